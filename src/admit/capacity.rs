@@ -1,0 +1,109 @@
+//! Without a common shape for "something that can serve a limited number of requests", the scheduler
+//! would have to be written once per kind of backend.
+//!
+//! [`Capacity`] is that shape. The waiting room asks it for slots ([`Capacity::try_lease`]), tells it
+//! when one comes back ([`Capacity::release`]), and learns from it which waiting requests ask the same
+//! ([`Capacity::lane`]) and which slots could serve them ([`Capacity::pools`]).
+
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+
+/// Something that can serve a limited number of requests at a time.
+///
+/// Implementations are shared between threads and are asked both under the gate's lock and outside it, so
+/// every method takes `&self` and must neither block nor do I/O. The slot count has to live in atomics
+/// with sequentially consistent accesses: together with the gate's count of waiters it is a store-load
+/// pair, and a weaker ordering loses wake-ups.
+///
+/// # Contract
+///
+/// - A lease that [`try_lease`](Self::try_lease) returned counts until [`release`](Self::release).
+/// - Demands of one lane are busy together: while one of them is told [`Denied::Busy`], so are all.
+/// - Lanes with equal [`pools`](Self::pools) are busy together, too. The waiting room then asks for one
+///   of them only, so that a thousand waiting lanes do not make one release slow.
+/// - A capacity that grows by itself tells its gate (see `Gate::capacity_changed`).
+pub trait Capacity: Send + Sync + 'static {
+    /// What a request asks for.
+    type Demand: Send + Sync + 'static;
+    /// One slot, taken. It names what was taken.
+    type Lease: Send + Sync + 'static;
+    /// What waiting requests share that ask the same of this capacity.
+    type Lane: Clone + Eq + Hash + Send + Sync + 'static;
+    /// Why a demand can never be served.
+    type Never: Clone + fmt::Debug + fmt::Display + Send + Sync + 'static;
+
+    /// Takes a slot for `demand`, if one is free.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied::Busy`] if waiting helps, [`Denied::Never`] if it does not.
+    fn try_lease(&self, demand: &Self::Demand) -> Result<Self::Lease, Denied<Self::Never>>;
+
+    /// Gives a slot back and says which pool it belongs to.
+    fn release(&self, lease: Self::Lease) -> Pool;
+
+    /// The lane in which `demand` waits.
+    fn lane(&self, demand: &Self::Demand) -> Self::Lane;
+
+    /// The pools whose slots could serve `lane`, in ascending order.
+    ///
+    /// Asked when a lane gets its first waiter, and again after the gate was told that the capacity
+    /// changed.
+    fn pools(&self, lane: &Self::Lane) -> Pools;
+
+    /// How many leases are out.
+    fn in_use(&self) -> usize;
+
+    /// How many slots there are, busy ones included.
+    fn limit(&self) -> usize;
+
+    /// Whether slots are made by the waiter that is next, who must be woken whenever it changes.
+    ///
+    /// `false` for every capacity that knows by itself when a slot is free.
+    fn made_by_head(&self) -> bool {
+        false
+    }
+}
+
+/// Why [`Capacity::try_lease`] gave no slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied<N> {
+    /// Every slot that could serve the demand is taken.
+    Busy,
+    /// No slot will ever serve the demand.
+    Never(N),
+}
+
+/// A set of interchangeable slots, numbered densely from 0: a service, an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pool(pub u32);
+
+/// The pools that could serve a lane, in ascending order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Pools(Arc<[Pool]>);
+
+impl Pools {
+    /// The pools of a lane that only `pool` can serve.
+    #[must_use]
+    pub fn one(pool: Pool) -> Self {
+        Self(Arc::new([pool]))
+    }
+}
+
+impl FromIterator<Pool> for Pools {
+    fn from_iter<I: IntoIterator<Item = Pool>>(pools: I) -> Self {
+        let mut pools: Vec<Pool> = pools.into_iter().collect();
+        pools.sort_unstable();
+        pools.dedup();
+        Self(pools.into())
+    }
+}
+
+impl std::ops::Deref for Pools {
+    type Target = [Pool];
+
+    fn deref(&self) -> &[Pool] {
+        &self.0
+    }
+}

@@ -1,0 +1,61 @@
+//! How the waiting room is furnished.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{Levels, Tenant};
+
+/// Who goes next among waiting requests of equal priority in one lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Discipline {
+    /// First come, first served.
+    #[default]
+    Fifo,
+    /// Tenants take turns, in proportion to their weights and to the cost of what they ask.
+    Fair,
+    /// The earliest deadline first; equal deadlines in the order of arrival.
+    Deadline,
+}
+
+/// How the waiting room is furnished: chairs, order, patience.
+///
+/// The default is the documents': 100 chairs, 30 s, two levels, first come first served.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RoomConfig {
+    /// How many requests may wait, over all lanes. 0: nobody waits. Default 100.
+    pub chairs: usize,
+    /// How many requests of one tenant may wait. `None` (default): no limit of its own.
+    pub chairs_per_tenant: Option<usize>,
+    /// How long a request may wait from its arrival. `None`: as long as it likes. Default 30 s.
+    pub max_wait: Option<Duration>,
+    /// Who goes next among equals. Default `Fifo`.
+    pub discipline: Discipline,
+    /// The priority levels. Default `high`, `normal`.
+    pub levels: Levels,
+    /// A waiter rises one level per interval waited. `None` (default): never.
+    pub promote_after: Option<Duration>,
+    /// Whether an arrival that finds no chair takes the one of the latest waiter of the lowest level, if
+    /// that is a lower level than its own. Default `false`.
+    pub displace: bool,
+    /// Shares of tenants under `Fair`; everyone else weighs 1, and 0 counts as 1.
+    pub weights: HashMap<Tenant, u32>,
+}
+
+impl Default for RoomConfig {
+    fn default() -> Self {
+        Self {
+            chairs: 100,
+            chairs_per_tenant: None,
+            max_wait: Some(Duration::from_secs(30)),
+            discipline: Discipline::Fifo,
+            levels: Levels::default(),
+            promote_after: None,
+            displace: false,
+            weights: HashMap::new(),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Priorities, and the names that operators give them.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// How urgent a request is: a level, 0 being the most urgent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Priority(pub u8);
+
+impl Priority {
+    /// The most urgent level.
+    pub const HIGHEST: Self = Self(0);
+}
+
+/// The names of the priority levels, highest first, and the one that unknown names get.
+///
+/// Names are matched case-insensitively (ASCII) and trimmed. Default: `high`, `normal`; unknown → `normal`.
+///
+/// ```
+/// use tower_triage::{Levels, Priority};
+///
+/// let levels = Levels::default();
+/// assert_eq!(levels.parse(b" HIGH "), Priority(0));
+/// assert_eq!(levels.parse(b"urgent"), Priority(1));
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Levels {
+    names: Arc<[Box<str>]>,
+    default: Priority,
+}
+
+impl Levels {
+    /// Levels named `names`, highest first, where unknown names get the level named `default`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no name or more than 32, if one is empty, surrounded by white space or named twice, or
+    /// if `default` is none of them.
+    pub fn new<N: Into<String>>(
+        names: impl IntoIterator<Item = N>,
+        default: &str,
+    ) -> Result<Self, InvalidLevels> {
+        let names: Vec<Box<str>> = names.into_iter().map(|name| name.into().into()).collect();
+        if names.is_empty() {
+            return Err(InvalidLevels::None);
+        }
+        if names.len() > MAX_LEVELS {
+            return Err(InvalidLevels::TooMany(names.len()));
+        }
+        for (i, name) in names.iter().enumerate() {
+            if name.is_empty() || name.trim() != &**name {
+                return Err(InvalidLevels::Blank(name.to_string()));
+            }
+            if names[..i].iter().any(|n| n.eq_ignore_ascii_case(name)) {
+                return Err(InvalidLevels::Twice(name.to_string()));
+            }
+        }
+        let default = find(&names, default.trim().as_bytes())
+            .ok_or_else(|| InvalidLevels::UnknownDefault(default.to_owned()))?;
+        Ok(Self {
+            names: names.into(),
+            default,
+        })
+    }
+
+    /// The level that `value` names; the default level if it names none. Allocates nothing.
+    #[must_use]
+    pub fn parse(&self, value: &[u8]) -> Priority {
+        find(&self.names, value.trim_ascii()).unwrap_or(self.default)
+    }
+
+    /// What an unknown name gets.
+    #[must_use]
+    pub fn default_priority(&self) -> Priority {
+        self.default
+    }
+
+    /// The name of a level. A level that is not there has the lowest one's name.
+    #[must_use]
+    pub fn name(&self, priority: Priority) -> &str {
+        &self.names[self.clamp(priority).0 as usize]
+    }
+
+    /// All names, highest first.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.names.iter().map(|name| &**name)
+    }
+
+    /// How many levels there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.names.len()
+    }
+
+    pub(crate) fn clamp(&self, priority: Priority) -> Priority {
+        priority.min(Priority((self.names.len() - 1) as u8))
+    }
+}
+
+impl Default for Levels {
+    fn default() -> Self {
+        Self {
+            names: ["high".into(), "normal".into()].into(),
+            default: Priority(1),
+        }
+    }
+}
+
+impl fmt::Debug for Levels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Levels")
+            .field("names", &self.names)
+            .field("default", &self.name(self.default))
+            .finish()
+    }
+}
+
+/// A level costs each lane a queue; nobody can tell more than a few apart.
+const MAX_LEVELS: usize = 32;
+
+fn find(names: &[Box<str>], name: &[u8]) -> Option<Priority> {
+    names
+        .iter()
+        .position(|n| n.as_bytes().eq_ignore_ascii_case(name))
+        .map(|i| Priority(i as u8))
+}
+
+/// What is wrong with the names of the priority levels.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidLevels {
+    /// No name was given.
+    #[error("`priorities` is empty: name at least one level, highest first")]
+    None,
+    /// More names than levels are supported.
+    #[error("`priorities` has {0} names, at most {MAX_LEVELS} are supported")]
+    TooMany(usize),
+    /// A name that no header value could match.
+    #[error("`priorities` has the name {0:?}: names must not be empty or begin or end with white space")]
+    Blank(String),
+    /// Two levels of one name.
+    #[error("`priorities` names {0:?} twice (case is ignored)")]
+    Twice(String),
+    /// The default is no level.
+    #[error("`default_priority` is {0:?}, which `priorities` does not name")]
+    UnknownDefault(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_matched_trimmed_and_case_insensitively() {
+        let levels = Levels::default();
+        for high in [&b"high"[..], b"HIGH", b" High ", b"\thigh\t"] {
+            assert_eq!(levels.parse(high), Priority(0), "{high:?}");
+        }
+        for normal in [&b"normal"[..], b"low", b"urgent", b"", b"h\xffgh", b"hi gh"] {
+            assert_eq!(levels.parse(normal), Priority(1), "{normal:?}");
+        }
+    }
+
+    #[test]
+    fn bad_names_are_refused_with_the_name() {
+        let new = |names: &[&str], default: &str| Levels::new(names.iter().copied(), default);
+        assert_eq!(new(&[], "x"), Err(InvalidLevels::None));
+        assert_eq!(new(&["a", "A"], "a"), Err(InvalidLevels::Twice("A".into())));
+        assert_eq!(new(&["a", " b"], "a"), Err(InvalidLevels::Blank(" b".into())));
+        assert_eq!(new(&["a"], "c"), Err(InvalidLevels::UnknownDefault("c".into())));
+        assert!(new(&["a", "b", "c"], "C").is_ok());
+    }
+}

@@ -1,0 +1,129 @@
+//! What the waiting room knows of a request.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::Priority;
+
+/// Whose share a request comes out of, for the `fair` discipline and for chairs per tenant.
+///
+/// Any bytes, compared exactly. The empty tenant is the one of requests that name none.
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tenant(Bytes);
+
+impl Tenant {
+    /// The tenant's name as it was given.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&'static str> for Tenant {
+    fn from(name: &'static str) -> Self {
+        Self(Bytes::from_static(name.as_bytes()))
+    }
+}
+
+impl From<String> for Tenant {
+    fn from(name: String) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<Bytes> for Tenant {
+    fn from(name: Bytes) -> Self {
+        Self(name)
+    }
+}
+
+impl std::borrow::Borrow<[u8]> for Tenant {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        String::from_utf8_lossy(&self.0).fmt(f)
+    }
+}
+
+impl fmt::Debug for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tenant({:?})", String::from_utf8_lossy(&self.0))
+    }
+}
+
+/// What the waiting room knows of a request: a triage tag.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use tower_triage::{Priority, Ticket};
+///
+/// let ticket = Ticket::new(Priority::HIGHEST, Instant::now())
+///     .tenant("team-a".into())
+///     .timeout(Duration::from_secs(5));
+/// assert_eq!(ticket.cost, 1);
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Ticket {
+    /// The level it waits in.
+    pub priority: Priority,
+    /// Whose share it comes out of.
+    pub tenant: Tenant,
+    /// When its caller no longer wants an answer. Bounds the wait together with the room's `max_wait`.
+    pub deadline: Option<Instant>,
+    /// What it takes from its tenant's share, in units of the user's choice. Default 1; 0 counts as 1.
+    pub cost: u32,
+    /// When it first arrived. Kept when it waits again, so that waiting twice is not waiting longer.
+    pub arrival: Instant,
+    /// The user's own name for it, to find it among the permits that are out. Default 0.
+    pub id: u64,
+}
+
+impl Ticket {
+    /// A ticket of the empty tenant, without a deadline of its own, of cost 1.
+    #[must_use]
+    pub fn new(priority: Priority, arrival: Instant) -> Self {
+        Self {
+            priority,
+            tenant: Tenant::default(),
+            deadline: None,
+            cost: 1,
+            arrival,
+            id: 0,
+        }
+    }
+
+    /// Whose share it comes out of.
+    #[must_use]
+    pub fn tenant(mut self, tenant: Tenant) -> Self {
+        self.tenant = tenant;
+        self
+    }
+
+    /// Bounds the wait by `timeout` from the arrival. A timeout beyond what the clock can hold is none.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.deadline = self.arrival.checked_add(timeout);
+        self
+    }
+
+    /// What it takes from its tenant's share.
+    #[must_use]
+    pub fn cost(mut self, cost: u32) -> Self {
+        self.cost = cost;
+        self
+    }
+
+    /// The user's own name for it.
+    #[must_use]
+    pub fn id(mut self, id: u64) -> Self {
+        self.id = id;
+        self
+    }
+}
