@@ -1,0 +1,3 @@
+//! Who goes next, and where.
+pub mod admit;
+pub use admit::{Capacity, Denied, Discipline, InvalidLevels, Levels, Pool, Pools, Priority, Rejected, RoomConfig, Tenant, Ticket};
