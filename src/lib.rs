@@ -1,3 +1,7 @@
 //! Who goes next, and where.
 pub mod admit;
-pub use admit::{Capacity, Denied, Discipline, InvalidLevels, Levels, Pool, Pools, Priority, Rejected, RoomConfig, Tenant, Ticket};
+mod sync;
+pub use admit::{
+    Capacity, Counts, Denied, Discipline, InvalidLevels, Levels, Permits, Pool, Pools, Priority,
+    Rejected, RoomConfig, Tenant, Ticket,
+};

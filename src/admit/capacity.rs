@@ -43,6 +43,9 @@ pub trait Capacity: Send + Sync + 'static {
     /// Gives a slot back and says which pool it belongs to.
     fn release(&self, lease: Self::Lease) -> Pool;
 
+    /// The pool that a lease which is out belongs to.
+    fn pool(&self, lease: &Self::Lease) -> Pool;
+
     /// The lane in which `demand` waits.
     fn lane(&self, demand: &Self::Demand) -> Self::Lane;
 

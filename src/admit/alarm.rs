@@ -1,0 +1,63 @@
+//! What falls due when.
+//!
+//! Most alarms never ring: their waiter is served or leaves first. Taking each out of a heap would cost
+//! every request O(log n) for nothing. So a waiter that leaves just leaves its alarm behind, and when the
+//! dead outnumber the living, all of the dead go at once: O(1) amortised, and memory stays in proportion.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Instant;
+
+/// A waiter, by chair and sequence number.
+pub(crate) type Whom = (u32, u64);
+
+/// Instants at which waiters are to be looked at, earliest first.
+#[derive(Debug, Default)]
+pub(crate) struct Alarms {
+    heap: BinaryHeap<Reverse<(Instant, u64, u32)>>,
+    dead: usize,
+}
+
+/// Below this, sweeping is not worth its trouble.
+const SWEEP_ABOVE: usize = 64;
+
+impl Alarms {
+    pub(crate) fn set(&mut self, at: Instant, (chair, seq): Whom) {
+        self.heap.push(Reverse((at, seq, chair)));
+    }
+
+    /// Notes that an alarm's waiter left.
+    pub(crate) fn leave_behind(&mut self, alive: impl Fn(Whom) -> bool) {
+        self.dead += 1;
+        if self.dead > SWEEP_ABOVE && self.dead > self.heap.len() / 2 {
+            self.heap
+                .retain(|&Reverse((_, seq, chair))| alive((chair, seq)));
+            self.dead = 0;
+        }
+    }
+
+    /// Takes the next alarm that is due at `now` and still has a waiter.
+    pub(crate) fn ring(&mut self, now: Instant, alive: impl Fn(Whom) -> bool) -> Option<Whom> {
+        while let Some(&Reverse((at, seq, chair))) = self.heap.peek() {
+            if at > now {
+                return None;
+            }
+            self.heap.pop();
+            if alive((chair, seq)) {
+                return Some((chair, seq));
+            }
+            self.dead = self.dead.saturating_sub(1);
+        }
+        None
+    }
+
+    /// The earliest alarm, perhaps of a waiter that has left.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.heap.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.heap.clear();
+        self.dead = 0;
+    }
+}

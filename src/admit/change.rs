@@ -1,0 +1,102 @@
+//! Changing the room while requests wait in it.
+
+use std::time::Instant;
+
+use super::alarm::Alarms;
+use super::lanes::Lanes;
+use super::room::{State, WaitingRoom, lines};
+use super::{Capacity, Levels, Priority, Rejected, RoomConfig, Woken};
+
+impl<C: Capacity, W> WaitingRoom<C, W> {
+    /// Nobody may wait any more: everyone who does is answered, and so is everyone who comes.
+    pub fn close(&mut self, woken: &mut Woken<W>) {
+        self.closed = true;
+        while let Some(at) = self.lowest_and_latest() {
+            self.answer(at, Rejected::ShuttingDown, woken);
+        }
+    }
+
+    /// Furnishes the room anew. Everyone moves over in order; those who no longer fit are answered, the
+    /// latest of the lowest level first.
+    ///
+    /// A level keeps its waiters by name; those of a name that is gone get the default level.
+    pub fn reconfigure(
+        &mut self,
+        capacity: &C,
+        config: RoomConfig,
+        now: Instant,
+        woken: &mut Woken<W>,
+    ) {
+        let old = std::mem::replace(&mut self.config, config).levels;
+        let new = self.config.levels.clone();
+        self.move_over(capacity, now, |priority| rename(&old, &new, priority));
+        self.send_away(woken);
+        self.grown(capacity, now, woken);
+    }
+
+    /// The capacity's lanes or pools changed: everyone moves to the lane that is theirs now.
+    pub fn rearranged(&mut self, capacity: &C, now: Instant, woken: &mut Woken<W>) {
+        self.move_over(capacity, now, |priority| priority);
+        self.grown(capacity, now, woken);
+    }
+
+    fn move_over(&mut self, capacity: &C, now: Instant, rename: impl Fn(Priority) -> Priority) {
+        let mut everyone: Vec<(u64, u32)> = self
+            .chairs
+            .iter()
+            .filter(|(_, chair)| matches!(chair.body.state, State::Waiting(_)))
+            .map(|(at, chair)| (chair.place.seq, at))
+            .collect();
+        everyone.sort_unstable();
+        self.lanes = Lanes::new(&self.config, self.epoch);
+        self.arrivals = lines(&self.config);
+        self.tenants.clear();
+        self.ends.clear();
+        self.rises = Alarms::default();
+        self.waiting = 0;
+        for (_, at) in everyone {
+            let end = self.end_of(&self.chairs.place(at).ticket);
+            let place = self.chairs.place_mut(at);
+            place.ticket.priority = rename(place.ticket.priority);
+            place.expires = end;
+            let lane = capacity.lane(&self.chairs.body(at).demand);
+            self.line_up(capacity, at, lane, now);
+        }
+    }
+
+    fn send_away(&mut self, woken: &mut Woken<W>) {
+        if let Some(most) = self.config.chairs_per_tenant {
+            for at in self.latest_first() {
+                let tenant = &self.chairs.place(at).ticket.tenant;
+                if self
+                    .tenants
+                    .get(tenant)
+                    .is_some_and(|&waiting| waiting > most)
+                {
+                    self.answer(at, Rejected::TenantFull, woken);
+                }
+            }
+        }
+        while self.waiting > self.config.chairs
+            && let Some(at) = self.lowest_and_latest()
+        {
+            let why = match self.config.chairs {
+                0 => Rejected::Disabled,
+                _ => Rejected::Full,
+            };
+            self.answer(at, why, woken);
+        }
+    }
+
+    /// Everyone, the latest of the lowest level first.
+    fn latest_first(&self) -> Vec<u32> {
+        let lowest_first = self.arrivals.iter().rev();
+        lowest_first
+            .flat_map(|line| line.in_order(&self.chairs).into_iter().rev())
+            .collect()
+    }
+}
+
+fn rename(old: &Levels, new: &Levels, priority: Priority) -> Priority {
+    new.parse(old.name(priority).as_bytes())
+}

@@ -1,0 +1,151 @@
+//! Tenants take turns.
+//!
+//! Without it, whoever sends most is served most. Each tenant's waiters form a flow, and each flow's head
+//! has a tag: the virtual time at which it will have been served if its tenant gets exactly its share. The
+//! least tag goes next, and virtual time moves to it (self-clocked fair queueing). With equal costs and
+//! weights this is round robin; a heavier tenant gets proportionally more turns in a round, a dearer
+//! request takes proportionally more of its tenant's.
+//!
+//! When a flow's last waiter has been served, virtual time is exactly the flow's tag, so nothing of the flow
+//! needs to be remembered: memory is only for tenants that wait.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use slab::Slab;
+
+use super::super::Tenant;
+use super::super::chairs::{Chairs, QUEUE};
+use super::super::heap::Heap;
+use super::super::line::Line;
+use super::{Turn, VirtualTime};
+
+/// Virtual time per unit of cost at weight 1: fine enough to divide by any weight.
+const UNIT: u128 = 1 << 32;
+
+#[derive(Debug)]
+struct Flow {
+    tenant: Tenant,
+    weight: u128,
+    line: Line<QUEUE>,
+    /// The virtual time at which the head's service begins.
+    start: u128,
+    /// Since when the head has its turn: equal tags go in this order.
+    turn: u64,
+}
+
+impl Flow {
+    fn tag(&self, cost: u128) -> u128 {
+        self.start + cost * UNIT / self.weight
+    }
+}
+
+/// Flows of tenants, the one whose turn it is first.
+#[derive(Debug)]
+pub(crate) struct Fair {
+    by_tenant: HashMap<Tenant, u32>,
+    flows: Slab<Flow>,
+    order: Heap<Turn>,
+}
+
+impl Default for Fair {
+    fn default() -> Self {
+        Self {
+            by_tenant: HashMap::new(),
+            flows: Slab::new(),
+            order: Heap::new(),
+        }
+    }
+}
+
+impl Fair {
+    pub(super) fn push<T>(
+        &mut self,
+        chairs: &mut Chairs<T>,
+        at: u32,
+        time: &mut VirtualTime,
+        weights: &HashMap<Tenant, u32>,
+    ) {
+        let tenant = &chairs.place(at).ticket.tenant;
+        let flow = match self.by_tenant.get(tenant) {
+            Some(&flow) => flow,
+            None => {
+                let tenant = tenant.clone();
+                let weight = weights.get(&tenant).map_or(1, |&w| u128::from(w.max(1)));
+                let flow = self.flows.insert(Flow {
+                    tenant: tenant.clone(),
+                    weight,
+                    line: Line::new(),
+                    start: time.served,
+                    turn: time.next_turn(),
+                }) as u32;
+                self.by_tenant.insert(tenant, flow);
+                flow
+            }
+        };
+        chairs.place_mut(at).flow = flow;
+        self.flows[flow as usize].line.push(chairs, at);
+        self.reorder(chairs, flow);
+    }
+
+    pub(super) fn serve<T>(&mut self, chairs: &mut Chairs<T>, at: u32, time: &mut VirtualTime) {
+        let place = chairs.place(at);
+        let (cost, index) = (place.cost(), place.flow);
+        let flow = &mut self.flows[index as usize];
+        flow.start = flow.tag(cost);
+        flow.turn = time.next_turn();
+        time.served = time.served.max(flow.start);
+        self.remove(chairs, at);
+    }
+
+    pub(super) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        let index = chairs.place(at).flow;
+        self.flows[index as usize].line.remove(chairs, at);
+        self.reorder(chairs, index);
+    }
+
+    pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<(u32, Turn)> {
+        let (turn, flow) = self.order.first()?;
+        let at = self.flows[flow as usize].line.head(chairs)?;
+        Some((at, turn))
+    }
+
+    pub(super) fn forecast<T>(&self, chairs: &Chairs<T>) -> Vec<(Turn, u32)> {
+        let mut heads = BinaryHeap::new();
+        let mut turns = 0;
+        for (_, flow) in &self.flows {
+            let line = flow.line.in_order(chairs);
+            turns = turns.max(flow.turn);
+            let Some(&first) = line.first() else { continue };
+            let turn = (flow.tag(chairs.place(first).cost()), flow.turn);
+            heads.push(Reverse((turn, flow.weight, line, 0)));
+        }
+        let mut order = Vec::new();
+        while let Some(Reverse((turn, weight, line, next))) = heads.pop() {
+            order.push((turn, line[next]));
+            let Some(&after) = line.get(next + 1) else {
+                continue;
+            };
+            turns += 1;
+            let tag = turn.0 + chairs.place(after).cost() * UNIT / weight;
+            heads.push(Reverse(((tag, turns), weight, line, next + 1)));
+        }
+        order
+    }
+
+    /// Puts a flow where its head belongs, or forgets it when nobody of it waits.
+    fn reorder<T>(&mut self, chairs: &Chairs<T>, index: u32) {
+        let flow = &self.flows[index as usize];
+        match flow.line.head(chairs) {
+            Some(head) => {
+                let tag = flow.tag(chairs.place(head).cost());
+                self.order.set(index, (tag, flow.turn));
+            }
+            None => {
+                self.order.remove(index);
+                let flow = self.flows.remove(index as usize);
+                self.by_tenant.remove(&flow.tenant);
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! First come, first served.
+
+use super::super::chairs::{Chairs, QUEUE};
+use super::super::line::Line;
+use super::Turn;
+
+#[derive(Debug)]
+pub(crate) struct Fifo(Line<QUEUE>);
+
+impl Fifo {
+    pub(super) fn new() -> Self {
+        Self(Line::new())
+    }
+
+    pub(super) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        self.0.push(chairs, at);
+    }
+
+    pub(super) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        self.0.remove(chairs, at);
+    }
+
+    pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<(u32, Turn)> {
+        self.0.head(chairs).map(|at| (at, turn(chairs, at)))
+    }
+
+    pub(super) fn forecast<T>(&self, chairs: &Chairs<T>) -> Vec<(Turn, u32)> {
+        let all = self.0.in_order(chairs);
+        all.into_iter().map(|at| (turn(chairs, at), at)).collect()
+    }
+}
+
+fn turn<T>(chairs: &Chairs<T>, at: u32) -> Turn {
+    (u128::from(chairs.place(at).seq), 0)
+}

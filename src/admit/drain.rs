@@ -1,0 +1,96 @@
+//! How fast the waiting room drains.
+//!
+//! Without it, `Retry-After` is a guess. Departures are counted as they happen, and put against the clock
+//! only when somebody arrives and has read the clock anyway: a release stays free of it.
+
+use std::time::{Duration, Instant};
+
+/// Departures per second, averaged over about half a minute of waiting.
+#[derive(Debug, Default)]
+pub(crate) struct Drain {
+    departures: u64,
+    /// When and at how many departures the present measurement began.
+    since: Option<(Instant, u64)>,
+    per_second: Option<f64>,
+}
+
+/// A shorter measurement says more about chance than about the rate.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// Older measurements fade by half in about two thirds of this.
+const MEMORY_SECONDS: f64 = 30.0;
+
+impl Drain {
+    /// Somebody got a slot.
+    pub(crate) fn depart(&mut self) {
+        self.departures += 1;
+    }
+
+    /// Time in an empty room says nothing about how fast a full one drains.
+    pub(crate) fn room_was_empty(&mut self, now: Instant) {
+        self.since = Some((now, self.departures));
+    }
+
+    /// Puts the departures so far against the clock.
+    pub(crate) fn observe(&mut self, now: Instant) {
+        let (began, at) = *self.since.get_or_insert((now, self.departures));
+        let elapsed = now.saturating_duration_since(began);
+        let count = self.departures - at;
+        if elapsed < SHORTEST || count == 0 {
+            return;
+        }
+        let seconds = elapsed.as_secs_f64();
+        let rate = count as f64 / seconds;
+        self.per_second = Some(match self.per_second {
+            None => rate,
+            Some(old) => {
+                let weight = 1.0 - (-seconds / MEMORY_SECONDS).exp();
+                old + (rate - old) * weight
+            }
+        });
+        self.since = Some((now, self.departures));
+    }
+
+    /// How long until `ahead` requests have gone. `None` before anything is known.
+    pub(crate) fn wait_for(&self, ahead: usize) -> Option<Duration> {
+        let rate = self.per_second?;
+        Duration::try_from_secs_f64(ahead as f64 / rate).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_a_second_drain_fifty_in_five() {
+        let start = Instant::now();
+        let mut drain = Drain::default();
+        drain.room_was_empty(start);
+        for i in 1..=20 {
+            drain.depart();
+            drain.observe(start + Duration::from_millis(100) * i);
+        }
+        let wait = drain.wait_for(50).unwrap().as_secs_f64();
+        assert!((wait - 5.0).abs() < 0.01, "{wait}");
+    }
+
+    #[test]
+    fn an_idle_hour_does_not_slow_the_estimate() {
+        let start = Instant::now();
+        let mut drain = Drain::default();
+        drain.room_was_empty(start);
+        drain.depart();
+        drain.observe(start + Duration::from_secs(1));
+        let later = start + Duration::from_secs(3600);
+        drain.room_was_empty(later);
+        drain.depart();
+        drain.observe(later + Duration::from_secs(1));
+        let wait = drain.wait_for(1).unwrap().as_secs_f64();
+        assert!((wait - 1.0).abs() < 0.01, "{wait}");
+    }
+
+    #[test]
+    fn nothing_is_known_at_first() {
+        assert_eq!(Drain::default().wait_for(1), None);
+    }
+}

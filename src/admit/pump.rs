@@ -1,0 +1,98 @@
+//! The whole scheduler: seat the best waiter for whom there is a slot, until there is none.
+
+use std::time::Instant;
+
+use super::lanes::Scope;
+use super::room::{State, WaitingRoom, still_waits};
+use super::{Capacity, Denied, Pool, Rejected, Woken};
+
+impl<C: Capacity, W> WaitingRoom<C, W> {
+    /// A slot of `pool` came back: it goes to the best waiter that it can serve. Looks at no other lanes.
+    pub fn released(&mut self, capacity: &C, pool: Pool, now: Instant, woken: &mut Woken<W>) {
+        self.pump_scope(capacity, Scope::Pool(pool), now, woken);
+    }
+
+    /// The capacity grew: its slots go to the best waiters.
+    pub fn grown(&mut self, capacity: &C, now: Instant, woken: &mut Woken<W>) {
+        self.pump_scope(capacity, Scope::All, now, woken);
+    }
+
+    pub(super) fn pump_scope(
+        &mut self,
+        capacity: &C,
+        scope: Scope<'_>,
+        now: Instant,
+        woken: &mut Woken<W>,
+    ) {
+        self.rise(now);
+        self.pumps += 1;
+        let pump = self.pumps;
+        while let Some(best) = self.lanes.best(scope, pump) {
+            match capacity.try_lease(&self.chairs.body(best.at).demand) {
+                Ok(lease) => {
+                    // The slot may have come back after a better waiter for it was found blocked.
+                    let pool = capacity.pool(&lease);
+                    if self.lanes.unblock_better(pool, best.rank, pump) {
+                        capacity.release(lease);
+                    } else {
+                        self.seat(best.at, lease, woken);
+                    }
+                }
+                Err(Denied::Busy) => self.lanes.block(best.group, pump),
+                Err(Denied::Never(why)) => self.answer(best.at, Rejected::Never(why), woken),
+            }
+        }
+        if capacity.made_by_head() {
+            self.wake_head(woken);
+        }
+    }
+
+    /// Wakes who is next, so that it makes a slot for itself.
+    pub fn wake_head(&mut self, woken: &mut Woken<W>) {
+        let Some(best) = self.lanes.best(Scope::All, 0) else {
+            return;
+        };
+        if let State::Waiting(note) = &mut self.chairs.body_mut(best.at).state
+            && let Some(note) = note.take()
+        {
+            woken.push(note);
+        }
+    }
+
+    /// Everyone whose wait has lasted too long by `now` is answered.
+    pub fn expire(&mut self, now: Instant, woken: &mut Woken<W>) {
+        loop {
+            let chairs = &self.chairs;
+            let Some((at, _)) = self.ends.ring(now, |whom| still_waits(chairs, whom)) else {
+                return;
+            };
+            let why = self.why_expired(&self.chairs.place(at).ticket);
+            self.answer(at, why, woken);
+        }
+    }
+
+    fn seat(&mut self, at: u32, lease: C::Lease, woken: &mut Woken<W>) {
+        self.lanes.serve(&mut self.chairs, at);
+        self.forget(at);
+        self.drain.depart();
+        self.counts.seated += 1;
+        self.finish(at, State::Leased(lease), woken);
+    }
+
+    /// Lifts everyone who has waited an interval longer.
+    fn rise(&mut self, now: Instant) {
+        loop {
+            let chairs = &self.chairs;
+            let Some((at, _)) = self.rises.ring(now, |whom| still_waits(chairs, whom)) else {
+                return;
+            };
+            let level = usize::from(self.chairs.place(at).level);
+            self.lanes.remove(&mut self.chairs, at);
+            self.arrivals[level].remove(&mut self.chairs, at);
+            self.chairs.place_mut(at).level -= 1;
+            self.arrivals[level - 1].push(&mut self.chairs, at);
+            self.lanes.push_again(&mut self.chairs, at, &self.config);
+            self.set_rise(at);
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! Without a bound on who waits, a saturated service collects requests until it dies of them; without an
+//! order, whoever polls first wins.
+//!
+//! [`WaitingRoom`] is a bounded, ordered set of waiting tickets, over all lanes. It is a state machine: events
+//! come in as calls, time comes in as an argument, and whoever's wait ended comes out in a [`Woken`]. It
+//! knows no async, no locks and no clock, so that a test can drive it through a million random events.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::alarm::{Alarms, Whom};
+use super::chairs::{ARRIVALS, Chairs, Place};
+use super::drain::Drain;
+use super::lanes::{Lanes, Scope};
+use super::line::Line;
+use super::{Capacity, Counts, Denied, Priority, Rejected, RoomConfig, Tenant, Ticket, Woken};
+
+/// What an arrival gets.
+pub enum Outcome<C: Capacity> {
+    /// A slot, at once.
+    Leased(C::Lease),
+    /// A chair.
+    Queued(Key),
+    /// Neither.
+    Rejected(Rejected<C::Never>),
+}
+
+impl<C: Capacity> fmt::Debug for Outcome<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leased(_) => f.write_str("Leased"),
+            Self::Queued(key) => f.debug_tuple("Queued").field(key).finish(),
+            Self::Rejected(why) => f.debug_tuple("Rejected").field(why).finish(),
+        }
+    }
+}
+
+/// Names a waiter until its answer has been collected or it was cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key {
+    at: u32,
+    seq: u64,
+}
+
+/// What a waiter brought, and what became of it.
+pub(super) struct Waiter<C: Capacity, W> {
+    pub(super) demand: C::Demand,
+    pub(super) state: State<C, W>,
+}
+
+pub(super) enum State<C: Capacity, W> {
+    Waiting(Option<W>),
+    Leased(C::Lease),
+    Rejected(Rejected<C::Never>),
+}
+
+impl<C: Capacity, W> State<C, W> {
+    fn is_waiting(&self) -> bool {
+        matches!(self, Self::Waiting(_))
+    }
+}
+
+/// The bounded, ordered set of waiting tickets.
+///
+/// `W` is what a waiter leaves to be told by: a waker, or nothing in a test.
+pub struct WaitingRoom<C: Capacity, W> {
+    pub(super) config: RoomConfig,
+    pub(super) chairs: Chairs<Waiter<C, W>>,
+    pub(super) lanes: Lanes<C::Lane>,
+    /// All waiters by level, in the order of arrival.
+    pub(super) arrivals: Box<[Line<ARRIVALS>]>,
+    /// How many of each tenant wait, if that is limited.
+    pub(super) tenants: HashMap<Tenant, usize>,
+    pub(super) ends: Alarms,
+    pub(super) rises: Alarms,
+    pub(super) drain: Drain,
+    pub(super) counts: Counts,
+    pub(super) waiting: usize,
+    /// Chairs promised to requests that have not arrived.
+    pub(super) reserved: usize,
+    pub(super) closed: bool,
+    pub(super) pumps: u64,
+    seq: u64,
+    /// What instants are measured from.
+    pub(super) epoch: Instant,
+}
+
+impl<C: Capacity, W> WaitingRoom<C, W> {
+    /// An empty room.
+    #[must_use]
+    pub fn new(config: RoomConfig, now: Instant) -> Self {
+        Self {
+            chairs: Chairs::new(),
+            lanes: Lanes::new(&config, now),
+            arrivals: lines(&config),
+            tenants: HashMap::new(),
+            ends: Alarms::default(),
+            rises: Alarms::default(),
+            drain: Drain::default(),
+            counts: Counts::default(),
+            waiting: 0,
+            reserved: 0,
+            closed: false,
+            pumps: 0,
+            seq: 0,
+            epoch: now,
+            config,
+        }
+    }
+
+    /// Somebody arrives: a slot if one is free that no waiter could use, else a chair, else a reason.
+    ///
+    /// Those of the same pools who already wait get the slots that were freed a moment ago.
+    pub fn arrive(
+        &mut self,
+        capacity: &C,
+        ticket: Ticket,
+        demand: C::Demand,
+        now: Instant,
+        woken: &mut Woken<W>,
+    ) -> Outcome<C> {
+        let outcome = self.admit(capacity, ticket, demand, now, woken);
+        match &outcome {
+            Outcome::Leased(_) => self.counts.seated += 1,
+            Outcome::Rejected(why) => self.counts.reject(why),
+            Outcome::Queued(_) => {}
+        }
+        outcome
+    }
+
+    fn admit(
+        &mut self,
+        capacity: &C,
+        ticket: Ticket,
+        demand: C::Demand,
+        now: Instant,
+        woken: &mut Woken<W>,
+    ) -> Outcome<C> {
+        if self.closed {
+            return Outcome::Rejected(Rejected::ShuttingDown);
+        }
+        if self.waiting == 0 {
+            match capacity.try_lease(&demand) {
+                Ok(lease) => return Outcome::Leased(lease),
+                Err(Denied::Never(why)) => return Outcome::Rejected(Rejected::Never(why)),
+                Err(Denied::Busy) => self.drain.room_was_empty(now),
+            }
+            if let Some(why) = self.refusal(&ticket, now) {
+                return Outcome::Rejected(why);
+            }
+            return Outcome::Queued(self.sit(capacity, ticket, demand, now));
+        }
+        self.drain.observe(now);
+        let refusal = self.refusal(&ticket, now);
+        let key = self.sit(capacity, ticket, demand, now);
+        let lane = self.chairs.place(key.at).lane;
+        let pools = self.lanes.pools_of(lane).clone();
+        self.pump_scope(capacity, Scope::Pools(&pools), now, woken);
+        if self.chairs.body(key.at).state.is_waiting() {
+            let Some(why) = refusal.or_else(|| self.no_chair(key, woken)) else {
+                return Outcome::Queued(key);
+            };
+            self.unlink(key.at);
+            self.chairs.leave(key.at);
+            return Outcome::Rejected(why);
+        }
+        match self.chairs.leave(key.at).body.state {
+            State::Leased(lease) => {
+                self.counts.seated -= 1;
+                Outcome::Leased(lease)
+            }
+            State::Rejected(why) => {
+                self.counts.unreject(&why);
+                Outcome::Rejected(why)
+            }
+            State::Waiting(_) => unreachable!("it was found not to wait"),
+        }
+    }
+
+    /// Why this ticket may not wait, whoever else does.
+    fn refusal(&self, ticket: &Ticket, now: Instant) -> Option<Rejected<C::Never>> {
+        if self.config.chairs == 0 {
+            return Some(Rejected::Disabled);
+        }
+        let end = self.end_of(ticket)?;
+        (end <= now).then(|| self.why_expired(ticket))
+    }
+
+    /// Why the waiter who sat down last must get up again; or who gets up instead.
+    fn no_chair(&mut self, key: Key, woken: &mut Woken<W>) -> Option<Rejected<C::Never>> {
+        if let Some(most) = self.config.chairs_per_tenant {
+            let tenant = &self.chairs.place(key.at).ticket.tenant;
+            if self
+                .tenants
+                .get(tenant)
+                .is_some_and(|&waiting| waiting > most)
+            {
+                return Some(Rejected::TenantFull);
+            }
+        }
+        if self.waiting + self.reserved <= self.config.chairs {
+            return None;
+        }
+        let lowest = self.config.displace.then(|| self.lowest_and_latest())??;
+        if self.chairs.place(lowest).level <= self.chairs.place(key.at).level {
+            return Some(Rejected::Full);
+        }
+        self.answer(lowest, Rejected::Displaced, woken);
+        None
+    }
+
+    /// Leaves `note` for the waiter to be told by. Gives back the note that it replaces, or `note` itself if
+    /// the wait is over.
+    pub fn leave_note(&mut self, key: Key, note: W) -> Result<Option<W>, W> {
+        match &mut self.chairs.body_mut(key.at).state {
+            State::Waiting(old) => Ok(old.replace(note)),
+            _ => Err(note),
+        }
+    }
+
+    /// The note that the waiter left, if it still waits.
+    pub fn note(&self, key: Key) -> Option<&W> {
+        match &self.chairs.body(key.at).state {
+            State::Waiting(note) => note.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Takes the waiter's answer, if there is one; its key is void then.
+    pub fn collect(&mut self, key: Key) -> Option<Result<C::Lease, Rejected<C::Never>>> {
+        if self.chairs.body(key.at).state.is_waiting() {
+            return None;
+        }
+        match self.chairs.leave(key.at).body.state {
+            State::Leased(lease) => Some(Ok(lease)),
+            State::Rejected(why) => Some(Err(why)),
+            State::Waiting(_) => None,
+        }
+    }
+
+    /// The waiter goes away. A slot that it was given already comes back, to be released; so does the note
+    /// that it left.
+    pub fn cancel(&mut self, key: Key) -> (Option<C::Lease>, Option<W>) {
+        if self.chairs.body(key.at).state.is_waiting() {
+            self.unlink(key.at);
+            self.counts.cancelled += 1;
+        }
+        match self.chairs.leave(key.at).body.state {
+            State::Waiting(note) => (None, note),
+            State::Leased(lease) => {
+                self.counts.seated -= 1;
+                self.counts.cancelled += 1;
+                (Some(lease), None)
+            }
+            State::Rejected(_) => (None, None),
+        }
+    }
+
+    /// Promises a chair to a request that will arrive, if one is free.
+    pub fn reserve(&mut self) -> bool {
+        let free = self.has_chair();
+        self.reserved += usize::from(free);
+        free
+    }
+
+    /// Takes the promise back: the request arrives now, or never will.
+    pub fn unreserve(&mut self) {
+        self.reserved -= 1;
+    }
+
+    /// Whether a chair is free.
+    #[must_use]
+    pub fn has_chair(&self) -> bool {
+        self.waiting + self.reserved < self.config.chairs
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// Whether nobody may wait any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// How the room is furnished.
+    #[must_use]
+    pub fn config(&self) -> &RoomConfig {
+        &self.config
+    }
+
+    /// What became of those who arrived.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Where the waiter stands among those who compete for the same slots, in the order in which they would
+    /// be served now: 1 is next. `None` if it no longer waits. O(n log n).
+    #[must_use]
+    pub fn position(&self, key: Key) -> Option<usize> {
+        if !self.chairs.body(key.at).state.is_waiting() {
+            return None;
+        }
+        let order = self
+            .lanes
+            .forecast(&self.chairs, self.chairs.place(key.at).lane);
+        order.iter().position(|&at| at == key.at).map(|i| i + 1)
+    }
+
+    /// How long it takes until `ahead` waiters have gone, from the measured drain rate; `None` as long as
+    /// nothing has drained.
+    #[must_use]
+    pub fn estimated_wait(&self, ahead: usize) -> Option<Duration> {
+        self.drain.wait_for(ahead)
+    }
+
+    /// When to call [`expire`](Self::expire) next. Perhaps for a waiter that has left.
+    #[must_use]
+    pub fn next_end(&self) -> Option<Instant> {
+        self.ends.next()
+    }
+
+    fn sit(&mut self, capacity: &C, mut ticket: Ticket, demand: C::Demand, now: Instant) -> Key {
+        ticket.priority = self.config.levels.clamp(ticket.priority);
+        self.seq += 1;
+        let seq = self.seq;
+        let end = self.end_of(&ticket);
+        let lane = capacity.lane(&demand);
+        let state = State::Waiting(None);
+        let place = Place::new(seq, ticket, end);
+        let at = self.chairs.sit(place, Waiter { demand, state });
+        self.line_up(capacity, at, lane, now);
+        Key { at, seq }
+    }
+
+    /// Links a waiter in wherever it has to be found again.
+    pub(super) fn line_up(&mut self, capacity: &C, at: u32, lane: C::Lane, now: Instant) {
+        self.waiting += 1;
+        let place = self.chairs.place_mut(at);
+        place.level = level_at(&self.config, &place.ticket, now).0;
+        let (seq, end) = (place.seq, place.expires);
+        let level = usize::from(place.level);
+        if self.config.chairs_per_tenant.is_some() {
+            *self.tenants.entry(place.ticket.tenant.clone()).or_default() += 1;
+        }
+        if let Some(end) = end {
+            self.ends.set(end, (at, seq));
+        }
+        self.arrivals[level].push(&mut self.chairs, at);
+        let pools = |lane: &C::Lane| capacity.pools(lane);
+        self.lanes
+            .push(&mut self.chairs, at, lane, pools, &self.config);
+        self.set_rise(at);
+    }
+
+    /// Takes a waiter out of wherever it was linked in; it does not get a slot.
+    pub(super) fn unlink(&mut self, at: u32) {
+        self.lanes.remove(&mut self.chairs, at);
+        self.forget(at);
+    }
+
+    /// Takes a waiter out of all but its lane.
+    pub(super) fn forget(&mut self, at: u32) {
+        self.waiting -= 1;
+        let place = self.chairs.place(at);
+        let (level, rises) = (usize::from(place.level), self.rise_of(at).is_some());
+        let expires = place.expires.is_some();
+        if self.config.chairs_per_tenant.is_some()
+            && let Some(waiting) = self.tenants.get_mut(&place.ticket.tenant)
+        {
+            *waiting -= 1;
+            if *waiting == 0 {
+                self.tenants.remove(&place.ticket.tenant);
+            }
+        }
+        self.arrivals[level].remove(&mut self.chairs, at);
+        let chairs = &self.chairs;
+        let others = |whom: Whom| whom.0 != at && still_waits(chairs, whom);
+        if expires {
+            self.ends.leave_behind(others);
+        }
+        if rises {
+            self.rises.leave_behind(others);
+        }
+    }
+
+    /// Ends a wait without a slot.
+    pub(super) fn answer(&mut self, at: u32, why: Rejected<C::Never>, woken: &mut Woken<W>) {
+        self.unlink(at);
+        self.counts.reject(&why);
+        self.finish(at, State::Rejected(why), woken);
+    }
+
+    pub(super) fn finish(&mut self, at: u32, state: State<C, W>, woken: &mut Woken<W>) {
+        let old = std::mem::replace(&mut self.chairs.body_mut(at).state, state);
+        if let State::Waiting(Some(note)) = old {
+            woken.push(note);
+        }
+    }
+
+    /// Who has to go first if somebody must.
+    pub(super) fn lowest_and_latest(&self) -> Option<u32> {
+        let mut lowest_first = self.arrivals.iter().rev();
+        lowest_first.find_map(|line| line.tail(&self.chairs))
+    }
+
+    pub(super) fn end_of(&self, ticket: &Ticket) -> Option<Instant> {
+        let longest = self.longest_wait(ticket);
+        match (longest, ticket.deadline) {
+            (Some(longest), Some(deadline)) => Some(longest.min(deadline)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    pub(super) fn why_expired(&self, ticket: &Ticket) -> Rejected<C::Never> {
+        let longest = self.longest_wait(ticket);
+        match ticket.deadline {
+            Some(deadline) if longest.is_none_or(|longest| deadline <= longest) => {
+                Rejected::DeadlinePassed
+            }
+            _ => Rejected::TimedOut,
+        }
+    }
+
+    fn longest_wait(&self, ticket: &Ticket) -> Option<Instant> {
+        ticket.arrival.checked_add(self.config.max_wait?)
+    }
+
+    /// When the waiter rises to the next level.
+    pub(super) fn rise_of(&self, at: u32) -> Option<Instant> {
+        let place = self.chairs.place(at);
+        let interval = self.config.promote_after?;
+        let steps = u32::try_from(place.risen()).ok()?.checked_add(1)?;
+        let after = interval.checked_mul(steps)?;
+        (place.level > 0).then(|| place.ticket.arrival.checked_add(after))?
+    }
+
+    pub(super) fn set_rise(&mut self, at: u32) {
+        if let Some(rise) = self.rise_of(at) {
+            self.rises.set(rise, (at, self.chairs.place(at).seq));
+        }
+    }
+}
+
+impl<C: Capacity, W> fmt::Debug for WaitingRoom<C, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitingRoom")
+            .field("config", &self.config)
+            .field("waiting", &self.waiting)
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn lines(config: &RoomConfig) -> Box<[Line<ARRIVALS>]> {
+    config.levels.names().map(|_| Line::new()).collect()
+}
+
+pub(super) fn still_waits<C: Capacity, W>(chairs: &Chairs<Waiter<C, W>>, (at, seq): Whom) -> bool {
+    chairs
+        .get(at)
+        .is_some_and(|chair| chair.place.seq == seq && chair.body.state.is_waiting())
+}
+
+/// The level that a ticket has risen to by `now`.
+fn level_at(config: &RoomConfig, ticket: &Ticket, now: Instant) -> Priority {
+    let Some(interval) = config.promote_after.filter(|interval| !interval.is_zero()) else {
+        return ticket.priority;
+    };
+    let waited = now.saturating_duration_since(ticket.arrival);
+    let risen = waited.as_nanos() / interval.as_nanos();
+    Priority(u8::try_from(risen).map_or(0, |risen| ticket.priority.0.saturating_sub(risen)))
+}

@@ -1,0 +1,51 @@
+//! Whom to tell that their wait is over.
+
+/// The notes of those whose wait ended, to be acted on after the lock is released.
+///
+/// Nearly every release seats one waiter, so the first needs no allocation.
+#[derive(Debug)]
+pub struct Woken<W> {
+    first: Option<W>,
+    more: Vec<W>,
+}
+
+impl<W> Woken<W> {
+    /// Nobody yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            first: None,
+            more: Vec::new(),
+        }
+    }
+
+    /// Adds one.
+    pub fn push(&mut self, note: W) {
+        if self.first.is_none() {
+            self.first = Some(note);
+        } else {
+            self.more.push(note);
+        }
+    }
+
+    /// Whether there is nobody to tell.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+}
+
+impl<W> Default for Woken<W> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<W> IntoIterator for Woken<W> {
+    type Item = W;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<W>, std::vec::IntoIter<W>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.more)
+    }
+}
