@@ -5,7 +5,7 @@ pub(crate) use self::real::*;
 #[cfg(not(loom))]
 mod real {
     pub(crate) use std::sync::atomic::AtomicU64;
-    pub(crate) use std::sync::atomic::Ordering::{self, Relaxed, SeqCst};
+    pub(crate) use std::sync::atomic::Ordering::{Relaxed, SeqCst};
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
 }
 
@@ -14,7 +14,8 @@ pub(crate) use self::model::*;
 #[cfg(loom)]
 mod model {
     pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
-    pub(crate) use std::sync::atomic::Ordering::{self, Relaxed, SeqCst};
+    use std::sync::atomic::Ordering;
+    pub(crate) use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
     use loom::sync::atomic::fence;
 

@@ -69,6 +69,10 @@ pub(crate) struct Lanes<L> {
     epoch: Instant,
 }
 
+/// The number of no pump, to which no group is blocked.
+pub(crate) const NO_PUMP: u64 = u64::MAX;
+const NOT_BLOCKED: u64 = 0;
+
 /// Empty lanes are kept for their next waiter, up to as many as are occupied and these.
 const SPARE_LANES: usize = 64;
 
@@ -162,7 +166,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         for &group in groups {
             let group = &mut self.groups[group as usize];
             if group.blocked_in == pump && group.order.first().is_some_and(|(r, _)| r < rank) {
-                group.blocked_in = 0;
+                group.blocked_in = NOT_BLOCKED;
                 any = true;
             }
         }
@@ -251,7 +255,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             pools: pools.clone(),
             lanes: Slab::new(),
             order: Heap::new(),
-            blocked_in: 0,
+            blocked_in: NOT_BLOCKED,
         }) as u32;
         for pool in pools.iter().map(|pool| pool.0 as usize) {
             if pool >= self.by_pool.len() {

@@ -42,21 +42,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 Err(Denied::Never(why)) => self.answer(best.at, Rejected::Never(why), woken),
             }
         }
-        if capacity.made_by_head() {
-            self.wake_head(woken);
-        }
-    }
-
-    /// Wakes who is next, so that it makes a slot for itself.
-    pub fn wake_head(&mut self, woken: &mut Woken<W>) {
-        let Some(best) = self.lanes.best(Scope::All, 0) else {
-            return;
-        };
-        if let State::Waiting(note) = &mut self.chairs.body_mut(best.at).state
-            && let Some(note) = note.take()
-        {
-            woken.push(note);
-        }
     }
 
     /// Everyone whose wait has lasted too long by `now` is answered.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::alarm::{Alarms, Whom};
 use super::chairs::{ARRIVALS, Chairs, Place};
 use super::drain::Drain;
-use super::lanes::{Lanes, Scope};
+use super::lanes::{Lanes, NO_PUMP, Scope};
 use super::line::Line;
 use super::{Capacity, Counts, Denied, Priority, Rejected, RoomConfig, Tenant, Ticket, Woken};
 
@@ -291,6 +291,28 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed
+    }
+
+    /// What instants are measured from: when the room was made.
+    #[must_use]
+    pub fn epoch(&self) -> Instant {
+        self.epoch
+    }
+
+    /// Who goes before everyone else.
+    #[must_use]
+    pub fn head(&self) -> Option<Key> {
+        let best = self.lanes.best(Scope::All, NO_PUMP)?;
+        let seq = self.chairs.place(best.at).seq;
+        Some(Key { at: best.at, seq })
+    }
+
+    /// Takes the note that a waiter left.
+    pub fn take_note(&mut self, key: Key) -> Option<W> {
+        match &mut self.chairs.body_mut(key.at).state {
+            State::Waiting(note) => note.take(),
+            _ => None,
+        }
     }
 
     /// How the room is furnished.

@@ -1,0 +1,153 @@
+//! Permits that outlive the code that took them.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Instant;
+
+use super::clock;
+use super::permit::Permit;
+use super::{Gate, Shared};
+use crate::admit::Capacity;
+use crate::sync::Arc;
+
+/// The name of a slot that is held until somebody gives it back by this name.
+///
+/// It is plain data: it can be written down ([`Display`](fmt::Display), [`FromStr`], or serde as a string)
+/// and brought back by other code that holds the same [`Gate`]. A name from another gate, or from one that
+/// existed before a restart, releases nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DetachedPermit {
+    gate: u64,
+    serial: u64,
+    request: u64,
+}
+
+impl DetachedPermit {
+    /// The id of the ticket that the permit was given for; 0 if there was none.
+    #[must_use]
+    pub fn request(&self) -> u64 {
+        self.request
+    }
+}
+
+impl fmt::Display for DetachedPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}-{:x}-{:x}", self.gate, self.serial, self.request)
+    }
+}
+
+impl FromStr for DetachedPermit {
+    type Err = InvalidDetachedPermit;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let mut parts = name.split('-').map(|part| u64::from_str_radix(part, 16));
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(Ok(gate)), Some(Ok(serial)), Some(Ok(request)), None) => Ok(Self {
+                gate,
+                serial,
+                request,
+            }),
+            _ => Err(InvalidDetachedPermit(())),
+        }
+    }
+}
+
+/// The text is not the name of a detached permit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a detached permit: expected three hexadecimal numbers joined by `-`")]
+pub struct InvalidDetachedPermit(());
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for DetachedPermit {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for DetachedPermit {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        name.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// What is kept of a permit while it is detached.
+pub(crate) struct Detached<L> {
+    lease: L,
+    request: u64,
+    since: Instant,
+}
+
+impl<C: Capacity> Permit<C> {
+    /// Lets go of the permit without giving its slot back. Only [`Gate::release`] or [`Gate::reattach`] with
+    /// the name that is returned do that, wherever they are called.
+    pub fn detach(self) -> DetachedPermit {
+        let (shared, lease, request) = self.into_parts();
+        let since = clock::now();
+        shared.locked(|shared, state, _| {
+            state.serial += 1;
+            let serial = state.serial;
+            let kept = Detached {
+                lease,
+                request,
+                since,
+            };
+            state.detached.insert(serial, kept);
+            DetachedPermit {
+                gate: shared.nonce,
+                serial,
+                request,
+            }
+        })
+    }
+}
+
+impl<C: Capacity> Gate<C> {
+    /// Gives back the slot of a detached permit. Says whether it was still out.
+    pub fn release(&self, permit: &DetachedPermit) -> bool {
+        self.reattach(permit).is_some()
+    }
+
+    /// Makes a permit of a detached one again. `None` if it is not out, or of another gate.
+    #[must_use]
+    pub fn reattach(&self, permit: &DetachedPermit) -> Option<Permit<C>> {
+        if permit.gate != self.shared.nonce {
+            return None;
+        }
+        let kept = self.shared.lock().detached.remove(&permit.serial)?;
+        let shared = Arc::clone(&self.shared);
+        Some(Permit::new(shared, kept.lease, kept.request))
+    }
+
+    /// The detached permits that are out, with when they were detached, in that order.
+    #[must_use]
+    pub fn detached(&self) -> Vec<(DetachedPermit, Instant)> {
+        let shared: &Shared<C> = &self.shared;
+        let state = shared.lock();
+        let mut all: Vec<_> = state
+            .detached
+            .iter()
+            .map(|(&serial, kept)| {
+                let permit = DetachedPermit {
+                    gate: shared.nonce,
+                    serial,
+                    request: kept.request,
+                };
+                (permit, kept.since)
+            })
+            .collect();
+        all.sort_unstable_by_key(|(permit, _)| permit.serial);
+        all
+    }
+
+    /// The detached permit of the request named `request`, if one is out.
+    #[must_use]
+    pub fn find_detached(&self, request: u64) -> Option<DetachedPermit> {
+        let all = self.detached();
+        let found = all
+            .into_iter()
+            .find(|(permit, _)| permit.request == request);
+        found.map(|(permit, _)| permit)
+    }
+}

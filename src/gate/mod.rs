@@ -1,0 +1,203 @@
+//! The async shell of the core.
+//!
+//! A limit whose slots go back to a pool lets whoever polls first take them: a request that has waited for a
+//! second loses to one that came just now, and priorities mean nothing. A [`Gate`] hands each slot that comes
+//! back to the best waiter, and wakes exactly that one.
+//!
+//! ```
+//! use std::time::Instant;
+//! use tower_triage::gate::Gate;
+//! use tower_triage::{Permits, Priority, RoomConfig, Ticket};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let gate = Gate::new(Permits::new(1), RoomConfig::default());
+//! let ticket = || Ticket::new(Priority::HIGHEST, Instant::now());
+//! let first = gate.acquire(ticket(), ()).await.unwrap();
+//! let second = tokio::spawn(gate.acquire(ticket(), ()));
+//! drop(first);
+//! let second = second.await.unwrap().unwrap();
+//! assert_eq!(gate.status().running, 1);
+//! # drop(second);
+//! # }
+//! ```
+//!
+//! # Fairness
+//!
+//! Strict between priority levels; within a level and lane exactly the discipline's order.
+//!
+//! # Time
+//!
+//! Waits end by Tokio's clock. A gate that is used outside a Tokio runtime serves, but no wait times out.
+
+mod acquire;
+mod chair;
+mod clock;
+mod detached;
+mod permit;
+mod shared;
+mod status;
+mod timer;
+
+use std::fmt;
+
+pub use acquire::Acquire;
+pub use chair::{Chair, Standing};
+pub use detached::{DetachedPermit, InvalidDetachedPermit};
+pub use permit::{Permit, UnassignedPermit};
+pub use status::Status;
+
+use crate::admit::{Capacity, Permits, RoomConfig, Ticket};
+use crate::sync::Arc;
+pub(crate) use clock::now;
+use shared::Shared;
+
+/// A capacity with a waiting room in front of it. Clones share both.
+pub struct Gate<C: Capacity> {
+    shared: Arc<Shared<C>>,
+}
+
+impl<C: Capacity> Gate<C> {
+    /// An open gate.
+    #[must_use]
+    pub fn new(capacity: C, config: RoomConfig) -> Self {
+        Self {
+            shared: Shared::new(capacity, config),
+        }
+    }
+
+    /// Waits for a slot that serves `demand`.
+    ///
+    /// Resolves to a [`Permit`], or to the reason why there is none. Takes no lock, reads no clock and
+    /// allocates nothing if nobody waits and a slot is free.
+    pub fn acquire(&self, ticket: Ticket, demand: C::Demand) -> Acquire<C> {
+        Acquire::new(Arc::clone(&self.shared), ticket, demand)
+    }
+
+    /// Takes a slot if nobody waits and one is free, without a lock.
+    ///
+    /// While anybody waits, for whatever it may be, the answer is `None`: only [`acquire`](Self::acquire)
+    /// looks who waits for what.
+    #[must_use]
+    pub fn try_acquire(&self, demand: &C::Demand) -> Option<Permit<C>> {
+        let lease = self.shared.pass(demand)?;
+        Some(Permit::new(Arc::clone(&self.shared), lease, 0))
+    }
+
+    /// Takes a slot for a request that is not known yet, under the terms of
+    /// [`try_acquire`](Self::try_acquire).
+    #[must_use]
+    pub fn try_reserve(&self, demand: &C::Demand) -> Option<UnassignedPermit<C>> {
+        self.try_acquire(demand).map(UnassignedPermit)
+    }
+
+    /// A wish for a chair, to be polled.
+    #[must_use]
+    pub fn standing(&self) -> Standing<C> {
+        Standing::new(self)
+    }
+
+    /// What the gate is a gate to.
+    #[must_use]
+    pub fn capacity(&self) -> &C {
+        &self.shared.capacity
+    }
+
+    /// How the waiting room is furnished.
+    #[must_use]
+    pub fn config(&self) -> RoomConfig {
+        self.shared.lock().room.config().clone()
+    }
+
+    /// Furnishes the waiting room anew. Everyone who waits moves over in order; those who no longer fit are
+    /// answered, the latest of the lowest level first.
+    pub fn reconfigure(&self, config: RoomConfig) {
+        let now = now();
+        self.shared.locked(|shared, state, woken| {
+            let room = &mut state.room;
+            room.reconfigure(&shared.capacity, config, now, woken);
+        });
+    }
+
+    /// The capacity's lanes or pools are not what they were, or it has more slots. Everyone who waits is
+    /// looked at again. O(n log n) in the number of those who wait.
+    pub fn capacity_changed(&self) {
+        let now = now();
+        self.shared.locked(|shared, state, woken| {
+            state.room.rearranged(&shared.capacity, now, woken);
+        });
+    }
+
+    /// Lets nobody in any more: everyone who waits and everyone who comes is answered at once. Permits that
+    /// are out stay valid.
+    pub fn close(&self) {
+        self.shared
+            .locked(|_, state, woken| state.room.close(woken));
+        self.shared.tell_if_drained();
+    }
+
+    /// Resolves when the gate is closed and the last permit is back, detached ones included.
+    ///
+    /// # Cancel safety
+    ///
+    /// It may be dropped and called again at any time.
+    pub async fn closed(&self) {
+        loop {
+            let mut drained = std::pin::pin!(self.shared.drained.notified());
+            drained.as_mut().enable();
+            if self.shared.is_drained() {
+                return;
+            }
+            drained.await;
+        }
+    }
+
+    /// How the gate is doing.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let state = self.shared.lock();
+        let room = &state.room;
+        let counts = room.counts();
+        Status {
+            depth: room.len(),
+            running: self.shared.capacity.in_use(),
+            limit: self.shared.capacity.limit(),
+            chairs: room.config().chairs,
+            served: self.shared.passed() + counts.seated,
+            counts,
+            estimated_wait: room.estimated_wait(room.len() + 1),
+            closed: room.is_closed(),
+        }
+    }
+
+    /// More slots are free than were: they go to those who wait.
+    pub(crate) fn grown(&self) {
+        self.shared.locked(|shared, state, woken| {
+            let now = state.now_if_it_matters();
+            state.room.grown(&shared.capacity, now, woken);
+        });
+    }
+}
+
+impl Gate<Permits> {
+    /// Changes the number of slots. A lower limit takes effect as permits come back.
+    pub fn set_limit(&self, limit: usize) {
+        if self.shared.capacity.set_limit(limit) {
+            self.grown();
+        }
+    }
+}
+
+impl<C: Capacity> Clone for Gate<C> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<C: Capacity> fmt::Debug for Gate<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Gate").field(&self.status()).finish()
+    }
+}

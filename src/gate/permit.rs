@@ -1,0 +1,92 @@
+//! Permits: a lease that gives itself back.
+
+use std::fmt;
+
+use super::shared::Shared;
+use crate::admit::Capacity;
+use crate::sync::Arc;
+
+/// A slot that a request holds. Dropping it hands the slot to the best waiter, if anybody waits.
+///
+/// # Memory ordering
+///
+/// What happened before a permit was dropped is visible to whoever gets the slot.
+#[must_use = "a permit that is dropped gives its slot back"]
+pub struct Permit<C: Capacity> {
+    held: Option<Held<C>>,
+    request: u64,
+}
+
+struct Held<C: Capacity> {
+    shared: Arc<Shared<C>>,
+    lease: C::Lease,
+}
+
+impl<C: Capacity> Permit<C> {
+    pub(super) fn new(shared: Arc<Shared<C>>, lease: C::Lease, request: u64) -> Self {
+        Self {
+            held: Some(Held { shared, lease }),
+            request,
+        }
+    }
+
+    /// What was taken: for endpoints, which one.
+    #[must_use]
+    pub fn lease(&self) -> &C::Lease {
+        match &self.held {
+            Some(held) => &held.lease,
+            None => unreachable!("a permit is emptied only when it is consumed"),
+        }
+    }
+
+    /// The id of the ticket that it was given for; 0 if there was none.
+    #[must_use]
+    pub fn request(&self) -> u64 {
+        self.request
+    }
+
+    /// The gate's side and the slot, which is then nobody's to give back.
+    pub(super) fn into_parts(mut self) -> (Arc<Shared<C>>, C::Lease, u64) {
+        match self.held.take() {
+            Some(held) => (held.shared, held.lease, self.request),
+            None => unreachable!("a permit is emptied only when it is consumed"),
+        }
+    }
+}
+
+impl<C: Capacity> Drop for Permit<C> {
+    fn drop(&mut self) {
+        if let Some(Held { shared, lease }) = self.held.take() {
+            shared.release(lease);
+        }
+    }
+}
+
+impl<C: Capacity> fmt::Debug for Permit<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A slot that is held before it is known for which request.
+///
+/// Dropping it gives the slot back, as with a [`Permit`].
+#[derive(Debug)]
+#[must_use = "a permit that is dropped gives its slot back"]
+pub struct UnassignedPermit<C: Capacity>(pub(super) Permit<C>);
+
+impl<C: Capacity> UnassignedPermit<C> {
+    /// What was taken.
+    #[must_use]
+    pub fn lease(&self) -> &C::Lease {
+        self.0.lease()
+    }
+
+    /// Gives the slot to the request named `request`.
+    pub fn assign(mut self, request: u64) -> Permit<C> {
+        self.0.request = request;
+        self.0
+    }
+}

@@ -1,0 +1,225 @@
+//! What all handles of a gate share, and the rules of its one lock.
+//!
+//! The waiting room is behind `state`. Beside it stand the capacity's slots and `waiting`, which are atomics:
+//! a request that finds nobody waiting and a slot free passes without the lock, and a release that finds
+//! nobody waiting returns without it.
+//!
+//! - `waiting` is written only under the lock. It is 0 only while nobody waits and the gate is open.
+//! - An arrival raises `waiting` before it looks for a slot; a release gives the slot back before it looks at
+//!   `waiting`. Both are sequentially consistent, so at least one of the two sees the other: either the
+//!   arrival finds the slot, or the release comes through the lock and finds the arrival.
+//! - Nothing that belongs to a caller runs under the lock: wakers are cloned before it is taken, and woken or
+//!   dropped after it is released. Waking can run a destructor that releases a permit of this same gate.
+//! - A lease is released outside the lock, unless the capacity itself is being asked.
+
+use std::collections::{BTreeMap, HashMap};
+use std::task::Waker;
+use std::time::Instant;
+
+use super::clock;
+use super::detached::Detached;
+use super::timer::Timer;
+use crate::admit::{Capacity, Key, Outcome, Pool, RoomConfig, Ticket, WaitingRoom, Woken};
+use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed, SeqCst};
+
+pub(crate) struct Shared<C: Capacity> {
+    pub(crate) capacity: C,
+    /// How many wait, and whether the gate is closed.
+    waiting: AtomicU64,
+    /// How many were served without the lock.
+    passed: AtomicU64,
+    /// Tells this gate's detached permits from those of others.
+    pub(crate) nonce: u64,
+    state: Mutex<State<C>>,
+    pub(crate) timer: Timer,
+    pub(crate) drained: tokio::sync::Notify,
+}
+
+pub(crate) struct State<C: Capacity> {
+    pub(crate) room: WaitingRoom<C, Waker>,
+    pub(crate) detached: HashMap<u64, Detached<C::Lease>>,
+    /// The last detached permit's number.
+    pub(crate) serial: u64,
+    /// Who waits for a chair rather than for a slot.
+    pub(crate) standing: BTreeMap<u64, Waker>,
+    /// The last number given to one who wishes for a chair.
+    pub(crate) wishes: u64,
+    /// Who was last told to be the head, where heads make slots.
+    told: Option<Key>,
+    /// Until when the timer sleeps, while it runs.
+    pub(crate) alarm: Option<Instant>,
+}
+
+/// Set in `waiting` while the gate is closed, so that nobody passes without the lock.
+const CLOSED: u64 = 1 << 63;
+
+impl<C: Capacity> Shared<C> {
+    pub(crate) fn new(capacity: C, config: RoomConfig) -> Arc<Self> {
+        Arc::new(Self {
+            capacity,
+            waiting: AtomicU64::new(0),
+            passed: AtomicU64::new(0),
+            nonce: fastrand::u64(..),
+            state: Mutex::new(State {
+                room: WaitingRoom::new(config, clock::now()),
+                detached: HashMap::new(),
+                serial: 0,
+                standing: BTreeMap::new(),
+                wishes: 0,
+                told: None,
+                alarm: None,
+            }),
+            timer: Timer::new(),
+            drained: tokio::sync::Notify::new(),
+        })
+    }
+
+    /// The way past the lock: a slot, if nobody waits and one is free.
+    pub(crate) fn pass(&self, demand: &C::Demand) -> Option<C::Lease> {
+        if self.waiting.load(SeqCst) != 0 {
+            return None;
+        }
+        let lease = self.capacity.try_lease(demand).ok()?;
+        self.passed.fetch_add(1, Relaxed);
+        Some(lease)
+    }
+
+    /// The way through the lock. A waiter is told by `waker`.
+    pub(crate) fn arrive(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        demand: C::Demand,
+        waker: &Waker,
+        reserved: bool,
+    ) -> Outcome<C> {
+        let waker = waker.clone();
+        let now = clock::now();
+        self.locked(|shared, state, woken| {
+            if reserved {
+                state.room.unreserve();
+            }
+            let one_more = state.room.len() as u64 + 1;
+            shared.waiting.store(one_more | closed_bit(state), SeqCst);
+            let outcome = state
+                .room
+                .arrive(&shared.capacity, ticket, demand, now, woken);
+            if let Outcome::Queued(key) = outcome {
+                // Nobody can have been answered between the call before and this one.
+                let _ = state.room.leave_note(key, waker);
+                return (outcome, None);
+            }
+            (outcome, Some(waker))
+        })
+        .0
+    }
+
+    /// Gives a slot back: to the best waiter, if anybody waits.
+    pub(crate) fn release(self: &Arc<Self>, lease: C::Lease) {
+        let pool = self.capacity.release(lease);
+        if self.waiting.load(SeqCst) != 0 {
+            self.hand_on(pool);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hand_on(self: &Arc<Self>, pool: Pool) {
+        self.locked(|shared, state, woken| {
+            let now = state.now_if_it_matters();
+            state.room.released(&shared.capacity, pool, now, woken);
+        });
+        self.tell_if_drained();
+    }
+
+    /// Tells those who wait for it that a closed gate's last lease is back.
+    pub(crate) fn tell_if_drained(&self) {
+        if self.is_drained() {
+            self.drained.notify_waiters();
+        }
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.waiting.load(SeqCst) & CLOSED != 0 && self.capacity.in_use() == 0
+    }
+
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed.load(Relaxed)
+    }
+
+    /// Runs `act` under the lock, then tells everyone whom it concerns, without the lock.
+    pub(crate) fn locked<R>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&Self, &mut State<C>, &mut Woken<Waker>) -> R,
+    ) -> R {
+        let mut woken = Woken::new();
+        let mut state = self.lock();
+        let result = act(self, &mut state, &mut woken);
+        let waiting = state.room.len() as u64 | closed_bit(&state);
+        self.waiting.store(waiting, SeqCst);
+        if !state.standing.is_empty() && (state.room.has_chair() || state.room.is_closed()) {
+            let standing = std::mem::take(&mut state.standing);
+            standing.into_values().for_each(|waker| woken.push(waker));
+        }
+        if self.capacity.made_by_head() {
+            state.tell_head(&mut woken);
+        }
+        let alarm = state.needs_alarm();
+        drop(state);
+        if alarm {
+            Timer::arm(self);
+        }
+        woken.into_iter().for_each(Waker::wake);
+        result
+    }
+
+    /// A look at the state that changes nothing.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State<C>> {
+        // A panic in a capacity must not take the gate down with it: the slots are counted elsewhere.
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl<C: Capacity> State<C> {
+    /// The time, if the order of those who wait depends on it.
+    pub(crate) fn now_if_it_matters(&self) -> Instant {
+        match self.room.config().promote_after {
+            Some(_) => clock::now(),
+            None => self.room.epoch(),
+        }
+    }
+
+    /// Wakes the head if it has only just become it.
+    fn tell_head(&mut self, woken: &mut Woken<Waker>) {
+        let head = self.room.head();
+        if head != self.told
+            && let Some(waker) = head.and_then(|head| self.room.take_note(head))
+        {
+            woken.push(waker);
+        }
+        self.told = head;
+    }
+
+    /// Whether the timer sleeps too long, or not at all.
+    fn needs_alarm(&mut self) -> bool {
+        let Some(next) = self.room.next_end() else {
+            return false;
+        };
+        let late = self.alarm.is_none_or(|alarm| next < alarm);
+        if late {
+            self.alarm = Some(next);
+        }
+        late
+    }
+}
+
+impl<C: Capacity> Drop for Shared<C> {
+    fn drop(&mut self) {
+        self.timer.wake();
+    }
+}
+
+fn closed_bit<C: Capacity>(state: &State<C>) -> u64 {
+    if state.room.is_closed() { CLOSED } else { 0 }
+}

@@ -1,0 +1,28 @@
+//! What a gate reports of itself.
+
+use std::time::Duration;
+
+use crate::admit::Counts;
+
+/// A gate at one instant.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Status {
+    /// How many wait.
+    pub depth: usize,
+    /// How many leases are out.
+    pub running: usize,
+    /// How many may be out.
+    pub limit: usize,
+    /// How many chairs there are.
+    pub chairs: usize,
+    /// How many were given a slot, whether they waited or not.
+    pub served: u64,
+    /// What became of those who could not pass at once.
+    pub counts: Counts,
+    /// How long the next arrival would probably wait, from the measured drain rate. `None` before anything
+    /// is known.
+    pub estimated_wait: Option<Duration>,
+    /// Whether the gate is closed.
+    pub closed: bool,
+}
