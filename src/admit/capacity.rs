@@ -67,6 +67,10 @@ pub trait Capacity: Send + Sync + 'static {
     fn made_by_head(&self) -> bool {
         false
     }
+
+    /// The waiter that is next has made a slot, or used up the one that it made. Called only where
+    /// [`made_by_head`](Self::made_by_head) says so.
+    fn set_made(&self, _free: bool) {}
 }
 
 /// Why [`Capacity::try_lease`] gave no slot.

@@ -20,6 +20,8 @@ pub struct Counts {
     pub deadline_passed: u64,
     /// [`Rejected::Disabled`].
     pub disabled: u64,
+    /// [`Rejected::MayNotWait`].
+    pub may_not_wait: u64,
     /// [`Rejected::Displaced`].
     pub displaced: u64,
     /// [`Rejected::ShuttingDown`].
@@ -44,6 +46,7 @@ impl Counts {
             Rejected::TimedOut => &mut self.timed_out,
             Rejected::DeadlinePassed => &mut self.deadline_passed,
             Rejected::Disabled => &mut self.disabled,
+            Rejected::MayNotWait => &mut self.may_not_wait,
             Rejected::Displaced => &mut self.displaced,
             Rejected::ShuttingDown => &mut self.shutting_down,
             Rejected::Never(_) => &mut self.never,
@@ -58,6 +61,7 @@ impl Counts {
             + self.timed_out
             + self.deadline_passed
             + self.disabled
+            + self.may_not_wait
             + self.displaced
             + self.shutting_down
             + self.never

@@ -24,6 +24,7 @@ pub struct Permits {
     /// The limit in the upper half, what is out in the lower one: one word, so that no lease can slip
     /// between reading a limit and counting against it.
     slots: AtomicU64,
+    by_turn: bool,
 }
 
 /// One slot of [`Permits`].
@@ -39,6 +40,15 @@ impl Permits {
     pub fn new(limit: usize) -> Self {
         Self {
             slots: AtomicU64::new(clamp(limit) << HALF),
+            by_turn: false,
+        }
+    }
+
+    /// No slot but the one that the waiter who is next makes for itself.
+    pub(crate) fn by_turn() -> Self {
+        Self {
+            by_turn: true,
+            ..Self::new(0)
         }
     }
 
@@ -102,6 +112,14 @@ impl Capacity for Permits {
 
     fn limit(&self) -> usize {
         (self.slots.load(SeqCst) >> HALF) as usize
+    }
+
+    fn made_by_head(&self) -> bool {
+        self.by_turn
+    }
+
+    fn set_made(&self, free: bool) {
+        self.set_limit(usize::from(free));
     }
 }
 

@@ -23,6 +23,9 @@ pub enum Rejected<N = Infallible> {
     /// There are no chairs at all.
     #[error("every slot is busy and queueing is disabled")]
     Disabled,
+    /// It was not to wait (see [`Ticket::may_wait`](super::Ticket::may_wait)).
+    #[error("every slot is busy and this request is not to wait")]
+    MayNotWait,
     /// A request of higher priority took its chair.
     #[error("a request of higher priority took this request's place in the full waiting room")]
     Displaced,

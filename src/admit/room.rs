@@ -183,6 +183,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if self.config.chairs == 0 {
             return Some(Rejected::Disabled);
         }
+        if !ticket.may_wait {
+            return Some(Rejected::MayNotWait);
+        }
         let end = self.end_of(ticket)?;
         (end <= now).then(|| self.why_expired(ticket))
     }
@@ -437,7 +440,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         lowest_first.find_map(|line| line.tail(&self.chairs))
     }
 
-    pub(super) fn end_of(&self, ticket: &Ticket) -> Option<Instant> {
+    pub(crate) fn end_of(&self, ticket: &Ticket) -> Option<Instant> {
         let longest = self.longest_wait(ticket);
         match (longest, ticket.deadline) {
             (Some(longest), Some(deadline)) => Some(longest.min(deadline)),
@@ -445,7 +448,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    pub(super) fn why_expired(&self, ticket: &Ticket) -> Rejected<C::Never> {
+    pub(crate) fn why_expired(&self, ticket: &Ticket) -> Rejected<C::Never> {
         let longest = self.longest_wait(ticket);
         match ticket.deadline {
             Some(deadline) if longest.is_none_or(|longest| deadline <= longest) => {

@@ -83,6 +83,8 @@ pub struct Ticket {
     pub arrival: Instant,
     /// The user's own name for it, to find it among the permits that are out. Default 0.
     pub id: u64,
+    /// Whether it may wait if every slot is busy. Default `true`.
+    pub may_wait: bool,
 }
 
 impl Ticket {
@@ -96,6 +98,7 @@ impl Ticket {
             cost: 1,
             arrival,
             id: 0,
+            may_wait: true,
         }
     }
 
@@ -124,6 +127,13 @@ impl Ticket {
     #[must_use]
     pub fn id(mut self, id: u64) -> Self {
         self.id = id;
+        self
+    }
+
+    /// Turns it away rather than let it wait.
+    #[must_use]
+    pub fn must_not_wait(mut self) -> Self {
+        self.may_wait = false;
         self
     }
 }

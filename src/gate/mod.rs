@@ -40,6 +40,7 @@ mod status;
 mod timer;
 
 use std::fmt;
+use std::time::{Duration, Instant};
 
 pub use acquire::Acquire;
 pub use chair::{Chair, Standing};
@@ -47,7 +48,7 @@ pub use detached::{DetachedPermit, InvalidDetachedPermit};
 pub use permit::{Permit, UnassignedPermit};
 pub use status::Status;
 
-use crate::admit::{Capacity, Permits, RoomConfig, Ticket};
+use crate::admit::{Capacity, Permits, Rejected, RoomConfig, Ticket};
 use crate::sync::Arc;
 pub(crate) use clock::now;
 use shared::Shared;
@@ -152,6 +153,20 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
+    /// When the wait of a request ends that arrived then and has this deadline of its own, and why.
+    pub(crate) fn end_of_wait(&self, ticket: &Ticket) -> Option<(Instant, Rejected<C::Never>)> {
+        let state = self.shared.lock();
+        let end = state.room.end_of(ticket)?;
+        Some((end, state.room.why_expired(ticket)))
+    }
+
+    /// How long the next arrival would probably wait. `None` before anything is known.
+    #[must_use]
+    pub fn estimated_wait(&self) -> Option<Duration> {
+        let state = self.shared.lock();
+        state.room.estimated_wait(state.room.len() + 1)
+    }
+
     /// How the gate is doing.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -170,8 +185,14 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
+    /// The waiter that is next has made a slot: it goes to whoever is next by now.
+    pub(crate) fn slot_made(&self) {
+        self.shared.capacity.set_made(true);
+        self.grown();
+    }
+
     /// More slots are free than were: they go to those who wait.
-    pub(crate) fn grown(&self) {
+    fn grown(&self) {
         self.shared.locked(|shared, state, woken| {
             let now = state.now_if_it_matters();
             state.room.grown(&shared.capacity, now, woken);

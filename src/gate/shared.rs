@@ -115,6 +115,9 @@ impl<C: Capacity> Shared<C> {
 
     /// Gives a slot back: to the best waiter, if anybody waits.
     pub(crate) fn release(self: &Arc<Self>, lease: C::Lease) {
+        if self.capacity.made_by_head() {
+            self.capacity.set_made(false);
+        }
         let pool = self.capacity.release(lease);
         if self.waiting.load(SeqCst) != 0 {
             self.hand_on(pool);
@@ -125,6 +128,8 @@ impl<C: Capacity> Shared<C> {
     #[inline(never)]
     fn hand_on(self: &Arc<Self>, pool: Pool) {
         self.locked(|shared, state, woken| {
+            // Whoever is next now makes the next slot, even if it was told before that it is next.
+            state.told = None;
             let now = state.now_if_it_matters();
             state.room.released(&shared.capacity, pool, now, woken);
         });

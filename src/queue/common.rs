@@ -1,0 +1,156 @@
+//! What all services of one layer share.
+//!
+//! axum makes a service per route and per connection, and clones it per request. State that a service made
+//! for itself would be a limit of its own for each of them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{Concurrency, ConfigError, Hold, Overflow, QueueConfig, Streaming};
+use crate::admission::Tail;
+use crate::admit::Permits;
+use crate::gate::Gate;
+use crate::http::HeaderClassifier;
+
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) gate: Gate<Permits>,
+    settings: RwLock<Arc<Settings>>,
+    holds_body: AtomicBool,
+    server_timing: AtomicBool,
+    backpressure: AtomicBool,
+    shutdown: Mutex<Shutdown>,
+    /// Whether there is a token that nobody watches yet.
+    unwatched: AtomicBool,
+}
+
+/// What a request is read and answered by, once it has to wait.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) config: QueueConfig,
+    pub(crate) classifier: HeaderClassifier,
+}
+
+#[derive(Debug, Default)]
+struct Shutdown {
+    token: Option<CancellationToken>,
+    watch: Option<AbortHandle>,
+}
+
+impl Common {
+    pub(crate) fn new(config: QueueConfig) -> Result<Arc<Self>, ConfigError> {
+        config.validate()?;
+        let permits = match config.concurrency {
+            Concurrency::Limit(limit) => Permits::new(limit),
+            Concurrency::Inner => Permits::by_turn(),
+        };
+        let settings = Settings::new(config)?;
+        Ok(Arc::new(Self {
+            gate: Gate::new(permits, settings.config.room()?),
+            holds_body: AtomicBool::new(settings.config.hold == Hold::Body),
+            server_timing: AtomicBool::new(settings.config.server_timing),
+            backpressure: AtomicBool::new(settings.config.overflow == Overflow::Backpressure),
+            settings: RwLock::new(Arc::new(settings)),
+            shutdown: Mutex::default(),
+            unwatched: AtomicBool::new(false),
+        }))
+    }
+
+    pub(crate) fn reconfigure(&self, config: QueueConfig) -> Result<(), ConfigError> {
+        config.validate()?;
+        let new = Settings::new(config)?;
+        let room = new.config.room()?;
+        let mut settings = self.settings.write().unwrap_or_else(PoisonError::into_inner);
+        match (settings.config.concurrency, new.config.concurrency) {
+            (Concurrency::Limit(_), Concurrency::Limit(limit)) => self.gate.set_limit(limit),
+            (Concurrency::Inner, Concurrency::Inner) => {}
+            _ => return Err(ConfigError::ConcurrencyIsFixed),
+        }
+        self.holds_body
+            .store(new.config.hold == Hold::Body, Ordering::Relaxed);
+        self.server_timing
+            .store(new.config.server_timing, Ordering::Relaxed);
+        let backpressure = new.config.overflow == Overflow::Backpressure;
+        self.backpressure.store(backpressure, Ordering::Relaxed);
+        self.gate.reconfigure(room);
+        *settings = Arc::new(new);
+        Ok(())
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn tail(&self) -> Tail {
+        Tail {
+            hold: if self.holds_body.load(Ordering::Relaxed) {
+                Hold::Body
+            } else {
+                Hold::Headers
+            },
+            server_timing: self.server_timing.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn backpressure(&self) -> bool {
+        self.backpressure.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn shut_down_with(self: &Arc<Self>, token: CancellationToken) {
+        let mut shutdown = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watch) = shutdown.watch.take() {
+            watch.abort();
+        }
+        shutdown.token = Some(token);
+        drop(shutdown);
+        self.unwatched.store(true, Ordering::Release);
+        self.watch_shutdown();
+    }
+
+    /// Watches the token, once there is a runtime to do it in: a layer may well be built before.
+    pub(crate) fn watch_shutdown(self: &Arc<Self>) {
+        if !self.unwatched.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let mut shutdown = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(token) = shutdown.token.take() else {
+            return;
+        };
+        self.unwatched.store(false, Ordering::Release);
+        let gate = self.gate.clone();
+        let watch = runtime.spawn(async move {
+            token.cancelled().await;
+            gate.close();
+        });
+        shutdown.watch = Some(watch.abort_handle());
+    }
+}
+
+impl Drop for Common {
+    fn drop(&mut self) {
+        let shutdown = self.shutdown.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watch) = &shutdown.watch {
+            watch.abort();
+        }
+    }
+}
+
+impl Settings {
+    fn new(config: QueueConfig) -> Result<Self, ConfigError> {
+        Ok(Self {
+            classifier: config.classifier()?,
+            config,
+        })
+    }
+
+    pub(crate) fn rejects_streams(&self) -> bool {
+        self.config.streaming == Streaming::Reject
+    }
+}

@@ -1,0 +1,51 @@
+//! Looking at a queue, and changing it, while it runs.
+
+use std::sync::Arc;
+
+use super::common::Common;
+use super::{ConfigError, QueueConfig};
+use crate::gate::Status;
+
+/// Reports on a queue and changes it while requests wait. Made by
+/// [`QueueLayer::handle`](super::QueueLayer::handle); clones are the same handle.
+#[derive(Debug, Clone)]
+pub struct QueueHandle(pub(super) Arc<Common>);
+
+impl QueueHandle {
+    /// How many wait and run, what became of the others, and how long the next would wait.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.0.gate.status()
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> QueueConfig {
+        self.0.settings().config.clone()
+    }
+
+    /// Changes everything that can be changed while requests wait. Everyone moves over in order; those who
+    /// no longer fit are rejected, the latest of the lowest level first.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration is invalid, or goes from a number to `inner` concurrency or back. Nothing has
+    /// changed then.
+    pub fn reconfigure(&self, config: QueueConfig) -> Result<(), ConfigError> {
+        self.0.reconfigure(config)
+    }
+
+    /// Answers everyone who waits and everyone who comes with `shutting_down`. Running requests finish.
+    pub fn close(&self) {
+        self.0.gate.close();
+    }
+
+    /// Resolves when the queue is closed and the last running request has finished, its body included.
+    ///
+    /// # Cancel safety
+    ///
+    /// It may be dropped and called again at any time.
+    pub async fn closed(&self) {
+        self.0.gate.closed().await;
+    }
+}

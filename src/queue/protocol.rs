@@ -1,0 +1,196 @@
+//! What a rejection looks like, and how long a slot is held: that depends on what the service speaks.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::Body;
+use tower_service::Service;
+
+use super::classify::{ByHeaders, Classify, Everyone};
+use super::common::{Common, Settings};
+use super::error::QueueError;
+use crate::admission::Tail;
+use crate::admit::{Permits, Rejected, Ticket};
+use crate::gate::Permit;
+use crate::http::{Explain, PermitBody, Rejection, is_grpc, stamp, wants_stream};
+use crate::queue::Hold;
+
+/// What the service behind a queue speaks: [`Http`] or [`Plain`].
+pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
+    /// What callers get.
+    type Response;
+    /// What callers get instead.
+    type Error;
+
+    #[doc(hidden)]
+    fn ticket(&self, request: &Req, settings: &sealed::Settings<'_>, arrival: Instant) -> Ticket;
+
+    #[doc(hidden)]
+    fn refuse(
+        &self,
+        request: Req,
+        why: Rejected,
+        waited: Duration,
+        common: &sealed::Common<'_>,
+    ) -> Result<Self::Response, Self::Error>;
+
+    #[doc(hidden)]
+    fn answer(
+        result: Result<S::Response, S::Error>,
+        permit: Option<Permit<Permits>>,
+        waited: Duration,
+        tail: sealed::Tail,
+    ) -> Result<Self::Response, Self::Error>;
+}
+
+pub(super) mod sealed {
+    /// Keeps the protocols to those that are here.
+    pub trait Sealed {}
+    /// What a ticket is read by.
+    pub struct Settings<'a>(pub(in crate::queue) &'a super::Settings);
+    /// What a rejection is written by.
+    pub struct Common<'a>(pub(in crate::queue) &'a super::Common);
+    /// How an answer is passed on.
+    #[derive(Clone, Copy)]
+    pub struct Tail(pub(in crate::queue) super::Tail);
+}
+
+/// HTTP and gRPC: rejections are responses, and the slot is held until the body is over.
+#[derive(Clone)]
+pub struct Http<K = ByHeaders> {
+    pub(super) classify: K,
+    pub(super) render: Option<Arc<Render>>,
+}
+
+/// Writes a rejection: the whole response, in the user's own words.
+pub(crate) type Render = dyn Fn(&Rejection, &http::HeaderMap) -> http::Response<Bytes> + Send + Sync;
+
+impl<K> fmt::Debug for Http<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http").finish_non_exhaustive()
+    }
+}
+
+impl<K> sealed::Sealed for Http<K> {}
+
+impl<B, R, S, K> Protocol<http::Request<B>, S> for Http<K>
+where
+    S: Service<http::Request<B>, Response = http::Response<R>>,
+    R: Body<Data = Bytes>,
+    K: Classify<http::Request<B>> + Clone,
+{
+    type Response = http::Response<PermitBody<R, Permit<Permits>>>;
+    type Error = S::Error;
+
+    fn ticket(
+        &self,
+        request: &http::Request<B>,
+        settings: &sealed::Settings<'_>,
+        arrival: Instant,
+    ) -> Ticket {
+        let settings = settings.0;
+        let ticket = self.classify.ticket(request, &settings.classifier, arrival);
+        if settings.rejects_streams() && wants_stream(request.headers()) {
+            return ticket.must_not_wait();
+        }
+        ticket
+    }
+
+    fn refuse(
+        &self,
+        request: http::Request<B>,
+        why: Rejected,
+        waited: Duration,
+        common: &sealed::Common<'_>,
+    ) -> Result<Self::Response, S::Error> {
+        let common = common.0;
+        let rejection = common.with_retry_after(why.explain());
+        let headers = request.headers();
+        let mut response = match &self.render {
+            Some(render) => render(&rejection, headers),
+            None => rejection.into_response(is_grpc(headers)),
+        };
+        if common.tail().server_timing {
+            stamp(response.headers_mut(), waited);
+        }
+        Ok(response.map(PermitBody::rejection))
+    }
+
+    fn answer(
+        result: Result<http::Response<R>, S::Error>,
+        permit: Option<Permit<Permits>>,
+        waited: Duration,
+        tail: sealed::Tail,
+    ) -> Result<Self::Response, S::Error> {
+        result.map(|response| pass_on(response, permit, waited, tail.0))
+    }
+}
+
+/// A response with its permit inside.
+pub(crate) fn pass_on<R: Body<Data = Bytes>, G>(
+    mut response: http::Response<R>,
+    permit: Option<G>,
+    waited: Duration,
+    tail: Tail,
+) -> http::Response<PermitBody<R, G>> {
+    if tail.server_timing {
+        stamp(response.headers_mut(), waited);
+    }
+    let permit = permit.filter(|_| tail.hold == Hold::Body);
+    response.map(|body| PermitBody::new(body, permit))
+}
+
+impl Common {
+    /// Tells a client that may come back when to.
+    pub(crate) fn with_retry_after(&self, rejection: Rejection) -> Rejection {
+        if !rejection.is_retryable() {
+            return rejection;
+        }
+        let settings = self.settings();
+        let retry_after = &settings.config.retry_after;
+        let seconds = retry_after.seconds(self.gate.estimated_wait(), fastrand::f64());
+        rejection.with_retry_after(Duration::from_secs(seconds))
+    }
+}
+
+/// Anything else: rejections are [`QueueError`]s, and the slot is held until the response is there.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Plain<K = Everyone> {
+    pub(super) classify: K,
+}
+
+impl<K> sealed::Sealed for Plain<K> {}
+
+impl<Req, S, K> Protocol<Req, S> for Plain<K>
+where
+    S: Service<Req>,
+    K: Classify<Req> + Clone,
+{
+    type Response = S::Response;
+    type Error = QueueError<S::Error>;
+
+    fn ticket(&self, request: &Req, settings: &sealed::Settings<'_>, arrival: Instant) -> Ticket {
+        self.classify.ticket(request, &settings.0.classifier, arrival)
+    }
+
+    fn refuse(
+        &self,
+        _: Req,
+        why: Rejected,
+        _: Duration,
+        _: &sealed::Common<'_>,
+    ) -> Result<S::Response, Self::Error> {
+        Err(QueueError::Rejected(why))
+    }
+
+    fn answer(
+        result: Result<S::Response, S::Error>,
+        _: Option<Permit<Permits>>,
+        _: Duration,
+        _: sealed::Tail,
+    ) -> Result<S::Response, Self::Error> {
+        result.map_err(QueueError::Inner)
+    }
+}

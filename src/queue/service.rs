@@ -1,0 +1,157 @@
+//! The service that lets requests wait.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tower_service::Service;
+
+use super::common::Common;
+use super::future::{Front, ResponseFuture};
+use super::handle::QueueHandle;
+use super::protocol::{Http, Protocol, sealed};
+use crate::admission::{Admission, Visit};
+use crate::admit::Permits;
+use crate::gate::{self, Chair, Standing};
+
+/// A service with a waiting room in front of it. Made by [`QueueLayer`](super::QueueLayer).
+///
+/// All services of one layer, and their clones, share one waiting room and its slots. A chair that was
+/// reserved by `poll_ready` (see [`Overflow::Backpressure`](super::Overflow::Backpressure)) belongs to the
+/// clone that was asked: a clone of it starts without.
+pub struct Queue<S, P = Http> {
+    inner: S,
+    common: Arc<Common>,
+    protocol: P,
+    seat: Seat,
+}
+
+/// What `poll_ready` has reserved.
+enum Seat {
+    None,
+    Wanted(Standing<Permits>),
+    Reserved(Option<Chair<Permits>>),
+}
+
+impl<S, P> Queue<S, P> {
+    pub(super) fn new(inner: S, common: Arc<Common>, protocol: P) -> Self {
+        common.watch_shutdown();
+        Self {
+            inner,
+            common,
+            protocol,
+            seat: Seat::None,
+        }
+    }
+
+    /// A handle to the waiting room.
+    #[must_use]
+    pub fn handle(&self) -> QueueHandle {
+        QueueHandle(Arc::clone(&self.common))
+    }
+
+    /// The inner service.
+    #[must_use]
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    fn visit<Req>(&self, inner: S, request: Req) -> Visit<Permits, S, Req, Front<P>>
+    where
+        S: Service<Req>,
+        P: Protocol<Req, S>,
+    {
+        let settings = self.common.settings();
+        let settings = sealed::Settings(&settings);
+        Visit {
+            ticket: self.protocol.ticket(&request, &settings, gate::now()),
+            gate: self.common.gate.clone(),
+            desk: Front {
+                common: Arc::clone(&self.common),
+                protocol: self.protocol.clone(),
+            },
+            inner,
+            request,
+            tail: self.common.tail(),
+        }
+    }
+}
+
+impl<S, Req, P> Service<Req> for Queue<S, P>
+where
+    S: Service<Req> + Clone,
+    P: Protocol<Req, S>,
+{
+    type Response = P::Response;
+    type Error = P::Error;
+    type Future = ResponseFuture<S, Req, P>;
+
+    /// Always ready, so that a full room can answer; with `overflow = "backpressure"`, ready once a chair is
+    /// reserved for the call that follows. The inner service is not asked: it would be reserved for a clone
+    /// that may never call.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), P::Error>> {
+        if !self.common.backpressure() {
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            match &mut self.seat {
+                Seat::Reserved(_) => return Poll::Ready(Ok(())),
+                Seat::None => self.seat = Seat::Wanted(self.common.gate.standing()),
+                Seat::Wanted(standing) => {
+                    let chair = std::task::ready!(standing.poll_reserve(cx));
+                    self.seat = Seat::Reserved(chair);
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        self.common.watch_shutdown();
+        let chair = match std::mem::replace(&mut self.seat, Seat::None) {
+            Seat::Reserved(chair) => chair,
+            Seat::None | Seat::Wanted(_) => None,
+        };
+        let Some(permit) = self.common.gate.try_acquire(&()) else {
+            let visit = self.visit(self.inner.clone(), request);
+            return ResponseFuture {
+                admission: Admission::waiting(visit, (), chair),
+            };
+        };
+        drop(chair);
+        // Nearly always it is ready, and the request needs no clone of it.
+        let mut noop = Context::from_waker(Waker::noop());
+        if let Poll::Ready(Ok(())) = self.inner.poll_ready(&mut noop) {
+            let future = self.inner.call(request);
+            return ResponseFuture {
+                admission: Admission::calling(future, permit, self.common.tail()),
+            };
+        }
+        // What was asked to be ready goes along; a clone of it stays.
+        let clone = self.inner.clone();
+        let asked = std::mem::replace(&mut self.inner, clone);
+        ResponseFuture {
+            admission: Admission::readying(self.visit(asked, request), permit),
+        }
+    }
+}
+
+impl<S: Clone, P: Clone> Clone for Queue<S, P> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            common: Arc::clone(&self.common),
+            protocol: self.protocol.clone(),
+            // A reserved chair is one request's; the clone reserves its own.
+            seat: Seat::None,
+        }
+    }
+}
+
+impl<S: fmt::Debug, P> fmt::Debug for Queue<S, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("inner", &self.inner)
+            .field("gate", &self.common.gate)
+            .finish_non_exhaustive()
+    }
+}
