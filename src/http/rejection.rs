@@ -167,7 +167,7 @@ impl Rejection {
     }
 
     /// The answer as it goes out: HTTP with a JSON body shaped like OpenAI's errors, or, for a client that
-    /// speaks gRPC, a trailers-only gRPC response.
+    /// [speaks gRPC](super::is_grpc), a trailers-only gRPC response.
     #[must_use]
     pub fn into_response(self, is_grpc: bool) -> Response<Bytes> {
         if is_grpc {
