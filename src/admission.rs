@@ -93,11 +93,7 @@ where
     D: Desk<C, Req, S>,
 {
     /// A request that has been passed on already.
-    pub(crate) fn calling(
-        future: S::Future,
-        permit: Permit<C>,
-        tail: Tail,
-    ) -> Self {
+    pub(crate) fn calling(future: S::Future, permit: Permit<C>, tail: Tail) -> Self {
         Self {
             queued: None,
             inner: None,
@@ -112,10 +108,7 @@ where
     }
 
     /// A request that has a slot, while `inner` is not known to be ready.
-    pub(crate) fn readying(
-        visit: Visit<C, S, Req, D>,
-        permit: Permit<C>,
-    ) -> Self {
+    pub(crate) fn readying(visit: Visit<C, S, Req, D>, permit: Permit<C>) -> Self {
         visit.start(|_, _| Step::Readying {
             permit: Some(permit),
             patience: None,

@@ -64,7 +64,10 @@ impl Common {
         config.validate()?;
         let new = Settings::new(config)?;
         let room = new.config.room()?;
-        let mut settings = self.settings.write().unwrap_or_else(PoisonError::into_inner);
+        let mut settings = self
+            .settings
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         match (settings.config.concurrency, new.config.concurrency) {
             (Concurrency::Limit(_), Concurrency::Limit(limit)) => self.gate.set_limit(limit),
             (Concurrency::Inner, Concurrency::Inner) => {}
@@ -135,7 +138,10 @@ impl Common {
 
 impl Drop for Common {
     fn drop(&mut self) {
-        let shutdown = self.shutdown.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let shutdown = self
+            .shutdown
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(watch) = &shutdown.watch {
             watch.abort();
         }

@@ -65,7 +65,8 @@ pub struct Http<K = ByHeaders> {
 }
 
 /// Writes a rejection: the whole response, in the user's own words.
-pub(crate) type Render = dyn Fn(&Rejection, &http::HeaderMap) -> http::Response<Bytes> + Send + Sync;
+pub(crate) type Render =
+    dyn Fn(&Rejection, &http::HeaderMap) -> http::Response<Bytes> + Send + Sync;
 
 impl<K> fmt::Debug for Http<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,7 +173,8 @@ where
     type Error = QueueError<S::Error>;
 
     fn ticket(&self, request: &Req, settings: &sealed::Settings<'_>, arrival: Instant) -> Ticket {
-        self.classify.ticket(request, &settings.0.classifier, arrival)
+        self.classify
+            .ticket(request, &settings.0.classifier, arrival)
     }
 
     fn refuse(

@@ -1,0 +1,294 @@
+//! A slot that is given back with the headers is given back too early: a streamed answer then runs
+//! outside every limit, and the slot's next owner runs beside it.
+//!
+//! [`PermitBody`] carries the permit for as long as the body lives. **The guard is dropped** at the first
+//! of these: the body says that it is at its end (a body of known length does so with its last frame,
+//! before anyone polls it again), it fails, or it is dropped, read or unread.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// A response body that holds a guard until it is over; or the body of a rejection, which holds none.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use bytes::Bytes;
+    /// use http_body_util::{BodyExt, Full};
+    /// use tower_triage::PermitBody;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let permit = Arc::new(());
+    /// let mut body = PermitBody::new(Full::new(Bytes::from("hi")), Some(permit.clone()));
+    /// assert_eq!(Arc::strong_count(&permit), 2);
+    ///
+    /// body.frame().await;
+    /// assert_eq!(Arc::strong_count(&permit), 1);
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[derive(Debug)]
+    pub struct PermitBody<B, G> {
+        // Declared, and so dropped, before the guard: the slot is free once the work behind it is gone.
+        #[pin]
+        content: Content<B>,
+        guard: Option<G>,
+    }
+}
+
+pin_project! {
+    #[derive(Debug)]
+    #[project = ContentProj]
+    enum Content<B> {
+        Served { #[pin] body: B },
+        Rejected { bytes: Bytes },
+    }
+}
+
+impl<B: Body<Data = Bytes>, G> PermitBody<B, G> {
+    /// The inner service's body. The guard, if there is one, is held until the body is over, which it may
+    /// be already.
+    #[must_use]
+    pub fn new(body: B, guard: Option<G>) -> Self {
+        Self {
+            guard: guard.filter(|_| !body.is_end_stream()),
+            content: Content::Served { body },
+        }
+    }
+}
+
+impl<B, G> PermitBody<B, G> {
+    /// The body of an answer that the inner service never saw.
+    #[must_use]
+    pub fn rejection(bytes: Bytes) -> Self {
+        Self {
+            content: Content::Rejected { bytes },
+            guard: None,
+        }
+    }
+}
+
+/// Empty, as layers that answer in our place (timeouts, CORS) ask of a body.
+impl<B, G> Default for PermitBody<B, G> {
+    fn default() -> Self {
+        Self::rejection(Bytes::new())
+    }
+}
+
+impl<B: Body<Data = Bytes>, G> Body for PermitBody<B, G> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let mut this = self.project();
+        let frame = ready!(this.content.as_mut().poll_frame(cx));
+        let over = match frame {
+            Some(Ok(_)) => this.content.is_end_stream(),
+            Some(Err(_)) | None => true,
+        };
+        if over {
+            *this.guard = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.content.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.content.size_hint()
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for Content<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        match self.project() {
+            ContentProj::Served { body } => body.poll_frame(cx),
+            ContentProj::Rejected { bytes } if bytes.is_empty() => Poll::Ready(None),
+            ContentProj::Rejected { bytes } => {
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Served { body } => body.is_end_stream(),
+            Self::Rejected { bytes } => bytes.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Served { body } => body.size_hint(),
+            Self::Rejected { bytes } => SizeHint::with_exact(bytes.len() as u64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    use http::HeaderMap;
+    use http_body_util::{BodyExt, Empty, Full};
+
+    use super::*;
+
+    /// A slot, and whether it is taken.
+    #[derive(Clone, Default)]
+    struct Slot(Arc<()>);
+
+    impl Slot {
+        fn taken(&self) -> bool {
+            Arc::strong_count(&self.0) > 1
+        }
+    }
+
+    /// A body of unknown length, which says that it ended only when it is asked for one frame more.
+    #[derive(Default)]
+    struct Script(VecDeque<Result<Frame<Bytes>, &'static str>>);
+
+    impl Body for Script {
+        type Data = Bytes;
+        type Error = &'static str;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+            Poll::Ready(self.0.pop_front())
+        }
+    }
+
+    fn script<const N: usize>(
+        frames: [Result<Frame<Bytes>, &'static str>; N],
+    ) -> (Slot, PermitBody<Script, Slot>) {
+        let slot = Slot::default();
+        let body = PermitBody::new(Script(frames.into()), Some(slot.clone()));
+        (slot, body)
+    }
+
+    fn data(text: &'static str) -> Frame<Bytes> {
+        Frame::data(Bytes::from_static(text.as_bytes()))
+    }
+
+    #[tokio::test]
+    async fn a_body_of_unknown_length_holds_the_slot_until_it_says_that_it_ended() {
+        let (slot, mut body) = script([Ok(data("a")), Ok(data("b"))]);
+        for _ in 0..2 {
+            assert!(body.frame().await.is_some_and(|frame| frame.is_ok()));
+            assert!(slot.taken());
+        }
+        assert!(body.frame().await.is_none());
+        assert!(!slot.taken());
+        assert!(body.frame().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_body_of_known_length_frees_the_slot_with_its_last_frame() {
+        let slot = Slot::default();
+        let mut body = PermitBody::new(Full::from("whole"), Some(slot.clone()));
+        assert_eq!(body.size_hint().exact(), Some(5));
+        assert!(slot.taken());
+        assert!(body.frame().await.is_some());
+        assert!(!slot.taken());
+        assert!(body.is_end_stream());
+        assert!(body.frame().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn an_error_frees_the_slot() {
+        let (slot, mut body) = script([Ok(data("a")), Err("reset")]);
+        assert!(body.frame().await.is_some_and(|frame| frame.is_ok()));
+        assert!(slot.taken());
+        assert!(body.frame().await.is_some_and(|frame| frame.is_err()));
+        assert!(!slot.taken());
+        assert!(body.frame().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn trailers_pass_and_the_slot_is_held_until_after_them() {
+        let trailers = HeaderMap::from_iter([(
+            http::HeaderName::from_static("grpc-status"),
+            http::HeaderValue::from_static("0"),
+        )]);
+        let (slot, body) = script([Ok(data("a")), Ok(Frame::trailers(trailers.clone()))]);
+        let collected = body.collect().await.expect("no error in the script");
+        assert_eq!(collected.trailers(), Some(&trailers));
+        assert_eq!(collected.to_bytes(), "a");
+        assert!(!slot.taken());
+    }
+
+    #[test]
+    fn a_body_dropped_unread_frees_the_slot() {
+        let (slot, body) = script([Ok(data("a"))]);
+        assert!(slot.taken());
+        drop(body);
+        assert!(!slot.taken());
+    }
+
+    #[test]
+    fn an_empty_body_never_holds_the_slot() {
+        let slot = Slot::default();
+        let body = PermitBody::new(Empty::new(), Some(slot.clone()));
+        assert!(!slot.taken());
+        assert!(body.is_end_stream());
+        assert_eq!(body.size_hint().exact(), Some(0));
+    }
+
+    #[test]
+    fn a_body_that_panics_when_dropped_frees_the_slot() {
+        struct Spiteful;
+        impl Drop for Spiteful {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+        impl Body for Spiteful {
+            type Data = Bytes;
+            type Error = &'static str;
+            fn poll_frame(
+                self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+            ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+                Poll::Pending
+            }
+        }
+        let slot = Slot::default();
+        let body = PermitBody::new(Spiteful, Some(slot.clone()));
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(body))).is_err());
+        assert!(!slot.taken());
+    }
+
+    #[tokio::test]
+    async fn a_rejection_is_one_frame_of_known_length() {
+        let mut body = PermitBody::<Script, Slot>::rejection(Bytes::from_static(b"busy"));
+        assert!(!body.is_end_stream());
+        assert_eq!(body.size_hint().exact(), Some(4));
+        let frame = body.frame().await.and_then(Result::ok);
+        assert_eq!(
+            frame.and_then(|frame| frame.into_data().ok()),
+            Some("busy".into())
+        );
+        assert!(body.is_end_stream());
+        assert!(body.frame().await.is_none());
+        assert!(PermitBody::<Script, Slot>::default().is_end_stream());
+    }
+}

@@ -1,0 +1,369 @@
+//! Headers come from strangers. Read carelessly, a typo in one fails a request, a timeout of `1e300`
+//! panics, and `NaN` makes a deadline that nothing compares with.
+//!
+//! So nothing in a header is an error here: what can't be read counts as not said.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName};
+
+use crate::admit::{Levels, Priority, Ticket};
+
+/// Reads a request's [`Ticket`] from its headers.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use tower_triage::{Priority, QueueConfig};
+///
+/// let classifier = QueueConfig::new(8).classifier()?;
+/// let mut headers = http::HeaderMap::new();
+/// headers.insert("x-priority", "HIGH".parse()?);
+/// headers.insert("x-request-timeout", "2.5".parse()?);
+///
+/// let arrival = Instant::now();
+/// let ticket = classifier.ticket(&headers, arrival);
+/// assert_eq!(ticket.priority, Priority::HIGHEST);
+/// assert_eq!(ticket.deadline, Some(arrival + Duration::from_millis(2_500)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct HeaderClassifier {
+    levels: Levels,
+    priority_header: HeaderName,
+    tenant_header: Option<HeaderName>,
+}
+
+impl HeaderClassifier {
+    /// A classifier that reads the level's name from `priority_header` and the tenant's from
+    /// `tenant_header`; without one, every request is of the empty tenant.
+    #[must_use]
+    pub fn new(
+        levels: Levels,
+        priority_header: HeaderName,
+        tenant_header: Option<HeaderName>,
+    ) -> Self {
+        Self {
+            levels,
+            priority_header,
+            tenant_header,
+        }
+    }
+
+    /// The level of requests that name none.
+    #[must_use]
+    pub fn default_priority(&self) -> Priority {
+        self.levels.default_priority()
+    }
+
+    /// The ticket of a request with these headers that arrived at `arrival`.
+    ///
+    /// - The priority header names the level. A missing or unknown name is the default level.
+    /// - The tenant header's bytes, as they are, name the tenant.
+    /// - `x-request-timeout` (seconds, fractions allowed) and `grpc-timeout` set the deadline, counted
+    ///   from `arrival`; the earlier one if both are there, none if neither can be read.
+    #[must_use]
+    pub fn ticket(&self, headers: &HeaderMap, arrival: Instant) -> Ticket {
+        let priority = match headers.get(&self.priority_header) {
+            Some(name) => self.levels.parse(name.as_bytes()),
+            None => self.levels.default_priority(),
+        };
+        let mut ticket = Ticket::new(priority, arrival);
+        if let Some(name) = self
+            .tenant_header
+            .as_ref()
+            .and_then(|name| headers.get(name))
+        {
+            ticket = ticket.tenant(Bytes::copy_from_slice(name.as_bytes()).into());
+        }
+        if let Some(timeout) = timeout(headers) {
+            ticket = ticket.timeout(timeout);
+        }
+        ticket
+    }
+}
+
+/// Whether the client takes a stream of server-sent events for an answer: an `Accept` header names
+/// `text/event-stream`, and not with `q=0`.
+///
+/// Wildcards do not count: every client sends `*/*`.
+#[must_use]
+pub fn wants_stream(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(ACCEPT)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .any(accepts_event_stream)
+}
+
+/// Whether the request is gRPC, so that its client looks for `grpc-status` and not for an HTTP status: its
+/// content type begins with `application/grpc`.
+#[must_use]
+pub fn is_grpc(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.as_bytes().get(..GRPC.len()))
+        .is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
+}
+
+const GRPC: &[u8] = b"application/grpc";
+const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
+/// How long the client is ready to wait: the shorter of what the two headers say.
+fn timeout(headers: &HeaderMap) -> Option<Duration> {
+    let read = |name, parse: fn(&str) -> Option<Duration>| {
+        parse(headers.get(name)?.to_str().ok()?.trim_ascii())
+    };
+    [
+        read(REQUEST_TIMEOUT, seconds),
+        read(GRPC_TIMEOUT, grpc_timeout),
+    ]
+    .into_iter()
+    .flatten()
+    .min()
+}
+
+/// `2`, `0.3`; not what is negative, no number, or more than a [`Duration`] can hold.
+fn seconds(value: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(value.parse().ok()?).ok()
+}
+
+/// One to eight digits and a unit, as the gRPC protocol has it: `250m` is a quarter of a second.
+fn grpc_timeout(value: &str) -> Option<Duration> {
+    let (unit, digits) = value.as_bytes().split_last()?;
+    if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let amount = digits
+        .iter()
+        .fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+    match unit {
+        b'H' => Some(Duration::from_secs(amount * 3600)),
+        b'M' => Some(Duration::from_secs(amount * 60)),
+        b'S' => Some(Duration::from_secs(amount)),
+        b'm' => Some(Duration::from_millis(amount)),
+        b'u' => Some(Duration::from_micros(amount)),
+        b'n' => Some(Duration::from_nanos(amount)),
+        _ => None,
+    }
+}
+
+/// Whether one element of an `Accept` list is `text/event-stream`, with any parameters but `q=0`.
+fn accepts_event_stream(range: &[u8]) -> bool {
+    let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    parts
+        .next()
+        .is_some_and(|media| media.eq_ignore_ascii_case(b"text/event-stream"))
+        && !parts.any(refuses)
+}
+
+/// Whether a parameter is `q=0`, `q=0.0` and so on: "anything but this".
+fn refuses(parameter: &[u8]) -> bool {
+    match parameter {
+        [b'q' | b'Q', b'=', weight @ ..] => {
+            weight.starts_with(b"0") && weight.iter().all(|byte| matches!(byte, b'0' | b'.'))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::admit::{Priority, Tenant};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn headers(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                let value = HeaderValue::from_bytes(value).expect("a header value");
+                (HeaderName::from_static(name), value)
+            })
+            .collect()
+    }
+
+    fn ticket(pairs: &[(&'static str, &[u8])], arrival: Instant) -> Ticket {
+        let name = HeaderName::from_static;
+        HeaderClassifier::new(
+            Levels::default(),
+            name("x-priority"),
+            Some(name("x-tenant-id")),
+        )
+        .ticket(&headers(pairs), arrival)
+    }
+
+    fn timeout_of(pairs: &[(&'static str, &[u8])]) -> Option<Duration> {
+        let arrival = Instant::now();
+        let deadline = ticket(pairs, arrival).deadline?;
+        Some(deadline - arrival)
+    }
+
+    #[test]
+    fn a_bare_request_gets_the_default_ticket() {
+        let arrival = Instant::now();
+        let ticket = ticket(&[], arrival);
+        assert_eq!(ticket.priority, Priority(1));
+        assert_eq!(ticket.tenant, Tenant::default());
+        assert_eq!(ticket.deadline, None);
+        assert_eq!(ticket.arrival, arrival);
+    }
+
+    #[test]
+    fn the_priority_header_names_the_level() {
+        let cases: [(&[u8], u8); 7] = [
+            (b"high", 0),
+            (b"HIGH", 0),
+            (b" \thigh ", 0),
+            (b"normal", 1),
+            (b"urgent", 1),
+            (b"h\xefgh", 1),
+            (b"", 1),
+        ];
+        for (value, level) in cases {
+            let ticket = ticket(&[("x-priority", value)], Instant::now());
+            assert_eq!(ticket.priority, Priority(level), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn the_tenant_is_whatever_bytes_the_header_holds() {
+        for value in [&b"team-a"[..], b"t\xe9am", b""] {
+            let ticket = ticket(&[("x-tenant-id", value)], Instant::now());
+            assert_eq!(ticket.tenant.as_bytes(), value);
+        }
+    }
+
+    #[test]
+    fn without_a_tenant_header_everyone_is_the_empty_tenant() {
+        let classifier = HeaderClassifier::new(
+            Levels::default(),
+            HeaderName::from_static("x-priority"),
+            None,
+        );
+        let headers = headers(&[("x-tenant-id", b"team-a")]);
+        assert_eq!(
+            classifier.ticket(&headers, Instant::now()).tenant,
+            Tenant::default()
+        );
+    }
+
+    #[test]
+    fn a_request_timeout_is_seconds_and_nonsense_is_no_deadline() {
+        let cases: [(&[u8], Option<u64>); 18] = [
+            (b"2", Some(2_000)),
+            (b" 0.3 ", Some(300)),
+            (b"0", Some(0)),
+            (b"0.0", Some(0)),
+            (b".5", Some(500)),
+            (b"1e2", Some(100_000)),
+            (b"-1", None),
+            (b"-0.1", None),
+            (b"nan", None),
+            (b"inf", None),
+            (b"-inf", None),
+            (b"1e300", None),
+            (b"99999999999999999999", None),
+            (b"2s", None),
+            (b"1,5", None),
+            (b"", None),
+            (b"\xff", None),
+            (b"soon", None),
+        ];
+        for (value, millis) in cases {
+            assert_eq!(
+                timeout_of(&[("x-request-timeout", value)]),
+                millis.map(Duration::from_millis),
+                "{value:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_grpc_timeout_is_digits_and_a_unit() {
+        let cases: [(&[u8], Option<Duration>); 14] = [
+            (b"2H", Some(2 * HOUR)),
+            (b"3M", Some(HOUR / 20)),
+            (b"5S", Some(Duration::from_secs(5))),
+            (b"250m", Some(Duration::from_millis(250))),
+            (b"7u", Some(Duration::from_micros(7))),
+            (b"9n", Some(Duration::from_nanos(9))),
+            (b"0S", Some(Duration::ZERO)),
+            (b"99999999H", Some(HOUR * 99_999_999)),
+            (b"999999999S", None),
+            (b"S", None),
+            (b"5", None),
+            (b"5s", None),
+            (b"-5S", None),
+            (b"1.5S", None),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(
+                timeout_of(&[("grpc-timeout", value)]),
+                expected,
+                "{value:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn of_two_timeouts_the_earlier_one_counts() {
+        let both = |request, grpc| {
+            timeout_of(&[("x-request-timeout", request), ("grpc-timeout", grpc)])
+                .map(|timeout| timeout.as_secs())
+        };
+        assert_eq!(both(b"5", b"3S"), Some(3));
+        assert_eq!(both(b"3", b"5S"), Some(3));
+        assert_eq!(both(b"soon", b"5S"), Some(5));
+        assert_eq!(both(b"5", b"soon"), Some(5));
+    }
+
+    #[test]
+    fn a_stream_is_wanted_by_who_accepts_event_streams() {
+        let cases: [(&[&[u8]], bool); 14] = [
+            (&[b"text/event-stream"], true),
+            (&[b"Text/Event-Stream"], true),
+            (&[b"application/json, text/event-stream"], true),
+            (&[b"text/event-stream; charset=utf-8; q=0.5"], true),
+            (&[b"text/event-stream;q=0.001"], true),
+            (&[b"application/json", b"text/event-stream"], true),
+            (&[], false),
+            (&[b"*/*"], false),
+            (&[b"application/json"], false),
+            (&[b"text/event-streams"], false),
+            (&[b"text/event-stream;q=0"], false),
+            (&[b"text/event-stream ; Q=0.000 , */*"], false),
+            (&[b"application/json;note=text/event-stream"], false),
+            (&[b"\xff"], false),
+        ];
+        for (accepts, expected) in cases {
+            let pairs: Vec<_> = accepts.iter().map(|value| ("accept", *value)).collect();
+            assert_eq!(wants_stream(&headers(&pairs)), expected, "{accepts:?}");
+        }
+    }
+
+    #[test]
+    fn grpc_is_told_by_the_content_type() {
+        let cases: [(&[u8], bool); 6] = [
+            (b"application/grpc", true),
+            (b"application/grpc+proto", true),
+            (b"Application/GRPC; charset=utf-8", true),
+            (b"application/json", false),
+            (b"application/grp", false),
+            (b"", false),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(
+                is_grpc(&headers(&[("content-type", value)])),
+                expected,
+                "{value:?}"
+            );
+        }
+        assert!(!is_grpc(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,360 @@
+//! "503" alone leaves a client guessing: is it my fault, does trying again help, and when?
+//!
+//! A [`Rejection`] says all of it once; [`Rejection::into_response`] says it in the client's protocol.
+//! Whatever can keep a request from being served implements [`Explain`].
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+
+use super::render;
+use crate::admit::Rejected;
+
+/// What a client is told when its request is not served.
+///
+/// ```
+/// use http::StatusCode;
+/// use tower_triage::Rejection;
+///
+/// let rejection = Rejection::new(StatusCode::NOT_FOUND, "model_not_found", "no such model: gpt-5")
+///     .with_param("model");
+/// assert_eq!(rejection.kind(), "invalid_request_error");
+/// assert_eq!(rejection.grpc_status(), 5);
+///
+/// let response = rejection.into_response(false);
+/// assert_eq!(
+///     response.body(),
+///     r#"{"error":{"message":"no such model: gpt-5","type":"invalid_request_error","param":"model","code":"model_not_found"}}"#,
+/// );
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    status: StatusCode,
+    grpc_status: i32,
+    kind: &'static str,
+    code: &'static str,
+    message: Cow<'static, str>,
+    param: Option<Cow<'static, str>>,
+    retry_after: Option<Duration>,
+    /// The JSON body, where it was known before the program ran: a full room says no very often.
+    printed: Option<&'static str>,
+}
+
+impl Rejection {
+    /// A rejection whose `kind` and gRPC status follow from the HTTP status:
+    ///
+    /// | HTTP | kind | gRPC |
+    /// |---|---|---|
+    /// | 400 | `invalid_request_error` | 3 `INVALID_ARGUMENT` |
+    /// | 404 | `invalid_request_error` | 5 `NOT_FOUND` |
+    /// | 413 | `invalid_request_error` | 8 `RESOURCE_EXHAUSTED` |
+    /// | 429 | `rate_limit_error` | 8 `RESOURCE_EXHAUSTED` |
+    /// | 503 | `server_error` | 14 `UNAVAILABLE` |
+    /// | 504 | `server_error` | 4 `DEADLINE_EXCEEDED` |
+    /// | other 4xx | `invalid_request_error` | 2 `UNKNOWN` |
+    /// | any other | `server_error` | 2 `UNKNOWN` |
+    ///
+    /// `code` is for programs and must stay the same from release to release; `message` is for people.
+    #[must_use]
+    pub fn new(
+        status: StatusCode,
+        code: &'static str,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self {
+            status,
+            grpc_status: grpc_status(status),
+            kind: kind(status),
+            code,
+            message: message.into(),
+            param: None,
+            retry_after: None,
+            printed: None,
+        }
+    }
+
+    /// Names the parameter of the request that is at fault.
+    #[must_use]
+    pub fn with_param(mut self, param: impl Into<Cow<'static, str>>) -> Self {
+        self.param = Some(param.into());
+        self.printed = None;
+        self
+    }
+
+    /// Replaces the kind that followed from the status.
+    #[must_use]
+    pub fn with_kind(mut self, kind: &'static str) -> Self {
+        self.kind = kind;
+        self.printed = None;
+        self
+    }
+
+    /// Replaces the gRPC status that followed from the HTTP status.
+    #[must_use]
+    pub fn with_grpc_status(mut self, grpc_status: i32) -> Self {
+        self.grpc_status = grpc_status;
+        self
+    }
+
+    /// Says when to try again: sent as whole seconds, rounded up, at least 1; to gRPC as milliseconds.
+    ///
+    /// Ignored unless trying again helps (see [`is_retryable`](Self::is_retryable)).
+    #[must_use]
+    pub fn with_retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = self.is_retryable().then_some(wait);
+        self
+    }
+
+    /// Whether the same request may be served later: the status is 503 or 429.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self.status,
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
+        )
+    }
+
+    /// The HTTP status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The gRPC status code, as a number.
+    #[must_use]
+    pub fn grpc_status(&self) -> i32 {
+        self.grpc_status
+    }
+
+    /// The class of the error, `type` in the body, in the words that OpenAI's clients know.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// The cause, for programs: `queue_full`, `model_not_found`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// The cause, for people.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The parameter of the request that is at fault.
+    #[must_use]
+    pub fn param(&self) -> Option<&str> {
+        self.param.as_deref()
+    }
+
+    /// When to try again.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The answer as it goes out: HTTP with a JSON body shaped like OpenAI's errors, or, for a client that
+    /// [speaks gRPC](super::is_grpc), a trailers-only gRPC response.
+    #[must_use]
+    pub fn into_response(self, is_grpc: bool) -> Response<Bytes> {
+        if is_grpc {
+            render::grpc(&self)
+        } else {
+            render::http(&self)
+        }
+    }
+
+    pub(super) fn static_message(&self) -> Option<&'static str> {
+        match self.message {
+            Cow::Borrowed(message) => Some(message),
+            Cow::Owned(_) => None,
+        }
+    }
+
+    pub(super) fn printed(&self) -> Option<&'static str> {
+        self.printed
+    }
+}
+
+/// Something that keeps a request from being served, and can tell the client what.
+pub trait Explain {
+    /// What the client is told. When to come back is added by who knows how fast things move.
+    fn explain(&self) -> Rejection;
+}
+
+impl<N: Explain> Explain for Rejected<N> {
+    fn explain(&self) -> Rejection {
+        match self {
+            Self::Full => QUEUE_FULL,
+            Self::TenantFull => TENANT_QUEUE_FULL,
+            Self::TimedOut => QUEUE_TIMEOUT,
+            Self::DeadlinePassed => DEADLINE_EXCEEDED,
+            Self::Disabled => QUEUE_DISABLED,
+            Self::MayNotWait => STREAMING_NOT_QUEUED,
+            Self::Displaced => DISPLACED,
+            Self::ShuttingDown => SHUTTING_DOWN,
+            Self::Never(reason) => reason.explain(),
+        }
+    }
+}
+
+impl Explain for Infallible {
+    fn explain(&self) -> Rejection {
+        match *self {}
+    }
+}
+
+const fn grpc_status(status: StatusCode) -> i32 {
+    match status.as_u16() {
+        400 => 3,
+        404 => 5,
+        413 | 429 => 8,
+        503 => 14,
+        504 => 4,
+        _ => 2,
+    }
+}
+
+fn kind(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        _ if status.is_client_error() => "invalid_request_error",
+        _ => "server_error",
+    }
+}
+
+/// A rejection whose body is put together by the compiler. Its texts need no escaping.
+macro_rules! print {
+    ($name:ident: $status:ident, $kind:literal, $code:literal, $message:literal) => {
+        const $name: Rejection = Rejection {
+            status: StatusCode::$status,
+            grpc_status: grpc_status(StatusCode::$status),
+            kind: $kind,
+            code: $code,
+            message: Cow::Borrowed($message),
+            param: None,
+            retry_after: None,
+            printed: Some(concat!(
+                r#"{"error":{"message":""#,
+                $message,
+                r#"","type":""#,
+                $kind,
+                r#"","param":null,"code":""#,
+                $code,
+                r#""}}"#
+            )),
+        };
+    };
+}
+
+print!(QUEUE_FULL: SERVICE_UNAVAILABLE, "server_error", "queue_full",
+    "every slot is busy and the waiting room is full");
+print!(TENANT_QUEUE_FULL: TOO_MANY_REQUESTS, "rate_limit_error", "tenant_queue_full",
+    "every slot is busy and this tenant's share of the waiting room is full");
+print!(QUEUE_TIMEOUT: SERVICE_UNAVAILABLE, "server_error", "queue_timeout",
+    "no slot became free within the longest wait allowed");
+print!(DEADLINE_EXCEEDED: GATEWAY_TIMEOUT, "server_error", "deadline_exceeded",
+    "the request's own deadline passed while it waited for a slot");
+print!(QUEUE_DISABLED: SERVICE_UNAVAILABLE, "server_error", "queue_disabled",
+    "every slot is busy and queueing is disabled");
+print!(DISPLACED: SERVICE_UNAVAILABLE, "server_error", "displaced",
+    "a request of higher priority took this request's place in the full waiting room");
+print!(SHUTTING_DOWN: SERVICE_UNAVAILABLE, "server_error", "shutting_down",
+    "the service is shutting down");
+print!(STREAMING_NOT_QUEUED: SERVICE_UNAVAILABLE, "server_error", "streaming_not_queued",
+    "every slot is busy and requests for a stream are not queued");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REASONS: [(Rejected, u16, i32, &str); 7] = [
+        (Rejected::Full, 503, 14, "queue_full"),
+        (Rejected::TimedOut, 503, 14, "queue_timeout"),
+        (Rejected::Disabled, 503, 14, "queue_disabled"),
+        (Rejected::ShuttingDown, 503, 14, "shutting_down"),
+        (Rejected::Displaced, 503, 14, "displaced"),
+        (Rejected::TenantFull, 429, 8, "tenant_queue_full"),
+        (Rejected::DeadlinePassed, 504, 4, "deadline_exceeded"),
+    ];
+
+    #[test]
+    fn every_reason_has_its_status_and_code() {
+        for (reason, status, grpc_status, code) in REASONS {
+            let rejection = reason.explain();
+            assert_eq!(rejection.status(), status, "{reason:?}");
+            assert_eq!(rejection.grpc_status(), grpc_status, "{reason:?}");
+            assert_eq!(rejection.code(), code, "{reason:?}");
+            assert_eq!(rejection.is_retryable(), status != 504, "{reason:?}");
+        }
+        let stream = Rejection::streaming_not_queued();
+        assert_eq!(stream.status(), 503);
+        assert_eq!(stream.code(), "streaming_not_queued");
+    }
+
+    #[test]
+    fn clients_read_what_the_log_says() {
+        for (reason, ..) in REASONS {
+            assert_eq!(reason.explain().message(), reason.to_string());
+        }
+    }
+
+    #[test]
+    fn what_was_printed_beforehand_is_what_would_be_rendered() {
+        let fixed = REASONS.map(|(reason, ..)| reason.explain());
+        for rejection in fixed.into_iter().chain([STREAMING_NOT_QUEUED]) {
+            let fresh = Rejection::new(
+                rejection.status(),
+                rejection.code(),
+                rejection.message().to_owned(),
+            );
+            assert_eq!(fresh.kind(), rejection.kind());
+            assert_eq!(
+                fresh.into_response(false).body(),
+                rejection.into_response(false).body()
+            );
+        }
+    }
+
+    #[test]
+    fn a_changed_rejection_is_rendered_anew() {
+        let body = |rejection: Rejection| rejection.into_response(false).into_body();
+        assert!(
+            body(QUEUE_FULL.with_param("model"))
+                .ends_with(br#""param":"model","code":"queue_full"}}"#)
+        );
+        assert!(
+            body(QUEUE_FULL.with_kind("overloaded"))
+                .ends_with(br#""type":"overloaded","param":null,"code":"queue_full"}}"#)
+        );
+    }
+
+    #[test]
+    fn only_who_may_try_again_is_told_when() {
+        let wait = Duration::from_secs(3);
+        for (reason, status, ..) in REASONS {
+            let told = reason.explain().with_retry_after(wait).retry_after();
+            assert_eq!(told.is_some(), status != 504, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn a_capacity_explains_its_own_reasons() {
+        struct NoSuchModel;
+        impl Explain for NoSuchModel {
+            fn explain(&self) -> Rejection {
+                Rejection::new(StatusCode::NOT_FOUND, "model_not_found", "no such model")
+            }
+        }
+        assert_eq!(
+            Rejected::Never(NoSuchModel).explain().code(),
+            "model_not_found"
+        );
+    }
+}

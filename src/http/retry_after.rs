@@ -1,0 +1,219 @@
+//! Told nothing, or all told the same, rejected clients come back in one wave and are rejected again.
+//!
+//! [`RetryAfter`] turns an estimated wait into the whole seconds that a client is told.
+
+use std::time::Duration;
+
+/// What clients are told in `Retry-After` when they are rejected.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_triage::RetryAfter;
+///
+/// let retry_after = RetryAfter::estimate().between(2, 30);
+/// assert_eq!(retry_after.seconds(Some(Duration::from_secs(10)), 0.0), 10);
+/// assert_eq!(retry_after.seconds(Some(Duration::from_secs(10)), 0.99), 12);
+/// assert_eq!(retry_after.seconds(Some(Duration::from_secs(300)), 0.5), 30);
+/// assert_eq!(RetryAfter::fixed(5).seconds(None, 0.5), 5);
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+#[non_exhaustive]
+pub struct RetryAfter {
+    /// Where the seconds come from. Default [`RetryAfterMode::Estimate`].
+    pub mode: RetryAfterMode,
+    /// The fewest seconds that are sent, and what is sent while there is no estimate; with
+    /// [`RetryAfterMode::Fixed`], what is always sent. Never less than 1 is sent. Default 1.
+    pub min_seconds: u64,
+    /// The most seconds that an estimate may come to, jitter included. Default 60.
+    pub max_seconds: u64,
+    /// Up to this share of an estimate is added, rounded up to whole seconds, so that clients don't
+    /// return together. From 0 to 1; default 0.2.
+    pub jitter: f64,
+}
+
+/// Where the seconds of a [`RetryAfter`] come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum RetryAfterMode {
+    /// From the rate at which the waiting room drains.
+    #[default]
+    Estimate,
+    /// From the configuration: always `min_seconds`, without jitter.
+    Fixed,
+}
+
+impl RetryAfter {
+    /// From the rate at which the waiting room drains. The same as the default.
+    #[must_use]
+    pub fn estimate() -> Self {
+        Self::default()
+    }
+
+    /// Always `seconds`.
+    #[must_use]
+    pub fn fixed(seconds: u64) -> Self {
+        Self {
+            mode: RetryAfterMode::Fixed,
+            min_seconds: seconds,
+            ..Self::default()
+        }
+    }
+
+    /// Bounds the estimate, in seconds.
+    #[must_use]
+    pub fn between(mut self, min_seconds: u64, max_seconds: u64) -> Self {
+        self.min_seconds = min_seconds;
+        self.max_seconds = max_seconds;
+        self
+    }
+
+    /// Adds up to this share of the estimate.
+    #[must_use]
+    pub fn jitter(mut self, share: f64) -> Self {
+        self.jitter = share;
+        self
+    }
+
+    /// The whole seconds to send, at least 1. `random` is uniform in `0.0..1.0`.
+    #[must_use]
+    pub fn seconds(&self, estimated_wait: Option<Duration>, random: f64) -> u64 {
+        let seconds = match self.mode {
+            RetryAfterMode::Fixed => self.min_seconds,
+            RetryAfterMode::Estimate => {
+                let estimate = estimated_wait
+                    .map_or(0, whole_seconds)
+                    .max(self.min_seconds)
+                    .min(self.max_seconds);
+                estimate
+                    .saturating_add(extra(estimate, self.jitter, random))
+                    .min(self.max_seconds)
+            }
+        };
+        seconds.max(1)
+    }
+
+    /// Checks the numbers against each other.
+    ///
+    /// # Errors
+    ///
+    /// If estimates are bounded from `min_seconds` down to a smaller `max_seconds`, or if `jitter` is not
+    /// from 0 to 1.
+    pub fn validate(&self) -> Result<(), InvalidRetryAfter> {
+        if self.mode == RetryAfterMode::Estimate && self.min_seconds > self.max_seconds {
+            return Err(InvalidRetryAfter::Range {
+                min: self.min_seconds,
+                max: self.max_seconds,
+            });
+        }
+        if !(0.0..=1.0).contains(&self.jitter) {
+            return Err(InvalidRetryAfter::Jitter(self.jitter));
+        }
+        Ok(())
+    }
+}
+
+impl Default for RetryAfter {
+    fn default() -> Self {
+        Self {
+            mode: RetryAfterMode::Estimate,
+            min_seconds: 1,
+            max_seconds: 60,
+            jitter: 0.2,
+        }
+    }
+}
+
+/// What is wrong with the numbers of a [`RetryAfter`].
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidRetryAfter {
+    /// No number of seconds is in the range.
+    #[error(
+        "`retry_after.min_seconds` is {min}: it must not exceed `retry_after.max_seconds`, {max}"
+    )]
+    Range {
+        /// `min_seconds`.
+        min: u64,
+        /// `max_seconds`.
+        max: u64,
+    },
+    /// Not a share.
+    #[error("`retry_after.jitter` is {0}: it must be from 0 to 1")]
+    Jitter(f64),
+}
+
+/// Rounded up: who comes back too early waits again.
+pub(super) fn whole_seconds(duration: Duration) -> u64 {
+    duration
+        .as_secs()
+        .saturating_add(u64::from(duration.subsec_nanos() > 0))
+}
+
+/// From 0 to `jitter` × `seconds`, rounded up, every whole number equally likely.
+fn extra(seconds: u64, jitter: f64, random: f64) -> u64 {
+    let most = (seconds as f64 * jitter).ceil();
+    (random * (most + 1.0)).min(most) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_is_rounded_up_clamped_and_jittered_upwards() {
+        let cases = [
+            // min, max, jitter, estimate in ms, random → seconds
+            (1, 60, 0.0, Some(2_300), 0.0, 3),
+            (1, 60, 0.0, Some(2_000), 0.9, 2),
+            (1, 60, 0.0, Some(0), 0.0, 1),
+            (1, 60, 0.0, None, 0.9, 1),
+            (5, 60, 0.0, Some(100), 0.0, 5),
+            (5, 60, 0.0, None, 0.0, 5),
+            (1, 60, 0.0, Some(999_000), 0.0, 60),
+            (1, 60, 0.2, Some(10_000), 0.0, 10),
+            (1, 60, 0.2, Some(10_000), 0.5, 11),
+            (1, 60, 0.2, Some(10_000), 0.99, 12),
+            (1, 60, 0.2, Some(10_000), 1.0, 12),
+            (1, 60, 0.2, Some(1_000), 0.99, 2),
+            (1, 60, 0.2, Some(59_000), 0.99, 60),
+            (1, 60, 0.2, Some(999_000), 0.99, 60),
+            (0, 60, 0.2, Some(0), 0.99, 1),
+            (1, 60, f64::NAN, Some(5_000), f64::NAN, 5),
+            (9, 3, 0.2, Some(5_000), 0.5, 3),
+        ];
+        for case in cases {
+            let (min, max, jitter, estimate, random, seconds) = case;
+            let retry_after = RetryAfter::estimate().between(min, max).jitter(jitter);
+            let estimate = estimate.map(Duration::from_millis);
+            assert_eq!(retry_after.seconds(estimate, random), seconds, "{case:?}");
+        }
+        let longest = RetryAfter::estimate().between(1, u64::MAX);
+        assert_eq!(longest.seconds(Some(Duration::MAX), 0.99), u64::MAX);
+    }
+
+    #[test]
+    fn fixed_is_what_it_says() {
+        for estimate in [None, Some(Duration::from_secs(30))] {
+            assert_eq!(RetryAfter::fixed(90).seconds(estimate, 0.99), 90);
+            assert_eq!(RetryAfter::fixed(0).seconds(estimate, 0.99), 1);
+        }
+    }
+
+    #[test]
+    fn numbers_that_contradict_are_refused() {
+        let jitter = |share| RetryAfter::default().jitter(share).validate();
+        assert_eq!(
+            RetryAfter::estimate().between(9, 3).validate(),
+            Err(InvalidRetryAfter::Range { min: 9, max: 3 })
+        );
+        assert_eq!(jitter(1.5), Err(InvalidRetryAfter::Jitter(1.5)));
+        assert_eq!(jitter(-0.1), Err(InvalidRetryAfter::Jitter(-0.1)));
+        assert!(jitter(f64::NAN).is_err());
+        assert!(jitter(0.0).is_ok() && jitter(1.0).is_ok());
+        assert!(RetryAfter::fixed(90).validate().is_ok());
+    }
+}

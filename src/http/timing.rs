@@ -1,0 +1,62 @@
+//! A slow answer looks the same to a client whether it waited or was worked on.
+//!
+//! [`stamp`] tells them apart with a `server-timing` header, which browsers and tracing tools show as is.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Adds `server-timing: queue;dur=<ms>`, in milliseconds with at most three decimals.
+///
+/// What the inner service said in a `server-timing` of its own stays.
+pub fn stamp(headers: &mut HeaderMap, waited: Duration) {
+    // A head so full that it takes no more goes out without.
+    let _ = headers.try_append(SERVER_TIMING, value(waited.as_micros()));
+}
+
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+const DID_NOT_WAIT: HeaderValue = HeaderValue::from_static("queue;dur=0");
+
+fn value(micros: u128) -> HeaderValue {
+    // The usual case, of a request that never waited, allocates nothing.
+    if micros == 0 {
+        return DID_NOT_WAIT;
+    }
+    let text = format!("queue;dur={}.{:03}", micros / 1000, micros % 1000);
+    HeaderValue::from_str(text.trim_end_matches('0').trim_end_matches('.'))
+        .expect("digits and letters are a header value")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milliseconds_have_at_most_three_decimals() {
+        let cases = [
+            (Duration::ZERO, "queue;dur=0"),
+            (Duration::from_nanos(999), "queue;dur=0"),
+            (Duration::from_micros(1), "queue;dur=0.001"),
+            (Duration::from_micros(250), "queue;dur=0.25"),
+            (Duration::from_millis(7), "queue;dur=7"),
+            (Duration::from_millis(100), "queue;dur=100"),
+            (Duration::from_micros(12_345_600), "queue;dur=12345.6"),
+            (Duration::from_nanos(1_234_567_899), "queue;dur=1234.567"),
+            (Duration::MAX, "queue;dur=18446744073709551615999.999"),
+        ];
+        for (waited, expected) in cases {
+            let mut headers = HeaderMap::new();
+            stamp(&mut headers, waited);
+            assert_eq!(headers["server-timing"], expected);
+        }
+    }
+
+    #[test]
+    fn what_the_inner_service_said_stays() {
+        let mut headers = HeaderMap::new();
+        headers.insert(SERVER_TIMING, HeaderValue::from_static("db;dur=3"));
+        stamp(&mut headers, Duration::from_millis(2));
+        let values: Vec<_> = headers.get_all(SERVER_TIMING).iter().collect();
+        assert_eq!(values, ["db;dur=3", "queue;dur=2"]);
+    }
+}

@@ -1,0 +1,30 @@
+//! `QueueLayer`: a bounded, ordered waiting room in front of any service.
+//!
+//! With a plain concurrency limit, requests that find it reached wait unseen, without bound and in the order
+//! in which they happen to be polled; and a streamed answer runs outside the limit, because the slot is free
+//! as soon as its headers are out.
+//!
+//! [`QueueLayer`] makes [`Queue`] services. One that finds a slot free passes the request on and reads
+//! nothing of it. Otherwise the request gets a ticket ([`Classify`]) and a chair, or a rejection in the words
+//! of its [`Protocol`]. A [`QueueHandle`] reports and reconfigures.
+
+mod classify;
+mod common;
+mod config;
+mod error;
+mod future;
+mod handle;
+mod layer;
+mod protocol;
+mod service;
+mod shared;
+
+pub use classify::{ByHeaders, Classify, Everyone};
+pub use config::{Concurrency, ConfigError, Hold, Overflow, QueueConfig, Streaming};
+pub use error::QueueError;
+pub use future::ResponseFuture;
+pub use handle::QueueHandle;
+pub use layer::{QueueLayer, SharedQueueLayer};
+pub use protocol::{Http, Plain, Protocol};
+pub use service::Queue;
+pub use shared::Shared;
