@@ -3,7 +3,7 @@
 //! A figure from one run against a figure from another compares the machine with itself at two moments.
 //! Here every pass runs each subject once, in turn, and what is printed is the median of the passes.
 
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)]
 
 use std::future::Future;
 use std::pin::pin;
