@@ -136,7 +136,9 @@ pub enum InvalidLevels {
     #[error("`priorities` has {0} names, at most {MAX_LEVELS} are supported")]
     TooMany(usize),
     /// A name that no header value could match.
-    #[error("`priorities` has the name {0:?}: names must not be empty or begin or end with white space")]
+    #[error(
+        "`priorities` has the name {0:?}: names must not be empty or begin or end with white space"
+    )]
     Blank(String),
     /// Two levels of one name.
     #[error("`priorities` names {0:?} twice (case is ignored)")]
@@ -166,8 +168,14 @@ mod tests {
         let new = |names: &[&str], default: &str| Levels::new(names.iter().copied(), default);
         assert_eq!(new(&[], "x"), Err(InvalidLevels::None));
         assert_eq!(new(&["a", "A"], "a"), Err(InvalidLevels::Twice("A".into())));
-        assert_eq!(new(&["a", " b"], "a"), Err(InvalidLevels::Blank(" b".into())));
-        assert_eq!(new(&["a"], "c"), Err(InvalidLevels::UnknownDefault("c".into())));
+        assert_eq!(
+            new(&["a", " b"], "a"),
+            Err(InvalidLevels::Blank(" b".into()))
+        );
+        assert_eq!(
+            new(&["a"], "c"),
+            Err(InvalidLevels::UnknownDefault("c".into()))
+        );
         assert!(new(&["a", "b", "c"], "C").is_ok());
     }
 }
