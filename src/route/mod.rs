@@ -13,6 +13,8 @@ mod capabilities;
 mod endpoint;
 mod endpoints;
 mod error;
+#[cfg(feature = "client")]
+mod forward;
 mod json;
 mod registry;
 mod requirements;
@@ -22,5 +24,7 @@ pub use body::ReadBody;
 pub use endpoint::{Endpoint, Model};
 pub use endpoints::{Demand, EndpointLease, EndpointRef, Endpoints, Lane};
 pub use error::RouteError;
+#[cfg(feature = "client")]
+pub use forward::{BodyError, Forward, ForwardBody, ForwardFuture, PeerAddr};
 pub use registry::{Registry, RegistryError};
 pub use requirements::Requirements;
