@@ -1,0 +1,4 @@
+//! `[queue]`
+
+/// The section as it stands.
+pub(crate) type QueueConfig = toml::Table;
