@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{Json, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, Sse};
@@ -97,7 +98,13 @@ impl Backend {
     }
 }
 
+/// Whatever the content type says: people type these requests.
+fn read(body: &[u8]) -> Result<Value, Refused> {
+    serde_json::from_slice(body).map_err(|_| Refused::Malformed)
+}
+
 enum Refused {
+    Malformed,
     UnknownModel,
     Overloaded,
 }
@@ -105,6 +112,11 @@ enum Refused {
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let (status, code, message) = match self {
+            Self::Malformed => (
+                StatusCode::BAD_REQUEST,
+                "malformed_body",
+                "This is not JSON",
+            ),
             Self::UnknownModel => (
                 StatusCode::NOT_FOUND,
                 "model_not_found",
@@ -120,10 +132,8 @@ impl IntoResponse for Refused {
     }
 }
 
-async fn chat(
-    State(backend): State<Backend>,
-    Json(request): Json<Value>,
-) -> Result<Response, Refused> {
+async fn chat(State(backend): State<Backend>, body: Bytes) -> Result<Response, Refused> {
+    let request = read(&body)?;
     let (model, slot) = backend.admit(&request)?;
     if request["stream"] == true {
         return Ok(stream_chat(model, slot));
@@ -164,10 +174,8 @@ fn chunk(model: &str, delta: Value, finish_reason: Option<&str>) -> String {
     .to_string()
 }
 
-async fn completion(
-    State(backend): State<Backend>,
-    Json(request): Json<Value>,
-) -> Result<Response, Refused> {
+async fn completion(State(backend): State<Backend>, body: Bytes) -> Result<Response, Refused> {
+    let request = read(&body)?;
     let (model, _slot) = backend.admit(&request)?;
     think().await;
     Ok(Json(json!({
@@ -178,10 +186,8 @@ async fn completion(
     .into_response())
 }
 
-async fn embedding(
-    State(backend): State<Backend>,
-    Json(request): Json<Value>,
-) -> Result<Response, Refused> {
+async fn embedding(State(backend): State<Backend>, body: Bytes) -> Result<Response, Refused> {
+    let request = read(&body)?;
     let (model, _slot) = backend.admit(&request)?;
     think().await;
     let inputs = request["input"].as_array().map_or(1, Vec::len);
@@ -209,7 +215,7 @@ pub(crate) fn commands(gateway: std::net::SocketAddr) -> String {
     let url = format!("http://{gateway}/v1/chat/completions");
     let body = r#"{"model":"llama3:70b","messages":[{"role":"user","content":"Am I next?"}]}"#;
     let streamed = body.replacen('{', r#"{"stream":true,"#, 1);
-    let curl = format!("curl -s {url} -H 'content-type: application/json'");
+    let curl = format!("curl -s {url}");
     format!(
         r#"
 Three demo backends are running. Things to try in another terminal:

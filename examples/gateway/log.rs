@@ -1,6 +1,7 @@
 //! One line per request, written when its answer has ended: only then is its status the whole truth.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -19,6 +20,7 @@ pub(crate) fn start(format: LogFormat) {
         .or_else(|_| EnvFilter::try_from_default_env())
         .unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt()
+        .with_ansi(std::io::stderr().is_terminal())
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
     match format {
@@ -83,7 +85,7 @@ struct Answer {
 impl Drop for Line {
     fn drop(&mut self) {
         let Self { method, path, .. } = self;
-        let total_ms = self.start.elapsed().as_secs_f64() * 1e3;
+        let total_ms = self.start.elapsed().as_micros() as f64 / 1e3;
         match &self.answer {
             Some(Answer {
                 status,

@@ -91,3 +91,6 @@ fn say(text: &str) -> std::io::Result<()> {
     out.write_all(text.as_bytes())?;
     out.flush()
 }
+
+#[cfg(test)]
+mod tests;
