@@ -16,7 +16,16 @@ use crate::{Denied, Pool, Pools};
 pub(super) struct Fleet {
     registry: Arc<Registry>,
     endpoints: Arc<[EndpointRef]>,
-    models: HashMap<Arc<str>, Vec<Candidate>>,
+    models: HashMap<Arc<str>, Served>,
+}
+
+/// Where a model is served.
+#[derive(Debug, Default)]
+struct Served {
+    /// By priority, then in the registry's order.
+    candidates: Vec<Candidate>,
+    /// The context lengths to be had, each once, ascending.
+    contexts: Vec<u32>,
 }
 
 /// An endpoint that serves a model, and what it can do with it.
@@ -33,15 +42,24 @@ impl Fleet {
             .zip(registry.endpoints())
             .map(|(index, endpoint)| EndpointRef::new(endpoint, Pool(index)))
             .collect();
-        let mut models: HashMap<Arc<str>, Vec<Candidate>> = HashMap::new();
+        let mut models: HashMap<Arc<str>, Served> = HashMap::new();
         for (endpoint, config) in endpoints.iter().zip(registry.endpoints()) {
             for model in &config.models {
-                let candidates = models.entry(model.name.as_str().into()).or_default();
-                candidates.push(Candidate::new(endpoint.clone(), model));
+                let served = models.entry(model.name.as_str().into()).or_default();
+                served
+                    .candidates
+                    .push(Candidate::new(endpoint.clone(), model));
+                served.contexts.push(model.context_length);
             }
         }
-        for candidates in models.values_mut() {
-            candidates.sort_by_key(|candidate| candidate.endpoint.priority()); // stable: then the registry's order
+        for Served {
+            candidates,
+            contexts,
+        } in models.values_mut()
+        {
+            candidates.sort_by_key(|candidate| candidate.endpoint.priority()); // stable
+            contexts.sort_unstable();
+            contexts.dedup();
         }
         Self {
             registry: Arc::new(registry),
@@ -69,10 +87,9 @@ impl Fleet {
             .with(Capabilities::JSON_MODE, asked.json_mode);
         let tokens = asked.estimated_tokens;
         let (model, context_length) = match self.models.get_key_value(&*asked.model) {
-            Some((model, candidates)) => {
-                let contexts = candidates.iter().map(|candidate| candidate.context_length);
-                let enough = contexts.filter(|&context| context >= tokens).min();
-                (model.clone(), enough.unwrap_or(tokens))
+            Some((model, Served { contexts, .. })) => {
+                let enough = contexts.iter().find(|&&context| context >= tokens);
+                (model.clone(), *enough.unwrap_or(&tokens))
             }
             None => (Arc::from(&*asked.model), tokens),
         };
@@ -94,7 +111,10 @@ impl Fleet {
             .iter()
             .filter(|candidate| candidate.can_serve(lane))
         {
-            if best.is_some_and(|(chosen, _)| chosen.priority() < endpoint.priority()) {
+            // Of those that come later, none is preferred to one that idles, or to one of lower number.
+            if best.is_some_and(|(chosen, seen)| {
+                seen.in_use == 0 || chosen.priority() < endpoint.priority()
+            }) {
                 break;
             }
             if !endpoint.healthy() {
@@ -120,7 +140,9 @@ impl Fleet {
     }
 
     fn candidates(&self, lane: &Lane) -> &[Candidate] {
-        self.models.get(&lane.model).map_or(&[], Vec::as_slice)
+        self.models
+            .get(&lane.model)
+            .map_or(&[], |served| &served.candidates)
     }
 }
 

@@ -69,16 +69,26 @@ fn answered(mut response: Response<Incoming>, endpoint: &EndpointRef) -> Respons
 
 fn unanswered(error: &Error, endpoint: &EndpointRef) -> Failure {
     let name = endpoint.name();
-    let cause = error as &(dyn std::error::Error + 'static);
-    tracing::warn!(
-        endpoint = name,
-        error = cause,
-        "no answer from the endpoint"
-    );
+    tracing::warn!(endpoint = name, error = %Causes(error), "no answer from the endpoint");
     if error.is_connect() {
         Failure::Unreachable(name.to_owned())
     } else {
         Failure::BrokeOff(name.to_owned())
+    }
+}
+
+/// An error and all that led to it: the outermost only says `client error`.
+struct Causes<'a>(&'a Error);
+
+impl fmt::Display for Causes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = std::error::Error::source(self.0);
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
     }
 }
 
