@@ -1,0 +1,283 @@
+//! What backends get of a request, and clients of an answer, also when one of them goes away.
+
+use http::Response;
+use http_body_util::BodyExt;
+use serde_json::json;
+
+use crate::backend::{Backend, status};
+use crate::client::Sent;
+use crate::process::{Gateway, Setup};
+
+async fn gateway(backend: &Backend, slots: u32) -> Gateway {
+    let setup = Setup::new().backend("gpu-1", backend, slots, &["m"]);
+    setup.start().await
+}
+
+/// The slot is free: the next request is served.
+async fn serves(gateway: &Gateway, backend: &Backend) {
+    let (answer, ()) = tokio::join!(gateway.ask("m").answer(), async {
+        backend.next().await.answer("served");
+    });
+    answer.must_say("served");
+    gateway.idle().await;
+}
+
+#[tokio::test]
+async fn a_request_arrives_as_it_was_sent() {
+    let backend = Backend::start().await;
+    let url = format!("{}/base/", backend.url());
+    let setup = Setup::new().backend_at("gpu-1", &url, 1, &["m"]);
+    let gateway = setup.start().await;
+    let body = "{ \"messages\": [{\"content\":\"\\u00e9 \u{1f999}\"}],\n\t\"model\":\"\\u006d\", \"n\": 1e400 }";
+    let ask = gateway
+        .ask("m")
+        .path("/v1/anything?a=1&b=%20/")
+        .header("authorization", "Bearer secret")
+        .header("x-forwarded-for", "192.0.2.1")
+        .header("x-custom", b"\xff\xfe")
+        .body(body);
+    let (answer, arrived) = tokio::join!(ask.answer(), async {
+        let arrived = backend.next().await;
+        let (head, body) = (arrived.head.clone(), arrived.body.clone());
+        arrived.answer("fine");
+        (head, body)
+    });
+    answer.must_say("fine");
+    let (head, arrived) = arrived;
+    assert_eq!(arrived, body);
+    assert_eq!(head.method, "POST");
+    assert_eq!(head.uri, "/base/v1/anything?a=1&b=%20/");
+    assert_eq!(head.headers["authorization"], "Bearer secret");
+    assert_eq!(head.headers["content-type"], "application/json");
+    assert_eq!(head.headers["x-forwarded-for"], "192.0.2.1, 127.0.0.1");
+    assert_eq!(head.headers["x-custom"].as_bytes(), b"\xff\xfe");
+    assert_eq!(
+        format!("http://{}", head.headers["host"].to_str().unwrap()),
+        backend.url()
+    );
+}
+
+#[tokio::test]
+async fn headers_about_one_connection_stop_at_the_gateway() {
+    let backend = Backend::start().await;
+    let gateway = gateway(&backend, 1).await;
+    let ask = gateway
+        .ask("m")
+        .header("connection", "x-secret, keep-alive")
+        .header("x-secret", "1")
+        .header("keep-alive", "timeout=5")
+        .header("proxy-authorization", "Basic x")
+        .header("te", "gzip")
+        .header("upgrade", "h2c");
+    let (answer, ()) = tokio::join!(ask.answer(), async {
+        let arrived = backend.next().await;
+        for name in [
+            "x-secret",
+            "keep-alive",
+            "proxy-authorization",
+            "te",
+            "upgrade",
+        ] {
+            assert_eq!(arrived.header(name), None, "{name}");
+        }
+        let response = Response::builder()
+            .header("connection", "x-private")
+            .header("x-private", "1")
+            .header("keep-alive", "timeout=5")
+            .header("proxy-authenticate", "Basic")
+            .header("set-cookie", "a=1")
+            .header("set-cookie", "b=2")
+            .header("server-timing", "model;dur=5");
+        arrived.respond(response.body("fine".to_owned()).unwrap());
+    });
+    answer.must_say("fine");
+    for name in [
+        "connection",
+        "x-private",
+        "keep-alive",
+        "proxy-authenticate",
+    ] {
+        assert_eq!(answer.header(name), None, "{name}");
+    }
+    let all = |name| answer.headers.get_all(name).iter().collect::<Vec<_>>();
+    assert_eq!(all("set-cookie"), ["a=1", "b=2"]);
+    let timings = all("server-timing");
+    assert!(
+        timings.iter().any(|timing| *timing == "model;dur=5"),
+        "{timings:?}"
+    );
+    assert!(
+        timings
+            .iter()
+            .any(|t| t.to_str().unwrap().starts_with("queue;dur=")),
+        "{timings:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_answer_says_which_endpoint_gave_it_for_which_model() {
+    let backend = Backend::start().await;
+    for model in ["llama3:70b", "org/llama \u{1f999}", "\u{6a21}\u{578b}"] {
+        let setup = Setup::new().backend("gpu \u{e9}", &backend, 1, &[model]);
+        let gateway = setup.start().await;
+        let (answer, ()) = tokio::join!(gateway.ask(model).answer(), async {
+            let mut lies = status(200);
+            lies.headers_mut()
+                .insert("x-triage-endpoint", "me".parse().unwrap());
+            lies.headers_mut()
+                .insert("x-triage-model", "mine".parse().unwrap());
+            backend.next().await.respond(lies);
+        });
+        let all = |name| answer.headers.get_all(name).iter().collect::<Vec<_>>();
+        assert_eq!(all("x-triage-endpoint"), ["gpu \u{e9}".as_bytes()]);
+        assert_eq!(all("x-triage-model"), [model.as_bytes()], "{model}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_backend_answers_is_passed_on_whatever_it_is() {
+    let backend = Backend::start().await;
+    let gateway = gateway(&backend, 1).await;
+    for code in [
+        201, 204, 307, 400, 401, 404, 413, 422, 429, 500, 502, 503, 504, 529,
+    ] {
+        let (answer, ()) = tokio::join!(gateway.ask("m").answer(), async {
+            let arrived = backend.next().await;
+            let mut response = status(code);
+            response
+                .headers_mut()
+                .insert("retry-after", "17".parse().unwrap());
+            response
+                .headers_mut()
+                .insert("x-request-id", "r-1".parse().unwrap());
+            if code != 204 {
+                *response.body_mut() = json!({ "error": { "code": code } }).to_string();
+            }
+            arrived.respond(response);
+        });
+        assert_eq!(answer.status, code);
+        assert_eq!(answer.header("retry-after"), Some("17"));
+        assert_eq!(answer.header("x-request-id"), Some("r-1"));
+        if code != 204 {
+            assert_eq!(answer.json(), json!({ "error": { "code": code } }));
+        }
+    }
+    gateway.idle().await;
+    let state = gateway.state().await;
+    assert_eq!(state.0["queue"]["rejected"], json!({}));
+    assert_eq!(state.0["endpoints"][0]["healthy"], true);
+}
+
+#[tokio::test]
+async fn connections_to_a_backend_are_used_again() {
+    let backend = Backend::start().await;
+    let gateway = gateway(&backend, 1).await;
+    for _ in 0..5 {
+        serves(&gateway, &backend).await;
+    }
+    assert_eq!(backend.counts().connections, 1);
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_in_mid_answer_frees_the_slot_and_the_backend() {
+    let backend = Backend::start().await;
+    let gateway = gateway(&backend, 1).await;
+    let asked = gateway.ask("m").open();
+    let (response, stream) = tokio::join!(asked, async { backend.next().await.stream() });
+    let mut body = response.into_body();
+    stream.send("a word");
+    assert_eq!(
+        body.frame().await.unwrap().unwrap().into_data().unwrap(),
+        "a word"
+    );
+    let next = gateway.ask("m").label("next").send();
+    gateway.depth(1).await;
+    drop(body);
+    stream.hung_up().await;
+    let arrived = backend.next().await;
+    assert_eq!(arrived.label(), "next");
+    arrived.answer("served");
+    next.answer().await.must_say("served");
+    gateway.idle().await;
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_before_the_answer_frees_the_slot_and_the_backend() {
+    let backend = Backend::start().await;
+    let gateway = gateway(&backend, 1).await;
+    let asked = gateway.ask("m").send();
+    let arrived = backend.next().await;
+    asked.hang_up();
+    arrived.hung_up().await;
+    gateway.idle().await;
+    serves(&gateway, &backend).await;
+}
+
+#[tokio::test]
+async fn a_backend_that_dies_before_it_answers_is_named() {
+    let backend = Backend::start().await;
+    let gateway = gateway(&backend, 1).await;
+    let (answer, ()) = tokio::join!(gateway.ask("m").answer(), async {
+        drop(backend.next().await);
+    });
+    answer.must_be(502, "upstream_failed");
+    assert_eq!(answer.header("x-triage-endpoint"), Some("gpu-1"));
+    gateway.idle().await;
+    assert_eq!(backend.counts().arrived, 1);
+    serves(&gateway, &backend).await;
+}
+
+#[tokio::test]
+async fn a_backend_that_dies_in_mid_answer_is_not_taken_for_one_that_ended() {
+    let backend = Backend::start().await;
+    let gateway = gateway(&backend, 1).await;
+    let asked = gateway.ask("m").open();
+    let (response, stream) = tokio::join!(asked, async { backend.next().await.stream() });
+    let mut body = response.into_body();
+    stream.send("half");
+    assert_eq!(
+        body.frame().await.unwrap().unwrap().into_data().unwrap(),
+        "half"
+    );
+    stream.break_off();
+    assert!(body.frame().await.unwrap().is_err());
+    gateway.idle().await;
+    serves(&gateway, &backend).await;
+}
+
+#[tokio::test]
+async fn a_backend_that_is_not_there_is_named() {
+    let gone = Backend::start().await.url();
+    let setup = Setup::new().backend_at("gpu-1", &gone, 1, &["m"]);
+    let gateway = setup.start().await;
+    for _ in 0..3 {
+        let answer = gateway.ask("m").answer().await;
+        answer.must_be(502, "upstream_unreachable");
+    }
+    gateway.idle().await;
+}
+
+#[tokio::test]
+async fn endpoints_that_share_a_model_are_filled_and_never_overfilled() {
+    let backends = [Backend::start().await, Backend::start().await];
+    let [one, two] = &backends;
+    let setup =
+        Setup::new()
+            .backend("gpu-1", one, 4, &["m"])
+            .backend("gpu-2", two, 4, &["m", "other"]);
+    let gateway = setup.start().await;
+    let all: Vec<Sent> = (0..40).map(|_| gateway.ask("m").send()).collect();
+    gateway.depth(32).await;
+    assert_eq!(gateway.state().await.in_flight(), [4, 4]);
+    for _ in 0..20 {
+        one.next().await.answer("1");
+        two.next().await.answer("2");
+        let state = gateway.state().await;
+        assert!(state.in_flight().iter().all(|n| *n <= 4), "{}", state.0);
+    }
+    for sent in all {
+        assert_eq!(sent.answer().await.status, 200);
+    }
+    assert_eq!((one.counts().peak, two.counts().peak), (4, 4));
+    gateway.idle().await;
+}

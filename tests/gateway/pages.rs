@@ -1,0 +1,184 @@
+//! What the gateway answers by itself: the operator's pages, and requests that nobody could serve.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::backend::Backend;
+use crate::process::{Gateway, Setup};
+
+/// A gateway whose only slot and only chair are taken for as long as the rest is kept.
+async fn full(top: &str) -> (Gateway, impl Sized) {
+    let backend = Backend::start().await;
+    let setup =
+        Setup::new()
+            .top(top)
+            .queue("max_size = 1")
+            .backend("gpu-1", &backend, 1, &["m", "n"]);
+    let gateway = setup.start().await;
+    let running = gateway.ask("m").send();
+    let arrived = backend.next().await;
+    let waiting = gateway.ask("m").send();
+    gateway.depth(1).await;
+    (gateway, (backend, running, arrived, waiting))
+}
+
+#[tokio::test]
+async fn what_nobody_could_serve_is_told_at_once_although_all_is_full() {
+    let (gateway, _busy) = full("").await;
+    for (body, status, code) in [
+        (r#"{"model":"gpt-5"}"#, 404, "model_not_found"),
+        (r#"{"model":"M"}"#, 404, "model_not_found"),
+        (r#"{"messages":[]}"#, 400, "model_missing"),
+        (r#"{"model":""}"#, 400, "model_missing"),
+        (r#"{"model":null}"#, 400, "model_missing"),
+        (r#"{"model":7}"#, 400, "malformed_body"),
+        (r#"{"model":"m""#, 400, "malformed_body"),
+        (r#"["m"]"#, 400, "malformed_body"),
+        ("", 400, "malformed_body"),
+        ("model=m", 400, "malformed_body"),
+    ] {
+        for path in [
+            "/v1/chat/completions",
+            "/v1/completions",
+            "/v1/embeddings",
+            "/x",
+        ] {
+            let answer = gateway.ask("").path(path).body(body).answer().await;
+            assert_eq!(answer.error(), (status, code.to_owned()), "{body} {path}");
+            assert_eq!(answer.header("retry-after"), None);
+        }
+    }
+    let nowhere = gateway.get("/v1/chat/completions").answer().await;
+    nowhere.must_be(404, "not_found");
+    gateway.ask("m").answer().await.must_be(503, "queue_full");
+    assert_eq!(gateway.state().await.depth(), 1);
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused_whether_its_length_is_announced_or_not() {
+    let (gateway, _busy) = full("body_limit_bytes = 100").await;
+    let body = |length: usize| format!("{:<length$}", r#"{"model":"m"}"#);
+    let exact = gateway.ask("").body(body(100)).answer().await;
+    exact.must_be(503, "queue_full");
+    for length in [101, 10_000, 5_000_000] {
+        let answer = gateway.ask("").body(body(length)).answer().await;
+        answer.must_be(413, "body_too_large");
+    }
+    let mut socket = TcpStream::connect(gateway.addr()).await.unwrap();
+    let chunk = format!("{:x}\r\n{}\r\n", 60, body(60));
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    let request = format!("{head}{chunk}{chunk}");
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut start = [0; 12];
+    socket.read_exact(&mut start).await.unwrap();
+    assert_eq!(&start, b"HTTP/1.1 413");
+}
+
+#[tokio::test]
+async fn all_models_are_listed_as_openai_lists_them() {
+    let (one, two) = (Backend::start().await, Backend::start().await);
+    let setup =
+        Setup::new()
+            .backend("gpu-1", &one, 1, &["a", "b"])
+            .backend("gpu-2", &two, 1, &["b", "c"]);
+    let gateway = setup.start().await;
+    let list = gateway.get("/v1/models").answer().await.json();
+    assert_eq!(list["object"], "list");
+    let models = list["data"].as_array().unwrap();
+    for model in models {
+        assert_eq!(model["object"], "model");
+        assert!(model["created"].is_u64() && model["owned_by"].is_string());
+    }
+    let ids: Vec<&Value> = models.iter().map(|model| &model["id"]).collect();
+    assert_eq!(ids, ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn the_state_shows_who_waits_runs_and_was_turned_away() {
+    let (gateway, _busy) = full("").await;
+    assert_eq!(gateway.get("/healthz").answer().await.status, 200);
+    for _ in 0..2 {
+        gateway.ask("n").answer().await.must_be(503, "queue_full");
+    }
+    gateway
+        .ask("gpt-5")
+        .answer()
+        .await
+        .must_be(404, "model_not_found");
+    let answer = gateway.get("/admin/state").answer().await;
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    let state = answer.json();
+    assert_eq!(state["queue"]["depth"], 1);
+    assert_eq!(state["queue"]["running"], 1);
+    assert_eq!(
+        state["queue"]["rejected"],
+        json!({ "queue_full": 2, "model_not_found": 1 })
+    );
+    assert_eq!(
+        state["endpoints"],
+        json!([{ "name": "gpu-1", "in_flight": 1, "limit": 1, "healthy": true }])
+    );
+}
+
+#[tokio::test]
+async fn the_metrics_are_prometheus_text_and_agree_with_the_state() {
+    let (gateway, _busy) = full("").await;
+    gateway.ask("m").answer().await.must_be(503, "queue_full");
+    let answer = gateway.get("/metrics").answer().await;
+    let content_type = answer.header("content-type").unwrap();
+    assert!(content_type.starts_with("text/plain"), "{content_type}");
+    let samples = prometheus(answer.text());
+    for (sample, value) in [
+        ("triage_queue_depth", 1.0),
+        ("triage_running", 1.0),
+        ("triage_served_total", 1.0),
+        ("triage_rejected_total{code=\"queue_full\"}", 1.0),
+        ("triage_requests_total{status=\"503\"}", 1.0),
+        ("triage_endpoint_in_flight{endpoint=\"gpu-1\"}", 1.0),
+        ("triage_endpoint_limit{endpoint=\"gpu-1\"}", 1.0),
+        ("triage_endpoint_healthy{endpoint=\"gpu-1\"}", 1.0),
+    ] {
+        assert!(
+            samples.contains(&(sample.to_owned(), value)),
+            "{sample}\n{samples:?}"
+        );
+    }
+}
+
+/// The samples of a text in Prometheus' format, which must be one.
+fn prometheus(text: &str) -> Vec<(String, f64)> {
+    assert!(text.ends_with('\n'));
+    let name = |name: &str| {
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+        !name.is_empty()
+            && name.chars().all(word)
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+    };
+    let mut families = HashSet::new();
+    let (mut family, mut samples) = ("", Vec::new());
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            family = help.split(' ').next().unwrap();
+            assert!(name(family) && families.insert(family), "{line}");
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (of, kind) = kind.split_once(' ').unwrap();
+            assert_eq!(of, family);
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+        } else {
+            let (sample, value) = line.rsplit_once(' ').unwrap();
+            let (of, labels) = sample.split_once('{').unwrap_or((sample, "}"));
+            assert_eq!(of, family, "{line}");
+            let labels = labels.strip_suffix('}').unwrap();
+            if let Some((label, quoted)) = labels.split_once('=') {
+                assert!(name(label) && quoted.len() > 1, "{line}");
+                assert!(quoted.starts_with('"') && quoted.ends_with('"'), "{line}");
+            }
+            assert!(!samples.iter().any(|(other, _)| other == sample), "{line}");
+            samples.push((sample.to_owned(), value.parse().unwrap()));
+        }
+    }
+    samples
+}

@@ -1,0 +1,247 @@
+//! A backend that answers when, what and how the test says.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Request, Response, StatusCode, request};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::process::PATIENCE;
+
+type Reply = Result<Response<UnsyncBoxBody<Bytes, BrokenOff>>, BrokenOff>;
+
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("broken off")]
+pub(crate) struct BrokenOff;
+
+pub(crate) struct Backend {
+    addr: SocketAddr,
+    arrivals: tokio::sync::Mutex<mpsc::UnboundedReceiver<Arrived>>,
+    counts: Arc<Mutex<Counts>>,
+    _serving: JoinSet<()>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) connections: usize,
+    pub(crate) arrived: usize,
+    pub(crate) in_flight: usize,
+    pub(crate) peak: usize,
+}
+
+impl Backend {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (arrive, arrivals) = mpsc::unbounded_channel();
+        let counts = Arc::<Mutex<Counts>>::default();
+        let mut serving = JoinSet::new();
+        serving.spawn(serve(listener, arrive, counts.clone()));
+        Self {
+            addr,
+            arrivals: arrivals.into(),
+            counts,
+            _serving: serving,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        *self.counts.lock().unwrap()
+    }
+
+    /// The next request to arrive.
+    pub(crate) async fn next(&self) -> Arrived {
+        let mut arrivals = self.arrivals.lock().await;
+        let next = timeout(PATIENCE, arrivals.recv()).await;
+        next.expect("nobody arrives").unwrap()
+    }
+
+    /// The requests that have arrived and that [`next`](Self::next) did not return.
+    pub(crate) async fn more(&self) -> usize {
+        self.arrivals.lock().await.len()
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    arrive: mpsc::UnboundedSender<Arrived>,
+    counts: Arc<Mutex<Counts>>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        socket.set_nodelay(true).unwrap();
+        counts.lock().unwrap().connections += 1;
+        let (arrive, counts) = (arrive.clone(), counts.clone());
+        let answer = service_fn(move |request| answer(request, arrive.clone(), counts.clone()));
+        connections.spawn(async move {
+            // How it ends is for the test to see at the other side.
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(socket), answer)
+                .await;
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    arrive: mpsc::UnboundedSender<Arrived>,
+    counts: Arc<Mutex<Counts>>,
+) -> Reply {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map_err(|_| BrokenOff)?.to_bytes();
+    let (listening, gone) = oneshot::channel();
+    let serving = Serving::new(counts, listening);
+    let (reply, replied) = oneshot::channel();
+    let arrived = Arrived {
+        head,
+        body,
+        reply,
+        gone,
+    };
+    if arrive.send(arrived).is_err() {
+        return Err(BrokenOff);
+    }
+    let response = replied.await.map_err(|_| BrokenOff)??;
+    Ok(response.map(|body| {
+        body.map_frame(move |frame| {
+            let _held_as_long_as_the_body = &serving;
+            frame
+        })
+        .boxed_unsync()
+    }))
+}
+
+/// As long as a request is being served.
+struct Serving {
+    counts: Arc<Mutex<Counts>>,
+    _listening: oneshot::Sender<Infallible>,
+}
+
+impl Serving {
+    fn new(counts: Arc<Mutex<Counts>>, listening: oneshot::Sender<Infallible>) -> Self {
+        let mut now = counts.lock().unwrap();
+        now.arrived += 1;
+        now.in_flight += 1;
+        now.peak = now.peak.max(now.in_flight);
+        drop(now);
+        Self {
+            counts,
+            _listening: listening,
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.counts.lock().unwrap().in_flight -= 1;
+    }
+}
+
+/// A request that has arrived at a backend. Dropped, its connection breaks off.
+pub(crate) struct Arrived {
+    pub(crate) head: request::Parts,
+    pub(crate) body: Bytes,
+    reply: oneshot::Sender<Reply>,
+    gone: oneshot::Receiver<Infallible>,
+}
+
+impl Arrived {
+    pub(crate) fn label(&self) -> &str {
+        self.header("x-label").unwrap_or_default()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let value = self.head.headers.get(name)?;
+        Some(value.to_str().unwrap())
+    }
+
+    pub(crate) fn answer(self, text: &str) {
+        self.respond(Response::new(text.to_owned()));
+    }
+
+    pub(crate) fn respond(self, response: Response<String>) {
+        let response = response.map(|text| {
+            let body = Full::new(Bytes::from(text));
+            body.map_err(|never| match never {}).boxed_unsync()
+        });
+        let _ = self.reply.send(Ok(response)); // the gateway may be gone
+    }
+
+    /// Answers with the head at once, and with the body as the test says.
+    pub(crate) fn stream(self) -> Streaming {
+        let (chunks, rest) = mpsc::unbounded_channel();
+        let frames = stream::unfold(rest, async |mut rest| Some((rest.recv().await?, rest)));
+        let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+        let headers = response.headers_mut();
+        headers.insert("content-type", "text/event-stream".parse().unwrap());
+        let _ = self.reply.send(Ok(response)); // the gateway may be gone
+        Streaming {
+            chunks,
+            gone: self.gone,
+        }
+    }
+
+    /// Returns when nobody listens any more.
+    pub(crate) async fn hung_up(self) {
+        let Self { reply, gone, .. } = self;
+        gone_within(gone).await;
+        drop(reply);
+    }
+}
+
+/// An answer that is being streamed. Dropped, it has ended well.
+pub(crate) struct Streaming {
+    chunks: mpsc::UnboundedSender<Result<Frame<Bytes>, BrokenOff>>,
+    gone: oneshot::Receiver<Infallible>,
+}
+
+impl Streaming {
+    pub(crate) fn send(&self, chunk: &str) {
+        let chunk = Bytes::from(chunk.to_owned());
+        let _ = self.chunks.send(Ok(Frame::data(chunk))); // the gateway may be gone
+    }
+
+    pub(crate) fn end(self) {}
+
+    pub(crate) fn break_off(self) {
+        let _ = self.chunks.send(Err(BrokenOff)); // the gateway may be gone
+    }
+
+    /// Returns when nobody listens any more.
+    pub(crate) async fn hung_up(self) {
+        let Self { chunks, gone } = self;
+        gone_within(gone).await;
+        drop(chunks);
+    }
+}
+
+async fn gone_within(gone: oneshot::Receiver<Infallible>) {
+    let gone = timeout(PATIENCE, gone).await;
+    assert!(gone.expect("somebody still listens").is_err());
+}
+
+/// An empty answer of this status.
+pub(crate) fn status(status: u16) -> Response<String> {
+    let mut response = Response::new(String::new());
+    *response.status_mut() = StatusCode::from_u16(status).unwrap();
+    response
+}

@@ -1,0 +1,192 @@
+//! Clients of the gateway, who may hang up whenever they like.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::process::PATIENCE;
+
+#[derive(Clone)]
+pub(crate) struct Client {
+    http: legacy::Client<HttpConnector, Full<Bytes>>,
+    url: String,
+}
+
+impl Client {
+    pub(crate) fn new(url: String) -> Self {
+        let http = legacy::Client::builder(TokioExecutor::new()).build_http();
+        Self { http, url }
+    }
+
+    pub(crate) fn ask(&self, model: &str) -> Ask {
+        let body = serde_json::json!({ "model": model }).to_string();
+        let ask = self.to(Method::POST, "/v1/chat/completions");
+        ask.header("content-type", "application/json").body(body)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Ask {
+        self.to(Method::GET, path)
+    }
+
+    fn to(&self, method: Method, path: &str) -> Ask {
+        Ask {
+            client: self.clone(),
+            method,
+            path: path.to_owned(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+        }
+    }
+}
+
+/// A request before it is sent.
+#[must_use]
+pub(crate) struct Ask {
+    client: Client,
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Ask {
+    pub(crate) fn header(mut self, name: &'static str, value: impl AsRef<[u8]>) -> Self {
+        let value = HeaderValue::from_bytes(value.as_ref()).unwrap();
+        self.headers.append(HeaderName::from_static(name), value);
+        self
+    }
+
+    pub(crate) fn high(self) -> Self {
+        self.header("x-priority", "high")
+    }
+
+    pub(crate) fn tenant(self, tenant: &str) -> Self {
+        self.header("x-tenant-id", tenant)
+    }
+
+    /// By what the backend knows it: see [`Arrived::label`](super::backend::Arrived::label).
+    pub(crate) fn label(self, label: &str) -> Self {
+        self.header("x-label", label)
+    }
+
+    pub(crate) fn path(mut self, path: &str) -> Self {
+        self.path = path.to_owned();
+        self
+    }
+
+    pub(crate) fn body(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// Sends it and returns once the head of the answer is there.
+    pub(crate) async fn open(self) -> Response<Incoming> {
+        let opened = timeout(PATIENCE, self.request()).await;
+        opened.expect("nobody answers").unwrap()
+    }
+
+    /// Sends it and returns the whole answer.
+    pub(crate) async fn answer(self) -> Answer {
+        self.send().answer().await
+    }
+
+    /// Sends it, and does not wait for the answer.
+    pub(crate) fn send(self) -> Sent {
+        Sent(tokio::spawn(async move {
+            let since = Instant::now();
+            let (head, body) = self.request().await.unwrap().into_parts();
+            let body = body.collect().await.map(|body| body.to_bytes());
+            Answer {
+                status: head.status.as_u16(),
+                headers: head.headers,
+                text: body.map(|body| String::from_utf8(body.into()).unwrap()),
+                after: since.elapsed(),
+            }
+        }))
+    }
+
+    async fn request(self) -> Result<Response<Incoming>, legacy::Error> {
+        let mut request = Request::new(Full::new(self.body));
+        *request.method_mut() = self.method;
+        *request.uri_mut() = format!("{}{}", self.client.url, self.path).parse().unwrap();
+        *request.headers_mut() = self.headers;
+        self.client.http.request(request).await
+    }
+}
+
+/// A request that is on its way.
+pub(crate) struct Sent(JoinHandle<Answer>);
+
+impl Sent {
+    pub(crate) async fn answer(self) -> Answer {
+        let answer = timeout(PATIENCE, self.0).await;
+        answer.expect("nobody answers").unwrap()
+    }
+
+    pub(crate) fn is_answered(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    pub(crate) fn hang_up(self) {
+        self.0.abort();
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    /// An error if it broke off.
+    pub(crate) text: Result<String, hyper::Error>,
+    pub(crate) after: Duration,
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> &str {
+        self.text.as_ref().unwrap()
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(self.text()).unwrap()
+    }
+
+    /// Status and code of an error in OpenAI's shape.
+    pub(crate) fn error(&self) -> (u16, String) {
+        let error = &self.json()["error"];
+        assert_eq!(self.headers["content-type"], "application/json", "{self:?}");
+        assert!(error["message"].is_string(), "{self:?}");
+        assert!(error["type"].is_string(), "{self:?}");
+        assert!(error.get("param").is_some(), "{self:?}");
+        (self.status, error["code"].as_str().unwrap().to_owned())
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// Asserts an error that tells when to come back.
+    #[track_caller]
+    pub(crate) fn must_be(&self, status: u16, code: &str) {
+        assert_eq!(self.error(), (status, code.to_owned()));
+        if matches!(status, 429 | 503) {
+            let seconds = self.header("retry-after").expect("no Retry-After");
+            assert!(seconds.parse::<u32>().unwrap() >= 1, "{seconds}");
+        }
+    }
+
+    /// Asserts that a backend answered `text`.
+    #[track_caller]
+    pub(crate) fn must_say(&self, text: &str) {
+        assert_eq!(self.status, 200, "{self:?}");
+        assert_eq!(self.text(), text);
+    }
+}

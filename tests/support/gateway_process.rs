@@ -1,0 +1,301 @@
+//! The gateway as its users have it: a process with a configuration file, in front of real backends.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::backend::Backend;
+use super::client::{Ask, Client};
+
+/// Longer than anything here takes on the slowest machine: who reaches it will wait forever.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A configuration file in the making.
+#[derive(Default)]
+pub(crate) struct Setup {
+    top: String,
+    queue: String,
+    backends: String,
+    arguments: Vec<String>,
+}
+
+impl Setup {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lines above all sections.
+    pub(crate) fn top(mut self, lines: &str) -> Self {
+        self.top.push_str(lines);
+        self.top.push('\n');
+        self
+    }
+
+    /// Lines of `[queue]`.
+    pub(crate) fn queue(mut self, lines: &str) -> Self {
+        self.queue.push_str(lines);
+        self.queue.push('\n');
+        self
+    }
+
+    pub(crate) fn backend(self, name: &str, at: &Backend, slots: u32, models: &[&str]) -> Self {
+        self.backend_at(name, &at.url(), slots, models)
+    }
+
+    pub(crate) fn backend_at(mut self, name: &str, url: &str, slots: u32, models: &[&str]) -> Self {
+        let models: Vec<String> = models
+            .iter()
+            .map(|model| format!("{{ name = {model:?} }}"))
+            .collect();
+        self.backends.push_str(&format!(
+            "[[backends]]\nname = {name:?}\nurl = {url:?}\nmax_concurrent = {slots}\nhealth = false\nmodels = [{}]\n",
+            models.join(", "),
+        ));
+        self
+    }
+
+    /// Arguments besides `--config`.
+    pub(crate) fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments
+            .extend(arguments.iter().map(|&a| a.to_owned()));
+        self
+    }
+
+    pub(crate) async fn start(self) -> Gateway {
+        let Self {
+            top,
+            queue,
+            backends,
+            arguments,
+        } = self;
+        let config = format!("listen = \"127.0.0.1:0\"\n{top}\n[queue]\n{queue}\n{backends}");
+        Gateway::start(&config, &arguments).await
+    }
+}
+
+/// A gateway that runs; killed when it is dropped.
+pub(crate) struct Gateway {
+    child: Child,
+    url: String,
+    client: Client,
+    _config: ConfigFile,
+}
+
+impl Gateway {
+    async fn start(config: &str, arguments: &[String]) -> Self {
+        let file = ConfigFile::new(config);
+        let mut command = command();
+        let mut child = command
+            .arg("--config")
+            .arg(&file.0)
+            .args(arguments)
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = timeout(PATIENCE, stdout.next_line()).await;
+        let line = line.expect("the gateway says nothing").unwrap();
+        let Some(url) = line
+            .as_deref()
+            .and_then(|l| l.strip_prefix("listening on "))
+        else {
+            panic!(
+                "not what a gateway says first: {line:?}\n{}",
+                rest(&mut child).await
+            );
+        };
+        assert!(url.starts_with("http://127.0.0.1:"), "{url}");
+        let url = url.to_owned();
+        tokio::spawn(drain(child.stderr.take().unwrap()));
+        Self {
+            child,
+            client: Client::new(url.clone()),
+            url,
+            _config: file,
+        }
+    }
+
+    /// What the gateway says of a configuration that it refuses, and the file's name.
+    pub(crate) async fn refusal(config: &str) -> (String, String) {
+        let file = ConfigFile::new(config);
+        let path = file.0.to_str().unwrap();
+        let (code, said) = run(&["--config", path]).await;
+        assert_eq!(code, Some(1), "{config}\n{said}");
+        (said, path.to_owned())
+    }
+
+    pub(crate) fn addr(&self) -> &str {
+        self.url.strip_prefix("http://").unwrap()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().expect("it has not ended")
+    }
+
+    /// A request for `model`.
+    pub(crate) fn ask(&self, model: &str) -> Ask {
+        self.client.ask(model)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Ask {
+        self.client.get(path)
+    }
+
+    pub(crate) async fn state(&self) -> State {
+        let answer = self.get("/admin/state").answer().await;
+        assert_eq!(answer.status, 200);
+        State(answer.json())
+    }
+
+    /// Returns once the state is as wanted.
+    pub(crate) async fn until(&self, what: &str, is: impl Fn(&State) -> bool) -> State {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let state = self.state().await;
+            if is(&state) {
+                return state;
+            }
+            assert!(Instant::now() < end, "never {what}: {}", state.0);
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Returns once `depth` requests wait.
+    pub(crate) async fn depth(&self, depth: u64) {
+        self.until(&format!("{depth} waiting"), |state| state.depth() == depth)
+            .await;
+    }
+
+    /// Returns once nobody waits or runs.
+    pub(crate) async fn idle(&self) {
+        self.until("idle", |state| {
+            state.depth() == 0 && state.running() == 0 && state.in_flight().iter().all(|n| *n == 0)
+        })
+        .await;
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let mut kill = std::process::Command::new("kill");
+        let sent = kill.arg(format!("-{name}")).arg(self.pid().to_string());
+        assert!(sent.status().unwrap().success());
+    }
+
+    pub(crate) async fn exit(&mut self) -> ExitStatus {
+        let exit = timeout(PATIENCE, self.child.wait()).await;
+        exit.expect("the gateway does not end").unwrap()
+    }
+}
+
+/// `/admin/state`
+pub(crate) struct State(pub(crate) Value);
+
+impl State {
+    pub(crate) fn depth(&self) -> u64 {
+        self.0["queue"]["depth"].as_u64().unwrap()
+    }
+
+    pub(crate) fn running(&self) -> u64 {
+        self.0["queue"]["running"].as_u64().unwrap()
+    }
+
+    /// How many were turned away with `code`.
+    pub(crate) fn rejected(&self, code: &str) -> u64 {
+        self.0["queue"]["rejected"][code].as_u64().unwrap_or(0)
+    }
+
+    /// By endpoint, in their order.
+    pub(crate) fn in_flight(&self) -> Vec<u64> {
+        let endpoints = self.0["endpoints"].as_array().unwrap();
+        let in_flight = endpoints.iter().map(|e| e["in_flight"].as_u64().unwrap());
+        in_flight.collect()
+    }
+}
+
+/// Deleted when it is dropped.
+struct ConfigFile(PathBuf);
+
+impl ConfigFile {
+    fn new(text: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tower-triage-{}-{count}.toml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for ConfigFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn command() -> Command {
+    let mut command = Command::new(binary());
+    command
+        .env("TRIAGE_LOG", "info")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+/// The example's executable, built from the sources as they are now: `cargo test` does not build an example
+/// that has tests of its own, and one that lies there from before would be tested in its stead.
+fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let cargo = std::env::var_os("CARGO").expect("these tests are run by cargo");
+        let mut build = std::process::Command::new(cargo);
+        build
+            .args(["build", "--all-features", "--example", "gateway"])
+            .args(["--message-format", "json-render-diagnostics"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stderr(Stdio::inherit());
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        let built = build.output().expect("cargo runs");
+        assert!(built.status.success(), "the gateway does not build");
+        let messages = String::from_utf8(built.stdout).unwrap();
+        let executable = messages
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .find_map(|message| Some(message["executable"].as_str()?.into()));
+        executable.expect("cargo says where the gateway is")
+    })
+}
+
+/// Runs the gateway until it ends by itself: its exit code, and what it says on standard error.
+pub(crate) async fn run(arguments: &[&str]) -> (Option<i32>, String) {
+    let mut child = command().args(arguments).spawn().unwrap();
+    let ended = timeout(PATIENCE, child.wait()).await;
+    let ended = ended.unwrap_or_else(|_| panic!("it runs on with {arguments:?}"));
+    (ended.unwrap().code(), rest(&mut child).await)
+}
+
+/// Everything that is written on standard error until it closes.
+async fn rest(child: &mut Child) -> String {
+    let mut text = String::new();
+    let mut stderr = child.stderr.take().unwrap();
+    stderr.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+/// Reads on, so that nobody waits on a full pipe; shows what a failed test should show.
+async fn drain(stderr: tokio::process::ChildStderr) {
+    let mut lines = BufReader::new(stderr).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        if !line.contains(" INFO ") {
+            eprintln!("gateway: {line}");
+        }
+    }
+}
