@@ -161,6 +161,29 @@ fn a_new_lane_neither_overtakes_an_old_one_for_long_nor_waits_for_it() {
     assert_eq!(served, ["old", "new"].repeat(4));
 }
 
+#[test]
+fn a_new_lane_that_shares_one_ward_of_an_old_one_begins_where_that_is() {
+    let mut hall = Hall::new(&[1, 1], &[vec![0], vec![0, 1]]);
+    let mut shared = hall.arrive(0, "x").unwrap();
+    let mut other = hall.arrive(1, "x").unwrap();
+    for _ in 0..100 {
+        hall.arrive(1, "old");
+    }
+    for _ in 0..50 {
+        other = hall.release(other).unwrap().1;
+    }
+    for _ in 0..3 {
+        hall.arrive(0, "new");
+    }
+    let mut served = Vec::new();
+    for _ in 0..6 {
+        let (next, again) = hall.release(shared).unwrap();
+        served.push(hall.who[next].1);
+        shared = again;
+    }
+    assert_eq!(served, ["old", "new"].repeat(3));
+}
+
 const TENANTS: [&str; 4] = ["a", "b", "c", "d"];
 
 #[derive(Debug, Clone)]

@@ -87,6 +87,15 @@ fn a_lane_that_is_busy_beside_a_free_slot_holds_up_nobody() {
 }
 
 #[test]
+fn a_slot_that_comes_back_during_a_pump_is_the_better_waiters() {
+    let (mut room, wards, _) = hall(vec![vec![0], vec![0, 1]], Discipline::Fifo);
+    wards.late_bed(0);
+    let mut woken = Woken::new();
+    room.released(&wards, Pool(0), Instant::now(), &mut woken);
+    assert_eq!(woken.into_iter().collect::<Vec<_>>(), [0]);
+}
+
+#[test]
 fn a_lane_with_a_new_ward_finds_its_bed_before_the_room_is_told() {
     let (mut room, wards, keys) = hall(vec![vec![0], vec![1]], Discipline::Fifo);
     wards.set_treats(0, vec![1]);

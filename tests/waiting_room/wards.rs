@@ -26,6 +26,8 @@ pub(crate) struct Wards {
     wards: Mutex<Vec<Ward>>,
     lanes: Mutex<Vec<(Arc<usize>, Treats)>>,
     asked: AtomicUsize,
+    /// A ward that gets a bed as soon as somebody was told that it is busy.
+    late: Mutex<Option<usize>>,
 }
 
 /// A bed in a ward.
@@ -40,6 +42,7 @@ impl Wards {
             wards: Mutex::new(wards.collect()),
             lanes: Mutex::new(lanes.map(|(i, treats)| (Arc::new(i), treats)).collect()),
             asked: AtomicUsize::new(0),
+            late: Mutex::new(None),
         }
     }
 
@@ -67,6 +70,11 @@ impl Wards {
         lanes.iter().filter(|l| Arc::strong_count(&l.0) > 1).count()
     }
 
+    /// A bed comes back just after somebody was told that there is none.
+    pub(crate) fn late_bed(&self, ward: usize) {
+        *self.late.lock().unwrap() = Some(ward);
+    }
+
     /// How often a bed was asked for since the last call.
     pub(crate) fn asked(&self) -> usize {
         self.asked.swap(0, SeqCst)
@@ -86,7 +94,12 @@ impl Capacity for Wards {
             return Err(Denied::Never("no ward"));
         }
         let mut wards = self.wards.lock().unwrap();
-        let ward = choose(&wards, &treats).ok_or(Denied::Busy)?;
+        let Some(ward) = choose(&wards, &treats) else {
+            if let Some(late) = self.late.lock().unwrap().take() {
+                wards[late].beds += 1;
+            }
+            return Err(Denied::Busy);
+        };
         wards[ward].taken += 1;
         Ok(Bed(ward))
     }
