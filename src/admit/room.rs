@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use super::alarm::{Alarms, Whom};
@@ -149,21 +150,25 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             if let Some(why) = self.refusal(&ticket, now) {
                 return Outcome::Rejected(why);
             }
-            return Outcome::Queued(self.sit(capacity, ticket, demand, now));
+            let key = self.sit(capacity, ticket, demand, now);
+            return self.stay(key, None, woken);
         }
         self.drain.observe(now);
         let refusal = self.refusal(&ticket, now);
         let key = self.sit(capacity, ticket, demand, now);
         let lane = self.chairs.place(key.at).lane;
         let pools = self.lanes.pools_of(lane).clone();
-        self.pump_scope(capacity, Scope::Pools(&pools), now, woken);
+        let pumped = catch_unwind(AssertUnwindSafe(|| {
+            self.pump_scope(capacity, Scope::Pools(&pools), now, woken);
+        }));
+        if let Err(panic) = pumped {
+            // Nobody would ever come for what is at this key.
+            let (lease, _) = self.cancel(key);
+            lease.map(|lease| capacity.release(lease));
+            resume_unwind(panic);
+        }
         if self.chairs.body(key.at).state.is_waiting() {
-            let Some(why) = refusal.or_else(|| self.no_chair(key, woken)) else {
-                return Outcome::Queued(key);
-            };
-            self.unlink(key.at);
-            self.chairs.leave(key.at);
-            return Outcome::Rejected(why);
+            return self.stay(key, refusal, woken);
         }
         match self.chairs.leave(key.at).body.state {
             State::Leased(lease) => {
@@ -190,6 +195,21 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         (end <= now).then(|| self.why_expired(ticket))
     }
 
+    /// Lets the waiter who sat down last wait, unless there is a reason not to.
+    fn stay(
+        &mut self,
+        key: Key,
+        refusal: Option<Rejected<C::Never>>,
+        woken: &mut Woken<W>,
+    ) -> Outcome<C> {
+        let Some(why) = refusal.or_else(|| self.no_chair(key, woken)) else {
+            return Outcome::Queued(key);
+        };
+        self.unlink(key.at);
+        self.chairs.leave(key.at);
+        Outcome::Rejected(why)
+    }
+
     /// Why the waiter who sat down last must get up again; or who gets up instead.
     fn no_chair(&mut self, key: Key, woken: &mut Woken<W>) -> Option<Rejected<C::Never>> {
         if let Some(most) = self.config.chairs_per_tenant {
@@ -205,12 +225,16 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if self.waiting + self.reserved <= self.config.chairs {
             return None;
         }
-        let lowest = self.config.displace.then(|| self.lowest_and_latest())??;
-        if self.chairs.place(lowest).level <= self.chairs.place(key.at).level {
-            return Some(Rejected::Full);
+        match self.lowest_and_latest() {
+            Some(lowest)
+                if self.config.displace
+                    && self.chairs.place(lowest).level > self.chairs.place(key.at).level =>
+            {
+                self.answer(lowest, Rejected::Displaced, woken);
+                None
+            }
+            _ => Some(Rejected::Full),
         }
-        self.answer(lowest, Rejected::Displaced, woken);
-        None
     }
 
     /// Leaves `note` for the waiter to be told by. Gives back the note that it replaces, or `note` itself if
@@ -315,6 +339,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         match &mut self.chairs.body_mut(key.at).state {
             State::Waiting(note) => note.take(),
             _ => None,
+        }
+    }
+
+    /// Takes the notes of everyone who waits: they are to look again.
+    pub fn take_notes(&mut self, woken: &mut Woken<W>) {
+        for waiter in self.chairs.bodies_mut() {
+            if let State::Waiting(note) = &mut waiter.state {
+                note.take().into_iter().for_each(|note| woken.push(note));
+            }
         }
     }
 

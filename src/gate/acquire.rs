@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::chair::Chair;
 use super::permit::Permit;
 use super::shared::Shared;
+use super::timer::Timer;
 use crate::admit::{Capacity, Key, Outcome, Rejected, Ticket};
 use crate::sync::Arc;
 
@@ -133,8 +134,12 @@ impl<C: Capacity> Acquire<C> {
         {
             waker = waker.and_then(|new| state.room.leave_note(key, new).unwrap_or_else(Some));
         }
+        let call = state.call_timer();
         drop(state);
         drop(waker);
+        if let Some(call) = call {
+            Timer::take(&self.shared, call);
+        }
         match answer {
             Some(answer) => Poll::Ready(answer.map(|lease| self.permit(lease, request))),
             None => {
