@@ -440,6 +440,10 @@ impl Capacity for Moody {
     fn limit(&self) -> usize {
         self.slots.limit()
     }
+
+    fn leased(&self) -> u64 {
+        self.slots.leased()
+    }
 }
 
 fn gate(slots: usize, chairs: usize, max_wait: Option<Duration>) -> Gate<Permits> {

@@ -12,6 +12,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.pump_scope(capacity, Scope::Pool(pool), now, woken);
     }
 
+    /// A lease that nobody took comes back, as in [`released`](Self::released).
+    pub fn unclaimed(&mut self, capacity: &C, lease: C::Lease, now: Instant, woken: &mut Woken<W>) {
+        self.counts.unclaimed += 1;
+        let pool = capacity.release(lease);
+        self.released(capacity, pool, now, woken);
+    }
+
     /// The capacity grew: its slots go to the best waiters.
     pub fn grown(&mut self, capacity: &C, now: Instant, woken: &mut Woken<W>) {
         self.pump_scope(capacity, Scope::All, now, woken);
@@ -34,6 +41,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                     let pool = capacity.pool(&lease);
                     if self.lanes.unblock_better(pool, best.rank, pump) {
                         capacity.release(lease);
+                        self.counts.unclaimed += 1;
                     } else {
                         self.seat(best.at, lease, woken);
                     }
@@ -60,7 +68,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.lanes.serve(&mut self.chairs, at);
         self.forget(at);
         self.drain.depart();
-        self.counts.seated += 1;
         self.finish(at, State::Leased(lease), woken);
     }
 
