@@ -68,13 +68,6 @@ mod model {
             Fences::AfterWrites.at(order);
         }
 
-        pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-            Fences::BeforeReads.at(order);
-            let old = self.0.fetch_add(value, order);
-            Fences::AfterWrites.at(order);
-            old
-        }
-
         pub(crate) fn swap(&self, value: u64, order: Ordering) -> u64 {
             Fences::BeforeReads.at(order);
             let old = self.0.swap(value, order);

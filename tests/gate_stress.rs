@@ -40,7 +40,8 @@ async fn a_million_operations_leave_nothing_behind() {
     let mut tasks = JoinSet::new();
     for seed in 0..TASKS {
         let (gate, seen) = (gate.clone(), Arc::clone(&seen));
-        tasks.spawn(come_and_go(gate, seen, seed, operations / TASKS));
+        // Coming is one operation, going another.
+        tasks.spawn(come_and_go(gate, seen, seed, operations / 2 / TASKS));
     }
     let everyone = timeout(Duration::from_secs(300), tasks.join_all());
     everyone.await.expect("somebody was never woken");

@@ -1,6 +1,6 @@
 //! The gate under every interleaving of a few threads.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release --lib gate::loom`, bounded by `LOOM_MAX_PREEMPTIONS` (2 unless
+//! `RUSTFLAGS="--cfg loom" cargo test --release --lib gate::loom`, bounded by `LOOM_MAX_PREEMPTIONS` (3 unless
 //! it is set). A wake-up that is lost shows as a deadlock.
 
 use std::future::poll_fn;
@@ -430,12 +430,12 @@ fn a_closing_gate_answers_those_who_stand() {
     });
 }
 
-/// Bounded by the environment, or by two preemptions; once for each place that fences may have.
+/// Bounded by the environment, or by three preemptions; once for each place that fences may have.
 fn model(scenario: impl Fn() + Send + Sync + Copy + 'static) {
     for fences in [Fences::AfterWrites, Fences::BeforeReads] {
         fences.place();
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound.get_or_insert(2);
+        builder.preemption_bound.get_or_insert(3);
         builder.check(scenario);
     }
 }
