@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -270,6 +270,7 @@ fn a_waiter_times_out_though_the_runtime_that_kept_the_time_is_gone() {
     let answer = runtime().block_on(async {
         let waiter = spawn_acquire(&gate, ticket());
         yield_now().await;
+        assert_eq!(gate.status().depth, 2);
         keeper.shutdown_background();
         timeout(Duration::from_secs(10), waiter).await
     });
@@ -369,11 +370,7 @@ async fn a_detached_permit_is_a_string_to_serde() {
 async fn a_capacity_that_panics_does_not_wedge_the_gate() {
     let gate = Gate::new(Moody::default(), config(4, None));
     let held = gate.try_acquire(&()).unwrap();
-    let panics = |act: &mut dyn FnMut()| {
-        gate.capacity().panics.store(true, Ordering::SeqCst);
-        assert!(catch_unwind(AssertUnwindSafe(act)).is_err());
-        gate.capacity().panics.store(false, Ordering::SeqCst);
-    };
+    let panics = |act: &mut dyn FnMut()| gate.capacity().panics_after(0, act);
     let mut newcomer = gate.acquire(ticket(), ());
     panics(&mut || drop(poll(&mut newcomer)));
     let mut waiter = gate.acquire(ticket(), ());
@@ -393,17 +390,39 @@ async fn a_capacity_that_panics_does_not_wedge_the_gate() {
     assert_eq!((gate.status().depth, gate.status().running), (0, 0));
 }
 
+#[tokio::test]
+async fn who_got_a_slot_before_a_capacity_panicked_is_woken() {
+    let gate = Gate::new(Moody::default(), config(4, None));
+    let mut held = Some(gate.try_acquire(&()).unwrap());
+    let first = tokio::spawn(gate.acquire(ticket(), ()));
+    let second = tokio::spawn(gate.acquire(ticket(), ()));
+    yield_now().await;
+    assert_eq!(gate.status().depth, 2);
+    gate.capacity().panics_after(1, &mut || drop(held.take()));
+    drop(first.await.unwrap().unwrap());
+    assert!(second.await.unwrap().is_ok());
+}
+
 /// One slot, and a bug.
 struct Moody {
     slots: Permits,
-    panics: AtomicBool,
+    /// How many times it still works.
+    works: AtomicI64,
+}
+
+impl Moody {
+    fn panics_after(&self, times: i64, act: &mut dyn FnMut()) {
+        self.works.store(times, Ordering::SeqCst);
+        assert!(catch_unwind(AssertUnwindSafe(act)).is_err());
+        self.works.store(i64::MAX, Ordering::SeqCst);
+    }
 }
 
 impl Default for Moody {
     fn default() -> Self {
         Self {
             slots: Permits::new(1),
-            panics: AtomicBool::new(false),
+            works: AtomicI64::new(i64::MAX),
         }
     }
 }
@@ -415,7 +434,7 @@ impl Capacity for Moody {
     type Never = Infallible;
 
     fn try_lease(&self, demand: &()) -> Result<Self::Lease, Denied<Infallible>> {
-        assert!(!self.panics.load(Ordering::SeqCst), "a bug");
+        assert!(self.works.fetch_sub(1, Ordering::SeqCst) > 0, "a bug");
         self.slots.try_lease(demand)
     }
 
@@ -485,9 +504,5 @@ fn tasks() -> usize {
 }
 
 fn runtime() -> Runtime {
-    Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_time()
-        .build()
-        .unwrap()
+    Builder::new_current_thread().enable_time().build().unwrap()
 }

@@ -276,6 +276,19 @@ fn a_lowered_limit_holds_from_then_on() {
 }
 
 #[test]
+fn no_lease_slips_by_a_limit_that_was_lowered() {
+    model(|| {
+        let gate = gate(2);
+        let _held = gate.try_acquire(&()).unwrap();
+        let visitor = with(&gate, |gate| gate.try_acquire(&()));
+        gate.set_limit(1);
+        let running = gate.status().running;
+        let _visit = visitor.join().unwrap();
+        assert_eq!(gate.status().running, running);
+    });
+}
+
+#[test]
 fn a_slot_that_a_lowered_limit_retires_is_handed_to_nobody() {
     model(|| {
         let gate = gate(2);
