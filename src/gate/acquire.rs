@@ -3,12 +3,14 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::chair::Chair;
+use super::clock;
 use super::permit::Permit;
 use super::shared::Shared;
+use super::timer::{Call, Timer};
 use crate::admit::{Capacity, Key, Outcome, Rejected, Ticket};
 use crate::sync::Arc;
 
@@ -34,6 +36,8 @@ struct Arriving<C: Capacity> {
     ticket: Ticket,
     demand: C::Demand,
     chair: Option<Chair<C>>,
+    /// Whether the ticket's arrival is now.
+    at_once: bool,
 }
 
 /// Dropping it gives up the chair, or the slot.
@@ -55,7 +59,16 @@ impl<C: Capacity> Acquire<C> {
             ticket,
             demand,
             chair: None,
+            at_once: false,
         }))
+    }
+
+    /// Takes the ticket's arrival for the present, which saves reading the clock again.
+    pub(super) fn at_once(mut self) -> Self {
+        if let Step::Arriving(arriving) = &mut self.0 {
+            arriving.at_once = true;
+        }
+        self
     }
 
     /// Arrives on a chair that was reserved before.
@@ -138,10 +151,16 @@ impl<C: Capacity> Arriving<C> {
             ticket,
             demand,
             chair,
+            at_once,
         } = self;
         let request = ticket.id;
+        let now = if at_once {
+            ticket.arrival
+        } else {
+            clock::now()
+        };
         let reserved = chair.map(Chair::hand_over).is_some();
-        match shared.arrive(ticket, demand, cx.waker(), reserved) {
+        match shared.arrive(ticket, demand, now, cx.waker(), reserved) {
             Outcome::Leased(lease) => Err(Ok(Permit::new(shared, lease, request))),
             Outcome::Rejected(why) => Err(Err(why)),
             Outcome::Queued(key) => Ok(Waiting {
@@ -158,26 +177,50 @@ impl<C: Capacity> Waiting<C> {
         let Some(key) = self.key else {
             panic!("`Acquire` polled after it was answered");
         };
-        let mut waker = Some(cx.waker().clone());
-        let mut state = self.shared.lock();
-        let answer = state.room.collect(key);
-        let up_to_date = || {
-            state
-                .room
-                .note(key)
-                .is_some_and(|old| old.will_wake(cx.waker()))
-        };
-        if answer.is_none() && !up_to_date() {
-            waker = waker.and_then(|new| state.room.leave_note(key, new).unwrap_or_else(Some));
-        }
-        drop(state);
-        drop(waker);
-        let Some(answer) = answer else {
+        let Some(answer) = self.answer(key, cx.waker()) else {
             return Poll::Pending;
         };
         self.key = None;
         let permit = |lease| Permit::new(Arc::clone(&self.shared), lease, self.request);
         Poll::Ready(answer.map(permit))
+    }
+}
+
+impl<C: Capacity> Waiting<C> {
+    /// The answer, if there is one; else `waker` will be told.
+    fn answer(&self, key: Key, waker: &Waker) -> Option<Result<C::Lease, Rejected<C::Never>>> {
+        let mut state = self.shared.lock();
+        let answer = state.room.collect(key);
+        let told = || {
+            let note = state.room.note(key);
+            note.is_some_and(|note| note.will_wake(waker))
+        };
+        if answer.is_some() || told() {
+            let call = state.call_timer();
+            drop(state);
+            self.take_timer(call);
+            return answer;
+        }
+        drop(state);
+        // A waker's own code runs when it is cloned or dropped: not under the lock.
+        let new = waker.clone();
+        let mut state = self.shared.lock();
+        let answer = state.room.collect(key);
+        let unused = match answer {
+            None => state.room.leave_note(key, new).unwrap_or_else(Some),
+            Some(_) => Some(new),
+        };
+        let call = state.call_timer();
+        drop(state);
+        drop(unused);
+        self.take_timer(call);
+        answer
+    }
+
+    fn take_timer(&self, call: Option<Call>) {
+        if let Some(call) = call {
+            Timer::take(&self.shared, call);
+        }
     }
 }
 

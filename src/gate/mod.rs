@@ -34,6 +34,8 @@ mod acquire;
 mod chair;
 mod clock;
 mod detached;
+#[cfg(all(test, loom))]
+mod loom;
 mod permit;
 mod shared;
 mod status;
@@ -48,7 +50,7 @@ pub use detached::{DetachedPermit, InvalidDetachedPermit};
 pub use permit::{Permit, UnassignedPermit};
 pub use status::Status;
 
-use crate::admit::{Capacity, Permits, Rejected, RoomConfig, Ticket};
+use crate::admit::{Capacity, Permits, Priority, Rejected, RoomConfig, Ticket};
 use crate::sync::Arc;
 pub(crate) use clock::now;
 use shared::Shared;
@@ -147,18 +149,33 @@ impl<C: Capacity> Gate<C> {
         loop {
             let mut drained = std::pin::pin!(self.shared.drained.notified());
             drained.as_mut().enable();
-            if self.shared.is_drained() {
+            // Whoever told us came through the lock: so do we, to see what they saw.
+            let state = self.shared.lock();
+            let is_drained = self.shared.is_drained();
+            drop(state);
+            if is_drained {
                 return;
             }
             drained.await;
         }
     }
 
+    /// As [`acquire`](Self::acquire), for a ticket that was written this instant: it is its own clock.
+    pub(crate) fn acquire_now(&self, ticket: Ticket, demand: C::Demand) -> Acquire<C> {
+        Acquire::new(Arc::clone(&self.shared), ticket, demand).at_once()
+    }
+
     /// When the wait of a request ends that arrived then and has this deadline of its own, and why.
-    pub(crate) fn end_of_wait(&self, ticket: &Ticket) -> Option<(Instant, Rejected<C::Never>)> {
+    pub(crate) fn end_of_wait(
+        &self,
+        arrival: Instant,
+        deadline: Option<Instant>,
+    ) -> Option<(Instant, Rejected<C::Never>)> {
+        let mut ticket = Ticket::new(Priority::HIGHEST, arrival);
+        ticket.deadline = deadline;
         let state = self.shared.lock();
-        let end = state.room.end_of(ticket)?;
-        Some((end, state.room.why_expired(ticket)))
+        let end = state.room.end_of(&ticket)?;
+        Some((end, state.room.why_expired(&ticket)))
     }
 
     /// How long the next arrival would probably wait. `None` before anything is known.
