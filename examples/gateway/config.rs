@@ -13,12 +13,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::{Deserializer, Error};
 use tower_triage::route::{Endpoint, Registry, RegistryError};
 
 use backend::Backend;
 use health::Health;
 use routing::Routing;
-use tower_triage::QueueConfig;
+use tower_triage::{Concurrency, QueueConfig};
 use unsupported::Unsupported;
 
 #[derive(Debug, Clone, Deserialize)]
@@ -28,7 +29,7 @@ pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     #[serde(default = "default_body_limit")]
     pub(crate) body_limit_bytes: usize,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "queue")]
     pub(crate) queue: QueueConfig,
     #[serde(default)]
     routing: Routing,
@@ -115,6 +116,18 @@ impl Default for Config {
             _swap: Unsupported,
             _durable: Unsupported,
         }
+    }
+}
+
+/// `[queue]`, whose slots are the backends'.
+fn queue<'de, D: Deserializer<'de>>(deserializer: D) -> Result<QueueConfig, D::Error> {
+    let queue = QueueConfig::deserialize(deserializer)?;
+    if queue.concurrency == Concurrency::default() {
+        Ok(queue)
+    } else {
+        Err(D::Error::custom(
+            "`concurrency` means nothing here: each backend has its `max_concurrent`",
+        ))
     }
 }
 

@@ -18,6 +18,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,7 @@ use tower_triage::route::Registry;
 
 use args::{Args, Command};
 use config::Config;
+use shutdown::Signals;
 use surface::Gateway;
 
 #[tokio::main]
@@ -69,6 +71,13 @@ async fn serve(args: Args) -> Result<(), Box<dyn std::error::Error>> {
     };
     let app = surface::app(gateway).into_make_service_with_connect_info::<SocketAddr>();
     let stop = CancellationToken::new();
+    let signals = Signals::hear()?;
+    // A word of an answer does not wait until the client has acknowledged the one before.
+    let listener = listener.tap_io(|socket| {
+        if let Err(error) = socket.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY cannot be set");
+        }
+    });
     let server = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
     let server = tokio::spawn(server.into_future());
     say(&format!("listening on http://{addr}\n"))?;
@@ -76,7 +85,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn std::error::Error>> {
         say(&demo::commands(addr))?;
     }
 
-    shutdown::drained(&handle, args.grace).await;
+    shutdown::drained(signals, &handle, args.grace).await;
     stop.cancel();
     if timeout(shutdown::LAST_BYTES, server).await.is_err() {
         tracing::warn!("connections were still open at the end");

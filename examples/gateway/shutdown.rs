@@ -4,6 +4,7 @@
 //! last running request has ended, so that whoever still comes, on an old connection or a new one, hears
 //! `shutting_down` and a load balancer sees `/healthz` fail, instead of a refused connection.
 
+use std::io;
 use std::time::Duration;
 
 use crate::service::Handle;
@@ -12,8 +13,8 @@ use crate::service::Handle;
 pub(crate) const LAST_BYTES: Duration = Duration::from_secs(1);
 
 /// Returns after a signal, when nothing runs any more or `grace` is over.
-pub(crate) async fn drained(handle: &Handle, grace: Duration) {
-    signal().await;
+pub(crate) async fn drained(mut signals: Signals, handle: &Handle, grace: Duration) {
+    signals.any().await;
     handle.close();
     tracing::info!(
         running = handle.snapshot().queue.running,
@@ -28,29 +29,41 @@ pub(crate) async fn drained(handle: &Handle, grace: Duration) {
     }
 }
 
+/// The signals that end the gateway well. They kill it until these are there to hear them.
 #[cfg(unix)]
-async fn signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => tokio::select! {
-            _ = terminate.recv() => {}
-            () = interrupt() => {}
-        },
-        Err(error) => {
-            tracing::warn!(%error, "SIGTERM cannot be heard");
-            interrupt().await;
+pub(crate) struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    pub(crate) fn hear() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
     }
 }
 
-#[cfg(not(unix))]
-async fn signal() {
-    interrupt().await;
-}
+#[cfg(windows)]
+pub(crate) struct Signals(tokio::signal::windows::CtrlC);
 
-async fn interrupt() {
-    if let Err(error) = tokio::signal::ctrl_c().await {
-        tracing::warn!(%error, "Ctrl-C cannot be heard");
-        std::future::pending::<()>().await;
+#[cfg(windows)]
+impl Signals {
+    pub(crate) fn hear() -> io::Result<Self> {
+        tokio::signal::windows::ctrl_c().map(Self)
+    }
+
+    async fn any(&mut self) {
+        self.0.recv().await;
     }
 }

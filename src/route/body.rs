@@ -13,8 +13,9 @@ use super::RouteError;
 pin_project! {
     /// Reads a body whole, up to a limit, for [`Requirements::from_json`](super::Requirements::from_json).
     ///
-    /// A body that announces more than the limit is refused before any of it is read. One that arrives in
-    /// a single piece is not copied. Trailers are dropped.
+    /// One that arrives in a single piece is not copied. Trailers are dropped. Of a body that is too large
+    /// nothing is kept, but up to 64 MiB more are read: over HTTP/1, a client that is still sending when it is
+    /// refused finds its connection reset, and never learns why.
     ///
     /// # Errors
     ///
@@ -25,22 +26,38 @@ pin_project! {
         #[pin]
         body: B,
         limit: usize,
+        excess_limit: usize,
         read: Read,
     }
 }
+
+/// Beyond it, a client that goes on sending is cut off.
+const EXCESS_LIMIT: usize = 64 << 20;
 
 #[derive(Debug)]
 enum Read {
     Nothing,
     One(Bytes),
     Many(BytesMut),
+    /// It is too large: so many bytes have been thrown away.
+    Excess(usize),
 }
 
 impl<B> ReadBody<B> {
     /// Reads `body`, of at most `limit` bytes.
     pub fn new(body: B, limit: usize) -> Self {
-        let read = Read::Nothing;
-        Self { body, limit, read }
+        Self {
+            body,
+            limit,
+            excess_limit: EXCESS_LIMIT,
+            read: Read::Nothing,
+        }
+    }
+
+    /// Refuses a body that is too large as soon as that is known: its client asked before sending it.
+    pub(super) fn announced(mut self) -> Self {
+        self.excess_limit = 0;
+        self
     }
 }
 
@@ -56,20 +73,22 @@ where
         let limit = *this.limit;
         loop {
             let announced = usize::try_from(this.body.size_hint().lower()).unwrap_or(usize::MAX);
-            if this.read.len().saturating_add(announced) > limit {
+            this.read.expect(announced, limit);
+            if this.read.exceeds(announced, *this.excess_limit) {
                 return Poll::Ready(Err(RouteError::BodyTooLarge { limit }));
             }
             match ready!(this.body.as_mut().poll_frame(cx)) {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
-                        if this.read.len().saturating_add(data.len()) > limit {
-                            return Poll::Ready(Err(RouteError::BodyTooLarge { limit }));
-                        }
+                        this.read.expect(data.len(), limit);
                         this.read.push(data);
                     }
                 }
                 Some(Err(error)) => return Poll::Ready(Err(RouteError::malformed(error.into()))),
-                None => return Poll::Ready(Ok(this.read.take())),
+                None => {
+                    let whole = this.read.take();
+                    return Poll::Ready(whole.ok_or(RouteError::BodyTooLarge { limit }));
+                }
             }
         }
     }
@@ -81,7 +100,20 @@ impl Read {
             Self::Nothing => 0,
             Self::One(bytes) => bytes.len(),
             Self::Many(bytes) => bytes.len(),
+            Self::Excess(bytes) => *bytes,
         }
+    }
+
+    /// Keeps nothing if `more` bytes make it too large.
+    fn expect(&mut self, more: usize, limit: usize) {
+        if !matches!(self, Self::Excess(_)) && self.len().saturating_add(more) > limit {
+            *self = Self::Excess(self.len());
+        }
+    }
+
+    /// Whether it is too large, and with `more` bytes too large to be read to its end.
+    fn exceeds(&self, more: usize, limit: usize) -> bool {
+        matches!(self, Self::Excess(bytes) if bytes.saturating_add(more) > limit)
     }
 
     fn push(&mut self, data: Bytes) {
@@ -97,14 +129,16 @@ impl Read {
                 many.extend_from_slice(&data);
                 Self::Many(many)
             }
+            Self::Excess(bytes) => Self::Excess(bytes.saturating_add(data.len())),
         }
     }
 
-    fn take(&mut self) -> Bytes {
+    fn take(&mut self) -> Option<Bytes> {
         match std::mem::replace(self, Self::Nothing) {
-            Self::Nothing => Bytes::new(),
-            Self::One(bytes) => bytes,
-            Self::Many(bytes) => bytes.freeze(),
+            Self::Nothing => Some(Bytes::new()),
+            Self::One(bytes) => Some(bytes),
+            Self::Many(bytes) => Some(bytes.freeze()),
+            Self::Excess(_) => None,
         }
     }
 }
@@ -115,11 +149,13 @@ mod tests {
 
     use futures_util::{FutureExt, stream};
     use http_body::Frame;
-    use http_body_util::{Full, StreamBody};
+    use http_body_util::{BodyExt, Full, StreamBody};
 
     use super::*;
 
-    fn pieces(pieces: &[&'static str]) -> impl Body<Data = Bytes, Error = std::io::Error> + use<> {
+    fn pieces(
+        pieces: &[&'static str],
+    ) -> impl Body<Data = Bytes, Error = std::io::Error> + Unpin + use<> {
         let frames: Vec<_> = pieces
             .iter()
             .map(|&piece| Ok(Frame::data(Bytes::from(piece))))
@@ -156,7 +192,18 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_excess_is_refused_unread() {
+    fn an_excess_is_read_to_its_end_if_that_is_near() {
+        let mut body = pieces(&["abc", "d", "ef"]);
+        assert!(read(&mut body, 2).is_err());
+        assert!(body.frame().now_or_never().unwrap().is_none());
+        let mut body = pieces(&["abc", "d", "ef"]);
+        let refused = ReadBody::new(&mut body, 2).announced();
+        assert!(refused.now_or_never().unwrap().is_err());
+        assert!(body.frame().now_or_never().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_large_announced_excess_is_refused_unread() {
         struct Announced;
         impl Body for Announced {
             type Data = Bytes;

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::EXPECT;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
@@ -66,7 +67,10 @@ where
         request: Request<B>,
     ) -> Self {
         let (head, body) = request.into_parts();
-        let body = ReadBody::new(body, desk.body_limit);
+        let mut body = ReadBody::new(body, desk.body_limit);
+        if head.headers.contains_key(EXPECT) {
+            body = body.announced();
+        }
         let arrival = Some(Arrival {
             desk,
             inner,

@@ -66,8 +66,7 @@ async fn clients_who_come_and_go_leave_nothing_behind() {
     }
     moody.abort_all();
     while moody.join_next().await.is_some() {}
-    for (backend, slots) in backends.iter().zip([4, 2]) {
-        assert_eq!(backend.counts().peak, slots);
+    for backend in &backends {
         assert_eq!(backend.counts().in_flight, 0);
     }
     let served = gateway.ask("a").label("last").send();
@@ -87,6 +86,15 @@ async fn come_and_go(gateway: &Gateway, length: Duration) -> usize {
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {
         clients.spawn(visit_until(end, client.clone()));
+    }
+    while Instant::now() < end {
+        let state = gateway.state().await;
+        let in_flight = state.in_flight();
+        assert!(
+            state.depth() <= 30 && in_flight[0] <= 4 && in_flight[1] <= 2,
+            "{}",
+            state.0
+        );
     }
     let asked = clients.join_all().await.into_iter().sum();
     gateway.idle().await;

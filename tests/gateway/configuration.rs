@@ -182,12 +182,8 @@ async fn the_command_line_is_explained_and_its_mistakes_named() {
 }
 
 #[tokio::test]
-async fn a_queue_knows_nothing_of_a_concurrency_here() {
-    refuse_whole(
-        "[queue]\nconcurrency = 3",
-        &["[queue]", "concurrency", "max_concurrent"],
-    )
-    .await;
+async fn a_limit_that_would_be_ignored_is_refused() {
+    refuse("[queue]\nconcurrency = 3", 1, "concurrency").await;
 }
 
 #[tokio::test]

@@ -60,17 +60,24 @@ async fn what_nobody_could_serve_is_told_at_once_although_all_is_full() {
 #[tokio::test]
 async fn a_body_over_the_limit_is_refused_whether_its_length_is_announced_or_not() {
     let (gateway, _busy) = full("body_limit_bytes = 100").await;
-    let body = |length: usize| format!("{:<length$}", r#"{"model":"m"}"#);
+    let body = |length| {
+        let mut body = r#"{"model":"m"}"#.to_owned();
+        body.extend(std::iter::repeat_n(' ', length - body.len()));
+        body
+    };
     let exact = gateway.ask("").body(body(100)).answer().await;
     exact.must_be(503, "queue_full");
     for length in [101, 10_000, 5_000_000] {
         let answer = gateway.ask("").body(body(length)).answer().await;
         answer.must_be(413, "body_too_large");
     }
+    let asked_before = gateway.ask("").header("expect", "100-continue");
+    let answer = asked_before.body(body(101)).answer().await;
+    answer.must_be(413, "body_too_large");
     let mut socket = TcpStream::connect(gateway.addr()).await.unwrap();
     let chunk = format!("{:x}\r\n{}\r\n", 60, body(60));
     let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
-    let request = format!("{head}{chunk}{chunk}");
+    let request = format!("{head}{chunk}{chunk}0\r\n\r\n");
     socket.write_all(request.as_bytes()).await.unwrap();
     let mut start = [0; 12];
     socket.read_exact(&mut start).await.unwrap();
