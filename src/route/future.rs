@@ -5,8 +5,8 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::EXPECT;
@@ -54,6 +54,8 @@ struct Arrival<S> {
     inner: S,
     chair: Option<Chair<Endpoints>>,
     head: Parts,
+    /// Since when its body is on its way, if that was not there at once.
+    since: Option<Instant>,
 }
 
 impl<S, B> RouteFuture<S, B>
@@ -76,6 +78,7 @@ where
             inner,
             chair,
             head,
+            since: None,
         });
         Self {
             step: Step::Reading { body, arrival },
@@ -95,7 +98,12 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut step = self.project().step;
         if let StepProj::Reading { body, arrival } = step.as_mut().project() {
-            let body = ready!(body.poll(cx));
+            let Poll::Ready(body) = body.poll(cx) else {
+                if let Some(arrival) = arrival {
+                    arrival.since.get_or_insert_with(gate::now);
+                }
+                return Poll::Pending;
+            };
             let Some(arrival) = arrival.take() else {
                 panic!("response future polled after it was answered");
             };
@@ -148,6 +156,7 @@ impl<S> Arrival<S> {
             mut inner,
             chair,
             head,
+            since,
         } = self;
         let Asked {
             demand,
@@ -157,7 +166,7 @@ impl<S> Arrival<S> {
         let mut request = Request::from_parts(head, WholeBody::from(body));
         let tail = desk.common.tail();
         let Some(permit) = desk.common.gate.try_acquire(&demand) else {
-            let ticket = desk.ticket(request.headers(), stream);
+            let ticket = desk.ticket(request.headers(), stream, since);
             let visit = Visit {
                 desk: Front(desk),
                 inner,
@@ -170,7 +179,7 @@ impl<S> Arrival<S> {
             seat(&mut request, permit.lease());
             return Admission::calling(inner.call(request), permit, tail);
         }
-        let ticket = desk.ticket(request.headers(), stream);
+        let ticket = desk.ticket(request.headers(), stream, since);
         let visit = Visit {
             desk: Front(desk),
             inner,
@@ -181,9 +190,12 @@ impl<S> Arrival<S> {
 }
 
 impl Desk {
-    fn ticket(&self, headers: &HeaderMap, stream: bool) -> Ticket {
+    /// The ticket of a request that lines up now. Its own deadline counts from when it came.
+    fn ticket(&self, headers: &HeaderMap, stream: bool, since: Option<Instant>) -> Ticket {
         let settings = self.common.settings();
-        let ticket = settings.classifier.ticket(headers, gate::now());
+        let now = gate::now();
+        let mut ticket = settings.classifier.ticket(headers, since.unwrap_or(now));
+        ticket.arrival = now;
         if settings.rejects_streams() && (stream || wants_stream(headers)) {
             return ticket.must_not_wait();
         }

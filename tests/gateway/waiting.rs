@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use http_body_util::BodyExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use crate::backend::{Arrived, Backend};
@@ -401,6 +403,21 @@ async fn a_requests_own_deadline_ends_its_wait() {
     let asks = nonsense.map(|value| busy.ask(value).header("x-request-timeout", value));
     let waiters = busy.queue(asks).await;
     assert_eq!(busy.serve(waiters).await, nonsense);
+}
+
+#[tokio::test]
+async fn a_requests_own_deadline_counts_from_its_first_byte() {
+    let busy = Busy::start("max_size = 1").await;
+    let _waiting = busy.queue([busy.ask("n")]).await;
+    let mut socket = TcpStream::connect(busy.gateway.addr()).await.unwrap();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\nx-request-timeout: 0.2\r\n";
+    let start = format!("{head}content-length: 13\r\n\r\n{{\"model\"");
+    socket.write_all(start.as_bytes()).await.unwrap();
+    sleep(Duration::from_millis(400)).await;
+    socket.write_all(b":\"m\"}").await.unwrap();
+    let mut answer = [0; 12];
+    socket.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 504");
 }
 
 #[tokio::test]
