@@ -67,21 +67,26 @@ async fn a_body_over_the_limit_is_refused_whether_its_length_is_announced_or_not
     };
     let exact = gateway.ask("").body(body(100)).answer().await;
     exact.must_be(503, "queue_full");
-    for length in [101, 10_000, 5_000_000] {
+    for length in [101, 10_000] {
         let answer = gateway.ask("").body(body(length)).answer().await;
         answer.must_be(413, "body_too_large");
     }
     let asked_before = gateway.ask("").header("expect", "100-continue");
     let answer = asked_before.body(body(101)).answer().await;
     answer.must_be(413, "body_too_large");
-    let mut socket = TcpStream::connect(gateway.addr()).await.unwrap();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\n";
     let chunk = format!("{:x}\r\n{}\r\n", 60, body(60));
-    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
-    let request = format!("{head}{chunk}{chunk}0\r\n\r\n");
-    socket.write_all(request.as_bytes()).await.unwrap();
-    let mut start = [0; 12];
-    socket.read_exact(&mut start).await.unwrap();
-    assert_eq!(&start, b"HTTP/1.1 413");
+    let chunked = format!("transfer-encoding: chunked\r\n\r\n{chunk}{chunk}0\r\n\r\n");
+    let large = 32 << 20; // more than fits into the sockets on the way
+    let large = format!("content-length: {large}\r\n\r\n{}", body(large));
+    for rest in [chunked, large] {
+        let mut socket = TcpStream::connect(gateway.addr()).await.unwrap();
+        let request = format!("{head}{rest}");
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut start = [0; 12];
+        socket.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 413");
+    }
 }
 
 #[tokio::test]
