@@ -44,95 +44,34 @@ pub(crate) struct Tail {
 }
 
 pin_project! {
-    /// A request on its way.
+    /// A request on its way. One that gets through at once carries nothing that only waiting needs.
     pub(crate) struct Admission<C, S, Req, D>
     where
         C: Capacity,
         S: Service<Req>,
     {
-        // Who has to be asked if the request does not get through at once.
-        queued: Option<Queued<C, D>>,
-        inner: Option<S>,
-        request: Option<Req>,
         tail: Tail,
         waited: Duration,
         #[pin]
-        step: Step<C, S::Future>,
+        step: Step<C, S, Req, D, S::Future>,
     }
 }
 
 pin_project! {
     #[project = StepProj]
-    enum Step<C, F>
+    enum Step<C, S, Req, D, F>
     where
         C: Capacity,
     {
-        Waiting { acquire: Acquire<C>, polled: bool, asked_inner: bool },
-        Readying { permit: Option<Permit<C>>, patience: Option<Patience<C>> },
+        Queued { queued: Option<Box<Queued<C, S, Req, D>>> },
         Calling { #[pin] future: F, permit: Option<Permit<C>> },
-        Done,
     }
 }
 
-struct Queued<C: Capacity, D> {
-    gate: Gate<C>,
-    desk: D,
-    ticket: Ticket,
-}
-
-/// The rest of the wait, while the slot is there and the inner service is not ready.
-struct Patience<C: Capacity> {
-    ends: Pin<Box<Sleep>>,
-    why: Rejected<C::Never>,
-}
-
-impl<C, S, Req, D> Admission<C, S, Req, D>
-where
-    C: Capacity,
-    S: Service<Req>,
-    D: Desk<C, Req, S>,
-{
-    /// A request that has been passed on already.
-    pub(crate) fn calling(future: S::Future, permit: Permit<C>, tail: Tail) -> Self {
-        Self {
-            queued: None,
-            inner: None,
-            request: None,
-            tail,
-            waited: Duration::ZERO,
-            step: Step::Calling {
-                future,
-                permit: Some(permit),
-            },
-        }
-    }
-
-    /// A request that has a slot, while `inner` is not known to be ready.
-    pub(crate) fn readying(visit: Visit<C, S, Req, D>, permit: Permit<C>) -> Self {
-        visit.start(|_, _| Step::Readying {
-            permit: Some(permit),
-            patience: None,
-        })
-    }
-
-    /// A request that arrives at the gate when it is first polled.
-    pub(crate) fn waiting(
-        visit: Visit<C, S, Req, D>,
-        demand: C::Demand,
-        chair: Option<Chair<C>>,
-    ) -> Self {
-        visit.start(|gate, ticket| {
-            let acquire = gate.acquire(ticket.clone(), demand);
-            Step::Waiting {
-                acquire: match chair {
-                    Some(chair) => acquire.on_chair(chair),
-                    None => acquire,
-                },
-                polled: false,
-                asked_inner: false,
-            }
-        })
-    }
+/// A request that waits: for a slot, or with one for the inner service to be ready.
+struct Queued<C: Capacity, S, Req, D> {
+    visit: Visit<C, S, Req, D>,
+    wait: Wait<C>,
 }
 
 /// A request, whom it is for, and what is known of it.
@@ -145,22 +84,93 @@ pub(crate) struct Visit<C: Capacity, S, Req, D> {
     pub(crate) tail: Tail,
 }
 
-impl<C: Capacity, S: Service<Req>, Req, D> Visit<C, S, Req, D> {
-    fn start(
-        self,
-        step: impl FnOnce(&Gate<C>, &Ticket) -> Step<C, S::Future>,
-    ) -> Admission<C, S, Req, D> {
-        Admission {
-            step: step(&self.gate, &self.ticket),
-            queued: Some(Queued {
-                gate: self.gate,
-                desk: self.desk,
-                ticket: self.ticket,
-            }),
-            inner: Some(self.inner),
-            request: Some(self.request),
-            tail: self.tail,
+enum Wait<C: Capacity> {
+    ForSlot {
+        acquire: Acquire<C>,
+        /// Whether the inner service was asked for room by this request's clone of it.
+        asked_inner: bool,
+    },
+    ForInner {
+        permit: Option<Permit<C>>,
+        patience: Option<Patience<C>>,
+    },
+}
+
+impl<C: Capacity> Wait<C> {
+    fn for_inner(permit: Permit<C>) -> Self {
+        Self::ForInner {
+            permit: Some(permit),
+            patience: None,
+        }
+    }
+}
+
+/// The rest of the wait, while the slot is there and the inner service is not ready.
+struct Patience<C: Capacity> {
+    ends: Pin<Box<Sleep>>,
+    why: Rejected<C::Never>,
+}
+
+/// What the gate answered.
+type Answer<C> = Result<Permit<C>, Rejected<<C as Capacity>::Never>>;
+
+/// The inner service's future, and the permit if it is still held.
+type Called<C, F> = (F, Option<Permit<C>>);
+
+/// How waiting ended.
+enum End<C: Capacity, E> {
+    Ready(Permit<C>),
+    Refused(Rejected<C::Never>),
+    Failed(E),
+}
+
+impl<C, S, Req, D> Admission<C, S, Req, D>
+where
+    C: Capacity,
+    S: Service<Req>,
+{
+    /// A request that has been passed on already.
+    #[inline]
+    pub(crate) fn calling(future: S::Future, permit: Permit<C>, tail: Tail) -> Self {
+        Self {
+            tail,
             waited: Duration::ZERO,
+            step: Step::Calling {
+                future,
+                permit: Some(permit),
+            },
+        }
+    }
+
+    /// A request that has a slot, while the inner service is not known to be ready.
+    pub(crate) fn readying(visit: Visit<C, S, Req, D>, permit: Permit<C>) -> Self {
+        Self::queued(visit, Wait::for_inner(permit))
+    }
+
+    /// A request that arrives at the gate when it is first polled.
+    pub(crate) fn waiting(
+        visit: Visit<C, S, Req, D>,
+        demand: C::Demand,
+        chair: Option<Chair<C>>,
+    ) -> Self {
+        let acquire = visit.gate.acquire(visit.ticket.clone(), demand);
+        let wait = Wait::ForSlot {
+            acquire: match chair {
+                Some(chair) => acquire.on_chair(chair),
+                None => acquire,
+            },
+            asked_inner: false,
+        };
+        Self::queued(visit, wait)
+    }
+
+    fn queued(visit: Visit<C, S, Req, D>, wait: Wait<C>) -> Self {
+        Self {
+            tail: visit.tail,
+            waited: Duration::ZERO,
+            step: Step::Queued {
+                queued: Some(Box::new(Queued { visit, wait })),
+            },
         }
     }
 }
@@ -173,165 +183,165 @@ where
 {
     type Output = D::Answer;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<D::Answer> {
         let mut this = self.project();
-        loop {
-            match this.step.as_mut().project() {
-                StepProj::Waiting {
-                    acquire,
-                    polled,
-                    asked_inner,
-                } => {
-                    let (Some(queued), Some(inner)) = (&*this.queued, &mut *this.inner) else {
-                        unreachable!("a request that waits has not been passed on");
-                    };
-                    let at_once = !std::mem::replace(polled, true);
-                    let answer = if queued.gate.capacity().made_by_head() {
-                        match poll_in_turn(acquire, asked_inner, queued, inner, cx) {
-                            Poll::Ready(Ok(answer)) => Poll::Ready(answer),
-                            Poll::Ready(Err(error)) => {
-                                this.step.set(Step::Done);
-                                return Poll::Ready(D::answer(
-                                    *this.tail,
-                                    Err(error),
-                                    None,
-                                    since(queued.ticket.arrival),
-                                ));
-                            }
-                            Poll::Pending => Poll::Pending,
-                        }
-                    } else {
-                        Pin::new(acquire).poll(cx)
-                    };
-                    let answer = ready!(answer);
-                    if !at_once {
-                        *this.waited = since(queued.ticket.arrival);
-                    }
-                    match answer {
-                        Ok(permit) => this.step.set(Step::Readying {
-                            permit: Some(permit),
-                            patience: None,
-                        }),
-                        Err(why) => {
-                            this.step.set(Step::Done);
-                            let request = this.request.take();
-                            return Poll::Ready(refuse(queued, request, why, *this.waited));
-                        }
-                    }
-                }
-                StepProj::Readying { permit, patience } => {
-                    let (Some(queued), Some(inner)) = (&*this.queued, &mut *this.inner) else {
-                        unreachable!("a request that has a slot has not been passed on");
-                    };
-                    match inner.poll_ready(cx) {
-                        Poll::Ready(Ok(())) => {}
-                        Poll::Ready(Err(error)) => {
-                            this.step.set(Step::Done);
-                            let tail = *this.tail;
-                            return Poll::Ready(D::answer(tail, Err(error), None, *this.waited));
-                        }
-                        Poll::Pending => {
-                            let why = ready!(poll_patience(patience, queued, cx));
-                            this.step.set(Step::Done);
-                            let request = this.request.take();
-                            let waited = since(queued.ticket.arrival);
-                            return Poll::Ready(refuse(queued, request, why, waited));
-                        }
-                    }
-                    if patience.is_some() {
-                        *this.waited = since(queued.ticket.arrival);
-                    }
-                    let (Some(mut request), Some(permit)) = (this.request.take(), permit.take())
-                    else {
-                        unreachable!("a request is passed on once");
-                    };
-                    queued.desk.seat(&mut request, permit.lease(), *this.waited);
-                    let future = inner.call(request);
-                    *this.inner = None;
-                    // A slot that its waiter made is used up by the call.
-                    let in_turn = queued.gate.capacity().made_by_head();
-                    let permit = Some(permit).filter(|_| !in_turn);
-                    this.step.set(Step::Calling { future, permit });
-                }
-                StepProj::Calling { future, permit } => {
-                    let result = ready!(future.poll(cx));
-                    let permit = permit.take();
-                    this.step.set(Step::Done);
-                    return Poll::Ready(D::answer(*this.tail, result, permit, *this.waited));
-                }
-                StepProj::Done => panic!("response future polled after it was answered"),
+        if let StepProj::Queued { queued: place } = this.step.as_mut().project() {
+            let Some(queued) = place else {
+                panic!("response future polled after it was answered");
+            };
+            let end = ready!(queued.poll(this.waited, cx));
+            let Some(queued) = place.take() else {
+                unreachable!("it has just been polled");
+            };
+            match queued.pass_on(end, *this.tail, *this.waited) {
+                Ok((future, permit)) => this.step.set(Step::Calling { future, permit }),
+                Err(answer) => return Poll::Ready(answer),
             }
         }
+        let StepProj::Calling { future, permit } = this.step.project() else {
+            unreachable!("whoever does not wait any more is being served");
+        };
+        let result = ready!(future.poll(cx));
+        Poll::Ready(D::answer(*this.tail, result, permit.take(), *this.waited))
     }
 }
 
-/// Waits for one's turn; asks the inner service for room only while it is.
-///
-/// Whoever made room for a call gives it to who is next by then, which may be somebody better who came
-/// meanwhile. The clone that was found ready is then let go, so that the room is free for the other.
-fn poll_in_turn<C, S, Req, D>(
-    acquire: &mut Acquire<C>,
-    asked_inner: &mut bool,
-    queued: &Queued<C, D>,
-    inner: &mut S,
-    cx: &mut Context<'_>,
-) -> Poll<Result<Result<Permit<C>, Rejected<C::Never>>, S::Error>>
+impl<C, S, Req, D> Queued<C, S, Req, D>
 where
     C: Capacity,
     S: Service<Req> + Clone,
 {
-    if let Poll::Ready(answer) = Pin::new(&mut *acquire).poll(cx) {
-        return Poll::Ready(Ok(answer));
+    #[cold]
+    #[inline(never)]
+    fn poll(&mut self, waited: &mut Duration, cx: &mut Context<'_>) -> Poll<End<C, S::Error>> {
+        let Self { visit, wait } = self;
+        if let Wait::ForSlot {
+            acquire,
+            asked_inner,
+        } = wait
+        {
+            let arrives = acquire.is_arriving();
+            let answer = if visit.gate.capacity().made_by_head() {
+                match ready!(visit.poll_in_turn(acquire, asked_inner, cx)) {
+                    Ok(answer) => answer,
+                    Err(error) => return Poll::Ready(End::Failed(error)),
+                }
+            } else {
+                ready!(Pin::new(acquire).poll(cx))
+            };
+            if !arrives {
+                *waited = visit.waited();
+            }
+            match answer {
+                Ok(permit) => *wait = Wait::for_inner(permit),
+                Err(why) => return Poll::Ready(End::Refused(why)),
+            }
+        }
+        let Wait::ForInner { permit, patience } = wait else {
+            unreachable!("the slot is there");
+        };
+        let end = match visit.inner.poll_ready(cx) {
+            Poll::Ready(Ok(())) => permit.take().map(End::Ready),
+            Poll::Ready(Err(error)) => Some(End::Failed(error)),
+            Poll::Pending => {
+                let why = ready!(visit.poll_patience(patience, cx));
+                Some(End::Refused(why))
+            }
+        };
+        if patience.is_some() {
+            *waited = visit.waited();
+        }
+        match end {
+            Some(end) => Poll::Ready(end),
+            None => unreachable!("a permit is taken once"),
+        }
     }
-    if acquire.is_next() {
-        *asked_inner = true;
-        ready!(inner.poll_ready(cx))?;
-        queued.gate.slot_made();
+
+    /// Passes the request on, with its permit, or answers it.
+    fn pass_on(
+        self: Box<Self>,
+        end: End<C, S::Error>,
+        tail: Tail,
+        waited: Duration,
+    ) -> Result<Called<C, S::Future>, D::Answer>
+    where
+        D: Desk<C, Req, S>,
+    {
+        let Visit {
+            gate,
+            desk,
+            mut inner,
+            mut request,
+            ..
+        } = self.visit;
+        match end {
+            End::Ready(permit) => {
+                desk.seat(&mut request, permit.lease(), waited);
+                let future = inner.call(request);
+                // A slot that its waiter made is used up by the call.
+                let used_up = gate.capacity().made_by_head();
+                Ok((future, Some(permit).filter(|_| !used_up)))
+            }
+            End::Refused(why) => Err(desk.refuse(request, why, waited)),
+            End::Failed(error) => Err(D::answer(tail, Err(error), None, waited)),
+        }
+    }
+}
+
+impl<C, S, Req, D> Visit<C, S, Req, D>
+where
+    C: Capacity,
+    S: Service<Req> + Clone,
+{
+    /// Waits for one's turn; asks the inner service for room only while it is.
+    ///
+    /// Whoever made room for a call gives it to who is next by then, which may be somebody better who came
+    /// meanwhile. The clone that was found ready is then let go, so that the room is free for the other.
+    fn poll_in_turn(
+        &mut self,
+        acquire: &mut Acquire<C>,
+        asked_inner: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Answer<C>, S::Error>> {
         if let Poll::Ready(answer) = Pin::new(&mut *acquire).poll(cx) {
             return Poll::Ready(Ok(answer));
         }
+        if acquire.is_next() {
+            *asked_inner = true;
+            ready!(self.inner.poll_ready(cx))?;
+            self.gate.slot_made();
+            if let Poll::Ready(answer) = Pin::new(&mut *acquire).poll(cx) {
+                return Poll::Ready(Ok(answer));
+            }
+        }
+        if std::mem::take(asked_inner) {
+            self.inner = self.inner.clone();
+        }
+        Poll::Pending
     }
-    if std::mem::take(asked_inner) {
-        *inner = inner.clone();
-    }
-    Poll::Pending
-}
 
-fn poll_patience<C: Capacity, D>(
-    patience: &mut Option<Patience<C>>,
-    queued: &Queued<C, D>,
-    cx: &mut Context<'_>,
-) -> Poll<Rejected<C::Never>> {
-    if patience.is_none() {
-        let Some((end, why)) = queued.gate.end_of_wait(&queued.ticket) else {
+    /// Resolves when the request has waited long enough, although it has a slot.
+    fn poll_patience(
+        &self,
+        patience: &mut Option<Patience<C>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Rejected<C::Never>> {
+        if patience.is_none() {
+            let Some((end, why)) = self.gate.end_of_wait(&self.ticket) else {
+                return Poll::Pending;
+            };
+            let ends = Box::pin(sleep_until(end.into()));
+            *patience = Some(Patience { ends, why });
+        }
+        let Some(Patience { ends, why }) = patience else {
             return Poll::Pending;
         };
-        let ends = Box::pin(sleep_until(end.into()));
-        *patience = Some(Patience { ends, why });
+        ends.as_mut().poll(cx).map(|()| why.clone())
     }
-    let Some(Patience { ends, why }) = patience else {
-        return Poll::Pending;
-    };
-    ends.as_mut().poll(cx).map(|()| why.clone())
-}
 
-fn refuse<C, S, Req, D>(
-    queued: &Queued<C, D>,
-    request: Option<Req>,
-    why: Rejected<C::Never>,
-    waited: Duration,
-) -> D::Answer
-where
-    C: Capacity,
-    S: Service<Req>,
-    D: Desk<C, Req, S>,
-{
-    let Some(request) = request else {
-        unreachable!("a request is answered once");
-    };
-    queued.desk.refuse(request, why, waited)
-}
-
-fn since(arrival: Instant) -> Duration {
-    gate::now().saturating_duration_since(arrival)
+    fn waited(&self) -> Duration {
+        let now: Instant = gate::now();
+        now.saturating_duration_since(self.ticket.arrival)
+    }
 }

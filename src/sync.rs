@@ -5,7 +5,7 @@ pub(crate) use self::real::*;
 #[cfg(not(loom))]
 mod real {
     pub(crate) use std::sync::atomic::AtomicU64;
-    pub(crate) use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+    pub(crate) use std::sync::atomic::Ordering::SeqCst;
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
 }
 
@@ -15,7 +15,7 @@ pub(crate) use self::model::*;
 mod model {
     pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
     use std::sync::atomic::Ordering;
-    pub(crate) use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+    pub(crate) use std::sync::atomic::Ordering::SeqCst;
 
     use loom::sync::atomic::fence;
 
@@ -41,6 +41,12 @@ mod model {
 
         pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
             let old = self.0.fetch_add(value, order);
+            after(order);
+            old
+        }
+
+        pub(crate) fn swap(&self, value: u64, order: Ordering) -> u64 {
+            let old = self.0.swap(value, order);
             after(order);
             old
         }

@@ -61,6 +61,9 @@ pub trait Capacity: Send + Sync + 'static {
     /// How many slots there are, busy ones included.
     fn limit(&self) -> usize;
 
+    /// How many leases were ever given. May start again from 0 after 2⁴⁰.
+    fn leased(&self) -> u64;
+
     /// Whether slots are made by the waiter that is next, who must be woken whenever it changes.
     ///
     /// `false` for every capacity that knows by itself when a slot is free.

@@ -6,10 +6,11 @@ use super::Rejected;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Given a slot after a wait.
-    pub seated: u64,
-    /// Left before they were answered: their caller went away.
+    /// Left before they were answered, or before they took the slot that they were given: their caller went
+    /// away.
     pub cancelled: u64,
+    /// Leases that nobody took.
+    pub unclaimed: u64,
     /// [`Rejected::Full`].
     pub full: u64,
     /// [`Rejected::TenantFull`].

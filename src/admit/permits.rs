@@ -21,9 +21,10 @@ use super::{Capacity, Denied, Pool, Pools};
 /// ```
 #[derive(Debug)]
 pub struct Permits {
-    /// The limit in the upper half, what is out in the lower one: one word, so that no lease can slip
-    /// between reading a limit and counting against it.
+    /// From below: how many are out, the number of the limit in force, how many were ever given. One word, so
+    /// that a lease is one write, and so that none slips between reading a limit and counting against it.
     slots: AtomicU64,
+    limit: AtomicU64,
     by_turn: bool,
 }
 
@@ -31,15 +32,24 @@ pub struct Permits {
 #[derive(Debug)]
 pub struct Slot(());
 
-const HALF: u32 = 32;
-const LOWER: u64 = u32::MAX as u64;
+const OUT_BITS: u32 = 20;
+const OUT: u64 = (1 << OUT_BITS) - 1;
+/// A change of the limit, so that whoever read the old one has to look again.
+const CHANGE: u64 = 1 << OUT_BITS;
+const CHANGES: u64 = 0xF << OUT_BITS;
+const GIVEN_BITS: u32 = OUT_BITS + 4;
+const GIVEN: u64 = 1 << GIVEN_BITS;
 
 impl Permits {
-    /// `limit` slots; more than `u32::MAX` are as many as that.
+    /// The highest limit there can be.
+    pub const MAX: usize = OUT as usize;
+
+    /// `limit` slots; more than [`MAX`](Self::MAX) are as many as that.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
-            slots: AtomicU64::new(clamp(limit) << HALF),
+            slots: AtomicU64::new(0),
+            limit: AtomicU64::new(clamp(limit)),
             by_turn: false,
         }
     }
@@ -54,11 +64,12 @@ impl Permits {
 
     /// Changes the number of slots, and says whether there are more now than before.
     pub(crate) fn set_limit(&self, limit: usize) -> bool {
+        let old = self.limit.swap(clamp(limit), SeqCst);
         let mut slots = self.slots.load(SeqCst);
         loop {
-            let new = clamp(limit) << HALF | slots & LOWER;
+            let new = slots & !CHANGES | slots.wrapping_add(CHANGE) & CHANGES;
             match self.slots.compare_exchange_weak(slots, new, SeqCst, SeqCst) {
-                Ok(_) => return new > slots,
+                Ok(_) => return clamp(limit) > old,
                 Err(now) => slots = now,
             }
         }
@@ -66,7 +77,7 @@ impl Permits {
 }
 
 fn clamp(limit: usize) -> u64 {
-    (limit as u64).min(LOWER)
+    (limit as u64).min(OUT)
 }
 
 impl Capacity for Permits {
@@ -75,27 +86,29 @@ impl Capacity for Permits {
     type Lane = ();
     type Never = Infallible;
 
+    #[inline]
     fn try_lease(&self, (): &()) -> Result<Slot, Denied<Infallible>> {
         let mut slots = self.slots.load(SeqCst);
         loop {
-            if slots & LOWER >= slots >> HALF {
+            // After `slots`: a limit that changes later changes `slots`, too.
+            if slots & OUT >= self.limit.load(SeqCst) {
                 return Err(Denied::Busy);
             }
-            match self
-                .slots
-                .compare_exchange_weak(slots, slots + 1, SeqCst, SeqCst)
-            {
+            let new = slots.wrapping_add(GIVEN + 1);
+            match self.slots.compare_exchange_weak(slots, new, SeqCst, SeqCst) {
                 Ok(_) => return Ok(Slot(())),
                 Err(now) => slots = now,
             }
         }
     }
 
+    #[inline]
     fn release(&self, Slot(()): Slot) -> Pool {
         self.slots.fetch_sub(1, SeqCst);
         Pool(0)
     }
 
+    #[inline]
     fn pool(&self, _: &Slot) -> Pool {
         Pool(0)
     }
@@ -107,13 +120,18 @@ impl Capacity for Permits {
     }
 
     fn in_use(&self) -> usize {
-        (self.slots.load(SeqCst) & LOWER) as usize
+        (self.slots.load(SeqCst) & OUT) as usize
     }
 
     fn limit(&self) -> usize {
-        (self.slots.load(SeqCst) >> HALF) as usize
+        self.limit.load(SeqCst) as usize
     }
 
+    fn leased(&self) -> u64 {
+        self.slots.load(SeqCst) >> GIVEN_BITS
+    }
+
+    #[inline]
     fn made_by_head(&self) -> bool {
         self.by_turn
     }

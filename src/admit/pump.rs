@@ -34,6 +34,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                     let pool = capacity.pool(&lease);
                     if self.lanes.unblock_better(pool, best.rank, pump) {
                         capacity.release(lease);
+                        self.counts.unclaimed += 1;
                     } else {
                         self.seat(best.at, lease, woken);
                     }
@@ -60,7 +61,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.lanes.serve(&mut self.chairs, at);
         self.forget(at);
         self.drain.depart();
-        self.counts.seated += 1;
         self.finish(at, State::Leased(lease), woken);
     }
 

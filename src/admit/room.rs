@@ -121,10 +121,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         woken: &mut Woken<W>,
     ) -> Outcome<C> {
         let outcome = self.admit(capacity, ticket, demand, now, woken);
-        match &outcome {
-            Outcome::Leased(_) => self.counts.seated += 1,
-            Outcome::Rejected(why) => self.counts.reject(why),
-            Outcome::Queued(_) => {}
+        if let Outcome::Rejected(why) = &outcome {
+            self.counts.reject(why);
         }
         outcome
     }
@@ -166,10 +164,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             return Outcome::Rejected(why);
         }
         match self.chairs.leave(key.at).body.state {
-            State::Leased(lease) => {
-                self.counts.seated -= 1;
-                Outcome::Leased(lease)
-            }
+            State::Leased(lease) => Outcome::Leased(lease),
             State::Rejected(why) => {
                 self.counts.unreject(&why);
                 Outcome::Rejected(why)
@@ -205,10 +200,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if self.waiting + self.reserved <= self.config.chairs {
             return None;
         }
-        let lowest = self.config.displace.then(|| self.lowest_and_latest())??;
-        if self.chairs.place(lowest).level <= self.chairs.place(key.at).level {
+        let lower = |&at: &u32| self.chairs.place(at).level > self.chairs.place(key.at).level;
+        let lowest = self.lowest_and_latest().filter(lower);
+        let Some(lowest) = lowest.filter(|_| self.config.displace) else {
             return Some(Rejected::Full);
-        }
+        };
         self.answer(lowest, Rejected::Displaced, woken);
         None
     }
@@ -252,7 +248,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         match self.chairs.leave(key.at).body.state {
             State::Waiting(note) => (None, note),
             State::Leased(lease) => {
-                self.counts.seated -= 1;
+                self.counts.unclaimed += 1;
                 self.counts.cancelled += 1;
                 (Some(lease), None)
             }

@@ -21,44 +21,47 @@ use crate::sync::Arc;
 /// Dropping it at any time gives up the chair at once. A slot that had been handed over already goes on to
 /// the next waiter.
 #[must_use = "futures do nothing unless polled"]
-pub struct Acquire<C: Capacity> {
-    shared: Arc<Shared<C>>,
-    step: Step<C>,
-}
+pub struct Acquire<C: Capacity>(Step<C>);
 
 enum Step<C: Capacity> {
-    Arriving {
-        ticket: Ticket,
-        demand: C::Demand,
-        chair: Option<Chair<C>>,
-    },
-    Waiting {
-        key: Key,
-        request: u64,
-    },
+    Arriving(Arriving<C>),
+    Waiting(Waiting<C>),
     Done,
+}
+
+struct Arriving<C: Capacity> {
+    shared: Arc<Shared<C>>,
+    ticket: Ticket,
+    demand: C::Demand,
+    chair: Option<Chair<C>>,
+}
+
+/// Dropping it gives up the chair, or the slot.
+struct Waiting<C: Capacity> {
+    shared: Arc<Shared<C>>,
+    key: Option<Key>,
+    request: u64,
 }
 
 /// Nothing in it is ever pinned.
 impl<C: Capacity> Unpin for Acquire<C> {}
 
+type Answer<C> = Result<Permit<C>, Rejected<<C as Capacity>::Never>>;
+
 impl<C: Capacity> Acquire<C> {
     pub(super) fn new(shared: Arc<Shared<C>>, ticket: Ticket, demand: C::Demand) -> Self {
-        let chair = None;
-        Self {
+        Self(Step::Arriving(Arriving {
             shared,
-            step: Step::Arriving {
-                ticket,
-                demand,
-                chair,
-            },
-        }
+            ticket,
+            demand,
+            chair: None,
+        }))
     }
 
     /// Arrives on a chair that was reserved before.
-    pub fn on_chair(mut self, reserved: Chair<C>) -> Self {
-        if let Step::Arriving { chair, .. } = &mut self.step {
-            *chair = Some(reserved);
+    pub fn on_chair(mut self, chair: Chair<C>) -> Self {
+        if let Step::Arriving(arriving) = &mut self.0 {
+            arriving.chair = Some(chair);
         }
         self
     }
@@ -67,107 +70,120 @@ impl<C: Capacity> Acquire<C> {
     /// O(n log n) in the number of those who wait.
     #[must_use]
     pub fn position(&self) -> Option<usize> {
-        match self.step {
-            Step::Waiting { key, .. } => self.shared.lock().room.position(key),
-            _ => None,
-        }
+        let (waiting, key) = self.waiting()?;
+        waiting.shared.lock().room.position(key)
     }
 
     /// How long it will probably wait still, from the measured drain rate. `None` unless it waits and the
     /// rate is known.
     #[must_use]
     pub fn estimated_wait(&self) -> Option<Duration> {
-        match self.step {
-            Step::Waiting { key, .. } => {
-                let state = self.shared.lock();
-                state.room.estimated_wait(state.room.position(key)?)
-            }
-            _ => None,
-        }
+        let (waiting, key) = self.waiting()?;
+        let state = waiting.shared.lock();
+        state.room.estimated_wait(state.room.position(key)?)
+    }
+
+    /// Whether it has not been polled yet.
+    pub(crate) fn is_arriving(&self) -> bool {
+        matches!(self.0, Step::Arriving(_))
     }
 
     /// Whether it waits, and nobody goes before it.
     pub(crate) fn is_next(&self) -> bool {
-        match self.step {
-            Step::Waiting { key, .. } => self.shared.lock().room.head() == Some(key),
-            _ => false,
-        }
+        self.waiting()
+            .is_some_and(|(waiting, key)| waiting.shared.lock().room.head() == Some(key))
     }
 
-    fn arrive(
-        &mut self,
-        ticket: Ticket,
-        demand: C::Demand,
-        chair: Option<Chair<C>>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Permit<C>, Rejected<C::Never>>> {
-        let request = ticket.id;
-        if let Some(lease) = self.shared.pass(&demand) {
-            return Poll::Ready(Ok(self.permit(lease, request)));
+    fn waiting(&self) -> Option<(&Waiting<C>, Key)> {
+        match &self.0 {
+            Step::Waiting(waiting) => Some((waiting, waiting.key?)),
+            _ => None,
         }
-        let reserved = chair.map(Chair::hand_over).is_some();
-        match self.shared.arrive(ticket, demand, cx.waker(), reserved) {
-            Outcome::Leased(lease) => Poll::Ready(Ok(self.permit(lease, request))),
-            Outcome::Rejected(why) => Poll::Ready(Err(why)),
-            Outcome::Queued(key) => {
-                self.step = Step::Waiting { key, request };
-                Poll::Pending
-            }
-        }
-    }
-
-    fn look(
-        &mut self,
-        key: Key,
-        request: u64,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Permit<C>, Rejected<C::Never>>> {
-        let mut waker = Some(cx.waker().clone());
-        let mut state = self.shared.lock();
-        let answer = state.room.collect(key);
-        if answer.is_none()
-            && !state
-                .room
-                .note(key)
-                .is_some_and(|old| old.will_wake(cx.waker()))
-        {
-            waker = waker.and_then(|new| state.room.leave_note(key, new).unwrap_or_else(Some));
-        }
-        drop(state);
-        drop(waker);
-        match answer {
-            Some(answer) => Poll::Ready(answer.map(|lease| self.permit(lease, request))),
-            None => {
-                self.step = Step::Waiting { key, request };
-                Poll::Pending
-            }
-        }
-    }
-
-    fn permit(&self, lease: C::Lease, request: u64) -> Permit<C> {
-        Permit::new(Arc::clone(&self.shared), lease, request)
     }
 }
 
 impl<C: Capacity> Future for Acquire<C> {
-    type Output = Result<Permit<C>, Rejected<C::Never>>;
+    type Output = Answer<C>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match std::mem::replace(&mut self.step, Step::Done) {
-            Step::Arriving {
-                ticket,
-                demand,
-                chair,
-            } => self.arrive(ticket, demand, chair, cx),
-            Step::Waiting { key, request } => self.look(key, request, cx),
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer<C>> {
+        let lease = match &mut self.0 {
+            Step::Arriving(arriving) => arriving.shared.pass(&arriving.demand),
+            Step::Waiting(waiting) => return waiting.look(cx),
             Step::Done => panic!("`Acquire` polled after it was answered"),
+        };
+        let Step::Arriving(arriving) = std::mem::replace(&mut self.0, Step::Done) else {
+            unreachable!("it was found arriving");
+        };
+        match lease {
+            Some(lease) => {
+                let permit = Permit::new(arriving.shared, lease, arriving.ticket.id);
+                Poll::Ready(Ok(permit))
+            }
+            None => match arriving.arrive(cx) {
+                Ok(waiting) => {
+                    self.0 = Step::Waiting(waiting);
+                    Poll::Pending
+                }
+                Err(answer) => Poll::Ready(answer),
+            },
         }
     }
 }
 
-impl<C: Capacity> Drop for Acquire<C> {
+impl<C: Capacity> Arriving<C> {
+    /// Takes a chair, or is answered at once.
+    fn arrive(self, cx: &mut Context<'_>) -> Result<Waiting<C>, Answer<C>> {
+        let Self {
+            shared,
+            ticket,
+            demand,
+            chair,
+        } = self;
+        let request = ticket.id;
+        let reserved = chair.map(Chair::hand_over).is_some();
+        match shared.arrive(ticket, demand, cx.waker(), reserved) {
+            Outcome::Leased(lease) => Err(Ok(Permit::new(shared, lease, request))),
+            Outcome::Rejected(why) => Err(Err(why)),
+            Outcome::Queued(key) => Ok(Waiting {
+                shared,
+                key: Some(key),
+                request,
+            }),
+        }
+    }
+}
+
+impl<C: Capacity> Waiting<C> {
+    fn look(&mut self, cx: &mut Context<'_>) -> Poll<Answer<C>> {
+        let Some(key) = self.key else {
+            panic!("`Acquire` polled after it was answered");
+        };
+        let mut waker = Some(cx.waker().clone());
+        let mut state = self.shared.lock();
+        let answer = state.room.collect(key);
+        let up_to_date = || {
+            state
+                .room
+                .note(key)
+                .is_some_and(|old| old.will_wake(cx.waker()))
+        };
+        if answer.is_none() && !up_to_date() {
+            waker = waker.and_then(|new| state.room.leave_note(key, new).unwrap_or_else(Some));
+        }
+        drop(state);
+        drop(waker);
+        let Some(answer) = answer else {
+            return Poll::Pending;
+        };
+        self.key = None;
+        let permit = |lease| Permit::new(Arc::clone(&self.shared), lease, self.request);
+        Poll::Ready(answer.map(permit))
+    }
+}
+
+impl<C: Capacity> Drop for Waiting<C> {
     fn drop(&mut self) {
-        let Step::Waiting { key, .. } = self.step else {
+        let Some(key) = self.key else {
             return;
         };
         let (lease, waker) = self.shared.locked(|_, state, _| state.room.cancel(key));
@@ -180,9 +196,9 @@ impl<C: Capacity> Drop for Acquire<C> {
 
 impl<C: Capacity> fmt::Debug for Acquire<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let step = match self.step {
-            Step::Arriving { .. } => "arriving",
-            Step::Waiting { .. } => "waiting",
+        let step = match self.0 {
+            Step::Arriving(_) => "arriving",
+            Step::Waiting(_) => "waiting",
             Step::Done => "done",
         };
         f.debug_tuple("Acquire").field(&step).finish()

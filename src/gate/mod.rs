@@ -79,6 +79,7 @@ impl<C: Capacity> Gate<C> {
     ///
     /// While anybody waits, for whatever it may be, the answer is `None`: only [`acquire`](Self::acquire)
     /// looks who waits for what.
+    #[inline]
     #[must_use]
     pub fn try_acquire(&self, demand: &C::Demand) -> Option<Permit<C>> {
         let lease = self.shared.pass(demand)?;
@@ -178,7 +179,7 @@ impl<C: Capacity> Gate<C> {
             running: self.shared.capacity.in_use(),
             limit: self.shared.capacity.limit(),
             chairs: room.config().chairs,
-            served: self.shared.passed() + counts.seated,
+            served: self.shared.capacity.leased() - counts.unclaimed,
             counts,
             estimated_wait: room.estimated_wait(room.len() + 1),
             closed: room.is_closed(),

@@ -23,6 +23,7 @@ struct Held<C: Capacity> {
 }
 
 impl<C: Capacity> Permit<C> {
+    #[inline]
     pub(super) fn new(shared: Arc<Shared<C>>, lease: C::Lease, request: u64) -> Self {
         Self {
             held: Some(Held { shared, lease }),
@@ -55,6 +56,7 @@ impl<C: Capacity> Permit<C> {
 }
 
 impl<C: Capacity> Drop for Permit<C> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(Held { shared, lease }) = self.held.take() {
             shared.release(lease);

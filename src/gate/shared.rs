@@ -20,14 +20,12 @@ use super::clock;
 use super::detached::Detached;
 use super::timer::Timer;
 use crate::admit::{Capacity, Key, Outcome, Pool, RoomConfig, Ticket, WaitingRoom, Woken};
-use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed, SeqCst};
+use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, SeqCst};
 
 pub(crate) struct Shared<C: Capacity> {
     pub(crate) capacity: C,
     /// How many wait, and whether the gate is closed.
     waiting: AtomicU64,
-    /// How many were served without the lock.
-    passed: AtomicU64,
     /// Tells this gate's detached permits from those of others.
     pub(crate) nonce: u64,
     state: Mutex<State<C>>,
@@ -58,7 +56,6 @@ impl<C: Capacity> Shared<C> {
         Arc::new(Self {
             capacity,
             waiting: AtomicU64::new(0),
-            passed: AtomicU64::new(0),
             nonce: fastrand::u64(..),
             state: Mutex::new(State {
                 room: WaitingRoom::new(config, clock::now()),
@@ -75,13 +72,12 @@ impl<C: Capacity> Shared<C> {
     }
 
     /// The way past the lock: a slot, if nobody waits and one is free.
+    #[inline]
     pub(crate) fn pass(&self, demand: &C::Demand) -> Option<C::Lease> {
         if self.waiting.load(SeqCst) != 0 {
             return None;
         }
-        let lease = self.capacity.try_lease(demand).ok()?;
-        self.passed.fetch_add(1, Relaxed);
-        Some(lease)
+        self.capacity.try_lease(demand).ok()
     }
 
     /// The way through the lock. A waiter is told by `waker`.
@@ -114,6 +110,7 @@ impl<C: Capacity> Shared<C> {
     }
 
     /// Gives a slot back: to the best waiter, if anybody waits.
+    #[inline]
     pub(crate) fn release(self: &Arc<Self>, lease: C::Lease) {
         if self.capacity.made_by_head() {
             self.capacity.set_made(false);
@@ -145,10 +142,6 @@ impl<C: Capacity> Shared<C> {
 
     pub(crate) fn is_drained(&self) -> bool {
         self.waiting.load(SeqCst) & CLOSED != 0 && self.capacity.in_use() == 0
-    }
-
-    pub(crate) fn passed(&self) -> u64 {
-        self.passed.load(Relaxed)
     }
 
     /// Runs `act` under the lock, then tells everyone whom it concerns, without the lock.

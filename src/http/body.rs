@@ -52,6 +52,7 @@ pin_project! {
 impl<B: Body<Data = Bytes>, G> PermitBody<B, G> {
     /// The inner service's body. The guard, if there is one, is held until the body is over, which it may
     /// be already.
+    #[inline]
     #[must_use]
     pub fn new(body: B, guard: Option<G>) -> Self {
         Self {

@@ -88,6 +88,7 @@ impl Common {
         Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    #[inline]
     pub(crate) fn tail(&self) -> Tail {
         Tail {
             hold: if self.holds_body.load(Ordering::Relaxed) {
@@ -99,6 +100,7 @@ impl Common {
         }
     }
 
+    #[inline]
     pub(crate) fn backpressure(&self) -> bool {
         self.backpressure.load(Ordering::Relaxed)
     }
@@ -115,10 +117,15 @@ impl Common {
     }
 
     /// Watches the token, once there is a runtime to do it in: a layer may well be built before.
+    #[inline]
     pub(crate) fn watch_shutdown(self: &Arc<Self>) {
-        if !self.unwatched.load(Ordering::Acquire) {
-            return;
+        if self.unwatched.load(Ordering::Acquire) {
+            self.start_watching();
         }
+    }
+
+    #[cold]
+    fn start_watching(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };

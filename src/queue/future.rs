@@ -35,6 +35,7 @@ where
         self.protocol.refuse(request, why, waited, &common)
     }
 
+    #[inline]
     fn answer(
         tail: Tail,
         result: Result<S::Response, S::Error>,
@@ -67,6 +68,7 @@ where
 {
     type Output = Result<P::Response, P::Error>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.project().admission.poll(cx)
     }

@@ -119,6 +119,7 @@ where
         Ok(response.map(PermitBody::rejection))
     }
 
+    #[inline]
     fn answer(
         result: Result<http::Response<R>, S::Error>,
         permit: Option<Permit<Permits>>,
@@ -130,6 +131,7 @@ where
 }
 
 /// A response with its permit inside.
+#[inline]
 pub(crate) fn pass_on<R: Body<Data = Bytes>, G>(
     mut response: http::Response<R>,
     permit: Option<G>,
