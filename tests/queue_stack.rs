@@ -248,7 +248,11 @@ mod turns {
         let mut n = ByHand::new(queue.clone().oneshot(normal("n")));
         let h = Arc::new(Mutex::new(ByHand::new(queue.clone().oneshot(urgent("h")))));
         let overtaking = Arc::clone(&h);
-        moody.meanwhile(move || assert!(overtaking.lock().unwrap().poll().is_pending()));
+        moody.meanwhile(move || {
+            let mut overtaking = overtaking.lock().unwrap();
+            assert!(overtaking.poll().is_pending());
+            assert!(overtaking.run().is_pending());
+        });
         assert!(n.poll().is_pending());
         assert!(n.run().is_pending());
         assert!(h.lock().unwrap().run().is_pending());
@@ -278,12 +282,14 @@ mod turns {
             let _ = h.poll();
         });
         asked.says(Answer::Ready);
+        asked.says(Answer::Ready);
         assert_eq!(
             n.run(),
             Poll::Ready(Err(QueueError::Rejected(Rejected::Displaced)))
         );
         nothing_is_left(&handle);
 
+        handle.reconfigure(QueueConfig::inner()).unwrap();
         let all = [
             send(&queue, normal("a")).await,
             send(&queue, normal("b")).await,
@@ -489,7 +495,29 @@ fn explosive()
 mod stacks {
     use super::*;
 
-    async fn serve_many<S>(queue: S, handle: QueueHandle)
+    /// On fresh clones that were readied, on ones that were not, and on one that is kept.
+    async fn serve_many<S>(queue: Queue<S, Triage>, handle: QueueHandle)
+    where
+        S: Service<Patient> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Response: Send,
+        S::Error: Send + std::fmt::Debug,
+    {
+        serve_readied(queue.clone(), handle.clone()).await;
+        let sent = (0..100).map(|_| tokio::spawn(queue.clone().call(normal("n"))));
+        for answer in join_all(sent).await {
+            answer.expect("no panic").expect("served");
+        }
+        let mut kept = queue;
+        for _ in 0..10 {
+            kept.call(normal("n")).await.unwrap();
+            kept.ready().await.unwrap().call(normal("n")).await.unwrap();
+        }
+        settle().await;
+        nothing_is_left(&handle);
+    }
+
+    async fn serve_readied<S>(queue: S, handle: QueueHandle)
     where
         S: Service<Patient> + Clone + Send + 'static,
         S::Future: Send,
@@ -499,11 +527,6 @@ mod stacks {
         let sent = (0..100).map(|_| tokio::spawn(queue.clone().oneshot(normal("n"))));
         for answer in join_all(sent).await {
             answer.expect("no panic").expect("served");
-        }
-        let mut kept = queue;
-        for _ in 0..10 {
-            kept.call(normal("called without `ready`")).await.unwrap();
-            kept.ready().await.unwrap().call(normal("n")).await.unwrap();
         }
         settle().await;
         nothing_is_left(&handle);
@@ -590,7 +613,7 @@ mod stacks {
             .layer(layer)
             .concurrency_limit(2)
             .service(echo());
-        serve_many(stack, handle).await;
+        serve_readied(stack, handle).await;
     }
 
     #[tokio::test(start_paused = true)]

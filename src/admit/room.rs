@@ -144,13 +144,16 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 Err(Denied::Never(why)) => return Outcome::Rejected(Rejected::Never(why)),
                 Err(Denied::Busy) => self.drain.room_was_empty(now),
             }
-            if let Some(why) = self.refusal(&ticket, now) {
+            if let Some(why) = self.refusal(capacity, &ticket, now) {
                 return Outcome::Rejected(why);
+            }
+            if self.reserved >= self.config.chairs {
+                return Outcome::Rejected(Rejected::Full);
             }
             return Outcome::Queued(self.sit(capacity, ticket, demand, now));
         }
         self.drain.observe(now);
-        let refusal = self.refusal(&ticket, now);
+        let refusal = self.refusal(capacity, &ticket, now);
         let key = self.sit(capacity, ticket, demand, now);
         let lane = self.chairs.place(key.at).lane;
         let pools = self.lanes.pools_of(lane).clone();
@@ -174,11 +177,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Why this ticket may not wait, whoever else does.
-    fn refusal(&self, ticket: &Ticket, now: Instant) -> Option<Rejected<C::Never>> {
+    fn refusal(
+        &self,
+        capacity: &C,
+        ticket: &Ticket,
+        now: Instant,
+    ) -> Option<Rejected<C::Never>> {
         if self.config.chairs == 0 {
             return Some(Rejected::Disabled);
         }
-        if !ticket.may_wait {
+        // Where the head makes the slots, it has to ask before it knows whether it would wait.
+        if !ticket.may_wait && !capacity.made_by_head() {
             return Some(Rejected::MayNotWait);
         }
         let end = self.end_of(ticket)?;
@@ -253,6 +262,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 (Some(lease), None)
             }
             State::Rejected(_) => (None, None),
+        }
+    }
+
+    /// Answers a waiter with `why`, if it still waits.
+    pub fn turn_away(&mut self, key: Key, why: Rejected<C::Never>, woken: &mut Woken<W>) {
+        if self.chairs.body(key.at).state.is_waiting() {
+            self.answer(key.at, why, woken);
         }
     }
 

@@ -88,10 +88,21 @@ impl<C: Capacity> Acquire<C> {
         matches!(self.0, Step::Arriving(_))
     }
 
-    /// Whether it waits, and nobody goes before it.
-    pub(crate) fn is_next(&self) -> bool {
-        self.waiting()
-            .is_some_and(|(waiting, key)| waiting.shared.lock().room.head() == Some(key))
+    /// Whether it waits, nobody goes before it, and whoever had the turn before has used it.
+    pub(crate) fn has_turn(&self) -> bool {
+        self.waiting().is_some_and(|(waiting, key)| {
+            let state = waiting.shared.lock();
+            waiting.shared.capacity.turn_is_free() && state.room.head() == Some(key)
+        })
+    }
+
+    /// Answers it with `why`, if it still waits.
+    pub(crate) fn turn_away(&self, why: Rejected<C::Never>) {
+        if let Some((waiting, key)) = self.waiting() {
+            waiting
+                .shared
+                .locked(|_, state, woken| state.room.turn_away(key, why, woken));
+        }
     }
 
     fn waiting(&self) -> Option<(&Waiting<C>, Key)> {

@@ -118,6 +118,8 @@ impl<C: Capacity> Gate<C> {
         self.shared.locked(|shared, state, woken| {
             let room = &mut state.room;
             room.reconfigure(&shared.capacity, config, now, woken);
+            // Those who wait for a chair may have nothing to wait for any more.
+            state.tell_standing(woken);
         });
     }
 
@@ -186,10 +188,20 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
-    /// The waiter that is next has made a slot: it goes to whoever is next by now.
+    /// The waiter that is next has made a slot: it goes to whoever is next by now. If nobody waits any more,
+    /// there is none.
     pub(crate) fn slot_made(&self) {
-        self.shared.capacity.set_made(true);
-        self.grown();
+        self.shared.locked(|shared, state, woken| {
+            let now = state.now_if_it_matters();
+            shared.capacity.set_made(true);
+            state.room.grown(&shared.capacity, now, woken);
+            shared.capacity.set_made(false);
+        });
+    }
+
+    /// Tells the waiter that is next that it is, even if it has been told before.
+    pub(crate) fn tell_head(&self) {
+        self.shared.locked(|_, state, _| state.told = None);
     }
 
     /// More slots are free than were: they go to those who wait.

@@ -120,11 +120,19 @@ where
         drop(chair);
         // Nearly always it is ready, and the request needs no clone of it.
         let mut noop = Context::from_waker(Waker::noop());
-        if let Poll::Ready(Ok(())) = self.inner.poll_ready(&mut noop) {
-            let future = self.inner.call(request);
-            return ResponseFuture {
-                admission: Admission::calling(future, permit, self.common.tail()),
-            };
+        match self.inner.poll_ready(&mut noop) {
+            Poll::Ready(Ok(())) => {
+                let future = self.inner.call(request);
+                return ResponseFuture {
+                    admission: Admission::calling(future, permit, self.common.tail()),
+                };
+            }
+            Poll::Ready(Err(error)) => {
+                return ResponseFuture {
+                    admission: Admission::failed(error, self.common.tail()),
+                };
+            }
+            Poll::Pending => {}
         }
         // What was asked to be ready goes along; a clone of it stays.
         let clone = self.inner.clone();
