@@ -15,29 +15,29 @@ use tower_triage::{Priority, Ticket};
 
 /// A request of a plain service.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Patient {
-    pub name: &'static str,
-    pub urgent: bool,
+pub(crate) struct Patient {
+    pub(crate) name: &'static str,
+    pub(crate) urgent: bool,
 }
 
-pub fn normal(name: &'static str) -> Patient {
+pub(crate) fn normal(name: &'static str) -> Patient {
     let urgent = false;
     Patient { name, urgent }
 }
 
-pub fn urgent(name: &'static str) -> Patient {
+pub(crate) fn urgent(name: &'static str) -> Patient {
     let urgent = true;
     Patient { name, urgent }
 }
 
 /// The classifier of patients.
-pub fn triage(patient: &Patient, arrival: Instant) -> Ticket {
+pub(crate) fn triage(patient: &Patient, arrival: Instant) -> Ticket {
     Ticket::new(Priority(u8::from(!patient.urgent)), arrival)
 }
 
 /// A service that notes who came, in order, and finishes one of them whenever it is told to.
 #[derive(Debug, Clone)]
-pub struct Ward(Arc<Beds>);
+pub(crate) struct Ward(Arc<Beds>);
 
 #[derive(Debug)]
 struct Beds {
@@ -48,7 +48,7 @@ struct Beds {
 }
 
 impl Ward {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new(Beds {
             came: Mutex::default(),
             running: AtomicUsize::new(0),
@@ -58,19 +58,19 @@ impl Ward {
     }
 
     /// Finishes as many as that, now or when they come.
-    pub fn finish(&self, many: usize) {
+    pub(crate) fn finish(&self, many: usize) {
         self.0.finish.add_permits(many);
     }
 
-    pub fn came(&self) -> Vec<&'static str> {
+    pub(crate) fn came(&self) -> Vec<&'static str> {
         self.0.came.lock().unwrap().clone()
     }
 
-    pub fn running(&self) -> usize {
+    pub(crate) fn running(&self) -> usize {
         self.0.running.load(SeqCst)
     }
 
-    pub fn peak(&self) -> usize {
+    pub(crate) fn peak(&self) -> usize {
         self.0.peak.load(SeqCst)
     }
 }
@@ -108,7 +108,7 @@ impl Drop for Leaving {
 /// A service that is ready when it is told to be, for one call each time. All clones are ready or not
 /// together, and only the one that asked last is woken.
 #[derive(Clone)]
-pub struct Moody(Arc<Mutex<Mood>>);
+pub(crate) struct Moody(Arc<Mutex<Mood>>);
 
 #[derive(Default)]
 struct Mood {
@@ -121,20 +121,20 @@ struct Mood {
 
 /// What `poll_ready` says next. Readiness lasts until a call.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Answer {
+pub(crate) enum Answer {
     Ready,
     Error(&'static str),
     Panic,
 }
 
 impl Moody {
-    pub fn new(script: impl IntoIterator<Item = Answer>) -> Self {
+    pub(crate) fn new(script: impl IntoIterator<Item = Answer>) -> Self {
         let moody = Self(Arc::default());
         moody.0.lock().unwrap().script.extend(script);
         moody
     }
 
-    pub fn says(&self, answer: Answer) {
+    pub(crate) fn says(&self, answer: Answer) {
         let mut mood = self.0.lock().unwrap();
         mood.script.push_back(answer);
         let waker = mood.waker.take();
@@ -143,16 +143,16 @@ impl Moody {
     }
 
     /// Does this while it is asked the next time, before it answers.
-    pub fn meanwhile(&self, act: impl FnOnce() + Send + 'static) {
+    pub(crate) fn meanwhile(&self, act: impl FnOnce() + Send + 'static) {
         self.0.lock().unwrap().meanwhile = Some(Box::new(act));
     }
 
-    pub fn came(&self) -> Vec<&'static str> {
+    pub(crate) fn came(&self) -> Vec<&'static str> {
         self.0.lock().unwrap().came.clone()
     }
 
     /// How often it was asked whether it is ready.
-    pub fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.0.lock().unwrap().asked
     }
 }
@@ -200,7 +200,7 @@ impl Service<Patient> for Moody {
 }
 
 /// A future that is polled by hand, and knows how often it was woken.
-pub struct ByHand<F> {
+pub(crate) struct ByHand<F> {
     future: Pin<Box<F>>,
     wakes: Arc<Wakes>,
 }
@@ -215,25 +215,25 @@ impl Wake for Wakes {
 }
 
 impl<F: Future> ByHand<F> {
-    pub fn new(future: F) -> Self {
+    pub(crate) fn new(future: F) -> Self {
         Self {
             future: Box::pin(future),
             wakes: Arc::default(),
         }
     }
 
-    pub fn poll(&mut self) -> Poll<F::Output> {
+    pub(crate) fn poll(&mut self) -> Poll<F::Output> {
         self.wakes.0.store(0, SeqCst);
         let waker = Waker::from(Arc::clone(&self.wakes));
         self.future.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    pub fn is_woken(&self) -> bool {
+    pub(crate) fn is_woken(&self) -> bool {
         self.wakes.0.load(SeqCst) > 0
     }
 
     /// Polls as an executor would: as long as it is woken.
-    pub fn run(&mut self) -> Poll<F::Output> {
+    pub(crate) fn run(&mut self) -> Poll<F::Output> {
         while self.is_woken() {
             if let Poll::Ready(output) = self.poll() {
                 return Poll::Ready(output);
@@ -244,12 +244,12 @@ impl<F: Future> ByHand<F> {
 }
 
 /// A request on its way, in a task of its own.
-pub type Sent<S> = tokio::task::JoinHandle<
+pub(crate) type Sent<S> = tokio::task::JoinHandle<
     Result<<S as Service<Patient>>::Response, <S as Service<Patient>>::Error>,
 >;
 
 /// Sends a patient through a fresh clone, which has arrived when this returns.
-pub async fn send<S>(service: &S, patient: Patient) -> Sent<S>
+pub(crate) async fn send<S>(service: &S, patient: Patient) -> Sent<S>
 where
     S: Service<Patient> + Clone + Send + 'static,
     S::Future: Send,
@@ -262,7 +262,7 @@ where
 }
 
 /// Lets every task run until it can't.
-pub async fn settle() {
+pub(crate) async fn settle() {
     for _ in 0..64 {
         tokio::task::yield_now().await;
     }
