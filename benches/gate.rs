@@ -19,7 +19,7 @@ fn main() {
         "acquire().await and release, a slot is free",
         "≤ 0.75×",
         &mut [
-            subject("a loop", |n| (0..n).for_each(|i| drop(black_box(i)))),
+            subject("a loop", |n| (0..n).for_each(|i| _ = black_box(i))),
             subject("tokio Semaphore::acquire_owned", |n| {
                 for _ in 0..n {
                     drop(black_box(now(Arc::clone(&semaphore).acquire_owned())));
@@ -38,7 +38,7 @@ fn main() {
         "try_acquire and release, a slot is free",
         "none",
         &mut [
-            subject("a loop", |n| (0..n).for_each(|i| drop(black_box(i)))),
+            subject("a loop", |n| (0..n).for_each(|i| _ = black_box(i))),
             subject("tokio Semaphore::try_acquire_owned", |n| {
                 for _ in 0..n {
                     drop(black_box(Arc::clone(&semaphore).try_acquire_owned()));

@@ -281,7 +281,7 @@ where
 
     /// Passes the request on, with its permit, or answers it.
     fn pass_on(
-        self: Box<Self>,
+        self,
         end: End<C, S::Error>,
         tail: Tail,
         waited: Duration,

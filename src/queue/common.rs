@@ -10,15 +10,15 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Concurrency, ConfigError, Hold, Overflow, QueueConfig, Streaming};
+use super::{ConfigError, Hold, Overflow, QueueConfig, Streaming};
 use crate::admission::Tail;
-use crate::admit::Permits;
+use crate::admit::Capacity;
 use crate::gate::Gate;
 use crate::http::HeaderClassifier;
 
 #[derive(Debug)]
-pub(crate) struct Common {
-    pub(crate) gate: Gate<Permits>,
+pub(crate) struct Common<C: Capacity> {
+    pub(crate) gate: Gate<C>,
     settings: RwLock<Arc<Settings>>,
     holds_body: AtomicBool,
     server_timing: AtomicBool,
@@ -41,16 +41,12 @@ struct Shutdown {
     watch: Option<AbortHandle>,
 }
 
-impl Common {
-    pub(crate) fn new(config: QueueConfig) -> Result<Arc<Self>, ConfigError> {
+impl<C: Capacity> Common<C> {
+    pub(crate) fn new(capacity: C, config: QueueConfig) -> Result<Arc<Self>, ConfigError> {
         config.validate()?;
-        let permits = match config.concurrency {
-            Concurrency::Limit(limit) => Permits::new(limit),
-            Concurrency::Inner => Permits::by_turn(),
-        };
         let settings = Settings::new(config)?;
         Ok(Arc::new(Self {
-            gate: Gate::new(permits, settings.config.room()?),
+            gate: Gate::new(capacity, settings.config.room()?),
             holds_body: AtomicBool::new(settings.config.hold == Hold::Body),
             server_timing: AtomicBool::new(settings.config.server_timing),
             backpressure: AtomicBool::new(settings.config.overflow == Overflow::Backpressure),
@@ -60,7 +56,12 @@ impl Common {
         }))
     }
 
-    pub(crate) fn reconfigure(&self, config: QueueConfig) -> Result<(), ConfigError> {
+    /// Changes the configuration, unless `slots`, which changes the slots, has something against it.
+    pub(crate) fn reconfigure(
+        &self,
+        config: QueueConfig,
+        slots: impl FnOnce(&QueueConfig, &QueueConfig) -> Result<(), ConfigError>,
+    ) -> Result<(), ConfigError> {
         config.validate()?;
         let new = Settings::new(config)?;
         let room = new.config.room()?;
@@ -68,11 +69,7 @@ impl Common {
             .settings
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        match (settings.config.concurrency, new.config.concurrency) {
-            (Concurrency::Limit(_), Concurrency::Limit(limit)) => self.gate.set_limit(limit),
-            (Concurrency::Inner, Concurrency::Inner) => {}
-            _ => return Err(ConfigError::ConcurrencyIsFixed),
-        }
+        slots(&settings.config, &new.config)?;
         self.holds_body
             .store(new.config.hold == Hold::Body, Ordering::Relaxed);
         self.server_timing
@@ -143,7 +140,7 @@ impl Common {
     }
 }
 
-impl Drop for Common {
+impl<C: Capacity> Drop for Common<C> {
     fn drop(&mut self) {
         let shutdown = self
             .shutdown

@@ -18,7 +18,7 @@ use crate::gate::Permit;
 
 /// The front desk of a queue.
 pub(super) struct Front<P> {
-    pub(super) common: Arc<Common>,
+    pub(super) common: Arc<Common<Permits>>,
     pub(super) protocol: P,
 }
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::common::Common;
-use super::{ConfigError, QueueConfig};
+use super::{Concurrency, ConfigError, QueueConfig};
+use crate::admit::Permits;
 use crate::gate::Status;
 
 /// Reports on a queue and changes it while requests wait. Made by
 /// [`QueueLayer::handle`](super::QueueLayer::handle); clones are the same handle.
 #[derive(Debug, Clone)]
-pub struct QueueHandle(pub(super) Arc<Common>);
+pub struct QueueHandle(pub(super) Arc<Common<Permits>>);
 
 impl QueueHandle {
     /// How many wait and run, what became of the others, and how long the next would wait.
@@ -32,7 +33,17 @@ impl QueueHandle {
     /// If the configuration is invalid, or goes from a number to `inner` concurrency or back. Nothing has
     /// changed then.
     pub fn reconfigure(&self, config: QueueConfig) -> Result<(), ConfigError> {
-        self.0.reconfigure(config)
+        let gate = &self.0.gate;
+        self.0.reconfigure(config, |old, new| {
+            match (old.concurrency, new.concurrency) {
+                (Concurrency::Limit(_), Concurrency::Limit(limit)) => {
+                    gate.set_limit(limit);
+                    Ok(())
+                }
+                (Concurrency::Inner, Concurrency::Inner) => Ok(()),
+                _ => Err(ConfigError::ConcurrencyIsFixed),
+            }
+        })
     }
 
     /// Answers everyone who waits and everyone who comes with `shutting_down`. Running requests finish.

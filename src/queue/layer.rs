@@ -13,6 +13,7 @@ use super::protocol::{Http, Plain};
 use super::service::Queue;
 use super::shared::Shared;
 use super::{Concurrency, ConfigError, QueueConfig};
+use crate::admit::Permits;
 use crate::http::Rejection;
 
 /// Puts a bounded, ordered waiting room in front of a service.
@@ -43,7 +44,7 @@ use crate::http::Rejection;
 /// ```
 #[derive(Debug, Clone)]
 pub struct QueueLayer<P = Http> {
-    common: Arc<Common>,
+    common: Arc<Common<Permits>>,
     protocol: P,
 }
 
@@ -69,7 +70,7 @@ impl QueueLayer {
     /// If the configuration is invalid: which field, its value, and what is allowed.
     pub fn try_new(config: QueueConfig) -> Result<Self, ConfigError> {
         Ok(Self {
-            common: Common::new(config)?,
+            common: common(config)?,
             protocol: Http {
                 classify: ByHeaders,
                 render: None,
@@ -87,7 +88,7 @@ impl QueueLayer<Plain> {
     /// If the configuration is invalid: which field, its value, and what is allowed.
     pub fn plain(config: QueueConfig) -> Result<Self, ConfigError> {
         Ok(Self {
-            common: Common::new(config)?,
+            common: common(config)?,
             protocol: Plain { classify: Everyone },
         })
     }
@@ -168,6 +169,14 @@ impl<S, P: Clone> Layer<S> for QueueLayer<P> {
     fn layer(&self, inner: S) -> Self::Service {
         Queue::new(inner, Arc::clone(&self.common), self.protocol.clone())
     }
+}
+
+fn common(config: QueueConfig) -> Result<Arc<Common<Permits>>, ConfigError> {
+    let permits = match config.concurrency {
+        Concurrency::Limit(limit) => Permits::new(limit),
+        Concurrency::Inner => Permits::by_turn(),
+    };
+    Common::new(permits, config)
 }
 
 /// A [`QueueLayer`] for inner services that cannot be cloned. Made by [`QueueLayer::share_inner`].

@@ -9,13 +9,14 @@
 //! of its [`Protocol`]. A [`QueueHandle`] reports and reconfigures.
 
 mod classify;
-mod common;
+pub(crate) mod common;
 mod config;
 mod error;
 mod future;
 mod handle;
 mod layer;
-mod protocol;
+pub(crate) mod protocol;
+pub(crate) mod seat;
 mod service;
 mod shared;
 

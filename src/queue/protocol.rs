@@ -12,7 +12,7 @@ use super::classify::{ByHeaders, Classify, Everyone};
 use super::common::{Common, Settings};
 use super::error::QueueError;
 use crate::admission::Tail;
-use crate::admit::{Permits, Rejected, Ticket};
+use crate::admit::{Capacity, Permits, Rejected, Ticket};
 use crate::gate::Permit;
 use crate::http::{Explain, PermitBody, Rejection, is_grpc, stamp, wants_stream};
 use crate::queue::Hold;
@@ -51,7 +51,7 @@ pub(super) mod sealed {
     /// What a ticket is read by.
     pub struct Settings<'a>(pub(in crate::queue) &'a super::Settings);
     /// What a rejection is written by.
-    pub struct Common<'a>(pub(in crate::queue) &'a super::Common);
+    pub struct Common<'a>(pub(in crate::queue) &'a super::Common<crate::admit::Permits>);
     /// How an answer is passed on.
     #[derive(Clone, Copy)]
     pub struct Tail(pub(in crate::queue) super::Tail);
@@ -106,16 +106,9 @@ where
         waited: Duration,
         common: &sealed::Common<'_>,
     ) -> Result<Self::Response, S::Error> {
-        let common = common.0;
-        let rejection = common.with_retry_after(why.explain());
-        let headers = request.headers();
-        let mut response = match &self.render {
-            Some(render) => render(&rejection, headers),
-            None => rejection.into_response(is_grpc(headers)),
-        };
-        if common.tail().server_timing {
-            stamp(response.headers_mut(), waited);
-        }
+        let rejection = common.0.with_retry_after(why.explain());
+        let render = self.render.as_deref();
+        let response = common.0.write(rejection, request.headers(), waited, render);
         Ok(response.map(PermitBody::rejection))
     }
 
@@ -145,7 +138,7 @@ pub(crate) fn pass_on<R: Body<Data = Bytes>, G>(
     response.map(|body| PermitBody::new(body, permit))
 }
 
-impl Common {
+impl<C: Capacity> Common<C> {
     /// Tells a client that may come back when to.
     pub(crate) fn with_retry_after(&self, rejection: Rejection) -> Rejection {
         if !rejection.is_retryable() {
@@ -155,6 +148,24 @@ impl Common {
         let retry_after = &settings.config.retry_after;
         let seconds = retry_after.seconds(self.gate.estimated_wait(), fastrand::f64());
         rejection.with_retry_after(Duration::from_secs(seconds))
+    }
+
+    /// Writes a rejection in the words of its client's protocol, or of the user.
+    pub(crate) fn write(
+        &self,
+        rejection: Rejection,
+        headers: &http::HeaderMap,
+        waited: Duration,
+        render: Option<&Render>,
+    ) -> http::Response<Bytes> {
+        let mut response = match render {
+            Some(render) => render(&rejection, headers),
+            None => rejection.into_response(is_grpc(headers)),
+        };
+        if self.tail().server_timing {
+            stamp(response.headers_mut(), waited);
+        }
+        response
     }
 }
 

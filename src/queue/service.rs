@@ -10,9 +10,10 @@ use super::common::Common;
 use super::future::{Front, ResponseFuture};
 use super::handle::QueueHandle;
 use super::protocol::{Http, Protocol, sealed};
+use super::seat::Seat;
 use crate::admission::{Admission, Visit};
 use crate::admit::Permits;
-use crate::gate::{self, Chair, Standing};
+use crate::gate;
 
 /// A service with a waiting room in front of it. Made by [`QueueLayer`](super::QueueLayer).
 ///
@@ -21,20 +22,13 @@ use crate::gate::{self, Chair, Standing};
 /// clone that was asked: a clone of it starts without.
 pub struct Queue<S, P = Http> {
     inner: S,
-    common: Arc<Common>,
+    common: Arc<Common<Permits>>,
     protocol: P,
-    seat: Seat,
-}
-
-/// What `poll_ready` has reserved.
-enum Seat {
-    None,
-    Wanted(Standing<Permits>),
-    Reserved(Option<Chair<Permits>>),
+    seat: Seat<Permits>,
 }
 
 impl<S, P> Queue<S, P> {
-    pub(super) fn new(inner: S, common: Arc<Common>, protocol: P) -> Self {
+    pub(super) fn new(inner: S, common: Arc<Common<Permits>>, protocol: P) -> Self {
         common.watch_shutdown();
         Self {
             inner,
@@ -90,27 +84,12 @@ where
     /// reserved for the call that follows. The inner service is not asked: it would be reserved for a clone
     /// that may never call.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), P::Error>> {
-        if !self.common.backpressure() {
-            return Poll::Ready(Ok(()));
-        }
-        loop {
-            match &mut self.seat {
-                Seat::Reserved(_) => return Poll::Ready(Ok(())),
-                Seat::None => self.seat = Seat::Wanted(self.common.gate.standing()),
-                Seat::Wanted(standing) => {
-                    let chair = std::task::ready!(standing.poll_reserve(cx));
-                    self.seat = Seat::Reserved(chair);
-                }
-            }
-        }
+        self.seat.poll_ready(&self.common, cx).map(Ok)
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
         self.common.watch_shutdown();
-        let chair = match std::mem::replace(&mut self.seat, Seat::None) {
-            Seat::Reserved(chair) => chair,
-            Seat::None | Seat::Wanted(_) => None,
-        };
+        let chair = self.seat.take();
         let Some(permit) = self.common.gate.try_acquire(&()) else {
             let visit = self.visit(self.inner.clone(), request);
             return ResponseFuture {

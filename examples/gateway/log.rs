@@ -1,0 +1,121 @@
+//! One line per request, written when its answer has ended: only then is its status the whole truth.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method};
+use axum::middleware::Next;
+use axum::response::Response;
+use tower_triage::PermitBody;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::LogFormat;
+
+/// Starts logging to standard error, as `TRIAGE_LOG` or `RUST_LOG` say; `info` if neither is there.
+pub(crate) fn start(format: LogFormat) {
+    let filter = EnvFilter::try_from_env("TRIAGE_LOG")
+        .or_else(|_| EnvFilter::try_from_default_env())
+        .unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+}
+
+/// How many requests were answered with which status.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Answers(Arc<Mutex<BTreeMap<u16, u64>>>);
+
+impl Answers {
+    pub(crate) fn by_status(&self) -> BTreeMap<u16, u64> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn count(&self, status: u16) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry(status).or_default() += 1;
+    }
+}
+
+/// Counts and logs each request that passes.
+pub(crate) async fn each(State(answers): State<Answers>, request: Request, next: Next) -> Response {
+    let mut line = Line {
+        start: Instant::now(),
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+        answer: None,
+    };
+    let response = next.run(request).await;
+    let (parts, body) = response.into_parts();
+    answers.count(parts.status.as_u16());
+    line.answer = Some(Answer {
+        status: parts.status.as_u16(),
+        queue_ms: queue_ms(&parts.headers),
+        endpoint: text(&parts.headers, "x-triage-endpoint"),
+        model: text(&parts.headers, "x-triage-model"),
+    });
+    Response::from_parts(parts, Body::new(PermitBody::new(body, Some(line))))
+}
+
+/// Dropped when the request is over: the answer has ended, or the client is gone.
+struct Line {
+    start: Instant,
+    method: Method,
+    path: String,
+    answer: Option<Answer>,
+}
+
+struct Answer {
+    status: u16,
+    queue_ms: Option<f64>,
+    endpoint: Option<String>,
+    model: Option<String>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let Self { method, path, .. } = self;
+        let total_ms = self.start.elapsed().as_micros() as f64 / 1e3;
+        match &self.answer {
+            Some(Answer {
+                status,
+                queue_ms,
+                endpoint,
+                model,
+            }) => {
+                let (endpoint, model) = (endpoint.as_deref(), model.as_deref());
+                tracing::info!(%method, path, status, queue_ms, endpoint, model, total_ms, "request");
+            }
+            None => tracing::info!(%method, path, total_ms, "request given up by its client"),
+        }
+    }
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    let value = headers.get(name)?;
+    Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
+
+/// The time in the queue, from `server-timing: queue;dur=1.5`.
+fn queue_ms(headers: &HeaderMap) -> Option<f64> {
+    let timings = headers
+        .get_all("server-timing")
+        .into_iter()
+        .filter_map(|value| value.to_str().ok());
+    let mut metrics = timings.flat_map(|timing| timing.split(',')).map(str::trim);
+    metrics
+        .find_map(|metric| metric.strip_prefix("queue;dur="))?
+        .parse()
+        .ok()
+}

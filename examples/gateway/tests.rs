@@ -1,0 +1,211 @@
+//! The gateway in front of its demo backends, over real sockets.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::{Method, Request, StatusCode};
+use futures_util::future::join_all;
+use http_body_util::{BodyExt, Full};
+use serde_json::Value;
+use tower::ServiceExt;
+use tower_triage::route::{Endpoint, EndpointRef, Endpoints, Forward};
+
+use super::*;
+use service::Handle;
+
+/// A gateway, and a client of it.
+struct Running {
+    handle: Handle,
+    at: EndpointRef,
+    client: Forward<Full<Bytes>>,
+}
+
+struct Answer {
+    status: StatusCode,
+    endpoint: Option<String>,
+    text: String,
+}
+
+impl Running {
+    async fn start() -> Self {
+        let registry = Registry::new(demo::start().await.unwrap()).unwrap();
+        let (routed, handle) = service::service(&Config::default(), registry);
+        let gateway = Gateway {
+            routed,
+            handle: handle.clone(),
+            answers: log::Answers::default(),
+        };
+        let app = surface::app(gateway).into_make_service_with_connect_info::<SocketAddr>();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap())
+            .parse()
+            .unwrap();
+        tokio::spawn(axum::serve(listener, app).into_future());
+        let this = Registry::new(vec![Endpoint::new("gateway", url)]).unwrap();
+        let at = Endpoints::new(this).endpoints()[0].clone();
+        Self {
+            handle,
+            at,
+            client: Forward::new(),
+        }
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: &str) -> Answer {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .extension(self.at.clone());
+        let request = request.body(Full::from(body.to_owned())).unwrap();
+        let response = self.client.clone().oneshot(request).await.unwrap();
+        let endpoint = response.headers().get("x-triage-endpoint");
+        Answer {
+            status: response.status(),
+            endpoint: endpoint.map(|name| name.to_str().unwrap().to_owned()),
+            text: String::from_utf8(
+                response
+                    .into_body()
+                    .collect()
+                    .await
+                    .unwrap()
+                    .to_bytes()
+                    .into(),
+            )
+            .unwrap(),
+        }
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.ask(Method::GET, path, "").await
+    }
+
+    async fn post(&self, path: &str, body: &str) -> Answer {
+        self.ask(Method::POST, path, body).await
+    }
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap()
+    }
+
+    fn code(&self) -> (u16, String) {
+        (
+            self.status.as_u16(),
+            self.json()["error"]["code"].as_str().unwrap().to_owned(),
+        )
+    }
+}
+
+#[tokio::test]
+async fn every_kind_of_request_is_answered_by_a_backend_that_has_the_model() {
+    let gateway = Running::start().await;
+    let (chat, completion, embedding) = tokio::join!(
+        gateway.post("/v1/chat/completions", r#"{"model":"llama3:70b"}"#),
+        gateway.post("/v1/completions", r#"{"model":"llama3:8b"}"#),
+        gateway.post(
+            "/v1/embeddings",
+            r#"{"model":"mistral:7b","input":["a","b"]}"#
+        ),
+    );
+    assert_eq!(chat.json()["choices"][0]["message"]["role"], "assistant");
+    assert_eq!(chat.endpoint.as_deref(), Some("demo-1"));
+    assert_eq!(completion.json()["model"], "llama3:8b");
+    assert_eq!(embedding.json()["data"].as_array().unwrap().len(), 2);
+    assert_eq!(embedding.endpoint.as_deref(), Some("demo-3"));
+    let streamed = gateway
+        .post(
+            "/v1/chat/completions",
+            r#"{"model":"llama3:70b","stream":true}"#,
+        )
+        .await;
+    assert!(streamed.text.starts_with("data: {"), "{}", streamed.text);
+    assert!(
+        streamed.text.ends_with("data: [DONE]\n\n"),
+        "{}",
+        streamed.text
+    );
+}
+
+#[tokio::test]
+async fn requests_spread_over_the_slots_there_are_and_no_backend_gets_more() {
+    let gateway = Running::start().await;
+    let ask = || gateway.post("/v1/chat/completions", r#"{"model":"llama3:8b"}"#);
+    let answers = join_all((0..4).map(|_| ask())).await;
+    assert!(answers.iter().all(|answer| answer.status == StatusCode::OK));
+    let first = answers
+        .iter()
+        .filter(|answer| answer.endpoint.as_deref() == Some("demo-1"))
+        .count();
+    assert_eq!(first, 2);
+}
+
+#[tokio::test]
+async fn what_cannot_be_served_is_told_why() {
+    let gateway = Running::start().await;
+    for (body, status, code) in [
+        (r#"{"model":"gpt-5"}"#, 404, "model_not_found"),
+        (r#"{"model":"#, 400, "malformed_body"),
+        ("{}", 400, "model_missing"),
+    ] {
+        assert_eq!(
+            gateway.post("/v1/anything", body).await.code(),
+            (status, code.to_owned())
+        );
+    }
+    let large = " ".repeat(Config::default().body_limit_bytes + 1);
+    assert_eq!(
+        gateway.post("/v1/completions", &large).await.code(),
+        (413, "body_too_large".to_owned())
+    );
+    assert_eq!(
+        gateway.get("/v1/nothing").await.code(),
+        (404, "not_found".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn the_operators_pages_say_what_goes_on() {
+    let gateway = Running::start().await;
+    let models = gateway.get("/v1/models").await.json();
+    let names: Vec<_> = models["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|model| &model["id"])
+        .collect();
+    assert_eq!(names, ["llama3:8b", "llama3:70b", "mistral:7b"]);
+    gateway.post("/", r#"{"model":"gpt-5"}"#).await;
+    let state = gateway.get("/admin/state").await.json();
+    assert_eq!(state["queue"]["rejected"]["model_not_found"], 1);
+    assert_eq!(state["endpoints"][0]["name"], "demo-1");
+    assert_eq!(state["endpoints"][0]["limit"], 2);
+    let metrics = gateway.get("/metrics").await.text;
+    assert!(
+        metrics.contains("triage_rejected_total{code=\"model_not_found\"} 1\n"),
+        "{metrics}"
+    );
+}
+
+#[tokio::test]
+async fn a_closed_gateway_finishes_what_runs_and_says_so_to_all_others() {
+    let gateway = Running::start().await;
+    assert_eq!(gateway.get("/healthz").await.status, StatusCode::OK);
+    let body = r#"{"model":"llama3:70b","stream":true}"#;
+    let running = gateway.post("/v1/chat/completions", body);
+    let others = async {
+        while gateway.handle.snapshot().queue.running == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        gateway.handle.close();
+        assert_eq!(
+            gateway.get("/healthz").await.code(),
+            (503, "shutting_down".to_owned())
+        );
+        let late = gateway.post("/v1/chat/completions", body).await;
+        assert_eq!(late.code(), (503, "shutting_down".to_owned()));
+        assert_eq!(gateway.handle.snapshot().queue.running, 1);
+        gateway.handle.closed().await;
+    };
+    let (answer, ()) = tokio::join!(running, others);
+    assert!(answer.text.ends_with("data: [DONE]\n\n"), "{}", answer.text);
+}

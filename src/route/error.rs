@@ -1,0 +1,218 @@
+//! Without a reason of its own for each case, a client that misspelt a model's name is told to try again
+//! later, and does.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use crate::http::{Explain, Rejection};
+
+/// Why no endpoint will ever serve a request. Waiting would not help, so none of these waits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RouteError {
+    /// No endpoint is configured to serve the model.
+    #[error("Model '{}' not found", Cut(model))]
+    ModelNotFound {
+        /// The name that was asked for.
+        model: Arc<str>,
+    },
+    /// Endpoints serve the model, but none does all that the request needs.
+    #[error(
+        "No backend supports required capabilities for model '{}': {}",
+        Cut(model),
+        missing.join(", ")
+    )]
+    CapabilityMismatch {
+        /// The name that was asked for.
+        model: Arc<str>,
+        /// What is missing: `vision`, `tools`, `json_mode`, `context_length`.
+        missing: Vec<&'static str>,
+    },
+    /// All endpoints that could serve the request are unhealthy.
+    #[error("No healthy backend available for model '{}'", Cut(model))]
+    NoHealthyBackend {
+        /// The name that was asked for.
+        model: Arc<str>,
+    },
+    /// The body is not the JSON object that it should be.
+    #[error("The request body cannot be read: {reason}")]
+    MalformedBody {
+        /// What is wrong with it, and where.
+        reason: String,
+    },
+    /// The body does not say which model it wants.
+    #[error("The request body must name a `model`")]
+    ModelMissing,
+    /// The body is larger than the service accepts.
+    #[error("The request body is larger than the {limit} bytes allowed")]
+    BodyTooLarge {
+        /// How many bytes a body may have.
+        limit: usize,
+    },
+}
+
+impl RouteError {
+    /// The stable name of the reason, as in the `code` of an OpenAI error.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::ModelNotFound { .. } => "model_not_found",
+            Self::CapabilityMismatch { .. } => "capability_mismatch",
+            Self::NoHealthyBackend { .. } => "no_healthy_backend",
+            Self::MalformedBody { .. } => "malformed_body",
+            Self::ModelMissing => "model_missing",
+            Self::BodyTooLarge { .. } => "body_too_large",
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::ModelNotFound { .. } => StatusCode::NOT_FOUND,
+            Self::CapabilityMismatch { .. } | Self::MalformedBody { .. } | Self::ModelMissing => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::NoHealthyBackend { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        }
+    }
+
+    /// The field of the body that is to blame.
+    fn param(&self) -> Option<&'static str> {
+        match self {
+            Self::ModelNotFound { .. } | Self::CapabilityMismatch { .. } | Self::ModelMissing => {
+                Some("model")
+            }
+            Self::NoHealthyBackend { .. }
+            | Self::MalformedBody { .. }
+            | Self::BodyTooLarge { .. } => None,
+        }
+    }
+
+    /// A body that cannot be read because of `reason`, which may quote the body at any length.
+    pub(super) fn malformed(reason: impl fmt::Display) -> Self {
+        Self::MalformedBody {
+            reason: Cut(&reason.to_string()).to_string(),
+        }
+    }
+}
+
+impl Explain for RouteError {
+    fn explain(&self) -> Rejection {
+        let rejection = Rejection::new(self.status(), self.code(), self.to_string());
+        match self.param() {
+            Some(param) => rejection.with_param(param),
+            None => rejection,
+        }
+    }
+}
+
+/// Longer quotes from a request help nobody and fill the log.
+const QUOTED_BYTES: usize = 200;
+
+/// Shows at most [`QUOTED_BYTES`] of a text that a client wrote, cut between characters.
+struct Cut<'a>(&'a str);
+
+impl fmt::Display for Cut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.len() <= QUOTED_BYTES {
+            return f.write_str(self.0);
+        }
+        let mut end = QUOTED_BYTES;
+        while !self.0.is_char_boundary(end) {
+            end -= 1;
+        }
+        write!(f, "{}…", &self.0[..end])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_code_statuses_and_param() {
+        let model: Arc<str> = "m".into();
+        let missing = vec!["vision"];
+        for (error, code, status, grpc, param) in [
+            (
+                RouteError::ModelNotFound {
+                    model: model.clone(),
+                },
+                "model_not_found",
+                404,
+                5,
+                Some("model"),
+            ),
+            (
+                RouteError::CapabilityMismatch {
+                    model: model.clone(),
+                    missing,
+                },
+                "capability_mismatch",
+                400,
+                3,
+                Some("model"),
+            ),
+            (
+                RouteError::NoHealthyBackend { model },
+                "no_healthy_backend",
+                503,
+                14,
+                None,
+            ),
+            (RouteError::malformed("x"), "malformed_body", 400, 3, None),
+            (
+                RouteError::ModelMissing,
+                "model_missing",
+                400,
+                3,
+                Some("model"),
+            ),
+            (
+                RouteError::BodyTooLarge { limit: 1 },
+                "body_too_large",
+                413,
+                8,
+                None,
+            ),
+        ] {
+            let rejection = error.explain();
+            assert_eq!(rejection.code(), code);
+            assert_eq!(rejection.status(), status, "{code}");
+            assert_eq!(rejection.grpc_status(), grpc, "{code}");
+            assert_eq!(rejection.param(), param, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_model_name_of_a_megabyte_is_cut_between_characters() {
+        for name in [
+            "é".repeat(500_000),
+            format!("x{}", "é".repeat(500_000)),
+            "🦙".repeat(250_000),
+        ] {
+            let message = RouteError::ModelNotFound { model: name.into() }.to_string();
+            assert!(message.len() < 250, "{}", message.len());
+            assert!(message.ends_with("…' not found"), "{message}");
+        }
+    }
+
+    #[test]
+    fn messages_are_those_of_the_document() {
+        let model: Arc<str> = "gpt-5".into();
+        assert_eq!(
+            RouteError::ModelNotFound {
+                model: model.clone()
+            }
+            .to_string(),
+            "Model 'gpt-5' not found"
+        );
+        let missing = vec!["vision", "tools"];
+        assert_eq!(
+            RouteError::CapabilityMismatch { model, missing }.to_string(),
+            "No backend supports required capabilities for model 'gpt-5': vision, tools"
+        );
+    }
+}

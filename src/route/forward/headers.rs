@@ -1,0 +1,158 @@
+//! Headers that are about one connection mean something else, or something bad, on the next one.
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+
+use super::PeerAddr;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// What is about one connection even if `Connection` does not name it.
+const HOP_BY_HOP: [HeaderName; 10] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    EXPECT, // already answered: the body is on its way
+];
+
+/// Makes a client's headers those of a request to an endpoint, whose body has `length` if it is known.
+pub(super) fn to_endpoint(headers: &mut HeaderMap, length: Option<u64>, peer: Option<PeerAddr>) {
+    let trailers = tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
+    strip_hop_by_hop(headers);
+    if trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    headers.remove(HOST); // the client writes the endpoint's
+    match length {
+        // Where nobody announced an empty body, none is the same.
+        Some(0) if !headers.contains_key(CONTENT_LENGTH) => {}
+        Some(length) => _ = headers.insert(CONTENT_LENGTH, length.into()),
+        None => {}
+    }
+    if let Some(PeerAddr(peer)) = peer {
+        forwarded_for(headers, &peer.ip().to_string());
+    }
+}
+
+/// Removes what was only about the connection to the other side.
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
+        .filter_map(|name| name.parse().ok())
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// The comma-separated tokens of all headers called `name`.
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let values = headers.get_all(name).into_iter();
+    values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+}
+
+fn forwarded_for(headers: &mut HeaderMap, peer: &str) {
+    let mut list = Vec::new();
+    for value in headers.get_all(&X_FORWARDED_FOR) {
+        list.extend_from_slice(value.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    list.extend_from_slice(peer.as_bytes());
+    if let Ok(value) = HeaderValue::from_bytes(&list) {
+        headers.insert(X_FORWARDED_FOR, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for &(name, value) in lines {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn hop_by_hop_headers_stop_here() {
+        let mut got = headers(&[
+            ("connection", "close, X-Secret"),
+            ("connection", "x-other ,, bad name"),
+            ("x-secret", "1"),
+            ("x-other", "1"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("te", "gzip"),
+            ("trailer", "x-sum"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("proxy-authenticate", "Basic"),
+            ("proxy-authorization", "Basic x"),
+            ("authorization", "Bearer x"),
+            ("accept", "text/event-stream"),
+        ]);
+        strip_hop_by_hop(&mut got);
+        assert_eq!(
+            got,
+            headers(&[
+                ("authorization", "Bearer x"),
+                ("accept", "text/event-stream")
+            ])
+        );
+    }
+
+    #[test]
+    fn of_te_only_trailers_pass() {
+        let mut got = headers(&[
+            ("te", "gzip, Trailers"),
+            ("connection", "TE"),
+            ("host", "gateway"),
+        ]);
+        to_endpoint(&mut got, None, None);
+        assert_eq!(got, headers(&[("te", "trailers")]));
+    }
+
+    #[test]
+    fn the_length_is_that_of_the_body() {
+        for (announced, length, sent) in [
+            (Some("7"), Some(9), Some("9")),
+            (Some("0"), Some(0), Some("0")),
+            (Some("7"), None, Some("7")),
+            (None, Some(0), None),
+            (None, Some(9), Some("9")),
+            (None, None, None),
+        ] {
+            let mut got = headers(
+                &announced
+                    .map(|length| ("content-length", length))
+                    .into_iter()
+                    .collect::<Vec<_>>(),
+            );
+            to_endpoint(&mut got, length, None);
+            assert_eq!(
+                got.get(CONTENT_LENGTH).map(|value| value.to_str().unwrap()),
+                sent
+            );
+        }
+    }
+
+    #[test]
+    fn the_peer_is_added_to_those_before_it() {
+        let peer = Some(PeerAddr(([192, 0, 2, 7], 9).into()));
+        let mut got = headers(&[("x-forwarded-for", "a, b"), ("x-forwarded-for", "c")]);
+        to_endpoint(&mut got, None, peer);
+        assert_eq!(got, headers(&[("x-forwarded-for", "a, b, c, 192.0.2.7")]));
+    }
+}

@@ -1,0 +1,188 @@
+//! The response of a request whose endpoint has yet to be found.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::service::{Desk, Front, seat};
+use super::{Demand, Endpoints, ReadBody, Requirements, RouteError, WholeBody};
+use crate::admission::{Admission, Visit};
+use crate::admit::Rejected;
+use crate::gate::{self, Chair, Permit};
+use crate::http::{PermitBody, wants_stream};
+
+type Admitted<S> = Admission<Endpoints, S, Request<WholeBody>, Front>;
+
+pin_project! {
+    /// The response of a [`Route`](super::Route).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it gives up the chair, or the slot, at once, and cancels what the inner service does for it.
+    pub struct RouteFuture<S, B>
+    where
+        S: Service<Request<WholeBody>>,
+    {
+        #[pin]
+        step: Step<S, B, Admitted<S>>,
+    }
+}
+
+pin_project! {
+    #[project = StepProj]
+    enum Step<S, B, A> {
+        Reading { #[pin] body: ReadBody<B>, arrival: Option<Arrival<S>> },
+        Admitted { #[pin] admission: A },
+    }
+}
+
+/// Who arrives at the desk once the body has been read.
+struct Arrival<S> {
+    desk: Arc<Desk>,
+    inner: S,
+    chair: Option<Chair<Endpoints>>,
+    head: Parts,
+}
+
+impl<S, B> RouteFuture<S, B>
+where
+    S: Service<Request<WholeBody>>,
+{
+    pub(super) fn new(
+        desk: Arc<Desk>,
+        inner: S,
+        chair: Option<Chair<Endpoints>>,
+        request: Request<B>,
+    ) -> Self {
+        let (head, body) = request.into_parts();
+        let body = ReadBody::new(body, desk.body_limit);
+        let arrival = Some(Arrival {
+            desk,
+            inner,
+            chair,
+            head,
+        });
+        Self {
+            step: Step::Reading { body, arrival },
+        }
+    }
+}
+
+impl<S, B, R> Future for RouteFuture<S, B>
+where
+    S: Service<Request<WholeBody>, Response = Response<R>> + Clone,
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    R: Body<Data = Bytes>,
+{
+    type Output = Result<Response<PermitBody<R, Permit<Endpoints>>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut step = self.project().step;
+        if let StepProj::Reading { body, arrival } = step.as_mut().project() {
+            let body = ready!(body.poll(cx));
+            let Some(arrival) = arrival.take() else {
+                panic!("response future polled after it was answered");
+            };
+            match arrival.ask(body) {
+                Ok(asked) => step.set(Step::Admitted {
+                    admission: arrival.admit(asked),
+                }),
+                Err(why) => return Poll::Ready(Ok(arrival.refuse(why))),
+            }
+        }
+        match step.project() {
+            StepProj::Admitted { admission } => admission.poll(cx),
+            StepProj::Reading { .. } => unreachable!("the body has been read"),
+        }
+    }
+}
+
+/// What a request asks, and its body.
+struct Asked {
+    demand: Demand,
+    stream: bool,
+    body: Bytes,
+}
+
+impl<S: Service<Request<WholeBody>>> Arrival<S> {
+    fn ask(&self, body: Result<Bytes, RouteError>) -> Result<Asked, RouteError> {
+        let body = body?;
+        let asked = Requirements::from_json(&body)?;
+        Ok(Asked {
+            demand: self.desk.common.gate.capacity().demand(&asked),
+            stream: asked.stream,
+            body,
+        })
+    }
+
+    fn refuse<R>(self, why: RouteError) -> Response<PermitBody<R, Permit<Endpoints>>> {
+        let headers = &self.head.headers;
+        self.desk
+            .refuse(headers, &Rejected::Never(why), Duration::ZERO)
+    }
+
+    /// Takes a slot if there is one for the request, or goes and waits.
+    fn admit(self, asked: Asked) -> Admitted<S> {
+        let Self {
+            desk,
+            mut inner,
+            chair,
+            head,
+        } = self;
+        let Asked {
+            demand,
+            stream,
+            body,
+        } = asked;
+        let mut request = Request::from_parts(head, WholeBody::from(body));
+        let Some(permit) = desk.common.gate.try_acquire(&demand) else {
+            return Admission::waiting(visit(desk, inner, request, stream), demand, chair);
+        };
+        let mut noop = Context::from_waker(Waker::noop());
+        if let Poll::Ready(Ok(())) = inner.poll_ready(&mut noop) {
+            seat(&mut request, permit.lease());
+            return Admission::calling(inner.call(request), permit, desk.common.tail());
+        }
+        Admission::readying(visit(desk, inner, request, stream), permit)
+    }
+}
+
+fn visit<S>(
+    desk: Arc<Desk>,
+    inner: S,
+    request: Request<WholeBody>,
+    stream: bool,
+) -> Visit<Endpoints, S, Request<WholeBody>, Front> {
+    let settings = desk.common.settings();
+    let headers = request.headers();
+    let mut ticket = settings.classifier.ticket(headers, gate::now());
+    if settings.rejects_streams() && (stream || wants_stream(headers)) {
+        ticket = ticket.must_not_wait();
+    }
+    Visit {
+        gate: desk.common.gate.clone(),
+        tail: desk.common.tail(),
+        desk: Front(desk),
+        ticket,
+        inner,
+        request,
+    }
+}
+
+impl<S: Service<Request<WholeBody>>, B> fmt::Debug for RouteFuture<S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RouteFuture").finish_non_exhaustive()
+    }
+}

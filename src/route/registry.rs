@@ -1,0 +1,209 @@
+//! A fleet in which two endpoints share a name, or one has no slots, is found out by the requests that
+//! go astray in it. [`Registry`] finds out before the first one.
+
+use std::collections::HashSet;
+
+use http::uri::Scheme;
+
+use super::{Endpoint, Model};
+
+/// The endpoints of a fleet, checked, in the order in which they were given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registry {
+    endpoints: Vec<Endpoint>,
+}
+
+impl Registry {
+    /// Checks `endpoints` against what every registry holds to, and each other.
+    ///
+    /// # Errors
+    ///
+    /// If an endpoint has no printable name, another one's name, no slots, or a URL that is not `http` or `https`
+    /// or has more than a host, a port and a path; or if one of its models has no printable name or stands twice.
+    pub fn new(endpoints: Vec<Endpoint>) -> Result<Self, RegistryError> {
+        let mut names = HashSet::new();
+        for (index, endpoint) in endpoints.iter().enumerate() {
+            if !is_name(&endpoint.name) {
+                return Err(RegistryError::BadName { index });
+            }
+            if !names.insert(endpoint.name.as_str()) {
+                return Err(RegistryError::DuplicateName {
+                    endpoint: endpoint.name.clone(),
+                });
+            }
+            check(endpoint)?;
+        }
+        Ok(Self { endpoints })
+    }
+
+    /// The endpoints, in the order in which they were given.
+    #[must_use]
+    pub fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
+    /// The names of all models, each once, in the order in which they first appear.
+    pub fn models(&self) -> impl Iterator<Item = &str> {
+        let mut seen = HashSet::new();
+        let models = self.endpoints.iter().flat_map(|endpoint| &endpoint.models);
+        models
+            .map(|model| model.name.as_str())
+            .filter(move |&name| seen.insert(name))
+    }
+}
+
+fn check(endpoint: &Endpoint) -> Result<(), RegistryError> {
+    let name = || endpoint.name.clone();
+    if let Some(problem) = url_problem(endpoint) {
+        return Err(RegistryError::BadUrl {
+            endpoint: name(),
+            problem,
+        });
+    }
+    if endpoint.max_concurrent == 0 {
+        return Err(RegistryError::NoSlots { endpoint: name() });
+    }
+    let mut models = HashSet::new();
+    for Model { name: model, .. } in &endpoint.models {
+        if !is_name(model) {
+            return Err(RegistryError::BadModelName { endpoint: name() });
+        }
+        if !models.insert(model) {
+            return Err(RegistryError::DuplicateModel {
+                endpoint: name(),
+                model: model.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(char::is_control)
+}
+
+fn url_problem(endpoint: &Endpoint) -> Option<&'static str> {
+    let url = &endpoint.url;
+    if url.scheme() != Some(&Scheme::HTTP) && url.scheme() != Some(&Scheme::HTTPS) {
+        return Some("must begin with http:// or https://");
+    }
+    match url.authority() {
+        Some(authority) if authority.as_str().contains('@') => {
+            Some("must not contain a user or a password")
+        }
+        _ if url.host().is_none_or(str::is_empty) => Some("must name a host"),
+        _ if url.query().is_some() => Some("must not contain a query"),
+        _ => None,
+    }
+}
+
+/// What is wrong with a fleet, at which endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// An endpoint's name is empty or cannot be shown in a header.
+    #[error("endpoint {} has a `name` that is empty or has control characters in it", index + 1)]
+    BadName {
+        /// Which one, counted from 0.
+        index: usize,
+    },
+    /// Two endpoints have one name.
+    #[error("two endpoints have the `name` {endpoint:?}: give each endpoint a name of its own")]
+    DuplicateName {
+        /// The name.
+        endpoint: String,
+    },
+    /// Requests cannot be sent to the URL.
+    #[error("the `url` of endpoint {endpoint:?} {problem}")]
+    // it may hold a password: not shown
+    BadUrl {
+        /// Whose URL it is.
+        endpoint: String,
+        /// What it must be and is not.
+        problem: &'static str,
+    },
+    /// The endpoint could never serve anything.
+    #[error(
+        "endpoint {endpoint:?} has `max_concurrent` = 0: give it at least 1 slot, or leave it out"
+    )]
+    NoSlots {
+        /// Its name.
+        endpoint: String,
+    },
+    /// A model's name is empty or cannot be shown in a header.
+    #[error(
+        "endpoint {endpoint:?} has a model whose `name` is empty or has control characters in it"
+    )]
+    BadModelName {
+        /// Whose model it is.
+        endpoint: String,
+    },
+    /// A model stands twice.
+    #[error("endpoint {endpoint:?} lists the model {model:?} twice: keep one")]
+    DuplicateModel {
+        /// Whose model it is.
+        endpoint: String,
+        /// The model's name.
+        model: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(name: &str, url: &'static str) -> Endpoint {
+        Endpoint::new(name, http::Uri::from_static(url))
+    }
+
+    fn refusal(endpoints: impl Into<Vec<Endpoint>>) -> String {
+        Registry::new(endpoints.into()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn models_are_listed_once_in_order() {
+        let registry = Registry::new(vec![
+            endpoint("a", "http://a")
+                .model(Model::new("x"))
+                .model(Model::new("y")),
+            endpoint("b", "https://b:1/base/")
+                .model(Model::new("y"))
+                .model(Model::new("w")),
+        ])
+        .unwrap();
+        assert_eq!(registry.models().collect::<Vec<_>>(), ["x", "y", "w"]);
+    }
+
+    #[test]
+    fn names_must_be_there_and_differ() {
+        assert!(
+            refusal([endpoint("a", "http://a"), endpoint("", "http://b")]).contains("endpoint 2")
+        );
+        assert!(refusal([endpoint("a", "http://a"), endpoint("a", "http://b")]).contains("\"a\""));
+        let twice = endpoint("a", "http://a")
+            .model(Model::new("m"))
+            .model(Model::new("m"));
+        assert!(refusal([twice]).contains("lists the model \"m\" twice"));
+        assert!(
+            refusal([endpoint("a", "http://a").model(Model::new(""))]).contains("`name` is empty")
+        );
+    }
+
+    #[test]
+    fn urls_must_be_somewhere_to_send_a_request() {
+        for (url, problem) in [
+            ("/v1", "http:// or https://"),
+            ("ftp://a", "http:// or https://"),
+            ("a:80", "http:// or https://"),
+            ("http://me:secret@a", "user or a password"),
+            ("http://a/?key=1", "query"),
+        ] {
+            assert!(refusal([endpoint("a", url)]).contains(problem), "{url}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_without_slots_is_refused() {
+        assert!(refusal([endpoint("a", "http://a").max_concurrent(0)]).contains("at least 1 slot"));
+    }
+}

@@ -1,0 +1,61 @@
+//! A router that looks at the model's name alone sends images to models without eyes.
+
+use std::borrow::Cow;
+
+use super::{RouteError, json};
+
+/// What a request asks of an endpoint.
+///
+/// ```
+/// use tower_triage::route::Requirements;
+///
+/// let asked = Requirements::from_json(br#"{"model": "llama3:8b", "messages": []}"#)?;
+/// assert_eq!(asked.model, "llama3:8b");
+/// # Ok::<(), tower_triage::route::RouteError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Requirements<'a> {
+    /// The name of the model.
+    pub model: Cow<'a, str>,
+    /// About how many tokens the model must take. Default 0.
+    pub estimated_tokens: u32,
+    /// Whether it must take images. Default `false`.
+    pub vision: bool,
+    /// Whether it must call tools. Default `false`.
+    pub tools: bool,
+    /// Whether it must be held to JSON. Default `false`.
+    pub json_mode: bool,
+    /// Whether the answer is to be streamed. Default `false`.
+    pub stream: bool,
+}
+
+impl<'a> Requirements<'a> {
+    /// Nothing but the model.
+    #[must_use]
+    pub fn new(model: impl Into<Cow<'a, str>>) -> Self {
+        Self {
+            model: model.into(),
+            estimated_tokens: 0,
+            vision: false,
+            tools: false,
+            json_mode: false,
+            stream: false,
+        }
+    }
+
+    /// What the JSON object `body` asks: its `model`, and whether to `stream`. Borrows from the body where it can, and keeps no
+    /// part of the rest.
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError::MalformedBody`] if it is not one JSON object in UTF-8, or has a `model` that is no
+    /// string or stands twice; [`RouteError::ModelMissing`] if it names none.
+    pub fn from_json(body: &'a [u8]) -> Result<Self, RouteError> {
+        let json::Read { model, stream } = json::read(body)?;
+        Ok(Self {
+            stream,
+            ..Self::new(model)
+        })
+    }
+}

@@ -1,0 +1,254 @@
+//! `Forward` against endpoints that behave, misbehave and vanish, over real sockets.
+
+#[path = "support/upstream.rs"]
+mod upstream;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use serde_json::Value;
+use tokio::time::timeout;
+use tower::ServiceExt;
+use tower_triage::route::{
+    Endpoint, EndpointRef, Endpoints, Forward, ForwardBody, PeerAddr, Registry,
+};
+use upstream::Upstream;
+
+const SOON: Duration = Duration::from_secs(5);
+
+fn endpoint(url: String) -> EndpointRef {
+    let endpoint = Endpoint::new("gpu-1", url.parse().unwrap());
+    let endpoints = Endpoints::new(Registry::new(vec![endpoint]).unwrap());
+    endpoints.endpoints()[0].clone()
+}
+
+fn post(to: &EndpointRef, body: &'static str) -> Request<Full<Bytes>> {
+    let request = Request::post("/v1/chat/completions?x=1").extension(to.clone());
+    request.body(body.into()).unwrap()
+}
+
+async fn send(
+    forward: &Forward<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+) -> Response<ForwardBody> {
+    let answer = forward.clone().oneshot(request);
+    timeout(SOON, answer)
+        .await
+        .expect("an answer in time")
+        .unwrap()
+}
+
+async fn text(response: Response<ForwardBody>) -> String {
+    let body = timeout(SOON, response.into_body().collect())
+        .await
+        .expect("a body in time");
+    String::from_utf8(body.unwrap().to_bytes().into()).unwrap()
+}
+
+async fn code(response: Response<ForwardBody>) -> (StatusCode, String) {
+    let status = response.status();
+    assert_eq!(response.headers()["content-type"], "application/json");
+    let body: Value = serde_json::from_str(&text(response).await).unwrap();
+    assert!(
+        body["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("'gpu-1'"),
+        "{body}"
+    );
+    assert_eq!(
+        (&body["error"]["type"], &body["error"]["param"]),
+        (&"server_error".into(), &Value::Null)
+    );
+    (status, body["error"]["code"].as_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn a_request_arrives_as_it_was_sent_but_for_its_hop() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}/base/", upstream.addr()));
+    let serve = async {
+        let mut connection = upstream.accept().await;
+        let (head, body) = connection.request().await;
+        let answer = "HTTP/1.1 201 Created\r\nconnection: x-hop\r\nx-hop: 1\r\nkeep-alive: timeout=9\r\n\
+                      x-end: 1\r\ncontent-length: 2\r\n\r\nok";
+        connection.send(answer).await;
+        (head, body)
+    };
+    let mut request = post(&to, "{\"model\":\"m\"}");
+    let headers = [
+        ("host", "gateway"),
+        ("connection", "close, x-hop"),
+        ("x-hop", "1"),
+        ("authorization", "Bearer x"),
+        ("content-length", "99"),
+    ];
+    for (name, value) in headers {
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    request
+        .extensions_mut()
+        .insert(PeerAddr(([192, 0, 2, 7], 1).into()));
+    let forward = Forward::new();
+    let ((head, body), response) = tokio::join!(serve, send(&forward, request));
+
+    assert!(
+        head.starts_with("post /base/v1/chat/completions?x=1 http/1.1\r\n"),
+        "{head}"
+    );
+    let mut lines: Vec<_> = head.trim_end().lines().skip(1).collect();
+    lines.sort_unstable();
+    let host = format!("host: {}", upstream.addr());
+    assert_eq!(
+        lines,
+        [
+            "authorization: bearer x",
+            "content-length: 13",
+            &host,
+            "x-forwarded-for: 192.0.2.7"
+        ]
+    );
+    assert_eq!(body, "{\"model\":\"m\"}");
+    assert_eq!(response.status(), StatusCode::CREATED);
+    let names: Vec<_> = response
+        .headers()
+        .keys()
+        .map(|name| name.as_str())
+        .collect();
+    assert_eq!(names, ["x-end", "content-length"]);
+    assert_eq!(text(response).await, "ok");
+}
+
+#[tokio::test]
+async fn an_answer_is_passed_on_while_it_is_made() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let forward = Forward::new();
+    let serve = async {
+        let mut connection = upstream.accept().await;
+        connection.request().await;
+        connection
+            .send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
+            .await;
+        connection
+    };
+    let (mut connection, response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
+    assert!(!response.headers().contains_key("transfer-encoding"));
+    let mut body = response.into_body();
+    let first = timeout(SOON, body.frame())
+        .await
+        .expect("the first piece, before the second is made");
+    assert_eq!(first.unwrap().unwrap().into_data().unwrap(), "one");
+    connection.send("3\r\ntwo\r\n0\r\n\r\n").await;
+    assert_eq!(body.collect().await.unwrap().to_bytes(), "two");
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_before_the_answer_closes_the_connection() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let answer = tokio::spawn(Forward::new().oneshot(post(&to, "{}")));
+    let mut connection = upstream.accept().await;
+    connection.request().await;
+    answer.abort();
+    timeout(SOON, connection.closed())
+        .await
+        .expect("the endpoint is told");
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_in_mid_answer_closes_the_connection() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let forward = Forward::new();
+    let serve = async {
+        let mut connection = upstream.accept().await;
+        connection.request().await;
+        connection
+            .send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
+            .await;
+        connection
+    };
+    let (connection, response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
+    drop(response);
+    timeout(SOON, connection.closed())
+        .await
+        .expect("the endpoint is told");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_not_there_is_unreachable() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    drop(upstream);
+    let response = send(&Forward::new(), post(&to, "{}")).await;
+    assert_eq!(
+        code(response).await,
+        (StatusCode::BAD_GATEWAY, "upstream_unreachable".into())
+    );
+}
+
+#[tokio::test]
+async fn an_endpoint_that_closes_without_an_answer_has_failed() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let forward = Forward::new();
+    let serve = async { _ = upstream.accept().await.request().await };
+    let ((), response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
+    assert_eq!(
+        code(response).await,
+        (StatusCode::BAD_GATEWAY, "upstream_failed".into())
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_an_error_in_its_body() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let forward = Forward::new();
+    let serve = async {
+        let mut connection = upstream.accept().await;
+        connection.request().await;
+        connection
+            .send("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf")
+            .await;
+    };
+    let ((), response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
+    assert_eq!(response.status(), StatusCode::OK);
+    let error = timeout(SOON, response.into_body().collect())
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert!(error.to_string().contains("broke off"), "{error}");
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_and_one_that_was_closed_meanwhile_is_not() {
+    const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let forward = Forward::new();
+    let ask = async || text(send(&forward, post(&to, "{}")).await).await;
+
+    let mut connection = upstream.accept_while(ask(), OK).await;
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(10)).await; // until the client has it back
+        let (_, answer) = tokio::join!(connection.answer(OK), ask());
+        assert_eq!(answer, "ok");
+    }
+    for _ in 0..5 {
+        drop(connection);
+        tokio::time::sleep(Duration::from_millis(10)).await; // until the client has seen it
+        connection = upstream.accept_while(ask(), OK).await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_without_an_endpoint_is_the_operators_mistake() {
+    let request = Request::get("/").body(Full::default()).unwrap();
+    let response = send(&Forward::new(), request).await;
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(text(response).await.contains("RouteLayer"));
+}
