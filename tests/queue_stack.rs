@@ -396,6 +396,59 @@ mod turns {
         assert_eq!(moved.await.unwrap(), Ok("a"));
     }
 
+    #[test]
+    fn whatever_happens_in_whatever_order_room_and_waiters_find_each_other() {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_time().build().unwrap();
+        let _clock = runtime.enter();
+        for seed in 0..3_000 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let moody = Moody::new([]);
+            let (queue, handle) = queue(QueueConfig::inner().max_size(4), moody.clone());
+            let mut sent = Vec::new();
+            let (mut served, mut room) = (0, 0);
+            for _ in 0..random.usize(5..60) {
+                match random.usize(0..6) {
+                    0 | 1 => {
+                        let patient = if random.bool() { urgent("u") } else { normal("n") };
+                        let mut arriving = ByHand::new(queue.clone().oneshot(patient));
+                        match arriving.poll() {
+                            Poll::Pending => sent.push(arriving),
+                            Poll::Ready(Ok(_)) => served += 1,
+                            Poll::Ready(Err(QueueError::Rejected(why))) => {
+                                assert_eq!(why, Rejected::Full, "seed {seed}");
+                            }
+                            Poll::Ready(Err(error)) => panic!("seed {seed}: {error}"),
+                        }
+                    }
+                    2 if !sent.is_empty() => drop(sent.swap_remove(random.usize(..sent.len()))),
+                    3 => {
+                        room += 1;
+                        moody.says(Answer::Ready);
+                    }
+                    _ if !sent.is_empty() => {
+                        let at = random.usize(..sent.len());
+                        if sent[at].is_woken() && sent[at].poll().is_ready() {
+                            served += 1;
+                            drop(sent.swap_remove(at));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            while let Some(at) = sent.iter().position(ByHand::is_woken) {
+                if sent[at].poll().is_ready() {
+                    served += 1;
+                    drop(sent.swap_remove(at));
+                }
+            }
+            assert_eq!(served, moody.came().len(), "seed {seed}");
+            assert!(served == room || sent.is_empty(), "seed {seed}");
+            assert_eq!(handle.status().depth, sent.len(), "seed {seed}");
+            assert_eq!(handle.status().running, 0, "seed {seed}");
+        }
+    }
+
     #[tokio::test]
     async fn a_crowd_with_hang_ups_leaves_nobody_behind() {
         let config = || QueueConfig::inner().max_size(10_000);
