@@ -18,9 +18,7 @@ use http_app::{Client, Reply, Ward, a_while, get, serve, stream, until};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tower_triage::{
-    Priority, QueueConfig, QueueHandle, QueueLayer, Rejection, RetryAfter, Ticket,
-};
+use tower_triage::{Priority, QueueConfig, QueueHandle, QueueLayer, Rejection, RetryAfter, Ticket};
 
 /// An app with one handler, which stays until it is told to finish.
 struct App {

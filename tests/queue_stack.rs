@@ -154,6 +154,26 @@ mod turns {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn go_on_at_the_call_and_not_at_its_end() {
+        let (moody, ward) = (Moody::new([]), Ward::new());
+        let both = Both(moody.clone(), ward.clone());
+        let (queue, handle) = queue(QueueConfig::inner(), both);
+        let all = [
+            send(&queue, normal("a")).await,
+            send(&queue, normal("b")).await,
+        ];
+        for running in 1..=2 {
+            moody.says(Answer::Ready);
+            settle().await;
+            assert_eq!(ward.running(), running);
+        }
+        assert_eq!(handle.status().served, 2);
+        ward.finish(2);
+        join_all(all).await;
+        nothing_is_left(&handle);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn closed_resolves_when_the_last_running_request_has_finished() {
         let ward = Ward::new();
         let (queue, handle) = queue(QueueConfig::inner(), limited(&ward, 1));
@@ -410,7 +430,11 @@ mod turns {
             for _ in 0..random.usize(5..60) {
                 match random.usize(0..6) {
                     0 | 1 => {
-                        let patient = if random.bool() { urgent("u") } else { normal("n") };
+                        let patient = if random.bool() {
+                            urgent("u")
+                        } else {
+                            normal("n")
+                        };
                         let mut arriving = ByHand::new(queue.clone().oneshot(patient));
                         match arriving.poll() {
                             Poll::Pending => sent.push(arriving),

@@ -177,12 +177,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Why this ticket may not wait, whoever else does.
-    fn refusal(
-        &self,
-        capacity: &C,
-        ticket: &Ticket,
-        now: Instant,
-    ) -> Option<Rejected<C::Never>> {
+    fn refusal(&self, capacity: &C, ticket: &Ticket, now: Instant) -> Option<Rejected<C::Never>> {
         if self.config.chairs == 0 {
             return Some(Rejected::Disabled);
         }

@@ -99,9 +99,7 @@ impl<C: Capacity> Shared<C> {
                 state.room.unreserve();
             }
             let one_more = state.room.len() as u64 + 1;
-            shared
-                .waiting
-                .store(one_more | shared.flags(state), SeqCst);
+            shared.waiting.store(one_more | shared.flags(state), SeqCst);
             let outcome = state
                 .room
                 .arrive(&shared.capacity, ticket, demand, now, woken);
