@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::alarm::Alarms;
-use super::lanes::Lanes;
 use super::room::{State, WaitingRoom, lines};
 use super::{Capacity, Levels, Priority, Rejected, RoomConfig, Woken};
 
@@ -27,15 +26,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         now: Instant,
         woken: &mut Woken<W>,
     ) {
+        self.catch_up(now, woken);
         let old = std::mem::replace(&mut self.config, config).levels;
         let new = self.config.levels.clone();
         self.move_over(capacity, now, |priority| rename(&old, &new, priority));
+        self.catch_up(now, woken);
         self.send_away(woken);
         self.grown(capacity, now, woken);
     }
 
     /// The capacity's lanes or pools changed: everyone moves to the lane that is theirs now.
     pub fn rearranged(&mut self, capacity: &C, now: Instant, woken: &mut Woken<W>) {
+        self.catch_up(now, woken);
         self.move_over(capacity, now, |priority| priority);
         self.grown(capacity, now, woken);
     }
@@ -48,19 +50,20 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             .map(|(at, chair)| (chair.place.seq, at))
             .collect();
         everyone.sort_unstable();
-        self.lanes = Lanes::new(&self.config, self.epoch);
+        let old = self.lanes.renew(&self.config);
         self.arrivals = lines(&self.config);
         self.tenants.clear();
         self.ends.clear();
         self.rises = Alarms::default();
         self.waiting = 0;
         for (_, at) in everyone {
+            let standing = self.lanes.standing_from(&old, self.chairs.place(at));
             let end = self.end_of(&self.chairs.place(at).ticket);
             let place = self.chairs.place_mut(at);
             place.ticket.priority = rename(place.ticket.priority);
             place.expires = end;
             let lane = capacity.lane(&self.chairs.body(at).demand);
-            self.line_up(capacity, at, lane, now);
+            self.line_up(capacity, at, lane, standing, now);
         }
     }
 

@@ -36,7 +36,7 @@ pub struct RoomConfig {
     pub discipline: Discipline,
     /// The priority levels. Default `high`, `normal`.
     pub levels: Levels,
-    /// A waiter rises one level per interval waited. `None` (default): never.
+    /// A waiter rises one level per interval waited. `None` (default) and zero: never.
     pub promote_after: Option<Duration>,
     /// Whether an arrival that finds no chair takes the one of the latest waiter of the lowest level, if
     /// that is a lower level than its own. Default `false`.

@@ -11,8 +11,8 @@ use std::time::Instant;
 use slab::Slab;
 
 use super::capacity::{Pool, Pools};
-use super::chairs::Chairs;
-use super::discipline::{Queue, Turn, VirtualTime};
+use super::chairs::{Chairs, Place};
+use super::discipline::{Queue, Standing, Turn, forecast};
 use super::heap::Heap;
 use super::{Discipline, RoomConfig};
 
@@ -36,14 +36,40 @@ struct Group {
     order: Heap<Rank>,
     /// The pump that last found it busy.
     blocked_in: u64,
+    /// The pump that last gave it a second look since it was last served.
+    looked_again_in: u64,
+    rounds: Box<[Round]>,
+}
+
+/// Where the tenants of one level are in their round, over all lanes of a group.
+///
+/// Groups have their own: in one clock for all, whoever came to a slow group would line up behind
+/// everything that the fast ones had served meanwhile.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    /// The virtual time: how much service a tenant that never stopped waiting has had.
+    served: u128,
+    waiting: usize,
 }
 
 /// The groups that a pump looks at.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Scope<'a> {
+pub(crate) enum Scope {
+    /// Those that a slot that came back can serve.
     Pool(Pool),
-    Pools(&'a Pools),
+    /// Those, and the one of an arrival that found the slot.
+    Claim(Pool, u32),
     All,
+}
+
+impl Scope {
+    /// Whether one slot of `pool` is all that it is about.
+    pub(crate) fn is_about(self, pool: Pool) -> bool {
+        match self {
+            Self::Pool(one) | Self::Claim(one, _) => one == pool,
+            Self::All => false,
+        }
+    }
 }
 
 /// The best waiter that a pump has not yet found blocked.
@@ -64,7 +90,11 @@ pub(crate) struct Lanes<L> {
     groups: Slab<Group>,
     /// The groups that each pool can serve.
     by_pool: Vec<Vec<u32>>,
-    time: Box<[VirtualTime]>,
+    /// Where the rounds of a new group begin.
+    base: u128,
+    /// How many turns were given out.
+    turns: u64,
+    levels: usize,
     discipline: Discipline,
     epoch: Instant,
 }
@@ -85,10 +115,33 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             by_pools: HashMap::new(),
             groups: Slab::new(),
             by_pool: Vec::new(),
-            time: vec![VirtualTime::default(); config.levels.count()].into(),
+            base: 0,
+            turns: 0,
+            levels: config.levels.count(),
             discipline: config.discipline,
             epoch,
         }
+    }
+
+    /// Begins anew, with nobody in line, and gives the old lanes back. All rounds are at the same point now.
+    pub(crate) fn renew(&mut self, config: &RoomConfig) -> Self {
+        let rounds = self.groups.iter().flat_map(|(_, group)| &group.rounds);
+        let latest = rounds.map(|round| round.served).max();
+        let new = Self {
+            base: latest.unwrap_or(self.base),
+            turns: self.turns,
+            ..Self::new(config, self.epoch)
+        };
+        std::mem::replace(self, new)
+    }
+
+    /// How far the waiter's tenant has come: as far behind the others as it was in the `old` lanes.
+    pub(crate) fn standing_from(&self, old: &Self, place: &Place) -> Option<Standing> {
+        let (lane, level) = (&old.lanes[place.lane as usize], usize::from(place.level));
+        let Standing { start, turn } = lane.levels[level].standing(place)?;
+        let behind = old.groups[lane.group as usize].rounds[level].served - start;
+        let start = self.base - behind;
+        Some(Standing { start, turn })
     }
 
     /// Lines up the waiter on chair `at`, in a lane whose pools are asked for if it is new.
@@ -98,6 +151,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         at: u32,
         key: L,
         pools: impl FnOnce(&L) -> Pools,
+        standing: Option<Standing>,
         config: &RoomConfig,
     ) {
         let lane = match self.by_key.get(&key) {
@@ -105,24 +159,58 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             None => self.open(key, pools),
         };
         chairs.place_mut(at).lane = lane;
-        self.push_again(chairs, at, config);
+        self.line_up(chairs, at, standing, config);
     }
 
     /// Lines up a waiter whose level changed in the lane that it was in.
     pub(crate) fn push_again<T>(&mut self, chairs: &mut Chairs<T>, at: u32, config: &RoomConfig) {
+        self.line_up(chairs, at, None, config);
+    }
+
+    fn line_up<T>(
+        &mut self,
+        chairs: &mut Chairs<T>,
+        at: u32,
+        standing: Option<Standing>,
+        config: &RoomConfig,
+    ) {
         let place = chairs.place(at);
         let (lane, level) = (place.lane, usize::from(place.level));
-        let queue = &mut self.lanes[lane as usize].levels[level];
-        queue.push(chairs, at, &mut self.time[level], config);
+        let start = self.join_round(self.lanes[lane as usize].group, level);
+        self.turns += 1;
+        let turn = self.turns;
+        let standing = standing.unwrap_or(Standing { start, turn });
+        self.lanes[lane as usize].levels[level].push(chairs, at, standing, config);
         self.refresh(chairs, lane);
+    }
+
+    /// One more waits in the group. The first to do so finds the round where competitors have it by now.
+    fn join_round(&mut self, group: u32, level: usize) -> u128 {
+        let groups = &self.groups;
+        if groups[group as usize].rounds[level].waiting == 0 {
+            let pools = groups[group as usize].pools.iter();
+            let competitors = pools
+                .flat_map(|&pool| self.groups_on(pool))
+                .map(|other| groups[other as usize].rounds[level])
+                .filter(|round| round.waiting > 0);
+            let served = competitors.map(|round| round.served).max().unwrap_or(0);
+            let round = &mut self.groups[group as usize].rounds[level];
+            round.served = round.served.max(served);
+        }
+        let round = &mut self.groups[group as usize].rounds[level];
+        round.waiting += 1;
+        round.served
     }
 
     /// Takes out a waiter that got a slot.
     pub(crate) fn serve<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         let place = chairs.place(at);
         let (lane, level) = (place.lane, usize::from(place.level));
-        let queue = &mut self.lanes[lane as usize].levels[level];
-        queue.serve(chairs, at, &mut self.time[level]);
+        self.turns += 1;
+        let due = self.lanes[lane as usize].levels[level].serve(chairs, at, self.turns);
+        let round = self.round_mut(lane, level);
+        round.waiting -= 1;
+        round.served = round.served.max(due);
         self.refresh(chairs, lane);
     }
 
@@ -131,20 +219,26 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let place = chairs.place(at);
         let (lane, level) = (place.lane, usize::from(place.level));
         self.lanes[lane as usize].levels[level].remove(chairs, at);
+        self.round_mut(lane, level).waiting -= 1;
         self.refresh(chairs, lane);
     }
 
-    /// The pools of the lane in which `at` waits.
-    pub(crate) fn pools_of(&self, lane: u32) -> &Pools {
-        &self.groups[self.lanes[lane as usize].group as usize].pools
+    /// The group that a lane belongs to.
+    pub(crate) fn group_at(&self, lane: u32) -> u32 {
+        self.lanes[lane as usize].group
+    }
+
+    fn round_mut(&mut self, lane: u32, level: usize) -> &mut Round {
+        let group = self.group_at(lane);
+        &mut self.groups[group as usize].rounds[level]
     }
 
     /// The best waiter of the groups in `scope` that pump number `pump` has not found busy.
-    pub(crate) fn best(&self, scope: Scope<'_>, pump: u64) -> Option<Best> {
+    pub(crate) fn best(&self, scope: Scope, pump: u64) -> Option<Best> {
         match scope {
             Scope::Pool(pool) => self.best_of(self.groups_on(pool), pump),
-            Scope::Pools(pools) => {
-                let groups = pools.iter().flat_map(|&pool| self.groups_on(pool));
+            Scope::Claim(pool, group) => {
+                let groups = self.groups_on(pool).chain(std::iter::once(group));
                 self.best_of(groups, pump)
             }
             Scope::All => self.best_of(self.groups.iter().map(|(group, _)| group as u32), pump),
@@ -158,6 +252,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// Clears the way for groups that pump number `pump` found busy just before `pool` got a free slot, if
     /// they go before `rank`. Says whether there was one.
+    ///
+    /// Each gets one second look, or a group that is busy beside a free slot of its pools would be asked
+    /// for ever.
     pub(crate) fn unblock_better(&mut self, pool: Pool, rank: Rank, pump: u64) -> bool {
         let mut any = false;
         let Some(groups) = self.by_pool.get(pool.0 as usize) else {
@@ -165,27 +262,34 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         };
         for &group in groups {
             let group = &mut self.groups[group as usize];
-            if group.blocked_in == pump && group.order.first().is_some_and(|(r, _)| r < rank) {
+            if group.blocked_in == pump
+                && group.looked_again_in != pump
+                && group.order.first().is_some_and(|(r, _)| r < rank)
+            {
                 group.blocked_in = NOT_BLOCKED;
+                group.looked_again_in = pump;
                 any = true;
             }
         }
         any
     }
 
+    /// Notes that a waiter of the group is served.
+    pub(crate) fn progress(&mut self, group: u32) {
+        self.groups[group as usize].looked_again_in = NOT_BLOCKED;
+    }
+
     /// The waiters that compete with those of `lane`, in the order in which they would be served.
     pub(crate) fn forecast<T>(&self, chairs: &Chairs<T>, lane: u32) -> Vec<u32> {
         let group = &self.groups[self.lanes[lane as usize].group as usize];
-        let mut order: Vec<(Rank, u32)> = Vec::new();
-        for (_, &lane) in &group.lanes {
-            for (level, queue) in self.lanes[lane as usize].levels.iter().enumerate() {
-                let level = level as u8;
-                let turns = queue.forecast(chairs).into_iter();
-                order.extend(turns.map(|(turn, at)| ((level, turn), at)));
+        let of_level = |level: usize| {
+            let mut strands = Vec::new();
+            for (_, &lane) in &group.lanes {
+                self.lanes[lane as usize].levels[level].strands(chairs, &mut strands);
             }
-        }
-        order.sort_unstable();
-        order.into_iter().map(|(_, at)| at).collect()
+            forecast(chairs, strands, self.turns)
+        };
+        (0..self.levels).flat_map(of_level).collect()
     }
 
     fn groups_on(&self, pool: Pool) -> impl Iterator<Item = u32> + '_ {
@@ -236,9 +340,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             key: key.clone(),
             group,
             member,
-            levels: self
-                .time
-                .iter()
+            levels: (0..self.levels)
                 .map(|_| Queue::new(discipline, epoch))
                 .collect(),
             head: None,
@@ -251,11 +353,17 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         if let Some(&group) = self.by_pools.get(&pools) {
             return group;
         }
+        let round = Round {
+            served: self.base,
+            waiting: 0,
+        };
         let group = self.groups.insert(Group {
             pools: pools.clone(),
             lanes: Slab::new(),
             order: Heap::new(),
             blocked_in: NOT_BLOCKED,
+            looked_again_in: NOT_BLOCKED,
+            rounds: vec![round; self.levels].into(),
         }) as u32;
         for pool in pools.iter().map(|pool| pool.0 as usize) {
             if pool >= self.by_pool.len() {

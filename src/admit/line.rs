@@ -1,8 +1,10 @@
 //! Waiters of one level in the order of arrival.
 //!
 //! A waiter that rose from a lower level arrived before most of those whom it joins. Searching its place
-//! among them would be O(n). But those who rose from the same level rise in the order in which they came,
-//! so a list for each origin stays sorted by appending, and the first of all is the least of their heads.
+//! among them would be O(n). So those who rose are kept apart, in a tree, and the first of all is the first
+//! of those who came to this level or the first of those who rose to it.
+
+use std::collections::BTreeMap;
 
 use super::chairs::{Chairs, Link, NONE};
 
@@ -48,73 +50,63 @@ impl<const LINK: usize> List<LINK> {
 #[derive(Debug)]
 pub(crate) struct Line<const LINK: usize> {
     native: List<LINK>,
-    /// Those who rose by one level, by two, and so on.
-    risen: Vec<List<LINK>>,
+    /// Those who rose, by sequence number. They rise in the order of their tickets' arrivals, which need
+    /// not be the order in which they came to this room.
+    risen: BTreeMap<u64, u32>,
 }
 
 impl<const LINK: usize> Line<LINK> {
     pub(crate) fn new() -> Self {
         Self {
             native: List::EMPTY,
-            risen: Vec::new(),
+            risen: BTreeMap::new(),
         }
     }
 
     pub(crate) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        self.list_of(chairs, at).push(chairs, at);
+        let place = chairs.place(at);
+        if place.risen() == 0 {
+            self.native.push(chairs, at);
+        } else {
+            self.risen.insert(place.seq, at);
+        }
     }
 
     pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        self.list_of(chairs, at).remove(chairs, at);
+        let place = chairs.place(at);
+        if place.risen() == 0 {
+            self.native.remove(chairs, at);
+        } else {
+            self.risen.remove(&place.seq);
+        }
     }
 
     /// Who came first.
     pub(crate) fn head<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
-        if self.risen.is_empty() {
-            return (self.native.head != NONE).then_some(self.native.head);
+        let native = self.native.head;
+        match self.risen.first_key_value() {
+            Some((&seq, &at)) if native == NONE || seq < chairs.place(native).seq => Some(at),
+            _ => (native != NONE).then_some(native),
         }
-        self.lists()
-            .map(|list| list.head)
-            .filter(|&at| at != NONE)
-            .min_by_key(|&at| chairs.place(at).seq)
     }
 
     /// Who came last.
     pub(crate) fn tail<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
-        self.lists()
-            .map(|list| list.tail)
-            .filter(|&at| at != NONE)
-            .max_by_key(|&at| chairs.place(at).seq)
+        let native = self.native.tail;
+        match self.risen.last_key_value() {
+            Some((&seq, &at)) if native == NONE || seq > chairs.place(native).seq => Some(at),
+            _ => (native != NONE).then_some(native),
+        }
     }
 
     /// Everyone, in the order of arrival.
     pub(crate) fn in_order<T>(&self, chairs: &Chairs<T>) -> Vec<u32> {
         let follow = |at: u32| (at != NONE).then_some(at);
-        let mut all: Vec<u32> = self
-            .lists()
-            .flat_map(|list| {
-                std::iter::successors(follow(list.head), |&at| {
-                    follow(chairs.place(at).links[LINK].next)
-                })
-            })
-            .collect();
+        let native = std::iter::successors(follow(self.native.head), |&at| {
+            follow(chairs.place(at).links[LINK].next)
+        });
+        let mut all: Vec<u32> = native.chain(self.risen.values().copied()).collect();
         all.sort_unstable_by_key(|&at| chairs.place(at).seq);
         all
-    }
-
-    fn lists(&self) -> impl Iterator<Item = &List<LINK>> {
-        std::iter::once(&self.native).chain(&self.risen)
-    }
-
-    fn list_of<T>(&mut self, chairs: &Chairs<T>, at: u32) -> &mut List<LINK> {
-        match chairs.place(at).risen() {
-            0 => &mut self.native,
-            risen => {
-                if self.risen.len() < risen {
-                    self.risen.resize(risen, List::EMPTY);
-                }
-                &mut self.risen[risen - 1]
-            }
-        }
     }
 }

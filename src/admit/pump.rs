@@ -9,22 +9,42 @@ use super::{Capacity, Denied, Pool, Rejected, Woken};
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// A slot of `pool` came back: it goes to the best waiter that it can serve. Looks at no other lanes.
     pub fn released(&mut self, capacity: &C, pool: Pool, now: Instant, woken: &mut Woken<W>) {
-        self.pump_scope(capacity, Scope::Pool(pool), now, woken);
+        self.catch_up(now, woken);
+        self.pump(capacity, Scope::Pool(pool), woken);
     }
 
     /// The capacity grew: its slots go to the best waiters.
     pub fn grown(&mut self, capacity: &C, now: Instant, woken: &mut Woken<W>) {
-        self.pump_scope(capacity, Scope::All, now, woken);
+        self.catch_up(now, woken);
+        self.pump(capacity, Scope::All, woken);
     }
 
-    pub(super) fn pump_scope(
-        &mut self,
-        capacity: &C,
-        scope: Scope<'_>,
-        now: Instant,
-        woken: &mut Woken<W>,
-    ) {
+    /// Asks for a slot for one who has just sat down. What is found goes to the best who can use it.
+    ///
+    /// Every other slot that somebody here could use has a release of its own on the way.
+    pub(super) fn claim(&mut self, capacity: &C, at: u32, woken: &mut Woken<W>) {
+        while self.chairs.body(at).state.is_waiting() {
+            match capacity.try_lease(&self.chairs.body(at).demand) {
+                Ok(lease) => {
+                    let pool = capacity.release(lease);
+                    self.counts.unclaimed += 1;
+                    let group = self.lanes.group_at(self.chairs.place(at).lane);
+                    self.pump(capacity, Scope::Claim(pool, group), woken);
+                }
+                Err(Denied::Busy) => return,
+                Err(Denied::Never(why)) => self.answer(at, Rejected::Never(why), woken),
+            }
+        }
+    }
+
+    /// Brings the room up to `now`: whose wait is over by then holds no chair, and who has risen by then
+    /// has risen before anybody who comes.
+    pub(super) fn catch_up(&mut self, now: Instant, woken: &mut Woken<W>) {
+        self.expire(now, woken);
         self.rise(now);
+    }
+
+    fn pump(&mut self, capacity: &C, scope: Scope, woken: &mut Woken<W>) {
         self.pumps += 1;
         let pump = self.pumps;
         while let Some(best) = self.lanes.best(scope, pump) {
@@ -35,8 +55,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                     if self.lanes.unblock_better(pool, best.rank, pump) {
                         capacity.release(lease);
                         self.counts.unclaimed += 1;
-                    } else {
-                        self.seat(best.at, lease, woken);
+                        continue;
+                    }
+                    self.lanes.progress(best.group);
+                    self.seat(best.at, lease, woken);
+                    // The slot that came back is taken. If there are more, each has its own release.
+                    if scope.is_about(pool) {
+                        return;
                     }
                 }
                 Err(Denied::Busy) => self.lanes.block(best.group, pump),

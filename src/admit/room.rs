@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::alarm::{Alarms, Whom};
 use super::chairs::{ARRIVALS, Chairs, Place};
+use super::discipline::Standing;
 use super::drain::Drain;
 use super::lanes::{Lanes, NO_PUMP, Scope};
 use super::line::Line;
@@ -56,7 +57,7 @@ pub(super) enum State<C: Capacity, W> {
 }
 
 impl<C: Capacity, W> State<C, W> {
-    fn is_waiting(&self) -> bool {
+    pub(super) fn is_waiting(&self) -> bool {
         matches!(self, Self::Waiting(_))
     }
 }
@@ -111,7 +112,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Somebody arrives: a slot if one is free that no waiter could use, else a chair, else a reason.
     ///
-    /// Those of the same pools who already wait get the slots that were freed a moment ago.
+    /// A slot that was freed a moment ago belongs to the best of those who could use it.
     pub fn arrive(
         &mut self,
         capacity: &C,
@@ -138,26 +139,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if self.closed {
             return Outcome::Rejected(Rejected::ShuttingDown);
         }
+        self.catch_up(now, woken);
         if self.waiting == 0 {
             match capacity.try_lease(&demand) {
                 Ok(lease) => return Outcome::Leased(lease),
                 Err(Denied::Never(why)) => return Outcome::Rejected(Rejected::Never(why)),
                 Err(Denied::Busy) => self.drain.room_was_empty(now),
             }
-            if let Some(why) = self.refusal(capacity, &ticket, now) {
-                return Outcome::Rejected(why);
-            }
-            if self.reserved >= self.config.chairs {
-                return Outcome::Rejected(Rejected::Full);
-            }
-            return Outcome::Queued(self.sit(capacity, ticket, demand, now));
         }
         self.drain.observe(now);
         let refusal = self.refusal(capacity, &ticket, now);
         let key = self.sit(capacity, ticket, demand, now);
-        let lane = self.chairs.place(key.at).lane;
-        let pools = self.lanes.pools_of(lane).clone();
-        self.pump_scope(capacity, Scope::Pools(&pools), now, woken);
+        self.claim(capacity, key.at, woken);
         if self.chairs.body(key.at).state.is_waiting() {
             let Some(why) = refusal.or_else(|| self.no_chair(key, woken)) else {
                 return Outcome::Queued(key);
@@ -204,13 +197,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if self.waiting + self.reserved <= self.config.chairs {
             return None;
         }
-        let lower = |&at: &u32| self.chairs.place(at).level > self.chairs.place(key.at).level;
-        let lowest = self.lowest_and_latest().filter(lower);
-        let Some(lowest) = lowest.filter(|_| self.config.displace) else {
-            return Some(Rejected::Full);
-        };
-        self.answer(lowest, Rejected::Displaced, woken);
-        None
+        let own = self.chairs.place(key.at).level;
+        match self.lowest_and_latest() {
+            Some(lowest) if self.config.displace && self.chairs.place(lowest).level > own => {
+                self.answer(lowest, Rejected::Displaced, woken);
+                None
+            }
+            _ => Some(Rejected::Full),
+        }
     }
 
     /// Leaves `note` for the waiter to be told by. Gives back the note that it replaces, or `note` itself if
@@ -341,7 +335,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// be served now: 1 is next. `None` if it no longer waits. O(n log n).
     #[must_use]
     pub fn position(&self, key: Key) -> Option<usize> {
-        if !self.chairs.body(key.at).state.is_waiting() {
+        if !still_waits(&self.chairs, (key.at, key.seq)) {
             return None;
         }
         let order = self
@@ -372,12 +366,19 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let state = State::Waiting(None);
         let place = Place::new(seq, ticket, end);
         let at = self.chairs.sit(place, Waiter { demand, state });
-        self.line_up(capacity, at, lane, now);
+        self.line_up(capacity, at, lane, None, now);
         Key { at, seq }
     }
 
     /// Links a waiter in wherever it has to be found again.
-    pub(super) fn line_up(&mut self, capacity: &C, at: u32, lane: C::Lane, now: Instant) {
+    pub(super) fn line_up(
+        &mut self,
+        capacity: &C,
+        at: u32,
+        lane: C::Lane,
+        standing: Option<Standing>,
+        now: Instant,
+    ) {
         self.waiting += 1;
         let place = self.chairs.place_mut(at);
         place.level = level_at(&self.config, &place.ticket, now).0;
@@ -392,7 +393,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.arrivals[level].push(&mut self.chairs, at);
         let pools = |lane: &C::Lane| capacity.pools(lane);
         self.lanes
-            .push(&mut self.chairs, at, lane, pools, &self.config);
+            .push(&mut self.chairs, at, lane, pools, standing, &self.config);
         self.set_rise(at);
     }
 
@@ -472,7 +473,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// When the waiter rises to the next level.
     pub(super) fn rise_of(&self, at: u32) -> Option<Instant> {
         let place = self.chairs.place(at);
-        let interval = self.config.promote_after?;
+        let interval = interval(&self.config)?;
         let steps = u32::try_from(place.risen()).ok()?.checked_add(1)?;
         let after = interval.checked_mul(steps)?;
         (place.level > 0).then(|| place.ticket.arrival.checked_add(after))?
@@ -505,9 +506,14 @@ pub(super) fn still_waits<C: Capacity, W>(chairs: &Chairs<Waiter<C, W>>, (at, se
         .is_some_and(|chair| chair.place.seq == seq && chair.body.state.is_waiting())
 }
 
+/// How long a waiter has to wait to rise by a level.
+fn interval(config: &RoomConfig) -> Option<Duration> {
+    config.promote_after.filter(|interval| !interval.is_zero())
+}
+
 /// The level that a ticket has risen to by `now`.
 fn level_at(config: &RoomConfig, ticket: &Ticket, now: Instant) -> Priority {
-    let Some(interval) = config.promote_after.filter(|interval| !interval.is_zero()) else {
+    let Some(interval) = interval(config) else {
         return ticket.priority;
     };
     let waited = now.saturating_duration_since(ticket.arrival);

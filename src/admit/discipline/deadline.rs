@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::super::chairs::{Chairs, Place};
-use super::Turn;
+use super::{Strand, Turn};
 
 /// Waiters by the end of their wait; equal ends, and those without one, in the order of arrival.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ impl Deadline {
         self.by_end.first_key_value().map(|(&turn, &at)| (at, turn))
     }
 
-    pub(super) fn forecast(&self) -> Vec<(Turn, u32)> {
-        self.by_end.iter().map(|(&turn, &at)| (turn, at)).collect()
+    pub(super) fn strands(&self) -> impl Iterator<Item = Strand> {
+        self.by_end.iter().map(|(&turn, &at)| Strand::one(turn, at))
     }
 
     fn turn(&self, place: &Place) -> Turn {

@@ -9,19 +9,22 @@
 //! When a flow's last waiter has been served, virtual time is exactly the flow's tag, so nothing of the flow
 //! needs to be remembered: memory is only for tenants that wait.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 
 use slab::Slab;
 
 use super::super::Tenant;
-use super::super::chairs::{Chairs, QUEUE};
+use super::super::chairs::{Chairs, Place, QUEUE};
 use super::super::heap::Heap;
 use super::super::line::Line;
-use super::{Turn, VirtualTime};
+use super::{Standing, Strand, Turn};
 
 /// Virtual time per unit of cost at weight 1: fine enough to divide by any weight.
 const UNIT: u128 = 1 << 32;
+
+pub(super) fn price(cost: u128, weight: u128) -> u128 {
+    cost * UNIT / weight
+}
 
 #[derive(Debug)]
 struct Flow {
@@ -36,7 +39,7 @@ struct Flow {
 
 impl Flow {
     fn tag(&self, cost: u128) -> u128 {
-        self.start + cost * UNIT / self.weight
+        self.start + price(cost, self.weight)
     }
 }
 
@@ -63,7 +66,7 @@ impl Fair {
         &mut self,
         chairs: &mut Chairs<T>,
         at: u32,
-        time: &mut VirtualTime,
+        standing: Standing,
         weights: &HashMap<Tenant, u32>,
     ) {
         let tenant = &chairs.place(at).ticket.tenant;
@@ -76,8 +79,8 @@ impl Fair {
                     tenant: tenant.clone(),
                     weight,
                     line: Line::new(),
-                    start: time.served,
-                    turn: time.next_turn(),
+                    start: standing.start,
+                    turn: standing.turn,
                 }) as u32;
                 self.by_tenant.insert(tenant, flow);
                 flow
@@ -88,14 +91,23 @@ impl Fair {
         self.reorder(chairs, flow);
     }
 
-    pub(super) fn serve<T>(&mut self, chairs: &mut Chairs<T>, at: u32, time: &mut VirtualTime) {
+    /// Takes `at` out because it got a slot. Its tenant's next one has the turn `turn`. Returns the virtual
+    /// time at which it was due.
+    pub(super) fn serve<T>(&mut self, chairs: &mut Chairs<T>, at: u32, turn: u64) -> u128 {
         let place = chairs.place(at);
         let (cost, index) = (place.cost(), place.flow);
         let flow = &mut self.flows[index as usize];
         flow.start = flow.tag(cost);
-        flow.turn = time.next_turn();
-        time.served = time.served.max(flow.start);
+        flow.turn = turn;
+        let due = flow.start;
         self.remove(chairs, at);
+        due
+    }
+
+    /// How far the tenant of the waiter has come.
+    pub(super) fn standing(&self, place: &Place) -> Standing {
+        let Flow { start, turn, .. } = self.flows[place.flow as usize];
+        Standing { start, turn }
     }
 
     pub(super) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
@@ -110,27 +122,13 @@ impl Fair {
         Some((at, turn))
     }
 
-    pub(super) fn forecast<T>(&self, chairs: &Chairs<T>) -> Vec<(Turn, u32)> {
-        let mut heads = BinaryHeap::new();
-        let mut turns = 0;
-        for (_, flow) in &self.flows {
+    pub(super) fn strands<T>(&self, chairs: &Chairs<T>) -> impl Iterator<Item = Strand> {
+        self.flows.iter().filter_map(|(_, flow)| {
             let line = flow.line.in_order(chairs);
-            turns = turns.max(flow.turn);
-            let Some(&first) = line.first() else { continue };
-            let turn = (flow.tag(chairs.place(first).cost()), flow.turn);
-            heads.push(Reverse((turn, flow.weight, line, 0)));
-        }
-        let mut order = Vec::new();
-        while let Some(Reverse((turn, weight, line, next))) = heads.pop() {
-            order.push((turn, line[next]));
-            let Some(&after) = line.get(next + 1) else {
-                continue;
-            };
-            turns += 1;
-            let tag = turn.0 + chairs.place(after).cost() * UNIT / weight;
-            heads.push(Reverse(((tag, turns), weight, line, next + 1)));
-        }
-        order
+            let &head = line.first()?;
+            let turn = (flow.tag(chairs.place(head).cost()), flow.turn);
+            Some(Strand::new(turn, flow.weight, line))
+        })
     }
 
     /// Puts a flow where its head belongs, or forgets it when nobody of it waits.

@@ -2,7 +2,7 @@
 
 use super::super::chairs::{Chairs, QUEUE};
 use super::super::line::Line;
-use super::Turn;
+use super::{Strand, Turn};
 
 #[derive(Debug)]
 pub(crate) struct Fifo(Line<QUEUE>);
@@ -24,9 +24,9 @@ impl Fifo {
         self.0.head(chairs).map(|at| (at, turn(chairs, at)))
     }
 
-    pub(super) fn forecast<T>(&self, chairs: &Chairs<T>) -> Vec<(Turn, u32)> {
-        let all = self.0.in_order(chairs);
-        all.into_iter().map(|at| (turn(chairs, at), at)).collect()
+    pub(super) fn strands<T>(&self, chairs: &Chairs<T>) -> impl Iterator<Item = Strand> {
+        let all = self.0.in_order(chairs).into_iter();
+        all.map(|at| Strand::one(turn(chairs, at), at))
     }
 }
 

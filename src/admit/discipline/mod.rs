@@ -7,9 +7,11 @@ mod deadline;
 mod fair;
 mod fifo;
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::time::Instant;
 
-use super::chairs::Chairs;
+use super::chairs::{Chairs, Place};
 use super::{Discipline, RoomConfig};
 use deadline::Deadline;
 use fair::Fair;
@@ -18,19 +20,13 @@ use fifo::Fifo;
 /// When it is a head's turn: the discipline's key, then who came to it first.
 pub(crate) type Turn = (u128, u64);
 
-/// The virtual time of one level, over all lanes: how much service a tenant that never stopped waiting has
-/// had, and how many turns were given out.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct VirtualTime {
-    served: u128,
-    turns: u64,
-}
-
-impl VirtualTime {
-    fn next_turn(&mut self) -> u64 {
-        self.turns += 1;
-        self.turns
-    }
+/// How far a tenant has come in its round.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing {
+    /// The virtual time at which its head's service begins.
+    pub(crate) start: u128,
+    /// Since when its head has its turn.
+    pub(crate) turn: u64,
 }
 
 /// One level of one lane, in the order of the discipline.
@@ -54,21 +50,33 @@ impl Queue {
         &mut self,
         chairs: &mut Chairs<T>,
         at: u32,
-        time: &mut VirtualTime,
+        standing: Standing,
         config: &RoomConfig,
     ) {
         match self {
             Self::Fifo(queue) => queue.push(chairs, at),
-            Self::Fair(queue) => queue.push(chairs, at, time, &config.weights),
+            Self::Fair(queue) => queue.push(chairs, at, standing, &config.weights),
             Self::Deadline(queue) => queue.push(chairs, at),
         }
     }
 
-    /// Takes `at` out because it got a slot.
-    pub(crate) fn serve<T>(&mut self, chairs: &mut Chairs<T>, at: u32, time: &mut VirtualTime) {
+    /// Takes `at` out because it got a slot, and says at which virtual time it was due. Whoever is next of
+    /// its tenant has the turn `turn`.
+    pub(crate) fn serve<T>(&mut self, chairs: &mut Chairs<T>, at: u32, turn: u64) -> u128 {
         match self {
-            Self::Fair(queue) => queue.serve(chairs, at, time),
-            _ => self.remove(chairs, at),
+            Self::Fair(queue) => queue.serve(chairs, at, turn),
+            _ => {
+                self.remove(chairs, at);
+                0
+            }
+        }
+    }
+
+    /// How far the tenant of a waiter of this queue has come, if tenants take turns.
+    pub(crate) fn standing(&self, place: &Place) -> Option<Standing> {
+        match self {
+            Self::Fair(queue) => Some(queue.standing(place)),
+            _ => None,
         }
     }
 
@@ -90,12 +98,49 @@ impl Queue {
         }
     }
 
-    /// Everyone with the turn that they would have if nobody else came.
-    pub(crate) fn forecast<T>(&self, chairs: &Chairs<T>) -> Vec<(Turn, u32)> {
+    /// Everyone, for a [`forecast`].
+    pub(crate) fn strands<T>(&self, chairs: &Chairs<T>, strands: &mut Vec<Strand>) {
         match self {
-            Self::Fifo(queue) => queue.forecast(chairs),
-            Self::Fair(queue) => queue.forecast(chairs),
-            Self::Deadline(queue) => queue.forecast(),
+            Self::Fifo(queue) => strands.extend(queue.strands(chairs)),
+            Self::Fair(queue) => strands.extend(queue.strands(chairs)),
+            Self::Deadline(queue) => strands.extend(queue.strands()),
         }
     }
+}
+
+/// Waiters who go one after the other, whoever else goes in between.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Strand {
+    /// The turn of its head.
+    turn: Turn,
+    weight: u128,
+    /// The head is last.
+    line: Vec<u32>,
+}
+
+impl Strand {
+    fn one(turn: Turn, at: u32) -> Self {
+        Self::new(turn, 1, vec![at])
+    }
+
+    fn new(turn: Turn, weight: u128, mut line: Vec<u32>) -> Self {
+        line.reverse();
+        Self { turn, weight, line }
+    }
+}
+
+/// The order in which all of one level would be served if nobody else came. `turns` have been given out.
+pub(crate) fn forecast<T>(chairs: &Chairs<T>, strands: Vec<Strand>, mut turns: u64) -> Vec<u32> {
+    let mut strands: BinaryHeap<Reverse<Strand>> = strands.into_iter().map(Reverse).collect();
+    let mut order = Vec::new();
+    while let Some(Reverse(mut strand)) = strands.pop() {
+        order.extend(strand.line.pop());
+        if let Some(&next) = strand.line.last() {
+            turns += 1;
+            let price = fair::price(chairs.place(next).cost(), strand.weight);
+            strand.turn = (strand.turn.0 + price, turns);
+            strands.push(Reverse(strand));
+        }
+    }
+    order
 }

@@ -1,0 +1,280 @@
+//! Tenants take turns.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Instant;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use tower_triage::admit::{Key, Outcome, WaitingRoom, Woken};
+use tower_triage::{Capacity, Discipline, Priority, Ticket};
+
+use super::scenarios::{Room, config};
+use super::wards::{Bed, Treats, Wards};
+
+fn fair() -> Room {
+    Room::new(config(|c| {
+        (c.chairs, c.discipline) = (200, Discipline::Fair)
+    }))
+}
+
+#[test]
+fn who_sends_one_is_served_second_whoever_sends_a_hundred() {
+    let mut room = fair();
+    room.all_wait(&["a"; 100], "a");
+    room.all_wait(&["b"], "b");
+    assert_eq!(room.position("b"), Some(2));
+}
+
+#[test]
+fn three_to_one() {
+    let mut room = Room::new(config(|c| {
+        c.discipline = Discipline::Fair;
+        c.weights.insert("a".into(), 3);
+    }));
+    room.all_wait(&["a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9"], "a");
+    room.all_wait(&["b1", "b2", "b3"], "b");
+    let served = room.served();
+    for round in served.chunks(4) {
+        let of_b = round.iter().filter(|name| name.starts_with('b'));
+        assert_eq!(of_b.count(), 1, "{served:?}");
+    }
+}
+
+#[test]
+fn who_costs_more_is_served_less() {
+    let mut room = fair();
+    for name in ["a1", "a2"] {
+        room.waits(name, |t| t.tenant("a".into()).cost(3));
+    }
+    room.all_wait(&["b1", "b2", "b3", "b4", "b5", "b6"], "b");
+    let served = room.served();
+    assert_eq!(served, ["b1", "b2", "a1", "b3", "b4", "b5", "a2", "b6"]);
+}
+
+#[test]
+fn who_leaves_pays_nothing() {
+    let mut room = fair();
+    room.all_wait(&["a1", "a2", "a3"], "a");
+    room.all_wait(&["b1", "b2"], "b");
+    room.cancel("a1");
+    assert_eq!(room.served(), ["a2", "b1", "a3", "b2"]);
+}
+
+/// Lanes, tenants and beds; who waits is told by its number.
+struct Hall {
+    room: WaitingRoom<Wards, usize>,
+    wards: Wards,
+    begin: Instant,
+    keys: HashMap<usize, Key>,
+    who: Vec<(usize, &'static str)>,
+}
+
+impl Hall {
+    fn new(beds: &[usize], lanes: &[Treats]) -> Self {
+        let begin = Instant::now();
+        let config = config(|c| {
+            (c.discipline, c.chairs) = (Discipline::Fair, usize::MAX);
+        });
+        Self {
+            room: WaitingRoom::new(config, begin),
+            wards: Wards::new(beds, lanes),
+            begin,
+            keys: HashMap::new(),
+            who: Vec::new(),
+        }
+    }
+
+    /// Its bed, or it waits.
+    fn arrive(&mut self, lane: usize, tenant: &'static str) -> Option<Bed> {
+        let id = self.who.len();
+        self.who.push((lane, tenant));
+        let ticket = Ticket::new(Priority::HIGHEST, self.begin).tenant(tenant.into());
+        let mut woken = Woken::new();
+        match self
+            .room
+            .arrive(&self.wards, ticket, lane, self.begin, &mut woken)
+        {
+            Outcome::Leased(bed) => Some(bed),
+            Outcome::Queued(key) => {
+                self.room.leave_note(key, id).unwrap();
+                self.keys.insert(id, key);
+                None
+            }
+            Outcome::Rejected(why) => panic!("{why}"),
+        }
+    }
+
+    /// A bed comes back: who gets it?
+    fn release(&mut self, bed: Bed) -> Option<(usize, Bed)> {
+        let mut woken = Woken::new();
+        let pool = self.wards.release(bed);
+        self.room
+            .released(&self.wards, pool, self.begin, &mut woken);
+        let next = woken.into_iter().next()?;
+        let bed = self
+            .room
+            .collect(self.keys.remove(&next)?)
+            .unwrap()
+            .unwrap();
+        Some((next, bed))
+    }
+}
+
+#[test]
+fn a_busy_lane_does_not_put_off_the_newcomers_of_a_slow_one() {
+    let mut hall = Hall::new(&[1, 1], &[vec![0], vec![1]]);
+    let slow = hall.arrive(0, "x").unwrap();
+    let mut fast = hall.arrive(1, "x").unwrap();
+    for _ in 0..100 {
+        hall.arrive(0, "noisy");
+        hall.arrive(1, "busy");
+    }
+    for _ in 0..100 {
+        fast = hall.release(fast).unwrap().1;
+    }
+    hall.arrive(0, "quiet");
+    let (first, slow) = hall.release(slow).unwrap();
+    assert_eq!(hall.who[first].1, "noisy");
+    let (second, _) = hall.release(slow).unwrap();
+    assert_eq!(hall.who[second].1, "quiet");
+}
+
+#[test]
+fn a_new_lane_neither_overtakes_an_old_one_for_long_nor_waits_for_it() {
+    let mut hall = Hall::new(&[1], &[vec![0], vec![0]]);
+    let mut bed = hall.arrive(0, "x").unwrap();
+    for _ in 0..100 {
+        hall.arrive(0, "old");
+    }
+    for _ in 0..50 {
+        bed = hall.release(bed).unwrap().1;
+    }
+    for _ in 0..4 {
+        hall.arrive(1, "new");
+    }
+    let mut served = Vec::new();
+    for _ in 0..8 {
+        let (next, again) = hall.release(bed).unwrap();
+        served.push(hall.who[next].1);
+        bed = again;
+    }
+    assert_eq!(served, ["old", "new"].repeat(4));
+}
+
+#[test]
+fn a_new_lane_that_shares_one_ward_of_an_old_one_begins_where_that_is() {
+    let mut hall = Hall::new(&[1, 1], &[vec![0], vec![0, 1]]);
+    let mut shared = hall.arrive(0, "x").unwrap();
+    let mut other = hall.arrive(1, "x").unwrap();
+    for _ in 0..100 {
+        hall.arrive(1, "old");
+    }
+    for _ in 0..50 {
+        other = hall.release(other).unwrap().1;
+    }
+    for _ in 0..3 {
+        hall.arrive(0, "new");
+    }
+    let mut served = Vec::new();
+    for _ in 0..6 {
+        let (next, again) = hall.release(shared).unwrap();
+        served.push(hall.who[next].1);
+        shared = again;
+    }
+    assert_eq!(served, ["old", "new"].repeat(3));
+}
+
+const TENANTS: [&str; 4] = ["a", "b", "c", "d"];
+
+#[derive(Debug, Clone)]
+enum Event {
+    Arrive(usize, usize),
+    Release(Index),
+}
+
+fn events(lanes: usize) -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        (0..lanes, 0..TENANTS.len()).prop_map(|(lane, tenant)| Event::Arrive(lane, tenant)),
+        any::<Index>().prop_map(Event::Release),
+    ];
+    prop::collection::vec(event, 1..150)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// With one lane and equal shares it is a round: the first tenant is served, and goes to its end if more
+    /// of its requests wait.
+    #[test]
+    fn equal_tenants_go_round_and_round(events in events(1)) {
+        let mut hall = Hall::new(&[1], &[vec![0]]);
+        let mut running = None;
+        let mut round: VecDeque<(&str, VecDeque<usize>)> = VecDeque::new();
+        for event in events {
+            match event {
+                Event::Arrive(lane, tenant) => {
+                    let id = hall.who.len();
+                    if let Some(bed) = hall.arrive(lane, TENANTS[tenant]) {
+                        prop_assert!(running.replace(bed).is_none());
+                    } else if let Some(turn) = round.iter_mut().find(|t| t.0 == TENANTS[tenant]) {
+                        turn.1.push_back(id);
+                    } else {
+                        round.push_back((TENANTS[tenant], [id].into()));
+                    }
+                }
+                Event::Release(_) => {
+                    let Some(bed) = running.take() else { continue };
+                    let next = hall.release(bed);
+                    let mut turn = round.pop_front();
+                    let expected = turn.as_mut().and_then(|turn| turn.1.pop_front());
+                    prop_assert_eq!(next.as_ref().map(|next| next.0), expected);
+                    round.extend(turn.filter(|turn| !turn.1.is_empty()));
+                    running = next.map(|next| next.1);
+                }
+            }
+        }
+    }
+
+    /// Whatever wards its lane shares with others.
+    #[test]
+    fn nobody_of_a_lane_is_overtaken_twice_by_one_tenant(
+        beds in prop::array::uniform3(0usize..3),
+        lanes in prop::collection::vec(prop::sample::subsequence(vec![0, 1, 2], 1..=3), 4),
+        events in events(4),
+    ) {
+        let mut hall = Hall::new(&beds, &lanes);
+        let mut running = Vec::new();
+        let mut waiting: Vec<usize> = Vec::new();
+        // How often a tenant was served in a lane while another one's first there waited.
+        let mut overtaken: BTreeMap<(usize, &str, &str), usize> = BTreeMap::new();
+        for event in events {
+            match event {
+                Event::Arrive(lane, tenant) => {
+                    let id = hall.who.len();
+                    match hall.arrive(lane, TENANTS[tenant]) {
+                        Some(bed) => running.push(bed),
+                        None => waiting.push(id),
+                    }
+                }
+                Event::Release(which) if !running.is_empty() => {
+                    let bed = running.swap_remove(which.index(running.len()));
+                    let Some((next, bed)) = hall.release(bed) else { continue };
+                    running.push(bed);
+                    let (lane, tenant) = hall.who[next];
+                    waiting.retain(|&id| id != next);
+                    overtaken.retain(|key, _| (key.0, key.1) != (lane, tenant));
+                    let others = waiting.iter().map(|&id| hall.who[id]);
+                    let mut others: Vec<&str> = others.filter(|o| o.0 == lane).map(|o| o.1).collect();
+                    others.sort_unstable();
+                    others.dedup();
+                    for other in others.into_iter().filter(|&other| other != tenant) {
+                        let times = overtaken.entry((lane, other, tenant)).or_default();
+                        *times += 1;
+                        prop_assert!(*times <= 1, "{tenant} overtook {other} in lane {lane} again");
+                    }
+                }
+                Event::Release(_) => {}
+            }
+        }
+    }
+}

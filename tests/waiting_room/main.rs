@@ -1,0 +1,13 @@
+//! The pure core, driven without a clock: every promise of the waiting room, checked against a model that
+//! keeps everybody in one list and looks through all of it.
+
+#![cfg(not(loom))]
+
+mod disciplines;
+mod driver;
+mod fairness;
+mod model;
+mod promises;
+mod scale;
+mod scenarios;
+mod wards;

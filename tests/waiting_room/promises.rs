@@ -1,0 +1,61 @@
+//! Random runs, each step of them compared with the model.
+
+use proptest::prelude::*;
+use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
+
+use super::driver::{Driver, Event, Furniture, events, furniture};
+use super::wards::Treats;
+
+fn run(furniture: &Furniture, beds: &[usize], lanes: &[Treats], events: Vec<Event>) {
+    let mut driver = Driver::new(furniture, beds, lanes);
+    events.into_iter().for_each(|event| driver.apply(event));
+    driver.everyone_goes();
+}
+
+fn any_treats() -> impl Strategy<Value = Treats> + Clone {
+    prop::sample::subsequence(vec![0, 1, 2], 0..=3)
+}
+
+/// Two lanes have all wards in common or none.
+fn apart() -> impl Strategy<Value = Treats> + Clone {
+    prop::sample::select(vec![vec![0], vec![1, 2], vec![]])
+}
+
+const ALL: &[Discipline] = &[Fifo, Deadline, Fair];
+const ONE_ORDER: &[Discipline] = &[Fifo, Deadline];
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn on_one_ward_everyone_is_served_as_the_model_says(
+        start in furniture(ALL),
+        beds in 0usize..4,
+        events in events(ALL, 1, 3, Just(vec![0])),
+    ) {
+        run(&start, &[beds], &vec![vec![0]; 3], events);
+    }
+
+    #[test]
+    fn on_wards_that_share_lanes_everyone_is_served_as_the_model_says(
+        start in furniture(ONE_ORDER),
+        beds in prop::array::uniform3(0usize..3),
+        lanes in prop::collection::vec(any_treats(), 4),
+        events in events(ONE_ORDER, 3, 4, any_treats()),
+    ) {
+        run(&start, &beds, &lanes, events);
+    }
+
+    #[test]
+    fn on_wards_of_their_own_tenants_take_turns_as_the_model_says(
+        start in furniture(&[Fair]),
+        beds in prop::array::uniform3(0usize..3),
+        lanes in prop::collection::vec(apart(), 4),
+        events in events(ALL, 3, 4, apart()),
+    ) {
+        run(&start, &beds, &lanes, events);
+    }
+}

@@ -1,0 +1,304 @@
+//! Exact scenarios on one service with one slot, which is busy.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use tower_triage::admit::{Key, Outcome, Slot, WaitingRoom, Woken};
+use tower_triage::{Capacity, Discipline, Levels, Permits, Pool, Priority, Rejected};
+use tower_triage::{RoomConfig, Ticket};
+
+pub(crate) const HIGH: u8 = 0;
+pub(crate) const NORMAL: u8 = 1;
+pub(crate) const LOW: u8 = 2;
+
+/// A room in front of a service with one slot. Waiters have names.
+pub(crate) struct Room {
+    pub(crate) room: WaitingRoom<Permits, &'static str>,
+    permits: Permits,
+    running: Option<Slot>,
+    begin: Instant,
+    keys: HashMap<&'static str, Key>,
+}
+
+impl Room {
+    pub(crate) fn new(config: RoomConfig) -> Self {
+        let permits = Permits::new(1);
+        let begin = Instant::now();
+        Self {
+            room: WaitingRoom::new(config, begin),
+            running: permits.try_lease(&()).ok(),
+            permits,
+            begin,
+            keys: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn at(&self, seconds: u64) -> Instant {
+        self.begin + Duration::from_secs(seconds)
+    }
+
+    /// Somebody comes at a time. Returns those who had to get up, or its own reason.
+    pub(crate) fn arrive(
+        &mut self,
+        name: &'static str,
+        seconds: u64,
+        ticket: impl FnOnce(Ticket) -> Ticket,
+    ) -> Result<Vec<&'static str>, Rejected> {
+        let now = self.at(seconds);
+        let mut woken = Woken::new();
+        let ticket = ticket(Ticket::new(Priority(NORMAL), now));
+        match self.room.arrive(&self.permits, ticket, (), now, &mut woken) {
+            Outcome::Queued(key) => {
+                self.room.leave_note(key, name).unwrap();
+                self.keys.insert(name, key);
+                Ok(woken.into_iter().collect())
+            }
+            Outcome::Rejected(why) => Err(why),
+            Outcome::Leased(_) => panic!("{name} found a slot"),
+        }
+    }
+
+    pub(crate) fn waits(&mut self, name: &'static str, ticket: impl FnOnce(Ticket) -> Ticket) {
+        assert_eq!(self.arrive(name, 0, ticket), Ok(vec![]));
+    }
+
+    pub(crate) fn all_wait(&mut self, names: &[&'static str], tenant: &'static str) {
+        for name in names {
+            self.waits(name, |t| t.tenant(tenant.into()));
+        }
+    }
+
+    /// The slot is free: who gets it?
+    pub(crate) fn next(&mut self, seconds: u64) -> Option<&'static str> {
+        let now = self.at(seconds);
+        if let Some(slot) = self.running.take() {
+            self.permits.release(slot);
+        }
+        let mut woken = Woken::new();
+        self.room.released(&self.permits, Pool(0), now, &mut woken);
+        let mut woken = woken.into_iter();
+        let name = woken.next()?;
+        self.running = self.room.collect(self.keys[name]).unwrap().ok();
+        assert_eq!(woken.next(), None, "one slot, one grant");
+        Some(name)
+    }
+
+    /// Everyone who waits, in the order in which they are served.
+    pub(crate) fn served(&mut self) -> Vec<&'static str> {
+        std::iter::from_fn(|| self.next(0)).collect()
+    }
+
+    pub(crate) fn cancel(&mut self, name: &'static str) {
+        self.room.cancel(self.keys[name]);
+    }
+
+    pub(crate) fn reconfigure(&mut self, config: RoomConfig) -> Vec<(&'static str, Rejected)> {
+        let mut woken = Woken::new();
+        let now = self.begin;
+        self.room
+            .reconfigure(&self.permits, config, now, &mut woken);
+        let answer = |name| {
+            (
+                name,
+                self.room.collect(self.keys[name]).unwrap().unwrap_err(),
+            )
+        };
+        woken.into_iter().map(answer).collect()
+    }
+
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.room.position(self.keys[name])
+    }
+}
+
+pub(crate) fn config(change: impl FnOnce(&mut RoomConfig)) -> RoomConfig {
+    let mut config = RoomConfig::default();
+    config.max_wait = None;
+    config.levels = Levels::new(["high", "normal", "low"], "normal").unwrap();
+    change(&mut config);
+    config
+}
+
+pub(crate) fn level(level: u8) -> impl FnOnce(Ticket) -> Ticket {
+    move |mut ticket| {
+        ticket.priority = Priority(level);
+        ticket
+    }
+}
+
+#[test]
+fn normal_high_normal_is_served_high_normal_normal() {
+    let mut room = Room::new(config(|_| {}));
+    room.waits("n1", level(NORMAL));
+    room.waits("h", level(HIGH));
+    room.waits("n2", level(NORMAL));
+    assert_eq!(room.position("n2"), Some(3));
+    assert_eq!(room.served(), ["h", "n1", "n2"]);
+}
+
+#[test]
+fn without_displacement_a_full_room_is_full() {
+    let mut room = Room::new(config(|c| c.chairs = 2));
+    room.waits("a", level(LOW));
+    room.waits("b", level(LOW));
+    assert_eq!(room.arrive("c", 0, level(HIGH)), Err(Rejected::Full));
+    assert_eq!(room.room.len(), 2);
+}
+
+#[test]
+fn a_reserved_chair_is_nobody_elses() {
+    let mut room = Room::new(config(|c| c.chairs = 1));
+    assert!(room.room.reserve());
+    assert!(!room.room.reserve());
+    assert_eq!(room.arrive("a", 0, level(HIGH)), Err(Rejected::Full));
+    room.room.unreserve();
+    room.waits("b", level(NORMAL));
+}
+
+#[test]
+fn displacement_takes_the_lowest_latest_and_nobody_of_the_same_level() {
+    let mut room = Room::new(config(|c| (c.chairs, c.displace) = (3, true)));
+    room.waits("low 1", level(LOW));
+    room.waits("low 2", level(LOW));
+    room.waits("normal", level(NORMAL));
+    assert_eq!(room.arrive("high 1", 0, level(HIGH)), Ok(vec!["low 2"]));
+    assert_eq!(room.arrive("low 3", 0, level(LOW)), Err(Rejected::Full));
+    assert_eq!(room.arrive("high 2", 0, level(HIGH)), Ok(vec!["low 1"]));
+    assert_eq!(room.arrive("high 3", 0, level(HIGH)), Ok(vec!["normal"]));
+    assert_eq!(room.arrive("high 4", 0, level(HIGH)), Err(Rejected::Full));
+    assert_eq!(room.served(), ["high 1", "high 2", "high 3"]);
+}
+
+#[test]
+fn a_waiter_rises_a_level_at_each_interval_and_not_before() {
+    let ten = Some(Duration::from_secs(10));
+    for (seconds, first) in [(19, "high"), (20, "low")] {
+        let mut room = Room::new(config(|c| c.promote_after = ten));
+        room.waits("low", level(LOW));
+        room.arrive("high", 5, level(HIGH)).unwrap();
+        assert_eq!(room.next(seconds), Some(first), "after {seconds} s");
+    }
+    for (seconds, first) in [(9, "normal"), (10, "low")] {
+        let mut room = Room::new(config(|c| c.promote_after = ten));
+        room.waits("low", level(LOW));
+        room.arrive("normal", 1, level(NORMAL)).unwrap();
+        assert_eq!(room.next(seconds), Some(first), "after {seconds} s");
+    }
+}
+
+#[test]
+fn an_interval_of_nothing_lifts_nobody() {
+    let mut room = Room::new(config(|c| c.promote_after = Some(Duration::ZERO)));
+    room.waits("low", level(LOW));
+    room.waits("normal", level(NORMAL));
+    assert_eq!(room.next(100), Some("normal"));
+}
+
+#[test]
+fn who_rose_stands_where_it_came_whoever_rose_first() {
+    let mut room = Room::new(config(|c| c.promote_after = Some(Duration::from_secs(10))));
+    let begin = room.at(0);
+    room.arrive("first", 5, level(NORMAL)).unwrap();
+    let came_earlier_elsewhere = |mut t: Ticket| {
+        t.arrival = begin;
+        t
+    };
+    room.arrive("second", 6, came_earlier_elsewhere).unwrap();
+    room.arrive("third", 16, level(HIGH)).unwrap();
+    assert_eq!(room.position("first"), Some(1));
+    let served = [room.next(16), room.next(16), room.next(16)];
+    assert_eq!(served, [Some("first"), Some("second"), Some("third")]);
+}
+
+#[test]
+fn who_has_risen_competes_by_the_discipline_of_its_new_level() {
+    let orders = [
+        (Discipline::Deadline, ["high 1", "high 2", "high 3", "low"]),
+        (Discipline::Fair, ["high 1", "low", "high 2", "high 3"]),
+        (Discipline::Fifo, ["low", "high 1", "high 2", "high 3"]),
+    ];
+    for (discipline, order) in orders {
+        let mut room = Room::new(config(|c| {
+            (c.discipline, c.promote_after) = (discipline, Some(Duration::from_secs(10)));
+        }));
+        let soon = |t: Ticket| level(HIGH)(t.tenant("b".into()).timeout(Duration::from_secs(30)));
+        let late = |t: Ticket| level(LOW)(t.tenant("a".into()).timeout(Duration::from_secs(90)));
+        room.waits("low", late);
+        for name in ["high 1", "high 2", "high 3"] {
+            room.arrive(name, 19, soon).unwrap();
+        }
+        let served = [20; 4].map(|seconds| room.next(seconds).unwrap());
+        assert_eq!(served, order, "{discipline:?}");
+    }
+}
+
+#[test]
+fn a_hundred_chairs_become_five() {
+    let names: Vec<&'static str> = (0..20).map(|i| &*format!("{i}").leak()).collect();
+    let mut room = Room::new(config(|_| {}));
+    for (i, name) in names.iter().enumerate() {
+        room.waits(name, level([NORMAL, NORMAL, HIGH, LOW][i % 4]));
+    }
+    let by_level = |levels: &[usize]| {
+        let of = |level: usize| (0..20).filter(move |i| i % 4 == level);
+        let mut all: Vec<usize> = levels.iter().flat_map(|&level| of(level)).collect();
+        all.sort_unstable();
+        all
+    };
+    let lowest_first = [by_level(&[3]), by_level(&[0, 1]), by_level(&[2])];
+    let turned_away = lowest_first.iter().flat_map(|level| level.iter().rev());
+    let turned_away: Vec<_> = turned_away
+        .take(15)
+        .map(|&i| (names[i], Rejected::Full))
+        .collect();
+    assert_eq!(room.reconfigure(config(|c| c.chairs = 5)), turned_away);
+    assert_eq!(room.served(), ["2", "6", "10", "14", "18"]);
+}
+
+#[test]
+fn levels_keep_their_waiters_by_name() {
+    let mut room = Room::new(config(|_| {}));
+    room.waits("low", level(LOW));
+    room.waits("normal", level(NORMAL));
+    room.waits("high", level(HIGH));
+    let turned = Levels::new(["LOW", "vip", "normal"], "vip").unwrap();
+    assert_eq!(room.reconfigure(config(|c| c.levels = turned)), []);
+    assert_eq!(room.served(), ["low", "high", "normal"]);
+}
+
+#[test]
+fn a_tenant_has_its_own_chairs_and_no_more() {
+    let mut room = Room::new(config(|c| c.chairs_per_tenant = Some(2)));
+    let of = |tenant: &'static str| move |t: Ticket| t.tenant(tenant.into());
+    room.all_wait(&["a1", "a2"], "a");
+    assert_eq!(room.arrive("a3", 0, of("a")), Err(Rejected::TenantFull));
+    room.waits("b1", of("b"));
+    room.cancel("a1");
+    room.waits("a4", of("a"));
+    assert_eq!(room.next(0), Some("a2"));
+    room.waits("a5", of("a"));
+    let one = config(|c| c.chairs_per_tenant = Some(1));
+    assert_eq!(room.reconfigure(one), [("a5", Rejected::TenantFull)]);
+    assert_eq!(room.served(), ["b1", "a4"]);
+}
+
+#[test]
+fn whose_wait_is_over_holds_no_chair_though_the_timer_is_late() {
+    let mut room = Room::new(config(|c| c.chairs = 1));
+    room.waits("gone", |t| t.timeout(Duration::from_secs(1)));
+    assert_eq!(room.arrive("here", 1, level(NORMAL)), Ok(vec!["gone"]));
+}
+
+#[test]
+fn a_closed_room_answers_all_who_wait_and_all_who_come() {
+    let mut room = Room::new(config(|_| {}));
+    room.all_wait(&["a", "b"], "");
+    let mut woken = Woken::new();
+    room.room.close(&mut woken);
+    assert_eq!(woken.into_iter().collect::<Vec<_>>(), ["b", "a"]);
+    assert_eq!(
+        room.arrive("c", 0, level(HIGH)),
+        Err(Rejected::ShuttingDown)
+    );
+    assert_eq!(room.next(0), None);
+}

@@ -1,0 +1,139 @@
+//! A capacity for tests: wards with beds, and lanes that some of the wards can treat.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use tower_triage::{Capacity, Denied, Pool, Pools};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Ward {
+    pub(crate) beds: usize,
+    pub(crate) taken: usize,
+}
+
+/// Which wards can treat a lane; none can ever treat one that names none.
+pub(crate) type Treats = Vec<usize>;
+
+/// The ward with the most free beds, the first of equals.
+pub(crate) fn choose(wards: &[Ward], treats: &Treats) -> Option<usize> {
+    let free = |ward: usize| wards[ward].beds.saturating_sub(wards[ward].taken);
+    let candidates = treats.iter().copied().filter(|&ward| free(ward) > 0);
+    candidates.max_by_key(|&ward| (free(ward), std::cmp::Reverse(ward)))
+}
+
+#[derive(Debug)]
+pub(crate) struct Wards {
+    wards: Mutex<Vec<Ward>>,
+    lanes: Mutex<Vec<(Arc<usize>, Treats)>>,
+    asked: AtomicUsize,
+    leased: AtomicUsize,
+    /// A ward that gets a bed as soon as somebody was told that it is busy.
+    late: Mutex<Option<usize>>,
+}
+
+/// A bed in a ward.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Bed(pub(crate) usize);
+
+impl Wards {
+    pub(crate) fn new(beds: &[usize], lanes: &[Treats]) -> Self {
+        let wards = beds.iter().map(|&beds| Ward { beds, taken: 0 });
+        let lanes = lanes.iter().cloned().enumerate();
+        Self {
+            wards: Mutex::new(wards.collect()),
+            lanes: Mutex::new(lanes.map(|(i, treats)| (Arc::new(i), treats)).collect()),
+            asked: AtomicUsize::new(0),
+            leased: AtomicUsize::new(0),
+            late: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn set_beds(&self, ward: usize, beds: usize) {
+        self.wards.lock().unwrap()[ward].beds = beds;
+    }
+
+    pub(crate) fn set_treats(&self, lane: usize, treats: Treats) {
+        self.lanes.lock().unwrap()[lane].1 = treats;
+    }
+
+    pub(crate) fn taken(&self) -> Vec<usize> {
+        self.wards.lock().unwrap().iter().map(|w| w.taken).collect()
+    }
+
+    /// Whether a bed is free that could be this lane's.
+    pub(crate) fn fits(&self, lane: usize) -> bool {
+        let treats = self.lanes.lock().unwrap()[lane].1.clone();
+        choose(&self.wards.lock().unwrap(), &treats).is_some()
+    }
+
+    /// How many lanes somebody else remembers.
+    pub(crate) fn lanes_remembered(&self) -> usize {
+        let lanes = self.lanes.lock().unwrap();
+        lanes.iter().filter(|l| Arc::strong_count(&l.0) > 1).count()
+    }
+
+    /// A bed comes back just after somebody was told that there is none.
+    pub(crate) fn late_bed(&self, ward: usize) {
+        *self.late.lock().unwrap() = Some(ward);
+    }
+
+    /// How often a bed was asked for since the last call.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.swap(0, SeqCst)
+    }
+}
+
+impl Capacity for Wards {
+    type Demand = usize;
+    type Lease = Bed;
+    type Lane = Arc<usize>;
+    type Never = &'static str;
+
+    fn try_lease(&self, &lane: &usize) -> Result<Bed, Denied<&'static str>> {
+        self.asked.fetch_add(1, SeqCst);
+        let treats = self.lanes.lock().unwrap()[lane].1.clone();
+        if treats.is_empty() {
+            return Err(Denied::Never("no ward"));
+        }
+        let mut wards = self.wards.lock().unwrap();
+        let Some(ward) = choose(&wards, &treats) else {
+            if let Some(late) = self.late.lock().unwrap().take() {
+                wards[late].beds += 1;
+            }
+            return Err(Denied::Busy);
+        };
+        wards[ward].taken += 1;
+        self.leased.fetch_add(1, SeqCst);
+        Ok(Bed(ward))
+    }
+
+    fn release(&self, Bed(ward): Bed) -> Pool {
+        self.wards.lock().unwrap()[ward].taken -= 1;
+        Pool(ward as u32)
+    }
+
+    fn pool(&self, &Bed(ward): &Bed) -> Pool {
+        Pool(ward as u32)
+    }
+
+    fn lane(&self, &lane: &usize) -> Arc<usize> {
+        Arc::clone(&self.lanes.lock().unwrap()[lane].0)
+    }
+
+    fn pools(&self, lane: &Arc<usize>) -> Pools {
+        let lanes = self.lanes.lock().unwrap();
+        lanes[**lane].1.iter().map(|&w| Pool(w as u32)).collect()
+    }
+
+    fn in_use(&self) -> usize {
+        self.taken().iter().sum()
+    }
+
+    fn leased(&self) -> u64 {
+        self.leased.load(SeqCst) as u64
+    }
+
+    fn limit(&self) -> usize {
+        self.wards.lock().unwrap().iter().map(|w| w.beds).sum()
+    }
+}
