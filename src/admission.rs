@@ -22,6 +22,9 @@ use crate::queue::Hold;
 pub(crate) trait Desk<C: Capacity, Req, S: Service<Req>> {
     type Answer;
 
+    /// The gate that the request has to pass.
+    fn gate(&self) -> &Gate<C>;
+
     /// Tells the request where it goes.
     fn seat(&self, _request: &mut Req, _lease: &C::Lease, _waited: Duration) {}
 
@@ -72,18 +75,17 @@ pin_project! {
 
 /// A request that waits: for a slot, or with one for the inner service to be ready.
 struct Queued<C: Capacity, S, Req, D> {
-    visit: Visit<C, S, Req, D>,
+    visit: Visit<S, Req, D>,
+    arrival: Instant,
+    deadline: Option<Instant>,
     wait: Wait<C>,
 }
 
 /// A request, whom it is for, and what is known of it.
-pub(crate) struct Visit<C: Capacity, S, Req, D> {
-    pub(crate) gate: Gate<C>,
+pub(crate) struct Visit<S, Req, D> {
     pub(crate) desk: D,
-    pub(crate) ticket: Ticket,
     pub(crate) inner: S,
     pub(crate) request: Req,
-    pub(crate) tail: Tail,
 }
 
 enum Wait<C: Capacity> {
@@ -104,6 +106,21 @@ impl<C: Capacity> Wait<C> {
             permit: Some(permit),
             patience: None,
         }
+    }
+
+    fn is_arriving(&self) -> bool {
+        match self {
+            Self::ForSlot { acquire, .. } => acquire.is_arriving(),
+            Self::ForInner { .. } => false,
+        }
+    }
+
+    fn take_permit(&mut self) -> Permit<C> {
+        match self {
+            Self::ForInner { permit, .. } => permit.take(),
+            Self::ForSlot { .. } => None,
+        }
+        .unwrap_or_else(|| unreachable!("a permit is taken once, when it is there"))
     }
 }
 
@@ -130,6 +147,7 @@ impl<C, S, Req, D> Admission<C, S, Req, D>
 where
     C: Capacity,
     S: Service<Req>,
+    D: Desk<C, Req, S>,
 {
     /// A request that has been passed on already.
     #[inline]
@@ -155,17 +173,36 @@ where
     }
 
     /// A request that has a slot, while the inner service is not known to be ready.
-    pub(crate) fn readying(visit: Visit<C, S, Req, D>, permit: Permit<C>) -> Self {
-        Self::queued(visit, Wait::for_inner(permit))
+    pub(crate) fn readying(
+        visit: Visit<S, Req, D>,
+        ticket: &Ticket,
+        permit: Permit<C>,
+        tail: Tail,
+    ) -> Self {
+        let (arrival, deadline) = (ticket.arrival, ticket.deadline);
+        let wait = Wait::for_inner(permit);
+        Self::queued(
+            Queued {
+                visit,
+                arrival,
+                deadline,
+                wait,
+            },
+            tail,
+        )
     }
 
-    /// A request that arrives at the gate when it is first polled.
+    /// A request that arrives at the gate when it is first polled, which is about `now`.
     pub(crate) fn waiting(
-        visit: Visit<C, S, Req, D>,
+        visit: Visit<S, Req, D>,
+        ticket: Ticket,
+        now: Instant,
         demand: C::Demand,
         chair: Option<Chair<C>>,
+        tail: Tail,
     ) -> Self {
-        let acquire = visit.gate.acquire(visit.ticket.clone(), demand);
+        let (arrival, deadline) = (ticket.arrival, ticket.deadline);
+        let acquire = visit.desk.gate().acquire_at(ticket, now, demand);
         let wait = Wait::ForSlot {
             acquire: match chair {
                 Some(chair) => acquire.on_chair(chair),
@@ -173,15 +210,23 @@ where
             },
             asked_inner: false,
         };
-        Self::queued(visit, wait)
+        Self::queued(
+            Queued {
+                visit,
+                arrival,
+                deadline,
+                wait,
+            },
+            tail,
+        )
     }
 
-    fn queued(visit: Visit<C, S, Req, D>, wait: Wait<C>) -> Self {
+    fn queued(queued: Queued<C, S, Req, D>, tail: Tail) -> Self {
         Self {
-            tail: visit.tail,
+            tail,
             waited: Duration::ZERO,
             step: Step::Queued {
-                queued: Some(Box::new(Queued { visit, wait })),
+                queued: Some(Box::new(queued)),
             },
         }
     }
@@ -202,7 +247,7 @@ where
             let Some(queued) = place else {
                 panic!("response future polled after it was answered");
             };
-            let end = ready!(queued.poll(this.waited, cx));
+            let end = ready!(queued.poll(*this.tail, this.waited, cx));
             let Some(queued) = place.take() else {
                 unreachable!("it has just been polled");
             };
@@ -227,22 +272,37 @@ impl<C, S, Req, D> Queued<C, S, Req, D>
 where
     C: Capacity,
     S: Service<Req> + Clone,
+    D: Desk<C, Req, S>,
 {
     #[cold]
     #[inline(never)]
-    fn poll(&mut self, waited: &mut Duration, cx: &mut Context<'_>) -> Poll<End<C, S::Error>> {
-        let Self { visit, wait } = self;
+    fn poll(
+        &mut self,
+        tail: Tail,
+        waited: &mut Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<End<C, S::Error>> {
+        let arrives = self.wait.is_arriving();
+        let end = ready!(self.poll_wait(cx));
+        // Who did not wait, and whose answer will not say how long it did, needs no clock.
+        if !arrives && (tail.server_timing || matches!(end, End::Refused(_))) {
+            *waited = gate::now().saturating_duration_since(self.arrival);
+        }
+        Poll::Ready(end)
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<End<C, S::Error>> {
         if let Wait::ForSlot {
             acquire,
             asked_inner,
-        } = wait
+        } = &mut self.wait
         {
-            let arrives = acquire.is_arriving();
-            let answer = if visit.gate.capacity().made_by_head() {
-                match visit.poll_in_turn(acquire, asked_inner, cx) {
+            let answer = if self.visit.desk.gate().capacity().made_by_head() {
+                let arrives = acquire.is_arriving();
+                match self.visit.poll_in_turn(acquire, asked_inner, cx) {
                     Poll::Ready(Ok(answer)) => answer,
                     Poll::Ready(Err(error)) => return Poll::Ready(End::Failed(error)),
-                    Poll::Pending if arrives && !visit.ticket.may_wait => {
+                    Poll::Pending if arrives && !acquire.may_wait() => {
                         acquire.turn_away(Rejected::MayNotWait);
                         ready!(Pin::new(acquire).poll(cx))
                     }
@@ -251,32 +311,39 @@ where
             } else {
                 ready!(Pin::new(acquire).poll(cx))
             };
-            if !arrives {
-                *waited = visit.waited();
-            }
             match answer {
-                Ok(permit) => *wait = Wait::for_inner(permit),
+                Ok(permit) => self.wait = Wait::for_inner(permit),
                 Err(why) => return Poll::Ready(End::Refused(why)),
             }
         }
-        let Wait::ForInner { permit, patience } = wait else {
+        match self.visit.inner.poll_ready(cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(End::Ready(self.wait.take_permit())),
+            Poll::Ready(Err(error)) => Poll::Ready(End::Failed(error)),
+            Poll::Pending => self.poll_patience(cx).map(End::Refused),
+        }
+    }
+
+    /// Resolves when the request has waited long enough, although it has a slot.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<Rejected<C::Never>> {
+        let Wait::ForInner { patience, .. } = &mut self.wait else {
             unreachable!("the slot is there");
         };
-        let end = match visit.inner.poll_ready(cx) {
-            Poll::Ready(Ok(())) => permit.take().map(End::Ready),
-            Poll::Ready(Err(error)) => Some(End::Failed(error)),
-            Poll::Pending => {
-                let why = ready!(visit.poll_patience(patience, cx));
-                Some(End::Refused(why))
+        if patience.is_none() {
+            // As in the gate: without Tokio's clock, no wait times out.
+            if Handle::try_current().is_err() {
+                return Poll::Pending;
             }
+            let gate = self.visit.desk.gate();
+            let Some((end, why)) = gate.end_of_wait(self.arrival, self.deadline) else {
+                return Poll::Pending;
+            };
+            let ends = Box::pin(sleep_until(end.into()));
+            *patience = Some(Patience { ends, why });
+        }
+        let Some(Patience { ends, why }) = patience else {
+            return Poll::Pending;
         };
-        if patience.is_some() {
-            *waited = visit.waited();
-        }
-        match end {
-            Some(end) => Poll::Ready(end),
-            None => unreachable!("a permit is taken once"),
-        }
+        ends.as_mut().poll(cx).map(|()| why.clone())
     }
 
     /// Passes the request on, with its permit, or answers it.
@@ -285,15 +352,11 @@ where
         end: End<C, S::Error>,
         tail: Tail,
         waited: Duration,
-    ) -> Result<Called<C, S::Future>, D::Answer>
-    where
-        D: Desk<C, Req, S>,
-    {
+    ) -> Result<Called<C, S::Future>, D::Answer> {
         let Visit {
             desk,
             mut inner,
             mut request,
-            ..
         } = self.visit;
         match end {
             End::Ready(mut permit) => {
@@ -308,29 +371,30 @@ where
     }
 }
 
-impl<C, S, Req, D> Visit<C, S, Req, D>
-where
-    C: Capacity,
-    S: Service<Req> + Clone,
-{
+impl<S, Req, D> Visit<S, Req, D> {
     /// Waits for one's turn; asks the inner service for room only while it is.
     ///
     /// Whoever made room for a call gives it to who is next by then, which may be somebody better who came
     /// meanwhile. The clone that was asked is then let go, so that the room is free for the other; and the
     /// other is told to ask again, because an inner service that all share wakes only who asked last.
-    fn poll_in_turn(
+    fn poll_in_turn<C>(
         &mut self,
         acquire: &mut Acquire<C>,
         asked_inner: &mut bool,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Answer<C>, S::Error>> {
+    ) -> Poll<Result<Answer<C>, S::Error>>
+    where
+        C: Capacity,
+        S: Service<Req> + Clone,
+        D: Desk<C, Req, S>,
+    {
         if let Poll::Ready(answer) = Pin::new(&mut *acquire).poll(cx) {
             return Poll::Ready(Ok(answer));
         }
         if acquire.has_turn() {
             *asked_inner = true;
             if self.inner.poll_ready(cx)?.is_ready() {
-                self.gate.slot_made();
+                self.desk.gate().slot_made();
                 if let Poll::Ready(answer) = Pin::new(&mut *acquire).poll(cx) {
                     return Poll::Ready(Ok(answer));
                 }
@@ -340,36 +404,8 @@ where
         }
         if std::mem::take(asked_inner) {
             self.inner = self.inner.clone();
-            self.gate.tell_head();
+            self.desk.gate().tell_head();
         }
         Poll::Pending
-    }
-
-    /// Resolves when the request has waited long enough, although it has a slot.
-    fn poll_patience(
-        &self,
-        patience: &mut Option<Patience<C>>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Rejected<C::Never>> {
-        if patience.is_none() {
-            // As in the gate: without Tokio's clock, no wait times out.
-            if Handle::try_current().is_err() {
-                return Poll::Pending;
-            }
-            let Some((end, why)) = self.gate.end_of_wait(&self.ticket) else {
-                return Poll::Pending;
-            };
-            let ends = Box::pin(sleep_until(end.into()));
-            *patience = Some(Patience { ends, why });
-        }
-        let Some(Patience { ends, why }) = patience else {
-            return Poll::Pending;
-        };
-        ends.as_mut().poll(cx).map(|()| why.clone())
-    }
-
-    fn waited(&self) -> Duration {
-        let now: Instant = gate::now();
-        now.saturating_duration_since(self.ticket.arrival)
     }
 }

@@ -843,6 +843,36 @@ mod plain {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_ticket_that_is_dated_wrong_harms_only_itself() {
+        let ward = Ward::new();
+        let config = QueueConfig::new(1).max_wait(secs(10.0));
+        let layer =
+            QueueLayer::plain(config)
+                .unwrap()
+                .classify(|patient: &Patient, now: Instant| {
+                    let arrival = match patient.name {
+                        "of tomorrow" => now + secs(86_400.0),
+                        "of yesterday" => now.checked_sub(secs(60.0)).unwrap_or(now),
+                        _ => now,
+                    };
+                    Ticket::new(Priority::HIGHEST, arrival)
+                });
+        let queue = layer.layer(ward.clone());
+        let running = send(&queue, normal("running")).await;
+        let waiting = send(&queue, normal("waiting")).await;
+        let tomorrow = send(&queue, normal("of tomorrow")).await;
+        let yesterday = send(&queue, normal("of yesterday")).await;
+        assert_eq!(
+            yesterday.await.unwrap(),
+            Err(QueueError::Rejected(Rejected::TimedOut))
+        );
+        ward.finish(3);
+        for sent in [running, waiting, tomorrow] {
+            assert!(sent.await.unwrap().is_ok());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_cannot_be_reconfigured_changes_nothing() {
         let (_, handle) = queue(QueueConfig::new(3), Ward::new());
         assert!(handle.reconfigure(QueueConfig::inner()).is_err());

@@ -33,11 +33,11 @@ impl Drain {
     /// Puts the departures so far against the clock.
     pub(crate) fn observe(&mut self, now: Instant) {
         let (began, at) = *self.since.get_or_insert((now, self.departures));
-        let elapsed = now.saturating_duration_since(began);
         let count = self.departures - at;
-        if elapsed < SHORTEST || count == 0 {
+        if count == 0 || now < began + SHORTEST {
             return;
         }
+        let elapsed = now.saturating_duration_since(began);
         let seconds = elapsed.as_secs_f64();
         let rate = count as f64 / seconds;
         self.per_second = Some(match self.per_second {

@@ -26,7 +26,7 @@ struct Lane<L> {
     /// Its number among the lanes of its group.
     member: u32,
     levels: Box<[Queue]>,
-    head: Option<u32>,
+    head: Option<(u32, Rank)>,
 }
 
 #[derive(Debug)]
@@ -85,6 +85,8 @@ pub(crate) struct Best {
 pub(crate) struct Lanes<L> {
     by_key: HashMap<L, u32>,
     lanes: Slab<Lane<L>>,
+    /// The lane of the latest arrival, which is often that of the next one.
+    latest: u32,
     occupied: usize,
     by_pools: HashMap<Pools, u32>,
     groups: Slab<Group>,
@@ -111,6 +113,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         Self {
             by_key: HashMap::new(),
             lanes: Slab::new(),
+            latest: 0,
             occupied: 0,
             by_pools: HashMap::new(),
             groups: Slab::new(),
@@ -154,10 +157,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         standing: Option<Standing>,
         config: &RoomConfig,
     ) {
-        let lane = match self.by_key.get(&key) {
-            Some(&lane) => lane,
-            None => self.open(key, pools),
+        let lane = match self.lanes.get(self.latest as usize) {
+            Some(lane) if lane.key == key => self.latest,
+            _ => match self.by_key.get(&key) {
+                Some(&lane) => lane,
+                None => self.open(key, pools),
+            },
         };
+        self.latest = lane;
         chairs.place_mut(at).lane = lane;
         self.line_up(chairs, at, standing, config);
     }
@@ -308,7 +315,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
                 (group.blocked_in != pump).then(|| (rank, group.lanes[member as usize], index))
             })
             .min()?;
-        let at = self.lanes[lane as usize].head?;
+        let (at, _) = self.lanes[lane as usize].head?;
         Some(Best { at, group, rank })
     }
 
@@ -318,6 +325,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let head = (0..)
             .zip(&lane.levels)
             .find_map(|(level, queue)| queue.head(chairs).map(|(at, turn)| (at, (level, turn))));
+        if head == lane.head {
+            return;
+        }
         let order = &mut self.groups[lane.group as usize].order;
         match head {
             Some((_, rank)) => order.set(lane.member, rank),
@@ -325,7 +335,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
         self.occupied += usize::from(head.is_some());
         self.occupied -= usize::from(lane.head.is_some());
-        lane.head = head.map(|(at, _)| at);
+        lane.head = head;
     }
 
     fn open(&mut self, key: L, pools: impl FnOnce(&L) -> Pools) -> u32 {

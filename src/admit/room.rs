@@ -254,6 +254,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
+    /// Whether the waiter's ticket lets it wait.
+    #[must_use]
+    pub fn may_wait(&self, key: Key) -> bool {
+        self.chairs.place(key.at).ticket.may_wait
+    }
+
     /// Answers a waiter with `why`, if it still waits.
     pub fn turn_away(&mut self, key: Key, why: Rejected<C::Never>, woken: &mut Woken<W>) {
         if self.chairs.body(key.at).state.is_waiting() {

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use super::chair::Chair;
+use super::clock;
 use super::permit::Permit;
 use super::shared::Shared;
 use crate::admit::{Capacity, Key, Outcome, Rejected, Ticket};
@@ -34,6 +35,8 @@ struct Arriving<C: Capacity> {
     ticket: Ticket,
     demand: C::Demand,
     chair: Option<Chair<C>>,
+    /// The time, if somebody has looked at the clock.
+    now: Option<Instant>,
 }
 
 /// Dropping it gives up the chair, or the slot.
@@ -55,7 +58,16 @@ impl<C: Capacity> Acquire<C> {
             ticket,
             demand,
             chair: None,
+            now: None,
         }))
+    }
+
+    /// Takes `now` for the present, which saves reading the clock again.
+    pub(super) fn at(mut self, now: Instant) -> Self {
+        if let Step::Arriving(arriving) = &mut self.0 {
+            arriving.now = Some(now);
+        }
+        self
     }
 
     /// Arrives on a chair that was reserved before.
@@ -94,6 +106,12 @@ impl<C: Capacity> Acquire<C> {
             let state = waiting.shared.lock();
             waiting.shared.capacity.turn_is_free() && state.room.head() == Some(key)
         })
+    }
+
+    /// Whether its ticket lets it wait.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.waiting()
+            .is_none_or(|(waiting, key)| waiting.shared.lock().room.may_wait(key))
     }
 
     /// Answers it with `why`, if it still waits.
@@ -149,10 +167,12 @@ impl<C: Capacity> Arriving<C> {
             ticket,
             demand,
             chair,
+            now,
         } = self;
         let request = ticket.id;
+        let now = now.unwrap_or_else(clock::now);
         let reserved = chair.map(Chair::hand_over).is_some();
-        match shared.arrive(ticket, demand, cx.waker(), reserved) {
+        match shared.arrive(ticket, demand, now, cx.waker(), reserved) {
             Outcome::Leased(lease) => Err(Ok(Permit::new(shared, lease, request))),
             Outcome::Rejected(why) => Err(Err(why)),
             Outcome::Queued(key) => Ok(Waiting {
@@ -169,26 +189,37 @@ impl<C: Capacity> Waiting<C> {
         let Some(key) = self.key else {
             panic!("`Acquire` polled after it was answered");
         };
-        let mut waker = Some(cx.waker().clone());
-        let mut state = self.shared.lock();
-        let answer = state.room.collect(key);
-        let up_to_date = || {
-            state
-                .room
-                .note(key)
-                .is_some_and(|old| old.will_wake(cx.waker()))
-        };
-        if answer.is_none() && !up_to_date() {
-            waker = waker.and_then(|new| state.room.leave_note(key, new).unwrap_or_else(Some));
-        }
-        drop(state);
-        drop(waker);
-        let Some(answer) = answer else {
+        let Some(answer) = self.answer(key, cx.waker()) else {
             return Poll::Pending;
         };
         self.key = None;
         let permit = |lease| Permit::new(Arc::clone(&self.shared), lease, self.request);
         Poll::Ready(answer.map(permit))
+    }
+}
+
+impl<C: Capacity> Waiting<C> {
+    /// The answer, if there is one; else `waker` will be told.
+    fn answer(&self, key: Key, waker: &Waker) -> Option<Result<C::Lease, Rejected<C::Never>>> {
+        let mut state = self.shared.lock();
+        if let Some(answer) = state.room.collect(key) {
+            return Some(answer);
+        }
+        if state.room.note(key).is_some_and(|old| old.will_wake(waker)) {
+            return None;
+        }
+        drop(state);
+        // A waker's own code runs when it is cloned or dropped: not under the lock.
+        let new = waker.clone();
+        let mut state = self.shared.lock();
+        let answer = state.room.collect(key);
+        let unused = match answer {
+            None => state.room.leave_note(key, new).unwrap_or_else(Some),
+            Some(_) => Some(new),
+        };
+        drop(state);
+        drop(unused);
+        answer
     }
 }
 

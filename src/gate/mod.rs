@@ -48,7 +48,7 @@ pub use detached::{DetachedPermit, InvalidDetachedPermit};
 pub use permit::{Permit, UnassignedPermit};
 pub use status::Status;
 
-use crate::admit::{Capacity, Permits, Rejected, RoomConfig, Ticket};
+use crate::admit::{Capacity, Permits, Priority, Rejected, RoomConfig, Ticket};
 use crate::sync::Arc;
 pub(crate) use clock::now;
 use shared::Shared;
@@ -156,11 +156,23 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
+    /// As [`acquire`](Self::acquire), by somebody who has just looked at the clock. The ticket's own arrival
+    /// may be any instant that its writer liked.
+    pub(crate) fn acquire_at(&self, ticket: Ticket, now: Instant, demand: C::Demand) -> Acquire<C> {
+        Acquire::new(Arc::clone(&self.shared), ticket, demand).at(now)
+    }
+
     /// When the wait of a request ends that arrived then and has this deadline of its own, and why.
-    pub(crate) fn end_of_wait(&self, ticket: &Ticket) -> Option<(Instant, Rejected<C::Never>)> {
+    pub(crate) fn end_of_wait(
+        &self,
+        arrival: Instant,
+        deadline: Option<Instant>,
+    ) -> Option<(Instant, Rejected<C::Never>)> {
+        let mut ticket = Ticket::new(Priority::HIGHEST, arrival);
+        ticket.deadline = deadline;
         let state = self.shared.lock();
-        let end = state.room.end_of(ticket)?;
-        Some((end, state.room.why_expired(ticket)))
+        let end = state.room.end_of(&ticket)?;
+        Some((end, state.room.why_expired(&ticket)))
     }
 
     /// How long the next arrival would probably wait. `None` before anything is known.

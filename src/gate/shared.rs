@@ -89,11 +89,11 @@ impl<C: Capacity> Shared<C> {
         self: &Arc<Self>,
         ticket: Ticket,
         demand: C::Demand,
+        now: Instant,
         waker: &Waker,
         reserved: bool,
     ) -> Outcome<C> {
         let waker = waker.clone();
-        let now = clock::now();
         self.locked(|shared, state, woken| {
             if reserved {
                 state.room.unreserve();

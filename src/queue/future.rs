@@ -14,7 +14,7 @@ use super::common::Common;
 use super::protocol::{Protocol, sealed};
 use crate::admission::{Admission, Desk, Tail};
 use crate::admit::{Permits, Rejected};
-use crate::gate::Permit;
+use crate::gate::{Gate, Permit};
 
 /// The front desk of a queue.
 pub(super) struct Front<P> {
@@ -28,6 +28,10 @@ where
     P: Protocol<Req, S>,
 {
     type Answer = Result<P::Response, P::Error>;
+
+    fn gate(&self) -> &Gate<Permits> {
+        &self.common.gate
+    }
 
     fn refuse(&self, request: Req, why: Rejected, waited: Duration) -> Self::Answer {
         tracing::debug!(reason = %why, ?waited, "request rejected");

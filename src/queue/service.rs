@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use tower_service::Service;
 
@@ -12,7 +13,7 @@ use super::handle::QueueHandle;
 use super::protocol::{Http, Protocol, sealed};
 use super::seat::Seat;
 use crate::admission::{Admission, Visit};
-use crate::admit::Permits;
+use crate::admit::{Permits, Ticket};
 use crate::gate;
 
 /// A service with a waiting room in front of it. Made by [`QueueLayer`](super::QueueLayer).
@@ -50,23 +51,27 @@ impl<S, P> Queue<S, P> {
         &self.inner
     }
 
-    fn visit<Req>(&self, inner: S, request: Req) -> Visit<Permits, S, Req, Front<P>>
+    fn ticket<Req>(&self, request: &Req, now: Instant) -> Ticket
     where
         S: Service<Req>,
         P: Protocol<Req, S>,
     {
         let settings = self.common.settings();
         let settings = sealed::Settings(&settings);
+        self.protocol.ticket(request, &settings, now)
+    }
+
+    fn visit<Req>(&self, inner: S, request: Req) -> Visit<S, Req, Front<P>>
+    where
+        P: Clone,
+    {
         Visit {
-            ticket: self.protocol.ticket(&request, &settings, gate::now()),
-            gate: self.common.gate.clone(),
             desk: Front {
                 common: Arc::clone(&self.common),
                 protocol: self.protocol.clone(),
             },
             inner,
             request,
-            tail: self.common.tail(),
         }
     }
 }
@@ -91,9 +96,12 @@ where
         self.common.watch_shutdown();
         let chair = self.seat.take();
         let Some(permit) = self.common.gate.try_acquire(&()) else {
+            let now = gate::now();
+            let ticket = self.ticket(&request, now);
             let visit = self.visit(self.inner.clone(), request);
+            let tail = self.common.tail();
             return ResponseFuture {
-                admission: Admission::waiting(visit, (), chair),
+                admission: Admission::waiting(visit, ticket, now, (), chair, tail),
             };
         };
         drop(chair);
@@ -116,8 +124,10 @@ where
         // What was asked to be ready goes along; a clone of it stays.
         let clone = self.inner.clone();
         let asked = std::mem::replace(&mut self.inner, clone);
+        let ticket = self.ticket(&request, gate::now());
+        let visit = self.visit(asked, request);
         ResponseFuture {
-            admission: Admission::readying(self.visit(asked, request), permit),
+            admission: Admission::readying(visit, &ticket, permit, self.common.tail()),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
@@ -18,7 +18,7 @@ use tower_service::Service;
 use super::service::{Desk, Front, seat};
 use super::{Demand, Endpoints, ReadBody, Requirements, RouteError, WholeBody};
 use crate::admission::{Admission, Visit};
-use crate::admit::Rejected;
+use crate::admit::{Rejected, Ticket};
 use crate::gate::{self, Chair, Permit};
 use crate::http::{PermitBody, wants_stream};
 
@@ -116,7 +116,7 @@ struct Asked {
     body: Bytes,
 }
 
-impl<S: Service<Request<WholeBody>>> Arrival<S> {
+impl<S> Arrival<S> {
     fn ask(&self, body: Result<Bytes, RouteError>) -> Result<Asked, RouteError> {
         let body = body?;
         let asked = Requirements::from_json(&body)?;
@@ -134,7 +134,11 @@ impl<S: Service<Request<WholeBody>>> Arrival<S> {
     }
 
     /// Takes a slot if there is one for the request, or goes and waits.
-    fn admit(self, asked: Asked) -> Admitted<S> {
+    fn admit<R>(self, asked: Asked) -> Admitted<S>
+    where
+        S: Service<Request<WholeBody>, Response = Response<R>>,
+        R: Body<Data = Bytes>,
+    {
         let Self {
             desk,
             mut inner,
@@ -147,37 +151,44 @@ impl<S: Service<Request<WholeBody>>> Arrival<S> {
             body,
         } = asked;
         let mut request = Request::from_parts(head, WholeBody::from(body));
+        let tail = desk.common.tail();
         let Some(permit) = desk.common.gate.try_acquire(&demand) else {
-            return Admission::waiting(visit(desk, inner, request, stream), demand, chair);
+            let ticket = desk.ticket(request.headers(), stream);
+            let now = ticket.arrival;
+            let visit = Visit {
+                desk: Front(desk),
+                inner,
+                request,
+            };
+            return Admission::waiting(visit, ticket, now, demand, chair, tail);
         };
         let mut noop = Context::from_waker(Waker::noop());
-        if let Poll::Ready(Ok(())) = inner.poll_ready(&mut noop) {
-            seat(&mut request, permit.lease());
-            return Admission::calling(inner.call(request), permit, desk.common.tail());
+        match inner.poll_ready(&mut noop) {
+            Poll::Ready(Ok(())) => {
+                seat(&mut request, permit.lease());
+                return Admission::calling(inner.call(request), permit, tail);
+            }
+            Poll::Ready(Err(error)) => return Admission::failed(error, tail),
+            Poll::Pending => {}
         }
-        Admission::readying(visit(desk, inner, request, stream), permit)
+        let ticket = desk.ticket(request.headers(), stream);
+        let visit = Visit {
+            desk: Front(desk),
+            inner,
+            request,
+        };
+        Admission::readying(visit, &ticket, permit, tail)
     }
 }
 
-fn visit<S>(
-    desk: Arc<Desk>,
-    inner: S,
-    request: Request<WholeBody>,
-    stream: bool,
-) -> Visit<Endpoints, S, Request<WholeBody>, Front> {
-    let settings = desk.common.settings();
-    let headers = request.headers();
-    let mut ticket = settings.classifier.ticket(headers, gate::now());
-    if settings.rejects_streams() && (stream || wants_stream(headers)) {
-        ticket = ticket.must_not_wait();
-    }
-    Visit {
-        gate: desk.common.gate.clone(),
-        tail: desk.common.tail(),
-        desk: Front(desk),
-        ticket,
-        inner,
-        request,
+impl Desk {
+    fn ticket(&self, headers: &HeaderMap, stream: bool) -> Ticket {
+        let settings = self.common.settings();
+        let ticket = settings.classifier.ticket(headers, gate::now());
+        if settings.rejects_streams() && (stream || wants_stream(headers)) {
+            return ticket.must_not_wait();
+        }
+        ticket
     }
 }
 

@@ -17,7 +17,7 @@ use super::handle::RouterHandle;
 use super::{EndpointLease, Endpoints, RouteError, WholeBody};
 use crate::admission::{self, Tail};
 use crate::admit::Rejected;
-use crate::gate::Permit;
+use crate::gate::{Gate, Permit};
 use crate::http::{Explain, PermitBody};
 use crate::queue::common::Common;
 use crate::queue::protocol::pass_on;
@@ -72,6 +72,10 @@ where
     R: Body<Data = Bytes>,
 {
     type Answer = Result<Response<PermitBody<R, Permit<Endpoints>>>, S::Error>;
+
+    fn gate(&self) -> &Gate<Endpoints> {
+        &self.0.common.gate
+    }
 
     fn seat(&self, request: &mut Request<WholeBody>, lease: &EndpointLease, _: Duration) {
         seat(request, lease);
