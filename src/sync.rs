@@ -13,14 +13,43 @@ mod real {
 pub(crate) use self::model::*;
 #[cfg(loom)]
 mod model {
-    pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
+    use std::cell::Cell;
+    pub(crate) use std::sync::Arc;
     use std::sync::atomic::Ordering;
     pub(crate) use std::sync::atomic::Ordering::SeqCst;
 
     use loom::sync::atomic::fence;
+    pub(crate) use loom::sync::{Mutex, MutexGuard};
 
-    /// `loom` treats sequentially consistent accesses as acquire and release only, but knows the fence. A
-    /// fence after each write and before each read is what the language guarantees among such accesses.
+    /// Where a sequentially consistent access has its fence.
+    ///
+    /// `loom` treats such accesses as acquire and release only, but knows the fence. Either of these makes of
+    /// the one what the language guarantees, as long as all accesses are of that kind. A write that is
+    /// weaker than it must be shows with the first, a read with the second; fences at both would hide either.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Fences {
+        AfterWrites,
+        BeforeReads,
+    }
+
+    thread_local! {
+        static FENCES: Cell<Fences> = const { Cell::new(Fences::AfterWrites) };
+    }
+
+    impl Fences {
+        /// Holds for the models that this thread runs from now on.
+        #[cfg(test)]
+        pub(crate) fn place(self) {
+            FENCES.set(self);
+        }
+
+        fn at(self, order: Ordering) {
+            if order == SeqCst && FENCES.get() == self {
+                fence(SeqCst);
+            }
+        }
+    }
+
     #[derive(Debug)]
     pub(crate) struct AtomicU64(loom::sync::atomic::AtomicU64);
 
@@ -30,30 +59,26 @@ mod model {
         }
 
         pub(crate) fn load(&self, order: Ordering) -> u64 {
-            before(order);
+            Fences::BeforeReads.at(order);
             self.0.load(order)
         }
 
         pub(crate) fn store(&self, value: u64, order: Ordering) {
             self.0.store(value, order);
-            after(order);
-        }
-
-        pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-            let old = self.0.fetch_add(value, order);
-            after(order);
-            old
+            Fences::AfterWrites.at(order);
         }
 
         pub(crate) fn swap(&self, value: u64, order: Ordering) -> u64 {
+            Fences::BeforeReads.at(order);
             let old = self.0.swap(value, order);
-            after(order);
+            Fences::AfterWrites.at(order);
             old
         }
 
         pub(crate) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+            Fences::BeforeReads.at(order);
             let old = self.0.fetch_sub(value, order);
-            after(order);
+            Fences::AfterWrites.at(order);
             old
         }
 
@@ -64,21 +89,12 @@ mod model {
             won: Ordering,
             lost: Ordering,
         ) -> Result<u64, u64> {
+            Fences::BeforeReads.at(lost);
             let result = self.0.compare_exchange(old, new, won, lost);
-            after(won);
+            if result.is_ok() {
+                Fences::AfterWrites.at(won);
+            }
             result
-        }
-    }
-
-    fn before(order: Ordering) {
-        if order == SeqCst {
-            fence(SeqCst);
-        }
-    }
-
-    fn after(order: Ordering) {
-        if order == SeqCst {
-            fence(SeqCst);
         }
     }
 }

@@ -112,6 +112,10 @@ impl<T> Chairs<T> {
         &mut self.0[at as usize].body
     }
 
+    pub(crate) fn bodies_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().map(|(_, chair)| &mut chair.body)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Chair<T>)> {
         self.0.iter().map(|(at, chair)| (at as u32, chair))
     }

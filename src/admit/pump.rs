@@ -13,6 +13,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.pump(capacity, Scope::Pool(pool), woken);
     }
 
+    /// A lease that nobody took comes back, as in [`released`](Self::released).
+    pub fn unclaimed(&mut self, capacity: &C, lease: C::Lease, now: Instant, woken: &mut Woken<W>) {
+        self.counts.unclaimed += 1;
+        let pool = capacity.release(lease);
+        self.released(capacity, pool, now, woken);
+    }
+
     /// The capacity grew: its slots go to the best waiters.
     pub fn grown(&mut self, capacity: &C, now: Instant, woken: &mut Woken<W>) {
         self.catch_up(now, woken);

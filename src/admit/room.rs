@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use super::alarm::{Alarms, Whom};
@@ -150,14 +151,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.drain.observe(now);
         let refusal = self.refusal(capacity, &ticket, now);
         let key = self.sit(capacity, ticket, demand, now);
-        self.claim(capacity, key.at, woken);
+        let claimed = catch_unwind(AssertUnwindSafe(|| {
+            self.claim(capacity, key.at, woken);
+        }));
+        if let Err(panic) = claimed {
+            // Nobody would ever come for what is at this key.
+            if let (Some(lease), _) = self.cancel(key) {
+                capacity.release(lease);
+            }
+            resume_unwind(panic);
+        }
         if self.chairs.body(key.at).state.is_waiting() {
-            let Some(why) = refusal.or_else(|| self.no_chair(key, woken)) else {
-                return Outcome::Queued(key);
-            };
-            self.unlink(key.at);
-            self.chairs.leave(key.at);
-            return Outcome::Rejected(why);
+            return self.stay(key, refusal, woken);
         }
         match self.chairs.leave(key.at).body.state {
             State::Leased(lease) => Outcome::Leased(lease),
@@ -180,6 +185,21 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         let end = self.end_of(ticket)?;
         (end <= now).then(|| self.why_expired(ticket))
+    }
+
+    /// Lets the waiter who sat down last wait, unless there is a reason not to.
+    fn stay(
+        &mut self,
+        key: Key,
+        refusal: Option<Rejected<C::Never>>,
+        woken: &mut Woken<W>,
+    ) -> Outcome<C> {
+        let Some(why) = refusal.or_else(|| self.no_chair(key, woken)) else {
+            return Outcome::Queued(key);
+        };
+        self.unlink(key.at);
+        self.chairs.leave(key.at);
+        Outcome::Rejected(why)
     }
 
     /// Why the waiter who sat down last must get up again; or who gets up instead.
@@ -322,6 +342,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         match &mut self.chairs.body_mut(key.at).state {
             State::Waiting(note) => note.take(),
             _ => None,
+        }
+    }
+
+    /// Takes the notes of everyone who waits: they are to look again.
+    pub fn take_notes(&mut self, woken: &mut Woken<W>) {
+        for waiter in self.chairs.bodies_mut() {
+            if let State::Waiting(note) = &mut waiter.state {
+                note.take().into_iter().for_each(|note| woken.push(note));
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use super::chair::Chair;
 use super::clock;
 use super::permit::Permit;
 use super::shared::Shared;
+use super::timer::{Call, Timer};
 use crate::admit::{Capacity, Key, Outcome, Rejected, Ticket};
 use crate::sync::Arc;
 
@@ -202,11 +203,16 @@ impl<C: Capacity> Waiting<C> {
     /// The answer, if there is one; else `waker` will be told.
     fn answer(&self, key: Key, waker: &Waker) -> Option<Result<C::Lease, Rejected<C::Never>>> {
         let mut state = self.shared.lock();
-        if let Some(answer) = state.room.collect(key) {
-            return Some(answer);
-        }
-        if state.room.note(key).is_some_and(|old| old.will_wake(waker)) {
-            return None;
+        let answer = state.room.collect(key);
+        let told = || {
+            let note = state.room.note(key);
+            note.is_some_and(|note| note.will_wake(waker))
+        };
+        if answer.is_some() || told() {
+            let call = state.call_timer();
+            drop(state);
+            self.take_timer(call);
+            return answer;
         }
         drop(state);
         // A waker's own code runs when it is cloned or dropped: not under the lock.
@@ -217,9 +223,17 @@ impl<C: Capacity> Waiting<C> {
             None => state.room.leave_note(key, new).unwrap_or_else(Some),
             Some(_) => Some(new),
         };
+        let call = state.call_timer();
         drop(state);
         drop(unused);
+        self.take_timer(call);
         answer
+    }
+
+    fn take_timer(&self, call: Option<Call>) {
+        if let Some(call) = call {
+            Timer::take(&self.shared, call);
+        }
     }
 }
 

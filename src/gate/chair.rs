@@ -60,12 +60,12 @@ impl<C: Capacity> Standing<C> {
         let waker = cx.waker().clone();
         let mut guard = self.shared.lock();
         let state = &mut *guard;
+        if state.room.is_closed() || state.room.config().chairs == 0 {
+            return Poll::Ready(None);
+        }
         if state.room.reserve() {
             let shared = Some(Arc::clone(&self.shared));
             return Poll::Ready(Some(Chair { shared }));
-        }
-        if state.room.is_closed() || state.room.config().chairs == 0 {
-            return Poll::Ready(None);
         }
         let wish = *self.wish.get_or_insert_with(|| {
             state.wishes += 1;

@@ -34,6 +34,8 @@ mod acquire;
 mod chair;
 mod clock;
 mod detached;
+#[cfg(all(test, loom))]
+mod loom;
 mod permit;
 mod shared;
 mod status;
@@ -149,7 +151,11 @@ impl<C: Capacity> Gate<C> {
         loop {
             let mut drained = std::pin::pin!(self.shared.drained.notified());
             drained.as_mut().enable();
-            if self.shared.is_drained() {
+            // Whoever told us came through the lock: so do we, to see what they saw.
+            let state = self.shared.lock();
+            let is_drained = self.shared.is_drained();
+            drop(state);
+            if is_drained {
                 return;
             }
             drained.await;

@@ -9,17 +9,20 @@
 //! - An arrival raises `waiting` before it looks for a slot; a release gives the slot back before it looks at
 //!   `waiting`. Both are sequentially consistent, so at least one of the two sees the other: either the
 //!   arrival finds the slot, or the release comes through the lock and finds the arrival.
+//! - A request that passes looks at `waiting` again once it has its slot, so that it neither takes the slot of
+//!   one who came in between nor enters a gate that was closed in between.
 //! - Nothing that belongs to a caller runs under the lock: wakers are cloned before it is taken, and woken or
 //!   dropped after it is released. Waking can run a destructor that releases a permit of this same gate.
 //! - A lease is released outside the lock, unless the capacity itself is being asked.
 
 use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 use std::time::Instant;
 
 use super::clock;
 use super::detached::Detached;
-use super::timer::Timer;
+use super::timer::{Call, Timer};
 use crate::admit::{Capacity, Key, Outcome, Pool, RoomConfig, Ticket, WaitingRoom, Woken};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, SeqCst};
 
@@ -77,11 +80,32 @@ impl<C: Capacity> Shared<C> {
 
     /// The way past the lock: a slot, if nobody waits and one is free.
     #[inline]
-    pub(crate) fn pass(&self, demand: &C::Demand) -> Option<C::Lease> {
+    pub(crate) fn pass(self: &Arc<Self>, demand: &C::Demand) -> Option<C::Lease> {
         if self.waiting.load(SeqCst) != 0 {
             return None;
         }
-        self.capacity.try_lease(demand).ok()
+        let lease = self.capacity.try_lease(demand).ok()?;
+        if self.waiting.load(SeqCst) != 0 {
+            return self.yield_to_others(lease);
+        }
+        Some(lease)
+    }
+
+    /// Somebody came, or the gate was closed, between the look and the lease: the slot is not for one who
+    /// passes, unless nobody waits after all.
+    #[cold]
+    #[inline(never)]
+    fn yield_to_others(self: &Arc<Self>, lease: C::Lease) -> Option<C::Lease> {
+        let lease = self.locked(|shared, state, woken| {
+            if state.room.is_empty() && !state.room.is_closed() {
+                return Some(lease);
+            }
+            let now = state.now_if_it_matters();
+            state.room.unclaimed(&shared.capacity, lease, now, woken);
+            None
+        });
+        self.tell_if_drained();
+        lease
     }
 
     /// The way through the lock. A waiter is told by `waker`.
@@ -162,7 +186,8 @@ impl<C: Capacity> Shared<C> {
     ) -> R {
         let mut woken = Woken::new();
         let mut state = self.lock();
-        let result = act(self, &mut state, &mut woken);
+        // A capacity that panics must not take along the wake-ups of those who already have their answer.
+        let result = catch_unwind(AssertUnwindSafe(|| act(self, &mut state, &mut woken)));
         let waiting = state.room.len() as u64 | self.flags(&state);
         self.waiting.store(waiting, SeqCst);
         if !state.standing.is_empty() && (state.room.has_chair() || state.room.is_closed()) {
@@ -175,13 +200,13 @@ impl<C: Capacity> Shared<C> {
                 state.told = None;
             }
         }
-        let alarm = state.needs_alarm();
+        let call = state.call_timer();
         drop(state);
-        if alarm {
-            Timer::arm(self);
+        if let Some(call) = call {
+            Timer::take(self, call);
         }
         woken.into_iter().for_each(Waker::wake);
-        result
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     fn flags(&self, state: &State<C>) -> u64 {
@@ -229,16 +254,15 @@ impl<C: Capacity> State<C> {
         self.told = head;
     }
 
-    /// Whether the timer sleeps too long, or not at all.
-    fn needs_alarm(&mut self) -> bool {
-        let Some(next) = self.room.next_end() else {
-            return false;
-        };
-        let late = self.alarm.is_none_or(|alarm| next < alarm);
-        if late {
-            self.alarm = Some(next);
+    /// What the timer is to be told if it sleeps too long, or not at all.
+    pub(crate) fn call_timer(&mut self) -> Option<Call> {
+        let next = self.room.next_end()?;
+        if self.alarm.is_some_and(|alarm| alarm <= next) {
+            return None;
         }
-        late
+        let call = Timer::call(self.alarm.is_some())?;
+        self.alarm = Some(next);
+        Some(call)
     }
 }
 

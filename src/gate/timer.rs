@@ -5,13 +5,15 @@
 //! It runs only while somebody with an end to their wait has come, and does not keep the gate alive.
 
 #[cfg(not(loom))]
-pub(crate) use running::Timer;
+pub(crate) use running::{Call, Timer};
 #[cfg(loom)]
-pub(crate) use stopped::Timer;
+pub(crate) use stopped::{Call, Timer};
 
 #[cfg(not(loom))]
 mod running {
     use std::sync::{Arc, Weak};
+    use std::task::Waker;
+    use std::time::Instant;
 
     use tokio::runtime::Handle;
     use tokio::sync::Notify;
@@ -19,38 +21,45 @@ mod running {
 
     use super::super::clock;
     use super::super::shared::Shared;
-    use crate::admit::Capacity;
-    use crate::sync::{AtomicU64, SeqCst};
+    use crate::admit::{Capacity, Woken};
 
     pub(crate) struct Timer {
         changed: Arc<Notify>,
-        /// 1 while a task keeps the time.
-        running: AtomicU64,
+    }
+
+    /// What the timer is told: to look again, or to start here.
+    pub(crate) enum Call {
+        Look,
+        Start(Handle),
     }
 
     impl Timer {
         pub(crate) fn new() -> Self {
             Self {
                 changed: Arc::new(Notify::new()),
-                running: AtomicU64::new(0),
             }
         }
 
-        /// Makes sure that a task sleeps no longer than until the gate's alarm.
-        ///
-        /// Outside a Tokio runtime there is none, and waits end only by a slot.
-        pub(crate) fn arm<C: Capacity>(shared: &Arc<Shared<C>>) {
-            let timer = &shared.timer;
-            if timer.running.swap(1, SeqCst) == 1 {
-                timer.changed.notify_one();
-                return;
+        /// What to tell it. Outside a Tokio runtime it can't start, and waits end only by a slot.
+        pub(crate) fn call(runs: bool) -> Option<Call> {
+            if runs {
+                return Some(Call::Look);
             }
-            match Handle::try_current() {
-                Ok(runtime) => {
-                    let keeper = Keeper(Arc::downgrade(shared));
+            Handle::try_current().ok().map(Call::Start)
+        }
+
+        /// Takes the call, without the lock: a runtime that was shut down drops the task at once.
+        pub(crate) fn take<C: Capacity>(shared: &Arc<Shared<C>>, call: Call) {
+            let timer = &shared.timer;
+            match call {
+                Call::Look => timer.wake(),
+                Call::Start(runtime) => {
+                    let keeper = Keeper {
+                        shared: Arc::downgrade(shared),
+                        ran: false,
+                    };
                     runtime.spawn(keeper.keep_time(Arc::clone(&timer.changed)));
                 }
-                Err(_) => drop(Keeper(Arc::downgrade(shared))),
             }
         }
 
@@ -59,39 +68,47 @@ mod running {
         }
     }
 
-    /// The task. Dropped with its runtime, it leaves the place to the next one.
-    struct Keeper<C: Capacity>(Weak<Shared<C>>);
+    /// The task. There is one while the gate has an alarm.
+    struct Keeper<C: Capacity> {
+        shared: Weak<Shared<C>>,
+        ran: bool,
+    }
 
     impl<C: Capacity> Keeper<C> {
         async fn keep_time(mut self, changed: Arc<Notify>) {
-            while let Some(alarm) = self.0.upgrade().and_then(|shared| shared.ring()) {
+            self.ran = true;
+            while let Some(alarm) = self.shared.upgrade().and_then(|shared| shared.ring()) {
                 let _ = timeout_at(alarm.into(), changed.notified()).await;
             }
-            self.0 = Weak::new();
+            self.shared = Weak::new();
         }
     }
 
+    /// Its runtime was shut down. Those who wait on another one are told, to start the timer there.
     impl<C: Capacity> Drop for Keeper<C> {
         fn drop(&mut self) {
-            if let Some(shared) = self.0.upgrade() {
-                let mut state = shared.lock();
-                state.alarm = None;
-                shared.timer.running.store(0, SeqCst);
+            let Some(shared) = self.shared.upgrade() else {
+                return;
+            };
+            let mut woken = Woken::new();
+            let mut state = shared.lock();
+            state.alarm = None;
+            if self.ran {
+                state.room.take_notes(&mut woken);
             }
+            drop(state);
+            woken.into_iter().for_each(Waker::wake);
         }
     }
 
     impl<C: Capacity> Shared<C> {
         /// Answers everyone whose wait has ended, and says when the next one's does. If nobody's does, the
         /// place of the task is free from then on.
-        fn ring(self: &Arc<Self>) -> Option<std::time::Instant> {
+        fn ring(self: &Arc<Self>) -> Option<Instant> {
             let now = clock::now();
             self.locked(|_, state, woken| {
                 state.room.expire(now, woken);
                 state.alarm = state.room.next_end();
-                if state.alarm.is_none() {
-                    self.timer.running.store(0, SeqCst);
-                }
                 state.alarm
             })
         }
@@ -107,12 +124,20 @@ mod stopped {
 
     pub(crate) struct Timer;
 
+    pub(crate) enum Call {}
+
     impl Timer {
         pub(crate) fn new() -> Self {
             Self
         }
 
-        pub(crate) fn arm<C: Capacity>(_: &Arc<Shared<C>>) {}
+        pub(crate) fn call(_runs: bool) -> Option<Call> {
+            None
+        }
+
+        pub(crate) fn take<C: Capacity>(_: &Arc<Shared<C>>, call: Call) {
+            match call {}
+        }
 
         pub(crate) fn wake(&self) {}
     }

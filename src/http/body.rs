@@ -141,7 +141,7 @@ impl<B: Body<Data = Bytes>> Body for Content<B> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::collections::VecDeque;
     use std::panic::{AssertUnwindSafe, catch_unwind};

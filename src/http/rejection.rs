@@ -270,7 +270,7 @@ print!(SHUTTING_DOWN: SERVICE_UNAVAILABLE, "server_error", "shutting_down",
 print!(STREAMING_NOT_QUEUED: SERVICE_UNAVAILABLE, "server_error", "streaming_not_queued",
     "every slot is busy and this request is not to wait");
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

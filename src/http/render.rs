@@ -131,7 +131,7 @@ fn number(number: u64) -> HeaderValue {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::time::Duration;
 

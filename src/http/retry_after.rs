@@ -159,7 +159,7 @@ fn extra(seconds: u64, jitter: f64, random: f64) -> u64 {
     (random * (most + 1.0)).min(most) as u64
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -27,7 +27,7 @@ fn value(micros: u128) -> HeaderValue {
         .expect("digits and letters are a header value")
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -361,7 +361,7 @@ fn header_name(field: &'static str, value: &str) -> Result<HeaderName, ConfigErr
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -71,7 +71,7 @@ impl Visitor<'_> for NumberOrInner {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::collections::HashMap;
 

@@ -1,0 +1,510 @@
+//! A gate on Tokio: time, closing, names of permits, and what goes wrong around it.
+#![cfg(not(loom))]
+
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::{JoinHandle, JoinSet, yield_now};
+use tokio::time::{Instant, advance, sleep, timeout};
+use tower_triage::gate::{Acquire, DetachedPermit, Gate, Permit};
+use tower_triage::{
+    Capacity, Denied, Permits, Pool, Pools, Priority, Rejected, RoomConfig, Ticket,
+};
+
+type Answer = Result<Permit<Permits>, Rejected>;
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_after_max_wait_and_no_sooner() {
+    let gate = gate(1, 1, Some(ms(300)));
+    let _held = gate.try_acquire(&()).unwrap();
+    let start = Instant::now();
+    let why = gate.acquire(ticket(), ()).await.unwrap_err();
+    assert_eq!(why, Rejected::TimedOut);
+    assert_eq!(start.elapsed(), ms(300));
+    assert_eq!(gate.status().depth, 0);
+    assert!(poll(&mut gate.acquire(ticket(), ())).is_pending());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_at_the_request_s_own_deadline() {
+    let gate = gate(1, 1, Some(ms(300)));
+    let _held = gate.try_acquire(&()).unwrap();
+    let start = Instant::now();
+    let hasty = ticket().timeout(ms(200));
+    let why = gate.acquire(hasty, ()).await.unwrap_err();
+    assert_eq!(why, Rejected::DeadlinePassed);
+    assert_eq!(start.elapsed(), ms(200));
+    assert_eq!(gate.status().counts.deadline_passed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_has_passed_is_answered_at_once() {
+    let gate = gate(1, 1, None);
+    let late = ticket().timeout(Duration::ZERO);
+    let held = gate.acquire(late.clone(), ()).await.unwrap();
+    let why = gate.acquire(late, ()).await.unwrap_err();
+    assert_eq!(why, Rejected::DeadlinePassed);
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_raced_the_deadline_wins() {
+    let gate = gate(1, 1, Some(ms(300)));
+    let held = gate.try_acquire(&()).unwrap();
+    let mut waiter = gate.acquire(ticket(), ());
+    assert!(poll(&mut waiter).is_pending());
+    yield_now().await;
+    drop(held);
+    advance(ms(1000)).await;
+    yield_now().await;
+    assert!(waiter.await.is_ok());
+    assert_eq!(gate.status().counts.timed_out, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_timer_serves_many_waiters() {
+    let gate = gate(1, 100, Some(ms(300)));
+    let _held = gate.try_acquire(&()).unwrap();
+    let mut waiters: Vec<_> = (0..100).map(|_| gate.acquire(ticket(), ())).collect();
+    assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_pending()));
+    yield_now().await;
+    assert_eq!(tasks(), 1);
+    advance(ms(300)).await;
+    for waiter in waiters {
+        assert_eq!(waiter.await.unwrap_err(), Rejected::TimedOut);
+    }
+    assert_eq!(tasks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_earlier_deadline_that_comes_later_is_kept() {
+    let gate = gate(1, 2, Some(ms(300)));
+    let _held = gate.try_acquire(&()).unwrap();
+    let start = Instant::now();
+    let patient = spawn_acquire(&gate, ticket());
+    advance(ms(50)).await;
+    let hasty = spawn_acquire(&gate, ticket().timeout(ms(100)));
+    assert_eq!(hasty.await.unwrap().unwrap_err(), Rejected::DeadlinePassed);
+    assert_eq!(start.elapsed(), ms(150));
+    assert_eq!(patient.await.unwrap().unwrap_err(), Rejected::TimedOut);
+    assert_eq!(start.elapsed(), ms(300));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_max_wait_holds_for_those_who_wait() {
+    let gate = gate(1, 2, None);
+    let _held = gate.try_acquire(&()).unwrap();
+    let start = Instant::now();
+    let waiter = spawn_acquire(&gate, ticket());
+    yield_now().await;
+    gate.reconfigure(config(2, Some(ms(40))));
+    assert_eq!(waiter.await.unwrap().unwrap_err(), Rejected::TimedOut);
+    assert_eq!(start.elapsed(), ms(40));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_timer_s_task_ends_when_nobody_waits_any_more() {
+    let gate = gate(1, 2, Some(ms(300)));
+    let held = gate.try_acquire(&()).unwrap();
+    let waiter = spawn_acquire(&gate, ticket());
+    yield_now().await;
+    drop(held);
+    drop(waiter.await.unwrap().unwrap());
+    sleep(ms(301)).await;
+    assert_eq!(tasks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_timer_s_task_ends_with_the_gate() {
+    let gate = gate(1, 2, Some(ms(300)));
+    let held = gate.try_acquire(&()).unwrap();
+    let mut waiter = gate.acquire(ticket(), ());
+    assert!(poll(&mut waiter).is_pending());
+    yield_now().await;
+    assert_eq!(tasks(), 1);
+    drop((waiter, held, gate));
+    yield_now().await;
+    assert_eq!(tasks(), 0);
+}
+
+#[tokio::test]
+async fn a_waiter_that_leaves_frees_its_chair_at_once() {
+    let gate = gate(1, 1, None);
+    let _held = gate.try_acquire(&()).unwrap();
+    for _ in 0..3 {
+        let mut waiter = gate.acquire(ticket(), ());
+        assert!(poll(&mut waiter).is_pending());
+        assert_eq!(
+            gate.acquire(ticket(), ()).await.unwrap_err(),
+            Rejected::Full
+        );
+        drop(waiter);
+        assert_eq!(gate.status().depth, 0);
+    }
+    assert_eq!(gate.status().counts.cancelled, 3);
+}
+
+#[tokio::test]
+async fn a_reserved_chair_is_kept_for_its_request() {
+    let gate = gate(1, 1, None);
+    let _held = gate.try_acquire(&()).unwrap();
+    let mut standing = gate.standing();
+    let noop = &mut Context::from_waker(Waker::noop());
+    let Poll::Ready(Some(chair)) = standing.poll_reserve(noop) else {
+        panic!("no chair");
+    };
+    assert!(gate.standing().poll_reserve(noop).is_pending());
+    let walk_in = gate.acquire(ticket(), ());
+    assert_eq!(walk_in.await.unwrap_err(), Rejected::Full);
+    assert!(poll(&mut gate.acquire(ticket(), ()).on_chair(chair)).is_pending());
+}
+
+#[tokio::test]
+async fn close_answers_everyone_at_once_and_whoever_comes_later() {
+    let gate = gate(1, 50, None);
+    let held = gate.try_acquire(&()).unwrap();
+    let mut waiters: Vec<_> = (0..50).map(|_| gate.acquire(ticket(), ())).collect();
+    assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_pending()));
+    gate.close();
+    for mut waiter in waiters {
+        let answer = poll(&mut waiter);
+        assert!(matches!(answer, Poll::Ready(Err(Rejected::ShuttingDown))));
+    }
+    drop(held);
+    assert!(gate.try_acquire(&()).is_none());
+    let late = gate.acquire(ticket(), ());
+    assert_eq!(late.await.unwrap_err(), Rejected::ShuttingDown);
+    let mut standing = gate.standing();
+    let wish = standing.poll_reserve(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(wish, Poll::Ready(None)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn closed_resolves_when_the_last_permit_is_back_detached_ones_included() {
+    let gate = gate(2, 1, None);
+    let held = gate.try_acquire(&()).unwrap();
+    let detached = gate.try_acquire(&()).unwrap().detach();
+    let closed = tokio::spawn({
+        let gate = gate.clone();
+        async move { gate.closed().await }
+    });
+    gate.close();
+    sleep(ms(1)).await;
+    assert!(!closed.is_finished());
+    drop(held);
+    sleep(ms(1)).await;
+    assert!(!closed.is_finished());
+    assert!(gate.release(&detached));
+    closed.await.unwrap();
+    gate.closed().await;
+}
+
+#[tokio::test]
+async fn a_limit_lowered_from_20_to_5_under_64_callers_holds_once_15_came_back() {
+    let gate = gate(20, 64, None);
+    let mut running: Vec<_> = (0..20).map(|_| gate.try_acquire(&()).unwrap()).collect();
+    let mut waiters: Vec<_> = (0..44).map(|_| gate.acquire(ticket(), ())).collect();
+    assert!(waiters.iter_mut().all(|waiter| poll(waiter).is_pending()));
+    gate.set_limit(5);
+    for back in 1..=15 {
+        running.pop();
+        assert_eq!(gate.status().running, 20 - back);
+    }
+    for mut waiter in waiters {
+        assert!(poll(&mut waiter).is_pending());
+        running.pop();
+        let answer = poll(&mut waiter);
+        assert!(matches!(&answer, Poll::Ready(Ok(_))));
+        assert_eq!(gate.status().running, 5);
+        running.extend(ready(answer));
+    }
+}
+
+#[tokio::test]
+async fn the_next_in_line_is_served_whatever_task_gave_the_slot_back() {
+    let gate = gate(1, 64, None);
+    let mut tasks = JoinSet::new();
+    for _ in 0..64 {
+        let gate = gate.clone();
+        tasks.spawn(async move {
+            let permit = gate.acquire(ticket(), ()).await.unwrap();
+            yield_now().await;
+            drop(permit);
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!((gate.status().running, gate.status().served), (0, 64));
+}
+
+#[test]
+fn a_gate_outlives_the_runtime_that_kept_its_time() {
+    let gate = gate(1, 2, Some(ms(20)));
+    let _held = gate.try_acquire(&()).unwrap();
+    for _ in 0..2 {
+        let answer = runtime().block_on(gate.acquire(ticket(), ()));
+        assert_eq!(answer.unwrap_err(), Rejected::TimedOut);
+        let abandoned = runtime();
+        let mut waiter = gate.acquire(ticket(), ());
+        abandoned.block_on(async {
+            assert!(poll(&mut waiter).is_pending());
+            yield_now().await;
+        });
+        drop(abandoned);
+    }
+}
+
+#[test]
+fn a_waiter_times_out_though_the_runtime_that_kept_the_time_is_gone() {
+    let gate = gate(1, 2, Some(ms(50)));
+    let _held = gate.try_acquire(&()).unwrap();
+    let keeper = runtime();
+    let mut abandoned = gate.acquire(ticket(), ());
+    keeper.block_on(async {
+        assert!(poll(&mut abandoned).is_pending());
+        yield_now().await;
+    });
+    let answer = runtime().block_on(async {
+        let waiter = spawn_acquire(&gate, ticket());
+        yield_now().await;
+        assert_eq!(gate.status().depth, 2);
+        keeper.shutdown_background();
+        timeout(Duration::from_secs(10), waiter).await
+    });
+    let answer = answer.expect("nobody keeps the time").unwrap();
+    assert_eq!(answer.unwrap_err(), Rejected::TimedOut);
+}
+
+#[test]
+fn a_gate_serves_outside_a_runtime() {
+    let gate = gate(1, 2, Some(ms(1)));
+    let held = gate.try_acquire(&()).unwrap();
+    let mut waiter = gate.acquire(ticket(), ());
+    assert!(poll(&mut waiter).is_pending());
+    drop(held);
+    assert!(matches!(poll(&mut waiter), Poll::Ready(Ok(_))));
+    gate.close();
+    assert_eq!(gate.status().running, 0);
+}
+
+#[tokio::test]
+async fn an_unassigned_permit_is_a_slot_until_it_is_assigned_or_dropped() {
+    let gate = gate(1, 1, None);
+    let reserved = gate.try_reserve(&()).unwrap();
+    assert!(gate.try_acquire(&()).is_none());
+    let permit = reserved.assign(7);
+    assert_eq!((permit.request(), gate.status().running), (7, 1));
+    drop(permit);
+    drop(gate.try_reserve(&()).unwrap());
+    assert_eq!(gate.status().running, 0);
+}
+
+#[tokio::test]
+async fn a_detached_permit_is_released_by_name_once_and_only_by_its_gate() {
+    let (gate, other) = (gate(1, 1, None), gate(1, 1, None));
+    let permit = gate.acquire(ticket().id(42), ()).await.unwrap();
+    let name = permit.detach();
+    assert_eq!((name.request(), gate.status().running), (42, 1));
+    assert_eq!(gate.find_detached(42), Some(name));
+    assert_eq!(gate.find_detached(41), None);
+    let written = name.to_string();
+    let read: DetachedPermit = written.parse().unwrap();
+    assert_eq!(read, name);
+    assert!(!other.release(&read));
+    let mut waiter = gate.acquire(ticket(), ());
+    assert!(poll(&mut waiter).is_pending());
+    assert!(gate.release(&read));
+    assert!(!gate.release(&read));
+    assert!(waiter.await.is_ok());
+    assert!(gate.detached().is_empty());
+}
+
+#[tokio::test]
+async fn a_detached_permit_can_be_a_permit_again() {
+    let gate = gate(2, 1, None);
+    let names = [1, 2].map(|id| gate.try_reserve(&()).unwrap().assign(id).detach());
+    let listed: Vec<_> = gate.detached().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(listed, names);
+    let permit = gate.reattach(&names[0]).unwrap();
+    assert_eq!((permit.request(), gate.status().running), (1, 2));
+    assert!(gate.reattach(&names[0]).is_none());
+    drop(permit);
+    assert_eq!(gate.status().running, 1);
+}
+
+#[test]
+fn what_is_not_the_name_of_a_detached_permit_is_refused() {
+    for name in [
+        "",
+        "1",
+        "1-2",
+        "1-2-3-4",
+        "1-2-x",
+        "1--3",
+        "1-2-10000000000000000",
+    ] {
+        assert!(name.parse::<DetachedPermit>().is_err(), "{name:?}");
+    }
+}
+
+#[cfg(feature = "serde")]
+#[tokio::test]
+async fn a_detached_permit_is_a_string_to_serde() {
+    let gate = gate(1, 1, None);
+    let name = gate.try_acquire(&()).unwrap().detach();
+    let json = serde_json::to_string(&name).unwrap();
+    assert_eq!(json, format!("\"{name}\""));
+    assert_eq!(serde_json::from_str::<DetachedPermit>(&json).unwrap(), name);
+    let value = serde_json::to_value(name).unwrap();
+    assert_eq!(
+        serde_json::from_value::<DetachedPermit>(value).unwrap(),
+        name
+    );
+    assert!(serde_json::from_str::<DetachedPermit>("\"nonsense\"").is_err());
+}
+
+#[tokio::test]
+async fn a_capacity_that_panics_does_not_wedge_the_gate() {
+    let gate = Gate::new(Moody::default(), config(4, None));
+    let held = gate.try_acquire(&()).unwrap();
+    let panics = |act: &mut dyn FnMut()| gate.capacity().panics_after(0, act);
+    let mut newcomer = gate.acquire(ticket(), ());
+    panics(&mut || drop(poll(&mut newcomer)));
+    let mut waiter = gate.acquire(ticket(), ());
+    assert!(poll(&mut waiter).is_pending());
+    let mut newcomer = gate.acquire(ticket(), ());
+    panics(&mut || drop(poll(&mut newcomer)));
+    assert_eq!(gate.status().depth, 1);
+    let mut held = Some(held);
+    panics(&mut || drop(held.take()));
+    let mut next = gate.acquire(ticket(), ());
+    assert!(poll(&mut next).is_pending());
+    let Poll::Ready(Ok(permit)) = poll(&mut waiter) else {
+        panic!("the slot was lost");
+    };
+    drop(permit);
+    assert!(next.await.is_ok());
+    assert_eq!((gate.status().depth, gate.status().running), (0, 0));
+}
+
+#[tokio::test]
+async fn who_got_a_slot_before_a_capacity_panicked_is_woken() {
+    let gate = Gate::new(Moody::default(), config(4, None));
+    let mut held = Some(gate.try_acquire(&()).unwrap());
+    let first = tokio::spawn(gate.acquire(ticket(), ()));
+    let second = tokio::spawn(gate.acquire(ticket(), ()));
+    yield_now().await;
+    assert_eq!(gate.status().depth, 2);
+    gate.capacity().panics_after(0, &mut || drop(held.take()));
+    gate.capacity()
+        .panics_after(1, &mut || gate.capacity_changed());
+    drop(first.await.unwrap().unwrap());
+    assert!(second.await.unwrap().is_ok());
+}
+
+/// One slot, and a bug.
+struct Moody {
+    slots: Permits,
+    /// How many times it still works.
+    works: AtomicI64,
+}
+
+impl Moody {
+    fn panics_after(&self, times: i64, act: &mut dyn FnMut()) {
+        self.works.store(times, Ordering::SeqCst);
+        assert!(catch_unwind(AssertUnwindSafe(act)).is_err());
+        self.works.store(i64::MAX, Ordering::SeqCst);
+    }
+}
+
+impl Default for Moody {
+    fn default() -> Self {
+        Self {
+            slots: Permits::new(1),
+            works: AtomicI64::new(i64::MAX),
+        }
+    }
+}
+
+impl Capacity for Moody {
+    type Demand = ();
+    type Lease = <Permits as Capacity>::Lease;
+    type Lane = ();
+    type Never = Infallible;
+
+    fn try_lease(&self, demand: &()) -> Result<Self::Lease, Denied<Infallible>> {
+        assert!(self.works.fetch_sub(1, Ordering::SeqCst) > 0, "a bug");
+        self.slots.try_lease(demand)
+    }
+
+    fn release(&self, lease: Self::Lease) -> Pool {
+        self.slots.release(lease)
+    }
+
+    fn pool(&self, lease: &Self::Lease) -> Pool {
+        self.slots.pool(lease)
+    }
+
+    fn lane(&self, (): &()) {}
+
+    fn pools(&self, lane: &()) -> Pools {
+        self.slots.pools(lane)
+    }
+
+    fn in_use(&self) -> usize {
+        self.slots.in_use()
+    }
+
+    fn limit(&self) -> usize {
+        self.slots.limit()
+    }
+
+    fn leased(&self) -> u64 {
+        self.slots.leased()
+    }
+}
+
+fn gate(slots: usize, chairs: usize, max_wait: Option<Duration>) -> Gate<Permits> {
+    Gate::new(Permits::new(slots), config(chairs, max_wait))
+}
+
+fn config(chairs: usize, max_wait: Option<Duration>) -> RoomConfig {
+    let mut config = RoomConfig::default();
+    config.chairs = chairs;
+    config.max_wait = max_wait;
+    config
+}
+
+fn ticket() -> Ticket {
+    Ticket::new(Priority::HIGHEST, Instant::now().into_std())
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn poll<C: Capacity>(acquire: &mut Acquire<C>) -> Poll<<Acquire<C> as Future>::Output> {
+    std::pin::Pin::new(acquire).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn ready(answer: Poll<Answer>) -> Option<Permit<Permits>> {
+    match answer {
+        Poll::Ready(answer) => answer.ok(),
+        Poll::Pending => None,
+    }
+}
+
+fn spawn_acquire(gate: &Gate<Permits>, ticket: Ticket) -> JoinHandle<Answer> {
+    tokio::spawn(gate.acquire(ticket, ()))
+}
+
+fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_time().build().unwrap()
+}
