@@ -80,8 +80,14 @@ impl Permits {
         }
         // Nobody else takes it: it is there only under the gate's lock.
         turn.store(TAKEN, SeqCst);
-        self.slots.fetch_add(GIVEN + 1, SeqCst);
-        Ok(Slot { has_turn: true })
+        let mut slots = self.slots.load(SeqCst);
+        loop {
+            let new = slots.wrapping_add(GIVEN + 1);
+            match self.slots.compare_exchange_weak(slots, new, SeqCst, SeqCst) {
+                Ok(_) => return Ok(Slot { has_turn: true }),
+                Err(now) => slots = now,
+            }
+        }
     }
 
     /// Changes the number of slots, and says whether there are more now than before.
