@@ -1,4 +1,65 @@
-//! Who goes next, and where.
+//! Tower middleware for services that saturate: it decides **who goes next, and where**.
+//!
+//! When everything is busy, a request should neither fail at once nor pile up unseen. Behind a
+//! [`QueueLayer`] it waits in a bounded, ordered room, knows how long it may wait, and is handed the very slot
+//! that another request just gave back. A `RouteLayer` does the same over many endpoints, each with its own
+//! slots.
+//!
+//! ```
+//! use std::time::Duration;
+//! use axum::{Router, routing::get};
+//! use tower_triage::{QueueConfig, QueueLayer};
+//!
+//! let queue = QueueLayer::new(
+//!     QueueConfig::new(8)                      // 8 requests at a time
+//!         .max_size(100)                       // 100 more may wait
+//!         .max_wait(Duration::from_secs(10)),  // this long; then 503 and Retry-After
+//! );
+//! let handle = queue.handle();
+//! let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(queue);
+//! assert_eq!(handle.status().depth, 0);
+//! # drop(app);
+//! ```
+//!
+//! # What it promises
+//!
+//! - **No barging**: a slot that comes back goes to the best waiter, never to a newcomer who polls first.
+//! - **No ghosts**: a request whose caller is gone holds no chair and no slot from that instant on.
+//! - **No polling**: exactly the waiter that got a slot is woken; deadlines cost one timer per gate.
+//! - **Exact priorities**, fair shares between tenants, or earliest deadline first; with aging if wanted.
+//! - **The slot is held until the body ends**, so that a streamed answer counts as long as it runs.
+//! - **Exactly one outcome** for each request: served, rejected with a reason, or cancelled by its caller.
+//!
+//! # Rooms
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`queue`] | [`QueueLayer`]: a waiting room in front of any service |
+#![cfg_attr(
+    feature = "route",
+    doc = "| [`route`] | [`RouteLayer`]: each request to an endpoint that can serve it |"
+)]
+#![cfg_attr(
+    not(feature = "route"),
+    doc = "| `route` | `RouteLayer`: each request to an endpoint that can serve it (feature `route`) |"
+)]
+//! | [`http`] | tickets from headers, rejections as HTTP or gRPC, permits in bodies |
+//! | [`gate`] | [`Gate`]: a capacity with a waiting room, for code that is no Tower service |
+//! | [`admit`] | the pure core: tickets, disciplines, capacities; no async, no clock |
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `serde` | reading the configuration from TOML and other formats |
+//! | `route` | `RouteLayer`, registries, endpoints as a capacity |
+//! | `client` | `Forward`, which sends a routed request to its endpoint over HTTP |
+//! | `full` | all of these |
+//!
+//! None is on by default. A Tokio runtime with its timer enabled is needed for waits to end by time.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod admission;
 pub mod admit;
 pub mod gate;
