@@ -199,7 +199,11 @@ impl<C: Capacity> Gate<C> {
             running: self.shared.capacity.in_use(),
             limit: self.shared.capacity.limit(),
             chairs: room.config().chairs,
-            served: self.shared.capacity.leased() - counts.unclaimed,
+            served: self
+                .shared
+                .capacity
+                .leased()
+                .saturating_sub(counts.unclaimed),
             counts,
             estimated_wait: room.estimated_wait(room.len() + 1),
             closed: room.is_closed(),
