@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
+use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep_until};
 use tower_service::Service;
 
@@ -56,18 +57,19 @@ pin_project! {
         tail: Tail,
         waited: Duration,
         #[pin]
-        step: Step<C, S, Req, D, S::Future>,
+        step: Step<C, S, Req, D, S::Future, S::Error>,
     }
 }
 
 pin_project! {
     #[project = StepProj]
-    enum Step<C, S, Req, D, F>
+    enum Step<C, S, Req, D, F, E>
     where
         C: Capacity,
     {
         Queued { queued: Option<Box<Queued<C, S, Req, D>>> },
         Calling { #[pin] future: F, permit: Option<Permit<C>> },
+        Failed { error: Option<E> },
     }
 }
 
@@ -160,6 +162,16 @@ where
         }
     }
 
+    /// A request whose inner service failed before it was called.
+    #[cold]
+    pub(crate) fn failed(error: S::Error, tail: Tail) -> Self {
+        Self {
+            tail,
+            waited: Duration::ZERO,
+            step: Step::Failed { error: Some(error) },
+        }
+    }
+
     /// A request that has a slot, while the inner service is not known to be ready.
     pub(crate) fn readying(
         visit: Visit<S, Req, D>,
@@ -180,16 +192,17 @@ where
         )
     }
 
-    /// A request that arrives at the gate when it is first polled.
+    /// A request that arrives at the gate when it is first polled, which is about `now`.
     pub(crate) fn waiting(
         visit: Visit<S, Req, D>,
         ticket: Ticket,
+        now: Instant,
         demand: C::Demand,
         chair: Option<Chair<C>>,
         tail: Tail,
     ) -> Self {
         let (arrival, deadline) = (ticket.arrival, ticket.deadline);
-        let acquire = visit.desk.gate().acquire_now(ticket, demand);
+        let acquire = visit.desk.gate().acquire_at(ticket, now, demand);
         let wait = Wait::ForSlot {
             acquire: match chair {
                 Some(chair) => acquire.on_chair(chair),
@@ -243,11 +256,15 @@ where
                 Err(answer) => return Poll::Ready(answer),
             }
         }
-        let StepProj::Calling { future, permit } = this.step.project() else {
-            unreachable!("whoever does not wait any more is being served");
+        let (result, permit) = match this.step.project() {
+            StepProj::Calling { future, permit } => (ready!(future.poll(cx)), permit.take()),
+            StepProj::Failed { error } => match error.take() {
+                Some(error) => (Err(error), None),
+                None => panic!("response future polled after it was answered"),
+            },
+            StepProj::Queued { .. } => unreachable!("whoever got through is being served"),
         };
-        let result = ready!(future.poll(cx));
-        Poll::Ready(D::answer(*this.tail, result, permit.take(), *this.waited))
+        Poll::Ready(D::answer(*this.tail, result, permit, *this.waited))
     }
 }
 
@@ -281,9 +298,15 @@ where
         } = &mut self.wait
         {
             let answer = if self.visit.desk.gate().capacity().made_by_head() {
-                match ready!(self.visit.poll_in_turn(acquire, asked_inner, cx)) {
-                    Ok(answer) => answer,
-                    Err(error) => return Poll::Ready(End::Failed(error)),
+                let arrives = acquire.is_arriving();
+                match self.visit.poll_in_turn(acquire, asked_inner, cx) {
+                    Poll::Ready(Ok(answer)) => answer,
+                    Poll::Ready(Err(error)) => return Poll::Ready(End::Failed(error)),
+                    Poll::Pending if arrives && !acquire.may_wait() => {
+                        acquire.turn_away(Rejected::MayNotWait);
+                        ready!(Pin::new(acquire).poll(cx))
+                    }
+                    Poll::Pending => return Poll::Pending,
                 }
             } else {
                 ready!(Pin::new(acquire).poll(cx))
@@ -306,6 +329,10 @@ where
             unreachable!("the slot is there");
         };
         if patience.is_none() {
+            // As in the gate: without Tokio's clock, no wait times out.
+            if Handle::try_current().is_err() {
+                return Poll::Pending;
+            }
             let gate = self.visit.desk.gate();
             let Some((end, why)) = gate.end_of_wait(self.arrival, self.deadline) else {
                 return Poll::Pending;
@@ -332,12 +359,11 @@ where
             mut request,
         } = self.visit;
         match end {
-            End::Ready(permit) => {
+            End::Ready(mut permit) => {
                 desk.seat(&mut request, permit.lease(), waited);
                 let future = inner.call(request);
-                // A slot that its waiter made is used up by the call.
-                let used_up = desk.gate().capacity().made_by_head();
-                Ok((future, Some(permit).filter(|_| !used_up)))
+                permit.end_turn();
+                Ok((future, Some(permit)))
             }
             End::Refused(why) => Err(desk.refuse(request, why, waited)),
             End::Failed(error) => Err(D::answer(tail, Err(error), None, waited)),
@@ -349,7 +375,8 @@ impl<S, Req, D> Visit<S, Req, D> {
     /// Waits for one's turn; asks the inner service for room only while it is.
     ///
     /// Whoever made room for a call gives it to who is next by then, which may be somebody better who came
-    /// meanwhile. The clone that was found ready is then let go, so that the room is free for the other.
+    /// meanwhile. The clone that was asked is then let go, so that the room is free for the other; and the
+    /// other is told to ask again, because an inner service that all share wakes only who asked last.
     fn poll_in_turn<C>(
         &mut self,
         acquire: &mut Acquire<C>,
@@ -364,16 +391,20 @@ impl<S, Req, D> Visit<S, Req, D> {
         if let Poll::Ready(answer) = Pin::new(&mut *acquire).poll(cx) {
             return Poll::Ready(Ok(answer));
         }
-        if acquire.is_next() {
+        if acquire.has_turn() {
             *asked_inner = true;
-            ready!(self.inner.poll_ready(cx))?;
-            self.desk.gate().slot_made();
-            if let Poll::Ready(answer) = Pin::new(&mut *acquire).poll(cx) {
-                return Poll::Ready(Ok(answer));
+            if self.inner.poll_ready(cx)?.is_ready() {
+                self.desk.gate().slot_made();
+                if let Poll::Ready(answer) = Pin::new(&mut *acquire).poll(cx) {
+                    return Poll::Ready(Ok(answer));
+                }
+            } else if acquire.has_turn() {
+                return Poll::Pending;
             }
         }
         if std::mem::take(asked_inner) {
             self.inner = self.inner.clone();
+            self.desk.gate().tell_head();
         }
         Poll::Pending
     }

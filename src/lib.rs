@@ -81,3 +81,8 @@ pub use queue::{
 };
 #[cfg(feature = "route")]
 pub use route::{Route, RouteLayer, Router, RouterHandle};
+
+/// The README's code is code.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

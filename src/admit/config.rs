@@ -16,7 +16,7 @@ pub enum Discipline {
     Fifo,
     /// Tenants take turns, in proportion to their weights and to the cost of what they ask.
     Fair,
-    /// The earliest deadline first; equal deadlines in the order of arrival.
+    /// Whose wait ends first, by its own deadline or by `max_wait`; equal ends in the order of arrival.
     Deadline,
 }
 

@@ -25,12 +25,22 @@ pub struct Permits {
     /// that a lease is one write, and so that none slips between reading a limit and counting against it.
     slots: AtomicU64,
     limit: AtomicU64,
-    by_turn: bool,
+    /// Where each slot is made by the waiter who is next: whether there is one. The limit is 0 then.
+    turn: Option<AtomicU64>,
 }
 
 /// One slot of [`Permits`].
 #[derive(Debug)]
-pub struct Slot(());
+pub struct Slot {
+    has_turn: bool,
+}
+
+/// The request that got the last slot was passed on, or left.
+const FREE: u64 = 0;
+/// Somebody found room for one request.
+const MADE: u64 = 1;
+/// That room is somebody's, who has not used it yet.
+const TAKEN: u64 = 2;
 
 const OUT_BITS: u32 = 20;
 const OUT: u64 = (1 << OUT_BITS) - 1;
@@ -50,15 +60,33 @@ impl Permits {
         Self {
             slots: AtomicU64::new(0),
             limit: AtomicU64::new(clamp(limit)),
-            by_turn: false,
+            turn: None,
         }
     }
 
     /// No slot but the one that the waiter who is next makes for itself.
     pub(crate) fn by_turn() -> Self {
         Self {
-            by_turn: true,
+            turn: Some(AtomicU64::new(FREE)),
             ..Self::new(0)
+        }
+    }
+
+    #[cold]
+    fn take_turn(&self) -> Result<Slot, Denied<Infallible>> {
+        let turn = self.turn.as_ref().ok_or(Denied::Busy)?;
+        if turn.load(SeqCst) != MADE {
+            return Err(Denied::Busy);
+        }
+        // Nobody else takes it: it is there only under the gate's lock.
+        turn.store(TAKEN, SeqCst);
+        let mut slots = self.slots.load(SeqCst);
+        loop {
+            let new = slots.wrapping_add(GIVEN + 1);
+            match self.slots.compare_exchange_weak(slots, new, SeqCst, SeqCst) {
+                Ok(_) => return Ok(Slot { has_turn: true }),
+                Err(now) => slots = now,
+            }
         }
     }
 
@@ -92,18 +120,19 @@ impl Capacity for Permits {
         loop {
             // After `slots`: a limit that changes later changes `slots`, too.
             if slots & OUT >= self.limit.load(SeqCst) {
-                return Err(Denied::Busy);
+                return self.take_turn();
             }
             let new = slots.wrapping_add(GIVEN + 1);
             match self.slots.compare_exchange_weak(slots, new, SeqCst, SeqCst) {
-                Ok(_) => return Ok(Slot(())),
+                Ok(_) => return Ok(Slot { has_turn: false }),
                 Err(now) => slots = now,
             }
         }
     }
 
     #[inline]
-    fn release(&self, Slot(()): Slot) -> Pool {
+    fn release(&self, mut slot: Slot) -> Pool {
+        self.end_turn(&mut slot);
         self.slots.fetch_sub(1, SeqCst);
         Pool(0)
     }
@@ -133,11 +162,30 @@ impl Capacity for Permits {
 
     #[inline]
     fn made_by_head(&self) -> bool {
-        self.by_turn
+        self.turn.is_some()
     }
 
     fn set_made(&self, free: bool) {
-        self.set_limit(usize::from(free));
+        let (old, new) = if free { (FREE, MADE) } else { (MADE, FREE) };
+        if let Some(turn) = &self.turn
+            && turn.load(SeqCst) == old
+        {
+            turn.store(new, SeqCst);
+        }
+    }
+
+    fn turn_is_free(&self) -> bool {
+        let taken = |turn: &AtomicU64| turn.load(SeqCst) == TAKEN;
+        !self.turn.as_ref().is_some_and(taken)
+    }
+
+    #[inline]
+    fn end_turn(&self, slot: &mut Slot) {
+        if std::mem::take(&mut slot.has_turn)
+            && let Some(turn) = &self.turn
+        {
+            turn.store(FREE, SeqCst);
+        }
     }
 }
 

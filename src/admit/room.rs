@@ -149,7 +149,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             }
         }
         self.drain.observe(now);
-        let refusal = self.refusal(&ticket, now);
+        let refusal = self.refusal(capacity, &ticket, now);
         let key = self.sit(capacity, ticket, demand, now);
         let claimed = catch_unwind(AssertUnwindSafe(|| {
             self.claim(capacity, key.at, woken);
@@ -175,11 +175,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Why this ticket may not wait, whoever else does.
-    fn refusal(&self, ticket: &Ticket, now: Instant) -> Option<Rejected<C::Never>> {
+    fn refusal(&self, capacity: &C, ticket: &Ticket, now: Instant) -> Option<Rejected<C::Never>> {
         if self.config.chairs == 0 {
             return Some(Rejected::Disabled);
         }
-        if !ticket.may_wait {
+        // Where the head makes the slots, it has to ask before it knows whether it would wait.
+        if !ticket.may_wait && !capacity.made_by_head() {
             return Some(Rejected::MayNotWait);
         }
         let end = self.end_of(ticket)?;
@@ -270,6 +271,19 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 (Some(lease), None)
             }
             State::Rejected(_) => (None, None),
+        }
+    }
+
+    /// Whether the waiter's ticket lets it wait.
+    #[must_use]
+    pub fn may_wait(&self, key: Key) -> bool {
+        self.chairs.place(key.at).ticket.may_wait
+    }
+
+    /// Answers a waiter with `why`, if it still waits.
+    pub fn turn_away(&mut self, key: Key, why: Rejected<C::Never>, woken: &mut Woken<W>) {
+        if self.chairs.body(key.at).state.is_waiting() {
+            self.answer(key.at, why, woken);
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::chair::Chair;
 use super::clock;
@@ -36,8 +36,8 @@ struct Arriving<C: Capacity> {
     ticket: Ticket,
     demand: C::Demand,
     chair: Option<Chair<C>>,
-    /// Whether the ticket's arrival is now.
-    at_once: bool,
+    /// The time, if somebody has looked at the clock.
+    now: Option<Instant>,
 }
 
 /// Dropping it gives up the chair, or the slot.
@@ -59,14 +59,14 @@ impl<C: Capacity> Acquire<C> {
             ticket,
             demand,
             chair: None,
-            at_once: false,
+            now: None,
         }))
     }
 
-    /// Takes the ticket's arrival for the present, which saves reading the clock again.
-    pub(super) fn at_once(mut self) -> Self {
+    /// Takes `now` for the present, which saves reading the clock again.
+    pub(super) fn at(mut self, now: Instant) -> Self {
         if let Step::Arriving(arriving) = &mut self.0 {
-            arriving.at_once = true;
+            arriving.now = Some(now);
         }
         self
     }
@@ -101,10 +101,27 @@ impl<C: Capacity> Acquire<C> {
         matches!(self.0, Step::Arriving(_))
     }
 
-    /// Whether it waits, and nobody goes before it.
-    pub(crate) fn is_next(&self) -> bool {
+    /// Whether it waits, nobody goes before it, and whoever had the turn before has used it.
+    pub(crate) fn has_turn(&self) -> bool {
+        self.waiting().is_some_and(|(waiting, key)| {
+            let state = waiting.shared.lock();
+            waiting.shared.capacity.turn_is_free() && state.room.head() == Some(key)
+        })
+    }
+
+    /// Whether its ticket lets it wait.
+    pub(crate) fn may_wait(&self) -> bool {
         self.waiting()
-            .is_some_and(|(waiting, key)| waiting.shared.lock().room.head() == Some(key))
+            .is_none_or(|(waiting, key)| waiting.shared.lock().room.may_wait(key))
+    }
+
+    /// Answers it with `why`, if it still waits.
+    pub(crate) fn turn_away(&self, why: Rejected<C::Never>) {
+        if let Some((waiting, key)) = self.waiting() {
+            waiting
+                .shared
+                .locked(|_, state, woken| state.room.turn_away(key, why, woken));
+        }
     }
 
     fn waiting(&self) -> Option<(&Waiting<C>, Key)> {
@@ -151,14 +168,10 @@ impl<C: Capacity> Arriving<C> {
             ticket,
             demand,
             chair,
-            at_once,
+            now,
         } = self;
         let request = ticket.id;
-        let now = if at_once {
-            ticket.arrival
-        } else {
-            clock::now()
-        };
+        let now = now.unwrap_or_else(clock::now);
         let reserved = chair.map(Chair::hand_over).is_some();
         match shared.arrive(ticket, demand, now, cx.waker(), reserved) {
             Outcome::Leased(lease) => Err(Ok(Permit::new(shared, lease, request))),

@@ -120,6 +120,8 @@ impl<C: Capacity> Gate<C> {
         self.shared.locked(|shared, state, woken| {
             let room = &mut state.room;
             room.reconfigure(&shared.capacity, config, now, woken);
+            // Those who wait for a chair may have nothing to wait for any more.
+            state.tell_standing(woken);
         });
     }
 
@@ -160,9 +162,10 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
-    /// As [`acquire`](Self::acquire), for a ticket that was written this instant: it is its own clock.
-    pub(crate) fn acquire_now(&self, ticket: Ticket, demand: C::Demand) -> Acquire<C> {
-        Acquire::new(Arc::clone(&self.shared), ticket, demand).at_once()
+    /// As [`acquire`](Self::acquire), by somebody who has just looked at the clock. The ticket's own arrival
+    /// may be any instant that its writer liked.
+    pub(crate) fn acquire_at(&self, ticket: Ticket, now: Instant, demand: C::Demand) -> Acquire<C> {
+        Acquire::new(Arc::clone(&self.shared), ticket, demand).at(now)
     }
 
     /// When the wait of a request ends that arrived then and has this deadline of its own, and why.
@@ -196,17 +199,31 @@ impl<C: Capacity> Gate<C> {
             running: self.shared.capacity.in_use(),
             limit: self.shared.capacity.limit(),
             chairs: room.config().chairs,
-            served: self.shared.capacity.leased() - counts.unclaimed,
+            served: self
+                .shared
+                .capacity
+                .leased()
+                .saturating_sub(counts.unclaimed),
             counts,
             estimated_wait: room.estimated_wait(room.len() + 1),
             closed: room.is_closed(),
         }
     }
 
-    /// The waiter that is next has made a slot: it goes to whoever is next by now.
+    /// The waiter that is next has made a slot: it goes to whoever is next by now. If nobody waits any more,
+    /// there is none.
     pub(crate) fn slot_made(&self) {
-        self.shared.capacity.set_made(true);
-        self.grown();
+        self.shared.locked(|shared, state, woken| {
+            let now = state.now_if_it_matters();
+            shared.capacity.set_made(true);
+            state.room.grown(&shared.capacity, now, woken);
+            shared.capacity.set_made(false);
+        });
+    }
+
+    /// Tells the waiter that is next that it is, even if it has been told before.
+    pub(crate) fn tell_head(&self) {
+        self.shared.locked(|_, state, _| state.told = None);
     }
 
     /// More slots are free than were: they go to those who wait.

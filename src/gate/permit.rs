@@ -40,6 +40,15 @@ impl<C: Capacity> Permit<C> {
         }
     }
 
+    /// Its request has been passed on: where whoever is next makes the slots, the next one may be made.
+    pub(crate) fn end_turn(&mut self) {
+        if let Some(Held { shared, lease }) = &mut self.held
+            && shared.capacity.made_by_head()
+        {
+            shared.end_turn(lease);
+        }
+    }
+
     /// The id of the ticket that it was given for; 0 if there was none.
     #[must_use]
     pub fn request(&self) -> u64 {

@@ -4,7 +4,8 @@
 //! a request that finds nobody waiting and a slot free passes without the lock, and a release that finds
 //! nobody waiting returns without it.
 //!
-//! - `waiting` is written only under the lock. It is 0 only while nobody waits and the gate is open.
+//! - `waiting` is written only under the lock. It is 0 only while nobody waits and the gate is open; and never
+//!   where each slot is made by the waiter who is next, so that all go through the lock.
 //! - An arrival raises `waiting` before it looks for a slot; a release gives the slot back before it looks at
 //!   `waiting`. Both are sequentially consistent, so at least one of the two sees the other: either the
 //!   arrival finds the slot, or the release comes through the lock and finds the arrival.
@@ -27,7 +28,7 @@ use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, SeqCst};
 
 pub(crate) struct Shared<C: Capacity> {
     pub(crate) capacity: C,
-    /// How many wait, and whether the gate is closed.
+    /// How many wait, and whether the gate is closed, and whether everyone has to wait for their turn.
     waiting: AtomicU64,
     /// Tells this gate's detached permits from those of others.
     pub(crate) nonce: u64,
@@ -45,20 +46,23 @@ pub(crate) struct State<C: Capacity> {
     pub(crate) standing: BTreeMap<u64, Waker>,
     /// The last number given to one who wishes for a chair.
     pub(crate) wishes: u64,
-    /// Who was last told to be the head, where heads make slots.
-    told: Option<Key>,
+    /// Who was last told to be the head, where heads make slots. Nobody while another has the turn.
+    pub(crate) told: Option<Key>,
     /// Until when the timer sleeps, while it runs.
     pub(crate) alarm: Option<Instant>,
 }
 
 /// Set in `waiting` while the gate is closed, so that nobody passes without the lock.
 const CLOSED: u64 = 1 << 63;
+/// Set in `waiting` where heads make slots.
+const BY_TURN: u64 = 1 << 62;
 
 impl<C: Capacity> Shared<C> {
     pub(crate) fn new(capacity: C, config: RoomConfig) -> Arc<Self> {
+        let waiting = if capacity.made_by_head() { BY_TURN } else { 0 };
         Arc::new(Self {
             capacity,
-            waiting: AtomicU64::new(0),
+            waiting: AtomicU64::new(waiting),
             nonce: fastrand::u64(..),
             state: Mutex::new(State {
                 room: WaitingRoom::new(config, clock::now()),
@@ -119,13 +123,17 @@ impl<C: Capacity> Shared<C> {
                 state.room.unreserve();
             }
             let one_more = state.room.len() as u64 + 1;
-            shared.waiting.store(one_more | closed_bit(state), SeqCst);
+            shared.waiting.store(one_more | shared.flags(state), SeqCst);
             let outcome = state
                 .room
                 .arrive(&shared.capacity, ticket, demand, now, woken);
             if let Outcome::Queued(key) = outcome {
                 // Nobody can have been answered between the call before and this one.
                 let _ = state.room.leave_note(key, waker);
+                if shared.capacity.made_by_head() && state.room.head() == Some(key) {
+                    // It need not be woken to look whether it is next.
+                    state.told = Some(key);
+                }
                 return (outcome, None);
             }
             (outcome, Some(waker))
@@ -136,9 +144,6 @@ impl<C: Capacity> Shared<C> {
     /// Gives a slot back: to the best waiter, if anybody waits.
     #[inline]
     pub(crate) fn release(self: &Arc<Self>, lease: C::Lease) {
-        if self.capacity.made_by_head() {
-            self.capacity.set_made(false);
-        }
         let pool = self.capacity.release(lease);
         if self.waiting.load(SeqCst) != 0 {
             self.hand_on(pool);
@@ -149,12 +154,18 @@ impl<C: Capacity> Shared<C> {
     #[inline(never)]
     fn hand_on(self: &Arc<Self>, pool: Pool) {
         self.locked(|shared, state, woken| {
-            // Whoever is next now makes the next slot, even if it was told before that it is next.
-            state.told = None;
             let now = state.now_if_it_matters();
             state.room.released(&shared.capacity, pool, now, woken);
         });
         self.tell_if_drained();
+    }
+
+    /// A slot that its waiter made is used up: whoever is next may make another.
+    pub(crate) fn end_turn(self: &Arc<Self>, lease: &mut C::Lease) {
+        self.capacity.end_turn(lease);
+        if self.waiting.load(SeqCst) & !BY_TURN != 0 {
+            self.locked(|_, _, _| ());
+        }
     }
 
     /// Tells those who wait for it that a closed gate's last lease is back.
@@ -177,14 +188,17 @@ impl<C: Capacity> Shared<C> {
         let mut state = self.lock();
         // A capacity that panics must not take along the wake-ups of those who already have their answer.
         let result = catch_unwind(AssertUnwindSafe(|| act(self, &mut state, &mut woken)));
-        let waiting = state.room.len() as u64 | closed_bit(&state);
+        let waiting = state.room.len() as u64 | self.flags(&state);
         self.waiting.store(waiting, SeqCst);
         if !state.standing.is_empty() && (state.room.has_chair() || state.room.is_closed()) {
-            let standing = std::mem::take(&mut state.standing);
-            standing.into_values().for_each(|waker| woken.push(waker));
+            state.tell_standing(&mut woken);
         }
         if self.capacity.made_by_head() {
-            state.tell_head(&mut woken);
+            if self.capacity.turn_is_free() {
+                state.tell_head(&mut woken);
+            } else {
+                state.told = None;
+            }
         }
         let call = state.call_timer();
         drop(state);
@@ -193,6 +207,16 @@ impl<C: Capacity> Shared<C> {
         }
         woken.into_iter().for_each(Waker::wake);
         result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    fn flags(&self, state: &State<C>) -> u64 {
+        let closed = if state.room.is_closed() { CLOSED } else { 0 };
+        let by_turn = if self.capacity.made_by_head() {
+            BY_TURN
+        } else {
+            0
+        };
+        closed | by_turn
     }
 
     /// A look at the state that changes nothing.
@@ -211,6 +235,12 @@ impl<C: Capacity> State<C> {
             Some(_) => clock::now(),
             None => self.room.epoch(),
         }
+    }
+
+    /// Wakes everyone who waits for a chair, to look whether there is one.
+    pub(crate) fn tell_standing(&mut self, woken: &mut Woken<Waker>) {
+        let standing = std::mem::take(&mut self.standing);
+        standing.into_values().for_each(|waker| woken.push(waker));
     }
 
     /// Wakes the head if it has only just become it.
@@ -240,8 +270,4 @@ impl<C: Capacity> Drop for Shared<C> {
     fn drop(&mut self) {
         self.timer.wake();
     }
-}
-
-fn closed_bit<C: Capacity>(state: &State<C>) -> u64 {
-    if state.room.is_closed() { CLOSED } else { 0 }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use tower_service::Service;
 
@@ -50,14 +51,14 @@ impl<S, P> Queue<S, P> {
         &self.inner
     }
 
-    fn ticket<Req>(&self, request: &Req) -> Ticket
+    fn ticket<Req>(&self, request: &Req, now: Instant) -> Ticket
     where
         S: Service<Req>,
         P: Protocol<Req, S>,
     {
         let settings = self.common.settings();
         let settings = sealed::Settings(&settings);
-        self.protocol.ticket(request, &settings, gate::now())
+        self.protocol.ticket(request, &settings, now)
     }
 
     fn visit<Req>(&self, inner: S, request: Req) -> Visit<S, Req, Front<P>>
@@ -95,26 +96,35 @@ where
         self.common.watch_shutdown();
         let chair = self.seat.take();
         let Some(permit) = self.common.gate.try_acquire(&()) else {
-            let ticket = self.ticket(&request);
+            let now = gate::now();
+            let ticket = self.ticket(&request, now);
             let visit = self.visit(self.inner.clone(), request);
             let tail = self.common.tail();
             return ResponseFuture {
-                admission: Admission::waiting(visit, ticket, (), chair, tail),
+                admission: Admission::waiting(visit, ticket, now, (), chair, tail),
             };
         };
         drop(chair);
         // Nearly always it is ready, and the request needs no clone of it.
         let mut noop = Context::from_waker(Waker::noop());
-        if let Poll::Ready(Ok(())) = self.inner.poll_ready(&mut noop) {
-            let future = self.inner.call(request);
-            return ResponseFuture {
-                admission: Admission::calling(future, permit, self.common.tail()),
-            };
+        match self.inner.poll_ready(&mut noop) {
+            Poll::Ready(Ok(())) => {
+                let future = self.inner.call(request);
+                return ResponseFuture {
+                    admission: Admission::calling(future, permit, self.common.tail()),
+                };
+            }
+            Poll::Ready(Err(error)) => {
+                return ResponseFuture {
+                    admission: Admission::failed(error, self.common.tail()),
+                };
+            }
+            Poll::Pending => {}
         }
         // What was asked to be ready goes along; a clone of it stays.
         let clone = self.inner.clone();
         let asked = std::mem::replace(&mut self.inner, clone);
-        let ticket = self.ticket(&request);
+        let ticket = self.ticket(&request, gate::now());
         let visit = self.visit(asked, request);
         ResponseFuture {
             admission: Admission::readying(visit, &ticket, permit, self.common.tail()),

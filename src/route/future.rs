@@ -167,17 +167,22 @@ impl<S> Arrival<S> {
         let tail = desk.common.tail();
         let Some(permit) = desk.common.gate.try_acquire(&demand) else {
             let ticket = desk.ticket(request.headers(), stream, since);
+            let now = ticket.arrival;
             let visit = Visit {
                 desk: Front(desk),
                 inner,
                 request,
             };
-            return Admission::waiting(visit, ticket, demand, chair, tail);
+            return Admission::waiting(visit, ticket, now, demand, chair, tail);
         };
         let mut noop = Context::from_waker(Waker::noop());
-        if let Poll::Ready(Ok(())) = inner.poll_ready(&mut noop) {
-            seat(&mut request, permit.lease());
-            return Admission::calling(inner.call(request), permit, tail);
+        match inner.poll_ready(&mut noop) {
+            Poll::Ready(Ok(())) => {
+                seat(&mut request, permit.lease());
+                return Admission::calling(inner.call(request), permit, tail);
+            }
+            Poll::Ready(Err(error)) => return Admission::failed(error, tail),
+            Poll::Pending => {}
         }
         let ticket = desk.ticket(request.headers(), stream, since);
         let visit = Visit {
