@@ -94,6 +94,9 @@ impl Config {
     pub(crate) fn announce(&self) {
         self.routing.announce();
         self.health.announce();
+        if self.backends.is_empty() {
+            tracing::warn!("no [[backends]]: every request for a model will be answered 404");
+        }
         for backend in &self.backends {
             backend.announce(&self.health);
         }

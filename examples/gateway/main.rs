@@ -57,7 +57,9 @@ async fn serve(args: Args) -> Result<(), Box<dyn std::error::Error>> {
         Some(path) => Config::read(path)?,
         None => (Config::default(), Registry::new(demo::start().await?)?),
     };
-    config.announce();
+    if args.config.is_some() {
+        config.announce();
+    }
     let (routed, handle) = service::service(&config, registry);
     let listener = TcpListener::bind(config.listen)
         .await

@@ -12,7 +12,7 @@ use crate::service::Handle;
 /// What the last answers may take to leave the sockets.
 pub(crate) const LAST_BYTES: Duration = Duration::from_secs(1);
 
-/// Returns after a signal, when nothing runs any more or `grace` is over.
+/// Returns after a signal, when nothing runs any more, `grace` is over, or Ctrl-C is pressed once more.
 pub(crate) async fn drained(mut signals: Signals, handle: &Handle, grace: Duration) {
     signals.any().await;
     handle.close();
@@ -21,12 +21,13 @@ pub(crate) async fn drained(mut signals: Signals, handle: &Handle, grace: Durati
         ?grace,
         "shutting down"
     );
-    if tokio::time::timeout(grace, handle.closed()).await.is_err() {
-        tracing::warn!(
-            running = handle.snapshot().queue.running,
-            "the grace period is over"
-        );
-    }
+    let left = tokio::select! {
+        () = handle.closed() => return,
+        () = tokio::time::sleep(grace) => "the grace period is over",
+        () = signals.interrupt() => "interrupted again",
+    };
+    let running = handle.snapshot().queue.running;
+    tracing::warn!(running, "ending without the last answers: {left}");
 }
 
 /// The signals that end the gateway well. They kill it until these are there to hear them.
@@ -52,6 +53,10 @@ impl Signals {
             _ = self.interrupt.recv() => {}
         }
     }
+
+    async fn interrupt(&mut self) {
+        self.interrupt.recv().await;
+    }
 }
 
 #[cfg(windows)]
@@ -64,6 +69,10 @@ impl Signals {
     }
 
     async fn any(&mut self) {
+        self.0.recv().await;
+    }
+
+    async fn interrupt(&mut self) {
         self.0.recv().await;
     }
 }

@@ -113,3 +113,18 @@ async fn nobody_is_waited_for_longer_than_the_grace_period() {
     arrived.hung_up().await;
     drop(running);
 }
+
+#[tokio::test]
+async fn who_presses_ctrl_c_twice_waits_for_nobody() {
+    let backend = Backend::start().await;
+    let setup = Setup::new().backend("gpu-1", &backend, 1, &["m"]);
+    let mut gateway = setup.start().await;
+    let running = gateway.ask("m").send();
+    let arrived = backend.next().await;
+    gateway.signal("INT");
+    while gateway.get("/healthz").answer().await.status == 200 {}
+    gateway.signal("INT");
+    assert_eq!(gateway.exit().await.code(), Some(0));
+    arrived.hung_up().await;
+    drop(running);
+}
