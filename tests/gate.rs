@@ -399,7 +399,8 @@ async fn who_got_a_slot_before_a_capacity_panicked_is_woken() {
     yield_now().await;
     assert_eq!(gate.status().depth, 2);
     gate.capacity().panics_after(0, &mut || drop(held.take()));
-    gate.capacity().panics_after(1, &mut || gate.capacity_changed());
+    gate.capacity()
+        .panics_after(1, &mut || gate.capacity_changed());
     drop(first.await.unwrap().unwrap());
     assert!(second.await.unwrap().is_ok());
 }

@@ -61,7 +61,29 @@ pin_project! {
         S: Service<Req>,
     {
         #[pin]
-        pub(super) admission: Admission<Permits, S, Req, Front<P>>,
+        way: Way<Admission<Permits, S, Req, Front<P>>>,
+    }
+}
+
+pin_project! {
+    #[project = WayProj]
+    enum Way<A> {
+        Admitted { #[pin] admission: A },
+        TurnedAway { notice: Option<sealed::Notice> },
+    }
+}
+
+impl<S: Service<Req>, Req, P> ResponseFuture<S, Req, P> {
+    #[inline]
+    pub(super) fn admitted(admission: Admission<Permits, S, Req, Front<P>>) -> Self {
+        let way = Way::Admitted { admission };
+        Self { way }
+    }
+
+    pub(super) fn turned_away(notice: sealed::Notice) -> Self {
+        let notice = Some(notice);
+        let way = Way::TurnedAway { notice };
+        Self { way }
     }
 }
 
@@ -74,7 +96,13 @@ where
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().admission.poll(cx)
+        match self.project().way.project() {
+            WayProj::Admitted { admission } => admission.poll(cx),
+            WayProj::TurnedAway { notice } => match notice.take() {
+                Some(notice) => Poll::Ready(P::turned_away(notice)),
+                None => panic!("response future polled after it was answered"),
+            },
+        }
     }
 }
 

@@ -95,30 +95,32 @@ where
         self.common.watch_shutdown();
         let chair = self.seat.take();
         let Some(permit) = self.common.gate.try_acquire(&()) else {
+            let common = sealed::Common(&self.common);
+            if chair.is_none()
+                && let Some(notice) = self.protocol.turn_away(&request, &common)
+            {
+                return ResponseFuture::turned_away(notice);
+            }
             let ticket = self.ticket(&request);
             let visit = self.visit(self.inner.clone(), request);
             let tail = self.common.tail();
-            return ResponseFuture {
-                admission: Admission::waiting(visit, ticket, (), chair, tail),
-            };
+            return ResponseFuture::admitted(Admission::waiting(visit, ticket, (), chair, tail));
         };
         drop(chair);
         // Nearly always it is ready, and the request needs no clone of it.
         let mut noop = Context::from_waker(Waker::noop());
         if let Poll::Ready(Ok(())) = self.inner.poll_ready(&mut noop) {
             let future = self.inner.call(request);
-            return ResponseFuture {
-                admission: Admission::calling(future, permit, self.common.tail()),
-            };
+            let tail = self.common.tail();
+            return ResponseFuture::admitted(Admission::calling(future, permit, tail));
         }
         // What was asked to be ready goes along; a clone of it stays.
         let clone = self.inner.clone();
         let asked = std::mem::replace(&mut self.inner, clone);
         let ticket = self.ticket(&request);
         let visit = self.visit(asked, request);
-        ResponseFuture {
-            admission: Admission::readying(visit, &ticket, permit, self.common.tail()),
-        }
+        let tail = self.common.tail();
+        ResponseFuture::admitted(Admission::readying(visit, &ticket, permit, tail))
     }
 }
 
