@@ -28,6 +28,7 @@ where
     P: Protocol<Req, S>,
 {
     type Answer = Result<P::Response, P::Error>;
+    type Notice = sealed::Notice;
 
     fn gate(&self) -> &Gate<Permits> {
         &self.common.gate
@@ -37,6 +38,10 @@ where
         tracing::debug!(reason = %why, ?waited, "request rejected");
         let common = sealed::Common(&self.common);
         self.protocol.refuse(request, why, waited, &common)
+    }
+
+    fn turned_away(notice: sealed::Notice) -> Self::Answer {
+        P::turned_away(notice)
     }
 
     #[inline]
@@ -61,29 +66,7 @@ pin_project! {
         S: Service<Req>,
     {
         #[pin]
-        way: Way<Admission<Permits, S, Req, Front<P>>>,
-    }
-}
-
-pin_project! {
-    #[project = WayProj]
-    enum Way<A> {
-        Admitted { #[pin] admission: A },
-        TurnedAway { notice: Option<sealed::Notice> },
-    }
-}
-
-impl<S: Service<Req>, Req, P> ResponseFuture<S, Req, P> {
-    #[inline]
-    pub(super) fn admitted(admission: Admission<Permits, S, Req, Front<P>>) -> Self {
-        let way = Way::Admitted { admission };
-        Self { way }
-    }
-
-    pub(super) fn turned_away(notice: sealed::Notice) -> Self {
-        let notice = Some(notice);
-        let way = Way::TurnedAway { notice };
-        Self { way }
+        pub(super) admission: Admission<Permits, S, Req, Front<P>, sealed::Notice>,
     }
 }
 
@@ -96,13 +79,7 @@ where
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().way.project() {
-            WayProj::Admitted { admission } => admission.poll(cx),
-            WayProj::TurnedAway { notice } => match notice.take() {
-                Some(notice) => Poll::Ready(P::turned_away(notice)),
-                None => panic!("response future polled after it was answered"),
-            },
-        }
+        self.project().admission.poll(cx)
     }
 }
 

@@ -175,7 +175,8 @@ pub(crate) fn pass_on<R: Body<Data = Bytes>, G>(
         stamp(response.headers_mut(), waited);
     }
     let permit = permit.filter(|_| tail.hold == Hold::Body);
-    response.map(|body| PermitBody::new(body, permit))
+    let (head, body) = response.into_parts();
+    http::Response::from_parts(head, PermitBody::new(body, permit))
 }
 
 impl<C: Capacity> Common<C> {

@@ -99,12 +99,17 @@ where
             if chair.is_none()
                 && let Some(notice) = self.protocol.turn_away(&request, &common)
             {
-                return ResponseFuture::turned_away(notice);
+                let tail = self.common.tail();
+                return ResponseFuture {
+                    admission: Admission::turned_away(notice, tail),
+                };
             }
             let ticket = self.ticket(&request);
             let visit = self.visit(self.inner.clone(), request);
             let tail = self.common.tail();
-            return ResponseFuture::admitted(Admission::waiting(visit, ticket, (), chair, tail));
+            return ResponseFuture {
+                admission: Admission::waiting(visit, ticket, (), chair, tail),
+            };
         };
         drop(chair);
         // Nearly always it is ready, and the request needs no clone of it.
@@ -112,7 +117,9 @@ where
         if let Poll::Ready(Ok(())) = self.inner.poll_ready(&mut noop) {
             let future = self.inner.call(request);
             let tail = self.common.tail();
-            return ResponseFuture::admitted(Admission::calling(future, permit, tail));
+            return ResponseFuture {
+                admission: Admission::calling(future, permit, tail),
+            };
         }
         // What was asked to be ready goes along; a clone of it stays.
         let clone = self.inner.clone();
@@ -120,7 +127,9 @@ where
         let ticket = self.ticket(&request);
         let visit = self.visit(asked, request);
         let tail = self.common.tail();
-        ResponseFuture::admitted(Admission::readying(visit, &ticket, permit, tail))
+        ResponseFuture {
+            admission: Admission::readying(visit, &ticket, permit, tail),
+        }
     }
 }
 
