@@ -21,6 +21,8 @@ use crate::queue::Hold;
 /// What becomes of a request at the front desk of a layer.
 pub(crate) trait Desk<C: Capacity, Req, S: Service<Req>> {
     type Answer;
+    /// What one is told who was turned away without looking at its ticket.
+    type Notice;
 
     /// The gate that the request has to pass.
     fn gate(&self) -> &Gate<C>;
@@ -30,6 +32,9 @@ pub(crate) trait Desk<C: Capacity, Req, S: Service<Req>> {
 
     /// Answers a request that got no slot.
     fn refuse(&self, request: Req, why: Rejected<C::Never>, waited: Duration) -> Self::Answer;
+
+    /// Answers one who was turned away.
+    fn turned_away(notice: Self::Notice) -> Self::Answer;
 
     /// Passes the inner service's answer on, with the permit if it is still held.
     fn answer(
@@ -49,7 +54,7 @@ pub(crate) struct Tail {
 
 pin_project! {
     /// A request on its way. One that gets through at once carries nothing that only waiting needs.
-    pub(crate) struct Admission<C, S, Req, D>
+    pub(crate) struct Admission<C, S, Req, D, N>
     where
         C: Capacity,
         S: Service<Req>,
@@ -57,20 +62,27 @@ pin_project! {
         tail: Tail,
         waited: Duration,
         #[pin]
-        step: Step<C, S, Req, D, S::Future, S::Error>,
+        step: Step<C, S, Req, D, S::Future, N, S::Error>,
     }
 }
 
 pin_project! {
     #[project = StepProj]
-    enum Step<C, S, Req, D, F, E>
+    enum Step<C, S, Req, D, F, N, E>
     where
         C: Capacity,
     {
-        Queued { queued: Option<Box<Queued<C, S, Req, D>>> },
+        Outside { who: Option<Outside<C, S, Req, D, N, E>> },
         Calling { #[pin] future: F, permit: Option<Permit<C>> },
-        Failed { error: Option<E> },
     }
+}
+
+/// A request that is not yet being served, or never will be.
+enum Outside<C: Capacity, S, Req, D, N, E> {
+    Queued(Box<Queued<C, S, Req, D>>),
+    TurnedAway(N),
+    /// The inner service failed before it was called.
+    Failed(E),
 }
 
 /// A request that waits: for a slot, or with one for the inner service to be ready.
@@ -143,12 +155,23 @@ enum End<C: Capacity, E> {
     Failed(E),
 }
 
-impl<C, S, Req, D> Admission<C, S, Req, D>
+impl<C, S, Req, D, N> Admission<C, S, Req, D, N>
 where
     C: Capacity,
     S: Service<Req>,
-    D: Desk<C, Req, S>,
+    D: Desk<C, Req, S, Notice = N>,
 {
+    /// A request that was turned away.
+    pub(crate) fn turned_away(notice: N, tail: Tail) -> Self {
+        Self {
+            tail,
+            waited: Duration::ZERO,
+            step: Step::Outside {
+                who: Some(Outside::TurnedAway(notice)),
+            },
+        }
+    }
+
     /// A request that has been passed on already.
     #[inline]
     pub(crate) fn calling(future: S::Future, permit: Permit<C>, tail: Tail) -> Self {
@@ -168,7 +191,9 @@ where
         Self {
             tail,
             waited: Duration::ZERO,
-            step: Step::Failed { error: Some(error) },
+            step: Step::Outside {
+                who: Some(Outside::Failed(error)),
+            },
         }
     }
 
@@ -225,46 +250,63 @@ where
         Self {
             tail,
             waited: Duration::ZERO,
-            step: Step::Queued {
-                queued: Some(Box::new(queued)),
+            step: Step::Outside {
+                who: Some(Outside::Queued(Box::new(queued))),
             },
         }
     }
 }
 
-impl<C, S, Req, D> Future for Admission<C, S, Req, D>
+impl<C, S, Req, D, N> Future for Admission<C, S, Req, D, N>
 where
     C: Capacity,
     S: Service<Req> + Clone,
-    D: Desk<C, Req, S>,
+    D: Desk<C, Req, S, Notice = N>,
 {
     type Output = D::Answer;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<D::Answer> {
         let mut this = self.project();
-        if let StepProj::Queued { queued: place } = this.step.as_mut().project() {
-            let Some(queued) = place else {
-                panic!("response future polled after it was answered");
-            };
-            let end = ready!(queued.poll(*this.tail, this.waited, cx));
-            let Some(queued) = place.take() else {
-                unreachable!("it has just been polled");
-            };
-            match queued.pass_on(end, *this.tail, *this.waited) {
+        if let StepProj::Outside { who } = this.step.as_mut().project() {
+            match ready!(Outside::poll(who, *this.tail, this.waited, cx)) {
                 Ok((future, permit)) => this.step.set(Step::Calling { future, permit }),
                 Err(answer) => return Poll::Ready(answer),
             }
         }
-        let (result, permit) = match this.step.project() {
-            StepProj::Calling { future, permit } => (ready!(future.poll(cx)), permit.take()),
-            StepProj::Failed { error } => match error.take() {
-                Some(error) => (Err(error), None),
-                None => panic!("response future polled after it was answered"),
-            },
-            StepProj::Queued { .. } => unreachable!("whoever got through is being served"),
+        let StepProj::Calling { future, permit } = this.step.project() else {
+            unreachable!("whoever is not outside is being served");
         };
-        Poll::Ready(D::answer(*this.tail, result, permit, *this.waited))
+        let result = ready!(future.poll(cx));
+        Poll::Ready(D::answer(*this.tail, result, permit.take(), *this.waited))
+    }
+}
+
+impl<C, S, Req, D, N> Outside<C, S, Req, D, N, S::Error>
+where
+    C: Capacity,
+    S: Service<Req> + Clone,
+    D: Desk<C, Req, S, Notice = N>,
+{
+    /// Passes the request on, or answers it.
+    #[cold]
+    #[inline(never)]
+    fn poll(
+        who: &mut Option<Self>,
+        tail: Tail,
+        waited: &mut Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Called<C, S::Future>, D::Answer>> {
+        let end = match who {
+            Some(Self::Queued(queued)) => Some(ready!(queued.poll(tail, waited, cx))),
+            _ => None,
+        };
+        Poll::Ready(match (who.take(), end) {
+            (Some(Self::Queued(queued)), Some(end)) => queued.pass_on(end, tail, *waited),
+            (Some(Self::TurnedAway(notice)), _) => Err(D::turned_away(notice)),
+            (Some(Self::Failed(error)), _) => Err(D::answer(tail, Err(error), None, *waited)),
+            _ => panic!("response future polled after it was answered"),
+        })
     }
 }
 
@@ -274,8 +316,6 @@ where
     S: Service<Req> + Clone,
     D: Desk<C, Req, S>,
 {
-    #[cold]
-    #[inline(never)]
     fn poll(
         &mut self,
         tail: Tail,

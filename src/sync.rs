@@ -5,7 +5,7 @@ pub(crate) use self::real::*;
 #[cfg(not(loom))]
 mod real {
     pub(crate) use std::sync::atomic::AtomicU64;
-    pub(crate) use std::sync::atomic::Ordering::SeqCst;
+    pub(crate) use std::sync::atomic::Ordering::{Relaxed, SeqCst};
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
 }
 
@@ -16,7 +16,7 @@ mod model {
     use std::cell::Cell;
     pub(crate) use std::sync::Arc;
     use std::sync::atomic::Ordering;
-    pub(crate) use std::sync::atomic::Ordering::SeqCst;
+    pub(crate) use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
     use loom::sync::atomic::fence;
     pub(crate) use loom::sync::{Mutex, MutexGuard};
@@ -71,6 +71,13 @@ mod model {
         pub(crate) fn swap(&self, value: u64, order: Ordering) -> u64 {
             Fences::BeforeReads.at(order);
             let old = self.0.swap(value, order);
+            Fences::AfterWrites.at(order);
+            old
+        }
+
+        pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+            Fences::BeforeReads.at(order);
+            let old = self.0.fetch_add(value, order);
             Fences::AfterWrites.at(order);
             old
         }

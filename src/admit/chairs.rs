@@ -19,6 +19,13 @@ pub(crate) struct Link {
     pub(crate) next: u32,
 }
 
+impl Link {
+    const NONE: Self = Self {
+        prev: NONE,
+        next: NONE,
+    };
+}
+
 /// The list that the discipline walks.
 pub(crate) const QUEUE: usize = 0;
 /// The list of all waiters of a level, over all lanes, in the order of arrival.
@@ -29,7 +36,6 @@ pub(crate) const ARRIVALS: usize = 1;
 pub(crate) struct Place {
     /// Orders arrivals, and tells this waiter from earlier ones on the same chair.
     pub(crate) seq: u64,
-    pub(crate) links: [Link; 2],
     pub(crate) lane: u32,
     /// The tenant's flow within the lane, under `Fair`.
     pub(crate) flow: u32,
@@ -42,13 +48,8 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(seq: u64, ticket: Ticket, expires: Option<Instant>) -> Self {
-        let unlinked = Link {
-            prev: NONE,
-            next: NONE,
-        };
         Self {
             seq,
-            links: [unlinked; 2],
             lane: NONE,
             flow: NONE,
             level: ticket.priority.0,
@@ -77,46 +78,66 @@ pub(crate) struct Chair<T> {
 
 /// All chairs that are taken, by number.
 #[derive(Debug)]
-pub(crate) struct Chairs<T>(Slab<Chair<T>>);
+pub(crate) struct Chairs<T> {
+    taken: Slab<Chair<T>>,
+    /// Whom each waiter stands between. Kept apart, close together: whoever leaves changes the links of
+    /// neighbours that are nowhere near in memory, and need not fetch their chairs for that.
+    links: Vec<[Link; 2]>,
+}
 
 impl<T> Chairs<T> {
     pub(crate) fn new() -> Self {
-        Self(Slab::new())
+        Self {
+            taken: Slab::new(),
+            links: Vec::new(),
+        }
     }
 
     pub(crate) fn sit(&mut self, place: Place, body: T) -> u32 {
-        self.0.insert(Chair { place, body }) as u32
+        let at = self.taken.insert(Chair { place, body });
+        if at == self.links.len() {
+            self.links.push([Link::NONE; 2]);
+        }
+        at as u32
+    }
+
+    pub(crate) fn link(&self, at: u32, list: usize) -> Link {
+        self.links[at as usize][list]
+    }
+
+    pub(crate) fn link_mut(&mut self, at: u32, list: usize) -> &mut Link {
+        &mut self.links[at as usize][list]
     }
 
     pub(crate) fn leave(&mut self, at: u32) -> Chair<T> {
-        self.0.remove(at as usize)
+        self.taken.remove(at as usize)
     }
 
     pub(crate) fn get(&self, at: u32) -> Option<&Chair<T>> {
-        self.0.get(at as usize)
+        self.taken.get(at as usize)
     }
 
     pub(crate) fn place(&self, at: u32) -> &Place {
-        &self.0[at as usize].place
+        &self.taken[at as usize].place
     }
 
     pub(crate) fn place_mut(&mut self, at: u32) -> &mut Place {
-        &mut self.0[at as usize].place
+        &mut self.taken[at as usize].place
     }
 
     pub(crate) fn body(&self, at: u32) -> &T {
-        &self.0[at as usize].body
+        &self.taken[at as usize].body
     }
 
     pub(crate) fn body_mut(&mut self, at: u32) -> &mut T {
-        &mut self.0[at as usize].body
+        &mut self.taken[at as usize].body
     }
 
     pub(crate) fn bodies_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.0.iter_mut().map(|(_, chair)| &mut chair.body)
+        self.taken.iter_mut().map(|(_, chair)| &mut chair.body)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Chair<T>)> {
-        self.0.iter().map(|(at, chair)| (at as u32, chair))
+        self.taken.iter().map(|(at, chair)| (at as u32, chair))
     }
 }

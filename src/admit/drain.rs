@@ -52,9 +52,18 @@ impl Drain {
 
     /// How long until `ahead` requests have gone. `None` before anything is known.
     pub(crate) fn wait_for(&self, ahead: usize) -> Option<Duration> {
-        let rate = self.per_second?;
-        Duration::try_from_secs_f64(ahead as f64 / rate).ok()
+        time_for(ahead, self.per_second?)
     }
+
+    /// Departures per second. `None` before anything is known.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        self.per_second
+    }
+}
+
+/// How long `ahead` requests take to go at this many per second.
+pub(crate) fn time_for(ahead: usize, per_second: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(ahead as f64 / per_second).ok()
 }
 
 #[cfg(test)]

@@ -188,7 +188,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let turn = self.turns;
         let standing = standing.unwrap_or(Standing { start, turn });
         self.lanes[lane as usize].levels[level].push(chairs, at, standing, config);
-        self.refresh(chairs, lane);
+        self.refresh(chairs, lane, level);
     }
 
     /// One more waits in the group. The first to do so finds the round where competitors have it by now.
@@ -198,7 +198,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             let pools = groups[group as usize].pools.iter();
             let competitors = pools
                 .flat_map(|&pool| self.groups_on(pool))
-                .map(|other| groups[other as usize].rounds[level])
+                .map(|&other| groups[other as usize].rounds[level])
                 .filter(|round| round.waiting > 0);
             let served = competitors.map(|round| round.served).max().unwrap_or(0);
             let round = &mut self.groups[group as usize].rounds[level];
@@ -218,7 +218,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let round = self.round_mut(lane, level);
         round.waiting -= 1;
         round.served = round.served.max(due);
-        self.refresh(chairs, lane);
+        self.refresh(chairs, lane, level);
     }
 
     /// Takes out a waiter for any other reason.
@@ -227,7 +227,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let (lane, level) = (place.lane, usize::from(place.level));
         self.lanes[lane as usize].levels[level].remove(chairs, at);
         self.round_mut(lane, level).waiting -= 1;
-        self.refresh(chairs, lane);
+        self.refresh(chairs, lane, level);
     }
 
     /// The group that a lane belongs to.
@@ -243,10 +243,10 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// The best waiter of the groups in `scope` that pump number `pump` has not found busy.
     pub(crate) fn best(&self, scope: Scope, pump: u64) -> Option<Best> {
         match scope {
-            Scope::Pool(pool) => self.best_of(self.groups_on(pool), pump),
+            Scope::Pool(pool) => self.best_of(self.groups_on(pool).iter().copied(), pump),
             Scope::Claim(pool, group) => {
-                let groups = self.groups_on(pool).chain(std::iter::once(group));
-                self.best_of(groups, pump)
+                let groups = self.groups_on(pool).iter().copied();
+                self.best_of(groups.chain(std::iter::once(group)), pump)
             }
             Scope::All => self.best_of(self.groups.iter().map(|(group, _)| group as u32), pump),
         }
@@ -299,32 +299,44 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         (0..self.levels).flat_map(of_level).collect()
     }
 
-    fn groups_on(&self, pool: Pool) -> impl Iterator<Item = u32> + '_ {
-        self.by_pool
-            .get(pool.0 as usize)
-            .into_iter()
-            .flatten()
-            .copied()
+    fn groups_on(&self, pool: Pool) -> &[u32] {
+        self.by_pool.get(pool.0 as usize).map_or(&[], Vec::as_slice)
     }
 
     fn best_of(&self, groups: impl Iterator<Item = u32>, pump: u64) -> Option<Best> {
-        let (rank, lane, group) = groups
-            .filter_map(|index| {
-                let group = &self.groups[index as usize];
-                let (rank, member) = group.order.first()?;
-                (group.blocked_in != pump).then(|| (rank, group.lanes[member as usize], index))
-            })
-            .min()?;
+        let mut best: Option<(Rank, u32, u32)> = None;
+        for index in groups {
+            let group = &self.groups[index as usize];
+            if group.blocked_in == pump {
+                continue;
+            }
+            let Some((rank, member)) = group.order.first() else {
+                continue;
+            };
+            if best.is_none_or(|(least, ..)| rank < least) {
+                best = Some((rank, member, index));
+            }
+        }
+        let (rank, member, group) = best?;
+        let lane = self.groups[group as usize].lanes[member as usize];
         let (at, _) = self.lanes[lane as usize].head?;
         Some(Best { at, group, rank })
     }
 
-    /// Brings the lane's standing in its group up to date.
-    fn refresh<T>(&mut self, chairs: &Chairs<T>, index: u32) {
+    /// Brings the lane's standing in its group up to date, after a change in one of its levels.
+    fn refresh<T>(&mut self, chairs: &Chairs<T>, index: u32, changed: usize) {
         let lane = &mut self.lanes[index as usize];
-        let head = (0..)
-            .zip(&lane.levels)
-            .find_map(|(level, queue)| queue.head(chairs).map(|(at, turn)| (at, (level, turn))));
+        let first = lane.head.map(|(_, (level, _))| usize::from(level));
+        if first.is_some_and(|first| first < changed) {
+            return;
+        }
+        // The head was not above: so nobody is.
+        let head = (changed..)
+            .zip(&lane.levels[changed..])
+            .find_map(|(level, queue)| {
+                let (at, turn) = queue.head(chairs)?;
+                Some((at, (level as u8, turn)))
+            });
         if head == lane.head {
             return;
         }

@@ -22,26 +22,26 @@ impl<const LINK: usize> List<LINK> {
     };
 
     fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        chairs.place_mut(at).links[LINK] = Link {
+        *chairs.link_mut(at, LINK) = Link {
             prev: self.tail,
             next: NONE,
         };
         match self.tail {
             NONE => self.head = at,
-            tail => chairs.place_mut(tail).links[LINK].next = at,
+            tail => chairs.link_mut(tail, LINK).next = at,
         }
         self.tail = at;
     }
 
     fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        let Link { prev, next } = chairs.place(at).links[LINK];
+        let Link { prev, next } = chairs.link(at, LINK);
         match prev {
             NONE => self.head = next,
-            prev => chairs.place_mut(prev).links[LINK].next = next,
+            prev => chairs.link_mut(prev, LINK).next = next,
         }
         match next {
             NONE => self.tail = prev,
-            next => chairs.place_mut(next).links[LINK].prev = prev,
+            next => chairs.link_mut(next, LINK).prev = prev,
         }
     }
 }
@@ -103,7 +103,7 @@ impl<const LINK: usize> Line<LINK> {
     pub(crate) fn in_order<T>(&self, chairs: &Chairs<T>) -> Vec<u32> {
         let follow = |at: u32| (at != NONE).then_some(at);
         let native = std::iter::successors(follow(self.native.head), |&at| {
-            follow(chairs.place(at).links[LINK].next)
+            follow(chairs.link(at, LINK).next)
         });
         let mut all: Vec<u32> = native.chain(self.risen.values().copied()).collect();
         all.sort_unstable_by_key(|&at| chairs.place(at).seq);

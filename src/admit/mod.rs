@@ -29,6 +29,7 @@ mod woken;
 pub use capacity::{Capacity, Denied, Pool, Pools};
 pub use config::{Discipline, RoomConfig};
 pub use counts::Counts;
+pub(crate) use drain::time_for;
 pub use permits::{Permits, Slot};
 pub use priority::{InvalidLevels, Levels, Priority};
 pub use rejected::Rejected;

@@ -47,8 +47,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Brings the room up to `now`: whose wait is over by then holds no chair, and who has risen by then
     /// has risen before anybody who comes.
     pub(super) fn catch_up(&mut self, now: Instant, woken: &mut Woken<W>) {
-        self.expire(now, woken);
-        self.rise(now);
+        if self.ends.next().is_some_and(|end| end <= now) {
+            self.expire(now, woken);
+        }
+        if self.rises.next().is_some_and(|rise| rise <= now) {
+            self.rise(now);
+        }
     }
 
     fn pump(&mut self, capacity: &C, scope: Scope, woken: &mut Woken<W>) {

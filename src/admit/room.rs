@@ -305,6 +305,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.waiting + self.reserved < self.config.chairs
     }
 
+    /// Whether requests wait on every chair, so that whoever comes is rejected for that alone, whatever its
+    /// ticket says. Of the order in which reasons are looked for, it is the first then.
+    pub(crate) fn is_full_for_all(&self) -> bool {
+        let is_limited_by_ticket = self.config.displace || self.config.chairs_per_tenant.is_some();
+        self.waiting > 0 && !is_limited_by_ticket && !self.has_chair()
+    }
+
     /// How many wait.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -384,6 +391,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[must_use]
     pub fn estimated_wait(&self, ahead: usize) -> Option<Duration> {
         self.drain.wait_for(ahead)
+    }
+
+    /// How many leave per second with a slot. `None` before anything is known.
+    pub(crate) fn drain_rate(&self) -> Option<f64> {
+        self.drain.rate()
     }
 
     /// When to call [`expire`](Self::expire) next. Perhaps for a waiter that has left.

@@ -443,6 +443,70 @@ fn a_closing_gate_answers_those_who_stand() {
     });
 }
 
+#[test]
+fn nobody_is_turned_away_once_a_chair_is_free() {
+    model(|| {
+        let gate = room_of(1);
+        let _held = gate.try_acquire(&()).unwrap();
+        let waiter = waiting(&gate);
+        let free = Arc::new(AtomicBool::new(false));
+        let leaver = spawn({
+            let free = free.clone();
+            move || {
+                drop(waiter);
+                free.store(true, Ordering::Release);
+            }
+        });
+        let was_free = free.load(Ordering::Acquire);
+        let turned_away = gate.turn_away().is_some();
+        assert!(!(was_free && turned_away));
+        leaver.join().unwrap();
+        assert!(gate.turn_away().is_none());
+        assert_eq!(gate.status().counts.full, u64::from(turned_away));
+    });
+}
+
+#[test]
+fn who_finds_neither_slot_nor_chair_is_turned_away_once() {
+    model(|| {
+        let gate = room_of(1);
+        let held = gate.try_acquire(&()).unwrap();
+        let waiter = waiting(&gate);
+        let leaver = spawn(move || drop(held));
+        let newcomer = with(&gate, |gate| match gate.try_acquire(&()) {
+            Some(_permit) => (),
+            None if gate.turn_away().is_some() => (),
+            None => drop(block_on(acquire(&gate))),
+        });
+        drop(block_on(waiter).unwrap());
+        leaver.join().unwrap();
+        newcomer.join().unwrap();
+        let status = gate.status();
+        assert_eq!((status.depth, status.running), (0, 0));
+        assert_eq!(status.served + status.counts.full, 3);
+    });
+}
+
+#[test]
+fn a_closed_gate_does_not_say_that_it_is_full() {
+    model(|| {
+        let gate = room_of(1);
+        let _held = gate.try_acquire(&()).unwrap();
+        let _waiter = waiting(&gate);
+        let closed = Arc::new(AtomicBool::new(false));
+        let closer = with(&gate, {
+            let closed = closed.clone();
+            move |gate| {
+                gate.close();
+                closed.store(true, Ordering::Release);
+            }
+        });
+        let was_closed = closed.load(Ordering::Acquire);
+        assert!(!(was_closed && gate.turn_away().is_some()));
+        closer.join().unwrap();
+    });
+}
+
 /// Bounded by the environment, or by three preemptions; once for each place that fences may have.
 fn model(scenario: impl Fn() + Send + Sync + Copy + 'static) {
     for fences in [Fences::AfterWrites, Fences::BeforeReads] {

@@ -34,6 +34,7 @@ mod acquire;
 mod chair;
 mod clock;
 mod detached;
+mod full;
 #[cfg(all(test, loom))]
 mod loom;
 mod permit;
@@ -193,7 +194,8 @@ impl<C: Capacity> Gate<C> {
     pub fn status(&self) -> Status {
         let state = self.shared.lock();
         let room = &state.room;
-        let counts = room.counts();
+        let mut counts = room.counts();
+        counts.full += self.shared.full.turned_away();
         Status {
             depth: room.len(),
             running: self.shared.capacity.in_use(),
@@ -235,7 +237,20 @@ impl<C: Capacity> Gate<C> {
     }
 }
 
+/// Every chair was taken.
+pub(crate) struct NoChair {
+    /// How long one more would have waited, if that is known.
+    pub(crate) estimated_wait: Option<Duration>,
+}
+
 impl Gate<Permits> {
+    /// Turns one away who comes, if every chair is taken: without a lock, and whatever its ticket would say.
+    pub(crate) fn turn_away(&self) -> Option<NoChair> {
+        let waiting = self.shared.turn_away()?;
+        let estimated_wait = self.shared.full.estimated_wait(waiting + 1);
+        Some(NoChair { estimated_wait })
+    }
+
     /// Changes the number of slots. A lower limit takes effect as permits come back.
     pub fn set_limit(&self, limit: usize) {
         if self.shared.capacity.set_limit(limit) {

@@ -9,6 +9,8 @@
 //! - An arrival raises `waiting` before it looks for a slot; a release gives the slot back before it looks at
 //!   `waiting`. Both are sequentially consistent, so at least one of the two sees the other: either the
 //!   arrival finds the slot, or the release comes through the lock and finds the arrival.
+//! - Where all who wait ask the same, a request that finds the mark of a full room is turned away without the
+//!   lock. The mark goes up and down with `waiting`, in the same write.
 //! - A request that passes looks at `waiting` again once it has its slot, so that it neither takes the slot of
 //!   one who came in between nor enters a gate that was closed in between.
 //! - Nothing that belongs to a caller runs under the lock: wakers are cloned before it is taken, and woken or
@@ -22,14 +24,17 @@ use std::time::Instant;
 
 use super::clock;
 use super::detached::Detached;
+use super::full::Full;
 use super::timer::{Call, Timer};
 use crate::admit::{Capacity, Key, Outcome, Pool, RoomConfig, Ticket, WaitingRoom, Woken};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, SeqCst};
 
 pub(crate) struct Shared<C: Capacity> {
     pub(crate) capacity: C,
-    /// How many wait, and whether the gate is closed, and whether everyone has to wait for their turn.
+    /// How many wait, and whether the gate is closed, every chair is taken, or everyone has to wait for their
+    /// turn.
     waiting: AtomicU64,
+    pub(crate) full: Full,
     /// Tells this gate's detached permits from those of others.
     pub(crate) nonce: u64,
     state: Mutex<State<C>>,
@@ -56,16 +61,20 @@ pub(crate) struct State<C: Capacity> {
 const CLOSED: u64 = 1 << 63;
 /// Set in `waiting` where heads make slots.
 const BY_TURN: u64 = 1 << 62;
+/// Set in `waiting` beside the number of those who do, while the notice of a [`Full`] room is up.
+const FULL: u64 = 1 << 61;
 
 impl<C: Capacity> Shared<C> {
     pub(crate) fn new(capacity: C, config: RoomConfig) -> Arc<Self> {
         let waiting = if capacity.made_by_head() { BY_TURN } else { 0 };
+        let epoch = clock::now();
         Arc::new(Self {
             capacity,
             waiting: AtomicU64::new(waiting),
+            full: Full::new(epoch),
             nonce: fastrand::u64(..),
             state: Mutex::new(State {
-                room: WaitingRoom::new(config, clock::now()),
+                room: WaitingRoom::new(config, epoch),
                 detached: HashMap::new(),
                 serial: 0,
                 standing: BTreeMap::new(),
@@ -106,6 +115,18 @@ impl<C: Capacity> Shared<C> {
         });
         self.tell_if_drained();
         lease
+    }
+
+    /// The way out without the lock: how many wait, if there is no chair for anybody who comes.
+    ///
+    /// Exact only where all who wait ask the same: elsewhere a slot may be free that none of them can use.
+    pub(crate) fn turn_away(&self) -> Option<usize> {
+        let waiting = self.waiting.load(SeqCst);
+        if waiting & FULL == 0 || !self.full.holds() {
+            return None;
+        }
+        self.full.turn_away();
+        Some((waiting & !(FULL | BY_TURN)) as usize)
     }
 
     /// The way through the lock. A waiter is told by `waker`.
@@ -188,8 +209,12 @@ impl<C: Capacity> Shared<C> {
         let mut state = self.lock();
         // A capacity that panics must not take along the wake-ups of those who already have their answer.
         let result = catch_unwind(AssertUnwindSafe(|| act(self, &mut state, &mut woken)));
-        let waiting = state.room.len() as u64 | self.flags(&state);
-        self.waiting.store(waiting, SeqCst);
+        let full = state.room.is_full_for_all();
+        if full {
+            self.full.post(&state.room);
+        }
+        let marks = self.flags(&state) | if full { FULL } else { 0 };
+        self.waiting.store(state.room.len() as u64 | marks, SeqCst);
         if !state.standing.is_empty() && (state.room.has_chair() || state.room.is_closed()) {
             state.tell_standing(&mut woken);
         }

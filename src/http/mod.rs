@@ -34,6 +34,7 @@ mod timing;
 
 pub use body::PermitBody;
 pub use classify::{HeaderClassifier, is_grpc, wants_stream};
+pub(crate) use rejection::queue_full;
 pub use rejection::{Explain, Rejection};
 pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};
 pub use timing::stamp;

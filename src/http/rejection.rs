@@ -5,12 +5,13 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
 
-use super::render;
+use super::{render, stamp};
 use crate::admit::Rejected;
 
 /// What a client is told when its request is not served.
@@ -209,6 +210,29 @@ impl Explain for Infallible {
         match *self {}
     }
 }
+
+/// The answer of a full room to one who has not waited. Over HTTP nothing in it differs but the seconds, so
+/// each is made once and then copied: a copy looks up no header.
+pub(crate) fn queue_full(is_grpc: bool, retry_after: u64, server_timing: bool) -> Response<Bytes> {
+    static KEPT: [[OnceLock<Response<Bytes>>; 2]; MOST_KEPT] =
+        [const { [const { OnceLock::new() }; 2] }; MOST_KEPT];
+    let write = || {
+        let rejection = QUEUE_FULL.with_retry_after(Duration::from_secs(retry_after));
+        let mut response = rejection.into_response(is_grpc);
+        if server_timing {
+            stamp(response.headers_mut(), Duration::ZERO);
+        }
+        response
+    };
+    let seconds = usize::try_from(retry_after).unwrap_or(usize::MAX);
+    match KEPT.get(seconds) {
+        Some(kept) if !is_grpc => kept[usize::from(server_timing)].get_or_init(write).clone(),
+        _ => write(),
+    }
+}
+
+/// Clients are told to come back within a minute, unless it is configured otherwise.
+const MOST_KEPT: usize = 61;
 
 const fn grpc_status(status: StatusCode) -> i32 {
     match status.as_u16() {

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
 use super::Rejection;
 use super::retry_after::whole_seconds;
@@ -16,15 +16,19 @@ pub(super) fn http(rejection: &Rejection) -> Response<Bytes> {
         Some(printed) => Bytes::from_static(printed.as_bytes()),
         None => json(rejection).into(),
     };
-    let mut response = Response::new(body);
-    *response.status_mut() = rejection.status();
-    let headers = response.headers_mut();
+    let mut headers = HeaderMap::with_capacity(MOST_HEADERS);
     headers.insert(CONTENT_TYPE, JSON);
     if let Some(wait) = rejection.retry_after() {
         headers.insert(RETRY_AFTER, number(whole_seconds(wait).max(1)));
     }
+    let mut response = Response::new(body);
+    *response.status_mut() = rejection.status();
+    *response.headers_mut() = headers;
     response
 }
+
+/// What we say over HTTP, `server-timing` included.
+const MOST_HEADERS: usize = 3;
 
 /// A response of nothing but trailers, which travel as its headers: HTTP 200 and an empty body.
 pub(super) fn grpc(rejection: &Rejection) -> Response<Bytes> {

@@ -8,8 +8,8 @@ use crate::http::HeaderClassifier;
 /// Reads the ticket of a request that has to wait.
 ///
 /// Implemented by [`ByHeaders`], by [`Everyone`], and by every closure `Fn(&Req, Instant) -> Ticket`, which
-/// gets the request and the instant of its arrival. It is not asked about requests that find a free slot.
-/// If it panics, nothing is held.
+/// gets the request and the instant of its arrival. It is not asked about requests that find a free slot,
+/// nor about those that find every chair taken where no ticket could change that. If it panics, nothing is held.
 pub trait Classify<Req> {
     /// The ticket of `request`, which arrived at `arrival`.
     fn ticket(&self, request: &Req, headers: &HeaderClassifier, arrival: Instant) -> Ticket;

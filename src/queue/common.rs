@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -83,6 +84,13 @@ impl<C: Capacity> Common<C> {
 
     pub(crate) fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// In how many seconds a client is told to come back.
+    pub(crate) fn retry_after(&self, estimated_wait: Option<Duration>) -> u64 {
+        let settings = self.settings.read().unwrap_or_else(PoisonError::into_inner);
+        let retry_after = &settings.config.retry_after;
+        retry_after.seconds(estimated_wait, fastrand::f64())
     }
 
     #[inline]

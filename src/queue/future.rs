@@ -28,6 +28,7 @@ where
     P: Protocol<Req, S>,
 {
     type Answer = Result<P::Response, P::Error>;
+    type Notice = sealed::Notice;
 
     fn gate(&self) -> &Gate<Permits> {
         &self.common.gate
@@ -37,6 +38,10 @@ where
         tracing::debug!(reason = %why, ?waited, "request rejected");
         let common = sealed::Common(&self.common);
         self.protocol.refuse(request, why, waited, &common)
+    }
+
+    fn turned_away(notice: sealed::Notice) -> Self::Answer {
+        P::turned_away(notice)
     }
 
     #[inline]
@@ -61,7 +66,7 @@ pin_project! {
         S: Service<Req>,
     {
         #[pin]
-        pub(super) admission: Admission<Permits, S, Req, Front<P>>,
+        pub(super) admission: Admission<Permits, S, Req, Front<P>, sealed::Notice>,
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a rejection looks like, and how long a slot is held: that depends on what the service speaks.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use super::error::QueueError;
 use crate::admission::Tail;
 use crate::admit::{Capacity, Permits, Rejected, Ticket};
 use crate::gate::Permit;
-use crate::http::{Explain, PermitBody, Rejection, is_grpc, stamp, wants_stream};
+use crate::http::{Explain, PermitBody, Rejection, is_grpc, queue_full, stamp, wants_stream};
 use crate::queue::Hold;
 
 /// What the service behind a queue speaks: [`Http`] or [`Plain`].
@@ -36,6 +37,14 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
         common: &sealed::Common<'_>,
     ) -> Result<Self::Response, Self::Error>;
 
+    /// Turns a request away, if every chair is taken and nothing but that needs to be known of it.
+    #[doc(hidden)]
+    fn turn_away(&self, request: &Req, common: &sealed::Common<'_>) -> Option<sealed::Notice>;
+
+    /// The answer of one that was turned away.
+    #[doc(hidden)]
+    fn turned_away(notice: sealed::Notice) -> Result<Self::Response, Self::Error>;
+
     #[doc(hidden)]
     fn answer(
         result: Result<S::Response, S::Error>,
@@ -52,6 +61,14 @@ pub(super) mod sealed {
     pub struct Settings<'a>(pub(in crate::queue) &'a super::Settings);
     /// What a rejection is written by.
     pub struct Common<'a>(pub(in crate::queue) &'a super::Common<crate::admit::Permits>);
+    /// What one that was turned away is told.
+    #[derive(Clone, Copy)]
+    pub struct Notice {
+        pub(in crate::queue) is_grpc: bool,
+        pub(in crate::queue) server_timing: bool,
+        /// In seconds.
+        pub(in crate::queue) retry_after: u64,
+    }
     /// How an answer is passed on.
     #[derive(Clone, Copy)]
     pub struct Tail(pub(in crate::queue) super::Tail);
@@ -112,6 +129,29 @@ where
         Ok(response.map(PermitBody::rejection))
     }
 
+    fn turn_away(
+        &self,
+        request: &http::Request<B>,
+        common: &sealed::Common<'_>,
+    ) -> Option<sealed::Notice> {
+        // The user's own words are for a request that is still there.
+        if self.render.is_some() {
+            return None;
+        }
+        let full = common.0.gate.turn_away()?;
+        tracing::debug!(reason = %Rejected::<Infallible>::Full, "request rejected");
+        Some(sealed::Notice {
+            is_grpc: is_grpc(request.headers()),
+            server_timing: common.0.tail().server_timing,
+            retry_after: common.0.retry_after(full.estimated_wait),
+        })
+    }
+
+    fn turned_away(notice: sealed::Notice) -> Result<Self::Response, S::Error> {
+        let response = queue_full(notice.is_grpc, notice.retry_after, notice.server_timing);
+        Ok(response.map(PermitBody::rejection))
+    }
+
     #[inline]
     fn answer(
         result: Result<http::Response<R>, S::Error>,
@@ -135,7 +175,8 @@ pub(crate) fn pass_on<R: Body<Data = Bytes>, G>(
         stamp(response.headers_mut(), waited);
     }
     let permit = permit.filter(|_| tail.hold == Hold::Body);
-    response.map(|body| PermitBody::new(body, permit))
+    let (head, body) = response.into_parts();
+    http::Response::from_parts(head, PermitBody::new(body, permit))
 }
 
 impl<C: Capacity> Common<C> {
@@ -144,9 +185,7 @@ impl<C: Capacity> Common<C> {
         if !rejection.is_retryable() {
             return rejection;
         }
-        let settings = self.settings();
-        let retry_after = &settings.config.retry_after;
-        let seconds = retry_after.seconds(self.gate.estimated_wait(), fastrand::f64());
+        let seconds = self.retry_after(self.gate.estimated_wait());
         rejection.with_retry_after(Duration::from_secs(seconds))
     }
 
@@ -198,6 +237,19 @@ where
         _: &sealed::Common<'_>,
     ) -> Result<S::Response, Self::Error> {
         Err(QueueError::Rejected(why))
+    }
+
+    fn turn_away(&self, _: &Req, common: &sealed::Common<'_>) -> Option<sealed::Notice> {
+        common.0.gate.turn_away()?;
+        Some(sealed::Notice {
+            is_grpc: false,
+            server_timing: false,
+            retry_after: 0,
+        })
+    }
+
+    fn turned_away(_: sealed::Notice) -> Result<S::Response, Self::Error> {
+        Err(QueueError::Rejected(Rejected::Full))
     }
 
     fn answer(

@@ -96,6 +96,15 @@ where
         self.common.watch_shutdown();
         let chair = self.seat.take();
         let Some(permit) = self.common.gate.try_acquire(&()) else {
+            let common = sealed::Common(&self.common);
+            if chair.is_none()
+                && let Some(notice) = self.protocol.turn_away(&request, &common)
+            {
+                let tail = self.common.tail();
+                return ResponseFuture {
+                    admission: Admission::turned_away(notice, tail),
+                };
+            }
             let now = gate::now();
             let ticket = self.ticket(&request, now);
             let visit = self.visit(self.inner.clone(), request);
@@ -126,8 +135,9 @@ where
         let asked = std::mem::replace(&mut self.inner, clone);
         let ticket = self.ticket(&request, gate::now());
         let visit = self.visit(asked, request);
+        let tail = self.common.tail();
         ResponseFuture {
-            admission: Admission::readying(visit, &ticket, permit, self.common.tail()),
+            admission: Admission::readying(visit, &ticket, permit, tail),
         }
     }
 }

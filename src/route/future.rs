@@ -1,5 +1,6 @@
 //! The response of a request whose endpoint has yet to be found.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
@@ -23,7 +24,7 @@ use crate::admit::{Rejected, Ticket};
 use crate::gate::{self, Chair, Permit};
 use crate::http::{PermitBody, wants_stream};
 
-type Admitted<S> = Admission<Endpoints, S, Request<WholeBody>, Front>;
+type Admitted<S> = Admission<Endpoints, S, Request<WholeBody>, Front, Infallible>;
 
 pin_project! {
     /// The response of a [`Route`](super::Route).

@@ -1,6 +1,7 @@
 //! The service that sends each request to an endpoint that can serve it.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -72,6 +73,8 @@ where
     R: Body<Data = Bytes>,
 {
     type Answer = Result<Response<PermitBody<R, Permit<Endpoints>>>, S::Error>;
+    /// Though every chair is taken, an endpoint may be free for one who comes: nobody is turned away unseen.
+    type Notice = Infallible;
 
     fn gate(&self) -> &Gate<Endpoints> {
         &self.0.common.gate
@@ -88,6 +91,10 @@ where
         waited: Duration,
     ) -> Self::Answer {
         Ok(self.0.refuse(request.headers(), &why, waited))
+    }
+
+    fn turned_away(notice: Infallible) -> Self::Answer {
+        match notice {}
     }
 
     fn answer(

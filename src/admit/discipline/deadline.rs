@@ -9,10 +9,14 @@ use super::{Strand, Turn};
 /// Waiters by the end of their wait; equal ends, and those without one, in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct Deadline {
-    by_end: BTreeMap<Turn, u32>,
+    by_end: BTreeMap<Due, u32>,
     /// What instants are measured from.
     epoch: Instant,
 }
+
+/// A wait's end in nanoseconds, or `u64::MAX`, and who came first. Half the size of a [`Turn`]: in a long line
+/// the search is as slow as memory is.
+type Due = (u64, u64);
 
 impl Deadline {
     pub(super) fn new(epoch: Instant) -> Self {
@@ -23,25 +27,34 @@ impl Deadline {
     }
 
     pub(super) fn push<T>(&mut self, chairs: &Chairs<T>, at: u32) {
-        self.by_end.insert(self.turn(chairs.place(at)), at);
+        self.by_end.insert(self.due(chairs.place(at)), at);
     }
 
     pub(super) fn remove<T>(&mut self, chairs: &Chairs<T>, at: u32) {
-        self.by_end.remove(&self.turn(chairs.place(at)));
+        self.by_end.remove(&self.due(chairs.place(at)));
     }
 
     pub(super) fn head(&self) -> Option<(u32, Turn)> {
-        self.by_end.first_key_value().map(|(&turn, &at)| (at, turn))
+        self.by_end
+            .first_key_value()
+            .map(|(&due, &at)| (at, turn(due)))
     }
 
     pub(super) fn strands(&self) -> impl Iterator<Item = Strand> {
-        self.by_end.iter().map(|(&turn, &at)| Strand::one(turn, at))
+        self.by_end
+            .iter()
+            .map(|(&due, &at)| Strand::one(turn(due), at))
     }
 
-    fn turn(&self, place: &Place) -> Turn {
-        let end = place.expires.map_or(u128::MAX, |end| {
-            end.saturating_duration_since(self.epoch).as_nanos()
+    fn due(&self, place: &Place) -> Due {
+        let end = place.expires.map_or(u64::MAX, |end| {
+            let nanos = end.saturating_duration_since(self.epoch).as_nanos();
+            u64::try_from(nanos).unwrap_or(u64::MAX)
         });
         (end, place.seq)
     }
+}
+
+fn turn((end, seq): Due) -> Turn {
+    (end.into(), seq)
 }

@@ -1,0 +1,224 @@
+//! What a full room says, and to whom.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty};
+use tokio::sync::Semaphore;
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_triage::{QueueConfig, QueueHandle, QueueLayer, RetryAfter};
+
+type Body = Empty<Bytes>;
+type Answer = Pin<Box<dyn Future<Output = (u16, Response<Bytes>)>>>;
+
+/// One slot, one chair, both taken; a request that is served ends when `go` has a permit for it.
+struct House {
+    enter: Box<dyn FnMut(Request<Body>) -> Answer>,
+    handle: QueueHandle,
+    go: Arc<Semaphore>,
+    running: Answer,
+    waiting: Answer,
+}
+
+impl House {
+    fn full(config: QueueConfig) -> Self {
+        Self::of(QueueLayer::new(config))
+    }
+
+    fn of(layer: QueueLayer) -> Self {
+        let go = Arc::new(Semaphore::new(0));
+        let handle = layer.handle();
+        let service = layer.layer(service_fn({
+            let go = go.clone();
+            move |_: Request<Body>| {
+                let go = go.clone();
+                async move {
+                    go.acquire().await.unwrap().forget();
+                    Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+                }
+            }
+        }));
+        let mut enter: Box<dyn FnMut(Request<Body>) -> Answer> = Box::new(move |request| {
+            let mut service = service.clone();
+            assert!(
+                service
+                    .poll_ready(&mut Context::from_waker(Waker::noop()))
+                    .is_ready()
+            );
+            let answer = service.call(request);
+            Box::pin(async move {
+                let (head, body) = answer.await.unwrap().into_parts();
+                let bytes = body.collect().await.unwrap().to_bytes();
+                (head.status.as_u16(), Response::from_parts(head, bytes))
+            })
+        });
+        let (mut running, mut waiting) = (enter(request()), enter(request()));
+        assert!(poll(&mut running).is_pending());
+        assert!(poll(&mut waiting).is_pending());
+        Self {
+            enter,
+            handle,
+            go,
+            running,
+            waiting,
+        }
+    }
+
+    fn enter(&mut self, request: Request<Body>) -> Poll<(u16, Response<Bytes>)> {
+        poll(&mut (self.enter)(request))
+    }
+}
+
+fn poll(answer: &mut Answer) -> Poll<(u16, Response<Bytes>)> {
+    answer
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn request() -> Request<Body> {
+    Request::new(Empty::new())
+}
+
+fn with(name: &'static str, value: &'static str) -> Request<Body> {
+    let mut request = request();
+    request.headers_mut().insert(name, value.parse().unwrap());
+    request
+}
+
+fn config() -> QueueConfig {
+    QueueConfig::new(1)
+        .max_size(1)
+        .retry_after(RetryAfter::estimate().jitter(0.0))
+}
+
+#[tokio::test]
+async fn it_says_so_at_once_and_counts_it() {
+    let mut house = House::full(config());
+    for turned_away in 1..=3 {
+        let Poll::Ready((status, response)) = house.enter(request()) else {
+            panic!("a full room answers at once");
+        };
+        assert_eq!(status, 503);
+        assert_eq!(response.headers()["retry-after"], "1");
+        assert_eq!(response.headers()["server-timing"], "queue;dur=0");
+        assert_eq!(response.headers()["content-type"], "application/json");
+        assert!(response.body().ends_with(br#""code":"queue_full"}}"#));
+        assert_eq!(house.handle.status().counts.full, turned_away);
+        assert_eq!(house.handle.status().depth, 1);
+    }
+}
+
+#[tokio::test]
+async fn it_speaks_grpc_to_who_does() {
+    let mut house = House::full(config().no_server_timing());
+    let Poll::Ready((status, response)) = house.enter(with("content-type", "application/grpc"))
+    else {
+        panic!("a full room answers at once");
+    };
+    assert_eq!(status, 200);
+    assert_eq!(response.headers()["grpc-status"], "14");
+    assert_eq!(response.headers()["grpc-retry-pushback-ms"], "1000");
+    assert!(!response.headers().contains_key("server-timing"));
+}
+
+#[tokio::test]
+async fn a_chair_that_was_left_is_free_at_once() {
+    let mut house = House::full(config());
+    assert!(house.enter(request()).is_ready());
+    house.waiting = Box::pin(std::future::pending());
+    house.waiting = (house.enter)(request());
+    assert!(poll(&mut house.waiting).is_pending());
+    assert!(house.enter(request()).is_ready());
+}
+
+#[tokio::test]
+async fn who_is_served_leaves_the_chair_to_the_next() {
+    let mut house = House::full(config());
+    house.go.add_permits(1);
+    assert!(poll(&mut house.running).is_ready());
+    assert!(poll(&mut house.waiting).is_pending());
+    let mut next = (house.enter)(request());
+    assert!(poll(&mut next).is_pending());
+    assert_eq!(house.handle.status().depth, 1);
+}
+
+#[test]
+fn a_wait_that_is_over_takes_no_chair_even_if_no_timer_says_so() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let _guard = runtime.enter();
+    let mut house = House::full(config().max_wait(Duration::from_millis(20)));
+    assert!(house.enter(request()).is_ready());
+    std::thread::sleep(Duration::from_millis(30));
+    let mut next = (house.enter)(request());
+    assert!(poll(&mut next).is_pending());
+    assert_eq!(house.handle.status().counts.timed_out, 1);
+}
+
+#[tokio::test]
+async fn a_closed_one_says_that_it_is_closed() {
+    let mut house = House::full(config());
+    house.handle.close();
+    let Poll::Ready((_, response)) = house.enter(request()) else {
+        panic!("a closed room answers at once");
+    };
+    assert!(response.body().ends_with(br#""code":"shutting_down"}}"#));
+    assert_eq!(house.handle.status().counts.full, 0);
+}
+
+#[tokio::test]
+async fn who_may_displace_does() {
+    let mut house = House::full(config().displace());
+    let mut urgent = (house.enter)(with("x-priority", "high"));
+    assert!(poll(&mut urgent).is_pending());
+    assert!(poll(&mut house.waiting).is_ready());
+    assert_eq!(house.handle.status().counts.displaced, 1);
+}
+
+#[tokio::test]
+async fn more_chairs_are_free_at_once() {
+    let mut house = House::full(config());
+    assert!(house.enter(request()).is_ready());
+    house.handle.reconfigure(config().max_size(2)).unwrap();
+    let mut next = (house.enter)(request());
+    assert!(poll(&mut next).is_pending());
+    assert!(house.enter(request()).is_ready());
+}
+
+#[tokio::test]
+async fn the_users_own_words_are_used() {
+    let layer = QueueLayer::new(config()).on_reject(|rejection, headers| {
+        assert_eq!(headers["x-name"], "me");
+        Response::new(Bytes::from_static(rejection.code().as_bytes()))
+    });
+    let mut house = House::of(layer);
+    let Poll::Ready((_, response)) = house.enter(with("x-name", "me")) else {
+        panic!("a full room answers at once");
+    };
+    assert_eq!(response.body(), "queue_full");
+    assert_eq!(house.handle.status().counts.full, 1);
+}
+
+#[tokio::test]
+async fn what_is_no_http_gets_an_error() {
+    let layer = QueueLayer::plain(config()).unwrap();
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(|()| {
+        std::future::pending::<Result<(), Infallible>>()
+    }));
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut inside = [0, 1].map(|_| Box::pin(service.clone().oneshot(())));
+    for one in &mut inside {
+        assert!(one.as_mut().poll(&mut cx).is_pending());
+    }
+    let error = service.clone().oneshot(()).await.unwrap_err();
+    assert!(error.to_string().contains("full"));
+    assert_eq!(handle.status().counts.full, 1);
+}
