@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
-use tower_triage::{Gate, Permits, Priority, QueueConfig, RoomConfig, Ticket, Rejected};
 use tower_triage::gate::DetachedPermit;
+use tower_triage::{Gate, Permits, Priority, QueueConfig, Rejected, RoomConfig, Ticket};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,12 +20,20 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     gate.reconfigure(QueueConfig::new(1).max_size(1).room()?);
     println!("b {:?}", b.await?);
     let name: DetachedPermit = text.parse()?;
-    assert!(gate.release(&name)); assert!(!gate.release(&name));
+    assert!(gate.release(&name));
+    assert!(!gate.release(&name));
     println!("a {:?}", a.await?);
-    println!("limit {:?} {:?}", gate.status(), "x-y".parse::<DetachedPermit>());
+    println!(
+        "limit {:?} {:?}",
+        gate.status(),
+        "x-y".parse::<DetachedPermit>()
+    );
     gate.set_limit(0);
     gate.close();
     gate.closed().await;
-    match gate.acquire(t(1), ()).await { Err(Rejected::ShuttingDown) => println!("closed"), other => println!("{other:?}") }
+    match gate.acquire(t(1), ()).await {
+        Err(Rejected::ShuttingDown) => println!("closed"),
+        other => println!("{other:?}"),
+    }
     Ok(())
 }

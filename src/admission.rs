@@ -145,8 +145,8 @@ struct Patience<C: Capacity> {
 /// What the gate answered.
 type Answer<C> = Result<Permit<C>, Rejected<<C as Capacity>::Never>>;
 
-/// The inner service's future, and the permit if it is still held.
-type Called<C, F> = (F, Option<Permit<C>>);
+/// The inner service's future, and the permit if it is still held; or the answer.
+type PassedOn<C, F, A> = Result<(F, Option<Permit<C>>), A>;
 
 /// How waiting ended.
 enum End<C: Capacity, E> {
@@ -296,7 +296,7 @@ where
         tail: Tail,
         waited: &mut Duration,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Called<C, S::Future>, D::Answer>> {
+    ) -> Poll<PassedOn<C, S::Future, D::Answer>> {
         let end = match who {
             Some(Self::Queued(queued)) => Some(ready!(queued.poll(tail, waited, cx))),
             _ => None,
@@ -392,7 +392,7 @@ where
         end: End<C, S::Error>,
         tail: Tail,
         waited: Duration,
-    ) -> Result<Called<C, S::Future>, D::Answer> {
+    ) -> PassedOn<C, S::Future, D::Answer> {
         let Visit {
             desk,
             mut inner,
