@@ -142,8 +142,8 @@ struct Patience<C: Capacity> {
 /// What the gate answered.
 type Answer<C> = Result<Permit<C>, Rejected<<C as Capacity>::Never>>;
 
-/// The inner service's future, and the permit if it is still held.
-type Called<C, F> = (F, Option<Permit<C>>);
+/// The inner service's future, and the permit if it is still held; or an answer without it.
+type Passed<C, F, A> = Result<(F, Option<Permit<C>>), A>;
 
 /// How waiting ended.
 enum End<C: Capacity, E> {
@@ -280,7 +280,7 @@ where
         tail: Tail,
         waited: &mut Duration,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Called<C, S::Future>, D::Answer>> {
+    ) -> Poll<Passed<C, S::Future, D::Answer>> {
         let end = match who {
             Some(Self::Queued(queued)) => Some(ready!(queued.poll(tail, waited, cx))),
             _ => None,
@@ -365,7 +365,7 @@ where
         end: End<C, S::Error>,
         tail: Tail,
         waited: Duration,
-    ) -> Result<Called<C, S::Future>, D::Answer> {
+    ) -> Passed<C, S::Future, D::Answer> {
         let Visit {
             desk,
             mut inner,

@@ -116,9 +116,8 @@ where
         let mut noop = Context::from_waker(Waker::noop());
         if let Poll::Ready(Ok(())) = self.inner.poll_ready(&mut noop) {
             let future = self.inner.call(request);
-            let tail = self.common.tail();
             return ResponseFuture {
-                admission: Admission::calling(future, permit, tail),
+                admission: Admission::calling(future, permit, self.common.tail()),
             };
         }
         // What was asked to be ready goes along; a clone of it stays.
@@ -126,9 +125,8 @@ where
         let asked = std::mem::replace(&mut self.inner, clone);
         let ticket = self.ticket(&request);
         let visit = self.visit(asked, request);
-        let tail = self.common.tail();
         ResponseFuture {
-            admission: Admission::readying(visit, &ticket, permit, tail),
+            admission: Admission::readying(visit, &ticket, permit, self.common.tail()),
         }
     }
 }
