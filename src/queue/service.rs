@@ -13,7 +13,7 @@ use super::protocol::{Http, Protocol, sealed};
 use super::seat::Seat;
 use crate::admission::{Admission, Visit};
 use crate::admit::{Permits, Ticket};
-use crate::gate;
+use crate::gate::{self, Chair};
 
 /// A service with a waiting room in front of it. Made by [`QueueLayer`](super::QueueLayer).
 ///
@@ -60,6 +60,29 @@ impl<S, P> Queue<S, P> {
         self.protocol.ticket(request, &settings, gate::now())
     }
 
+    /// The way of a request that finds no slot.
+    #[cold]
+    #[inline(never)]
+    fn wait<Req>(&self, request: Req, chair: Option<Chair<Permits>>) -> ResponseFuture<S, Req, P>
+    where
+        S: Service<Req> + Clone,
+        P: Protocol<Req, S>,
+    {
+        let tail = self.common.tail();
+        if chair.is_none()
+            && let Some(notice) = self
+                .protocol
+                .turn_away(&request, &sealed::Common(&self.common))
+        {
+            let admission = Admission::turned_away(notice, tail);
+            return ResponseFuture { admission };
+        }
+        let ticket = self.ticket(&request);
+        let visit = self.visit(self.inner.clone(), request);
+        let admission = Admission::waiting(visit, ticket, (), chair, tail);
+        ResponseFuture { admission }
+    }
+
     fn visit<Req>(&self, inner: S, request: Req) -> Visit<S, Req, Front<P>>
     where
         P: Clone,
@@ -95,21 +118,7 @@ where
         self.common.watch_shutdown();
         let chair = self.seat.take();
         let Some(permit) = self.common.gate.try_acquire(&()) else {
-            let common = sealed::Common(&self.common);
-            if chair.is_none()
-                && let Some(notice) = self.protocol.turn_away(&request, &common)
-            {
-                let tail = self.common.tail();
-                return ResponseFuture {
-                    admission: Admission::turned_away(notice, tail),
-                };
-            }
-            let ticket = self.ticket(&request);
-            let visit = self.visit(self.inner.clone(), request);
-            let tail = self.common.tail();
-            return ResponseFuture {
-                admission: Admission::waiting(visit, ticket, (), chair, tail),
-            };
+            return self.wait(request, chair);
         };
         drop(chair);
         // Nearly always it is ready, and the request needs no clone of it.
