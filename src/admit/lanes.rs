@@ -271,7 +271,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             let group = &mut self.groups[group as usize];
             if group.blocked_in == pump
                 && group.looked_again_in != pump
-                && group.order.first().is_some_and(|(r, _)| r < rank)
+                && group.order.first().is_some_and(|(r, _)| *r < rank)
             {
                 group.blocked_in = NOT_BLOCKED;
                 group.looked_again_in = pump;
@@ -313,8 +313,8 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             let Some((rank, member)) = group.order.first() else {
                 continue;
             };
-            if best.is_none_or(|(least, ..)| rank < least) {
-                best = Some((rank, member, index));
+            if best.is_none_or(|(least, ..)| *rank < least) {
+                best = Some((*rank, *member, index));
             }
         }
         let (rank, member, group) = best?;

@@ -454,7 +454,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub(super) fn forget(&mut self, at: u32) {
         self.waiting -= 1;
         let place = self.chairs.place(at);
-        let (level, rises) = (usize::from(place.level), self.rise_of(at).is_some());
+        let level = usize::from(place.level);
+        let rises = self.config.promote_after.is_some() && self.rise_of(at).is_some();
         let expires = place.expires.is_some();
         if self.config.chairs_per_tenant.is_some()
             && let Some(waiting) = self.tenants.get_mut(&place.ticket.tenant)
@@ -527,6 +528,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     pub(super) fn set_rise(&mut self, at: u32) {
+        if self.config.promote_after.is_none() {
+            return;
+        }
         if let Some(rise) = self.rise_of(at) {
             self.rises.set(rise, (at, self.chairs.place(at).seq));
         }

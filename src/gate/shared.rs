@@ -230,7 +230,9 @@ impl<C: Capacity> Shared<C> {
         if let Some(call) = call {
             Timer::take(self, call);
         }
-        woken.into_iter().for_each(Waker::wake);
+        if !woken.is_empty() {
+            woken.into_iter().for_each(Waker::wake);
+        }
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 

@@ -14,7 +14,7 @@ use super::protocol::{Http, Protocol, sealed};
 use super::seat::Seat;
 use crate::admission::{Admission, Visit};
 use crate::admit::{Permits, Ticket};
-use crate::gate;
+use crate::gate::{self, Chair};
 
 /// A service with a waiting room in front of it. Made by [`QueueLayer`](super::QueueLayer).
 ///
@@ -61,6 +61,30 @@ impl<S, P> Queue<S, P> {
         self.protocol.ticket(request, &settings, now)
     }
 
+    /// The way of a request that finds no slot.
+    #[cold]
+    #[inline(never)]
+    fn wait<Req>(&self, request: Req, chair: Option<Chair<Permits>>) -> ResponseFuture<S, Req, P>
+    where
+        S: Service<Req> + Clone,
+        P: Protocol<Req, S>,
+    {
+        let tail = self.common.tail();
+        if chair.is_none()
+            && let Some(notice) = self
+                .protocol
+                .turn_away(&request, &sealed::Common(&self.common))
+        {
+            let admission = Admission::turned_away(notice, tail);
+            return ResponseFuture { admission };
+        }
+        let now = gate::now();
+        let ticket = self.ticket(&request, now);
+        let visit = self.visit(self.inner.clone(), request);
+        let admission = Admission::waiting(visit, ticket, now, (), chair, tail);
+        ResponseFuture { admission }
+    }
+
     fn visit<Req>(&self, inner: S, request: Req) -> Visit<S, Req, Front<P>>
     where
         P: Clone,
@@ -96,22 +120,7 @@ where
         self.common.watch_shutdown();
         let chair = self.seat.take();
         let Some(permit) = self.common.gate.try_acquire(&()) else {
-            let common = sealed::Common(&self.common);
-            if chair.is_none()
-                && let Some(notice) = self.protocol.turn_away(&request, &common)
-            {
-                let tail = self.common.tail();
-                return ResponseFuture {
-                    admission: Admission::turned_away(notice, tail),
-                };
-            }
-            let now = gate::now();
-            let ticket = self.ticket(&request, now);
-            let visit = self.visit(self.inner.clone(), request);
-            let tail = self.common.tail();
-            return ResponseFuture {
-                admission: Admission::waiting(visit, ticket, now, (), chair, tail),
-            };
+            return self.wait(request, chair);
         };
         drop(chair);
         // Nearly always it is ready, and the request needs no clone of it.
@@ -135,9 +144,8 @@ where
         let asked = std::mem::replace(&mut self.inner, clone);
         let ticket = self.ticket(&request, gate::now());
         let visit = self.visit(asked, request);
-        let tail = self.common.tail();
         ResponseFuture {
-            admission: Admission::readying(visit, &ticket, permit, tail),
+            admission: Admission::readying(visit, &ticket, permit, self.common.tail()),
         }
     }
 }

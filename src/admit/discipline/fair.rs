@@ -117,7 +117,7 @@ impl Fair {
     }
 
     pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<(u32, Turn)> {
-        let (turn, flow) = self.order.first()?;
+        let &(turn, flow) = self.order.first()?;
         let at = self.flows[flow as usize].line.head(chairs)?;
         Some((at, turn))
     }
