@@ -6,7 +6,7 @@ mod ward;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -549,7 +549,7 @@ impl Service<Patient> for Both {
     type Error = &'static str;
     type Future = <Ward as Service<Patient>>::Future;
 
-    fn poll_ready(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Result<(), Self::Error>> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.0.poll_ready(cx)
     }
 
@@ -880,6 +880,29 @@ mod plain {
         assert_eq!(handle.config(), QueueConfig::new(3));
         assert_eq!(handle.status().limit, 3);
     }
+
+    #[tokio::test]
+    async fn who_is_woken_by_a_new_configuration_may_look_at_it() {
+        struct Looks(QueueHandle, Mutex<Option<usize>>);
+        impl Wake for Looks {
+            fn wake(self: Arc<Self>) {
+                *self.1.lock().unwrap() = Some(self.0.config().max_size);
+            }
+        }
+        let (queue, handle) = queue(QueueConfig::new(1).max_size(9), Ward::new());
+        let _running = send(&queue, normal("running")).await;
+        let looks = Arc::new(Looks(handle.clone(), Mutex::default()));
+        let waker = Waker::from(Arc::clone(&looks));
+        let mut waiting = Box::pin(queue.oneshot(normal("waiting")));
+        let mut poll = || waiting.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(poll().is_pending());
+        handle.reconfigure(QueueConfig::new(1).max_size(0)).unwrap();
+        assert_eq!(*looks.1.lock().unwrap(), Some(0));
+        assert_eq!(
+            poll(),
+            Poll::Ready(Err(QueueError::Rejected(Rejected::Disabled)))
+        );
+    }
 }
 
 mod inner_not_ready {
@@ -958,7 +981,7 @@ mod inner_not_ready {
         type Error = std::convert::Infallible;
         type Future = std::future::Pending<Result<Self::Response, Self::Error>>;
 
-        fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> Poll<Result<(), Self::Error>> {
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
             Poll::Pending
         }
 
