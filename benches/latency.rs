@@ -39,7 +39,7 @@ fn main() {
     times.sort();
     let at = |share: f64| times[(times.len() as f64 * share) as usize];
     println!(
-        "\nFrom a slot freed to the waiter running, worker asleep  (goal: ≤ 50 µs at p99; a 50 ms poll in the documents)"
+        "\nFrom a slot freed to the waiter running, worker asleep  (goal: ≤ 50 µs at p99; a drain loop polls every 50 ms)"
     );
     println!(
         "  p50 {:?}   p90 {:?}   p99 {:?}",

@@ -58,6 +58,7 @@
 //!
 //! None is on by default. A Tokio runtime with its timer enabled is needed for waits to end by time.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod admission;

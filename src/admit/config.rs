@@ -7,7 +7,7 @@ use super::{Levels, Tenant};
 
 /// Who goes next among waiting requests of equal priority in one lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Discipline {
@@ -22,7 +22,20 @@ pub enum Discipline {
 
 /// How the waiting room is furnished: chairs, order, patience.
 ///
-/// The default is the documents': 100 chairs, 30 s, two levels, first come first served.
+/// The default is 100 chairs, 30 s, two levels, first come first served. Others are made of it, or of a
+/// [`QueueConfig`](crate::QueueConfig), which also checks itself:
+///
+/// ```
+/// use tower_triage::{QueueConfig, RoomConfig};
+///
+/// let mut room = RoomConfig::default();
+/// room.chairs = 20;
+/// room.displace = true;
+///
+/// let same = QueueConfig::new(1).max_size(20).displace().room()?;
+/// assert_eq!((same.chairs, same.displace), (room.chairs, room.displace));
+/// # Ok::<(), tower_triage::ConfigError>(())
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RoomConfig {
@@ -41,7 +54,7 @@ pub struct RoomConfig {
     /// Whether an arrival that finds no chair takes the one of the latest waiter of the lowest level, if
     /// that is a lower level than its own. Default `false`.
     pub displace: bool,
-    /// Shares of tenants under `Fair`; everyone else weighs 1, and 0 counts as 1.
+    /// Shares of tenants under `Fair`; everyone else weighs 1, and 0 counts as 1. Default empty.
     pub weights: HashMap<Tenant, u32>,
 }
 

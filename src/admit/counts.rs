@@ -2,14 +2,14 @@
 
 use super::Rejected;
 
-/// How many requests were rejected, by reason, and how many had to wait.
+/// How many requests were rejected, by reason, and how many left. Counted from the start; never reset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
     /// Left before they were answered, or before they took the slot that they were given: their caller went
     /// away.
     pub cancelled: u64,
-    /// Leases that nobody took.
+    /// Leases that were put back at once: the request had left, or the slot went to a better one.
     pub unclaimed: u64,
     /// [`Rejected::Full`].
     pub full: u64,

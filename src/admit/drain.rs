@@ -33,12 +33,16 @@ impl Drain {
     /// Puts the departures so far against the clock.
     pub(crate) fn observe(&mut self, now: Instant) {
         let (began, at) = *self.since.get_or_insert((now, self.departures));
-        let count = self.departures - at;
-        if count == 0 || now < began + SHORTEST {
+        if now < began + SHORTEST {
             return;
         }
-        let elapsed = now.saturating_duration_since(began);
-        let seconds = elapsed.as_secs_f64();
+        let count = self.departures - at;
+        let seconds = now.saturating_duration_since(began).as_secs_f64();
+        if count == 0 {
+            // A service that has stalled is no faster than one departure in all this time.
+            self.per_second = self.per_second.map(|rate| rate.min(1.0 / seconds));
+            return;
+        }
         let rate = count as f64 / seconds;
         self.per_second = Some(match self.per_second {
             None => rate,
@@ -96,6 +100,18 @@ mod tests {
         drain.observe(later + Duration::from_secs(1));
         let wait = drain.wait_for(1).unwrap().as_secs_f64();
         assert!((wait - 1.0).abs() < 0.01, "{wait}");
+    }
+
+    #[test]
+    fn a_stalled_service_drains_no_faster_than_it_stalls() {
+        let start = Instant::now();
+        let mut drain = Drain::default();
+        drain.room_was_empty(start);
+        drain.depart();
+        drain.observe(start + Duration::from_secs(1));
+        drain.observe(start + Duration::from_secs(21));
+        let wait = drain.wait_for(1).unwrap().as_secs_f64();
+        assert!((wait - 20.0).abs() < 0.01, "{wait}");
     }
 
     #[test]

@@ -177,5 +177,8 @@ mod tests {
             Err(InvalidLevels::UnknownDefault("c".into()))
         );
         assert!(new(&["a", "b", "c"], "C").is_ok());
+        let many = |names: u8| Levels::new((0..names).map(|n| n.to_string()), "0");
+        assert!(many(32).is_ok());
+        assert_eq!(many(33), Err(InvalidLevels::TooMany(33)));
     }
 }

@@ -66,6 +66,10 @@ impl<C: Capacity, W> State<C, W> {
 /// The bounded, ordered set of waiting tickets.
 ///
 /// `W` is what a waiter leaves to be told by: a waker, or nothing in a test.
+///
+/// # Panics
+///
+/// Methods that take a [`Key`] may panic if it is void: its answer was collected, or it was cancelled.
 pub struct WaitingRoom<C: Capacity, W> {
     pub(super) config: RoomConfig,
     pub(super) chairs: Chairs<Waiter<C, W>>,
@@ -227,8 +231,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Leaves `note` for the waiter to be told by. Gives back the note that it replaces, or `note` itself if
-    /// the wait is over.
+    /// Leaves `note` for the waiter to be told by. Gives back the note that it replaces.
+    ///
+    /// # Errors
+    ///
+    /// `note` itself, if the wait is over.
     pub fn leave_note(&mut self, key: Key, note: W) -> Result<Option<W>, W> {
         match &mut self.chairs.body_mut(key.at).state {
             State::Waiting(old) => Ok(old.replace(note)),
@@ -294,7 +301,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         free
     }
 
-    /// Takes the promise back: the request arrives now, or never will.
+    /// Takes a promise back, once for each [`reserve`](Self::reserve) that was `true`: the request arrives
+    /// now, or never will.
     pub fn unreserve(&mut self) {
         self.reserved -= 1;
     }

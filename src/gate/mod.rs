@@ -57,6 +57,28 @@ pub(crate) use clock::now;
 use shared::Shared;
 
 /// A capacity with a waiting room in front of it. Clones share both.
+///
+/// A slot can be held by name, across tasks and requests, until somebody releases it:
+///
+/// ```
+/// use std::time::Instant;
+/// use tower_triage::gate::DetachedPermit;
+/// use tower_triage::{Gate, Permits, Priority, QueueConfig, Ticket};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let gate = Gate::new(Permits::new(1), QueueConfig::new(1).max_size(20).room()?);
+/// let ticket = Ticket::new(Priority::HIGHEST, Instant::now()).id(42);
+/// let name = gate.acquire(ticket, ()).await?.detach().to_string();
+/// assert_eq!(gate.status().running, 1);
+///
+/// let permit: DetachedPermit = name.parse()?;
+/// assert_eq!(permit.request(), 42);
+/// assert!(gate.release(&permit));
+/// assert_eq!(gate.status().running, 0);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Gate<C: Capacity> {
     shared: Arc<Shared<C>>,
 }
@@ -73,7 +95,8 @@ impl<C: Capacity> Gate<C> {
     /// Waits for a slot that serves `demand`.
     ///
     /// Resolves to a [`Permit`], or to the reason why there is none. Takes no lock, reads no clock and
-    /// allocates nothing if nobody waits and a slot is free.
+    /// allocates nothing if nobody waits and a slot is free. The future may be moved to another task, and
+    /// dropped at any time.
     pub fn acquire(&self, ticket: Ticket, demand: C::Demand) -> Acquire<C> {
         Acquire::new(Arc::clone(&self.shared), ticket, demand)
     }
@@ -251,7 +274,8 @@ impl Gate<Permits> {
         Some(NoChair { estimated_wait })
     }
 
-    /// Changes the number of slots. A lower limit takes effect as permits come back.
+    /// Changes the number of slots. A lower limit takes effect as permits come back; 0 serves nobody until
+    /// it is raised again. More than [`Permits::MAX`] are as many as that.
     pub fn set_limit(&self, limit: usize) {
         if self.shared.capacity.set_limit(limit) {
             self.grown();

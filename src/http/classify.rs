@@ -51,6 +51,12 @@ impl HeaderClassifier {
         }
     }
 
+    /// The priority levels by name.
+    #[must_use]
+    pub fn levels(&self) -> &Levels {
+        &self.levels
+    }
+
     /// The level of requests that name none.
     #[must_use]
     pub fn default_priority(&self) -> Priority {

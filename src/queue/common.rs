@@ -21,6 +21,8 @@ use crate::http::HeaderClassifier;
 pub(crate) struct Common<C: Capacity> {
     pub(crate) gate: Gate<C>,
     settings: RwLock<Arc<Settings>>,
+    /// Held by the one who changes the configuration.
+    changing: Mutex<()>,
     holds_body: AtomicBool,
     server_timing: AtomicBool,
     backpressure: AtomicBool,
@@ -52,6 +54,7 @@ impl<C: Capacity> Common<C> {
             server_timing: AtomicBool::new(settings.config.server_timing),
             backpressure: AtomicBool::new(settings.config.overflow == Overflow::Backpressure),
             settings: RwLock::new(Arc::new(settings)),
+            changing: Mutex::default(),
             shutdown: Mutex::default(),
             unwatched: AtomicBool::new(false),
         }))
@@ -66,19 +69,20 @@ impl<C: Capacity> Common<C> {
         config.validate()?;
         let new = Settings::new(config)?;
         let room = new.config.room()?;
-        let mut settings = self
-            .settings
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        slots(&settings.config, &new.config)?;
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        slots(&self.settings().config, &new.config)?;
         self.holds_body
             .store(new.config.hold == Hold::Body, Ordering::Relaxed);
         self.server_timing
             .store(new.config.server_timing, Ordering::Relaxed);
         let backpressure = new.config.overflow == Overflow::Backpressure;
         self.backpressure.store(backpressure, Ordering::Relaxed);
+        // Whoever is woken below may look at the settings at once.
+        *self
+            .settings
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
         self.gate.reconfigure(room);
-        *settings = Arc::new(new);
         Ok(())
     }
 

@@ -81,7 +81,28 @@ impl QueueLayer {
 
 impl QueueLayer<Plain> {
     /// A waiting room for any other service, where rejections are errors
-    /// ([`QueueError`](super::QueueError)) and the slot is held until the response future ends.
+    /// ([`QueueError`](super::QueueError)) and the slot is held until the response future ends. Everyone has
+    /// the default priority unless [`classify`](Self::classify) says otherwise.
+    ///
+    /// ```
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    /// use tower_triage::{QueueConfig, QueueError, QueueLayer, Rejected};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let queue = QueueLayer::plain(QueueConfig::new(1))?;
+    /// let handle = queue.handle();
+    /// let service = ServiceBuilder::new()
+    ///     .layer(queue)
+    ///     .service(service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) }));
+    /// assert_eq!(service.clone().oneshot(1).await?, 2);
+    ///
+    /// handle.close();
+    /// let refused = service.oneshot(1).await.unwrap_err();
+    /// assert!(matches!(refused, QueueError::Rejected(Rejected::ShuttingDown)));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -96,7 +117,22 @@ impl QueueLayer<Plain> {
 
 impl<K> QueueLayer<Http<K>> {
     /// Reads tickets with `classify` instead: a closure `Fn(&Request<_>, Instant) -> Ticket`, or a
-    /// [`Classify`](super::Classify).
+    /// [`Classify`](super::Classify), which can build on what the headers say. The headers that
+    /// the configuration names, and those with deadlines, are then not read.
+    ///
+    /// ```
+    /// use std::time::Instant;
+    /// use axum::extract::Request;
+    /// use tower_triage::{Priority, QueueConfig, QueueLayer, Ticket};
+    ///
+    /// let pays = |request: &Request| request.headers().contains_key("x-paid");
+    /// let queue = QueueLayer::new(QueueConfig::new(8)).classify(
+    ///     move |request: &Request, arrival: Instant| {
+    ///         Ticket::new(Priority(u8::from(!pays(request))), arrival)
+    ///     },
+    /// );
+    /// # let _: axum::Router = axum::Router::new().layer(queue);
+    /// ```
     #[must_use]
     pub fn classify<N>(self, classify: N) -> QueueLayer<Http<N>> {
         QueueLayer {
@@ -108,7 +144,24 @@ impl<K> QueueLayer<Http<K>> {
         }
     }
 
-    /// Writes rejections with `render` instead, which gets the rejection and the request's headers.
+    /// Writes rejections with `render` instead, which gets the rejection and the request's headers. What it
+    /// returns is sent as it is, but for `server-timing`; gRPC callers get it, too.
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::{HeaderMap, Response};
+    /// use tower_triage::{QueueConfig, QueueLayer, Rejection};
+    ///
+    /// let page = |why: &Rejection, _: &HeaderMap| {
+    ///     let mut response = Response::new(Bytes::from(format!("Sorry: {}.", why.message())));
+    ///     *response.status_mut() = why.status();
+    ///     if let Some(wait) = why.retry_after() {
+    ///         response.headers_mut().insert("retry-after", wait.as_secs().into());
+    ///     }
+    ///     response
+    /// };
+    /// let queue = QueueLayer::new(QueueConfig::new(8)).on_reject(page);
+    /// ```
     #[must_use]
     pub fn on_reject<F>(mut self, render: F) -> Self
     where

@@ -20,9 +20,9 @@ use crate::queue::Hold;
 
 /// What the service behind a queue speaks: [`Http`] or [`Plain`].
 pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
-    /// What callers get.
+    /// What callers get: for [`Http`] the inner response, its body in a [`PermitBody`].
     type Response;
-    /// What callers get instead.
+    /// What callers get instead: for [`Http`] the inner service's error, for [`Plain`] a [`QueueError`].
     type Error;
 
     #[doc(hidden)]
@@ -74,7 +74,12 @@ pub(super) mod sealed {
     pub struct Tail(pub(in crate::queue) super::Tail);
 }
 
-/// HTTP and gRPC: rejections are responses, and the slot is held until the body is over.
+/// HTTP and gRPC: rejections are responses, and the slot is held until the body is over (see
+/// [`Hold`](super::Hold)).
+///
+/// The inner service takes `http::Request<_>` and answers with an `http::Response` whose body has
+/// [`Bytes`] for its data, as those of axum, tonic and hyper have. Its error type stays what it is: nothing
+/// is added to it.
 #[derive(Clone)]
 pub struct Http<K = ByHeaders> {
     pub(super) classify: K,
@@ -209,6 +214,10 @@ impl<C: Capacity> Common<C> {
 }
 
 /// Anything else: rejections are [`QueueError`]s, and the slot is held until the response is there.
+///
+/// [`streaming`](super::QueueConfig::streaming), [`server_timing`](super::QueueConfig::server_timing),
+/// [`retry_after`](super::QueueConfig::retry_after), [`hold`](super::QueueConfig::hold) and the header names
+/// of the configuration mean nothing here.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plain<K = Everyone> {
     pub(super) classify: K,

@@ -113,9 +113,8 @@ pub enum RegistryError {
         /// The name.
         endpoint: String,
     },
-    /// Requests cannot be sent to the URL.
+    /// Requests cannot be sent to the URL, which is not shown: it may hold a password.
     #[error("the `url` of endpoint {endpoint:?} {problem}")]
-    // it may hold a password: not shown
     BadUrl {
         /// Whose URL it is.
         endpoint: String,

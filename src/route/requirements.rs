@@ -44,8 +44,8 @@ impl<'a> Requirements<'a> {
         }
     }
 
-    /// What the JSON object `body` asks: its `model`, and whether to `stream`. Borrows from the body where it can, and keeps no
-    /// part of the rest.
+    /// What the JSON object `body` asks: its `model`, and whether to `stream`; the other fields have their
+    /// defaults. Borrows from the body where it can.
     ///
     /// # Errors
     ///

@@ -387,6 +387,22 @@ mod tests {
         let cases = [
             (QueueConfig::new(0), "`concurrency` is 0"),
             (
+                QueueConfig::inner().no_waiting(),
+                r#"`concurrency` is "inner", which needs a waiting room"#,
+            ),
+            (
+                QueueConfig::inner().max_wait(Duration::ZERO),
+                r#"`concurrency` is "inner", which needs a waiting room"#,
+            ),
+            (
+                ok().priorities((0..33).map(|n| n.to_string()), "0"),
+                "`priorities` has 33 names",
+            ),
+            (
+                ok().priorities(["a", " b"], "a"),
+                r#"`priorities` has the name " b""#,
+            ),
+            (
                 ok().priority_header("x priority"),
                 r#"`priority_header` is "x priority""#,
             ),
@@ -422,6 +438,19 @@ mod tests {
             let error = config.validate().expect_err(expected).to_string();
             assert!(error.starts_with(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn the_largest_values_can_be_used() {
+        let config = QueueConfig::new(usize::MAX)
+            .max_size(usize::MAX)
+            .max_size_per_tenant(usize::MAX)
+            .max_wait(Duration::MAX)
+            .promote_after(Duration::MAX)
+            .tenant_weight("", u32::MAX)
+            .priorities((0..32).map(|n| n.to_string()), "31")
+            .retry_after(RetryAfter::estimate().between(0, u64::MAX).jitter(1.0));
+        assert_eq!(config.validate(), Ok(()));
     }
 
     #[test]

@@ -27,7 +27,7 @@ struct Record {
     healthy: AtomicBool,
 }
 
-/// The document's clamp: every priority beyond is as low as this.
+/// Every priority beyond is as low as this.
 const LOWEST_PRIORITY: u32 = 100;
 
 impl EndpointRef {

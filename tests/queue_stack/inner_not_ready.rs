@@ -1,0 +1,83 @@
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_wait_still_applies_and_the_slot_comes_back() {
+    let moody = Moody::new([]);
+    let config = QueueConfig::new(1).max_wait(secs(1.0));
+    let (queue, handle) = queue(config, moody.clone());
+    let stuck = send(&queue, normal("stuck")).await;
+    assert_eq!(handle.status().running, 1);
+    advance(secs(0.5)).await;
+    let behind = send(&queue, normal("behind")).await;
+    assert_eq!(handle.status().depth, 1);
+    advance(secs(0.6)).await;
+    assert_eq!(
+        stuck.await.unwrap(),
+        Err(QueueError::Rejected(Rejected::TimedOut))
+    );
+    settle().await;
+    moody.says(Answer::Ready);
+    assert_eq!(behind.await.unwrap(), Ok("behind"));
+    nothing_is_left(&handle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_the_slot_counts() {
+    let both = (Moody::new([Answer::Ready]), Ward::new());
+    let config = QueueConfig::new(1).max_wait(secs(1.0));
+    let (queue, _) = queue(config, Both(both.0.clone(), both.1.clone()));
+    let first = send(&queue, normal("first")).await;
+    let second = send(&queue, normal("second")).await;
+    advance(secs(0.7)).await;
+    both.1.finish(1);
+    assert!(is_done(&first).await);
+    advance(secs(0.35)).await;
+    assert_eq!(
+        second.await.unwrap(),
+        Err(QueueError::Rejected(Rejected::TimedOut))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn http_clients_get_503_and_the_time_that_they_waited() {
+    let never = Never;
+    let config = QueueConfig::new(1).max_wait(secs(0.3));
+    let layer = QueueLayer::new(config);
+    let started = tokio::time::Instant::now();
+    let response = layer.layer(never).oneshot(request(&[])).await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert_eq!(started.elapsed().as_millis(), 300);
+    let waited = response.headers()["server-timing"].to_str().unwrap();
+    assert!(waited.starts_with("queue;dur=30"), "{waited}");
+    assert!(text(response).await.contains("queue_timeout"));
+    nothing_is_left(&layer.handle());
+}
+
+#[test]
+fn outside_a_runtime_it_waits_for_as_long_as_it_takes() {
+    let moody = Moody::new([]);
+    let (queue, handle) = queue(QueueConfig::new(1), moody.clone());
+    let mut sent = ByHand::new(queue.oneshot(normal("n")));
+    assert!(sent.poll().is_pending());
+    moody.says(Answer::Ready);
+    assert_eq!(sent.run(), Poll::Ready(Ok("n")));
+    nothing_is_left(&handle);
+}
+
+/// Never ready.
+#[derive(Clone)]
+struct Never;
+
+impl Service<Request<Full<Bytes>>> for Never {
+    type Response = Response<Full<Bytes>>;
+    type Error = std::convert::Infallible;
+    type Future = std::future::Pending<Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Pending
+    }
+
+    fn call(&mut self, _: Request<Full<Bytes>>) -> Self::Future {
+        unreachable!("never ready")
+    }
+}

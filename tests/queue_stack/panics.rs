@@ -1,0 +1,126 @@
+use super::*;
+
+/// Sends "boom" and then somebody who has to be served.
+async fn the_next_is_served<S>(queue: S, handle: QueueHandle)
+where
+    S: Service<Patient, Response = &'static str, Error = QueueError<&'static str>>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
+    for _ in 0..3 {
+        let unlucky = tokio::spawn(queue.clone().oneshot(normal("boom")));
+        assert!(unlucky.await.unwrap_err().is_panic());
+        nothing_is_left(&handle);
+    }
+    assert_eq!(queue.oneshot(normal("next")).await, Ok("next"));
+    nothing_is_left(&handle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_call() {
+    for config in [QueueConfig::new(1), QueueConfig::inner()] {
+        let (queue, handle) = queue(config, explosive());
+        the_next_is_served(queue, handle).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_response_future() {
+    let explosive = service_fn(|patient: Patient| async move {
+        tokio::task::yield_now().await;
+        assert!(patient.name != "boom", "the inner service panics");
+        Ok::<_, &'static str>(patient.name)
+    });
+    for config in [QueueConfig::new(1), QueueConfig::inner()] {
+        let (queue, handle) = queue(config, explosive);
+        the_next_is_served(queue, handle).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_poll_ready() {
+    for config in [QueueConfig::new(1), QueueConfig::inner()] {
+        let script = [Answer::Panic, Answer::Panic, Answer::Panic, Answer::Ready];
+        let (queue, handle) = queue(config, Moody::new(script));
+        the_next_is_served(queue, handle).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_poll_ready_while_the_slot_is_held() {
+    let moody = Moody::new([]);
+    let (queue, handle) = queue(QueueConfig::new(1), moody.clone());
+    let unlucky = send(&queue, normal("unlucky")).await;
+    let next = send(&queue, normal("next")).await;
+    moody.says(Answer::Panic);
+    assert!(unlucky.await.unwrap_err().is_panic());
+    settle().await;
+    moody.says(Answer::Ready);
+    assert_eq!(next.await.unwrap(), Ok("next"));
+    nothing_is_left(&handle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_classifier() {
+    let careless = |patient: &Patient, arrival| {
+        assert!(patient.name != "boom", "the classifier panics");
+        Ticket::new(Priority::HIGHEST, arrival)
+    };
+    let ward = Ward::new();
+    for config in [QueueConfig::new(1), QueueConfig::new(1).backpressure()] {
+        let layer = QueueLayer::plain(config).unwrap().classify(careless);
+        let (queue, handle) = (layer.layer(ward.clone()), layer.handle());
+        let running = send(&queue, normal("running")).await;
+        let unlucky = send(&queue, normal("boom")).await;
+        assert!(unlucky.await.unwrap_err().is_panic());
+        let waiting = send(&queue, normal("waiting")).await;
+        assert_eq!(handle.status().depth, 1);
+        ward.finish(2);
+        assert!(running.await.unwrap().is_ok() && waiting.await.unwrap().is_ok());
+        nothing_is_left(&handle);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_classifier_while_the_inner_service_is_not_ready() {
+    let layer = QueueLayer::plain(QueueConfig::new(1))
+        .unwrap()
+        .classify(|_: &Patient, _| -> Ticket { panic!("the classifier panics") });
+    let mut queue = layer.layer(Moody::new([]));
+    let called = catch_unwind(AssertUnwindSafe(|| queue.call(normal("n"))));
+    assert!(called.is_err());
+    nothing_is_left(&layer.handle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_on_reject() {
+    let echo = service_fn(|_: Request<Full<Bytes>>| async {
+        Ok::<_, std::convert::Infallible>(Response::new(Full::<Bytes>::default()))
+    });
+    let config = QueueConfig::new(1).max_size(1).max_wait(secs(1.0));
+    let layer =
+        QueueLayer::new(config).on_reject(|_: &Rejection, _: &_| panic!("the rendering panics"));
+    let (queue, handle) = (layer.layer(echo), layer.handle());
+    let holding = queue.clone().oneshot(request(&[])).await.unwrap();
+    assert_eq!(handle.status().running, 0, "an empty body holds nothing");
+    drop(holding);
+
+    let ward = service_fn(|_: Request<Full<Bytes>>| {
+        std::future::pending::<Result<Response<Full<Bytes>>, std::convert::Infallible>>()
+    });
+    let queue = layer.layer(ward);
+    let running = tokio::spawn(queue.clone().oneshot(request(&[])));
+    settle().await;
+    let waiting = tokio::spawn(queue.clone().oneshot(request(&[])));
+    settle().await;
+    let refused = tokio::spawn(queue.clone().oneshot(request(&[])));
+    assert!(refused.await.unwrap_err().is_panic());
+    assert_eq!(handle.status().depth, 1);
+    advance(secs(1.1)).await;
+    assert!(waiting.await.unwrap_err().is_panic());
+    running.abort();
+    settle().await;
+    nothing_is_left(&handle);
+}

@@ -1,0 +1,186 @@
+use super::*;
+
+/// On fresh clones that were readied, on ones that were not, and on one that is kept.
+async fn serve_many<S>(queue: Queue<S, Triage>, handle: QueueHandle)
+where
+    S: Service<Patient> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Response: Send,
+    S::Error: Send + std::fmt::Debug,
+{
+    serve_readied(queue.clone(), handle.clone()).await;
+    let sent = (0..100).map(|_| tokio::spawn(queue.clone().call(normal("n"))));
+    for answer in join_all(sent).await {
+        answer.expect("no panic").expect("served");
+    }
+    let mut kept = queue;
+    for _ in 0..10 {
+        kept.call(normal("n")).await.unwrap();
+        kept.ready().await.unwrap().call(normal("n")).await.unwrap();
+    }
+    settle().await;
+    nothing_is_left(&handle);
+}
+
+async fn serve_readied<S>(queue: S, handle: QueueHandle)
+where
+    S: Service<Patient> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Response: Send,
+    S::Error: Send + std::fmt::Debug,
+{
+    let sent = (0..100).map(|_| tokio::spawn(queue.clone().oneshot(normal("n"))));
+    for answer in join_all(sent).await {
+        answer.expect("no panic").expect("served");
+    }
+    settle().await;
+    nothing_is_left(&handle);
+}
+
+fn echo() -> Ward {
+    let ward = Ward::new();
+    ward.finish(1_000);
+    ward
+}
+
+fn configs() -> [QueueConfig; 3] {
+    let large = |config: QueueConfig| config.max_size(1_000).wait_forever();
+    [
+        large(QueueConfig::new(2)),
+        large(QueueConfig::new(64)),
+        large(QueueConfig::inner()),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_concurrency_limit() {
+    for config in configs() {
+        let (queue, handle) = queue(config, limited(&echo(), 4));
+        serve_many(queue, handle).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_buffer() {
+    for config in configs() {
+        let (queue, handle) = queue(config, Buffer::new(limited(&echo(), 4), 4));
+        serve_many(queue, handle).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_shed_that_never_sheds() {
+    let (queue, handle) = queue(
+        QueueConfig::new(2).max_size(1_000),
+        LoadShed::new(limited(&echo(), 2)),
+    );
+    serve_many(queue, handle).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_limit_that_is_shared() {
+    let queue = ServiceBuilder::new()
+        .layer(
+            layer(QueueConfig::inner().max_size(1_000).wait_forever())
+                .share_inner()
+                .unwrap(),
+        )
+        .rate_limit(7, secs(1.0))
+        .service(echo());
+    let handle = queue.handle();
+    serve_many(queue, handle).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_balancer_that_is_shared() {
+    use tower::balance::p2c::Balance;
+    use tower::discover::ServiceList;
+    use tower::load::{CompleteOnResponse, PendingRequests};
+
+    let backends =
+        (0..3).map(|_| PendingRequests::new(limited(&echo(), 1), CompleteOnResponse::default()));
+    let balance = Balance::new(ServiceList::new::<Patient>(backends));
+    let queue = layer(QueueConfig::inner().max_size(1_000).wait_forever())
+        .share_inner()
+        .unwrap()
+        .layer(balance);
+    let handle = queue.handle();
+    serve_many(queue, handle).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn below_a_buffer_and_a_timeout() {
+    let layer = layer(QueueConfig::new(2).max_size(1_000));
+    let handle = layer.handle();
+    let stack = ServiceBuilder::new()
+        .buffer(64)
+        .timeout(secs(60.0))
+        .layer(layer)
+        .concurrency_limit(2)
+        .service(echo());
+    serve_readied(stack, handle).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_is_moody_at_times() {
+    for config in configs() {
+        let moody = Moody::new([]);
+        let (queue, handle) = queue(config, moody.clone());
+        let sent: Vec<_> = (0..50)
+            .map(|_| tokio::spawn(queue.clone().oneshot(normal("n"))))
+            .collect();
+        settle().await;
+        for _ in 0..50 {
+            moody.says(Answer::Ready);
+            settle().await;
+        }
+        // With several slots, several ask at once, and only the last of them is woken; so are the others
+        // then, as each call is followed by the next one's turn.
+        let served = sent.iter().filter(|sent| sent.is_finished()).count();
+        assert!(served >= 1);
+        if handle.config().concurrency == tower_triage::Concurrency::Inner {
+            assert_eq!(served, 50);
+            nothing_is_left(&handle);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn readied_and_idle_clones_hoard_nothing() {
+    for config in [QueueConfig::new(1), QueueConfig::inner()] {
+        let ward = echo();
+        let (queue, handle) = queue(config, limited(&ward, 1));
+        let mut idle: Vec<_> = (0..5).map(|_| queue.clone()).collect();
+        for clone in &mut idle {
+            clone.ready().await.unwrap();
+        }
+        nothing_is_left(&handle);
+        assert_eq!(queue.clone().oneshot(normal("n")).await, Ok("n"));
+        drop(idle);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_wait_below_holds_nobody_up() {
+    let ward = Ward::new();
+    let (queue, handle) = queue(QueueConfig::new(8), limited(&ward, 1));
+    let mut kept = queue.clone();
+    let first = tokio::spawn(kept.call(normal("first")));
+    settle().await;
+    // Holds a slot of the queue and stands in line for the limit below.
+    let gone = tokio::spawn(kept.call(normal("gone")));
+    settle().await;
+    gone.abort();
+    let next = send(&queue, normal("next")).await;
+    ward.finish(2);
+    assert!(is_done(&first).await && is_done(&next).await);
+    assert_eq!(ward.came(), ["first", "next"]);
+    nothing_is_left(&handle);
+    drop(kept);
+}
+
+#[test]
+fn only_an_inner_limit_can_be_shared() {
+    assert!(layer(QueueConfig::new(1)).share_inner().is_err());
+    assert!(layer(QueueConfig::inner()).share_inner().is_ok());
+}
