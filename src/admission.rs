@@ -204,17 +204,8 @@ where
         permit: Permit<C>,
         tail: Tail,
     ) -> Self {
-        let (arrival, deadline) = (ticket.arrival, ticket.deadline);
-        let wait = Wait::for_inner(permit);
-        Self::queued(
-            Queued {
-                visit,
-                arrival,
-                deadline,
-                wait,
-            },
-            tail,
-        )
+        let times = (ticket.arrival, ticket.deadline);
+        Self::queued(visit, times, Wait::for_inner(permit), tail)
     }
 
     /// A request that arrives at the gate when it is first polled, which is about `now`.
@@ -226,7 +217,7 @@ where
         chair: Option<Chair<C>>,
         tail: Tail,
     ) -> Self {
-        let (arrival, deadline) = (ticket.arrival, ticket.deadline);
+        let times = (ticket.arrival, ticket.deadline);
         let acquire = visit.desk.gate().acquire_at(ticket, now, demand);
         let wait = Wait::ForSlot {
             acquire: match chair {
@@ -235,18 +226,21 @@ where
             },
             asked_inner: false,
         };
-        Self::queued(
-            Queued {
-                visit,
-                arrival,
-                deadline,
-                wait,
-            },
-            tail,
-        )
+        Self::queued(visit, times, wait, tail)
     }
 
-    fn queued(queued: Queued<C, S, Req, D>, tail: Tail) -> Self {
+    fn queued(
+        visit: Visit<S, Req, D>,
+        (arrival, deadline): (Instant, Option<Instant>),
+        wait: Wait<C>,
+        tail: Tail,
+    ) -> Self {
+        let queued = Queued {
+            visit,
+            arrival,
+            deadline,
+            wait,
+        };
         Self {
             tail,
             waited: Duration::ZERO,

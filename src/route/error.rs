@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_those_of_the_document() {
+    fn messages_name_the_model_and_what_is_missing() {
         let model: Arc<str> = "gpt-5".into();
         assert_eq!(
             RouteError::ModelNotFound {
