@@ -93,13 +93,6 @@ impl Rejection {
         self
     }
 
-    /// Replaces the gRPC status that followed from the HTTP status.
-    #[must_use]
-    pub fn with_grpc_status(mut self, grpc_status: i32) -> Self {
-        self.grpc_status = grpc_status;
-        self
-    }
-
     /// Says when to try again: sent as whole seconds, rounded up, at least 1; to gRPC as milliseconds.
     ///
     /// Ignored unless trying again helps (see [`is_retryable`](Self::is_retryable)).
