@@ -28,7 +28,7 @@ pub(crate) trait Desk<C: Capacity, Req, S: Service<Req>> {
     fn gate(&self) -> &Gate<C>;
 
     /// Tells the request where it goes.
-    fn seat(&self, _request: &mut Req, _lease: &C::Lease, _waited: Duration) {}
+    fn seat(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
 
     /// Answers a request that got no slot.
     fn refuse(&self, request: Req, why: Rejected<C::Never>, waited: Duration) -> Self::Answer;
@@ -394,7 +394,7 @@ where
         } = self.visit;
         match end {
             End::Ready(mut permit) => {
-                desk.seat(&mut request, permit.lease(), waited);
+                desk.seat(&mut request, permit.lease_mut(), waited);
                 let future = inner.call(request);
                 permit.end_turn();
                 Ok((future, Some(permit)))

@@ -55,6 +55,11 @@ pub trait Capacity: Send + Sync + 'static {
     /// changed.
     fn pools(&self, lane: &Self::Lane) -> Pools;
 
+    /// The section of the waiting room in which `lane` waits. Asked when [`pools`](Self::pools) are.
+    fn section(&self, _lane: &Self::Lane) -> Section {
+        Section::default()
+    }
+
     /// How many leases are out.
     fn in_use(&self) -> usize;
 
@@ -125,4 +130,15 @@ impl std::ops::Deref for Pools {
     fn deref(&self) -> &[Pool] {
         &self.0
     }
+}
+
+/// A part of the waiting room that lanes share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Section {
+    /// Which one it is.
+    pub id: u32,
+    /// How many may wait in it. `None`: no limit of its own.
+    pub chairs: Option<usize>,
+    /// Who goes next in it among equals in priority. `None`: as in the whole room.
+    pub discipline: Option<super::Discipline>,
 }

@@ -26,7 +26,7 @@ mod room;
 mod ticket;
 mod woken;
 
-pub use capacity::{Capacity, Denied, Pool, Pools};
+pub use capacity::{Capacity, Denied, Pool, Pools, Section};
 pub use config::{Discipline, RoomConfig};
 pub use counts::Counts;
 pub(crate) use drain::time_for;

@@ -40,6 +40,13 @@ impl<C: Capacity> Permit<C> {
         }
     }
 
+    pub(crate) fn lease_mut(&mut self) -> &mut C::Lease {
+        match &mut self.held {
+            Some(held) => &mut held.lease,
+            None => unreachable!("a permit is emptied only when it is consumed"),
+        }
+    }
+
     /// Its request has been passed on: where whoever is next makes the slots, the next one may be made.
     pub(crate) fn end_turn(&mut self) {
         if let Some(Held { shared, lease }) = &mut self.held

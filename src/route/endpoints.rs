@@ -4,50 +4,59 @@
 //! [`Endpoints`] takes the slot it saw when it chose, or chooses again. Who may serve a request, and who
 //! is preferred, is read from a snapshot that no writer blocks; nothing is allocated on the way.
 
+mod change;
 mod endpoint_ref;
 mod fleet;
+mod lane;
+mod served;
+mod way;
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 
+pub use change::Changes;
 pub use endpoint_ref::EndpointRef;
+pub(in crate::route) use endpoint_ref::Live;
 use fleet::Fleet;
+pub(in crate::route) use lane::Avoid;
+pub use lane::Lane;
+pub(in crate::route) use served::Server;
 
-use super::capabilities::Capabilities;
-use super::{Registry, Requirements, RouteError};
-use crate::{Capacity, Denied, Pool, Pools};
+use super::{Decision, Registry, Requirements, RouteError, RoutingConfig};
+use crate::{Capacity, Denied, Pool, Pools, Section};
 
 /// Many endpoints as one capacity: a [`Pool`] of slots for each.
 ///
-/// Among the endpoints that are healthy, can do what is asked and have a slot free, those with the lowest
-/// `priority` number are preferred; among these the one with the largest share of its slots free; among
-/// equals the first in the registry.
+/// A request's model is tried first, or what its name is an alias of; then the fallbacks, in order. Among the
+/// endpoints that are well, can do what is asked and have a slot free, the strategy chooses.
 ///
-/// A demand that no endpoint can serve, or no healthy one, is denied for good: it never waits. Demands
-/// wait in one lane if they ask for the same model with the same capabilities, and if the same endpoints
+/// A demand that no endpoint can serve, or none that is well, is denied for good: it never waits. Demands
+/// wait in one lane if they ask for the same name with the same capabilities, and if the same endpoints
 /// have room for their tokens.
 #[derive(Debug)]
 pub struct Endpoints {
     fleet: ArcSwap<Fleet>,
+    /// Held by the one who changes the fleet.
+    changing: Mutex<()>,
     leased: AtomicU64,
+    /// A trial ended without a verdict, and somebody may wait for the next.
+    trial_abandoned: AtomicBool,
 }
 
 impl Endpoints {
-    /// The endpoints of `registry`, all healthy and idle.
+    /// The endpoints of `registry`, all well and idle, routed by the defaults of [`RoutingConfig`].
     #[must_use]
     pub fn new(registry: Registry) -> Self {
-        Self {
-            fleet: ArcSwap::from_pointee(Fleet::new(registry)),
-            leased: AtomicU64::new(0),
-        }
+        Self::routed(registry, RoutingConfig::default())
     }
 
     /// What to ask of this capacity for a request that has these `requirements`.
     ///
-    /// Copies the model's name only if no endpoint has it.
+    /// Copies the name only if nobody has heard of it.
     #[must_use]
     pub fn demand(&self, requirements: &Requirements<'_>) -> Demand {
         self.fleet.load().demand(requirements)
@@ -56,13 +65,35 @@ impl Endpoints {
     /// Every endpoint with its live numbers, in the registry's order.
     #[must_use]
     pub fn endpoints(&self) -> Arc<[EndpointRef]> {
-        self.fleet.load().endpoints()
+        self.fleet.load().endpoints.clone()
     }
 
     /// What is configured.
     #[must_use]
     pub fn registry(&self) -> Arc<Registry> {
-        self.fleet.load().registry()
+        self.fleet.load().registry.clone()
+    }
+
+    /// How requests are routed.
+    #[must_use]
+    pub fn routing(&self) -> Arc<RoutingConfig> {
+        self.fleet.load().routing.clone()
+    }
+
+    /// Whether a model that `endpoint` serves would have nobody else.
+    pub(super) fn is_last(&self, endpoint: &EndpointRef) -> bool {
+        self.fleet.load().is_last(endpoint)
+    }
+
+    /// `endpoint` has been left alone for long enough: the next request may try it.
+    pub(super) fn put_on_trial(&self, endpoint: &EndpointRef) {
+        endpoint.live().availability.put_on_trial();
+        self.fleet.load().expect_trial(endpoint);
+    }
+
+    /// Whether a trial ended without a verdict since this was last asked.
+    pub(super) fn trial_was_abandoned(&self) -> bool {
+        self.trial_abandoned.load(Relaxed) && self.trial_abandoned.swap(false, SeqCst)
     }
 }
 
@@ -74,47 +105,60 @@ impl Capacity for Endpoints {
 
     fn try_lease(&self, demand: &Demand) -> Result<EndpointLease, Denied<RouteError>> {
         let fleet = self.fleet.load();
-        loop {
-            let (endpoint, seen) = fleet.choose(&demand.lane)?;
-            if endpoint.slots().take(seen) {
-                self.leased.fetch_add(1, Relaxed);
-                return Ok(EndpointLease {
-                    endpoint: endpoint.clone(),
-                    model: demand.lane.model.clone(),
-                });
-            }
-        }
+        let taken = fleet.take(demand)?;
+        self.leased.fetch_add(1, Relaxed);
+        Ok(EndpointLease {
+            trial: taken.choice.candidate.trial,
+            called: None,
+            decision: Decision {
+                endpoint: taken.choice.candidate.server.endpoint.clone(),
+                model: taken.step.model.clone(),
+                asked: demand.lane.name.clone(),
+                via: taken.step.via,
+                strategy: taken.strategy,
+                score: taken.choice.score,
+                retries: demand.retries,
+            },
+        })
     }
 
     fn release(&self, lease: EndpointLease) -> Pool {
-        lease.endpoint.slots().release();
-        lease.endpoint.pool()
+        let live = lease.endpoint().live();
+        if lease.trial && live.availability.give_trial_back() {
+            self.trial_abandoned.store(true, SeqCst);
+        }
+        live.slots.release();
+        live.pool
     }
 
     fn pool(&self, lease: &EndpointLease) -> Pool {
-        lease.endpoint.pool()
+        lease.endpoint().pool()
     }
 
     fn lane(&self, demand: &Demand) -> Lane {
         demand.lane.clone()
     }
 
-    /// Those of unhealthy endpoints, too: one that is healthy again serves the lanes that it served.
     fn pools(&self, lane: &Lane) -> Pools {
         self.fleet.load().pools(lane)
     }
 
+    fn section(&self, lane: &Lane) -> Section {
+        self.fleet.load().section(lane)
+    }
+
     fn in_use(&self) -> usize {
         let fleet = self.fleet.load();
-        fleet
-            .iter()
+        let endpoints = fleet.endpoints.iter().chain(&fleet.leaving);
+        endpoints
             .map(|endpoint| endpoint.in_flight() as usize)
             .sum()
     }
 
     fn limit(&self) -> usize {
         let fleet = self.fleet.load();
-        fleet.iter().map(|endpoint| endpoint.limit() as usize).sum()
+        let endpoints = fleet.endpoints.iter();
+        endpoints.map(|endpoint| endpoint.limit() as usize).sum()
     }
 
     fn leased(&self) -> u64 {
@@ -126,45 +170,57 @@ impl Capacity for Endpoints {
 #[derive(Debug, Clone)]
 pub struct Demand {
     lane: Lane,
+    prefix: Option<u64>,
+    retries: u32,
 }
 
 impl Demand {
-    /// The model that is asked for.
+    /// The name that is asked for.
     #[must_use]
     pub fn model(&self) -> &str {
-        &self.lane.model
+        &self.lane.name
     }
-}
 
-/// What demands share that the same endpoints can serve.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Lane {
-    model: Arc<str>,
-    needs: Capabilities,
-    /// The shortest context of the model's endpoints that is long enough, so that equal lanes are served
-    /// by equal endpoints although their tokens differ.
-    context_length: u32,
+    pub(super) fn name(&self) -> Arc<str> {
+        self.lane.name.clone()
+    }
+
+    /// The same once more, after it failed at `endpoint`.
+    pub(super) fn again(mut self, endpoint: &EndpointRef, avoid: Avoid) -> Self {
+        self.lane = self.lane.avoiding(endpoint.pool(), avoid);
+        self.retries += 1;
+        self
+    }
 }
 
 /// One slot of one endpoint. It is given back with [`Capacity::release`].
 #[derive(Debug)]
 #[must_use = "a lease that is not released counts forever"]
 pub struct EndpointLease {
-    endpoint: EndpointRef,
-    model: Arc<str>,
+    pub(super) decision: Decision,
+    /// Whether the endpoint is tried with this request, and nothing is known yet.
+    pub(super) trial: bool,
+    /// When its request was passed on.
+    pub(super) called: Option<Instant>,
 }
 
 impl EndpointLease {
+    /// What was decided, and why.
+    #[must_use]
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
     /// The endpoint whose slot it is.
     #[must_use]
     pub fn endpoint(&self) -> &EndpointRef {
-        &self.endpoint
+        &self.decision.endpoint
     }
 
     /// The model that it serves with it.
     #[must_use]
     pub fn model(&self) -> &str {
-        &self.model
+        &self.decision.model
     }
 }
 

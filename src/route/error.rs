@@ -13,10 +13,12 @@ use crate::http::{Explain, Rejection};
 #[non_exhaustive]
 pub enum RouteError {
     /// No endpoint is configured to serve the model.
-    #[error("Model '{}' not found", Cut(model))]
+    #[error("Model '{}'{} not found", Cut(model), AliasOf(alias_of.as_deref()))]
     ModelNotFound {
         /// The name that was asked for.
         model: Arc<str>,
+        /// What it is an alias of, if it is one.
+        alias_of: Option<Arc<str>>,
     },
     /// Endpoints serve the model, but none does all that the request needs.
     #[error(
@@ -36,15 +38,33 @@ pub enum RouteError {
         /// The name that was asked for.
         model: Arc<str>,
     },
+    /// None of the models that were tried has an endpoint that is well and can serve the request.
+    #[error("All backends in fallback chain unavailable: {}", tried.join(", "))]
+    FallbackChainExhausted {
+        /// Them, in order.
+        tried: Vec<Arc<str>>,
+    },
+    /// The body is encoded, and what it asks cannot be read.
+    #[error(
+        "The request body is encoded as '{}': only unencoded bodies can be routed",
+        Cut(encoding)
+    )]
+    EncodedBody {
+        /// Its `Content-Encoding`.
+        encoding: String,
+    },
     /// The body is not the JSON object that it should be.
     #[error("The request body cannot be read: {reason}")]
     MalformedBody {
         /// What is wrong with it, and where.
         reason: String,
     },
-    /// The body does not say which model it wants.
-    #[error("The request body must name a `model`")]
-    ModelMissing,
+    /// The request does not say which model it wants.
+    #[error("The request must name a model: {place}")]
+    ModelMissing {
+        /// Where it has to.
+        place: String,
+    },
     /// The body is larger than the service accepts.
     #[error("The request body is larger than the {limit} bytes allowed")]
     BodyTooLarge {
@@ -61,8 +81,10 @@ impl RouteError {
             Self::ModelNotFound { .. } => "model_not_found",
             Self::CapabilityMismatch { .. } => "capability_mismatch",
             Self::NoHealthyBackend { .. } => "no_healthy_backend",
+            Self::FallbackChainExhausted { .. } => "fallback_chain_exhausted",
+            Self::EncodedBody { .. } => "unsupported_encoding",
             Self::MalformedBody { .. } => "malformed_body",
-            Self::ModelMissing => "model_missing",
+            Self::ModelMissing { .. } => "model_missing",
             Self::BodyTooLarge { .. } => "body_too_large",
         }
     }
@@ -70,10 +92,13 @@ impl RouteError {
     fn status(&self) -> StatusCode {
         match self {
             Self::ModelNotFound { .. } => StatusCode::NOT_FOUND,
-            Self::CapabilityMismatch { .. } | Self::MalformedBody { .. } | Self::ModelMissing => {
-                StatusCode::BAD_REQUEST
+            Self::CapabilityMismatch { .. }
+            | Self::MalformedBody { .. }
+            | Self::ModelMissing { .. } => StatusCode::BAD_REQUEST,
+            Self::NoHealthyBackend { .. } | Self::FallbackChainExhausted { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
             }
-            Self::NoHealthyBackend { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::EncodedBody { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         }
     }
@@ -81,12 +106,21 @@ impl RouteError {
     /// The field of the body that is to blame.
     fn param(&self) -> Option<&'static str> {
         match self {
-            Self::ModelNotFound { .. } | Self::CapabilityMismatch { .. } | Self::ModelMissing => {
-                Some("model")
-            }
+            Self::ModelNotFound { .. }
+            | Self::CapabilityMismatch { .. }
+            | Self::ModelMissing { .. } => Some("model"),
             Self::NoHealthyBackend { .. }
+            | Self::FallbackChainExhausted { .. }
+            | Self::EncodedBody { .. }
             | Self::MalformedBody { .. }
             | Self::BodyTooLarge { .. } => None,
+        }
+    }
+
+    /// A body that names no model.
+    pub(super) fn model_missing() -> Self {
+        Self::ModelMissing {
+            place: "`model` in its body".to_owned(),
         }
     }
 
@@ -104,6 +138,18 @@ impl Explain for RouteError {
         match self.param() {
             Some(param) => rejection.with_param(param),
             None => rejection,
+        }
+    }
+}
+
+/// ` (an alias of '…')`, if it is one.
+struct AliasOf<'a>(Option<&'a str>);
+
+impl fmt::Display for AliasOf<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(target) => write!(f, " (an alias of '{target}')"),
+            None => Ok(()),
         }
     }
 }
@@ -131,6 +177,13 @@ impl fmt::Display for Cut<'_> {
 mod tests {
     use super::*;
 
+    fn not_found(model: &str, alias_of: Option<&str>) -> RouteError {
+        RouteError::ModelNotFound {
+            model: model.into(),
+            alias_of: alias_of.map(Into::into),
+        }
+    }
+
     #[test]
     fn every_reason_has_its_code_statuses_and_param() {
         let model: Arc<str> = "m".into();
@@ -139,6 +192,7 @@ mod tests {
             (
                 RouteError::ModelNotFound {
                     model: model.clone(),
+                    alias_of: None,
                 },
                 "model_not_found",
                 404,
@@ -162,9 +216,25 @@ mod tests {
                 14,
                 None,
             ),
+            (
+                RouteError::FallbackChainExhausted { tried: vec![] },
+                "fallback_chain_exhausted",
+                503,
+                14,
+                None,
+            ),
+            (
+                RouteError::EncodedBody {
+                    encoding: "gzip".to_owned(),
+                },
+                "unsupported_encoding",
+                415,
+                2,
+                None,
+            ),
             (RouteError::malformed("x"), "malformed_body", 400, 3, None),
             (
-                RouteError::ModelMissing,
+                RouteError::model_missing(),
                 "model_missing",
                 400,
                 3,
@@ -193,7 +263,7 @@ mod tests {
             format!("x{}", "é".repeat(500_000)),
             "🦙".repeat(250_000),
         ] {
-            let message = RouteError::ModelNotFound { model: name.into() }.to_string();
+            let message = not_found(&name, None).to_string();
             assert!(message.len() < 250, "{}", message.len());
             assert!(message.ends_with("…' not found"), "{message}");
         }
@@ -202,13 +272,16 @@ mod tests {
     #[test]
     fn messages_name_the_model_and_what_is_missing() {
         let model: Arc<str> = "gpt-5".into();
+        let message = not_found("gpt-5", None).to_string();
+        assert_eq!(message, "Model 'gpt-5' not found");
+        let message = not_found("gpt-4", Some("llama3:70b")).to_string();
         assert_eq!(
-            RouteError::ModelNotFound {
-                model: model.clone()
-            }
-            .to_string(),
-            "Model 'gpt-5' not found"
+            message,
+            "Model 'gpt-4' (an alias of 'llama3:70b') not found"
         );
+        let tried = vec!["a".into(), "b".into()];
+        let message = RouteError::FallbackChainExhausted { tried }.to_string();
+        assert_eq!(message, "All backends in fallback chain unavailable: a, b");
         let missing = vec!["vision", "tools"];
         assert_eq!(
             RouteError::CapabilityMismatch { model, missing }.to_string(),

@@ -1,10 +1,8 @@
 //! A proxy that passes on `Connection`, buffers answers, or lets a backend work for a client that has
 //! hung up, breaks things that neither side can see.
 //!
-//! [`Forward`] is the end of the line: it sends the request to the [`EndpointRef`] in its extensions, as
-//! RFC 9110 wants a proxy to, and streams both ways.
-//!
-//! [`EndpointRef`]: super::EndpointRef
+//! [`Forward`] is the end of the line: it sends the request to the endpoint of the [`Decision`] in its
+//! extensions, as RFC 9110 wants a proxy to, and streams both ways.
 
 mod body;
 mod failure;
@@ -30,7 +28,7 @@ pub use body::{BodyError, ForwardBody};
 use failure::Failure;
 pub use future::ForwardFuture;
 
-use super::EndpointRef;
+use super::{Decision, EndpointRef};
 
 /// Sends each request to the endpoint that its extensions name, over HTTP/1.1.
 ///
@@ -95,7 +93,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> ForwardFuture {
         let (parts, body) = request.into_parts();
-        let Some(endpoint) = parts.extensions.get::<EndpointRef>() else {
+        let Some(Decision { endpoint, .. }) = parts.extensions.get() else {
             return ForwardFuture::failed(Failure::NoEndpoint);
         };
         if parts.method == Method::CONNECT {

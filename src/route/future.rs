@@ -6,25 +6,32 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::EXPECT;
-use http::request::Parts;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::service::{Desk, Front, seat};
-use super::{Demand, Endpoints, ReadBody, Requirements, RouteError, WholeBody};
-use crate::admission::{Admission, Visit};
-use crate::admit::{Rejected, Ticket};
+use super::arrival::{Arrival, Asked};
+use super::desk::Desk;
+use super::front::{Front, Tried};
+use super::meter::Outcome;
+use super::retry::{Failed, Kept, Unkept};
+use super::tally::Tally;
+use super::verdict::{Retry, Verdict};
+use super::{Decision, Endpoints, Measured, ReadBody, RouteBody, RouteError};
+use crate::admission::Admission;
 use crate::gate::{self, Chair, Permit};
-use crate::http::{PermitBody, wants_stream};
+use crate::http::PermitBody;
+use crate::queue::protocol::pass_on;
 
-type Admitted<S> = Admission<Endpoints, S, Request<WholeBody>, Front, Infallible>;
+pub(super) type Admitted<S, B> = Admission<Endpoints, S, Request<RouteBody<B>>, Front, Infallible>;
+
+pub(super) type Routed<R> = Response<PermitBody<Measured<R>, Permit<Endpoints>>>;
 
 pin_project! {
     /// The response of a [`Route`](super::Route).
@@ -32,12 +39,15 @@ pin_project! {
     /// # Cancel safety
     ///
     /// Dropping it gives up the chair, or the slot, at once, and cancels what the inner service does for it.
-    pub struct RouteFuture<S, B>
+    pub struct RouteFuture<S, B, R>
     where
-        S: Service<Request<WholeBody>>,
+        S: Service<Request<RouteBody<B>>>,
     {
         #[pin]
-        step: Step<S, B, Admitted<S>>,
+        step: Step<S, B, Admitted<S, B>>,
+        kept: Result<Box<Kept<S, R, S::Error>>, Unkept>,
+        // Dropped last: it looks at what the others leave behind.
+        tally: Option<Tally>,
     }
 }
 
@@ -45,23 +55,14 @@ pin_project! {
     #[project = StepProj]
     enum Step<S, B, A> {
         Reading { #[pin] body: ReadBody<B>, arrival: Option<Arrival<S>> },
+        Streaming { body: Option<B>, arrival: Option<Arrival<S>> },
         Admitted { #[pin] admission: A },
     }
 }
 
-/// Who arrives at the desk once the body has been read.
-struct Arrival<S> {
-    desk: Arc<Desk>,
-    inner: S,
-    chair: Option<Chair<Endpoints>>,
-    head: Parts,
-    /// Since when its body is on its way, if that was not there at once.
-    since: Option<Instant>,
-}
-
-impl<S, B> RouteFuture<S, B>
+impl<S, B, R> RouteFuture<S, B, R>
 where
-    S: Service<Request<WholeBody>>,
+    S: Service<Request<RouteBody<B>>>,
 {
     pub(super) fn new(
         desk: Arc<Desk>,
@@ -70,146 +71,253 @@ where
         request: Request<B>,
     ) -> Self {
         let (head, body) = request.into_parts();
-        let mut body = ReadBody::new(body, desk.body_limit);
-        if head.headers.contains_key(EXPECT) {
-            body = body.announced();
-        }
+        let tally = Some(Tally::new(Arc::clone(&desk)));
+        let (limit, reads_body) = (desk.body_limit, desk.source.is_body());
+        let asks_first = head.headers.contains_key(EXPECT);
         let arrival = Some(Arrival {
             desk,
             inner,
             chair,
             head,
             since: None,
+            first_came: None,
         });
+        let step = if reads_body {
+            let body = ReadBody::new(body, limit);
+            let body = if asks_first { body.announced() } else { body };
+            Step::Reading { body, arrival }
+        } else {
+            let body = Some(body);
+            Step::Streaming { body, arrival }
+        };
         Self {
-            step: Step::Reading { body, arrival },
+            step,
+            kept: Err(Unkept::NoRetries),
+            tally,
         }
     }
 }
 
-impl<S, B, R> Future for RouteFuture<S, B>
+impl<S, B, R> Future for RouteFuture<S, B, R>
 where
-    S: Service<Request<WholeBody>, Response = Response<R>> + Clone,
+    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
     R: Body<Data = Bytes>,
 {
-    type Output = Result<Response<PermitBody<R, Permit<Endpoints>>>, S::Error>;
+    type Output = Result<Routed<R>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut step = self.project().step;
-        if let StepProj::Reading { body, arrival } = step.as_mut().project() {
-            let Poll::Ready(body) = body.poll(cx) else {
-                if let Some(arrival) = arrival {
-                    arrival.since.get_or_insert_with(gate::now);
+        let mut this = self.project();
+        if let Some(arrived) = ready!(this.step.as_mut().poll_arrival(cx)) {
+            let (arrival, asked) = arrived;
+            match asked {
+                Ok(asked) => {
+                    if let Some(tally) = this.tally {
+                        tally.asked = Some(asked.demand.name());
+                    }
+                    *this.kept = arrival.keep(&asked);
+                    let admission = arrival.admit(asked);
+                    this.step.set(Step::Admitted { admission });
                 }
-                return Poll::Pending;
+                Err(why) => {
+                    let (response, code) = arrival.refuse(why);
+                    reject(this.tally.take(), code);
+                    return Poll::Ready(Ok(response));
+                }
+            }
+        }
+        loop {
+            let StepProj::Admitted { admission } = this.step.as_mut().project() else {
+                unreachable!("whoever has arrived is admitted");
             };
-            let Some(arrival) = arrival.take() else {
+            let tried = ready!(admission.poll(cx));
+            let Some(tally) = this.tally.take() else {
                 panic!("response future polled after it was answered");
             };
-            match arrival.ask(body) {
-                Ok(asked) => step.set(Step::Admitted {
-                    admission: arrival.admit(asked),
-                }),
-                Err(why) => return Poll::Ready(Ok(arrival.refuse(why))),
+            match conclude(tried, tally, this.kept) {
+                Conclusion::Answer(answer) => return Poll::Ready(answer),
+                Conclusion::Again(admission, tally) => {
+                    *this.tally = Some(tally);
+                    this.step.set(Step::Admitted { admission });
+                }
             }
-        }
-        match step.project() {
-            StepProj::Admitted { admission } => admission.poll(cx),
-            StepProj::Reading { .. } => unreachable!("the body has been read"),
         }
     }
 }
 
-/// What a request asks, and its body.
-struct Asked {
-    demand: Demand,
-    stream: bool,
-    body: Bytes,
-}
+type Arrived<S, B> = (Arrival<S>, Result<Asked<B>, RouteError>);
 
-impl<S> Arrival<S> {
-    fn ask(&self, body: Result<Bytes, RouteError>) -> Result<Asked, RouteError> {
-        let body = body?;
-        let asked = Requirements::from_json(&body)?;
-        Ok(Asked {
-            demand: self.desk.common.gate.capacity().demand(&asked),
-            stream: asked.stream,
-            body,
+impl<S, B, A> Step<S, B, A>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    /// Who has arrived; nobody, if that was before.
+    fn poll_arrival(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Arrived<S, B>>> {
+        Poll::Ready(match self.project() {
+            StepProj::Reading { body, arrival } => {
+                let Poll::Ready(body) = body.poll(cx) else {
+                    if let Some(arrival) = arrival {
+                        arrival.since.get_or_insert_with(gate::now);
+                    }
+                    return Poll::Pending;
+                };
+                let arrival = once(arrival.take());
+                let asked = arrival.read(body);
+                Some((arrival, asked))
+            }
+            StepProj::Streaming { body, arrival } => {
+                let arrival = once(arrival.take());
+                let asked = arrival.read_head(once(body.take()));
+                Some((arrival, asked))
+            }
+            StepProj::Admitted { .. } => None,
         })
     }
+}
 
-    fn refuse<R>(self, why: RouteError) -> Response<PermitBody<R, Permit<Endpoints>>> {
-        let headers = &self.head.headers;
-        self.desk
-            .refuse(headers, &Rejected::Never(why), Duration::ZERO)
+fn once<T>(what: Option<T>) -> T {
+    match what {
+        Some(what) => what,
+        None => panic!("response future polled after it was answered"),
     }
+}
 
-    /// Takes a slot if there is one for the request, or goes and waits.
-    fn admit<R>(self, asked: Asked) -> Admitted<S>
-    where
-        S: Service<Request<WholeBody>, Response = Response<R>>,
-        R: Body<Data = Bytes>,
-    {
-        let Self {
-            desk,
-            mut inner,
-            chair,
-            head,
-            since,
-        } = self;
-        let Asked {
-            demand,
-            stream,
-            body,
-        } = asked;
-        let mut request = Request::from_parts(head, WholeBody::from(body));
-        let tail = desk.common.tail();
-        let Some(permit) = desk.common.gate.try_acquire(&demand) else {
-            let ticket = desk.ticket(request.headers(), stream, since);
-            let now = ticket.arrival;
-            let visit = Visit {
-                desk: Front(desk),
-                inner,
-                request,
-            };
-            return Admission::waiting(visit, ticket, now, demand, chair, tail);
-        };
-        let mut noop = Context::from_waker(Waker::noop());
-        match inner.poll_ready(&mut noop) {
-            Poll::Ready(Ok(())) => {
-                seat(&mut request, permit.lease());
-                return Admission::calling(inner.call(request), permit, tail);
+fn reject(tally: Option<Tally>, code: &'static str) {
+    if let Some(mut tally) = tally {
+        tally.outcome = Outcome::Rejected(code);
+    }
+}
+
+/// What follows from one try.
+enum Conclusion<A, T> {
+    Answer(A),
+    Again(T, Tally),
+}
+
+fn conclude<S, B, R>(
+    tried: Tried<R, S::Error>,
+    tally: Tally,
+    kept: &mut Result<Box<Kept<S, R, S::Error>>, Unkept>,
+) -> Conclusion<Result<Routed<R>, S::Error>, Admitted<S, B>>
+where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
+    B: Body<Data = Bytes>,
+    R: Body<Data = Bytes>,
+{
+    match tried {
+        Tried::Refused {
+            headers,
+            why,
+            waited,
+        } => {
+            let failed = kept.as_mut().ok().and_then(|kept| kept.failed.take());
+            if let Some(failed) = failed {
+                return Conclusion::Answer(finish(failed, None, tally));
             }
-            Poll::Ready(Err(error)) => return Admission::failed(error, tail),
-            Poll::Pending => {}
+            let (response, code) = tally.desk.refuse(&headers, &why, waited);
+            reject(Some(tally), code);
+            Conclusion::Answer(Ok(response))
         }
-        let ticket = desk.ticket(request.headers(), stream, since);
-        let visit = Visit {
-            desk: Front(desk),
-            inner,
-            request,
-        };
-        Admission::readying(visit, &ticket, permit, tail)
+        Tried::Answered {
+            result,
+            permit: None,
+            ..
+        } => {
+            let mut tally = tally;
+            tally.outcome = Outcome::Failed;
+            // Without a permit it was not even called: there is no answer, only an error.
+            Conclusion::Answer(result.map(|response| response.map(|_| PermitBody::default())))
+        }
+        Tried::Answered {
+            result,
+            permit: Some(mut permit),
+            waited,
+            tail,
+        } => {
+            let verdict = Verdict::of(&result);
+            tally.desk.learn(&mut permit, verdict);
+            let lease = permit.lease();
+            let called = lease.called;
+            let failed = Failed {
+                result,
+                decision: lease.decision().clone(),
+                waited,
+                tail,
+            };
+            let retry = verdict.retry();
+            let kept = match kept {
+                _ if retry == Retry::No => None,
+                Ok(kept) => kept.may_try_again().then_some(kept),
+                Err(why) => {
+                    why.tell(&failed.decision);
+                    None
+                }
+            };
+            let Some(kept) = kept else {
+                return Conclusion::Answer(finish(failed, Some((permit, called)), tally));
+            };
+            let endpoint = failed.decision.endpoint.clone();
+            let first_came = called.and_then(|called| called.checked_sub(waited));
+            let first_came = first_came.unwrap_or_else(gate::now);
+            // Its slot is free for others while it looks for another one.
+            drop(permit);
+            kept.failed = Some(failed);
+            Conclusion::Again(kept.again(&endpoint, retry, first_came), tally)
+        }
     }
 }
 
-impl Desk {
-    /// The ticket of a request that lines up now. Its own deadline counts from when it came.
-    fn ticket(&self, headers: &HeaderMap, stream: bool, since: Option<Instant>) -> Ticket {
-        let settings = self.common.settings();
-        let now = gate::now();
-        let mut ticket = settings.classifier.ticket(headers, since.unwrap_or(now));
-        ticket.arrival = now;
-        if settings.rejects_streams() && (stream || wants_stream(headers)) {
-            return ticket.must_not_wait();
+/// Passes an answer on, with the permit if its slot is still held.
+fn finish<R, E>(
+    answer: Failed<R, E>,
+    held: Option<(Permit<Endpoints>, Option<Instant>)>,
+    mut tally: Tally,
+) -> Result<Routed<R>, E>
+where
+    R: Body<Data = Bytes>,
+{
+    let Failed {
+        result,
+        decision,
+        waited,
+        tail,
+    } = answer;
+    let (permit, called) = match held {
+        Some((permit, called)) => (Some(permit), called),
+        None => (None, None),
+    };
+    let mut response = match result {
+        Ok(response) => response,
+        Err(error) => {
+            tally.outcome = Outcome::Failed;
+            tally.decision = Some(decision);
+            return Err(error);
         }
-        ticket
-    }
+    };
+    stamp(&mut response, &decision);
+    tally.outcome = Outcome::Answered(response.status());
+    tally.decision = Some(decision);
+    let response = response.map(|body| Measured::new(body, tally, called));
+    Ok(pass_on(response, permit, waited, tail))
 }
 
-impl<S: Service<Request<WholeBody>>, B> fmt::Debug for RouteFuture<S, B> {
+/// Says who answered, and why that one.
+fn stamp<R>(response: &mut Response<R>, decision: &Decision) {
+    let headers = response.headers_mut();
+    let endpoint = decision.endpoint.header_value().clone();
+    headers.insert("x-triage-endpoint", endpoint);
+    if let Ok(model) = HeaderValue::from_str(&decision.model) {
+        headers.insert("x-triage-model", model);
+    }
+    response.extensions_mut().insert(decision.clone());
+}
+
+impl<S, B, R> fmt::Debug for RouteFuture<S, B, R>
+where
+    S: Service<Request<RouteBody<B>>>,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RouteFuture").finish_non_exhaustive()
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::service::Desk;
-use super::{EndpointRef, Registry};
+use super::desk::Desk;
+use super::{Changes, Endpoint, EndpointRef, Registry, RegistryError, RoutingConfig, RoutingError};
 use crate::gate::Status;
 use crate::queue::{ConfigError, QueueConfig};
 
@@ -45,10 +45,67 @@ impl RouterHandle {
         self.0.common.gate.capacity_changed();
     }
 
-    /// Says whether an endpoint is given requests. Those that wait for nothing else are answered.
+    /// Says whether an endpoint is well, as its checks do. Those that wait for nothing else are answered.
     pub fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
-        endpoint.set_healthy(healthy);
+        if endpoint.set_healthy(healthy) {
+            self.0.health_changed(endpoint);
+        }
+    }
+
+    /// Gives an endpoint nothing new, or again. What it has in flight finishes.
+    pub fn drain(&self, endpoint: &EndpointRef, draining: bool) {
+        if endpoint.live().availability.set_draining(draining) {
+            self.0.common.gate.capacity_changed();
+        }
+    }
+
+    /// How requests are routed.
+    #[must_use]
+    pub fn routing(&self) -> Arc<RoutingConfig> {
+        self.0.endpoints().routing()
+    }
+
+    /// Replaces all endpoints and how requests are routed, in one step. An endpoint of the same name and URL
+    /// keeps its slots, health and measures; one that is gone finishes what it has in flight.
+    ///
+    /// # Errors
+    ///
+    /// If the routing is invalid. Nothing has changed then.
+    pub fn replace(
+        &self,
+        registry: Registry,
+        routing: RoutingConfig,
+    ) -> Result<Changes, RoutingError> {
+        self.change(|_, _| {
+            routing.validate()?;
+            Ok((registry, routing))
+        })
+    }
+
+    /// Changes the endpoints: to add one, push it; to remove one, take it out.
+    ///
+    /// # Errors
+    ///
+    /// If what comes out is no sound [`Registry`]. Nothing has changed then.
+    pub fn change_endpoints(
+        &self,
+        change: impl FnOnce(&mut Vec<Endpoint>),
+    ) -> Result<Changes, RegistryError> {
+        self.change(|registry, routing| {
+            let mut endpoints = registry.endpoints().to_vec();
+            change(&mut endpoints);
+            Ok((Registry::new(endpoints)?, routing.clone()))
+        })
+    }
+
+    fn change<E>(
+        &self,
+        change: impl FnOnce(&Registry, &RoutingConfig) -> Result<(Registry, RoutingConfig), E>,
+    ) -> Result<Changes, E> {
+        let changes = self.0.endpoints().change(change)?;
+        self.0.set_retry_share(self.routing().retry_share);
         self.0.common.gate.capacity_changed();
+        Ok(changes)
     }
 
     /// Changes the waiting room. Everyone moves over in order; those who no longer fit are rejected, the

@@ -25,7 +25,7 @@ pub(super) fn read(body: &[u8]) -> Result<Read<'_>, RouteError> {
     let Body { model, stream } = serde_json::from_str(body).map_err(RouteError::malformed)?;
     let model = model.filter(|name| !name.is_empty());
     Ok(Read {
-        model: model.ok_or(RouteError::ModelMissing)?,
+        model: model.ok_or_else(RouteError::model_missing)?,
         stream,
     })
 }
@@ -200,7 +200,7 @@ mod tests {
         ] {
             assert_eq!(
                 model_of(body.as_bytes()),
-                Err(RouteError::ModelMissing),
+                Err(RouteError::model_missing()),
                 "{body}"
             );
         }

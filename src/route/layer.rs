@@ -5,17 +5,17 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
+use super::desk::Desk;
 use super::handle::RouterHandle;
-use super::service::{Desk, Route};
-use super::{Endpoints, Router};
-use crate::queue::ConfigError;
+use super::service::Route;
+use super::{Endpoints, Router, RouterError};
 use crate::queue::common::Common;
 
 /// Reads what each request asks, waits for a slot of an endpoint that can serve it, and tells the inner
-/// service which: an [`EndpointRef`](super::EndpointRef) in the request's extensions.
+/// service which: a [`Decision`](super::Decision) in the request's extensions.
 ///
-/// The inner service gets the body whole, as a [`WholeBody`](super::WholeBody); with feature `client`,
-/// `Forward` is one that sends it on. Every service that one layer value makes shares the same endpoints and
+/// The inner service gets the body as a [`RouteBody`](super::RouteBody); with feature `client`, `Forward` is one
+/// that sends it on. Every service that one layer value makes shares the same endpoints and
 /// the same waiting room.
 ///
 /// ```
@@ -24,7 +24,7 @@ use crate::queue::common::Common;
 /// use bytes::Bytes;
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
 /// use tower_triage::RouteLayer;
-/// use tower_triage::route::{Endpoint, EndpointRef, Model, Registry, Router, WholeBody};
+/// use tower_triage::route::{Decision, Endpoint, Model, Registry, RouteBody, Router};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,9 +32,9 @@ use crate::queue::common::Common;
 ///     .model(Model::new("llama3:8b"));
 /// let service = ServiceBuilder::new()
 ///     .layer(RouteLayer::new(Router::new(Registry::new(vec![gpu])?)))
-///     .service(service_fn(|request: Request<WholeBody>| async move {
-///         let endpoint = request.extensions().get::<EndpointRef>().unwrap();
-///         let answer = format!("served by {}", endpoint.name());
+///     .service(service_fn(|request: Request<RouteBody<Full<Bytes>>>| async move {
+///         let decision = request.extensions().get::<Decision>().unwrap();
+///         let answer = format!("served by {}", decision.endpoint.name());
 ///         Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(answer))))
 ///     }));
 ///
@@ -53,13 +53,13 @@ impl RouteLayer {
     ///
     /// # Panics
     ///
-    /// If the router's queue configuration is invalid, with the field and what is allowed. One that comes
-    /// from outside the program belongs into [`try_new`](Self::try_new).
+    /// If the router's queue or routing configuration is invalid, with the field and what is allowed. One that
+    /// comes from outside the program belongs into [`try_new`](Self::try_new).
     #[must_use]
     pub fn new(router: Router) -> Self {
         match Self::try_new(router) {
             Ok(layer) => layer,
-            Err(error) => panic!("invalid `QueueConfig`: {error}"),
+            Err(error) => panic!("{error}"),
         }
     }
 
@@ -67,11 +67,13 @@ impl RouteLayer {
     ///
     /// # Errors
     ///
-    /// If the router's queue configuration is invalid: which field, its value, and what is allowed.
-    pub fn try_new(router: Router) -> Result<Self, ConfigError> {
-        let endpoints = Endpoints::new(router.registry);
+    /// If the router's queue or routing configuration is invalid: which field, its value, and what is
+    /// allowed.
+    pub fn try_new(router: Router) -> Result<Self, RouterError> {
+        let endpoints = Endpoints::with_routing(router.registry, router.routing)?;
         let common = Common::new(endpoints, router.queue)?;
-        Ok(Self(Arc::new(Desk::new(common, router.body_limit))))
+        let desk = Desk::new(common, router.body_limit, router.source);
+        Ok(Self(Arc::new(desk)))
     }
 
     /// Closes the waiting room when `token` is cancelled: everyone who waits is answered at once, and so is

@@ -9,35 +9,59 @@
 //!
 //! [`Capacity`]: crate::Capacity
 
+mod arrival;
+mod availability;
 mod body;
 mod capabilities;
+mod decision;
+mod desk;
+mod ejection;
 mod endpoint;
 mod endpoints;
 mod error;
 #[cfg(feature = "client")]
 mod forward;
+mod front;
 mod future;
 mod handle;
 mod json;
+mod latency;
 mod layer;
+mod measured;
+mod meter;
 mod registry;
+mod request_body;
 mod requirements;
+mod retry;
 mod router;
+mod routing;
 mod service;
 mod slots;
-mod whole;
+mod source;
+mod strategy;
+mod tally;
+mod unanswered;
+mod verdict;
 
 pub use body::ReadBody;
+pub use decision::{Decision, Via};
 pub use endpoint::{Endpoint, Model};
-pub use endpoints::{Demand, EndpointLease, EndpointRef, Endpoints, Lane};
+pub use endpoints::{Changes, Demand, EndpointLease, EndpointRef, Endpoints, Lane};
 pub use error::RouteError;
 #[cfg(feature = "client")]
 pub use forward::{BodyError, Forward, ForwardBody, ForwardFuture, PeerAddr};
 pub use future::RouteFuture;
 pub use handle::RouterHandle;
 pub use layer::RouteLayer;
+pub use measured::Measured;
 pub use registry::{Registry, RegistryError};
+pub use request_body::RouteBody;
 pub use requirements::Requirements;
 pub use router::Router;
+pub use routing::{
+    FallbackWhen, ModelRoom, RouterError, RoutingConfig, RoutingError, RoutingWarning,
+    StrategyChoice, Weights,
+};
 pub use service::Route;
-pub use whole::WholeBody;
+pub use strategy::{Candidate, Candidates, Choice, Strategy};
+pub use unanswered::Unanswered;

@@ -1,6 +1,7 @@
 //! A router that looks at the model's name alone sends images to models without eyes.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::{RouteError, json};
 
@@ -28,6 +29,8 @@ pub struct Requirements<'a> {
     pub json_mode: bool,
     /// Whether the answer is to be streamed. Default `false`.
     pub stream: bool,
+    /// A hash of the beginning of the prompt, equal for requests that share it. Default `None`.
+    pub prefix: Option<u64>,
 }
 
 impl<'a> Requirements<'a> {
@@ -41,6 +44,7 @@ impl<'a> Requirements<'a> {
             tools: false,
             json_mode: false,
             stream: false,
+            prefix: None,
         }
     }
 
@@ -52,10 +56,16 @@ impl<'a> Requirements<'a> {
     /// [`RouteError::MalformedBody`] if it is not one JSON object in UTF-8, or has a `model` that is no
     /// string or stands twice; [`RouteError::ModelMissing`] if it names none.
     pub fn from_json(body: &'a [u8]) -> Result<Self, RouteError> {
+        Self::read(body).map(|(asked, _)| asked)
+    }
+
+    /// The same, and where the model's name stands.
+    pub(super) fn read(body: &'a [u8]) -> Result<(Self, Range<usize>), RouteError> {
         let json::Read { model, stream } = json::read(body)?;
-        Ok(Self {
+        let asked = Self {
             stream,
             ..Self::new(model)
-        })
+        };
+        Ok((asked, 0..0))
     }
 }

@@ -1,6 +1,10 @@
 //! What a router is made of.
 
-use super::Registry;
+use http::HeaderName;
+use http::request::Parts;
+
+use super::source::Source;
+use super::{Registry, Requirements, RouteError, RoutingConfig};
 use crate::queue::QueueConfig;
 
 /// Where requests may go, and how they wait for it.
@@ -21,7 +25,9 @@ use crate::queue::QueueConfig;
 pub struct Router {
     pub(super) registry: Registry,
     pub(super) queue: QueueConfig,
+    pub(super) routing: RoutingConfig,
     pub(super) body_limit: usize,
+    pub(super) source: Source,
 }
 
 /// What a chat with images may well take.
@@ -34,8 +40,17 @@ impl Router {
         Self {
             registry,
             queue: QueueConfig::default(),
+            routing: RoutingConfig::default(),
             body_limit: BODY_LIMIT,
+            source: Source::Body,
         }
+    }
+
+    /// Who serves which name, which of the endpoints, and what happens when one fails.
+    #[must_use]
+    pub fn routing(mut self, routing: RoutingConfig) -> Self {
+        self.routing = routing;
+        self
     }
 
     /// How requests wait whose endpoints are busy. Its `concurrency` means nothing here: the endpoints
@@ -50,6 +65,41 @@ impl Router {
     #[must_use]
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.body_limit = bytes;
+        self
+    }
+
+    /// The value of this header says what a request asks for, instead of its body, which is then passed on as
+    /// it comes.
+    #[must_use]
+    pub fn by_header(mut self, name: HeaderName) -> Self {
+        self.source = Source::header(name);
+        self
+    }
+
+    /// A segment of the path, counted from 0, says what a request asks for, instead of its body, which is then
+    /// passed on as it comes.
+    #[must_use]
+    pub fn by_path_segment(mut self, index: usize) -> Self {
+        self.source = Source::path_segment(index);
+        self
+    }
+
+    /// An extension of the request, a `Requirements<'static>`, says what it asks for, instead of its body, which
+    /// is then passed on as it comes.
+    #[must_use]
+    pub fn by_extension(mut self) -> Self {
+        self.source = Source::extension();
+        self
+    }
+
+    /// `read` says what a request asks for, from its head, instead of its body, which is then passed on as it
+    /// comes.
+    #[must_use]
+    pub fn by(
+        mut self,
+        read: impl Fn(&Parts) -> Result<Requirements<'static>, RouteError> + Send + Sync + 'static,
+    ) -> Self {
+        self.source = Source::head(read);
         self
     }
 }

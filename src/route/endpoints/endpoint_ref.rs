@@ -2,52 +2,72 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use http::{HeaderValue, Uri};
 
 use crate::Pool;
 use crate::route::Endpoint;
+use crate::route::availability::Availability;
+use crate::route::ejection::Ejection;
+use crate::route::latency::{Latency, Moment};
 use crate::route::slots::Slots;
 
 /// An endpoint in service: where it is, and how busy. Clones are cheap and mean the same endpoint.
-///
-/// In a request's extensions it says where `Forward` sends the request.
 #[derive(Clone)]
 pub struct EndpointRef(Arc<Record>);
 
 struct Record {
-    name: String,
+    endpoint: Endpoint,
     header: HeaderValue,
-    url: Uri,
-    priority: u32,
-    pool: Pool,
-    slots: Slots,
-    healthy: AtomicBool,
+    live: Arc<Live>,
+}
+
+/// What changes while an endpoint is in service. It outlives changes of what is configured.
+#[derive(Debug)]
+pub(in crate::route) struct Live {
+    pub(in crate::route) slots: Slots,
+    pub(in crate::route) availability: Availability,
+    pub(in crate::route) latency: Latency,
+    pub(in crate::route) ejection: Ejection,
+    pub(in crate::route) pool: Pool,
 }
 
 /// Every priority beyond is as low as this.
 const LOWEST_PRIORITY: u32 = 100;
 
 impl EndpointRef {
-    pub(super) fn new(endpoint: &Endpoint, pool: Pool) -> Self {
-        Self(Arc::new(Record {
-            name: endpoint.name.clone(),
-            header: HeaderValue::from_bytes(endpoint.name.as_bytes())
-                .expect("a registry has no names with control characters"),
-            url: endpoint.url.clone(),
-            priority: endpoint.priority.min(LOWEST_PRIORITY),
-            pool,
+    /// One that enters service, with its slots in `pool`.
+    pub(super) fn new(endpoint: Endpoint, pool: Pool) -> Self {
+        let live = Live {
             slots: Slots::new(endpoint.max_concurrent),
-            healthy: AtomicBool::new(true),
+            availability: Availability::default(),
+            latency: Latency::default(),
+            ejection: Ejection::default(),
+            pool,
+        };
+        Self::with(endpoint, Arc::new(live))
+    }
+
+    /// The same endpoint, as it is configured now.
+    pub(super) fn changed_to(&self, endpoint: Endpoint) -> Self {
+        Self::with(endpoint, Arc::clone(&self.0.live))
+    }
+
+    fn with(endpoint: Endpoint, live: Arc<Live>) -> Self {
+        let header = HeaderValue::from_bytes(endpoint.name.as_bytes())
+            .expect("a registry has no names with control characters");
+        Self(Arc::new(Record {
+            endpoint,
+            header,
+            live,
         }))
     }
 
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.0.endpoint.name
     }
 
     /// Its name as the value of a response header.
@@ -59,31 +79,37 @@ impl EndpointRef {
     /// Where it is. The path is put before that of a request.
     #[must_use]
     pub fn url(&self) -> &Uri {
-        &self.0.url
+        &self.0.endpoint.url
+    }
+
+    /// What is configured.
+    #[must_use]
+    pub fn config(&self) -> &Endpoint {
+        &self.0.endpoint
     }
 
     /// Lower is preferred: 0 to 100.
     #[must_use]
     pub fn priority(&self) -> u32 {
-        self.0.priority
+        self.0.endpoint.priority.min(LOWEST_PRIORITY)
     }
 
     /// Which pool of [`Endpoints`](super::Endpoints) its slots are.
     #[must_use]
     pub fn pool(&self) -> Pool {
-        self.0.pool
+        self.0.live.pool
     }
 
     /// How many requests it serves now.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        self.0.slots.load().in_use
+        self.live().slots.load().in_use
     }
 
     /// How many requests it may serve at a time.
     #[must_use]
     pub fn limit(&self) -> u32 {
-        self.0.slots.load().limit
+        self.live().slots.load().limit
     }
 
     /// Changes how many requests it may serve at a time.
@@ -92,25 +118,57 @@ impl EndpointRef {
     /// nothing new, and who can only be served here waits. After a rise, tell the gate: it can now seat
     /// who waits.
     pub fn set_limit(&self, slots: u32) {
-        self.0.slots.set_limit(slots);
+        self.live().slots.set_limit(slots);
     }
 
-    /// Whether it is given requests.
+    /// Whether it is well: neither its checks nor its failures speak against it.
     #[must_use]
     pub fn healthy(&self) -> bool {
-        self.0.healthy.load(SeqCst)
+        self.live().availability.is_healthy()
     }
 
-    /// Says whether it is given requests. What is in flight is not interrupted.
+    /// Says whether it is well, as its checks do. What is in flight is not interrupted. Returns whether that
+    /// is new.
     ///
     /// Tell the gate afterwards: it can seat those who wait for an endpoint that is back, and must answer
     /// those who have none left.
-    pub fn set_healthy(&self, healthy: bool) {
-        self.0.healthy.store(healthy, SeqCst);
+    pub fn set_healthy(&self, healthy: bool) -> bool {
+        self.live().availability.set_up(healthy)
     }
 
-    pub(super) fn slots(&self) -> &Slots {
-        &self.0.slots
+    /// Whether it is given nothing new, by the operator's wish.
+    #[must_use]
+    pub fn draining(&self) -> bool {
+        self.live().availability.is_draining()
+    }
+
+    /// How long it took of late until the head of an answer was there, on average. It halves every 8 seconds
+    /// in which there was none; zero before the first.
+    #[must_use]
+    pub fn first_byte_latency(&self) -> Duration {
+        let average = &self.live().latency.first_byte;
+        Duration::from_micros(average.micros(Moment::now()).into())
+    }
+
+    /// How long it took of late until an answer had ended, on average, as
+    /// [`first_byte_latency`](Self::first_byte_latency).
+    #[must_use]
+    pub fn total_latency(&self) -> Duration {
+        let average = &self.live().latency.total;
+        Duration::from_micros(average.micros(Moment::now()).into())
+    }
+
+    pub(in crate::route) fn live(&self) -> &Live {
+        &self.0.live
+    }
+
+    pub(super) fn live_handle(&self) -> Arc<Live> {
+        Arc::clone(&self.0.live)
+    }
+
+    /// Whether both are the same endpoint, however it is configured.
+    pub(in crate::route) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0.live, &other.0.live)
     }
 }
 

@@ -1,83 +1,90 @@
 //! A router that walks all endpoints and compares names for every request slows down with every model
 //! that is added anywhere.
 //!
-//! A [`Fleet`] is the registry the other way round: from a model to its endpoints, the preferred first.
+//! A [`Fleet`] is the registry the other way round: from a name to the models to try, and from a model to
+//! its endpoints. It never changes; another one takes its place.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
+use super::served::{Served, Server};
+use super::way::{Step, Way, ways};
 use super::{Demand, EndpointRef, Lane};
 use crate::route::capabilities::Capabilities;
-use crate::route::slots::Load;
-use crate::route::{Model, Registry, Requirements, RouteError};
-use crate::{Denied, Pool, Pools};
+use crate::route::strategy::{Candidate, Candidates, Choice, Strategy};
+use crate::route::{FallbackWhen, Registry, Requirements, RouteError, RoutingConfig};
+use crate::{Denied, Pool, Pools, Section};
 
 #[derive(Debug)]
 pub(super) struct Fleet {
-    registry: Arc<Registry>,
-    endpoints: Arc<[EndpointRef]>,
-    models: HashMap<Arc<str>, Served>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) routing: Arc<RoutingConfig>,
+    pub(super) endpoints: Arc<[EndpointRef]>,
+    /// Endpoints that are registered no more and have requests in flight.
+    pub(super) leaving: Vec<EndpointRef>,
+    strategy: Arc<dyn Strategy>,
+    served: Vec<Served>,
+    by_model: HashMap<Arc<str>, usize>,
+    ways: HashMap<Arc<str>, Way>,
 }
 
-/// Where a model is served.
-#[derive(Debug, Default)]
-struct Served {
-    /// By priority, then in the registry's order.
-    candidates: Vec<Candidate>,
-    /// The context lengths to be had, each once, ascending.
-    contexts: Vec<u32>,
-}
-
-/// An endpoint that serves a model, and what it can do with it.
+/// A slot that was taken, and why this one.
 #[derive(Debug)]
-struct Candidate {
-    endpoint: EndpointRef,
-    context_length: u32,
-    capabilities: Capabilities,
+pub(super) struct Taken<'a> {
+    pub(super) choice: Choice<'a>,
+    pub(super) step: &'a Step,
+    pub(super) strategy: &'static str,
+}
+
+/// What came of trying one model.
+enum Tried<'a> {
+    Taken(Taken<'a>),
+    Busy,
+    /// Nobody who is well can serve it.
+    Unavailable,
 }
 
 impl Fleet {
-    pub(super) fn new(registry: Registry) -> Self {
-        let endpoints: Arc<[EndpointRef]> = (0..)
-            .zip(registry.endpoints())
-            .map(|(index, endpoint)| EndpointRef::new(endpoint, Pool(index)))
-            .collect();
-        let mut models: HashMap<Arc<str>, Served> = HashMap::new();
+    /// `endpoints` are those of the registry, in its order. `old` lends what it remembers.
+    pub(super) fn new(
+        registry: Arc<Registry>,
+        routing: Arc<RoutingConfig>,
+        endpoints: Arc<[EndpointRef]>,
+        leaving: Vec<EndpointRef>,
+        old: Option<&Self>,
+    ) -> Self {
+        let mut served: Vec<Served> = Vec::new();
+        let mut by_model: HashMap<Arc<str>, usize> = HashMap::new();
         for (endpoint, config) in endpoints.iter().zip(registry.endpoints()) {
             for model in &config.models {
-                let served = models.entry(model.name.as_str().into()).or_default();
-                served
-                    .candidates
-                    .push(Candidate::new(endpoint.clone(), model));
-                served.contexts.push(model.context_length);
+                let at = match by_model.get(model.name.as_str()) {
+                    Some(&at) => at,
+                    None => {
+                        let name: Arc<str> = model.name.as_str().into();
+                        let memory = old.and_then(|old| old.served_as(&name));
+                        let memory = memory.map(|served| Arc::clone(&served.memory));
+                        by_model.insert(name.clone(), served.len());
+                        served.push(Served::new(name, memory));
+                        served.len() - 1
+                    }
+                };
+                served[at]
+                    .servers
+                    .push(Server::new(endpoint.clone(), model));
             }
         }
-        for Served {
-            candidates,
-            contexts,
-        } in models.values_mut()
-        {
-            candidates.sort_by_key(|candidate| candidate.endpoint.priority()); // stable
-            contexts.sort_unstable();
-            contexts.dedup();
-        }
         Self {
-            registry: Arc::new(registry),
+            ways: ways(&routing, &served, &by_model),
+            strategy: routing.strategy.strategy(routing.weights),
+            registry,
+            routing,
             endpoints,
-            models,
+            leaving,
+            served,
+            by_model,
         }
-    }
-
-    pub(super) fn registry(&self) -> Arc<Registry> {
-        self.registry.clone()
-    }
-
-    pub(super) fn endpoints(&self) -> Arc<[EndpointRef]> {
-        self.endpoints.clone()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &EndpointRef> {
-        self.endpoints.iter()
     }
 
     pub(super) fn demand(&self, asked: &Requirements<'_>) -> Demand {
@@ -86,107 +93,227 @@ impl Fleet {
             .with(Capabilities::TOOLS, asked.tools)
             .with(Capabilities::JSON_MODE, asked.json_mode);
         let tokens = asked.estimated_tokens;
-        let (model, context_length) = match self.models.get_key_value(&*asked.model) {
-            Some((model, Served { contexts, .. })) => {
+        let (name, context_length) = match self.ways.get_key_value(&*asked.model) {
+            Some((name, Way { contexts, .. })) => {
                 let enough = contexts.iter().find(|&&context| context >= tokens);
-                (model.clone(), *enough.unwrap_or(&tokens))
+                (name.clone(), *enough.unwrap_or(&tokens))
             }
             None => (Arc::from(&*asked.model), tokens),
         };
         Demand {
             lane: Lane {
-                model,
+                name,
                 needs,
                 context_length,
+                avoid: None,
+            },
+            prefix: asked.prefix,
+            retries: 0,
+        }
+    }
+
+    /// Where `lane` waits: with all that ask for the same model.
+    pub(super) fn section(&self, lane: &Lane) -> Section {
+        let steps = self.ways.get(&lane.name).map_or(&[][..], |way| &way.steps);
+        let Some(at) = steps.iter().find_map(|step| step.served) else {
+            return Section::default();
+        };
+        let served = &self.served[at];
+        let Some(room) = self.routing.rooms.get(&*served.model) else {
+            return Section::default();
+        };
+        let slots = served.servers.iter();
+        let slots = slots.map(|server| server.endpoint.limit() as usize).sum();
+        Section {
+            id: at as u32 + 1,
+            chairs: room.chairs(slots, self.routing.room_ceiling),
+            discipline: room.discipline,
+        }
+    }
+
+    /// Takes a slot for `demand` where one is free.
+    pub(super) fn take<'a>(&'a self, demand: &'a Demand) -> Result<Taken<'a>, Denied<RouteError>> {
+        let lane = &demand.lane;
+        let Some(way) = self.ways.get(&lane.name) else {
+            return Err(Denied::Never(unknown(lane)));
+        };
+        for avoiding in lane.passes() {
+            let mut busy = false;
+            for step in &way.steps {
+                match self.try_step(step, demand, avoiding) {
+                    Tried::Taken(taken) => return Ok(taken),
+                    Tried::Busy if self.waits_for_first() => return Err(Denied::Busy),
+                    Tried::Busy => busy = true,
+                    Tried::Unavailable => {}
+                }
+            }
+            if busy {
+                return Err(Denied::Busy);
+            }
+        }
+        Err(Denied::Never(self.why(way, lane)))
+    }
+
+    fn waits_for_first(&self) -> bool {
+        self.routing.fallback_when == FallbackWhen::Unavailable
+    }
+
+    fn try_step<'a>(&'a self, step: &'a Step, demand: &'a Demand, avoiding: bool) -> Tried<'a> {
+        let Some(served) = step.served.map(|at| &self.served[at]) else {
+            return Tried::Unavailable;
+        };
+        let candidates = Candidates {
+            servers: &served.servers,
+            lane: &demand.lane,
+            prefix: demand.prefix,
+            avoiding,
+            turns: &served.memory.turns,
+            turn: Cell::new(None),
+            now: Cell::new(None),
+        };
+        loop {
+            let Some(choice) = self.choose(served, &candidates) else {
+                return match candidates.all().next() {
+                    Some(_) => Tried::Busy,
+                    None => Tried::Unavailable,
+                };
+            };
+            if take(&choice.candidate) {
+                return Tried::Taken(Taken {
+                    choice,
+                    step,
+                    strategy: self.strategy.name(),
+                });
+            }
+        }
+    }
+
+    fn choose<'a>(&self, served: &Served, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+        let choice = self.strategy.choose(candidates);
+        let choice = choice
+            .filter(|choice| choice.candidate.is_free())
+            .or_else(|| candidates.free().next().map(Choice::new))?;
+        match next_on_trial(served, candidates) {
+            Some(other) if other.priority() <= choice.candidate.priority() => {
+                Some(Choice::new(other))
+            }
+            _ => Some(choice),
+        }
+    }
+
+    /// The pools whose slots [`take`](Self::take) would look at now.
+    pub(super) fn pools(&self, lane: &Lane) -> Pools {
+        let steps = self.ways.get(&lane.name).map_or(&[][..], |way| &way.steps);
+        for avoiding in lane.passes() {
+            let mut pools = Vec::new();
+            for step in steps {
+                let servers = step.served.map_or(&[][..], |at| &self.served[at].servers);
+                let able = servers
+                    .iter()
+                    .filter_map(|server| Candidate::of(server, lane, avoiding));
+                pools.extend(able.map(|candidate| candidate.server.live.pool));
+                if self.waits_for_first() && !pools.is_empty() {
+                    break;
+                }
+            }
+            if !pools.is_empty() {
+                return pools.into_iter().collect();
+            }
+        }
+        std::iter::empty::<Pool>().collect()
+    }
+
+    /// Why nobody will serve `lane`.
+    fn why(&self, way: &Way, lane: &Lane) -> RouteError {
+        let known = || way.steps.iter().filter_map(|step| step.served);
+        let missing = known().map(|at| self.served[at].missing(lane));
+        let Some(first) = known().next() else {
+            return match way.has_fallbacks() {
+                true => exhausted(way),
+                false => RouteError::ModelNotFound {
+                    model: lane.name.clone(),
+                    alias_of: way.alias_of().cloned(),
+                },
+            };
+        };
+        // If nobody could whatever happens, it is the request's fault; else it is that of who is not well.
+        match missing.collect::<Option<Vec<_>>>() {
+            Some(missing) => missing.into_iter().next().unwrap_or_else(|| unknown(lane)),
+            None if way.has_fallbacks() => exhausted(way),
+            None => RouteError::NoHealthyBackend {
+                model: self.served[first].model.clone(),
             },
         }
     }
 
-    /// The endpoint that should serve `lane` now, and its load, under which it had a slot free.
-    pub(super) fn choose(&self, lane: &Lane) -> Result<(&EndpointRef, Load), Denied<RouteError>> {
-        let candidates = self.candidates(lane);
-        let mut best: Option<(&EndpointRef, Load)> = None;
-        let mut healthy = false;
-        for Candidate { endpoint, .. } in candidates
+    pub(super) fn served_as(&self, model: &str) -> Option<&Served> {
+        self.by_model.get(model).map(|&at| &self.served[at])
+    }
+
+    /// Whether a model that `endpoint` serves would have nobody else.
+    pub(super) fn is_last(&self, endpoint: &EndpointRef) -> bool {
+        self.served_by(endpoint).any(|served| {
+            let mut others = served
+                .servers
+                .iter()
+                .filter(|server| !server.endpoint.is_same(endpoint));
+            !others.any(|server| server.live.availability.is_open())
+        })
+    }
+
+    /// Each model of `endpoint` has somebody who may be waiting for its trial.
+    pub(super) fn expect_trial(&self, endpoint: &EndpointRef) {
+        self.served_by(endpoint)
+            .for_each(|served| served.memory.has_trial.store(true, SeqCst));
+    }
+
+    fn served_by(&self, endpoint: &EndpointRef) -> impl Iterator<Item = &Served> {
+        let models = endpoint.config().models.iter();
+        models.filter_map(|model| self.served_as(&model.name))
+    }
+}
+
+/// Takes the slot that was seen to be free, if nothing has changed.
+fn take(candidate: &Candidate<'_>) -> bool {
+    let live = &candidate.server.live;
+    if candidate.trial && !live.availability.take_trial() {
+        return false;
+    }
+    let taken = live.slots.take(candidate.seen);
+    if !taken && candidate.trial {
+        live.availability.give_trial_back();
+    }
+    taken
+}
+
+/// Who has to be tried, and has a slot free.
+fn next_on_trial<'a>(served: &Served, candidates: &Candidates<'a>) -> Option<Candidate<'a>> {
+    let has_trial = &served.memory.has_trial;
+    if !has_trial.load(SeqCst) {
+        return None;
+    }
+    has_trial.store(false, SeqCst);
+    let waiting = || {
+        served
+            .servers
             .iter()
-            .filter(|candidate| candidate.can_serve(lane))
-        {
-            // Of those that come later, none is preferred to one that idles, or to one of lower number.
-            if best.is_some_and(|(chosen, seen)| {
-                seen.in_use == 0 || chosen.priority() < endpoint.priority()
-            }) {
-                break;
-            }
-            if !endpoint.healthy() {
-                continue;
-            }
-            healthy = true;
-            let load = endpoint.slots().load();
-            if load.free() > 0 && best.is_none_or(|(_, seen)| load.is_idler_than(seen)) {
-                best = Some((endpoint, load));
-            }
-        }
-        match best {
-            Some(chosen) => Ok(chosen),
-            None if healthy => Err(Denied::Busy),
-            None => Err(Denied::Never(never(candidates, lane))),
-        }
-    }
-
-    pub(super) fn pools(&self, lane: &Lane) -> Pools {
-        let candidates = self.candidates(lane).iter();
-        let capable = candidates.filter(|candidate| candidate.can_serve(lane));
-        capable.map(|candidate| candidate.endpoint.pool()).collect()
-    }
-
-    fn candidates(&self, lane: &Lane) -> &[Candidate] {
-        self.models
-            .get(&lane.model)
-            .map_or(&[], |served| &served.candidates)
-    }
-}
-
-impl Candidate {
-    fn new(endpoint: EndpointRef, model: &Model) -> Self {
-        Self {
-            endpoint,
-            context_length: model.context_length,
-            capabilities: Capabilities::NONE
-                .with(Capabilities::VISION, model.vision)
-                .with(Capabilities::TOOLS, model.tools)
-                .with(Capabilities::JSON_MODE, model.json_mode),
-        }
-    }
-
-    fn can_serve(&self, lane: &Lane) -> bool {
-        self.lacks(lane) == Capabilities::NONE
-    }
-
-    fn lacks(&self, lane: &Lane) -> Capabilities {
-        lane.needs.without(self.capabilities).with(
-            Capabilities::CONTEXT_LENGTH,
-            self.context_length < lane.context_length,
-        )
-    }
-}
-
-/// Why none of `candidates` will serve `lane`.
-fn never(candidates: &[Candidate], lane: &Lane) -> RouteError {
-    let model = lane.model.clone();
-    if candidates.is_empty() {
-        return RouteError::ModelNotFound { model };
-    }
-    if candidates.iter().any(|candidate| candidate.can_serve(lane)) {
-        return RouteError::NoHealthyBackend { model };
-    }
-    let lacks = || candidates.iter().map(|candidate| candidate.lacks(lane));
-    // What nobody has; or, if each has what others lack, all that is not everywhere.
-    let missing = match lacks().reduce(Capabilities::and) {
-        None | Some(Capabilities::NONE) => lacks().fold(Capabilities::NONE, Capabilities::or),
-        Some(nowhere) => nowhere,
+            .any(|server| server.live.availability.is_on_trial())
     };
-    RouteError::CapabilityMismatch {
-        model,
-        missing: missing.names().collect(),
+    if waiting() {
+        has_trial.store(true, SeqCst);
+    }
+    candidates.free().find(|candidate| candidate.trial)
+}
+
+fn unknown(lane: &Lane) -> RouteError {
+    RouteError::ModelNotFound {
+        model: lane.name.clone(),
+        alias_of: None,
+    }
+}
+
+fn exhausted(way: &Way) -> RouteError {
+    RouteError::FallbackChainExhausted {
+        tried: way.steps.iter().map(|step| step.model.clone()).collect(),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use proptest::prelude::*;
 
 use super::*;
-use crate::route::{Endpoint, Model};
+use crate::route::{Endpoint, Model, StrategyChoice};
 
 fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
     let empty =
@@ -15,7 +15,12 @@ fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
 }
 
 fn fleet(endpoints: impl Into<Vec<Endpoint>>) -> Endpoints {
-    Endpoints::new(Registry::new(endpoints.into()).unwrap())
+    let routing = RoutingConfig::default().strategy(StrategyChoice::LeastLoaded);
+    routed(endpoints, routing)
+}
+
+fn routed(endpoints: impl Into<Vec<Endpoint>>, routing: RoutingConfig) -> Endpoints {
+    Endpoints::with_routing(Registry::new(endpoints.into()).unwrap(), routing).unwrap()
 }
 
 fn lease(
@@ -89,10 +94,13 @@ fn busy_waits_and_a_released_slot_is_free_again() {
 #[test]
 fn an_unknown_model_is_not_found() {
     for endpoints in [fleet([]), fleet([endpoint("a", 1, &["m"])])] {
-        let model = "gpt-5".into();
+        let not_found = RouteError::ModelNotFound {
+            model: "gpt-5".into(),
+            alias_of: None,
+        };
         assert_eq!(
             lease(&endpoints, &Requirements::new("gpt-5")).unwrap_err(),
-            Denied::Never(RouteError::ModelNotFound { model })
+            Denied::Never(not_found)
         );
     }
 }
@@ -202,7 +210,7 @@ enum Step {
     Health(usize, bool),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl proptest::strategy::Strategy<Value = Step> {
     prop_oneof![
         4 => (0..4_usize, any::<bool>(), 0..10_000_u32)
             .prop_map(|(model, vision, tokens)| Step::Lease { model, vision, tokens }),
@@ -258,7 +266,8 @@ proptest! {
                         let lane = endpoints.lane(&endpoints.demand(&asked));
                         endpoints.pools(&lane).iter().map(|pool| pool.0 as usize).collect()
                     };
-                    prop_assert_eq!(pools, capable);
+                    let able: Vec<usize> = capable.iter().copied().filter(|&i| live[i].healthy()).collect();
+                    prop_assert_eq!(pools, able);
                     match (lease(&endpoints, &asked), expected) {
                         (Ok(lease), Some(i)) => {
                             prop_assert_eq!(lease.endpoint().name(), &config[i].name);
@@ -275,7 +284,7 @@ proptest! {
                     prop_assert_eq!(endpoints.release(lease), pool);
                 },
                 Step::Limit(i, limit) => live[i].set_limit(limit),
-                Step::Health(i, healthy) => live[i].set_healthy(healthy),
+                Step::Health(i, healthy) => _ = live[i].set_healthy(healthy),
             }
             let mut count: HashMap<&str, u32> = HashMap::new();
             for lease in &held {

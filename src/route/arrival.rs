@@ -1,0 +1,172 @@
+//! A request at the desk: what it asks, and how it gets in.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::CONTENT_ENCODING;
+use http::request::Parts;
+use http::{HeaderMap, Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::desk::Desk;
+use super::front::Front;
+use super::future::{Admitted, Routed};
+use super::request_body::Whole;
+use super::source::Source;
+use super::{Demand, Endpoints, Requirements, RouteBody, RouteError};
+use crate::admission::{Admission, Visit};
+use crate::admit::{Rejected, Ticket};
+use crate::gate::{self, Chair};
+use crate::http::wants_stream;
+
+/// Who arrives at the desk once it can be known what is asked.
+pub(super) struct Arrival<S> {
+    pub(super) desk: Arc<Desk>,
+    pub(super) inner: S,
+    pub(super) chair: Option<Chair<Endpoints>>,
+    pub(super) head: Parts,
+    /// Since when its body is on its way, if that was not there at once.
+    pub(super) since: Option<Instant>,
+    /// When it first came, if it comes back after a failure.
+    pub(super) first_came: Option<Instant>,
+}
+
+/// What a request asks, and its body.
+pub(super) struct Asked<B> {
+    pub(super) demand: Demand,
+    pub(super) stream: bool,
+    pub(super) content: Content<B>,
+}
+
+pub(super) enum Content<B> {
+    Whole(Whole),
+    Streamed(B),
+}
+
+impl<S> Arrival<S> {
+    /// What a request asks whose body was read.
+    pub(super) fn read<B>(&self, body: Result<Bytes, RouteError>) -> Result<Asked<B>, RouteError> {
+        let bytes = body?;
+        if let Some(encoding) = encoding(&self.head.headers) {
+            return Err(RouteError::EncodedBody { encoding });
+        }
+        let (asked, model_at) = Requirements::read(&bytes)?;
+        Ok(Asked {
+            demand: self.desk.endpoints().demand(&asked),
+            stream: asked.stream,
+            content: Content::Whole(Whole { bytes, model_at }),
+        })
+    }
+
+    /// What a request asks that says so in its head.
+    pub(super) fn read_head<B>(&self, body: B) -> Result<Asked<B>, RouteError> {
+        let Source::Head(read) = &self.desk.source else {
+            unreachable!("only where the head says it, the body is not read");
+        };
+        let asked = read(&self.head)?;
+        Ok(Asked {
+            demand: self.desk.endpoints().demand(&asked),
+            stream: asked.stream,
+            content: Content::Streamed(body),
+        })
+    }
+
+    pub(super) fn refuse<R>(self, why: RouteError) -> (Routed<R>, &'static str) {
+        let headers = &self.head.headers;
+        self.desk
+            .refuse(headers, &Rejected::Never(why), Duration::ZERO)
+    }
+
+    /// Takes a slot if there is one for the request, or goes and waits.
+    pub(super) fn admit<B, R>(self, asked: Asked<B>) -> Admitted<S, B>
+    where
+        S: Service<Request<RouteBody<B>>, Response = Response<R>>,
+        B: Body<Data = Bytes>,
+        R: Body<Data = Bytes>,
+    {
+        let Asked {
+            demand,
+            stream,
+            content,
+        } = asked;
+        let (whole, body) = match content {
+            Content::Whole(whole) => (Some(whole.clone()), whole.as_it_came()),
+            Content::Streamed(body) => (None, RouteBody::streamed(body)),
+        };
+        let mut request = Request::from_parts(self.head, body);
+        let tail = self.desk.common.tail();
+        let mut inner = self.inner;
+        let mut front = Front {
+            desk: self.desk,
+            whole,
+            waits: None,
+        };
+        let ticket = |front: &mut Front, headers: &HeaderMap| {
+            let ticket = front
+                .desk
+                .ticket(headers, stream, self.since, self.first_came);
+            front.waits = Some((ticket.priority, ticket.arrival));
+            ticket
+        };
+        let Some(mut permit) = front.desk.common.gate.try_acquire(&demand) else {
+            let ticket = ticket(&mut front, request.headers());
+            let visit = Visit {
+                desk: front,
+                inner,
+                request,
+            };
+            return Admission::waiting(visit, ticket, gate::now(), demand, self.chair, tail);
+        };
+        let mut noop = Context::from_waker(Waker::noop());
+        match inner.poll_ready(&mut noop) {
+            Poll::Ready(Ok(())) => {
+                front.prepare(&mut request, permit.lease_mut());
+                return Admission::calling(inner.call(request), permit, tail);
+            }
+            Poll::Ready(Err(error)) => return Admission::failed(error, tail),
+            Poll::Pending => {}
+        }
+        let ticket = ticket(&mut front, request.headers());
+        let visit = Visit {
+            desk: front,
+            inner,
+            request,
+        };
+        Admission::readying(visit, &ticket, permit, tail)
+    }
+}
+
+impl Desk {
+    /// The ticket of a request that lines up now. Its own deadline counts from when it first came.
+    fn ticket(
+        &self,
+        headers: &HeaderMap,
+        stream: bool,
+        since: Option<Instant>,
+        first_came: Option<Instant>,
+    ) -> Ticket {
+        let settings = self.common.settings();
+        let now = gate::now();
+        let came = since.or(first_came).unwrap_or(now);
+        let mut ticket = settings.classifier.ticket(headers, came);
+        ticket.arrival = first_came.unwrap_or(now);
+        if settings.rejects_streams() && (stream || wants_stream(headers)) {
+            return ticket.must_not_wait();
+        }
+        ticket
+    }
+}
+
+/// How the body is encoded, if it is.
+fn encoding(headers: &HeaderMap) -> Option<String> {
+    let values = headers.get_all(CONTENT_ENCODING).into_iter();
+    let mut encodings = values.map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let encoding = encodings.find(|value| {
+        let value = value.trim();
+        !value.is_empty() && !value.eq_ignore_ascii_case("identity")
+    });
+    encoding.map(|encoding| encoding.into_owned())
+}

@@ -1,0 +1,185 @@
+//! What all services of one router share, and what it learns from each answer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::{HeaderMap, Response};
+use tokio::runtime::Handle;
+use tower::retry::budget::{Budget, TpsBudget};
+
+use super::ejection::EjectionPolicy;
+use super::latency::Moment;
+use super::meter::Meter;
+use super::source::Source;
+use super::verdict::Verdict;
+use super::{EndpointRef, Endpoints, RouteError};
+use crate::admit::Rejected;
+use crate::gate::{self, Permit};
+use crate::http::{Explain, PermitBody};
+use crate::queue::common::Common;
+
+/// What all services of one layer share.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(super) common: Arc<Common<Endpoints>>,
+    pub(super) body_limit: usize,
+    pub(super) source: Source,
+    pub(super) meter: Meter,
+    budget: ArcSwap<TpsBudget>,
+    /// How many were rejected, by code.
+    rejected: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+/// How long a request counts as recent traffic.
+const RECENT: Duration = Duration::from_secs(10);
+
+/// So many retries a second are allowed however little traffic there is.
+const LEAST_RETRIES: u32 = 10;
+
+fn budget(share: f64) -> Arc<TpsBudget> {
+    Arc::new(TpsBudget::new(RECENT, LEAST_RETRIES, share as f32))
+}
+
+impl Desk {
+    pub(super) fn new(common: Arc<Common<Endpoints>>, body_limit: usize, source: Source) -> Self {
+        let share = common.gate.capacity().routing().retry_share;
+        Self {
+            common,
+            body_limit,
+            source,
+            meter: Meter::default(),
+            budget: ArcSwap::new(budget(share)),
+            rejected: Mutex::default(),
+        }
+    }
+
+    pub(super) fn endpoints(&self) -> &Endpoints {
+        self.common.gate.capacity()
+    }
+
+    pub(super) fn rejected(&self) -> BTreeMap<&'static str, u64> {
+        let rejected = self.rejected.lock();
+        rejected.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Answers a request that no endpoint serves.
+    pub(super) fn refuse<R>(
+        &self,
+        headers: &HeaderMap,
+        why: &Rejected<RouteError>,
+        waited: Duration,
+    ) -> (Response<PermitBody<R, Permit<Endpoints>>>, &'static str) {
+        let rejection = self.common.with_retry_after(why.explain());
+        tracing::debug!(reason = %why, ?waited, "request rejected");
+        let code = rejection.code();
+        let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
+        *rejected.entry(code).or_default() += 1;
+        drop(rejected);
+        let response = self.common.write(rejection, headers, waited, None);
+        (response.map(PermitBody::rejection), code)
+    }
+
+    /// The share of retries is another one from now on.
+    pub(super) fn set_retry_share(&self, share: f64) {
+        self.budget.store(budget(share));
+    }
+
+    /// A request came that may be tried again.
+    pub(super) fn deposit(&self) {
+        self.budget.load().deposit();
+    }
+
+    /// Whether there may be one more retry.
+    pub(super) fn withdraw(&self) -> bool {
+        self.budget.load().withdraw()
+    }
+
+    /// What an answer says of the endpoint that gave it, or didn't.
+    pub(super) fn learn(self: &Arc<Self>, permit: &mut Permit<Endpoints>, verdict: Verdict) {
+        let lease = permit.lease_mut();
+        let trial = std::mem::take(&mut lease.trial);
+        let endpoint = &lease.decision.endpoint;
+        match verdict {
+            Verdict::Served => {
+                if let Some(called) = lease.called {
+                    let now = gate::now();
+                    let took = now.saturating_duration_since(called);
+                    endpoint.live().latency.answered(took, Moment::at(now));
+                }
+                self.succeeded(endpoint, trial);
+            }
+            Verdict::Failed { answered, .. } => self.failed(endpoint, trial, answered),
+        }
+    }
+
+    fn succeeded(&self, endpoint: &EndpointRef, trial: bool) {
+        let live = endpoint.live();
+        if !trial {
+            return live.ejection.succeeded();
+        }
+        live.ejection.acquitted();
+        if live.availability.acquit() {
+            self.health_changed(endpoint);
+        }
+    }
+
+    /// `endpoint` failed a request: it gave a bad answer, or none.
+    pub(super) fn failed(self: &Arc<Self>, endpoint: &EndpointRef, trial: bool, answered: bool) {
+        let routing = self.endpoints().routing();
+        let policy = EjectionPolicy {
+            after: routing.eject_after,
+            first: routing.eject_for,
+        };
+        let live = endpoint.live();
+        let too_often = live.ejection.failed(policy);
+        // Whoever answers is there. As the last one it is better than nobody: what it cannot answer well may
+        // be one client's fault.
+        let spared = answered && self.endpoints().is_last(endpoint);
+        if !(trial || too_often && !spared) {
+            return;
+        }
+        let newly = live.availability.eject();
+        if !newly {
+            return;
+        }
+        let sentence = live.ejection.sentence(policy);
+        tracing::warn!(
+            endpoint = endpoint.name(),
+            ?sentence,
+            "endpoint failed too often and is left alone for a while"
+        );
+        self.health_changed(endpoint);
+        self.try_again_after(sentence, endpoint.clone());
+    }
+
+    /// Tells of a change in the health of `endpoint`, once.
+    pub(super) fn health_changed(&self, endpoint: &EndpointRef) {
+        let (healthy, name) = (endpoint.healthy(), endpoint.name());
+        if healthy {
+            tracing::info!(endpoint = name, healthy, "endpoint is back in service");
+        } else {
+            tracing::warn!(endpoint = name, healthy, "endpoint is out of service");
+        }
+        self.meter.health_changed(endpoint);
+        self.common.gate.capacity_changed();
+    }
+
+    /// One request may try `endpoint` when its `sentence` is over.
+    fn try_again_after(self: &Arc<Self>, sentence: Duration, endpoint: EndpointRef) {
+        let Ok(runtime) = Handle::try_current() else {
+            // Without Tokio's clock nobody would ever bring it back.
+            endpoint.live().availability.acquit();
+            return;
+        };
+        let desk = Arc::downgrade(self);
+        runtime.spawn(async move {
+            tokio::time::sleep(sentence).await;
+            if let Some(desk) = desk.upgrade() {
+                desk.endpoints().put_on_trial(&endpoint);
+                desk.common.gate.capacity_changed();
+            }
+        });
+    }
+}

@@ -1,0 +1,155 @@
+//! A request that may be sent anywhere, and perhaps twice, must be there as a whole before anybody knows
+//! where; one that is routed by its head alone need not wait for its body.
+
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// The body of a request as the inner service gets it: read whole, where the route is read from the body;
+    /// else the caller's own.
+    ///
+    /// A body that was read is passed on byte for byte. Only where another model serves the request than the
+    /// one that it names, because of an alias or a fallback, the name is that of the other one.
+    #[derive(Debug)]
+    pub struct RouteBody<B> {
+        #[pin]
+        content: Content<B>,
+    }
+}
+
+pin_project! {
+    #[derive(Debug)]
+    #[project = ContentProj]
+    enum Content<B> {
+        Whole { pieces: Pieces },
+        Streamed { #[pin] body: B },
+    }
+}
+
+/// What is left to be sent: before the name, the name, after it.
+#[derive(Debug, Clone)]
+struct Pieces([Bytes; 3]);
+
+impl Pieces {
+    fn len(&self) -> u64 {
+        self.0.iter().map(|piece| piece.len() as u64).sum()
+    }
+
+    fn next(&mut self) -> Option<Bytes> {
+        let next = self.0.iter_mut().find(|piece| !piece.is_empty())?;
+        Some(std::mem::take(next))
+    }
+}
+
+/// A body that was read, and where in it the model's name stands, quotes included.
+#[derive(Debug, Clone)]
+pub(super) struct Whole {
+    pub(super) bytes: Bytes,
+    pub(super) model_at: Range<usize>,
+}
+
+impl Whole {
+    /// The body as it came.
+    pub(super) fn as_it_came<B>(self) -> RouteBody<B> {
+        RouteBody::pieces([self.bytes, Bytes::new(), Bytes::new()])
+    }
+
+    /// The body with another model's name in it.
+    pub(super) fn naming<B>(self, model: &str) -> RouteBody<B> {
+        let Self { bytes, model_at } = self;
+        let name = serde_json::Value::from(model).to_string();
+        let (before, after) = (bytes.slice(..model_at.start), bytes.slice(model_at.end..));
+        RouteBody::pieces([before, name.into(), after])
+    }
+}
+
+impl<B> RouteBody<B> {
+    pub(super) fn streamed(body: B) -> Self {
+        let content = Content::Streamed { body };
+        Self { content }
+    }
+
+    fn pieces(pieces: [Bytes; 3]) -> Self {
+        let content = Content::Whole {
+            pieces: Pieces(pieces),
+        };
+        Self { content }
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for RouteBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        match self.project().content.project() {
+            ContentProj::Whole { pieces } => Poll::Ready(pieces.next().map(Frame::data).map(Ok)),
+            ContentProj::Streamed { body } => body.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Whole { pieces } => pieces.len() == 0,
+            Content::Streamed { body } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Whole { pieces } => SizeHint::with_exact(pieces.len()),
+            Content::Streamed { body } => body.size_hint(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use http_body_util::{BodyExt, Empty};
+
+    use super::*;
+
+    fn whole(text: &'static str, name: &str) -> Whole {
+        let start = text.find(name).unwrap();
+        Whole {
+            bytes: Bytes::from_static(text.as_bytes()),
+            model_at: start..start + name.len(),
+        }
+    }
+
+    fn read(body: RouteBody<Empty<Bytes>>) -> Bytes {
+        let length = body.size_hint().exact().unwrap();
+        let bytes = body.collect().now_or_never().unwrap().unwrap().to_bytes();
+        assert_eq!(bytes.len() as u64, length);
+        bytes
+    }
+
+    #[test]
+    fn only_the_name_changes() {
+        let body = whole(
+            "{\"n\":1.50, \"model\" : \"a\\u0062\" ,\"x\":\"ab\"}",
+            "\"a\\u0062\"",
+        );
+        assert_eq!(read(body.clone().as_it_came()), body.bytes);
+        assert_eq!(
+            read(body.naming("c\"d")),
+            "{\"n\":1.50, \"model\" : \"c\\\"d\" ,\"x\":\"ab\"}"
+        );
+    }
+
+    #[test]
+    fn an_empty_body_is_over_at_once() {
+        let body: RouteBody<Empty<Bytes>> = RouteBody::pieces(Default::default());
+        assert!(body.is_end_stream());
+        assert!(RouteBody::streamed(Empty::<Bytes>::new()).is_end_stream());
+    }
+}

@@ -1,0 +1,149 @@
+//! A request that failed before anything of an answer went out can be tried again, if it is still there.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::arrival::{Arrival, Asked, Content};
+use super::desk::Desk;
+use super::endpoints::Avoid;
+use super::future::Admitted;
+use super::request_body::Whole;
+use super::verdict::Retry;
+use super::{Decision, Demand, EndpointRef, RouteBody};
+use crate::admission::Tail;
+
+/// A request as it came, in case that it fails.
+pub(super) struct Kept<S, R, E> {
+    desk: Arc<Desk>,
+    inner: S,
+    head: Parts,
+    whole: Whole,
+    demand: Demand,
+    stream: bool,
+    since: Option<Instant>,
+    /// When it came, known from its first failure on.
+    first_came: Option<Instant>,
+    /// How many more retries there may be.
+    left: u32,
+    /// What it is answered with if it finds no other endpoint.
+    pub(super) failed: Option<Failed<R, E>>,
+}
+
+/// The answer of an endpoint that failed. Its slot is free already.
+pub(super) struct Failed<R, E> {
+    pub(super) result: Result<Response<R>, E>,
+    pub(super) decision: Decision,
+    pub(super) waited: Duration,
+    pub(super) tail: Tail,
+}
+
+/// Why a request is not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unkept {
+    /// Nothing is tried again.
+    NoRetries,
+    TooLarge,
+    /// Its body is passed on as it comes.
+    Streamed,
+}
+
+impl Unkept {
+    /// Says why a request that failed is not tried again, if that may surprise.
+    pub(super) fn tell(self, decision: &Decision) {
+        let endpoint = decision.endpoint.name();
+        match self {
+            Self::NoRetries => {}
+            Self::TooLarge => tracing::warn!(
+                endpoint,
+                "request not retried: its body is larger than `retry_body_limit_bytes`"
+            ),
+            Self::Streamed => tracing::debug!(
+                endpoint,
+                "request not retried: its body is passed on as it comes"
+            ),
+        }
+    }
+}
+
+impl<S: Clone> Arrival<S> {
+    /// Keeps the request for another try.
+    pub(super) fn keep<B, R, E>(&self, asked: &Asked<B>) -> Result<Box<Kept<S, R, E>>, Unkept> {
+        let routing = self.desk.endpoints().routing();
+        if routing.max_retries == 0 {
+            return Err(Unkept::NoRetries);
+        }
+        let Content::Whole(whole) = &asked.content else {
+            return Err(Unkept::Streamed);
+        };
+        if whole.bytes.len() > routing.retry_body_limit_bytes {
+            return Err(Unkept::TooLarge);
+        }
+        self.desk.deposit();
+        Ok(Box::new(Kept {
+            desk: Arc::clone(&self.desk),
+            inner: self.inner.clone(),
+            head: self.head.clone(),
+            whole: whole.clone(),
+            demand: asked.demand.clone(),
+            stream: asked.stream,
+            since: self.since,
+            first_came: None,
+            left: routing.max_retries,
+            failed: None,
+        }))
+    }
+}
+
+impl<S, R, E> Kept<S, R, E> {
+    /// Whether it may be tried once more; if so, that try is paid for.
+    pub(super) fn may_try_again(&mut self) -> bool {
+        if self.left == 0 {
+            return false;
+        }
+        if !self.desk.withdraw() {
+            tracing::debug!("request not retried: the budget for retries is spent");
+            return false;
+        }
+        self.left -= 1;
+        true
+    }
+
+    /// Tries it once more, after it failed at `endpoint`.
+    pub(super) fn again<B>(
+        &mut self,
+        endpoint: &EndpointRef,
+        retry: Retry,
+        first_came: Instant,
+    ) -> Admitted<S, B>
+    where
+        S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
+        B: Body<Data = Bytes>,
+        R: Body<Data = Bytes>,
+    {
+        let avoid = match retry {
+            Retry::Elsewhere => Avoid::Always,
+            Retry::No | Retry::Yes => Avoid::IfPossible,
+        };
+        self.demand = self.demand.clone().again(endpoint, avoid);
+        self.desk.meter.retried(endpoint);
+        let arrival = Arrival {
+            desk: Arc::clone(&self.desk),
+            inner: self.inner.clone(),
+            chair: None,
+            head: self.head.clone(),
+            since: self.since,
+            first_came: Some(*self.first_came.get_or_insert(first_came)),
+        };
+        arrival.admit(Asked {
+            demand: self.demand.clone(),
+            stream: self.stream,
+            content: Content::Whole(self.whole.clone()),
+        })
+    }
+}

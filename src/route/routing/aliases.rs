@@ -1,0 +1,85 @@
+//! Aliases that lead in a circle lead nowhere, and one that leads to another leads only there.
+
+use std::collections::BTreeMap;
+
+use super::{RoutingError, RoutingWarning};
+
+type Aliases = BTreeMap<String, String>;
+
+pub(super) fn validate(aliases: &Aliases) -> Result<(), RoutingError> {
+    for (alias, target) in aliases {
+        if alias.is_empty() || target.is_empty() {
+            return Err(RoutingError::EmptyAlias {
+                alias: alias.clone(),
+                target: target.clone(),
+            });
+        }
+        if let Some(chain) = circle(aliases, alias) {
+            return Err(RoutingError::AliasCycle { chain });
+        }
+    }
+    Ok(())
+}
+
+/// The way from `start` back to itself, if there is one.
+fn circle(aliases: &Aliases, start: &str) -> Option<Vec<String>> {
+    let mut chain = vec![start.to_owned()];
+    let mut at = aliases.get(start)?;
+    // A circle that `start` only leads into is found from one of its own.
+    while chain.len() <= aliases.len() {
+        chain.push(at.clone());
+        if at == start {
+            return Some(chain);
+        }
+        at = aliases.get(at)?;
+    }
+    None
+}
+
+pub(super) fn warnings(aliases: &Aliases) -> impl Iterator<Item = RoutingWarning> {
+    aliases.iter().filter_map(|(alias, target)| {
+        aliases
+            .contains_key(target)
+            .then(|| RoutingWarning::AliasOfAlias {
+                alias: alias.clone(),
+                target: target.clone(),
+            })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn aliases(pairs: &[(&str, &str)]) -> Aliases {
+        let owned = |&(alias, target): &(&str, &str)| (alias.to_owned(), target.to_owned());
+        pairs.iter().map(owned).collect()
+    }
+
+    #[test]
+    fn a_circle_is_refused_and_named() {
+        for (pairs, chain) in [
+            (&[("a", "a")][..], "a → a"),
+            (&[("a", "b"), ("b", "a")], "a → b → a"),
+            (&[("x", "b"), ("b", "c"), ("c", "b")], "b → c → b"),
+        ] {
+            let error = validate(&aliases(pairs)).unwrap_err().to_string();
+            assert!(error.contains(chain), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_alias_of_an_alias_is_allowed_and_warned_of() {
+        let aliases = aliases(&[("a", "b"), ("b", "c"), ("d", "c")]);
+        assert_eq!(validate(&aliases), Ok(()));
+        let warnings: Vec<_> = warnings(&aliases).collect();
+        let (alias, target) = ("a".to_owned(), "b".to_owned());
+        assert_eq!(warnings, [RoutingWarning::AliasOfAlias { alias, target }]);
+    }
+
+    #[test]
+    fn an_empty_name_is_refused() {
+        assert!(validate(&aliases(&[("", "b")])).is_err());
+        assert!(validate(&aliases(&[("a", "")])).is_err());
+    }
+}

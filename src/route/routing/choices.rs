@@ -1,0 +1,90 @@
+//! What there is to choose from.
+
+use std::sync::Arc;
+
+use crate::route::Strategy;
+use crate::route::strategy::{
+    LeastLoaded, PowerOfTwo, PrefixAffinity, PriorityOnly, Random, RoundRobin, Smart,
+};
+
+use super::Weights;
+
+/// Which of the endpoints that can serve a request now is given it.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub enum StrategyChoice {
+    /// `smart`: the highest score of priority, load and latency.
+    #[default]
+    Smart,
+    /// `round_robin`: one after the other, per model.
+    RoundRobin,
+    /// `priority_only`: the lowest priority number.
+    PriorityOnly,
+    /// `random`: any.
+    Random,
+    /// `least_loaded`: the largest share of slots free.
+    LeastLoaded,
+    /// `power_of_two`: of two at random, the one with less in flight and less latency.
+    PowerOfTwo,
+    /// `prefix_affinity`: where requests with the same beginning went, unless that is overloaded.
+    PrefixAffinity,
+    /// A strategy of one's own.
+    Custom(Arc<dyn Strategy>),
+    /// A name that is none of these: `smart`, and worth a warning.
+    Unknown(String),
+}
+
+impl StrategyChoice {
+    /// The names that a configuration may use.
+    pub const NAMES: [&str; 7] = [
+        "smart",
+        "round_robin",
+        "priority_only",
+        "random",
+        "least_loaded",
+        "power_of_two",
+        "prefix_affinity",
+    ];
+
+    /// The strategy of this name; [`Unknown`](Self::Unknown) if there is none.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        match name {
+            "smart" => Self::Smart,
+            "round_robin" => Self::RoundRobin,
+            "priority_only" => Self::PriorityOnly,
+            "random" => Self::Random,
+            "least_loaded" => Self::LeastLoaded,
+            "power_of_two" => Self::PowerOfTwo,
+            "prefix_affinity" => Self::PrefixAffinity,
+            _ => Self::Unknown(name.to_owned()),
+        }
+    }
+
+    pub(in crate::route) fn strategy(&self, weights: Weights) -> Arc<dyn Strategy> {
+        match self {
+            Self::Smart | Self::Unknown(_) => Arc::new(Smart::new(weights)),
+            Self::RoundRobin => Arc::new(RoundRobin),
+            Self::PriorityOnly => Arc::new(PriorityOnly),
+            Self::Random => Arc::new(Random),
+            Self::LeastLoaded => Arc::new(LeastLoaded),
+            Self::PowerOfTwo => Arc::new(PowerOfTwo),
+            Self::PrefixAffinity => Arc::new(PrefixAffinity),
+            Self::Custom(strategy) => Arc::clone(strategy),
+        }
+    }
+}
+
+/// When a fallback is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum FallbackWhen {
+    /// When nobody can serve the model that was asked for; while those who can are busy, one waits.
+    #[default]
+    Unavailable,
+    /// Also when all who can are busy and the fallback is not. While all are busy, one waits for whichever
+    /// is free first.
+    Busy,
+}

@@ -1,0 +1,20 @@
+//! One endpoint for everything, and another for when it is full.
+
+use super::{Candidates, Choice, Strategy};
+
+/// The lowest priority number; of equals, the first in the registry.
+#[derive(Debug)]
+pub(in crate::route) struct PriorityOnly;
+
+impl Strategy for PriorityOnly {
+    fn name(&self) -> &'static str {
+        "priority_only"
+    }
+
+    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+        let preferred = candidates
+            .free()
+            .min_by_key(|candidate| candidate.priority());
+        preferred.map(Choice::new)
+    }
+}

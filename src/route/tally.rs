@@ -1,0 +1,43 @@
+//! A request counted at the end of a function is not counted when its client leaves before.
+//!
+//! A [`Tally`] goes with the request and counts it when it is dropped, as what it came to by then.
+
+use std::sync::Arc;
+
+use super::Decision;
+use super::desk::Desk;
+use super::meter::Outcome;
+
+/// Counts one request, once.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) desk: Arc<Desk>,
+    /// The name that was asked for, while nothing is decided.
+    pub(super) asked: Option<Arc<str>>,
+    pub(super) decision: Option<Decision>,
+    pub(super) outcome: Outcome,
+}
+
+impl Tally {
+    /// A request has come.
+    pub(super) fn new(desk: Arc<Desk>) -> Self {
+        Self {
+            desk,
+            asked: None,
+            decision: None,
+            outcome: Outcome::Cancelled,
+        }
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        let decision = self.decision.as_ref();
+        let asked = self.asked.as_deref();
+        self.desk.meter.ended(asked, decision, self.outcome);
+        // Whoever may wait for the trial that this request was has to look again.
+        if self.desk.endpoints().trial_was_abandoned() {
+            self.desk.common.gate.capacity_changed();
+        }
+    }
+}
