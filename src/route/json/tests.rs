@@ -1,0 +1,187 @@
+mod asked;
+mod prompt;
+mod reference;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn model_of(body: &[u8]) -> Result<Cow<'_, str>, RouteError> {
+    read(body).map(|read| read.model)
+}
+
+fn malformed(body: impl AsRef<[u8]>) -> String {
+    match model_of(body.as_ref()) {
+        Err(RouteError::MalformedBody { reason }) => reason,
+        other => panic!("not malformed: {other:?}"),
+    }
+}
+
+/// Reads `fields` of a body that names a model.
+fn asked<T>(fields: &str, what: impl Fn(Read<'_>) -> T) -> T {
+    let body = format!(r#"{{"model":"m",{fields}}}"#);
+    what(read(body.as_bytes()).unwrap_or_else(|why| panic!("{body}: {why}")))
+}
+
+#[test]
+fn the_name_is_borrowed_wherever_it_stands() {
+    for body in [
+        r#"{"model":"m"}"#,
+        r#" { "messages" : [{"model":"x"}], "model" : "m", "n" : 1e400 } "#,
+        r#"{"a":{"model":{}},"\u006dodel":"m","Model":"x"}"#,
+        "\r\n\t{\"x\":\"é\\u00e9\",\"model\"\n:\t\"m\"}",
+    ] {
+        let read = read(body.as_bytes()).unwrap();
+        assert!(matches!(read.model, Cow::Borrowed("m")), "{body}");
+        assert_eq!(&body[read.model_at], r#""m""#, "{body}");
+    }
+}
+
+#[test]
+fn escapes_in_the_name_are_read() {
+    let body = br#"{"model":"ll\u0061ma\n\ud83e\udd99"}"#;
+    let read = read(body).unwrap();
+    assert_eq!(read.model, "llama\n🦙");
+    assert_eq!(read.model_at, 9..body.len() - 1);
+}
+
+#[test]
+fn a_name_of_a_megabyte_is_read() {
+    let long = "m".repeat(1 << 20);
+    let body = format!(r#"{{"model":"{long}"}}"#);
+    assert_eq!(model_of(body.as_bytes()).unwrap(), long);
+}
+
+#[test]
+fn a_body_without_a_name_is_told_so() {
+    for body in [
+        r#"{}"#,
+        r#"{"messages":[]}"#,
+        r#"{"model":null}"#,
+        r#"{"model": null }"#,
+        r#"{"model":""}"#,
+    ] {
+        assert_eq!(
+            model_of(body.as_bytes()),
+            Err(RouteError::model_missing()),
+            "{body}"
+        );
+    }
+}
+
+#[test]
+fn whatever_is_not_one_json_object_is_malformed() {
+    for body in [
+        "",
+        " ",
+        "null",
+        "[]",
+        "\"model\"",
+        "{",
+        r#"{"model"#,
+        r#"{"model":"m""#,
+        r#"{"model":"m",}"#,
+        r#"{"model":"m"} x"#,
+        r#"{"model":"m"}{"model":"m"}"#,
+        r#"{"model":1}"#,
+        r#"{"model":["m"]}"#,
+        r#"{"model":{"m":1}}"#,
+        r#"{"model":"\ud800"}"#,
+        r#"{model:"m"}"#,
+        "\u{feff}{\"model\":\"m\"}",
+        "{\"model\":\"a\nb\"}",
+        "{\"model\":\"m\",\"messages\":[{\"content\":\"a\nb\"}]}",
+        r#"{"model":"m","messages":[{"content":"\x"}]}"#,
+        r#"{"model":"m","messages":[{"content":01}]}"#,
+        r#"{"model":"m","messages":[{"content":"a"},]}"#,
+    ] {
+        malformed(body);
+    }
+    assert!(malformed(r#"{"model":"a","model":"a"}"#).contains("duplicate field `model`"));
+    assert!(malformed(r#"{"model":null,"model":"a"}"#).contains("duplicate field `model`"));
+    assert!(malformed(r#"{"model":"a","mode\u006c":"b"}"#).contains("duplicate field `model`"));
+    assert!(malformed(b"{\"model\":\"m\",\"x\":\"\xff\"}").contains("utf-8"));
+    assert!(malformed(format!("\"{}\"", "é".repeat(500_000))).len() < 250);
+    assert!(malformed(format!("{{\"model\":\"m\",\"x\":{}", "9".repeat(500_000))).len() < 250);
+}
+
+#[test]
+fn depth_costs_no_stack() {
+    let (open, close) = ("[".repeat(100_000), "]".repeat(100_000));
+    for around in [
+        r#""x":@"#,
+        r#""messages":@"#,
+        r#""messages":[@]"#,
+        r#""messages":[{"content":@}]"#,
+        r#""messages":[{"content":[{"text":@,"type":"text"}]}]"#,
+        r#""messages":[{"role":@}]"#,
+        r#""input":@"#,
+        r#""tools":@"#,
+        r#""response_format":{"type":@}"#,
+        r#""text":{"format":@}"#,
+    ] {
+        for nested in [
+            format!("{open}{close}"),
+            r#"{"content":["#.repeat(50_000) + &"]}".repeat(50_000),
+        ] {
+            assert_eq!(
+                asked(&around.replace('@', &nested), |read| read.model_at),
+                9..12
+            );
+        }
+    }
+    malformed(format!(r#"{{"model":{open}{close}}}"#));
+    malformed(&open);
+    malformed(r#"{"a":"#.repeat(100_000));
+}
+
+/// Bytes that are JSON more often than chance has it.
+fn json_like() -> impl Strategy<Value = String> {
+    let token = prop::sample::select(vec![
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        " ",
+        "\"",
+        "\\",
+        "\\u",
+        "d83e",
+        "1e9",
+        "-",
+        "null",
+        "é",
+        r#""model":"m""#,
+        r#""messages":[{"#,
+        r#""content":"#,
+        r#""type":"text""#,
+        r#""input":["#,
+    ]);
+    prop::collection::vec(token, 0..30).prop_map(|tokens| tokens.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_answered(body: Vec<u8>, json in json_like()) {
+        let _ = read(&body);
+        let _ = read(json.as_bytes());
+        let _ = read(format!(r#"{{"model":"m",{json}}}"#).as_bytes());
+    }
+
+    #[test]
+    fn any_name_can_be_found_and_replaced(name in "\\PC+", new in "\\PC*", space in "[ \n\t\r]{0,3}") {
+        let written = serde_json::to_string(&name).unwrap();
+        let body = format!(r#"{{"x":[{written}],{space}"model"{space}:{space}{written}{space},"y":1}}"#);
+        let read = read(body.as_bytes()).unwrap();
+        prop_assert_eq!(&read.model, &name);
+        prop_assert_eq!(&body[read.model_at.clone()], &written);
+
+        let mut replaced = body.clone();
+        replaced.replace_range(read.model_at, &serde_json::to_string(&new).unwrap());
+        let mut expected: serde_json::Value = serde_json::from_str(&body).unwrap();
+        expected["model"] = new.into();
+        prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&replaced).unwrap(), expected);
+    }
+}
