@@ -35,8 +35,8 @@ use super::EndpointRef;
 /// Sends each request to the endpoint that its extensions name, over HTTP/1.1.
 ///
 /// - The endpoint's base path, the request's path and its query are joined. `Host` is the endpoint's.
-/// - Hop-by-hop headers stop here, in both directions. Everything else passes, `Authorization` included.
-///   With a [`PeerAddr`] in its extensions, a request's `x-forwarded-for` names the peer.
+/// - Hop-by-hop headers stop here, in both directions. Everything else passes, `Authorization` included,
+///   unless the endpoint has [a header of its own](super::Endpoint::header) in its place. With a [`PeerAddr`] in its extensions, a request's `x-forwarded-for` names the peer.
 /// - Bodies are streamed. Dropping the future or the response's body closes the connection to the
 ///   endpoint, which so learns that nobody listens any more.
 /// - Connections are kept and used again. A request that a closing connection did not take is sent on
@@ -111,7 +111,7 @@ where
         *request.headers_mut() = parts.headers;
         let length = request.body().size_hint().exact();
         let peer = parts.extensions.get().copied();
-        headers::to_endpoint(request.headers_mut(), length, peer);
+        headers::to_endpoint(request.headers_mut(), endpoint.headers(), length, peer);
         ForwardFuture::new(self.client.request(request), endpoint.clone())
     }
 }

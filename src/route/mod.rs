@@ -18,6 +18,7 @@ mod error;
 mod forward;
 mod future;
 mod handle;
+mod hop_by_hop;
 mod json;
 mod layer;
 mod registry;

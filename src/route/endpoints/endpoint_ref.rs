@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
+#[cfg(feature = "client")]
+use http::HeaderMap;
 use http::{HeaderValue, Uri};
 
 use crate::Pool;
@@ -21,6 +23,8 @@ struct Record {
     name: String,
     header: HeaderValue,
     url: Uri,
+    #[cfg(feature = "client")]
+    headers: HeaderMap,
     priority: u32,
     pool: Pool,
     slots: Slots,
@@ -37,6 +41,8 @@ impl EndpointRef {
             header: HeaderValue::from_bytes(endpoint.name.as_bytes())
                 .expect("a registry has no names with control characters"),
             url: endpoint.url.clone(),
+            #[cfg(feature = "client")]
+            headers: endpoint.headers.clone(),
             priority: endpoint.priority.min(LOWEST_PRIORITY),
             pool,
             slots: Slots::new(endpoint.max_concurrent),
@@ -107,6 +113,12 @@ impl EndpointRef {
     /// those who have none left.
     pub fn set_healthy(&self, healthy: bool) {
         self.0.healthy.store(healthy, SeqCst);
+    }
+
+    /// What requests to it carry, in place of the client's.
+    #[cfg(feature = "client")]
+    pub(in crate::route) fn headers(&self) -> &HeaderMap {
+        &self.0.headers
     }
 
     pub(super) fn slots(&self) -> &Slots {
