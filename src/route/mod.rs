@@ -26,12 +26,15 @@ mod requirements;
 mod router;
 mod service;
 mod slots;
+mod unanswered;
 mod whole;
 
 pub use body::ReadBody;
 pub use endpoint::{Endpoint, Model};
 pub use endpoints::{Demand, EndpointLease, EndpointRef, Endpoints, Lane};
 pub use error::RouteError;
+#[cfg(feature = "tls")]
+pub use forward::TlsError;
 #[cfg(feature = "client")]
 pub use forward::{BodyError, Forward, ForwardBody, ForwardFuture, PeerAddr};
 pub use future::RouteFuture;
@@ -41,4 +44,5 @@ pub use registry::{Registry, RegistryError};
 pub use requirements::Requirements;
 pub use router::Router;
 pub use service::Route;
+pub use unanswered::Unanswered;
 pub use whole::WholeBody;
