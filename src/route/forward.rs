@@ -45,17 +45,16 @@ use super::EndpointRef;
 ///
 /// - The endpoint's base path, the request's path and its query are joined. `Host` is the endpoint's.
 /// - Hop-by-hop headers stop here, in both directions. Everything else passes, `Authorization` included,
-///   unless the endpoint has [a header of its own](super::Endpoint::header) in its place. With a [`PeerAddr`] in its extensions, a request's `x-forwarded-for` names the peer.
+///   unless the endpoint has [a header of its own](super::Endpoint::header) in its place. With a
+///   [`PeerAddr`] in its extensions, a request's `x-forwarded-for` names the peer.
 /// - Bodies are streamed. Dropping the future or the response's body closes the connection to the
 ///   endpoint, which so learns that nobody listens any more.
 /// - Connections are kept and used again. A request that a closing connection did not take is sent on
-///   another one.
-///
-/// - With feature `tls` it speaks TLS to `https://` endpoints that have a certificate for their host, name or IP
-///   address, from one of the system's roots, or from `root_certificates`. The
-///   system's are read once per process, when they are first needed; where there are none, `https://`
-///   endpoints are unreachable and all others work. Without the feature, every `https://` endpoint is
-///   unreachable.
+///   another one. One that has begun is never sent again.
+/// - An `https://` endpoint needs feature `tls`, and a certificate for its host, be that a name or an IP
+///   address, from one of the system's roots, or of those in `root_certificates`. The system's are read once
+///   per process, when they are first needed. Where there are none, `https://` endpoints are unreachable and
+///   all others work.
 ///
 /// It never fails. What keeps an endpoint's answer away is a response with an OpenAI-shaped JSON body, and
 /// an [`Unanswered`](super::Unanswered) in its extensions where the endpoint is to blame:
@@ -162,6 +161,9 @@ where
 
     /// Trusts `https://` endpoints whose certificate comes from one of those in `pem`, and no others: the
     /// system's do not count any more. PEM sections that are no certificates are passed over.
+    ///
+    /// An endpoint may have a self-signed certificate that is listed here, if it is no CA's: `openssl req
+    /// -x509` makes a CA's unless told `-addext basicConstraints=CA:FALSE`.
     ///
     /// The client begins with no connections, and shares none with clones made before.
     ///

@@ -12,7 +12,7 @@ use tokio::time::{pause, resume, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use tokio_rustls::server::TlsStream;
 use tower::ServiceExt;
 use tower_triage::route::{Forward, TlsError, Unanswered};
@@ -41,16 +41,20 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new([name.to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.into()], key.into())
-            .unwrap();
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        TlsAcceptor::from(Arc::new(config))
+        acceptor(certificate.into(), &key)
     }
+}
+
+fn acceptor(certificate: CertificateDer<'static>, key: &KeyPair) -> TlsAcceptor {
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key.into())
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
 }
 
 async fn accept(
@@ -85,6 +89,21 @@ async fn an_endpoint_that_proves_its_name_or_its_address_is_served_over_http_1()
         assert!(head.contains(&format!("host: {host}:")), "{head}");
         assert_eq!((&*body, &*answer), ("{}", "ok"));
     }
+}
+
+#[tokio::test]
+async fn an_endpoint_may_vouch_for_itself() {
+    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let acceptor = acceptor(own.cert.der().clone(), &own.signing_key);
+    let forward = Forward::new();
+    let forward = forward
+        .root_certificates(own.cert.pem().as_bytes())
+        .unwrap();
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("https://localhost:{}", upstream.addr().port()));
+    let serve = async { accept(&upstream, &acceptor).await.unwrap().answer(OK).await };
+    let ((), response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
+    assert_eq!(text(response).await, "ok");
 }
 
 #[tokio::test]
