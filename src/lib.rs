@@ -54,6 +54,7 @@
 //! | `serde` | reading the configuration from TOML and other formats |
 //! | `route` | `RouteLayer`, registries, endpoints as a capacity |
 //! | `client` | `Forward`, which sends a routed request to its endpoint over HTTP |
+//! | `tls` | `Forward` to `https://` endpoints |
 //! | `full` | all of these |
 //!
 //! None is on by default. A Tokio runtime with its timer enabled is needed for waits to end by time.

@@ -3,23 +3,40 @@
 #[path = "support/upstream.rs"]
 mod upstream;
 
+#[path = "forward/bodies.rs"]
+mod bodies;
+#[path = "forward/own_headers.rs"]
+mod own_headers;
+#[path = "forward/timeouts.rs"]
+mod timeouts;
+#[cfg(feature = "tls")]
+#[path = "forward/tls.rs"]
+mod tls;
+
+use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
+use http_body::Body;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tokio::time::timeout;
 use tower::ServiceExt;
 use tower_triage::route::{
-    Endpoint, EndpointRef, Endpoints, Forward, ForwardBody, PeerAddr, Registry,
+    Endpoint, EndpointRef, Endpoints, Forward, ForwardBody, PeerAddr, Registry, Unanswered,
 };
 use upstream::Upstream;
 
 const SOON: Duration = Duration::from_secs(5);
 
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
 fn endpoint(url: String) -> EndpointRef {
-    let endpoint = Endpoint::new("gpu-1", url.parse().unwrap());
+    in_service(Endpoint::new("gpu-1", url.parse().unwrap()))
+}
+
+fn in_service(endpoint: Endpoint) -> EndpointRef {
     let endpoints = Endpoints::new(Registry::new(vec![endpoint]).unwrap());
     endpoints.endpoints()[0].clone()
 }
@@ -29,10 +46,11 @@ fn post(to: &EndpointRef, body: &'static str) -> Request<Full<Bytes>> {
     request.body(body.into()).unwrap()
 }
 
-async fn send(
-    forward: &Forward<Full<Bytes>>,
-    request: Request<Full<Bytes>>,
-) -> Response<ForwardBody> {
+async fn send<B>(forward: &Forward<B>, request: Request<B>) -> Response<ForwardBody>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     let answer = forward.clone().oneshot(request);
     timeout(SOON, answer)
         .await
@@ -47,22 +65,36 @@ async fn text(response: Response<ForwardBody>) -> String {
     String::from_utf8(body.unwrap().to_bytes().into()).unwrap()
 }
 
-async fn code(response: Response<ForwardBody>) -> (StatusCode, String) {
-    let status = response.status();
-    assert_eq!(response.headers()["content-type"], "application/json");
-    let body: Value = serde_json::from_str(&text(response).await).unwrap();
-    assert!(
-        body["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("'gpu-1'"),
-        "{body}"
-    );
-    assert_eq!(
-        (&body["error"]["type"], &body["error"]["param"]),
-        (&"server_error".into(), &Value::Null)
-    );
-    (status, body["error"]["code"].as_str().unwrap().to_owned())
+/// What stands in for an endpoint's answer.
+struct Failure {
+    status: u16,
+    code: String,
+    message: String,
+    unanswered: Option<Unanswered>,
+}
+
+impl Failure {
+    async fn read(response: Response<ForwardBody>) -> Self {
+        let status = response.status().as_u16();
+        let unanswered = response.extensions().get().copied();
+        assert_eq!(response.headers()["content-type"], "application/json");
+        let body: Value = serde_json::from_str(&text(response).await).unwrap();
+        let said = |field: &str| body["error"][field].as_str().unwrap().to_owned();
+        assert!(said("message").contains("'gpu-1'"), "{body}");
+        assert_eq!(body["error"]["param"], Value::Null);
+        Self {
+            status,
+            code: said("code"),
+            message: said("message"),
+            unanswered,
+        }
+    }
+
+    #[track_caller]
+    fn is(&self, status: u16, code: &str, unanswered: impl Into<Option<Unanswered>>) {
+        let got = (self.status, &*self.code, self.unanswered);
+        assert_eq!(got, (status, code, unanswered.into()), "{}", self.message);
+    }
 }
 
 #[tokio::test]
@@ -184,10 +216,36 @@ async fn an_endpoint_that_is_not_there_is_unreachable() {
     let to = endpoint(format!("http://{}", upstream.addr()));
     drop(upstream);
     let response = send(&Forward::new(), post(&to, "{}")).await;
-    assert_eq!(
-        code(response).await,
-        (StatusCode::BAD_GATEWAY, "upstream_unreachable".into())
+    let failure = Failure::read(response).await;
+    failure.is(502, "upstream_unreachable", Unanswered::Unreachable);
+}
+
+#[cfg(not(feature = "tls"))]
+#[tokio::test]
+async fn without_tls_an_https_endpoint_is_unreachable_and_says_why() {
+    let to = endpoint("https://127.0.0.1:9".into());
+    let response = send(&Forward::new(), post(&to, "{}")).await;
+    let failure = Failure::read(response).await;
+    failure.is(502, "upstream_unreachable", Unanswered::Unreachable);
+    assert!(
+        failure.message.contains("feature `tls`"),
+        "{}",
+        failure.message
     );
+}
+
+#[tokio::test]
+async fn an_endpoints_own_error_is_not_taken_for_ours() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let forward = Forward::new();
+    let serve = async {
+        let error = "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n";
+        upstream.accept().await.answer(error).await;
+    };
+    let ((), response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
+    assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
+    assert!(response.extensions().get::<Unanswered>().is_none());
 }
 
 #[tokio::test]
@@ -197,10 +255,8 @@ async fn an_endpoint_that_closes_without_an_answer_has_failed() {
     let forward = Forward::new();
     let serve = async { _ = upstream.accept().await.request().await };
     let ((), response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
-    assert_eq!(
-        code(response).await,
-        (StatusCode::BAD_GATEWAY, "upstream_failed".into())
-    );
+    let failure = Failure::read(response).await;
+    failure.is(502, "upstream_failed", Unanswered::BrokeOff);
 }
 
 #[tokio::test]
@@ -226,7 +282,6 @@ async fn an_answer_that_breaks_off_is_an_error_in_its_body() {
 
 #[tokio::test]
 async fn a_connection_is_used_again_and_one_that_was_closed_meanwhile_is_not() {
-    const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let forward = Forward::new();

@@ -1,6 +1,7 @@
 //! What an operator says of a backend: where it is, how much it takes, and what it can do.
 
 use http::Uri;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 /// A model that an endpoint serves, and what the endpoint can do with it.
 ///
@@ -104,6 +105,9 @@ pub struct Endpoint {
     /// What it serves. Default: nothing.
     #[cfg_attr(feature = "serde", serde(default))]
     pub models: Vec<Model>,
+    /// What requests to it carry. Not public: who could insert here could forget to mark a value sensitive.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(in crate::route) headers: HeaderMap,
 }
 
 impl Endpoint {
@@ -116,6 +120,7 @@ impl Endpoint {
             priority: default_priority(),
             max_concurrent: default_max_concurrent(),
             models: Vec::new(),
+            headers: HeaderMap::new(),
         }
     }
 
@@ -137,6 +142,29 @@ impl Endpoint {
     #[must_use]
     pub fn model(mut self, model: Model) -> Self {
         self.models.push(model);
+        self
+    }
+
+    /// A header that every request to it carries, in place of the client's of that name: its API key.
+    ///
+    /// `Forward` sends it to this endpoint and to no other. The value is marked
+    /// [sensitive](HeaderValue::set_sensitive), so that it is never shown. Said again for the same name, the
+    /// last one counts. Headers are not read from a configuration file.
+    ///
+    /// ```
+    /// use http::{HeaderValue, Uri, header::AUTHORIZATION};
+    /// use tower_triage::route::Endpoint;
+    ///
+    /// # let key = "sk-1234";
+    /// let endpoint = Endpoint::new("cloud", Uri::from_static("https://api.example.com"))
+    ///     .header(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {key}"))?);
+    /// assert!(!format!("{endpoint:?}").contains(key));
+    /// # Ok::<_, http::header::InvalidHeaderValue>(())
+    /// ```
+    #[must_use]
+    pub fn header(mut self, name: HeaderName, mut value: HeaderValue) -> Self {
+        value.set_sensitive(true);
+        self.headers.insert(name, value);
         self
     }
 }

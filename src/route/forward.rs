@@ -5,10 +5,16 @@
 //! extensions, as RFC 9110 wants a proxy to, and streams both ways.
 
 mod body;
+mod connect;
 mod failure;
 mod future;
 mod headers;
 mod target;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "forward/no_tls.rs"]
+mod tls;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -20,40 +26,103 @@ use std::time::Duration;
 use http::{Method, Request, Response, Version};
 use http_body::Body;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower_service::Service;
 
 pub use body::{BodyError, ForwardBody};
+use connect::Connector;
 use failure::Failure;
 pub use future::ForwardFuture;
+use tls::Tls;
+#[cfg(feature = "tls")]
+pub use tls::TlsError;
 
 use super::{Decision, EndpointRef};
 
 /// Sends each request to the endpoint that its extensions name, over HTTP/1.1.
 ///
 /// - The endpoint's base path, the request's path and its query are joined. `Host` is the endpoint's.
-/// - Hop-by-hop headers stop here, in both directions. Everything else passes, `Authorization` included.
-///   With a [`PeerAddr`] in its extensions, a request's `x-forwarded-for` names the peer.
+/// - Hop-by-hop headers stop here, in both directions. Everything else passes, `Authorization` included,
+///   unless the endpoint has [a header of its own](super::Endpoint::header) in its place. With a
+///   [`PeerAddr`] in its extensions, a request's `x-forwarded-for` names the peer.
 /// - Bodies are streamed. Dropping the future or the response's body closes the connection to the
 ///   endpoint, which so learns that nobody listens any more.
 /// - Connections are kept and used again. A request that a closing connection did not take is sent on
-///   another one.
+///   another one. One that has begun is never sent again.
+/// - An `https://` endpoint needs feature `tls`, and a certificate for its host, be that a name or an IP
+///   address, from one of the system's roots, or of those in `root_certificates`. The system's are read once
+///   per process, when they are first needed. Where there are none, `https://` endpoints are unreachable and
+///   all others work.
 ///
-/// It never fails: an endpoint that cannot be reached (code `upstream_unreachable`) or breaks off before
-/// it answers (`upstream_failed`) is a response with status 502 and an OpenAI-shaped JSON body.
+/// It never fails. What keeps an endpoint's answer away is a response with an OpenAI-shaped JSON body, and
+/// an [`Unanswered`](super::Unanswered) in its extensions where the endpoint is to blame:
 ///
-/// TLS is not spoken yet: an `https://` endpoint is unreachable.
+/// | what happened | status | code | extension |
+/// |---|---|---|---|
+/// | no connection: refused, no such name, no trust | 502 | `upstream_unreachable` | `Unreachable` |
+/// | no connection in [time](Self::connect_timeout) | 504 | `upstream_connect_timeout` | `ConnectTimeout` |
+/// | it broke off before it answered | 502 | `upstream_failed` | `BrokeOff` |
+/// | no answer in [time](Self::first_byte_timeout) | 504 | `upstream_timeout` | `Timeout` |
+/// | the request's body broke off | 400 | `request_body_failed` | none |
+///
+/// # Cancel safety
+///
+/// A future that is dropped while it connects ends the attempt. At most, a connection that another request
+/// overtook goes on until it is made, or the connect timeout ends it, and is kept for later.
 ///
 /// # Panics
 ///
 /// Calling it outside a Tokio runtime panics.
+///
+/// # Examples
+///
+/// A gateway in front of one backend in the same house and one in the cloud, which has a key of its own:
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use bytes::Bytes;
+/// use http::header::{AUTHORIZATION, HeaderValue};
+/// use http::{Request, Uri};
+/// use http_body_util::Full;
+/// use tower::{ServiceBuilder, ServiceExt};
+/// use tower_triage::RouteLayer;
+/// use tower_triage::route::{Endpoint, Forward, Model, Registry, Router};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let house = Endpoint::new("house", Uri::from_static("http://127.0.0.1:9001"))
+///     .model(Model::new("llama3:8b"));
+/// let cloud = Endpoint::new("cloud", Uri::from_static("https://api.example.com"))
+///     .header(AUTHORIZATION, HeaderValue::from_static("Bearer sk-..."))
+///     .model(Model::new("llama3:70b"));
+///
+/// let forward = Forward::new()
+///     .connect_timeout(Duration::from_secs(2))
+///     .first_byte_timeout(Duration::from_secs(300));
+/// let gateway = ServiceBuilder::new()
+///     .layer(RouteLayer::new(Router::new(Registry::new(vec![house, cloud])?)))
+///     .service(forward);
+///
+/// let request = Request::post("/v1/chat/completions")
+///     .body(Full::new(Bytes::from(r#"{"model": "llama3:70b", "messages": []}"#)))?;
+/// let response = gateway.oneshot(request).await?;
+/// println!("{}", response.status());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Forward<B> {
-    client: Client<HttpConnector, B>,
+    client: Client<Connector, B>,
+    tls: Tls,
+    connect_timeout: Duration,
+    first_byte_timeout: Duration,
 }
 
 /// Long enough for any network that answers at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An answer that is not streamed is all made before its first byte is sent, which takes a model minutes.
+const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Servers commonly close after 5 s (uvicorn, Node.js). Who closes first is not surprised by the other.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
@@ -66,14 +135,61 @@ where
     /// A client without connections yet. Clones share them.
     #[must_use]
     pub fn new() -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        Self::with(Tls::default(), CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT)
+    }
+
+    /// How long a connection to an endpoint may take to make, looking up its name and TLS included. Default
+    /// 10 s.
+    ///
+    /// The client begins with no connections, and shares none with clones made before.
+    #[must_use]
+    pub fn connect_timeout(self, limit: Duration) -> Self {
+        Self::with(self.tls, limit, self.first_byte_timeout)
+    }
+
+    /// How long an endpoint may take until the head of its answer is there. Default 600 s.
+    ///
+    /// Counts from `call`: connecting and sending the request are part of it. How long the answer's body
+    /// takes is not limited.
+    #[must_use]
+    pub fn first_byte_timeout(mut self, limit: Duration) -> Self {
+        self.first_byte_timeout = limit;
+        self
+    }
+
+    /// Trusts `https://` endpoints whose certificate comes from one of those in `pem`, and no others: the
+    /// system's do not count any more. PEM sections that are no certificates are passed over.
+    ///
+    /// An endpoint may have a self-signed certificate that is listed here, if it is no CA's: `openssl req
+    /// -x509` makes a CA's unless told `-addext basicConstraints=CA:FALSE`.
+    ///
+    /// The client begins with no connections, and shares none with clones made before.
+    ///
+    /// # Errors
+    ///
+    /// If there is no certificate in `pem`, or one that cannot be read.
+    #[cfg(feature = "tls")]
+    pub fn root_certificates(self, pem: &[u8]) -> Result<Self, TlsError> {
+        let tls = Tls::only(pem)?;
+        Ok(Self::with(
+            tls,
+            self.connect_timeout,
+            self.first_byte_timeout,
+        ))
+    }
+
+    fn with(tls: Tls, connect_timeout: Duration, first_byte_timeout: Duration) -> Self {
+        let connector = Connector::new(tls.clone(), connect_timeout);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .build(connector);
-        Self { client }
+        Self {
+            client,
+            tls,
+            connect_timeout,
+            first_byte_timeout,
+        }
     }
 }
 
@@ -109,15 +225,20 @@ where
         *request.headers_mut() = parts.headers;
         let length = request.body().size_hint().exact();
         let peer = parts.extensions.get().copied();
-        headers::to_endpoint(request.headers_mut(), length, peer);
-        ForwardFuture::new(self.client.request(request), endpoint.clone())
+        headers::to_endpoint(request.headers_mut(), endpoint.headers(), length, peer);
+        let answer = self.client.request(request);
+        ForwardFuture::new(answer, endpoint.clone(), self.first_byte_timeout)
     }
 }
 
 impl<B> Clone for Forward<B> {
     fn clone(&self) -> Self {
-        let client = self.client.clone();
-        Self { client }
+        Self {
+            client: self.client.clone(),
+            tls: self.tls.clone(),
+            connect_timeout: self.connect_timeout,
+            first_byte_timeout: self.first_byte_timeout,
+        }
     }
 }
 

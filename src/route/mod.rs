@@ -24,6 +24,7 @@ mod forward;
 mod front;
 mod future;
 mod handle;
+mod hop_by_hop;
 mod json;
 mod latency;
 mod layer;
@@ -48,6 +49,8 @@ pub use decision::{Decision, Via};
 pub use endpoint::{Endpoint, Model};
 pub use endpoints::{Changes, Demand, EndpointLease, EndpointRef, Endpoints, Lane};
 pub use error::RouteError;
+#[cfg(feature = "tls")]
+pub use forward::TlsError;
 #[cfg(feature = "client")]
 pub use forward::{BodyError, Forward, ForwardBody, ForwardFuture, PeerAddr};
 pub use future::RouteFuture;

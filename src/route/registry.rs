@@ -3,8 +3,10 @@
 
 use std::collections::HashSet;
 
+use http::header::{CONTENT_LENGTH, HOST, HeaderName};
 use http::uri::Scheme;
 
+use super::hop_by_hop::HOP_BY_HOP;
 use super::{Endpoint, Model};
 
 /// The endpoints of a fleet, checked, in the order in which they were given.
@@ -19,7 +21,8 @@ impl Registry {
     /// # Errors
     ///
     /// If an endpoint has no printable name, another one's name, no slots, or a URL that is not `http` or `https`
-    /// or has more than a host, a port and a path; or if one of its models has no printable name or stands twice.
+    /// or has more than a host, a port and a path; or if one of its models has no printable name or stands twice;
+    /// or if one of its headers is about a single connection or request, and not its to set.
     pub fn new(endpoints: Vec<Endpoint>) -> Result<Self, RegistryError> {
         let mut names = HashSet::new();
         for (index, endpoint) in endpoints.iter().enumerate() {
@@ -63,6 +66,12 @@ fn check(endpoint: &Endpoint) -> Result<(), RegistryError> {
     if endpoint.max_concurrent == 0 {
         return Err(RegistryError::NoSlots { endpoint: name() });
     }
+    if let Some(header) = endpoint.headers.keys().find(|name| is_reserved(name)) {
+        return Err(RegistryError::ReservedHeader {
+            endpoint: name(),
+            header: header.clone(),
+        });
+    }
     let mut models = HashSet::new();
     for Model { name: model, .. } in &endpoint.models {
         if !is_name(model) {
@@ -80,6 +89,11 @@ fn check(endpoint: &Endpoint) -> Result<(), RegistryError> {
 
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(char::is_control)
+}
+
+/// Whether a header follows from the connection or the body that it goes with.
+fn is_reserved(name: &HeaderName) -> bool {
+    HOP_BY_HOP.contains(name) || [HOST, CONTENT_LENGTH].contains(name)
 }
 
 fn url_problem(endpoint: &Endpoint) -> Option<&'static str> {
@@ -128,6 +142,16 @@ pub enum RegistryError {
     NoSlots {
         /// Its name.
         endpoint: String,
+    },
+    /// A header is written for each connection or request anew.
+    #[error(
+        "endpoint {endpoint:?} has a header `{header}`, which follows from each connection and request: leave it out"
+    )]
+    ReservedHeader {
+        /// Whose header it is.
+        endpoint: String,
+        /// The header's name.
+        header: HeaderName,
     },
     /// A model's name is empty or cannot be shown in a header.
     #[error(
@@ -199,6 +223,20 @@ mod tests {
         ] {
             assert!(refusal([endpoint("a", url)]).contains(problem), "{url}");
         }
+    }
+
+    #[test]
+    fn headers_that_are_about_one_connection_or_request_are_refused_by_name() {
+        let with = |name| endpoint("a", "http://a").header(name, "secret".parse().unwrap());
+        for name in HOP_BY_HOP.into_iter().chain([HOST, CONTENT_LENGTH]) {
+            let said = refusal([with(name.clone())]);
+            assert!(
+                said.contains(&format!("endpoint \"a\" has a header `{name}`")),
+                "{said}"
+            );
+            assert!(!said.contains("secret"), "{said}");
+        }
+        assert!(Registry::new(vec![with(http::header::AUTHORIZATION)]).is_ok());
     }
 
     #[test]

@@ -1,18 +1,19 @@
-//! A gateway's own 502 and one that an endpoint sent look the same, and mean different things.
+//! To a layer that tries again, or takes an endpoint out of service, one 502 looks like another: the
+//! endpoint's own answer like that of a proxy that never reached it.
 
-/// Why there is no answer of an endpoint's: an extension of the response that is given instead.
+/// Why an endpoint gave no answer, as an extension of the response that stands in for it.
 ///
-/// `Forward` inserts it. A service of one's own below a [`RouteLayer`](super::RouteLayer) may do so, too, and
-/// its endpoints are tried again, and left alone, as those of `Forward`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// `Forward` puts it there; an endpoint's own answer has none, whatever its status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unanswered {
-    /// No connection could be made.
+    /// There was no connection: refused, no such name, no trust. The endpoint has not seen the request.
     Unreachable,
-    /// No connection was made in time.
+    /// There was no connection in time. The endpoint has not seen the request.
     ConnectTimeout,
-    /// The connection broke before the head of an answer was there.
+    /// The connection ended, or talked nonsense, before the answer's head was there. The endpoint may have
+    /// worked on the request.
     BrokeOff,
-    /// The head of an answer was not there in time.
+    /// The answer's head was not there in time. The endpoint may have worked on the request.
     Timeout,
 }

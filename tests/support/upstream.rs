@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) struct Upstream(TcpListener);
@@ -31,9 +31,9 @@ impl Upstream {
     }
 }
 
-pub(crate) struct Connection(TcpStream);
+pub(crate) struct Connection<S = TcpStream>(pub(crate) S);
 
-impl Connection {
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// The next request: its head, in lower case, and its body, which has a `content-length` or none.
     pub(crate) async fn request(&mut self) -> (String, String) {
         let mut bytes = Vec::new();

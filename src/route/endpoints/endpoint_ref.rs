@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "client")]
+use http::HeaderMap;
 use http::{HeaderValue, Uri};
 
 use crate::Pool;
@@ -156,6 +158,12 @@ impl EndpointRef {
     pub fn total_latency(&self) -> Duration {
         let average = &self.live().latency.total;
         Duration::from_micros(average.micros(Moment::now()).into())
+    }
+
+    /// What requests to it carry, in place of the client's.
+    #[cfg(feature = "client")]
+    pub(in crate::route) fn headers(&self) -> &HeaderMap {
+        &self.0.endpoint.headers
     }
 
     pub(in crate::route) fn live(&self) -> &Live {

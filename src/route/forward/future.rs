@@ -1,15 +1,19 @@
 //! A request on its way to an endpoint and back.
 
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::{Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Error, ResponseFuture};
 use pin_project_lite::pin_project;
+use tokio::time::{Sleep, sleep};
 
+use super::connect::ConnectError;
 use super::failure::Failure;
 use super::{EndpointRef, ForwardBody, headers};
 
@@ -25,14 +29,29 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State {
-        Sent { #[pin] answer: ResponseFuture, endpoint: EndpointRef },
+        Sent {
+            #[pin]
+            answer: ResponseFuture,
+            endpoint: EndpointRef,
+            limit: Duration,
+            #[pin]
+            late: Sleep,
+        },
         Failed { failure: Failure },
+        Done,
     }
 }
 
 impl ForwardFuture {
-    pub(super) fn new(answer: ResponseFuture, endpoint: EndpointRef) -> Self {
-        let state = State::Sent { answer, endpoint };
+    /// Waits for `answer` until `limit` has passed from now.
+    pub(super) fn new(answer: ResponseFuture, endpoint: EndpointRef, limit: Duration) -> Self {
+        let late = sleep(limit);
+        let state = State::Sent {
+            answer,
+            endpoint,
+            limit,
+            late,
+        };
         Self { state }
     }
 
@@ -46,13 +65,26 @@ impl Future for ForwardFuture {
     type Output = Result<Response<ForwardBody>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let response = match self.project().state.project() {
-            StateProj::Sent { answer, endpoint } => match ready!(answer.poll(cx)) {
-                Ok(response) => answered(response, endpoint),
-                Err(error) => unanswered(&error, endpoint).response(),
+        let mut state = self.project().state;
+        let response = match state.as_mut().project() {
+            StateProj::Sent {
+                answer,
+                endpoint,
+                limit,
+                late,
+            } => match answer.poll(cx) {
+                Poll::Ready(Ok(response)) => answered(response, endpoint),
+                Poll::Ready(Err(error)) => unanswered(&error, endpoint).response(),
+                Poll::Pending => {
+                    ready!(late.poll(cx));
+                    tracing::warn!(endpoint = endpoint.name(), ?limit, "no answer in time");
+                    Failure::Timeout(endpoint.name().to_owned(), *limit).response()
+                }
             },
             StateProj::Failed { failure } => failure.response(),
+            StateProj::Done => panic!("response future polled after it was answered"),
         };
+        state.set(State::Done); // closes the connection now, whoever keeps the future
         Poll::Ready(Ok(response))
     }
 }
@@ -70,10 +102,18 @@ fn answered(mut response: Response<Incoming>, endpoint: &EndpointRef) -> Respons
 fn unanswered(error: &Error, endpoint: &EndpointRef) -> Failure {
     let name = endpoint.name();
     tracing::warn!(endpoint = name, error = %Causes(error), "no answer from the endpoint");
+    let name = name.to_owned();
+    let cause = error.source();
     if error.is_connect() {
-        Failure::Unreachable(name.to_owned())
-    } else {
-        Failure::BrokeOff(name.to_owned())
+        return match cause.and_then(|cause| cause.downcast_ref()) {
+            Some(&ConnectError::TimedOut(limit)) => Failure::ConnectTimeout(name, limit),
+            Some(&ConnectError::NoTls(why)) => Failure::NoTls(name, why),
+            Some(ConnectError::Failed(_)) | None => Failure::Unreachable(name),
+        };
+    }
+    match cause.and_then(|cause| cause.downcast_ref::<hyper::Error>()) {
+        Some(error) if error.is_user() => Failure::Body(name),
+        _ => Failure::BrokeOff(name),
     }
 }
 
@@ -83,7 +123,7 @@ struct Causes<'a>(&'a Error);
 impl fmt::Display for Causes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
-        let mut cause = std::error::Error::source(self.0);
+        let mut cause = self.0.source();
         while let Some(error) = cause {
             write!(f, ": {error}")?;
             cause = error.source();

@@ -1,30 +1,20 @@
-//! Headers that are about one connection mean something else, or something bad, on the next one.
+//! A proxy that passes every header on speaks for the client about a connection that is not the client's.
 
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE};
 
 use super::PeerAddr;
+use crate::route::hop_by_hop::HOP_BY_HOP;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// What is about one connection even if `Connection` does not name it.
-const HOP_BY_HOP: [HeaderName; 10] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    EXPECT, // already answered: the body is on its way
-];
-
-/// Makes a client's headers those of a request to an endpoint, whose body has `length` if it is known.
-pub(super) fn to_endpoint(headers: &mut HeaderMap, length: Option<u64>, peer: Option<PeerAddr>) {
+/// Makes a client's headers those of a request to an endpoint that wants its `own`, with a body that has
+/// `length` if it is known.
+pub(super) fn to_endpoint(
+    headers: &mut HeaderMap,
+    own: &HeaderMap,
+    length: Option<u64>,
+    peer: Option<PeerAddr>,
+) {
     let trailers = tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
     strip_hop_by_hop(headers);
     if trailers {
@@ -39,6 +29,10 @@ pub(super) fn to_endpoint(headers: &mut HeaderMap, length: Option<u64>, peer: Op
     }
     if let Some(PeerAddr(peer)) = peer {
         forwarded_for(headers, &peer.ip().to_string());
+    }
+    // Last: nothing that a client names in `Connection` takes the endpoint's key away.
+    for (name, value) in own {
+        headers.insert(name, value.clone());
     }
 }
 
@@ -120,7 +114,7 @@ mod tests {
             ("connection", "TE"),
             ("host", "gateway"),
         ]);
-        to_endpoint(&mut got, None, None);
+        to_endpoint(&mut got, &HeaderMap::new(), None, None);
         assert_eq!(got, headers(&[("te", "trailers")]));
     }
 
@@ -140,7 +134,7 @@ mod tests {
                     .into_iter()
                     .collect::<Vec<_>>(),
             );
-            to_endpoint(&mut got, length, None);
+            to_endpoint(&mut got, &HeaderMap::new(), length, None);
             assert_eq!(
                 got.get(CONTENT_LENGTH).map(|value| value.to_str().unwrap()),
                 sent
@@ -152,7 +146,27 @@ mod tests {
     fn the_peer_is_added_to_those_before_it() {
         let peer = Some(PeerAddr(([192, 0, 2, 7], 9).into()));
         let mut got = headers(&[("x-forwarded-for", "a, b"), ("x-forwarded-for", "c")]);
-        to_endpoint(&mut got, None, peer);
+        to_endpoint(&mut got, &HeaderMap::new(), None, peer);
         assert_eq!(got, headers(&[("x-forwarded-for", "a, b, c, 192.0.2.7")]));
+    }
+
+    #[test]
+    fn an_endpoints_own_headers_replace_the_clients_whatever_the_client_says() {
+        let own = headers(&[("authorization", "Bearer endpoint"), ("x-new", "1")]);
+        let mut got = headers(&[
+            ("authorization", "Bearer client"),
+            ("authorization", "Bearer another"),
+            ("connection", "authorization, x-new"),
+            ("accept", "*/*"),
+        ]);
+        to_endpoint(&mut got, &own, None, None);
+        assert_eq!(
+            got,
+            headers(&[
+                ("accept", "*/*"),
+                ("authorization", "Bearer endpoint"),
+                ("x-new", "1"),
+            ])
+        );
     }
 }

@@ -1,0 +1,107 @@
+//! A backend that takes connections and says no more keeps its callers for as long as it likes.
+//!
+//! A [`Connector`] bounds all that comes before HTTP: the name's address, TCP and TLS.
+
+use std::error::Error;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::time::timeout;
+use tower_service::Service;
+
+use super::tls::{Stream, Tls};
+
+#[derive(Clone)]
+pub(super) struct Connector {
+    tcp: HttpConnector,
+    tls: Tls,
+    limit: Duration,
+}
+
+impl Connector {
+    pub(super) fn new(tls: Tls, limit: Duration) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.set_nodelay(true);
+        // Shares the time among the addresses of a name, so that a dead one leaves some to the next.
+        tcp.set_connect_timeout(Some(limit));
+        Self { tcp, tls, limit }
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = ConnectError;
+    type Future = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        self.tcp.poll_ready(cx).map_err(ConnectError::failed)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let limit = self.limit;
+        let stream = self.tls.clone().connect(self.tcp.clone(), to);
+        Box::pin(async move {
+            match timeout(limit, stream).await {
+                Ok(Err(ConnectError::Failed(error))) if timed_out(&*error) => {
+                    Err(ConnectError::TimedOut(limit))
+                }
+                Ok(done) => done,
+                Err(_) => Err(ConnectError::TimedOut(limit)),
+            }
+        })
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error("not connected within {} s", .0.as_secs_f64())]
+    TimedOut(Duration),
+    #[error("{0}")]
+    NoTls(&'static str),
+    #[error(transparent)]
+    Failed(Box<dyn Error + Send + Sync>),
+}
+
+impl ConnectError {
+    pub(super) fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Whether an error comes from time running out, ours or the kernel's.
+fn timed_out(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<io::Error>()
+            && error.kind() == io::ErrorKind::TimedOut
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("tcp connect error")]
+    struct Outer(#[source] io::Error);
+
+    #[test]
+    fn time_that_ran_out_is_found_below_other_errors() {
+        let timeout = || io::Error::from(io::ErrorKind::TimedOut);
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        assert!(timed_out(&timeout()));
+        assert!(timed_out(&Outer(timeout())));
+        assert!(!timed_out(&refused()));
+        assert!(!timed_out(&Outer(refused())));
+    }
+}

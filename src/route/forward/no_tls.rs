@@ -1,0 +1,34 @@
+//! Without feature `tls`, an `https://` endpoint must be told apart from one that is down.
+
+use http::Uri;
+use http::uri::Scheme;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tower_service::Service;
+
+use super::connect::ConnectError;
+
+pub(super) type Stream = TokioIo<TcpStream>;
+
+/// Whose certificates are trusted: nobody's.
+#[derive(Clone, Default)]
+pub(super) enum Tls {
+    #[default]
+    Nobody,
+}
+
+impl Tls {
+    pub(super) async fn connect(
+        self,
+        mut tcp: HttpConnector,
+        to: Uri,
+    ) -> Result<Stream, ConnectError> {
+        if to.scheme() == Some(&Scheme::HTTPS) {
+            return Err(ConnectError::NoTls(
+                "https:// needs the feature `tls` of tower-triage",
+            ));
+        }
+        tcp.call(to).await.map_err(ConnectError::failed)
+    }
+}

@@ -1,0 +1,130 @@
+//! Request bodies that come in pieces: they cannot be sent twice, and may end badly.
+
+use std::io;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::channel::{Channel, Sender};
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+use tower::ServiceExt;
+use tower_triage::route::{EndpointRef, Forward, Unanswered};
+
+use super::upstream::{Connection, Upstream};
+use super::{Failure, OK, SOON, endpoint, send, text};
+
+/// A request whose body the test writes.
+fn upload(
+    to: &EndpointRef,
+    path: &str,
+) -> (Sender<Bytes, io::Error>, Request<Channel<Bytes, io::Error>>) {
+    let (sender, body) = Channel::new(1);
+    let request = Request::post(path).extension(to.clone());
+    (sender, request.body(body).unwrap())
+}
+
+/// Reads from a connection until `text` has come.
+async fn read_to(connection: &mut Connection, text: &str) {
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains(text) {
+        assert_ne!(connection.0.read_buf(&mut seen).await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_body_is_passed_on_while_it_is_made() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (mut body, request) = upload(&to, "/");
+    let answer = tokio::spawn(Forward::new().oneshot(request));
+    let mut connection = upstream.accept().await;
+    read_to(&mut connection, "transfer-encoding: chunked\r\n\r\n").await;
+    for text in ["one", "two"] {
+        body.send_data(text.into()).await.unwrap();
+        read_to(&mut connection, text).await;
+    }
+    drop(body);
+    read_to(&mut connection, "0\r\n\r\n").await;
+    connection.send(OK).await;
+    assert_eq!(text(answer.await.unwrap().unwrap()).await, "ok");
+}
+
+#[tokio::test]
+async fn a_request_that_has_begun_is_not_sent_again() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let forward = Forward::new();
+    let (body, request) = upload(&to, "/first");
+    drop(body);
+    let serve = async {
+        let mut connection = upstream.accept().await;
+        read_to(&mut connection, "0\r\n\r\n").await;
+        connection.send(OK).await;
+        connection
+    };
+    let ask = async { text(send(&forward, request).await).await };
+    let (kept, _) = tokio::join!(serve, ask);
+
+    let (mut body, request) = upload(&to, "/second");
+    let serve = async {
+        body.send_data("half".into()).await.unwrap();
+        // The connection that was kept, unless the client does not have it back yet.
+        let mut connection = tokio::select! {
+            connection = upstream.accept() => connection,
+            _ = kept.0.readable() => kept,
+        };
+        read_to(&mut connection, "half").await;
+    };
+    let ((), response) = tokio::join!(serve, send(&forward, request));
+    let failure = Failure::read(response).await;
+    failure.is(502, "upstream_failed", Unanswered::BrokeOff);
+
+    let (body, request) = upload(&to, "/third");
+    drop(body);
+    let serve = async {
+        let mut connection = upstream.accept().await;
+        let (head, _) = connection.request().await;
+        connection.send(OK).await;
+        head
+    };
+    let (head, _) = tokio::join!(serve, send(&forward, request));
+    assert!(head.starts_with("post /third "), "{head}");
+}
+
+#[tokio::test]
+async fn a_request_body_that_breaks_off_is_not_the_endpoints_fault() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (mut body, request) = upload(&to, "/");
+    let forward = Forward::new();
+    let serve = async {
+        let mut connection = upstream.accept().await;
+        body.send_data("half".into()).await.unwrap();
+        read_to(&mut connection, "half").await;
+        body.abort(io::ErrorKind::ConnectionReset.into());
+        connection
+    };
+    let (connection, response) = tokio::join!(serve, send(&forward, request));
+    let failure = Failure::read(response).await;
+    failure.is(400, "request_body_failed", None);
+    timeout(SOON, connection.closed())
+        .await
+        .expect("the endpoint is told");
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_in_mid_request_closes_the_connection_and_lets_go_of_the_body() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (mut body, request) = upload(&to, "/");
+    let answer = tokio::spawn(Forward::new().oneshot(request));
+    let mut connection = upstream.accept().await;
+    body.send_data("half".into()).await.unwrap();
+    read_to(&mut connection, "half").await;
+    answer.abort();
+    timeout(SOON, connection.closed())
+        .await
+        .expect("the endpoint is told");
+    let gone = async { while body.send_data("more".into()).await.is_ok() {} };
+    timeout(SOON, gone).await.expect("nobody reads the body");
+}

@@ -1,0 +1,94 @@
+//! How long an endpoint may take. The clock is stopped once nothing but time is missing: it then jumps.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use tokio::time::{advance, pause, resume, timeout};
+use tower::ServiceExt;
+use tower_triage::route::{Forward, Unanswered};
+
+use super::upstream::Upstream;
+use super::{Failure, OK, SOON, endpoint, post, send};
+
+#[tokio::test]
+async fn an_answer_that_does_not_begin_in_time_is_given_up() {
+    for (forward, said) in [
+        (Forward::new(), "within 600 s"),
+        (
+            Forward::new().first_byte_timeout(Duration::from_millis(700_500)),
+            "within 700.5 s",
+        ),
+    ] {
+        let upstream = Upstream::bind().await;
+        let to = endpoint(format!("http://{}", upstream.addr()));
+        let answer = tokio::spawn(forward.oneshot(post(&to, "{}")));
+        let mut connection = upstream.accept().await;
+        connection.request().await;
+
+        pause();
+        let response = answer.await.unwrap().unwrap();
+        resume();
+        let failure = Failure::read(response).await;
+        failure.is(504, "upstream_timeout", Unanswered::Timeout);
+        assert!(failure.message.contains(said), "{}", failure.message);
+        timeout(SOON, connection.closed())
+            .await
+            .expect("the endpoint is told");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_was_given_up_is_told_even_if_the_future_is_kept() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let mut answer = pin!(Forward::<Full<Bytes>>::new().oneshot(post(&to, "{}")));
+    let mut connection = tokio::select! {
+        _ = &mut answer => unreachable!("nobody has answered"),
+        connection = upstream.accept() => connection,
+    };
+    tokio::select! {
+        _ = &mut answer => unreachable!("nobody has answered"),
+        _ = connection.request() => {}
+    }
+
+    pause();
+    let response = answer.as_mut().await.unwrap();
+    resume();
+    assert_eq!(response.status(), 504);
+    timeout(SOON, connection.closed())
+        .await
+        .expect("the endpoint is told");
+}
+
+#[tokio::test]
+async fn a_body_may_take_longer_than_its_first_byte() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let forward = Forward::new().first_byte_timeout(SOON);
+    let serve = async {
+        let mut connection = upstream.accept().await;
+        let begun = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf";
+        connection.answer(begun).await;
+        connection
+    };
+    let (mut connection, response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
+
+    pause();
+    advance(SOON * 1000).await;
+    connection.send("half").await;
+    let body = response.into_body().collect().await.unwrap();
+    assert_eq!(body.to_bytes(), "halfhalf");
+}
+
+#[tokio::test]
+async fn who_wants_no_limits_sets_the_largest() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let forward = Forward::new()
+        .connect_timeout(Duration::MAX)
+        .first_byte_timeout(Duration::MAX);
+    let ask = async { assert_eq!(send(&forward, post(&to, "{}")).await.status(), 200) };
+    upstream.accept_while(ask, OK).await;
+}

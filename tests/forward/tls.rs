@@ -1,0 +1,269 @@
+//! Whom an `https://` endpoint must be to get a request.
+
+use std::io;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio::time::{pause, resume, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use tokio_rustls::server::TlsStream;
+use tower::ServiceExt;
+use tower_triage::route::{Forward, TlsError, Unanswered};
+
+use super::upstream::{Connection, Upstream};
+use super::{Failure, OK, SOON, endpoint, post, send, text};
+
+/// Someone who gives out certificates.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        Self { issuer, pem }
+    }
+
+    /// What proves a server to be `name`. It speaks HTTP/2, too.
+    fn server(&self, name: &str) -> TlsAcceptor {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        acceptor(certificate.into(), &key)
+    }
+}
+
+fn acceptor(certificate: CertificateDer<'static>, key: &KeyPair) -> TlsAcceptor {
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key.into())
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
+
+async fn accept(
+    upstream: &Upstream,
+    acceptor: &TlsAcceptor,
+) -> io::Result<Connection<TlsStream<TcpStream>>> {
+    let Connection(stream) = upstream.accept().await;
+    acceptor.accept(stream).await.map(Connection)
+}
+
+#[tokio::test]
+async fn an_endpoint_that_proves_its_name_or_its_address_is_served_over_http_1() {
+    let authority = Authority::new();
+    let forward = Forward::new();
+    let forward = forward.root_certificates(authority.pem.as_bytes()).unwrap();
+    for (host, asked_for) in [("localhost", Some("localhost")), ("127.0.0.1", None)] {
+        let upstream = Upstream::bind().await;
+        let to = endpoint(format!("https://{host}:{}/base", upstream.addr().port()));
+        let serve = async {
+            let acceptor = authority.server(host);
+            let mut connection = accept(&upstream, &acceptor).await.unwrap();
+            let (_, tls) = connection.0.get_ref();
+            assert_eq!(tls.alpn_protocol(), Some(&b"http/1.1"[..]));
+            assert_eq!(tls.server_name(), asked_for);
+            let (head, body) = connection.request().await;
+            connection.send(OK).await;
+            (head, body)
+        };
+        let ask = async { text(send(&forward, post(&to, "{}")).await).await };
+        let ((head, body), answer) = tokio::join!(serve, ask);
+        assert!(head.starts_with("post /base/v1/chat/completions"), "{head}");
+        assert!(head.contains(&format!("host: {host}:")), "{head}");
+        assert_eq!((&*body, &*answer), ("{}", "ok"));
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_may_vouch_for_itself() {
+    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let acceptor = acceptor(own.cert.der().clone(), &own.signing_key);
+    let forward = Forward::new();
+    let forward = forward
+        .root_certificates(own.cert.pem().as_bytes())
+        .unwrap();
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("https://localhost:{}", upstream.addr().port()));
+    let serve = async { accept(&upstream, &acceptor).await.unwrap().answer(OK).await };
+    let ((), response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
+    assert_eq!(text(response).await, "ok");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_cannot_prove_who_it_is_gets_nothing() {
+    let (trusted, stranger) = (Authority::new(), Authority::new());
+    let forward = Forward::new();
+    let forward = forward.root_certificates(trusted.pem.as_bytes()).unwrap();
+    for (issuer, name) in [(&stranger, "localhost"), (&trusted, "example.com")] {
+        let upstream = Upstream::bind().await;
+        let to = endpoint(format!("https://localhost:{}", upstream.addr().port()));
+        let serve = async {
+            // With TLS 1.3 the server is done before it hears that it is refused.
+            if let Ok(mut connection) = accept(&upstream, &issuer.server(name)).await {
+                use tokio::io::AsyncReadExt;
+                assert!(connection.0.read(&mut [0]).await.is_err());
+            }
+        };
+        let ((), response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
+        let failure = Failure::read(response).await;
+        failure.is(502, "upstream_unreachable", Unanswered::Unreachable);
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_speak_tls_is_unreachable() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("https://{}", upstream.addr()));
+    let forward = only_strangers(Forward::new());
+    let serve = async {
+        let mut connection = upstream.accept().await;
+        connection.send("HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        connection
+    };
+    let (_connection, response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
+    let failure = Failure::read(response).await;
+    failure.is(502, "upstream_unreachable", Unanswered::Unreachable);
+}
+
+#[tokio::test]
+async fn a_handshake_that_does_not_end_is_given_up() {
+    for (limit, said) in [(None, "within 10 s"), (Some(2_500), "within 2.5 s")] {
+        let upstream = Upstream::bind().await;
+        let to = endpoint(format!("https://{}", upstream.addr()));
+        let mut forward = only_strangers(Forward::new());
+        if let Some(limit) = limit {
+            forward = forward.connect_timeout(Duration::from_millis(limit));
+        }
+        let answer = tokio::spawn(forward.oneshot(post(&to, "{}")));
+        let connection = upstream.accept().await;
+
+        pause();
+        let response = answer.await.unwrap().unwrap();
+        resume();
+        let failure = Failure::read(response).await;
+        failure.is(504, "upstream_connect_timeout", Unanswered::ConnectTimeout);
+        assert!(failure.message.contains(said), "{}", failure.message);
+        timeout(SOON, connection.closed())
+            .await
+            .expect("the endpoint is told");
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_during_the_handshake_ends_it() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("https://{}", upstream.addr()));
+    let answer = tokio::spawn(only_strangers(Forward::new()).oneshot(post(&to, "{}")));
+    let connection = upstream.accept().await;
+    answer.abort();
+    timeout(SOON, connection.closed())
+        .await
+        .expect("the endpoint is told");
+}
+
+#[test]
+fn a_bundle_without_certificates_is_refused() {
+    let refused = Forward::<String>::new().root_certificates(b"");
+    assert_eq!(refused.err(), Some(TlsError::NoCertificate));
+}
+
+/// Trusts somebody whom no endpoint has ever met.
+fn only_strangers<B>(forward: Forward<B>) -> Forward<B>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+{
+    let stranger = Authority::new();
+    forward.root_certificates(stranger.pem.as_bytes()).unwrap()
+}
+
+/// The system's roots are read once per process: each case is a process of its own.
+#[tokio::test]
+async fn the_systems_roots_are_trusted_and_without_any_only_https_is_out_of_reach() {
+    let authority = Authority::new();
+    let roots = format!("{}/forward-roots.pem", env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(&roots, &authority.pem).unwrap();
+    let missing = format!("{}/no-such-file.pem", env!("CARGO_TARGET_TMPDIR"));
+
+    let secure = Upstream::bind().await;
+    let plain = Upstream::bind().await;
+    let acceptor = authority.server("127.0.0.1");
+    let serve = async {
+        loop {
+            tokio::select! {
+                connection = accept(&secure, &acceptor) => connection.unwrap().answer(OK).await,
+                mut connection = plain.accept() => connection.answer(OK).await,
+            }
+        }
+    };
+    let ask = async {
+        for (roots, url, answer) in [
+            (&roots, format!("https://{}", secure.addr()), "ok"),
+            (
+                &missing,
+                format!("https://{}", secure.addr()),
+                "no root certificates",
+            ),
+            (&missing, format!("http://{}", plain.addr()), "ok"),
+        ] {
+            let child = Command::new(std::env::current_exe().unwrap())
+                .args([
+                    "--exact",
+                    "--ignored",
+                    "--nocapture",
+                    "tls::asks_in_a_process_of_its_own",
+                ])
+                .env("SSL_CERT_FILE", roots)
+                .env_remove("SSL_CERT_DIR")
+                .env(ASK, &url)
+                .stdin(Stdio::null())
+                .kill_on_drop(true)
+                .output()
+                .await
+                .unwrap();
+            let said = String::from_utf8(child.stdout).unwrap();
+            assert!(child.status.success(), "{said}");
+            assert!(said.contains(&format!("answer: {answer}")), "{url}: {said}");
+        }
+    };
+    tokio::select! {
+        () = ask => {}
+        () = serve => {}
+    }
+}
+
+/// The URL that a process of its own is to ask.
+const ASK: &str = "FORWARD_TEST_ASK";
+
+#[tokio::test]
+#[ignore = "run by another test, in a process of its own"]
+async fn asks_in_a_process_of_its_own() {
+    let Ok(url) = std::env::var(ASK) else { return };
+    let response = send(&Forward::new(), post(&endpoint(url), "{}")).await;
+    let answer = match response.status().as_u16() {
+        200 => text(response).await,
+        _ => {
+            let failure = Failure::read(response).await;
+            failure.is(502, "upstream_unreachable", Unanswered::Unreachable);
+            failure.message.rsplit(": ").next().unwrap().to_owned()
+        }
+    };
+    println!("answer: {answer}");
+}
