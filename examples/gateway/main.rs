@@ -10,11 +10,13 @@ mod args;
 mod config;
 mod demo;
 mod log;
+mod reload;
 mod serve;
 mod service;
 mod shutdown;
 mod surface;
 
+use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -25,6 +27,7 @@ use tower_triage::route::Registry;
 
 use args::{Args, Command};
 use config::Config;
+use reload::{Hangups, Reload};
 use shutdown::Signals;
 use surface::Gateway;
 
@@ -51,15 +54,20 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn serve(args: Args) -> Result<(), Box<dyn std::error::Error>> {
-    let (config, registry) = match &args.config {
-        Some(path) => Config::read(path)?,
-        None => (Config::default(), Registry::new(demo::start().await?)?),
+async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
+    let (signals, hangups) = (Signals::hear()?, Hangups::hear()?);
+    let environment = config::process;
+    let config = match &args.config {
+        Some(path) => Config::read(path, environment)?,
+        None => {
+            let backends = Registry::new(demo::start().await?)?;
+            Config::without_file(backends, demo::routing(), environment)?
+        }
     };
-    if args.config.is_some() {
-        config.announce();
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
     }
-    let (routed, handle) = service::service(&config, registry);
+    let (routed, handle) = service::service(&config)?;
     let listener = TcpListener::bind(config.listen)
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;
@@ -71,14 +79,22 @@ async fn serve(args: Args) -> Result<(), Box<dyn std::error::Error>> {
         answers: log::Answers::default(),
     };
     let stop = CancellationToken::new();
-    let signals = Signals::hear()?;
     let server = tokio::spawn(serve::serve(listener, gateway, stop.clone()));
     say(&format!("listening on http://{addr}\n"))?;
     if args.config.is_none() {
         say(&demo::commands(addr))?;
     }
 
-    shutdown::drained(signals, &handle, args.grace).await;
+    let reload = Reload {
+        path: args.config,
+        environment,
+        running: config,
+        handle: handle.clone(),
+    };
+    tokio::select! {
+        never = reload.whenever(hangups) => match never {},
+        () = shutdown::drained(signals, &handle, args.grace) => {}
+    }
     stop.cancel();
     if timeout(shutdown::LAST_BYTES, server).await.is_err() {
         tracing::warn!("connections were still open at the end");

@@ -35,19 +35,6 @@ impl Default for Health {
     }
 }
 
-impl Health {
-    pub(super) fn announce(&self) {
-        tracing::debug!(
-            path = self.path,
-            interval = ?self.interval,
-            timeout = ?self.timeout,
-            unhealthy_after = self.unhealthy_after,
-            healthy_after = self.healthy_after,
-            "[health] is read but not acted on yet: every backend is taken to be healthy",
-        );
-    }
-}
-
 /// `health = false`, or any keys of `[health]`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum BackendHealth {
