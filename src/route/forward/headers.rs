@@ -42,7 +42,7 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     static KNOWN: [HeaderName; 10] = HOP_BY_HOP;
     let known = headers.keys().filter(|name| KNOWN.contains(name));
     let named = tokens(headers, &CONNECTION).filter_map(|name| name.parse().ok());
-    let gone: Vec<HeaderName> = known.cloned().chain(named).collect();
+    let gone: Vec<HeaderName> = named.chain(known.cloned()).collect();
     for name in gone {
         headers.remove(name);
     }
