@@ -16,7 +16,7 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tower_triage::route::{Endpoint, Model, RoutingConfig};
+use tower_triage::route::{Endpoint, HealthCheck, Model, RoutingConfig};
 
 /// How long one word takes.
 const WORD: Duration = Duration::from_millis(40);
@@ -60,7 +60,9 @@ pub(crate) async fn start() -> std::io::Result<Vec<Endpoint>> {
             .parse()
             .map_err(std::io::Error::other)?;
         tokio::spawn(axum::serve(listener, backend(slots, models)).into_future());
-        let endpoint = Endpoint::new(name, url).max_concurrent(slots);
+        let endpoint = Endpoint::new(name, url)
+            .max_concurrent(slots)
+            .health(HealthCheck::default());
         endpoints.push(models.iter().fold(endpoint, |endpoint, &model| {
             endpoint.model(Model::new(model))
         }));

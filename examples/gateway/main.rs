@@ -19,6 +19,7 @@ mod surface;
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -30,6 +31,9 @@ use config::Config;
 use reload::{Hangups, Reload};
 use shutdown::Signals;
 use surface::Gateway;
+
+/// How long requests wait for the first word of how the backends are.
+const FIRST_RESULTS: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -72,6 +76,9 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;
     let addr = listener.local_addr()?;
+
+    let checks = handle.checks(&config.client);
+    _ = timeout(FIRST_RESULTS, checks.first_results()).await;
 
     let gateway = Gateway {
         routed,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use tower::Layer;
-use tower_triage::route::{Changes, EndpointRef, Router, RouterError};
+use tower_triage::route::{Changes, EndpointRef, HealthChecks, Router, RouterError};
 use tower_triage::{Route, RouteLayer, RouterHandle};
 
 use crate::admin::{EndpointState, QueueState, Snapshot};
@@ -59,6 +59,11 @@ impl Handle {
         self.0.reconfigure(config.queue.clone())?;
         let (registry, routing) = (config.registry.clone(), config.routing.clone());
         Ok(self.0.replace(registry, routing)?)
+    }
+
+    /// Asks the backends how they are, for as long as what is returned lives.
+    pub(crate) fn checks(&self, client: &Client) -> HealthChecks {
+        client.checks(&self.0)
     }
 
     /// Takes nothing new from now on.

@@ -1,7 +1,5 @@
 //! The gateway in front of its demo backends, over real sockets.
 
-use std::time::Duration;
-
 use axum::body::Bytes;
 use axum::http::{Method, Request, StatusCode};
 use futures_util::future::join_all;

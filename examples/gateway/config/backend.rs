@@ -27,10 +27,10 @@ pub(super) struct Backend {
 }
 
 impl Backend {
-    /// As an endpoint, checked by these defaults where it has none of its own.
+    /// As an endpoint, checked in the way that is general where it has none of its own.
     pub(super) fn endpoint(
         &self,
-        _defaults: &Health,
+        general: &Health,
         environment: Environment,
     ) -> Result<Endpoint, HeaderError> {
         let mut endpoint = Endpoint::new(&self.name, self.url.clone());
@@ -39,6 +39,7 @@ impl Backend {
             .max_concurrent
             .map_or(endpoint.max_concurrent, NonZeroU32::get);
         endpoint.models.clone_from(&self.models);
+        endpoint.health = self.health.check(general);
         self.headers.onto(endpoint, environment)
     }
 }

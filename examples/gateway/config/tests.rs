@@ -1,4 +1,6 @@
-use tower_triage::route::StrategyChoice;
+use std::time::Duration;
+
+use tower_triage::route::{HealthCheck, StrategyChoice};
 
 use super::*;
 
@@ -75,7 +77,13 @@ fn every_section_of_the_format_is_read() {
         config.registry.models().collect::<Vec<_>>(),
         ["llama3:70b", "llama3:8b"]
     );
-    assert_eq!(config.registry.endpoints()[0].max_concurrent, 2);
+    let endpoints = config.registry.endpoints();
+    assert_eq!(endpoints[0].max_concurrent, 2);
+    let check = HealthCheck::new("/up")
+        .interval(Duration::from_millis(500))
+        .timeout(Duration::from_secs(1));
+    assert_eq!(endpoints[0].health, Some(check));
+    assert_eq!(endpoints[1].health, None);
 }
 
 #[test]
@@ -85,6 +93,9 @@ fn an_empty_file_is_all_defaults() {
     assert_eq!(config.body_limit_bytes, 10_485_760);
     assert!(config.routing == RoutingConfig::default());
     assert_eq!(config.upstream, Upstream::default());
+    let config = read(BACKEND).unwrap();
+    let check = &config.registry.endpoints()[0].health;
+    assert_eq!(*check, Some(HealthCheck::default()));
 }
 
 #[test]
@@ -231,7 +242,9 @@ fn a_header_has_its_key_from_the_environment_and_nobody_sees_it() {
     assert!(!format!("{config:?}").contains("sk-"));
     let url = http::Uri::from_static("http://a");
     let key = http::HeaderValue::from_static("Bearer sk-1234");
-    let endpoint = Endpoint::new("a", url).header(http::header::AUTHORIZATION, key);
+    let endpoint = Endpoint::new("a", url)
+        .health(HealthCheck::default())
+        .header(http::header::AUTHORIZATION, key);
     assert_eq!(config.registry.endpoints()[0], endpoint);
 
     let error = read(&text).unwrap_err();
