@@ -31,11 +31,24 @@ pub(crate) const QUEUE: usize = 0;
 /// The list of all waiters of a level, over all lanes, in the order of arrival.
 pub(crate) const ARRIVALS: usize = 1;
 
+/// Who came when: nanoseconds from the room's epoch, then the order in which they sat down.
+pub(crate) type Came = (u64, u64);
+
+/// How long after `epoch` an instant is, in nanoseconds.
+pub(crate) fn nanos_from(epoch: Instant, instant: Instant) -> u64 {
+    let since = instant.saturating_duration_since(epoch);
+    let seconds = since.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(since.subsec_nanos().into())
+}
+
 /// Where a waiter stands in line.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Orders arrivals, and tells this waiter from earlier ones on the same chair.
+    /// Tells this waiter from earlier ones on the same chair.
     pub(crate) seq: u64,
+    /// When it came, in nanoseconds from the room's epoch. Never less than for those who sat down before,
+    /// unless it comes back.
+    pub(crate) since: u64,
     pub(crate) lane: u32,
     /// The tenant's flow within the lane, under `Fair`.
     pub(crate) flow: u32,
@@ -47,15 +60,26 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn new(seq: u64, ticket: Ticket, expires: Option<Instant>) -> Self {
+    pub(crate) fn new((since, seq): Came, ticket: Ticket, expires: Option<Instant>) -> Self {
         Self {
             seq,
+            since,
             lane: NONE,
             flow: NONE,
             level: ticket.priority.0,
             ticket,
             expires,
         }
+    }
+
+    /// What orders it among all who wait, wherever nothing else does.
+    pub(crate) fn came(&self) -> Came {
+        (self.since, self.seq)
+    }
+
+    /// Whether it stands behind all who came to its level before.
+    pub(crate) fn is_last(&self) -> bool {
+        self.risen() == 0 && !self.ticket.returning
     }
 
     /// How many levels it has risen.

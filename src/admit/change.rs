@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::alarm::Alarms;
+use super::chairs::Came;
 use super::room::{State, WaitingRoom, lines};
 use super::{Capacity, Levels, Priority, Rejected, RoomConfig, Woken};
 
@@ -43,11 +44,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     fn move_over(&mut self, capacity: &C, now: Instant, rename: impl Fn(Priority) -> Priority) {
-        let mut everyone: Vec<(u64, u32)> = self
+        let mut everyone: Vec<(Came, u32)> = self
             .chairs
             .iter()
             .filter(|(_, chair)| matches!(chair.body.state, State::Waiting(_)))
-            .map(|(at, chair)| (chair.place.seq, at))
+            .map(|(at, chair)| (chair.place.came(), at))
             .collect();
         everyone.sort_unstable();
         let old = self.lanes.renew(&self.config);

@@ -4,6 +4,14 @@
 //! [`WaitingRoom`] is a bounded, ordered set of waiting tickets, over all lanes. It is a state machine: events
 //! come in as calls, time comes in as an argument, and whoever's wait ended comes out in a [`Woken`]. It
 //! knows no async, no locks and no clock, so that a test can drive it through a million random events.
+//!
+//! # Who came first
+//!
+//! Whoever comes stands behind those who came before: the order in which they enter is the order in which they
+//! came, whatever their tickets say of it, for clocks are read outside the gate's lock and tickets may come
+//! from elsewhere. Only a ticket that is [returning](Ticket::returning) stands where its arrival puts it. So
+//! that both orders are one, everyone is taken to have come when their ticket says, but not before anybody who
+//! sat down before, returners aside, and not after they sat down. Equal instants go in the order of entry.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use super::alarm::{Alarms, Whom};
-use super::chairs::{ARRIVALS, Chairs, Place};
+use super::chairs::{ARRIVALS, Chairs, Place, nanos_from};
 use super::discipline::Standing;
 use super::drain::Drain;
 use super::lanes::{Lanes, NO_PUMP, Scope};
@@ -88,6 +96,8 @@ pub struct WaitingRoom<C: Capacity, W> {
     pub(super) closed: bool,
     pub(super) pumps: u64,
     seq: u64,
+    /// When the latest of all who ever sat down came, returners aside: nobody after it came before.
+    latest: u64,
     /// What instants are measured from.
     pub(super) epoch: Instant,
 }
@@ -110,6 +120,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             closed: false,
             pumps: 0,
             seq: 0,
+            latest: 0,
             epoch: now,
             config,
         }
@@ -416,13 +427,24 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         ticket.priority = self.config.levels.clamp(ticket.priority);
         self.seq += 1;
         let seq = self.seq;
+        let since = self.since(&ticket, now);
         let end = self.end_of(&ticket);
         let lane = capacity.lane(&demand);
         let state = State::Waiting(None);
-        let place = Place::new(seq, ticket, end);
+        let place = Place::new((since, seq), ticket, end);
         let at = self.chairs.sit(place, Waiter { demand, state });
         self.line_up(capacity, at, lane, None, now);
         Key { at, seq }
+    }
+
+    /// When the ticket's holder came, as far as its place in line goes.
+    fn since(&mut self, ticket: &Ticket, now: Instant) -> u64 {
+        let since = nanos_from(self.epoch, ticket.arrival.min(now));
+        if ticket.returning {
+            return since;
+        }
+        self.latest = self.latest.max(since);
+        self.latest
     }
 
     /// Links a waiter in wherever it has to be found again.

@@ -30,6 +30,7 @@ pub(crate) enum Event {
         cost: u32,
         ago: Time,
         within: Option<Time>,
+        returning: bool,
     },
     Release(Index),
     Leave(Index),
@@ -126,6 +127,7 @@ impl Driver {
                 cost,
                 ago,
                 within,
+                returning,
             } => {
                 let arrival = self.model.now - ago;
                 let who = Arrival {
@@ -136,6 +138,7 @@ impl Driver {
                     cost,
                     arrival,
                     deadline: within.map(|within| arrival + within),
+                    returning,
                 };
                 self.arrive(who, &mut woken);
             }
@@ -239,6 +242,7 @@ impl Driver {
             .tenant(who.tenant.into())
             .cost(who.cost);
         ticket.deadline = who.deadline.map(|end| self.at(end));
+        ticket.returning = who.returning;
         let outcome = self.room.arrive(&self.wards, ticket, lane, now, woken);
         match (outcome, self.model.arrive(who)) {
             (Outcome::Queued(key), None) => {
@@ -448,15 +452,17 @@ pub(crate) fn arrival(lanes: usize) -> impl Strategy<Value = Event> {
         prop_oneof![3 => Just(1u32), 1 => 0u32..4],
         prop_oneof![4 => Just(0u64), 1 => 0u64..15],
         weighted(0.4, 0u64..40),
+        prop::bool::weighted(0.2),
     )
         .prop_map(
-            |(priority, tenant, lane, cost, ago, within)| Event::Arrive {
+            |(priority, tenant, lane, cost, ago, within, returning)| Event::Arrive {
                 priority,
                 tenant,
                 lane,
                 cost,
                 ago,
                 within,
+                returning,
             },
         )
 }

@@ -8,6 +8,7 @@ mod driver;
 mod fairness;
 mod model;
 mod promises;
+mod returners;
 mod scale;
 mod scenarios;
 mod wards;

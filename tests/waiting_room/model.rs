@@ -20,11 +20,14 @@ pub(crate) struct Arrival {
     pub(crate) cost: u32,
     pub(crate) arrival: Time,
     pub(crate) deadline: Option<Time>,
+    pub(crate) returning: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Waiter {
     who: Arrival,
+    /// When it came; those who do not come back, not before the one before them.
+    since: Time,
     /// The level it has risen to.
     level: u8,
 }
@@ -54,6 +57,8 @@ pub(crate) struct Model {
     pub(crate) now: Time,
     pub(crate) closed: bool,
     pub(crate) reserved: usize,
+    /// When the last one came who found others waiting, or every bed taken, and did not come back.
+    latest: Time,
     /// In the order of arrival.
     waiting: Vec<Waiter>,
     flows: BTreeMap<FlowKey, Flow>,
@@ -72,6 +77,7 @@ impl Model {
             now,
             closed: false,
             reserved: 0,
+            latest: 0,
             waiting: Vec::new(),
             flows: BTreeMap::new(),
             clocks: BTreeMap::new(),
@@ -97,8 +103,20 @@ impl Model {
         let (id, tenant) = (who.id, who.tenant);
         let end = self.end(&who);
         let level = self.risen_to(&who);
-        self.waiting.push(Waiter { who, level });
-        self.join(self.waiting.len() - 1, None);
+        let since = if who.returning {
+            who.arrival
+        } else {
+            self.latest.max(who.arrival)
+        };
+        let treats = &self.lanes[who.lane];
+        let busy = choose(&self.wards, treats).is_none() && !treats.is_empty();
+        if !who.returning && (busy || !self.waiting.is_empty()) {
+            self.latest = since;
+        }
+        let came_before = |w: &&Waiter| w.since <= since;
+        let place = self.waiting.iter().filter(came_before).count();
+        self.waiting.insert(place, Waiter { who, since, level });
+        self.join(place, None);
         self.seat_all();
         if let Some(i) = self.answered.iter().position(|(who, _)| *who == id) {
             return Some(self.answered.remove(i).1);
@@ -235,7 +253,7 @@ impl Model {
 
     /// Whoever has the least goes first.
     fn rank(&self, i: usize) -> (u8, u64, u64, usize) {
-        let Waiter { who, level } = &self.waiting[i];
+        let Waiter { who, level, .. } = &self.waiting[i];
         let (first, second) = match self.config.discipline {
             Discipline::Deadline => (self.end(who).map_or(u64::MAX, |(end, _)| end), 0),
             Discipline::Fair => {
@@ -288,7 +306,7 @@ impl Model {
     // Coming and going.
 
     fn flow_of(&self, i: usize) -> FlowKey {
-        let Waiter { who, level } = &self.waiting[i];
+        let Waiter { who, level, .. } = &self.waiting[i];
         (who.lane, *level, who.tenant)
     }
 
@@ -407,7 +425,7 @@ impl Model {
             |w: &Waiter| w.who.arrival + every.as_secs() * u64::from(w.who.priority - w.level + 1);
         while let Some(i) = (0..self.waiting.len())
             .filter(|&i| self.waiting[i].level > 0 && rises(&self.waiting[i]) <= self.now)
-            .min_by_key(|&i| (rises(&self.waiting[i]), i))
+            .min_by_key(|&i| (rises(&self.waiting[i]), self.waiting[i].who.id))
         {
             let key = self.flow_of(i);
             self.waiting[i].level -= 1;

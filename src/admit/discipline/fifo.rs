@@ -31,5 +31,6 @@ impl Fifo {
 }
 
 fn turn<T>(chairs: &Chairs<T>, at: u32) -> Turn {
-    (u128::from(chairs.place(at).seq), 0)
+    let (since, seq) = chairs.place(at).came();
+    (since.into(), seq)
 }
