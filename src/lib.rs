@@ -73,7 +73,7 @@ mod sync;
 pub use self::http::{Explain, PermitBody, Rejection, RetryAfter, RetryAfterMode};
 pub use admit::{
     Capacity, Counts, Denied, Discipline, InvalidLevels, Levels, Permits, Pool, Pools, Priority,
-    Rejected, RoomConfig, Tenant, Ticket,
+    Rejected, RoomConfig, Section, Tenant, Ticket,
 };
 pub use gate::Gate;
 pub use queue::{

@@ -110,3 +110,39 @@ impl<const LINK: usize> Line<LINK> {
         all
     }
 }
+
+/// Waiters of all levels, each level in the order of arrival.
+#[derive(Debug)]
+pub(crate) struct ByLevel<const LINK: usize>(Box<[Line<LINK>]>);
+
+impl<const LINK: usize> ByLevel<LINK> {
+    pub(crate) fn new(levels: usize) -> Self {
+        Self((0..levels).map(|_| Line::new()).collect())
+    }
+
+    #[inline]
+    pub(crate) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        let level = usize::from(chairs.place(at).level);
+        self.0[level].push(chairs, at);
+    }
+
+    #[inline]
+    pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        let level = usize::from(chairs.place(at).level);
+        self.0[level].remove(chairs, at);
+    }
+
+    /// Who has to go first if somebody must.
+    pub(crate) fn lowest_and_latest<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
+        let mut lowest_first = self.0.iter().rev();
+        lowest_first.find_map(|line| line.tail(chairs))
+    }
+
+    /// Everyone, the latest of the lowest level first.
+    pub(crate) fn latest_first<T>(&self, chairs: &Chairs<T>) -> Vec<u32> {
+        let lowest_first = self.0.iter().rev();
+        lowest_first
+            .flat_map(|line| line.in_order(chairs).into_iter().rev())
+            .collect()
+    }
+}

@@ -23,10 +23,11 @@ mod priority;
 mod pump;
 mod rejected;
 mod room;
+mod sections;
 mod ticket;
 mod woken;
 
-pub use capacity::{Capacity, Denied, Pool, Pools};
+pub use capacity::{Capacity, Denied, Pool, Pools, Section};
 pub use config::{Discipline, RoomConfig};
 pub use counts::Counts;
 pub(crate) use drain::time_for;

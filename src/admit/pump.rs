@@ -58,12 +58,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     fn pump(&mut self, capacity: &C, scope: Scope, woken: &mut Woken<W>) {
         self.pumps += 1;
         let pump = self.pumps;
-        while let Some(best) = self.lanes.best(scope, pump) {
+        while let Some(best) = self.lanes.best(&self.chairs, scope, pump) {
             match capacity.try_lease(&self.chairs.body(best.at).demand) {
                 Ok(lease) => {
                     // The slot may have come back after a better waiter for it was found blocked.
                     let pool = capacity.pool(&lease);
-                    if self.lanes.unblock_better(pool, best.rank, pump) {
+                    if self.lanes.unblock_better(&self.chairs, pool, best, pump) {
                         capacity.release(lease);
                         self.counts.unclaimed += 1;
                         continue;
@@ -107,11 +107,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             let Some((at, _)) = self.rises.ring(now, |whom| still_waits(chairs, whom)) else {
                 return;
             };
-            let level = usize::from(self.chairs.place(at).level);
             self.lanes.remove(&mut self.chairs, at);
-            self.arrivals[level].remove(&mut self.chairs, at);
+            self.leave(at);
             self.chairs.place_mut(at).level -= 1;
-            self.arrivals[level - 1].push(&mut self.chairs, at);
+            self.enter(at);
             self.lanes.push_again(&mut self.chairs, at, &self.config);
             self.set_rise(at);
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::admit::{Key, Outcome, WaitingRoom, Woken};
-use tower_triage::{Capacity, Discipline, Levels, Priority, RoomConfig, Tenant, Ticket};
+use tower_triage::{Capacity, Discipline, Levels, Priority, RoomConfig, Section, Tenant, Ticket};
 
 use super::model::{Answer, Arrival, Id, Model, Time};
 use super::wards::{Bed, Treats, Ward, Wards};
@@ -45,10 +45,20 @@ pub(crate) enum Event {
         lane: usize,
         treats: Treats,
     },
+    /// A lane waits in another section from now on.
+    Move {
+        lane: usize,
+        section: usize,
+    },
+    /// A section has other chairs, or another order.
+    Furnish(Section),
     Reserve,
     Unreserve,
     Close,
 }
+
+/// How many sections the lanes can be in.
+const SECTIONS: usize = 3;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Furniture {
@@ -86,6 +96,9 @@ pub(crate) struct Driver {
     room: WaitingRoom<Wards, Id>,
     wards: Wards,
     model: Model,
+    sections: [Section; SECTIONS],
+    /// The section of each lane.
+    section_of: Vec<usize>,
     begin: Instant,
     keys: HashMap<Id, Key>,
     /// Answered and not collected.
@@ -105,6 +118,11 @@ impl Driver {
             room: WaitingRoom::new(furniture.config(), begin),
             wards: Wards::new(beds, lanes),
             model: Model::new(furniture.config(), wards, lanes.to_vec(), BEGIN),
+            sections: std::array::from_fn(|id| Section {
+                id: id as u32,
+                ..Section::default()
+            }),
+            section_of: vec![0; lanes.len()],
             begin,
             keys: HashMap::new(),
             answers: HashMap::new(),
@@ -174,6 +192,14 @@ impl Driver {
                 self.model.set_treats(lane, treats.clone());
                 self.wards.set_treats(lane, treats);
                 self.room.rearranged(&self.wards, now, &mut woken);
+            }
+            Event::Move { lane, section } => {
+                self.section_of[lane] = section;
+                self.arrange_sections(&mut woken);
+            }
+            Event::Furnish(section) => {
+                self.sections[section.id as usize] = section;
+                self.arrange_sections(&mut woken);
             }
             Event::Reserve => {
                 let free =
@@ -260,6 +286,16 @@ impl Driver {
             }
             (outcome, expected) => panic!("{outcome:?} instead of {expected:?}"),
         }
+    }
+
+    fn arrange_sections(&mut self, woken: &mut Woken<Id>) {
+        let sections = self.section_of.iter().map(|&id| self.sections[id]);
+        let sections: Vec<Section> = sections.collect();
+        for (lane, &section) in sections.iter().enumerate() {
+            self.wards.set_section(lane, section);
+        }
+        self.model.set_sections(sections);
+        self.room.rearranged(&self.wards, self.now(), woken);
     }
 
     fn give_back(&mut self, bed: Bed, woken: &mut Woken<Id>) {
@@ -354,6 +390,7 @@ impl Driver {
         if let Some(most) = model.config.chairs_per_tenant {
             assert!(model.tenants().values().all(|&waiting| waiting <= most));
         }
+        assert!(!(0..model.lanes.len()).any(|lane| model.overfull(lane)));
         let taken: Vec<usize> = model.wards.iter().map(|ward| ward.taken).collect();
         assert_eq!(self.wards.taken(), taken);
         let seated = self
@@ -393,7 +430,9 @@ impl Driver {
             let first = order.first().map(|id| self.room.position(self.keys[id]));
             assert!(first.is_none_or(|first| first == Some(1)));
         }
-        if self.model.config.discipline != Discipline::Fair {
+        let lanes = 0..self.model.lanes.len();
+        let disciplines = lanes.map(|lane| self.model.discipline(lane));
+        if disciplines.into_iter().all(|own| own != Discipline::Fair) {
             let first = self.model.first().map(|id| self.keys[&id]);
             assert_eq!(self.room.head(), first);
         }
@@ -467,6 +506,20 @@ pub(crate) fn arrival(lanes: usize) -> impl Strategy<Value = Event> {
         )
 }
 
+fn section(disciplines: &'static [Discipline]) -> impl Strategy<Value = Section> {
+    use prop::option::weighted;
+    (
+        0..SECTIONS as u32,
+        weighted(0.7, 0usize..5),
+        weighted(0.7, prop::sample::select(disciplines)),
+    )
+        .prop_map(|(id, chairs, discipline)| Section {
+            id,
+            chairs,
+            discipline,
+        })
+}
+
 /// `changes`: the furniture that may come, and the wards that a lane may get.
 pub(crate) fn events(
     disciplines: &'static [Discipline],
@@ -483,6 +536,8 @@ pub(crate) fn events(
         3 => furniture(disciplines).prop_map(Event::Reconfigure),
         3 => (0..wards, 0usize..4).prop_map(|(ward, beds)| Event::SetBeds { ward, beds }),
         2 => (0..lanes, treats).prop_map(|(lane, treats)| Event::SetTreats { lane, treats }),
+        3 => (0..lanes, 0..SECTIONS).prop_map(|(lane, section)| Event::Move { lane, section }),
+        3 => section(disciplines).prop_map(Event::Furnish),
         3 => Just(Event::Reserve),
         3 => Just(Event::Unreserve),
     ];

@@ -26,8 +26,9 @@ impl Deadline {
         }
     }
 
-    pub(super) fn push<T>(&mut self, chairs: &Chairs<T>, at: u32) {
+    pub(super) fn push<T>(&mut self, chairs: &Chairs<T>, at: u32) -> bool {
         self.by_end.insert(self.due(chairs.place(at)), at);
+        self.by_end.values().next() == Some(&at)
     }
 
     pub(super) fn remove<T>(&mut self, chairs: &Chairs<T>, at: u32) {
