@@ -59,6 +59,7 @@ pub(crate) enum Event {
 
 /// How many sections the lanes can be in.
 const SECTIONS: usize = 3;
+pub(crate) type Sections = [Section; SECTIONS];
 
 #[derive(Debug, Clone)]
 pub(crate) struct Furniture {
@@ -96,7 +97,7 @@ pub(crate) struct Driver {
     room: WaitingRoom<Wards, Id>,
     wards: Wards,
     model: Model,
-    sections: [Section; SECTIONS],
+    sections: Sections,
     /// The section of each lane.
     section_of: Vec<usize>,
     begin: Instant,
@@ -111,18 +112,20 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(furniture: &Furniture, beds: &[usize], lanes: &[Treats]) -> Self {
+    pub(crate) fn new(
+        furniture: &Furniture,
+        sections: Sections,
+        beds: &[usize],
+        lanes: &[Treats],
+    ) -> Self {
         let begin = Instant::now();
         let wards = beds.iter().map(|&beds| Ward { beds, taken: 0 }).collect();
-        Self {
+        let mut driver = Self {
             room: WaitingRoom::new(furniture.config(), begin),
             wards: Wards::new(beds, lanes),
             model: Model::new(furniture.config(), wards, lanes.to_vec(), BEGIN),
-            sections: std::array::from_fn(|id| Section {
-                id: id as u32,
-                ..Section::default()
-            }),
-            section_of: vec![0; lanes.len()],
+            sections,
+            section_of: (0..lanes.len()).map(|lane| lane % SECTIONS).collect(),
             begin,
             keys: HashMap::new(),
             answers: HashMap::new(),
@@ -131,7 +134,9 @@ impl Driver {
             served: 0,
             rejected: 0,
             cancelled: 0,
-        }
+        };
+        driver.arrange_sections(&mut Woken::new());
+        driver
     }
 
     pub(crate) fn apply(&mut self, event: Event) {
@@ -506,11 +511,18 @@ pub(crate) fn arrival(lanes: usize) -> impl Strategy<Value = Event> {
         )
 }
 
-fn section(disciplines: &'static [Discipline]) -> impl Strategy<Value = Section> {
+pub(crate) fn sections(disciplines: &'static [Discipline]) -> impl Strategy<Value = Sections> {
+    [0, 1, 2].map(|id| section(Just(id), disciplines))
+}
+
+fn section(
+    id: impl Strategy<Value = u32>,
+    disciplines: &'static [Discipline],
+) -> impl Strategy<Value = Section> {
     use prop::option::weighted;
     (
-        0..SECTIONS as u32,
-        weighted(0.7, 0usize..5),
+        id,
+        weighted(0.6, 0usize..5),
         weighted(0.7, prop::sample::select(disciplines)),
     )
         .prop_map(|(id, chairs, discipline)| Section {
@@ -537,7 +549,7 @@ pub(crate) fn events(
         3 => (0..wards, 0usize..4).prop_map(|(ward, beds)| Event::SetBeds { ward, beds }),
         2 => (0..lanes, treats).prop_map(|(lane, treats)| Event::SetTreats { lane, treats }),
         3 => (0..lanes, 0..SECTIONS).prop_map(|(lane, section)| Event::Move { lane, section }),
-        3 => section(disciplines).prop_map(Event::Furnish),
+        3 => section(0..SECTIONS as u32, disciplines).prop_map(Event::Furnish),
         3 => Just(Event::Reserve),
         3 => Just(Event::Unreserve),
     ];

@@ -11,4 +11,5 @@ mod promises;
 mod returners;
 mod scale;
 mod scenarios;
+mod sections;
 mod wards;
