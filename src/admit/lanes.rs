@@ -5,7 +5,8 @@
 //! pool knows its groups, and when one lane of a group finds every slot busy, so would the others.
 //!
 //! Turns of two disciplines are not comparable: one counts arrivals, another shares, a third deadlines. So each
-//! discipline names its best, and of these, within a level, the one who came first goes first.
+//! discipline names its best of those whom a slot can serve, and of these, within a level, the one who came first
+//! goes first.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -279,6 +280,20 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
+    /// The best waiters of the disciplines that `best` is not of, over all groups that pump number `pump` has
+    /// not found busy.
+    pub(crate) fn rivals(&self, best: Best, pump: u64) -> Vec<Best> {
+        let all = self.groups.iter().map(|(group, _)| group as u32);
+        let bests = self.bests_of(all, pump).into_iter().flatten();
+        bests
+            .filter(|&(_, group)| group != best.group)
+            .filter_map(|(_, group)| {
+                let (at, _) = self.head_of(group)?;
+                Some(Best { at, group })
+            })
+            .collect()
+    }
+
     /// Notes that pump number `pump` found the group busy.
     pub(crate) fn block(&mut self, group: u32, pump: u64) {
         self.groups[group as usize].blocked_in = pump;
@@ -351,6 +366,21 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         groups: impl Iterator<Item = u32>,
         pump: u64,
     ) -> Option<Best> {
+        let bests = self.bests_of(groups, pump).into_iter().flatten();
+        let before = |a, b| self.goes_before(chairs, a, b);
+        let of_each = bests.map(|(_, group)| group);
+        let group = of_each.reduce(|a, b| if before(b, a) { b } else { a })?;
+        let (at, _) = self.head_of(group)?;
+        Some(Best { at, group })
+    }
+
+    /// The group with the best waiter of each discipline.
+    #[inline]
+    fn bests_of(
+        &self,
+        groups: impl Iterator<Item = u32>,
+        pump: u64,
+    ) -> [Option<(&Rank, u32)>; Discipline::COUNT] {
         let mut bests: [Option<(&Rank, u32)>; Discipline::COUNT] = [None; Discipline::COUNT];
         for index in groups {
             let group = &self.groups[index as usize];
@@ -365,11 +395,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
                 *best = Some((rank, index));
             }
         }
-        let of_each = bests.into_iter().flatten().map(|(_, group)| group);
-        let before = |a, b| self.goes_before(chairs, a, b);
-        let group = of_each.reduce(|a, b| if before(b, a) { b } else { a })?;
-        let (at, _) = self.head_of(group)?;
-        Some(Best { at, group })
+        bests
     }
 
     /// The best waiter of a group.

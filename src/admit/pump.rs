@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::lanes::Scope;
+use super::lanes::{Best, Scope};
 use super::room::{State, WaitingRoom, still_waits};
 use super::{Capacity, Denied, Pool, Rejected, Woken};
 
@@ -59,6 +59,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.pumps += 1;
         let pump = self.pumps;
         while let Some(best) = self.lanes.best(&self.chairs, scope, pump) {
+            if matches!(scope, Scope::All) && self.a_rival_is_out(capacity, best, pump, woken) {
+                continue;
+            }
             match capacity.try_lease(&self.chairs.body(best.at).demand) {
                 Ok(lease) => {
                     // The slot may have come back after a better waiter for it was found blocked.
@@ -79,6 +82,36 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 Err(Denied::Never(why)) => self.answer(best.at, Rejected::Never(why), woken),
             }
         }
+    }
+
+    /// Whether a better waiter of another discipline than `best` is out: there is no slot for it. Then it must
+    /// not keep others of its discipline, who may go before `best`, from the slot that `best` would get.
+    ///
+    /// Where one pool is all that a pump is about, its slot is for each of them or for none.
+    fn a_rival_is_out(
+        &mut self,
+        capacity: &C,
+        best: Best,
+        pump: u64,
+        woken: &mut Woken<W>,
+    ) -> bool {
+        for rival in self.lanes.rivals(best, pump) {
+            match capacity.try_lease(&self.chairs.body(rival.at).demand) {
+                Ok(lease) => {
+                    capacity.release(lease);
+                    self.counts.unclaimed += 1;
+                }
+                Err(Denied::Busy) => {
+                    self.lanes.block(rival.group, pump);
+                    return true;
+                }
+                Err(Denied::Never(why)) => {
+                    self.answer(rival.at, Rejected::Never(why), woken);
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// Everyone whose wait has lasted too long by `now` is answered.

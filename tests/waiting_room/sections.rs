@@ -185,6 +185,24 @@ fn of_the_best_of_two_disciplines_the_one_who_came_first_goes_first() {
 }
 
 #[test]
+fn whom_no_slot_can_serve_keeps_none_from_others_of_its_discipline() {
+    let config = config(|c| {
+        c.weights.insert("heavy".into(), 2);
+    });
+    let mut hall = Hall::furnished(config, &[0, 0], &[vec![0], vec![0], vec![1]]);
+    for lane in [0, 2] {
+        furnish(&hall, lane, |s| s.discipline = Some(Discipline::Fair));
+    }
+    for (lane, tenant) in [(0, "light"), (1, "light"), (2, "heavy")] {
+        assert!(hall.arrive(lane, tenant).is_none());
+    }
+    hall.wards.set_beds(0, 1);
+    let mut woken = Woken::new();
+    hall.room.grown(&hall.wards, hall.begin, &mut woken);
+    assert_eq!(woken.into_iter().collect::<Vec<_>>(), [0]);
+}
+
+#[test]
 fn a_higher_level_goes_first_whatever_its_discipline() {
     let (mut hall, bed) = models(2, config(|_| {}));
     furnish(&hall, 1, |s| s.discipline = Some(Discipline::Deadline));
