@@ -268,7 +268,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// The best waiter of the groups in `scope` that pump number `pump` has not found busy.
     pub(crate) fn best<T>(&self, chairs: &Chairs<T>, scope: Scope, pump: u64) -> Option<Best> {
         match scope {
-            Scope::Pool(pool) => self.best_of(chairs, self.groups_on(pool).iter().copied(), pump),
+            // Nearly every release is about a pool that one group waits for.
+            Scope::Pool(pool) => match *self.groups_on(pool) {
+                [only] if self.groups[only as usize].blocked_in == pump => None,
+                [only] => self.head_of(only).map(|(at, _)| Best { at, group: only }),
+                ref groups => self.best_of(chairs, groups.iter().copied(), pump),
+            },
             Scope::Claim(pool, group) => {
                 let groups = self.groups_on(pool).iter().copied();
                 self.best_of(chairs, groups.chain(std::iter::once(group)), pump)
