@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backend::Backend;
@@ -22,6 +23,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Setup {
     top: String,
     queue: String,
+    routing: String,
     backends: String,
     arguments: Vec<String>,
 }
@@ -45,18 +47,34 @@ impl Setup {
         self
     }
 
+    /// Lines of `[routing]`.
+    pub(crate) fn routing(mut self, lines: &str) -> Self {
+        if self.routing.is_empty() {
+            self.routing.push_str("[routing]\n");
+        }
+        self.routing.push_str(lines);
+        self.routing.push('\n');
+        self
+    }
+
     pub(crate) fn backend(self, name: &str, at: &Backend, slots: u32, models: &[&str]) -> Self {
         self.backend_at(name, &at.url(), slots, models)
     }
 
-    pub(crate) fn backend_at(mut self, name: &str, url: &str, slots: u32, models: &[&str]) -> Self {
+    pub(crate) fn backend_at(self, name: &str, url: &str, slots: u32, models: &[&str]) -> Self {
         let models: Vec<String> = models
             .iter()
             .map(|model| format!("{{ name = {model:?} }}"))
             .collect();
+        let models = models.join(", ");
+        let lines = format!("max_concurrent = {slots}\nmodels = [{models}]");
+        self.backend_with(name, url, &lines)
+    }
+
+    /// A backend whose health is not checked, with these lines.
+    pub(crate) fn backend_with(mut self, name: &str, url: &str, lines: &str) -> Self {
         self.backends.push_str(&format!(
-            "[[backends]]\nname = {name:?}\nurl = {url:?}\nmax_concurrent = {slots}\nhealth = false\nmodels = [{}]\n",
-            models.join(", "),
+            "[[backends]]\nname = {name:?}\nurl = {url:?}\nhealth = false\n{lines}\n"
         ));
         self
     }
@@ -72,10 +90,12 @@ impl Setup {
         let Self {
             top,
             queue,
+            routing,
             backends,
             arguments,
         } = self;
-        let config = format!("listen = \"127.0.0.1:0\"\n{top}\n[queue]\n{queue}\n{backends}");
+        let config =
+            format!("listen = \"127.0.0.1:0\"\n{top}\n[queue]\n{queue}\n{routing}\n{backends}");
         Gateway::start(&config, &arguments).await
     }
 }
@@ -85,6 +105,7 @@ pub(crate) struct Gateway {
     child: Child,
     url: String,
     client: Client,
+    log: watch::Receiver<Vec<String>>,
     _config: ConfigFile,
 }
 
@@ -112,11 +133,13 @@ impl Gateway {
         };
         assert!(url.starts_with("http://127.0.0.1:"), "{url}");
         let url = url.to_owned();
-        tokio::spawn(drain(child.stderr.take().unwrap()));
+        let (lines, log) = watch::channel(Vec::new());
+        tokio::spawn(drain(child.stderr.take().unwrap(), lines));
         Self {
             child,
             client: Client::new(url.clone()),
             url,
+            log,
             _config: file,
         }
     }
@@ -180,6 +203,22 @@ impl Gateway {
         .await;
     }
 
+    /// Returns a line of the log with all these words, once there is one.
+    pub(crate) async fn logs(&self, words: &[&str]) -> String {
+        let mut log = self.log.clone();
+        let all = |line: &&String| words.iter().all(|word| line.contains(word));
+        let logged = log.wait_for(|lines| lines.iter().any(|line| all(&line)));
+        let lines = timeout(PATIENCE, logged).await;
+        let lines = lines.unwrap_or_else(|_| panic!("not in the log: {words:?}"));
+        lines.unwrap().iter().find(all).unwrap().clone()
+    }
+
+    /// How many lines of the log so far have this word.
+    pub(crate) fn logged(&self, word: &str) -> usize {
+        let lines = self.log.borrow();
+        lines.iter().filter(|line| line.contains(word)).count()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let mut kill = std::process::Command::new("kill");
         let sent = kill.arg(format!("-{name}")).arg(self.pid().to_string());
@@ -214,6 +253,13 @@ impl State {
         let endpoints = self.0["endpoints"].as_array().unwrap();
         let in_flight = endpoints.iter().map(|e| e["in_flight"].as_u64().unwrap());
         in_flight.collect()
+    }
+
+    /// By endpoint, in their order.
+    pub(crate) fn healthy(&self) -> Vec<bool> {
+        let endpoints = self.0["endpoints"].as_array().unwrap();
+        let healthy = endpoints.iter().map(|e| e["healthy"].as_bool().unwrap());
+        healthy.collect()
     }
 }
 
@@ -290,12 +336,13 @@ async fn rest(child: &mut Child) -> String {
     text
 }
 
-/// Reads on, so that nobody waits on a full pipe; shows what a failed test should show.
-async fn drain(stderr: tokio::process::ChildStderr) {
+/// Reads on, so that nobody waits on a full pipe; keeps and shows what is more than a request that was served.
+async fn drain(stderr: ChildStderr, log: watch::Sender<Vec<String>>) {
     let mut lines = BufReader::new(stderr).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         if !line.contains(" INFO ") {
             eprintln!("gateway: {line}");
+            log.send_modify(|lines| lines.push(line));
         }
     }
 }
