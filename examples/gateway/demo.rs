@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{Json, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, Sse};
@@ -128,7 +128,7 @@ impl IntoResponse for Refused {
                 "All slots of this backend are taken",
             ),
         };
-        crate::surface::error(status, code, message.to_owned())
+        crate::surface::error(status, code, message.to_owned()).map(Body::from)
     }
 }
 

@@ -10,15 +10,14 @@ mod args;
 mod config;
 mod demo;
 mod log;
+mod serve;
 mod service;
 mod shutdown;
 mod surface;
 
 use std::io::Write;
-use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -71,17 +70,9 @@ async fn serve(args: Args) -> Result<(), Box<dyn std::error::Error>> {
         handle: handle.clone(),
         answers: log::Answers::default(),
     };
-    let app = surface::app(gateway).into_make_service_with_connect_info::<SocketAddr>();
     let stop = CancellationToken::new();
     let signals = Signals::hear()?;
-    // A word of an answer does not wait until the client has acknowledged the one before.
-    let listener = listener.tap_io(|socket| {
-        if let Err(error) = socket.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY cannot be set");
-        }
-    });
-    let server = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
-    let server = tokio::spawn(server.into_future());
+    let server = tokio::spawn(serve::serve(listener, gateway, stop.clone()));
     say(&format!("listening on http://{addr}\n"))?;
     if args.config.is_none() {
         say(&demo::commands(addr))?;

@@ -1,20 +1,15 @@
 //! The middle of the gateway: a request in, the answer of the endpoint that can serve it out.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::Request;
-use axum::response::Response;
-use tower::ServiceBuilder;
-use tower::util::BoxCloneSyncService;
-use tower_triage::route::{EndpointRef, Forward, Registry, Router};
-use tower_triage::{RouteLayer, RouterHandle};
+use tower::Layer;
+use tower_triage::route::{EndpointRef, Forward, Registry, Router, WholeBody};
+use tower_triage::{Route, RouteLayer, RouterHandle};
 
 use crate::admin::{EndpointState, QueueState, Snapshot};
 use crate::config::Config;
 
-pub(crate) type Routed = BoxCloneSyncService<Request, Response, Infallible>;
+pub(crate) type Routed = Route<Forward<WholeBody>>;
 
 /// The service in front of the endpoints of `registry`, and the handle to watch and close it.
 pub(crate) fn service(config: &Config, registry: Registry) -> (Routed, Handle) {
@@ -23,11 +18,7 @@ pub(crate) fn service(config: &Config, registry: Registry) -> (Routed, Handle) {
         .body_limit(config.body_limit_bytes);
     let layer = RouteLayer::new(router);
     let handle = Handle(layer.handle());
-    let routed = ServiceBuilder::new()
-        .map_response(|response: axum::http::Response<_>| response.map(Body::new))
-        .layer(layer)
-        .service(Forward::new());
-    (BoxCloneSyncService::new(routed), handle)
+    (layer.layer(Forward::new()), handle)
 }
 
 /// Watches and closes the service.

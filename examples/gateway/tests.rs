@@ -35,12 +35,11 @@ impl Running {
             handle: handle.clone(),
             answers: log::Answers::default(),
         };
-        let app = surface::app(gateway).into_make_service_with_connect_info::<SocketAddr>();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap())
             .parse()
             .unwrap();
-        tokio::spawn(axum::serve(listener, app).into_future());
+        tokio::spawn(serve::serve(listener, gateway, CancellationToken::new()));
         let this = Registry::new(vec![Endpoint::new("gateway", url)]).unwrap();
         let at = Endpoints::new(this).endpoints()[0].clone();
         Self {
