@@ -10,6 +10,7 @@ use http::response::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
 use tower_triage::PermitBody;
+use tower_triage::route::Decision;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
@@ -86,8 +87,8 @@ pub(crate) struct Line {
 struct Answer {
     status: u16,
     queue_ms: Option<f64>,
-    endpoint: Option<String>,
-    model: Option<String>,
+    /// There is none if it went nowhere.
+    decision: Option<Decision>,
 }
 
 impl Line {
@@ -95,8 +96,7 @@ impl Line {
         self.answer = Some(Answer {
             status: head.status.as_u16(),
             queue_ms: queue_ms(&head.headers),
-            endpoint: text(&head.headers, "x-triage-endpoint"),
-            model: text(&head.headers, "x-triage-model"),
+            decision: head.extensions.get().cloned(),
         });
         self
     }
@@ -110,20 +110,28 @@ impl Drop for Line {
             Some(Answer {
                 status,
                 queue_ms,
-                endpoint,
-                model,
+                decision,
             }) => {
-                let (endpoint, model) = (endpoint.as_deref(), model.as_deref());
-                tracing::info!(%method, path, status, queue_ms, endpoint, model, total_ms, "request");
+                let decision = decision.as_ref();
+                tracing::info!(
+                    %method,
+                    path,
+                    status,
+                    queue_ms,
+                    endpoint = decision.map(|to| to.endpoint.name()),
+                    model = decision.map(|to| &*to.model),
+                    asked = decision.filter(|to| to.asked != to.model).map(|to| &*to.asked),
+                    via = decision.map(|to| to.via.as_str()),
+                    strategy = decision.map(|to| to.strategy),
+                    score = decision.and_then(|to| to.score),
+                    retries = decision.map(|to| to.retries),
+                    total_ms,
+                    "request"
+                );
             }
             None => tracing::info!(%method, path, total_ms, "request given up by its client"),
         }
     }
-}
-
-fn text(headers: &HeaderMap, name: &str) -> Option<String> {
-    let value = headers.get(name)?;
-    Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
 /// The time in the queue, from `server-timing: queue;dur=1.5`.

@@ -46,7 +46,7 @@ impl Gateway {
             return nothing(method, path);
         }
         match path {
-            "/v1/models" => json(&models(self.handle.registry().models())),
+            "/v1/models" => json(&models(self.handle.names())),
             "/healthz" => self.healthz(),
             "/metrics" => {
                 let snapshot = self.handle.snapshot();
@@ -77,8 +77,9 @@ fn nothing(method: &Method, path: &str) -> Response<Bytes> {
 }
 
 /// OpenAI's list of models.
-pub(crate) fn models<'a>(names: impl Iterator<Item = &'a str>) -> Value {
+pub(crate) fn models(names: impl IntoIterator<Item = impl Serialize>) -> Value {
     let data: Vec<Value> = names
+        .into_iter()
         .map(|id| json!({ "id": id, "object": "model", "created": 0, "owned_by": "tower-triage" }))
         .collect();
     json!({ "object": "list", "data": data })
