@@ -32,6 +32,13 @@ pub(crate) struct EndpointState {
     pub(crate) in_flight: u32,
     pub(crate) limit: u32,
     pub(crate) healthy: bool,
+    pub(crate) draining: bool,
+    pub(crate) priority: u32,
+    /// How long the heads of its answers took of late, on average; 0 before the first.
+    pub(crate) first_byte_ms: f64,
+    /// The same for whole answers.
+    pub(crate) total_ms: f64,
+    pub(crate) models: Vec<String>,
 }
 
 /// The Prometheus text of a snapshot and of the answers given so far, by status.
@@ -146,6 +153,11 @@ mod tests {
             in_flight: 3,
             limit: 4,
             healthy: true,
+            draining: false,
+            priority: 1,
+            first_byte_ms: 0.0,
+            total_ms: 0.0,
+            models: Vec::new(),
         };
         let snapshot = Snapshot {
             queue: QueueState {

@@ -108,7 +108,7 @@ impl<S> Arrival<S> {
             let ticket = front
                 .desk
                 .ticket(headers, stream, self.since, self.first_came);
-            front.waits = Some((ticket.priority, ticket.arrival));
+            front.waits = Some((ticket.priority, gate::now()));
             ticket
         };
         let Some(mut permit) = front.desk.common.gate.try_acquire(&demand) else {

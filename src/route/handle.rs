@@ -26,6 +26,17 @@ impl RouterHandle {
         self.0.rejected()
     }
 
+    /// Tells the `metrics` facade how many wait and run, and of each endpoint how busy and well it is: sets all
+    /// gauges to what is true now. Those of endpoints that are gone become 0.
+    ///
+    /// Call it before each scrape, or every few seconds. The first call also describes all metrics to the
+    /// recorder, which has to be installed by then.
+    #[cfg(feature = "metrics")]
+    pub fn record_gauges(&self) {
+        let (status, endpoints) = (self.status(), self.endpoints());
+        self.0.meter.record_gauges(&status, &endpoints);
+    }
+
     /// Every endpoint with its live numbers, in the registry's order.
     #[must_use]
     pub fn endpoints(&self) -> Arc<[EndpointRef]> {
@@ -47,16 +58,14 @@ impl RouterHandle {
 
     /// Says whether an endpoint is well, as its checks do. Those that wait for nothing else are answered.
     pub fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
-        if endpoint.set_healthy(healthy) {
-            self.0.health_changed(endpoint);
-        }
+        let shift = endpoint.live().availability.set_up(healthy);
+        self.0.shifted(endpoint, shift);
     }
 
     /// Gives an endpoint nothing new, or again. What it has in flight finishes.
     pub fn drain(&self, endpoint: &EndpointRef, draining: bool) {
-        if endpoint.live().availability.set_draining(draining) {
-            self.0.common.gate.capacity_changed();
-        }
+        let shift = endpoint.live().availability.set_draining(draining);
+        self.0.shifted(endpoint, shift);
     }
 
     /// How requests are routed.
@@ -105,6 +114,7 @@ impl RouterHandle {
         let changes = self.0.endpoints().change(change)?;
         self.0.set_retry_share(self.routing().retry_share);
         self.0.common.gate.capacity_changed();
+        self.0.changed.send_replace(());
         Ok(changes)
     }
 
