@@ -1,4 +1,5 @@
-//! A backend that answers when, what and how the test says.
+//! A backend that answers when, what and how the test says. At `/health` it says that it is well, and that
+//! is no arrival.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -136,6 +137,10 @@ async fn answer(
     counts: Arc<Mutex<Counts>>,
 ) -> Reply {
     let (head, body) = request.into_parts();
+    if head.uri.path() == "/health" {
+        let well = Full::default().map_err(|never| match never {});
+        return Ok(Response::new(well.boxed_unsync()));
+    }
     let body = body.collect().await.map_err(|_| BrokenOff)?.to_bytes();
     let (listening, gone) = oneshot::channel();
     let serving = Serving::new(counts, listening);

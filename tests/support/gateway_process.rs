@@ -26,6 +26,7 @@ pub(crate) struct Setup {
     routing: String,
     backends: String,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl Setup {
@@ -79,6 +80,12 @@ impl Setup {
         self
     }
 
+    /// Whole sections.
+    pub(crate) fn more(mut self, sections: &str) -> Self {
+        self.backends.push_str(sections);
+        self
+    }
+
     /// Arguments besides `--config`.
     pub(crate) fn arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments
@@ -86,17 +93,35 @@ impl Setup {
         self
     }
 
-    pub(crate) async fn start(self) -> Gateway {
+    /// A variable of its environment.
+    pub(crate) fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn config(&self) -> String {
         let Self {
             top,
             queue,
             routing,
             backends,
-            arguments,
+            ..
         } = self;
-        let config =
-            format!("listen = \"127.0.0.1:0\"\n{top}\n[queue]\n{queue}\n{routing}\n{backends}");
-        Gateway::start(&config, &arguments).await
+        format!("listen = \"127.0.0.1:0\"\n{top}\n[queue]\n{queue}\n{routing}\n{backends}")
+    }
+
+    pub(crate) async fn start(self) -> Gateway {
+        Gateway::start(&self).await
+    }
+
+    /// What the gateway says when it refuses to start so.
+    pub(crate) async fn refusal(self) -> String {
+        let file = ConfigFile::new(&self.config());
+        let mut command = command(&self.environment);
+        command.arg("--config").arg(&file.0).args(&self.arguments);
+        let (code, said) = end_of(command).await;
+        assert_eq!(code, Some(1), "{said}");
+        said
     }
 }
 
@@ -106,17 +131,17 @@ pub(crate) struct Gateway {
     url: String,
     client: Client,
     log: watch::Receiver<Vec<String>>,
-    _config: ConfigFile,
+    config: ConfigFile,
 }
 
 impl Gateway {
-    async fn start(config: &str, arguments: &[String]) -> Self {
-        let file = ConfigFile::new(config);
-        let mut command = command();
+    async fn start(setup: &Setup) -> Self {
+        let file = ConfigFile::new(&setup.config());
+        let mut command = command(&setup.environment);
         let mut child = command
             .arg("--config")
             .arg(&file.0)
-            .args(arguments)
+            .args(&setup.arguments)
             .spawn()
             .unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -140,7 +165,7 @@ impl Gateway {
             client: Client::new(url.clone()),
             url,
             log,
-            _config: file,
+            config: file,
         }
     }
 
@@ -219,6 +244,16 @@ impl Gateway {
         lines.iter().filter(|line| line.contains(word)).count()
     }
 
+    /// Writes its file anew and tells it to read it.
+    pub(crate) fn reload(&self, setup: &Setup) {
+        self.reload_text(&setup.config());
+    }
+
+    pub(crate) fn reload_text(&self, config: &str) {
+        std::fs::write(&self.config.0, config).unwrap();
+        self.signal("HUP");
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let mut kill = std::process::Command::new("kill");
         let sent = kill.arg(format!("-{name}")).arg(self.pid().to_string());
@@ -283,10 +318,13 @@ impl Drop for ConfigFile {
     }
 }
 
-fn command() -> Command {
+fn command(environment: &[(String, String)]) -> Command {
     let mut command = Command::new(binary());
     command
+        .env_remove("TRIAGE_ROUTING_STRATEGY")
+        .env_remove("TRIAGE_ROUTING_MAX_RETRIES")
         .env("TRIAGE_LOG", "info")
+        .envs(environment.iter().cloned())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -322,9 +360,15 @@ fn binary() -> &'static Path {
 
 /// Runs the gateway until it ends by itself: its exit code, and what it says on standard error.
 pub(crate) async fn run(arguments: &[&str]) -> (Option<i32>, String) {
-    let mut child = command().args(arguments).spawn().unwrap();
+    let mut command = command(&[]);
+    command.args(arguments);
+    end_of(command).await
+}
+
+async fn end_of(mut command: Command) -> (Option<i32>, String) {
+    let mut child = command.spawn().unwrap();
     let ended = timeout(PATIENCE, child.wait()).await;
-    let ended = ended.unwrap_or_else(|_| panic!("it runs on with {arguments:?}"));
+    let ended = ended.unwrap_or_else(|_| panic!("it runs on: {command:?}"));
     (ended.unwrap().code(), rest(&mut child).await)
 }
 
@@ -336,13 +380,13 @@ async fn rest(child: &mut Child) -> String {
     text
 }
 
-/// Reads on, so that nobody waits on a full pipe; keeps and shows what is more than a request that was served.
+/// Reads on, so that nobody waits on a full pipe; keeps what is said, and shows what a failed test should show.
 async fn drain(stderr: ChildStderr, log: watch::Sender<Vec<String>>) {
     let mut lines = BufReader::new(stderr).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         if !line.contains(" INFO ") {
             eprintln!("gateway: {line}");
-            log.send_modify(|lines| lines.push(line));
         }
+        log.send_modify(|lines| lines.push(line));
     }
 }
