@@ -251,6 +251,21 @@ where
     }
 }
 
+impl<C, S, Req, D, N> Admission<C, S, Req, D, N>
+where
+    C: Capacity,
+    S: Service<Req>,
+{
+    /// The slot with which the request is being served.
+    #[cfg(feature = "route")]
+    pub(crate) fn lease(self: Pin<&mut Self>) -> Option<&C::Lease> {
+        match self.project().step.project() {
+            StepProj::Calling { permit, .. } => permit.as_ref().map(Permit::lease),
+            StepProj::Outside { .. } => None,
+        }
+    }
+}
+
 impl<C, S, Req, D, N> Future for Admission<C, S, Req, D, N>
 where
     C: Capacity,

@@ -23,8 +23,10 @@ use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tokio::time::timeout;
 use tower::ServiceExt;
+use tower_triage::Capacity;
 use tower_triage::route::{
-    Endpoint, EndpointRef, Endpoints, Forward, ForwardBody, PeerAddr, Registry, Unanswered,
+    Decision, Endpoint, Endpoints, Forward, ForwardBody, Model, PeerAddr, Registry, Requirements,
+    Unanswered,
 };
 use upstream::Upstream;
 
@@ -32,16 +34,23 @@ const SOON: Duration = Duration::from_secs(5);
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-fn endpoint(url: String) -> EndpointRef {
+fn endpoint(url: String) -> Decision {
     in_service(Endpoint::new("gpu-1", url.parse().unwrap()))
 }
 
-fn in_service(endpoint: Endpoint) -> EndpointRef {
-    let endpoints = Endpoints::new(Registry::new(vec![endpoint]).unwrap());
-    endpoints.endpoints()[0].clone()
+/// What is decided about a request that can go nowhere but to `endpoint`.
+fn in_service(endpoint: Endpoint) -> Decision {
+    let registry = Registry::new(vec![endpoint.model(Model::new("m"))]).unwrap();
+    let endpoints = Endpoints::new(registry);
+    let lease = endpoints
+        .try_lease(&endpoints.demand(&Requirements::new("m")))
+        .unwrap();
+    let decision = lease.decision().clone();
+    endpoints.release(lease);
+    decision
 }
 
-fn post(to: &EndpointRef, body: &'static str) -> Request<Full<Bytes>> {
+fn post(to: &Decision, body: &'static str) -> Request<Full<Bytes>> {
     let request = Request::post("/v1/chat/completions?x=1").extension(to.clone());
     request.body(body.into()).unwrap()
 }

@@ -3,11 +3,14 @@
 //!
 //! [`Capacity`] is that shape. The waiting room asks it for slots ([`Capacity::try_lease`]), tells it
 //! when one comes back ([`Capacity::release`]), and learns from it which waiting requests ask the same
-//! ([`Capacity::lane`]) and which slots could serve them ([`Capacity::pools`]).
+//! ([`Capacity::lane`]), which slots could serve them ([`Capacity::pools`]) and where they wait
+//! ([`Capacity::section`]).
 
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
+
+use super::Discipline;
 
 /// Something that can serve a limited number of requests at a time.
 ///
@@ -21,7 +24,8 @@ use std::sync::Arc;
 /// - A lease that [`try_lease`](Self::try_lease) returned counts until [`release`](Self::release).
 /// - Demands of one lane are busy together: while one of them is told [`Denied::Busy`], so are all.
 /// - Lanes with equal [`pools`](Self::pools) are busy together, too. The waiting room then asks for one
-///   of them only, so that a thousand waiting lanes do not make one release slow.
+///   of them only (one of each discipline), so that a thousand waiting lanes do not make one release slow.
+/// - Sections with equal ids are equal.
 /// - A capacity that grows by itself tells its gate (see `Gate::capacity_changed`).
 pub trait Capacity: Send + Sync + 'static {
     /// What a request asks for.
@@ -55,7 +59,10 @@ pub trait Capacity: Send + Sync + 'static {
     /// changed.
     fn pools(&self, lane: &Self::Lane) -> Pools;
 
-    /// The section of the waiting room in which `lane` waits. Asked when [`pools`](Self::pools) are.
+    /// The section of the waiting room in which `lane` waits. Default: the one that is furnished as the room
+    /// is.
+    ///
+    /// Asked when [`pools`](Self::pools) is.
     fn section(&self, _lane: &Self::Lane) -> Section {
         Section::default()
     }
@@ -99,6 +106,20 @@ pub enum Denied<N> {
     Never(N),
 }
 
+/// A part of the waiting room with chairs and an order of its own: one model's, one user's.
+///
+/// The room's own chairs bound all sections together. By default a section has no bound of its own, and the
+/// room's order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Section {
+    /// Which one. Lanes that name the same share its chairs.
+    pub id: u32,
+    /// How many may wait in it. `None`: as many as the room has chairs for. 0: nobody.
+    pub chairs: Option<usize>,
+    /// Who goes next among equals in one of its lanes. `None`: as in the room.
+    pub discipline: Option<Discipline>,
+}
+
 /// A set of interchangeable slots, numbered densely from 0: a service, an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pool(pub u32);
@@ -130,15 +151,4 @@ impl std::ops::Deref for Pools {
     fn deref(&self) -> &[Pool] {
         &self.0
     }
-}
-
-/// A part of the waiting room that lanes share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Section {
-    /// Which one it is.
-    pub id: u32,
-    /// How many may wait in it. `None`: no limit of its own.
-    pub chairs: Option<usize>,
-    /// Who goes next in it among equals in priority. `None`: as in the whole room.
-    pub discipline: Option<super::Discipline>,
 }

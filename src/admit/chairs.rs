@@ -12,7 +12,7 @@ use super::Ticket;
 /// The end of a list.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A waiter's neighbours in one of the two lists that it is in.
+/// A waiter's neighbours in one of the lists that it is in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Link {
     pub(crate) prev: u32,
@@ -30,13 +30,32 @@ impl Link {
 pub(crate) const QUEUE: usize = 0;
 /// The list of all waiters of a level, over all lanes, in the order of arrival.
 pub(crate) const ARRIVALS: usize = 1;
+/// The list of all waiters of a level in one section, in the order of arrival.
+pub(crate) const SECTION: usize = 2;
+
+const LISTS: usize = 3;
+
+/// Who came when: nanoseconds from the room's epoch, then the order in which they sat down.
+pub(crate) type Came = (u64, u64);
+
+/// How long after `epoch` an instant is, in nanoseconds.
+pub(crate) fn nanos_from(epoch: Instant, instant: Instant) -> u64 {
+    let since = instant.saturating_duration_since(epoch);
+    let seconds = since.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(since.subsec_nanos().into())
+}
 
 /// Where a waiter stands in line.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Orders arrivals, and tells this waiter from earlier ones on the same chair.
+    /// Tells this waiter from earlier ones on the same chair.
     pub(crate) seq: u64,
+    /// When it came, in nanoseconds from the room's epoch. Never less than for those who sat down before,
+    /// unless it comes back.
+    pub(crate) since: u64,
     pub(crate) lane: u32,
+    /// The section, if its chairs are limited.
+    pub(crate) section: Option<u32>,
     /// The tenant's flow within the lane, under `Fair`.
     pub(crate) flow: u32,
     /// The level it waits in now; `ticket.priority` is the one it came with.
@@ -47,15 +66,27 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn new(seq: u64, ticket: Ticket, expires: Option<Instant>) -> Self {
+    pub(crate) fn new((since, seq): Came, ticket: Ticket, expires: Option<Instant>) -> Self {
         Self {
             seq,
+            since,
             lane: NONE,
+            section: None,
             flow: NONE,
             level: ticket.priority.0,
             ticket,
             expires,
         }
+    }
+
+    /// What orders it among all who wait, wherever nothing else does.
+    pub(crate) fn came(&self) -> Came {
+        (self.since, self.seq)
+    }
+
+    /// Whether it stands behind all who came to its level before.
+    pub(crate) fn is_last(&self) -> bool {
+        self.risen() == 0 && !self.ticket.returning
     }
 
     /// How many levels it has risen.
@@ -82,7 +113,7 @@ pub(crate) struct Chairs<T> {
     taken: Slab<Chair<T>>,
     /// Whom each waiter stands between. Kept apart, close together: whoever leaves changes the links of
     /// neighbours that are nowhere near in memory, and need not fetch their chairs for that.
-    links: Vec<[Link; 2]>,
+    links: Vec<[Link; LISTS]>,
 }
 
 impl<T> Chairs<T> {
@@ -96,7 +127,7 @@ impl<T> Chairs<T> {
     pub(crate) fn sit(&mut self, place: Place, body: T) -> u32 {
         let at = self.taken.insert(Chair { place, body });
         if at == self.links.len() {
-            self.links.push([Link::NONE; 2]);
+            self.links.push([Link::NONE; LISTS]);
         }
         at as u32
     }

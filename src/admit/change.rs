@@ -3,14 +3,17 @@
 use std::time::Instant;
 
 use super::alarm::Alarms;
-use super::room::{State, WaitingRoom, lines};
+use super::chairs::Came;
+use super::line::ByLevel;
+use super::room::{State, WaitingRoom};
+use super::sections::Sections;
 use super::{Capacity, Levels, Priority, Rejected, RoomConfig, Woken};
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Nobody may wait any more: everyone who does is answered, and so is everyone who comes.
     pub fn close(&mut self, woken: &mut Woken<W>) {
         self.closed = true;
-        while let Some(at) = self.lowest_and_latest() {
+        while let Some(at) = self.arrivals.lowest_and_latest(&self.chairs) {
             self.answer(at, Rejected::ShuttingDown, woken);
         }
     }
@@ -35,23 +38,26 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.grown(capacity, now, woken);
     }
 
-    /// The capacity's lanes or pools changed: everyone moves to the lane that is theirs now.
+    /// The capacity's lanes, pools or sections changed: everyone moves to the lane that is theirs now. Those
+    /// who no longer fit in their section are answered, the latest of its lowest level first.
     pub fn rearranged(&mut self, capacity: &C, now: Instant, woken: &mut Woken<W>) {
         self.catch_up(now, woken);
         self.move_over(capacity, now, |priority| priority);
+        self.send_away_from_sections(woken);
         self.grown(capacity, now, woken);
     }
 
     fn move_over(&mut self, capacity: &C, now: Instant, rename: impl Fn(Priority) -> Priority) {
-        let mut everyone: Vec<(u64, u32)> = self
+        let mut everyone: Vec<(Came, u32)> = self
             .chairs
             .iter()
             .filter(|(_, chair)| matches!(chair.body.state, State::Waiting(_)))
-            .map(|(at, chair)| (chair.place.seq, at))
+            .map(|(at, chair)| (chair.place.came(), at))
             .collect();
         everyone.sort_unstable();
         let old = self.lanes.renew(&self.config);
-        self.arrivals = lines(&self.config);
+        self.arrivals = ByLevel::new(self.config.levels.count());
+        self.sections = Sections::new(self.config.levels.count());
         self.tenants.clear();
         self.ends.clear();
         self.rises = Alarms::default();
@@ -69,7 +75,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     fn send_away(&mut self, woken: &mut Woken<W>) {
         if let Some(most) = self.config.chairs_per_tenant {
-            for at in self.latest_first() {
+            for at in self.arrivals.latest_first(&self.chairs) {
                 let tenant = &self.chairs.place(at).ticket.tenant;
                 if self
                     .tenants
@@ -80,8 +86,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 }
             }
         }
+        self.send_away_from_sections(woken);
         while self.waiting > self.config.chairs
-            && let Some(at) = self.lowest_and_latest()
+            && let Some(at) = self.arrivals.lowest_and_latest(&self.chairs)
         {
             let why = match self.config.chairs {
                 0 => Rejected::Disabled,
@@ -91,12 +98,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Everyone, the latest of the lowest level first.
-    fn latest_first(&self) -> Vec<u32> {
-        let lowest_first = self.arrivals.iter().rev();
-        lowest_first
-            .flat_map(|line| line.in_order(&self.chairs).into_iter().rev())
-            .collect()
+    fn send_away_from_sections(&mut self, woken: &mut Woken<W>) {
+        if !self.sections.any_overfull() {
+            return;
+        }
+        for at in self.arrivals.latest_first(&self.chairs) {
+            if self.sections.is_overfull(self.chairs.place(at).section) {
+                self.answer(at, Rejected::Full, woken);
+            }
+        }
     }
 }
 

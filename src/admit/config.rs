@@ -20,6 +20,11 @@ pub enum Discipline {
     Deadline,
 }
 
+impl Discipline {
+    /// How many there are.
+    pub(crate) const COUNT: usize = 3;
+}
+
 /// How the waiting room is furnished: chairs, order, patience.
 ///
 /// The default is 100 chairs, 30 s, two levels, first come first served. Others are made of it, or of a

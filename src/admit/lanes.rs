@@ -1,8 +1,12 @@
 //! Lanes, and which of them a freed slot can serve.
 //!
 //! Asking every lane after every release would make one release as slow as there are models waiting. Lanes
-//! that the same pools can serve form a group. A group knows the best head of its lanes, a pool knows its
-//! groups, and when one lane of a group finds every slot busy, so would the others.
+//! of one discipline that the same pools can serve form a group. A group knows the best head of its lanes, a
+//! pool knows its groups, and when one lane of a group finds every slot busy, so would the others.
+//!
+//! Turns of two disciplines are not comparable: one counts arrivals, another shares, a third deadlines. So each
+//! discipline names its best of those whom a slot can serve, and of these, within a level, the one who came first
+//! goes first.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,18 +14,19 @@ use std::time::Instant;
 
 use slab::Slab;
 
-use super::capacity::{Pool, Pools};
+use super::capacity::{Pool, Pools, Section};
 use super::chairs::{Chairs, Place};
 use super::discipline::{Queue, Standing, Turn, forecast};
 use super::heap::Heap;
 use super::{Discipline, RoomConfig};
 
-/// The order over lanes: level first, then the discipline's turn.
+/// The order over lanes of one discipline: level first, then the discipline's turn.
 pub(crate) type Rank = (u8, Turn);
 
 #[derive(Debug)]
 struct Lane<L> {
     key: L,
+    section: Section,
     group: u32,
     /// Its number among the lanes of its group.
     member: u32,
@@ -32,12 +37,14 @@ struct Lane<L> {
 #[derive(Debug)]
 struct Group {
     pools: Pools,
+    discipline: Discipline,
     lanes: Slab<u32>,
     order: Heap<Rank>,
     /// The pump that last found it busy.
     blocked_in: u64,
     /// The pump that last gave it a second look since it was last served.
     looked_again_in: u64,
+    /// By level, where tenants take turns; else there are none.
     rounds: Box<[Round]>,
 }
 
@@ -77,7 +84,6 @@ impl Scope {
 pub(crate) struct Best {
     pub(crate) at: u32,
     pub(crate) group: u32,
-    pub(crate) rank: Rank,
 }
 
 /// All lanes.
@@ -88,10 +94,13 @@ pub(crate) struct Lanes<L> {
     /// The lane of the latest arrival, which is often that of the next one.
     latest: u32,
     occupied: usize,
-    by_pools: HashMap<Pools, u32>,
+    /// The groups of lanes that exactly these pools can serve: one for each discipline.
+    by_pools: HashMap<Pools, Vec<u32>>,
     groups: Slab<Group>,
     /// The groups that each pool can serve.
     by_pool: Vec<Vec<u32>>,
+    /// The pump that last found any group busy.
+    blocked_in: u64,
     /// Where the rounds of a new group begin.
     base: u128,
     /// How many turns were given out.
@@ -118,6 +127,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             by_pools: HashMap::new(),
             groups: Slab::new(),
             by_pool: Vec::new(),
+            blocked_in: NOT_BLOCKED,
             base: 0,
             turns: 0,
             levels: config.levels.count(),
@@ -147,13 +157,13 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         Some(Standing { start, turn })
     }
 
-    /// Lines up the waiter on chair `at`, in a lane whose pools are asked for if it is new.
+    /// Lines up the waiter on chair `at`, in a lane whose pools and section are asked for if it is new.
     pub(crate) fn push<T>(
         &mut self,
         chairs: &mut Chairs<T>,
         at: u32,
         key: L,
-        pools: impl FnOnce(&L) -> Pools,
+        ask: impl FnOnce(&L) -> (Pools, Section),
         standing: Option<Standing>,
         config: &RoomConfig,
     ) {
@@ -161,11 +171,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             Some(lane) if lane.key == key => self.latest,
             _ => match self.by_key.get(&key) {
                 Some(&lane) => lane,
-                None => self.open(key, pools),
+                None => self.open(key, ask),
             },
         };
         self.latest = lane;
-        chairs.place_mut(at).lane = lane;
+        let place = chairs.place_mut(at);
+        let section = &self.lanes[lane as usize].section;
+        place.lane = lane;
+        place.section = section.chairs.map(|_| section.id);
         self.line_up(chairs, at, standing, config);
     }
 
@@ -187,25 +200,29 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.turns += 1;
         let turn = self.turns;
         let standing = standing.unwrap_or(Standing { start, turn });
-        self.lanes[lane as usize].levels[level].push(chairs, at, standing, config);
-        self.refresh(chairs, lane, level);
+        let queue = &mut self.lanes[lane as usize].levels[level];
+        if queue.push(chairs, at, standing, config) {
+            self.refresh(chairs, lane, level);
+        }
     }
 
     /// One more waits in the group. The first to do so finds the round where competitors have it by now.
     fn join_round(&mut self, group: u32, level: usize) -> u128 {
         let groups = &self.groups;
-        if groups[group as usize].rounds[level].waiting == 0 {
+        let Some(&(mut round)) = groups[group as usize].rounds.get(level) else {
+            return 0;
+        };
+        if round.waiting == 0 {
             let pools = groups[group as usize].pools.iter();
             let competitors = pools
                 .flat_map(|&pool| self.groups_on(pool))
-                .map(|&other| groups[other as usize].rounds[level])
+                .filter_map(|&other| groups[other as usize].rounds.get(level))
                 .filter(|round| round.waiting > 0);
             let served = competitors.map(|round| round.served).max().unwrap_or(0);
-            let round = &mut self.groups[group as usize].rounds[level];
             round.served = round.served.max(served);
         }
-        let round = &mut self.groups[group as usize].rounds[level];
         round.waiting += 1;
+        self.groups[group as usize].rounds[level] = round;
         round.served
     }
 
@@ -215,9 +232,10 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let (lane, level) = (place.lane, usize::from(place.level));
         self.turns += 1;
         let due = self.lanes[lane as usize].levels[level].serve(chairs, at, self.turns);
-        let round = self.round_mut(lane, level);
-        round.waiting -= 1;
-        round.served = round.served.max(due);
+        if let Some(round) = self.round_mut(lane, level) {
+            round.waiting -= 1;
+            round.served = round.served.max(due);
+        }
         self.refresh(chairs, lane, level);
     }
 
@@ -226,7 +244,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let place = chairs.place(at);
         let (lane, level) = (place.lane, usize::from(place.level));
         self.lanes[lane as usize].levels[level].remove(chairs, at);
-        self.round_mut(lane, level).waiting -= 1;
+        if let Some(round) = self.round_mut(lane, level) {
+            round.waiting -= 1;
+        }
         self.refresh(chairs, lane, level);
     }
 
@@ -235,44 +255,81 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.lanes[lane as usize].group
     }
 
-    fn round_mut(&mut self, lane: u32, level: usize) -> &mut Round {
+    /// The section that a lane waits in.
+    pub(crate) fn section_at(&self, lane: u32) -> Section {
+        self.lanes[lane as usize].section
+    }
+
+    fn round_mut(&mut self, lane: u32, level: usize) -> Option<&mut Round> {
         let group = self.group_at(lane);
-        &mut self.groups[group as usize].rounds[level]
+        self.groups[group as usize].rounds.get_mut(level)
     }
 
     /// The best waiter of the groups in `scope` that pump number `pump` has not found busy.
-    pub(crate) fn best(&self, scope: Scope, pump: u64) -> Option<Best> {
+    pub(crate) fn best<T>(&self, chairs: &Chairs<T>, scope: Scope, pump: u64) -> Option<Best> {
         match scope {
-            Scope::Pool(pool) => self.best_of(self.groups_on(pool).iter().copied(), pump),
+            // Nearly every release is about a pool that one group waits for.
+            Scope::Pool(pool) => match *self.groups_on(pool) {
+                [only] if self.groups[only as usize].blocked_in == pump => None,
+                [only] => self.head_of(only).map(|(at, _)| Best { at, group: only }),
+                ref groups => self.best_of(chairs, groups.iter().copied(), pump),
+            },
             Scope::Claim(pool, group) => {
                 let groups = self.groups_on(pool).iter().copied();
-                self.best_of(groups.chain(std::iter::once(group)), pump)
+                self.best_of(chairs, groups.chain(std::iter::once(group)), pump)
             }
-            Scope::All => self.best_of(self.groups.iter().map(|(group, _)| group as u32), pump),
+            Scope::All => {
+                let groups = self.groups.iter().map(|(group, _)| group as u32);
+                self.best_of(chairs, groups, pump)
+            }
         }
+    }
+
+    /// The best waiters of the disciplines that `best` is not of, over all groups that pump number `pump` has
+    /// not found busy.
+    pub(crate) fn rivals(&self, best: Best, pump: u64) -> Vec<Best> {
+        let all = self.groups.iter().map(|(group, _)| group as u32);
+        let bests = self.bests_of(all, pump).into_iter().flatten();
+        bests
+            .filter(|&(_, group)| group != best.group)
+            .filter_map(|(_, group)| {
+                let (at, _) = self.head_of(group)?;
+                Some(Best { at, group })
+            })
+            .collect()
     }
 
     /// Notes that pump number `pump` found the group busy.
     pub(crate) fn block(&mut self, group: u32, pump: u64) {
         self.groups[group as usize].blocked_in = pump;
+        self.blocked_in = pump;
     }
 
     /// Clears the way for groups that pump number `pump` found busy just before `pool` got a free slot, if
-    /// they go before `rank`. Says whether there was one.
+    /// their heads go before `best`. Says whether there was one.
     ///
     /// Each gets one second look, or a group that is busy beside a free slot of its pools would be asked
     /// for ever.
-    pub(crate) fn unblock_better(&mut self, pool: Pool, rank: Rank, pump: u64) -> bool {
-        let mut any = false;
-        let Some(groups) = self.by_pool.get(pool.0 as usize) else {
+    #[inline]
+    pub(crate) fn unblock_better<T>(
+        &mut self,
+        chairs: &Chairs<T>,
+        pool: Pool,
+        best: Best,
+        pump: u64,
+    ) -> bool {
+        if self.blocked_in != pump {
             return false;
-        };
-        for &group in groups {
-            let group = &mut self.groups[group as usize];
+        }
+        let mut any = false;
+        for nth in 0..self.groups_on(pool).len() {
+            let index = self.groups_on(pool)[nth];
+            let group = &self.groups[index as usize];
             if group.blocked_in == pump
                 && group.looked_again_in != pump
-                && group.order.first().is_some_and(|(r, _)| *r < rank)
+                && self.goes_before(chairs, index, best.group)
             {
+                let group = &mut self.groups[index as usize];
                 group.blocked_in = NOT_BLOCKED;
                 group.looked_again_in = pump;
                 any = true;
@@ -289,12 +346,17 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// The waiters that compete with those of `lane`, in the order in which they would be served.
     pub(crate) fn forecast<T>(&self, chairs: &Chairs<T>, lane: u32) -> Vec<u32> {
         let group = &self.groups[self.lanes[lane as usize].group as usize];
-        let of_level = |level: usize| {
+        let groups = &self.by_pools[&group.pools];
+        let of_group = |group: u32, level: usize| {
             let mut strands = Vec::new();
-            for (_, &lane) in &group.lanes {
+            for (_, &lane) in &self.groups[group as usize].lanes {
                 self.lanes[lane as usize].levels[level].strands(chairs, &mut strands);
             }
             forecast(chairs, strands, self.turns)
+        };
+        let of_level = |level: usize| {
+            let orders = groups.iter().map(|&group| of_group(group, level));
+            merge(chairs, orders.collect())
         };
         (0..self.levels).flat_map(of_level).collect()
     }
@@ -303,24 +365,63 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.by_pool.get(pool.0 as usize).map_or(&[], Vec::as_slice)
     }
 
-    fn best_of(&self, groups: impl Iterator<Item = u32>, pump: u64) -> Option<Best> {
-        let mut best: Option<(Rank, u32, u32)> = None;
+    fn best_of<T>(
+        &self,
+        chairs: &Chairs<T>,
+        groups: impl Iterator<Item = u32>,
+        pump: u64,
+    ) -> Option<Best> {
+        let bests = self.bests_of(groups, pump).into_iter().flatten();
+        let before = |a, b| self.goes_before(chairs, a, b);
+        let of_each = bests.map(|(_, group)| group);
+        let group = of_each.reduce(|a, b| if before(b, a) { b } else { a })?;
+        let (at, _) = self.head_of(group)?;
+        Some(Best { at, group })
+    }
+
+    /// The group with the best waiter of each discipline.
+    #[inline]
+    fn bests_of(
+        &self,
+        groups: impl Iterator<Item = u32>,
+        pump: u64,
+    ) -> [Option<(&Rank, u32)>; Discipline::COUNT] {
+        let mut bests: [Option<(&Rank, u32)>; Discipline::COUNT] = [None; Discipline::COUNT];
         for index in groups {
             let group = &self.groups[index as usize];
             if group.blocked_in == pump {
                 continue;
             }
-            let Some((rank, member)) = group.order.first() else {
+            let Some((rank, _)) = group.order.first() else {
                 continue;
             };
-            if best.is_none_or(|(least, ..)| *rank < least) {
-                best = Some((*rank, *member, index));
+            let best = &mut bests[group.discipline as usize];
+            if best.is_none_or(|(least, _)| rank < least) {
+                *best = Some((rank, index));
             }
         }
-        let (rank, member, group) = best?;
-        let lane = self.groups[group as usize].lanes[member as usize];
-        let (at, _) = self.lanes[lane as usize].head?;
-        Some(Best { at, group, rank })
+        bests
+    }
+
+    /// The best waiter of a group.
+    fn head_of(&self, group: u32) -> Option<(u32, Rank)> {
+        let group = &self.groups[group as usize];
+        let (_, member) = group.order.first()?;
+        self.lanes[group.lanes[*member as usize] as usize].head
+    }
+
+    /// Whether the best waiter of group `a` goes before that of group `b`.
+    fn goes_before<T>(&self, chairs: &Chairs<T>, a: u32, b: u32) -> bool {
+        let [(Some(first), of_a), (Some(second), of_b)] =
+            [a, b].map(|group| (self.head_of(group), self.groups[group as usize].discipline))
+        else {
+            return false;
+        };
+        if of_a == of_b {
+            return first.1 < second.1;
+        }
+        let key = |(at, (level, _)): (u32, Rank)| (level, chairs.place(at).came());
+        key(first) < key(second)
     }
 
     /// Brings the lane's standing in its group up to date, after a change in one of its levels.
@@ -350,16 +451,19 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         lane.head = head;
     }
 
-    fn open(&mut self, key: L, pools: impl FnOnce(&L) -> Pools) -> u32 {
+    fn open(&mut self, key: L, ask: impl FnOnce(&L) -> (Pools, Section)) -> u32 {
         if self.lanes.len() >= 2 * self.occupied + SPARE_LANES {
             self.close_empty_lanes();
         }
-        let group = self.group_of(pools(&key));
+        let (pools, section) = ask(&key);
+        let discipline = section.discipline.unwrap_or(self.discipline);
+        let group = self.group_of(pools, discipline);
         let lane = self.lanes.vacant_key() as u32;
         let member = self.groups[group as usize].lanes.insert(lane) as u32;
-        let (discipline, epoch) = (self.discipline, self.epoch);
+        let epoch = self.epoch;
         self.lanes.insert(Lane {
             key: key.clone(),
+            section,
             group,
             member,
             levels: (0..self.levels)
@@ -371,29 +475,36 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         lane
     }
 
-    fn group_of(&mut self, pools: Pools) -> u32 {
-        if let Some(&group) = self.by_pools.get(&pools) {
+    fn group_of(&mut self, pools: Pools, discipline: Discipline) -> u32 {
+        let alike = self.by_pools.entry(pools.clone()).or_default();
+        let is_of = |group: &&u32| self.groups[**group as usize].discipline == discipline;
+        if let Some(&group) = alike.iter().find(is_of) {
             return group;
         }
         let round = Round {
             served: self.base,
             waiting: 0,
         };
+        let rounds = match discipline {
+            Discipline::Fair => self.levels,
+            _ => 0,
+        };
         let group = self.groups.insert(Group {
             pools: pools.clone(),
+            discipline,
             lanes: Slab::new(),
             order: Heap::new(),
             blocked_in: NOT_BLOCKED,
             looked_again_in: NOT_BLOCKED,
-            rounds: vec![round; self.levels].into(),
+            rounds: vec![round; rounds].into(),
         }) as u32;
+        alike.push(group);
         for pool in pools.iter().map(|pool| pool.0 as usize) {
             if pool >= self.by_pool.len() {
                 self.by_pool.resize_with(pool + 1, Vec::new);
             }
             self.by_pool[pool].push(group);
         }
-        self.by_pools.insert(pools, group);
         group
     }
 
@@ -411,7 +522,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let (by_pools, by_pool) = (&mut self.by_pools, &mut self.by_pool);
         groups.retain(|index, group| {
             if group.lanes.is_empty() {
-                by_pools.remove(&group.pools);
+                if let Some(alike) = by_pools.get_mut(&group.pools) {
+                    alike.retain(|&other| other != index as u32);
+                    if alike.is_empty() {
+                        by_pools.remove(&group.pools);
+                    }
+                }
                 for pool in group.pools.iter() {
                     by_pool[pool.0 as usize].retain(|&other| other != index as u32);
                 }
@@ -419,4 +535,22 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             !group.lanes.is_empty()
         });
     }
+}
+
+/// The order over all disciplines, of the orders within each: whoever came first of the next of each.
+fn merge<T>(chairs: &Chairs<T>, orders: Vec<Vec<u32>>) -> Vec<u32> {
+    let mut orders: Vec<_> = orders
+        .into_iter()
+        .map(|order| order.into_iter().peekable())
+        .collect();
+    let came = |next: Option<&u32>| next.map(|&at| chairs.place(at).came());
+    std::iter::from_fn(|| {
+        let waiting = orders.iter_mut().filter_map(|order| {
+            let came = came(order.peek())?;
+            Some((came, order))
+        });
+        let (_, first) = waiting.min_by_key(|&(came, _)| came)?;
+        first.next()
+    })
+    .collect()
 }

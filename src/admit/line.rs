@@ -1,12 +1,13 @@
 //! Waiters of one level in the order of arrival.
 //!
-//! A waiter that rose from a lower level arrived before most of those whom it joins. Searching its place
-//! among them would be O(n). So those who rose are kept apart, in a tree, and the first of all is the first
-//! of those who came to this level or the first of those who rose to it.
+//! Nearly everyone stands behind those who came before: they are a list. A waiter that rose from a lower
+//! level, or that had a slot before and comes back, arrived before most of those whom it joins. Searching its
+//! place among them would be O(n). So these are kept apart, in a tree, and the first of all is the first of
+//! the list or the first of the tree.
 
 use std::collections::BTreeMap;
 
-use super::chairs::{Chairs, Link, NONE};
+use super::chairs::{Came, Chairs, Link, NONE};
 
 /// A doubly linked list of chairs, through their `LINK`.
 #[derive(Debug, Clone, Copy)]
@@ -46,46 +47,45 @@ impl<const LINK: usize> List<LINK> {
     }
 }
 
-/// Waiters of one level in the order of arrival, wherever they rose from.
+/// Waiters of one level in the order of arrival, whenever they joined it.
 #[derive(Debug)]
 pub(crate) struct Line<const LINK: usize> {
     native: List<LINK>,
-    /// Those who rose, by sequence number. They rise in the order of their tickets' arrivals, which need
-    /// not be the order in which they came to this room.
-    risen: BTreeMap<u64, u32>,
+    /// Those who rose, and those who came back.
+    others: BTreeMap<Came, u32>,
 }
 
 impl<const LINK: usize> Line<LINK> {
     pub(crate) fn new() -> Self {
         Self {
             native: List::EMPTY,
-            risen: BTreeMap::new(),
+            others: BTreeMap::new(),
         }
     }
 
     pub(crate) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         let place = chairs.place(at);
-        if place.risen() == 0 {
+        if place.is_last() {
             self.native.push(chairs, at);
         } else {
-            self.risen.insert(place.seq, at);
+            self.others.insert(place.came(), at);
         }
     }
 
     pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         let place = chairs.place(at);
-        if place.risen() == 0 {
+        if place.is_last() {
             self.native.remove(chairs, at);
         } else {
-            self.risen.remove(&place.seq);
+            self.others.remove(&place.came());
         }
     }
 
     /// Who came first.
     pub(crate) fn head<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
         let native = self.native.head;
-        match self.risen.first_key_value() {
-            Some((&seq, &at)) if native == NONE || seq < chairs.place(native).seq => Some(at),
+        match self.others.first_key_value() {
+            Some((&came, &at)) if native == NONE || came < chairs.place(native).came() => Some(at),
             _ => (native != NONE).then_some(native),
         }
     }
@@ -93,8 +93,8 @@ impl<const LINK: usize> Line<LINK> {
     /// Who came last.
     pub(crate) fn tail<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
         let native = self.native.tail;
-        match self.risen.last_key_value() {
-            Some((&seq, &at)) if native == NONE || seq > chairs.place(native).seq => Some(at),
+        match self.others.last_key_value() {
+            Some((&came, &at)) if native == NONE || came > chairs.place(native).came() => Some(at),
             _ => (native != NONE).then_some(native),
         }
     }
@@ -105,8 +105,44 @@ impl<const LINK: usize> Line<LINK> {
         let native = std::iter::successors(follow(self.native.head), |&at| {
             follow(chairs.link(at, LINK).next)
         });
-        let mut all: Vec<u32> = native.chain(self.risen.values().copied()).collect();
-        all.sort_unstable_by_key(|&at| chairs.place(at).seq);
+        let mut all: Vec<u32> = native.chain(self.others.values().copied()).collect();
+        all.sort_unstable_by_key(|&at| chairs.place(at).came());
         all
+    }
+}
+
+/// Waiters of all levels, each level in the order of arrival.
+#[derive(Debug)]
+pub(crate) struct ByLevel<const LINK: usize>(Box<[Line<LINK>]>);
+
+impl<const LINK: usize> ByLevel<LINK> {
+    pub(crate) fn new(levels: usize) -> Self {
+        Self((0..levels).map(|_| Line::new()).collect())
+    }
+
+    #[inline]
+    pub(crate) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        let level = usize::from(chairs.place(at).level);
+        self.0[level].push(chairs, at);
+    }
+
+    #[inline]
+    pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        let level = usize::from(chairs.place(at).level);
+        self.0[level].remove(chairs, at);
+    }
+
+    /// Who has to go first if somebody must.
+    pub(crate) fn lowest_and_latest<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
+        let mut lowest_first = self.0.iter().rev();
+        lowest_first.find_map(|line| line.tail(chairs))
+    }
+
+    /// Everyone, the latest of the lowest level first.
+    pub(crate) fn latest_first<T>(&self, chairs: &Chairs<T>) -> Vec<u32> {
+        let lowest_first = self.0.iter().rev();
+        lowest_first
+            .flat_map(|line| line.in_order(chairs).into_iter().rev())
+            .collect()
     }
 }

@@ -23,6 +23,7 @@ mod priority;
 mod pump;
 mod rejected;
 mod room;
+mod sections;
 mod ticket;
 mod woken;
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::lanes::Scope;
+use super::lanes::{Best, Scope};
 use super::room::{State, WaitingRoom, still_waits};
 use super::{Capacity, Denied, Pool, Rejected, Woken};
 
@@ -58,12 +58,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     fn pump(&mut self, capacity: &C, scope: Scope, woken: &mut Woken<W>) {
         self.pumps += 1;
         let pump = self.pumps;
-        while let Some(best) = self.lanes.best(scope, pump) {
+        while let Some(best) = self.lanes.best(&self.chairs, scope, pump) {
+            if matches!(scope, Scope::All) && self.a_rival_is_out(capacity, best, pump, woken) {
+                continue;
+            }
             match capacity.try_lease(&self.chairs.body(best.at).demand) {
                 Ok(lease) => {
                     // The slot may have come back after a better waiter for it was found blocked.
                     let pool = capacity.pool(&lease);
-                    if self.lanes.unblock_better(pool, best.rank, pump) {
+                    if self.lanes.unblock_better(&self.chairs, pool, best, pump) {
                         capacity.release(lease);
                         self.counts.unclaimed += 1;
                         continue;
@@ -79,6 +82,36 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 Err(Denied::Never(why)) => self.answer(best.at, Rejected::Never(why), woken),
             }
         }
+    }
+
+    /// Whether a better waiter of another discipline than `best` is out: there is no slot for it. Then it must
+    /// not keep others of its discipline, who may go before `best`, from the slot that `best` would get.
+    ///
+    /// Where one pool is all that a pump is about, its slot is for each of them or for none.
+    fn a_rival_is_out(
+        &mut self,
+        capacity: &C,
+        best: Best,
+        pump: u64,
+        woken: &mut Woken<W>,
+    ) -> bool {
+        for rival in self.lanes.rivals(best, pump) {
+            match capacity.try_lease(&self.chairs.body(rival.at).demand) {
+                Ok(lease) => {
+                    capacity.release(lease);
+                    self.counts.unclaimed += 1;
+                }
+                Err(Denied::Busy) => {
+                    self.lanes.block(rival.group, pump);
+                    return true;
+                }
+                Err(Denied::Never(why)) => {
+                    self.answer(rival.at, Rejected::Never(why), woken);
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// Everyone whose wait has lasted too long by `now` is answered.
@@ -107,11 +140,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             let Some((at, _)) = self.rises.ring(now, |whom| still_waits(chairs, whom)) else {
                 return;
             };
-            let level = usize::from(self.chairs.place(at).level);
             self.lanes.remove(&mut self.chairs, at);
-            self.arrivals[level].remove(&mut self.chairs, at);
+            self.leave(at);
             self.chairs.place_mut(at).level -= 1;
-            self.arrivals[level - 1].push(&mut self.chairs, at);
+            self.enter(at);
             self.lanes.push_again(&mut self.chairs, at, &self.config);
             self.set_rise(at);
         }

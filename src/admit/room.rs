@@ -4,6 +4,14 @@
 //! [`WaitingRoom`] is a bounded, ordered set of waiting tickets, over all lanes. It is a state machine: events
 //! come in as calls, time comes in as an argument, and whoever's wait ended comes out in a [`Woken`]. It
 //! knows no async, no locks and no clock, so that a test can drive it through a million random events.
+//!
+//! # Who came first
+//!
+//! Whoever comes stands behind those who came before: the order in which they enter is the order in which they
+//! came, whatever their tickets say of it, for clocks are read outside the gate's lock and tickets may come
+//! from elsewhere. Only a ticket that is [returning](Ticket::returning) stands where its arrival puts it. So
+//! that both orders are one, everyone is taken to have come when their ticket says, but not before anybody who
+//! sat down before, returners aside, and not after they sat down. Equal instants go in the order of entry.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,11 +19,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use super::alarm::{Alarms, Whom};
-use super::chairs::{ARRIVALS, Chairs, Place};
+use super::chairs::{ARRIVALS, Chairs, Place, nanos_from};
 use super::discipline::Standing;
 use super::drain::Drain;
 use super::lanes::{Lanes, NO_PUMP, Scope};
-use super::line::Line;
+use super::line::ByLevel;
+use super::sections::Sections;
 use super::{Capacity, Counts, Denied, Priority, Rejected, RoomConfig, Tenant, Ticket, Woken};
 
 /// What an arrival gets.
@@ -75,7 +84,8 @@ pub struct WaitingRoom<C: Capacity, W> {
     pub(super) chairs: Chairs<Waiter<C, W>>,
     pub(super) lanes: Lanes<C::Lane>,
     /// All waiters by level, in the order of arrival.
-    pub(super) arrivals: Box<[Line<ARRIVALS>]>,
+    pub(super) arrivals: ByLevel<ARRIVALS>,
+    pub(super) sections: Sections,
     /// How many of each tenant wait, if that is limited.
     pub(super) tenants: HashMap<Tenant, usize>,
     pub(super) ends: Alarms,
@@ -88,6 +98,8 @@ pub struct WaitingRoom<C: Capacity, W> {
     pub(super) closed: bool,
     pub(super) pumps: u64,
     seq: u64,
+    /// When the latest of all who ever sat down came, returners aside: nobody after it came before.
+    latest: u64,
     /// What instants are measured from.
     pub(super) epoch: Instant,
 }
@@ -99,7 +111,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         Self {
             chairs: Chairs::new(),
             lanes: Lanes::new(&config, now),
-            arrivals: lines(&config),
+            arrivals: ByLevel::new(config.levels.count()),
+            sections: Sections::new(config.levels.count()),
             tenants: HashMap::new(),
             ends: Alarms::default(),
             rises: Alarms::default(),
@@ -110,6 +123,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             closed: false,
             pumps: 0,
             seq: 0,
+            latest: 0,
             epoch: now,
             config,
         }
@@ -153,8 +167,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             }
         }
         self.drain.observe(now);
-        let refusal = self.refusal(capacity, &ticket, now);
-        let key = self.sit(capacity, ticket, demand, now);
+        let end = self.end_of(&ticket);
+        let refusal = self.refusal(capacity, &ticket, end, now);
+        let key = self.sit(capacity, ticket, demand, end, now);
         let claimed = catch_unwind(AssertUnwindSafe(|| {
             self.claim(capacity, key.at, woken);
         }));
@@ -179,7 +194,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Why this ticket may not wait, whoever else does.
-    fn refusal(&self, capacity: &C, ticket: &Ticket, now: Instant) -> Option<Rejected<C::Never>> {
+    fn refusal(
+        &self,
+        capacity: &C,
+        ticket: &Ticket,
+        end: Option<Instant>,
+        now: Instant,
+    ) -> Option<Rejected<C::Never>> {
         if self.config.chairs == 0 {
             return Some(Rejected::Disabled);
         }
@@ -187,8 +208,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if !ticket.may_wait && !capacity.made_by_head() {
             return Some(Rejected::MayNotWait);
         }
-        let end = self.end_of(ticket)?;
-        (end <= now).then(|| self.why_expired(ticket))
+        (end? <= now).then(|| self.why_expired(ticket))
     }
 
     /// Lets the waiter who sat down last wait, unless there is a reason not to.
@@ -218,11 +238,19 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 return Some(Rejected::TenantFull);
             }
         }
-        if self.waiting + self.reserved <= self.config.chairs {
+        let Place {
+            section,
+            level: own,
+            ..
+        } = *self.chairs.place(key.at);
+        let lowest = if self.sections.is_overfull(section) {
+            self.sections.lowest_and_latest(&self.chairs, section)
+        } else if self.waiting + self.reserved > self.config.chairs {
+            self.arrivals.lowest_and_latest(&self.chairs)
+        } else {
             return None;
-        }
-        let own = self.chairs.place(key.at).level;
-        match self.lowest_and_latest() {
+        };
+        match lowest {
             Some(lowest) if self.config.displace && self.chairs.place(lowest).level > own => {
                 self.answer(lowest, Rejected::Displaced, woken);
                 None
@@ -294,7 +322,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Promises a chair to a request that will arrive, if one is free.
+    /// Promises a chair of the room to a request that will arrive, if one is free. The section in which that
+    /// request is to wait may be full nevertheless.
     pub fn reserve(&mut self) -> bool {
         let free = self.has_chair();
         self.reserved += usize::from(free);
@@ -307,14 +336,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.reserved -= 1;
     }
 
-    /// Whether a chair is free.
+    /// Whether a chair of the room is free.
     #[must_use]
     pub fn has_chair(&self) -> bool {
         self.waiting + self.reserved < self.config.chairs
     }
 
     /// Whether requests wait on every chair, so that whoever comes is rejected for that alone, whatever its
-    /// ticket says. Of the order in which reasons are looked for, it is the first then.
+    /// ticket says. Of the order in which reasons are looked for, it is the first then; a section that is full,
+    /// too, is the same reason.
     pub(crate) fn is_full_for_all(&self) -> bool {
         let is_limited_by_ticket = self.config.displace || self.config.chairs_per_tenant.is_some();
         self.waiting > 0 && !is_limited_by_ticket && !self.has_chair()
@@ -347,7 +377,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Who goes before everyone else.
     #[must_use]
     pub fn head(&self) -> Option<Key> {
-        let best = self.lanes.best(Scope::All, NO_PUMP)?;
+        let best = self.lanes.best(&self.chairs, Scope::All, NO_PUMP)?;
         let seq = self.chairs.place(best.at).seq;
         Some(Key { at: best.at, seq })
     }
@@ -412,17 +442,34 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.ends.next()
     }
 
-    fn sit(&mut self, capacity: &C, mut ticket: Ticket, demand: C::Demand, now: Instant) -> Key {
+    fn sit(
+        &mut self,
+        capacity: &C,
+        mut ticket: Ticket,
+        demand: C::Demand,
+        end: Option<Instant>,
+        now: Instant,
+    ) -> Key {
         ticket.priority = self.config.levels.clamp(ticket.priority);
         self.seq += 1;
         let seq = self.seq;
-        let end = self.end_of(&ticket);
+        let since = self.since(&ticket, now);
         let lane = capacity.lane(&demand);
         let state = State::Waiting(None);
-        let place = Place::new(seq, ticket, end);
+        let place = Place::new((since, seq), ticket, end);
         let at = self.chairs.sit(place, Waiter { demand, state });
         self.line_up(capacity, at, lane, None, now);
         Key { at, seq }
+    }
+
+    /// When the ticket's holder came, as far as its place in line goes.
+    fn since(&mut self, ticket: &Ticket, now: Instant) -> u64 {
+        let since = nanos_from(self.epoch, ticket.arrival.min(now));
+        if ticket.returning {
+            return since;
+        }
+        self.latest = self.latest.max(since);
+        self.latest
     }
 
     /// Links a waiter in wherever it has to be found again.
@@ -438,18 +485,35 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let place = self.chairs.place_mut(at);
         place.level = level_at(&self.config, &place.ticket, now).0;
         let (seq, end) = (place.seq, place.expires);
-        let level = usize::from(place.level);
         if self.config.chairs_per_tenant.is_some() {
             *self.tenants.entry(place.ticket.tenant.clone()).or_default() += 1;
         }
         if let Some(end) = end {
             self.ends.set(end, (at, seq));
         }
-        self.arrivals[level].push(&mut self.chairs, at);
-        let pools = |lane: &C::Lane| capacity.pools(lane);
+        let ask = |lane: &C::Lane| (capacity.pools(lane), capacity.section(lane));
         self.lanes
-            .push(&mut self.chairs, at, lane, pools, standing, &self.config);
+            .push(&mut self.chairs, at, lane, ask, standing, &self.config);
+        self.enter(at);
         self.set_rise(at);
+    }
+
+    /// Links a waiter in among those of its level and section.
+    pub(super) fn enter(&mut self, at: u32) {
+        self.arrivals.push(&mut self.chairs, at);
+        let place = self.chairs.place(at);
+        if place.section.is_some() {
+            let section = self.lanes.section_at(place.lane);
+            self.sections.enter(&mut self.chairs, section, at);
+        }
+    }
+
+    /// Takes a waiter out from there.
+    pub(super) fn leave(&mut self, at: u32) {
+        self.arrivals.remove(&mut self.chairs, at);
+        if let Some(section) = self.chairs.place(at).section {
+            self.sections.leave(&mut self.chairs, section, at);
+        }
     }
 
     /// Takes a waiter out of wherever it was linked in; it does not get a slot.
@@ -462,7 +526,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub(super) fn forget(&mut self, at: u32) {
         self.waiting -= 1;
         let place = self.chairs.place(at);
-        let level = usize::from(place.level);
         let rises = self.config.promote_after.is_some() && self.rise_of(at).is_some();
         let expires = place.expires.is_some();
         if self.config.chairs_per_tenant.is_some()
@@ -473,7 +536,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 self.tenants.remove(&place.ticket.tenant);
             }
         }
-        self.arrivals[level].remove(&mut self.chairs, at);
+        self.leave(at);
         let chairs = &self.chairs;
         let others = |whom: Whom| whom.0 != at && still_waits(chairs, whom);
         if expires {
@@ -496,12 +559,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if let State::Waiting(Some(note)) = old {
             woken.push(note);
         }
-    }
-
-    /// Who has to go first if somebody must.
-    pub(super) fn lowest_and_latest(&self) -> Option<u32> {
-        let mut lowest_first = self.arrivals.iter().rev();
-        lowest_first.find_map(|line| line.tail(&self.chairs))
     }
 
     pub(crate) fn end_of(&self, ticket: &Ticket) -> Option<Instant> {
@@ -553,10 +610,6 @@ impl<C: Capacity, W> fmt::Debug for WaitingRoom<C, W> {
             .field("counts", &self.counts)
             .finish_non_exhaustive()
     }
-}
-
-pub(super) fn lines(config: &RoomConfig) -> Box<[Line<ARRIVALS>]> {
-    config.levels.names().map(|_| Line::new()).collect()
 }
 
 pub(super) fn still_waits<C: Capacity, W>(chairs: &Chairs<Waiter<C, W>>, (at, seq): Whom) -> bool {

@@ -85,6 +85,9 @@ pub struct Ticket {
     pub id: u64,
     /// Whether it may wait if every slot is busy. Default `true`.
     pub may_wait: bool,
+    /// Whether it had a slot before and comes back for another. Default `false`. If so, it stands where its
+    /// `arrival` puts it; everyone else stands behind those who came before.
+    pub returning: bool,
 }
 
 impl Ticket {
@@ -99,6 +102,7 @@ impl Ticket {
             arrival,
             id: 0,
             may_wait: true,
+            returning: false,
         }
     }
 
@@ -127,6 +131,26 @@ impl Ticket {
     #[must_use]
     pub fn id(mut self, id: u64) -> Self {
         self.id = id;
+        self
+    }
+
+    /// Gives it the place of its arrival: before everyone of its level who came later.
+    ///
+    /// For a request that had a slot, failed, and is tried again. Its `arrival` has to be the first one.
+    /// Under [`Fair`](super::Discipline::Fair) it stands before later ones of its own tenant, and is paid for
+    /// again. It does not take a chair from anybody for that: a full room turns it away like any other.
+    ///
+    /// ```
+    /// use std::time::Instant;
+    /// use tower_triage::{Priority, Ticket};
+    ///
+    /// let first = Ticket::new(Priority::HIGHEST, Instant::now());
+    /// let again = first.clone().returning();
+    /// assert_eq!(again.arrival, first.arrival);
+    /// ```
+    #[must_use]
+    pub fn returning(mut self) -> Self {
+        self.returning = true;
         self
     }
 

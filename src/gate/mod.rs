@@ -149,8 +149,9 @@ impl<C: Capacity> Gate<C> {
         });
     }
 
-    /// The capacity's lanes or pools are not what they were, or it has more slots. Everyone who waits is
-    /// looked at again. O(n log n) in the number of those who wait.
+    /// The capacity's lanes, pools or sections are not what they were, or it has more slots. Everyone who waits
+    /// is looked at again; those who no longer fit in their section are answered. O(n log n) in the number of
+    /// those who wait.
     pub fn capacity_changed(&self) {
         let now = now();
         self.shared.locked(|shared, state, woken| {

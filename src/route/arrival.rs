@@ -108,7 +108,7 @@ impl<S> Arrival<S> {
             let ticket = front
                 .desk
                 .ticket(headers, stream, self.since, self.first_came);
-            front.waits = Some((ticket.priority, ticket.arrival));
+            front.waits = Some((ticket.priority, gate::now()));
             ticket
         };
         let Some(mut permit) = front.desk.common.gate.try_acquire(&demand) else {
@@ -152,7 +152,11 @@ impl Desk {
         let now = gate::now();
         let came = since.or(first_came).unwrap_or(now);
         let mut ticket = settings.classifier.ticket(headers, came);
-        ticket.arrival = first_came.unwrap_or(now);
+        ticket.arrival = now;
+        if let Some(first_came) = first_came {
+            ticket.arrival = first_came;
+            ticket = ticket.returning();
+        }
         if settings.rejects_streams() && (stream || wants_stream(headers)) {
             return ticket.must_not_wait();
         }

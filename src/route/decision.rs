@@ -23,6 +23,9 @@ pub struct Decision {
     pub score: Option<u32>,
     /// How often it had been tried before: 0 the first time.
     pub retries: u32,
+    /// Which of the endpoint's models serves it.
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code))]
+    pub(super) nth_model: usize,
 }
 
 /// How the name that was asked for became the model that serves it.

@@ -80,6 +80,12 @@ impl Endpoints {
         self.fleet.load().routing.clone()
     }
 
+    /// Whether `name` is a model, an alias, or has fallbacks.
+    #[cfg(feature = "metrics")]
+    pub(super) fn is_configured(&self, name: &str) -> bool {
+        self.fleet.load().is_configured(name)
+    }
+
     /// Whether a model that `endpoint` serves would have nobody else.
     pub(super) fn is_last(&self, endpoint: &EndpointRef) -> bool {
         self.fleet.load().is_last(endpoint)
@@ -118,6 +124,7 @@ impl Capacity for Endpoints {
                 strategy: taken.strategy,
                 score: taken.choice.score,
                 retries: demand.retries,
+                nth_model: taken.choice.candidate.server.nth_model,
             },
         })
     }

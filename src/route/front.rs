@@ -68,12 +68,11 @@ impl Front {
         let now = gate::now();
         lease.called = Some(now);
         if let Some((priority, since)) = self.waits {
-            let settings = self.desk.common.settings();
-            let levels = &settings.config.priorities;
-            let level = levels.get(usize::from(priority.0)).or(levels.last());
-            let waited = now.saturating_duration_since(since);
-            let level = level.map_or("", String::as_str);
-            self.desk.meter.waited(level, waited);
+            self.desk.meter.waited(|| {
+                let settings = self.desk.common.settings();
+                let level = settings.classifier.levels().name(priority).to_owned();
+                (level, now.saturating_duration_since(since))
+            });
         }
     }
 }

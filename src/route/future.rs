@@ -23,7 +23,7 @@ use super::meter::Outcome;
 use super::retry::{Failed, Kept, Unkept};
 use super::tally::Tally;
 use super::verdict::{Retry, Verdict};
-use super::{Decision, Endpoints, Measured, ReadBody, RouteBody, RouteError};
+use super::{Decision, EndpointLease, Endpoints, Measured, ReadBody, RouteBody, RouteError};
 use crate::admission::Admission;
 use crate::gate::{self, Chair, Permit};
 use crate::http::PermitBody;
@@ -48,6 +48,18 @@ pin_project! {
         kept: Result<Box<Kept<S, R, S::Error>>, Unkept>,
         // Dropped last: it looks at what the others leave behind.
         tally: Option<Tally>,
+    }
+
+    impl<S, B, R> PinnedDrop for RouteFuture<S, B, R>
+    where
+        S: Service<Request<RouteBody<B>>>,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if let Some(tally) = this.tally {
+                tally.decision = given_up(this.step, this.kept);
+            }
+        }
     }
 }
 
@@ -175,6 +187,22 @@ where
             StepProj::Admitted { .. } => None,
         })
     }
+}
+
+/// Where a request was, or had been, when it was given up before it was answered.
+fn given_up<S, B, R>(
+    step: Pin<&mut Step<S, B, Admitted<S, B>>>,
+    kept: &mut Result<Box<Kept<S, R, S::Error>>, Unkept>,
+) -> Option<Decision>
+where
+    S: Service<Request<RouteBody<B>>>,
+{
+    let lease = match step.project() {
+        StepProj::Admitted { admission } => admission.lease(),
+        StepProj::Reading { .. } | StepProj::Streaming { .. } => None,
+    };
+    let failed = || Some(&kept.as_ref().ok()?.failed.as_ref()?.decision);
+    lease.map(EndpointLease::decision).or_else(failed).cloned()
 }
 
 fn once<T>(what: Option<T>) -> T {

@@ -26,6 +26,17 @@ impl RouterHandle {
         self.0.rejected()
     }
 
+    /// Tells the `metrics` facade how many wait and run, and of each endpoint how busy and well it is: sets all
+    /// gauges to what is true now. Those of endpoints that are gone become 0.
+    ///
+    /// Call it before each scrape, or every few seconds. The first call also describes all metrics to the
+    /// recorder, which has to be installed by then.
+    #[cfg(feature = "metrics")]
+    pub fn record_gauges(&self) {
+        let (status, endpoints) = (self.status(), self.endpoints());
+        self.0.meter.record_gauges(&status, &endpoints);
+    }
+
     /// Every endpoint with its live numbers, in the registry's order.
     #[must_use]
     pub fn endpoints(&self) -> Arc<[EndpointRef]> {

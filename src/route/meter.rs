@@ -1,18 +1,27 @@
-//! What is counted of a router's work, for whoever watches it.
+//! What a router does shows in no request's answer: that it waits longer every day, or that an endpoint
+//! fails one time in ten.
+//!
+//! With feature `metrics`, a [`Meter`] tells the `metrics` facade, and through it whichever recorder the
+//! program has; without, it does nothing. No label is chosen by a client: a name that is not configured
+//! is counted as `other`.
 
-use std::time::Duration;
+#[cfg(feature = "metrics")]
+mod facade;
+#[cfg(not(feature = "metrics"))]
+#[path = "meter/no_facade.rs"]
+mod facade;
 
-use super::{Decision, EndpointRef};
+use http::StatusCode;
 
-/// Tells the `metrics` facade what happens.
-#[derive(Debug, Default)]
-pub(super) struct Meter;
+pub(super) use facade::Meter;
+#[cfg(feature = "metrics")]
+pub(super) use facade::Series;
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Its answer was passed on to the end; with this status.
-    Answered(http::StatusCode),
+    Answered(StatusCode),
     /// Its answer broke off.
     BrokeOff,
     /// Nobody served it; with this code.
@@ -21,16 +30,4 @@ pub(super) enum Outcome {
     Failed,
     /// Its client left.
     Cancelled,
-}
-
-impl Meter {
-    pub(super) fn ended(&self, _asked: Option<&str>, _decision: Option<&Decision>, _: Outcome) {}
-
-    pub(super) fn waited(&self, _priority: &str, _waited: Duration) {}
-
-    pub(super) fn retried(&self, _endpoint: &EndpointRef) {}
-
-    pub(super) fn fell_back(&self, _decision: &Decision) {}
-
-    pub(super) fn health_changed(&self, _endpoint: &EndpointRef) {}
 }

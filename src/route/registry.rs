@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn headers_that_are_about_one_connection_or_request_are_refused_by_name() {
         let with = |name| endpoint("a", "http://a").header(name, "secret".parse().unwrap());
-        for name in HOP_BY_HOP.into_iter().chain([HOST, CONTENT_LENGTH]) {
+        for name in HOP_BY_HOP.iter().cloned().chain([HOST, CONTENT_LENGTH]) {
             let said = refusal([with(name.clone())]);
             assert!(
                 said.contains(&format!("endpoint \"a\" has a header `{name}`")),

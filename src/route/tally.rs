@@ -14,6 +14,7 @@ pub(super) struct Tally {
     pub(super) desk: Arc<Desk>,
     /// The name that was asked for, while nothing is decided.
     pub(super) asked: Option<Arc<str>>,
+    /// Where it went last, once that is known.
     pub(super) decision: Option<Decision>,
     pub(super) outcome: Outcome,
 }
@@ -33,8 +34,9 @@ impl Tally {
 impl Drop for Tally {
     fn drop(&mut self) {
         let decision = self.decision.as_ref();
-        let asked = self.asked.as_deref();
-        self.desk.meter.ended(asked, decision, self.outcome);
+        let (desk, asked) = (&self.desk, self.asked.as_ref());
+        desk.meter
+            .ended(desk.endpoints(), asked, decision, self.outcome);
         // Whoever may wait for the trial that this request was has to look again.
         if self.desk.endpoints().trial_was_abandoned() {
             self.desk.common.gate.capacity_changed();

@@ -8,14 +8,14 @@ use http_body_util::channel::{Channel, Sender};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 use tower::ServiceExt;
-use tower_triage::route::{EndpointRef, Forward, Unanswered};
+use tower_triage::route::{Decision, Forward, Unanswered};
 
 use super::upstream::{Connection, Upstream};
 use super::{Failure, OK, SOON, endpoint, send, text};
 
 /// A request whose body the test writes.
 fn upload(
-    to: &EndpointRef,
+    to: &Decision,
     path: &str,
 ) -> (Sender<Bytes, io::Error>, Request<Channel<Bytes, io::Error>>) {
     let (sender, body) = Channel::new(1);

@@ -65,7 +65,7 @@ fn nothing_that_is_printed_shows_an_endpoints_own_headers() {
         format!("{registry:?}"),
         format!("{endpoints:?}"),
         format!("{to:?}"),
-        format!("{:?}", post(&to, "{}")),
+        format!("{:?}", post(&in_service(endpoint.clone()), "{}")),
     ] {
         assert!(!printed.contains(SECRET), "{printed}");
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::admit::{Key, Outcome, WaitingRoom, Woken};
-use tower_triage::{Capacity, Discipline, Levels, Priority, RoomConfig, Tenant, Ticket};
+use tower_triage::{Capacity, Discipline, Levels, Priority, RoomConfig, Section, Tenant, Ticket};
 
 use super::model::{Answer, Arrival, Id, Model, Time};
 use super::wards::{Bed, Treats, Ward, Wards};
@@ -30,6 +30,7 @@ pub(crate) enum Event {
         cost: u32,
         ago: Time,
         within: Option<Time>,
+        returning: bool,
     },
     Release(Index),
     Leave(Index),
@@ -44,10 +45,21 @@ pub(crate) enum Event {
         lane: usize,
         treats: Treats,
     },
+    /// A lane waits in another section from now on.
+    Move {
+        lane: usize,
+        section: usize,
+    },
+    /// A section has other chairs, or another order.
+    Furnish(Section),
     Reserve,
     Unreserve,
     Close,
 }
+
+/// How many sections the lanes can be in.
+const SECTIONS: usize = 3;
+pub(crate) type Sections = [Section; SECTIONS];
 
 #[derive(Debug, Clone)]
 pub(crate) struct Furniture {
@@ -85,6 +97,9 @@ pub(crate) struct Driver {
     room: WaitingRoom<Wards, Id>,
     wards: Wards,
     model: Model,
+    sections: Sections,
+    /// The section of each lane.
+    section_of: Vec<usize>,
     begin: Instant,
     keys: HashMap<Id, Key>,
     /// Answered and not collected.
@@ -97,13 +112,20 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(furniture: &Furniture, beds: &[usize], lanes: &[Treats]) -> Self {
+    pub(crate) fn new(
+        furniture: &Furniture,
+        sections: Sections,
+        beds: &[usize],
+        lanes: &[Treats],
+    ) -> Self {
         let begin = Instant::now();
         let wards = beds.iter().map(|&beds| Ward { beds, taken: 0 }).collect();
-        Self {
+        let mut driver = Self {
             room: WaitingRoom::new(furniture.config(), begin),
             wards: Wards::new(beds, lanes),
             model: Model::new(furniture.config(), wards, lanes.to_vec(), BEGIN),
+            sections,
+            section_of: (0..lanes.len()).map(|lane| lane % SECTIONS).collect(),
             begin,
             keys: HashMap::new(),
             answers: HashMap::new(),
@@ -112,7 +134,9 @@ impl Driver {
             served: 0,
             rejected: 0,
             cancelled: 0,
-        }
+        };
+        driver.arrange_sections(&mut Woken::new());
+        driver
     }
 
     pub(crate) fn apply(&mut self, event: Event) {
@@ -126,6 +150,7 @@ impl Driver {
                 cost,
                 ago,
                 within,
+                returning,
             } => {
                 let arrival = self.model.now - ago;
                 let who = Arrival {
@@ -136,6 +161,7 @@ impl Driver {
                     cost,
                     arrival,
                     deadline: within.map(|within| arrival + within),
+                    returning,
                 };
                 self.arrive(who, &mut woken);
             }
@@ -171,6 +197,14 @@ impl Driver {
                 self.model.set_treats(lane, treats.clone());
                 self.wards.set_treats(lane, treats);
                 self.room.rearranged(&self.wards, now, &mut woken);
+            }
+            Event::Move { lane, section } => {
+                self.section_of[lane] = section;
+                self.arrange_sections(&mut woken);
+            }
+            Event::Furnish(section) => {
+                self.sections[section.id as usize] = section;
+                self.arrange_sections(&mut woken);
             }
             Event::Reserve => {
                 let free =
@@ -239,6 +273,7 @@ impl Driver {
             .tenant(who.tenant.into())
             .cost(who.cost);
         ticket.deadline = who.deadline.map(|end| self.at(end));
+        ticket.returning = who.returning;
         let outcome = self.room.arrive(&self.wards, ticket, lane, now, woken);
         match (outcome, self.model.arrive(who)) {
             (Outcome::Queued(key), None) => {
@@ -256,6 +291,16 @@ impl Driver {
             }
             (outcome, expected) => panic!("{outcome:?} instead of {expected:?}"),
         }
+    }
+
+    fn arrange_sections(&mut self, woken: &mut Woken<Id>) {
+        let sections = self.section_of.iter().map(|&id| self.sections[id]);
+        let sections: Vec<Section> = sections.collect();
+        for (lane, &section) in sections.iter().enumerate() {
+            self.wards.set_section(lane, section);
+        }
+        self.model.set_sections(sections);
+        self.room.rearranged(&self.wards, self.now(), woken);
     }
 
     fn give_back(&mut self, bed: Bed, woken: &mut Woken<Id>) {
@@ -350,6 +395,7 @@ impl Driver {
         if let Some(most) = model.config.chairs_per_tenant {
             assert!(model.tenants().values().all(|&waiting| waiting <= most));
         }
+        assert!(!(0..model.lanes.len()).any(|lane| model.overfull(lane)));
         let taken: Vec<usize> = model.wards.iter().map(|ward| ward.taken).collect();
         assert_eq!(self.wards.taken(), taken);
         let seated = self
@@ -389,7 +435,9 @@ impl Driver {
             let first = order.first().map(|id| self.room.position(self.keys[id]));
             assert!(first.is_none_or(|first| first == Some(1)));
         }
-        if self.model.config.discipline != Discipline::Fair {
+        let lanes = 0..self.model.lanes.len();
+        let disciplines = lanes.map(|lane| self.model.discipline(lane));
+        if disciplines.into_iter().all(|own| own != Discipline::Fair) {
             let first = self.model.first().map(|id| self.keys[&id]);
             assert_eq!(self.room.head(), first);
         }
@@ -448,17 +496,40 @@ pub(crate) fn arrival(lanes: usize) -> impl Strategy<Value = Event> {
         prop_oneof![3 => Just(1u32), 1 => 0u32..4],
         prop_oneof![4 => Just(0u64), 1 => 0u64..15],
         weighted(0.4, 0u64..40),
+        prop::bool::weighted(0.2),
     )
         .prop_map(
-            |(priority, tenant, lane, cost, ago, within)| Event::Arrive {
+            |(priority, tenant, lane, cost, ago, within, returning)| Event::Arrive {
                 priority,
                 tenant,
                 lane,
                 cost,
                 ago,
                 within,
+                returning,
             },
         )
+}
+
+pub(crate) fn sections(disciplines: &'static [Discipline]) -> impl Strategy<Value = Sections> {
+    [0, 1, 2].map(|id| section(Just(id), disciplines))
+}
+
+fn section(
+    id: impl Strategy<Value = u32>,
+    disciplines: &'static [Discipline],
+) -> impl Strategy<Value = Section> {
+    use prop::option::weighted;
+    (
+        id,
+        weighted(0.6, 0usize..5),
+        weighted(0.7, prop::sample::select(disciplines)),
+    )
+        .prop_map(|(id, chairs, discipline)| Section {
+            id,
+            chairs,
+            discipline,
+        })
 }
 
 /// `changes`: the furniture that may come, and the wards that a lane may get.
@@ -477,6 +548,8 @@ pub(crate) fn events(
         3 => furniture(disciplines).prop_map(Event::Reconfigure),
         3 => (0..wards, 0usize..4).prop_map(|(ward, beds)| Event::SetBeds { ward, beds }),
         2 => (0..lanes, treats).prop_map(|(lane, treats)| Event::SetTreats { lane, treats }),
+        3 => (0..lanes, 0..SECTIONS).prop_map(|(lane, section)| Event::Move { lane, section }),
+        3 => section(0..SECTIONS as u32, disciplines).prop_map(Event::Furnish),
         3 => Just(Event::Reserve),
         3 => Just(Event::Unreserve),
     ];

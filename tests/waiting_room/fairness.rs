@@ -6,7 +6,7 @@ use std::time::Instant;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::admit::{Key, Outcome, WaitingRoom, Woken};
-use tower_triage::{Capacity, Discipline, Priority, Ticket};
+use tower_triage::{Capacity, Discipline, Priority, Rejected, RoomConfig, Ticket};
 
 use super::scenarios::{Room, config};
 use super::wards::{Bed, Treats, Wards};
@@ -61,20 +61,24 @@ fn who_leaves_pays_nothing() {
 }
 
 /// Lanes, tenants and beds; who waits is told by its number.
-struct Hall {
-    room: WaitingRoom<Wards, usize>,
-    wards: Wards,
-    begin: Instant,
-    keys: HashMap<usize, Key>,
-    who: Vec<(usize, &'static str)>,
+pub(crate) struct Hall {
+    pub(crate) room: WaitingRoom<Wards, usize>,
+    pub(crate) wards: Wards,
+    pub(crate) begin: Instant,
+    pub(crate) keys: HashMap<usize, Key>,
+    pub(crate) who: Vec<(usize, &'static str)>,
 }
 
 impl Hall {
     fn new(beds: &[usize], lanes: &[Treats]) -> Self {
-        let begin = Instant::now();
         let config = config(|c| {
             (c.discipline, c.chairs) = (Discipline::Fair, usize::MAX);
         });
+        Self::furnished(config, beds, lanes)
+    }
+
+    pub(crate) fn furnished(config: RoomConfig, beds: &[usize], lanes: &[Treats]) -> Self {
+        let begin = Instant::now();
         Self {
             room: WaitingRoom::new(config, begin),
             wards: Wards::new(beds, lanes),
@@ -85,27 +89,59 @@ impl Hall {
     }
 
     /// Its bed, or it waits.
-    fn arrive(&mut self, lane: usize, tenant: &'static str) -> Option<Bed> {
+    pub(crate) fn arrive(&mut self, lane: usize, tenant: &'static str) -> Option<Bed> {
+        self.arrive_at(Priority::HIGHEST, lane, tenant).unwrap().0
+    }
+
+    /// Its bed, or it waits; and those who had to get up. Or its own reason.
+    pub(crate) fn arrive_at(
+        &mut self,
+        level: Priority,
+        lane: usize,
+        tenant: &'static str,
+    ) -> Result<(Option<Bed>, Vec<usize>), Rejected<&'static str>> {
         let id = self.who.len();
         self.who.push((lane, tenant));
-        let ticket = Ticket::new(Priority::HIGHEST, self.begin).tenant(tenant.into());
+        let ticket = Ticket::new(level, self.begin).tenant(tenant.into());
         let mut woken = Woken::new();
-        match self
+        let outcome = self
             .room
-            .arrive(&self.wards, ticket, lane, self.begin, &mut woken)
-        {
-            Outcome::Leased(bed) => Some(bed),
+            .arrive(&self.wards, ticket, lane, self.begin, &mut woken);
+        let woken = woken.into_iter().collect();
+        match outcome {
+            Outcome::Leased(bed) => Ok((Some(bed), woken)),
             Outcome::Queued(key) => {
                 self.room.leave_note(key, id).unwrap();
                 self.keys.insert(id, key);
-                None
+                Ok((None, woken))
             }
-            Outcome::Rejected(why) => panic!("{why}"),
+            Outcome::Rejected(why) => Err(why),
         }
     }
 
+    /// The capacity has changed: who was answered, and what?
+    pub(crate) fn rearrange(&mut self) -> Vec<(usize, Rejected<&'static str>)> {
+        let mut woken = Woken::new();
+        self.room.rearranged(&self.wards, self.begin, &mut woken);
+        let answer = |id| {
+            let answer = self.room.collect(self.keys.remove(&id).unwrap()).unwrap();
+            (id, answer.unwrap_err())
+        };
+        woken.into_iter().map(answer).collect()
+    }
+
+    /// Everyone who waits, in the order in which one bed serves them.
+    pub(crate) fn served(&mut self, mut bed: Bed) -> Vec<usize> {
+        let mut served = Vec::new();
+        while let Some((next, again)) = self.release(bed) {
+            served.push(next);
+            bed = again;
+        }
+        served
+    }
+
     /// A bed comes back: who gets it?
-    fn release(&mut self, bed: Bed) -> Option<(usize, Bed)> {
+    pub(crate) fn release(&mut self, bed: Bed) -> Option<(usize, Bed)> {
         let mut woken = Woken::new();
         let pool = self.wards.release(bed);
         self.room

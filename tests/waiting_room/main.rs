@@ -8,6 +8,8 @@ mod driver;
 mod fairness;
 mod model;
 mod promises;
+mod returners;
 mod scale;
 mod scenarios;
+mod sections;
 mod wards;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tower_triage::{Discipline, Rejected, RoomConfig};
+use tower_triage::{Discipline, Rejected, RoomConfig, Section};
 
 use super::wards::{Treats, Ward, choose};
 
@@ -20,11 +20,14 @@ pub(crate) struct Arrival {
     pub(crate) cost: u32,
     pub(crate) arrival: Time,
     pub(crate) deadline: Option<Time>,
+    pub(crate) returning: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Waiter {
     who: Arrival,
+    /// When it came; those who do not come back, not before the one before them.
+    since: Time,
     /// The level it has risen to.
     level: u8,
 }
@@ -51,9 +54,13 @@ pub(crate) struct Model {
     pub(crate) config: RoomConfig,
     pub(crate) wards: Vec<Ward>,
     pub(crate) lanes: Vec<Treats>,
+    /// By lane.
+    pub(crate) sections: Vec<Section>,
     pub(crate) now: Time,
     pub(crate) closed: bool,
     pub(crate) reserved: usize,
+    /// When the last one came who found others waiting, or every bed taken, and did not come back.
+    latest: Time,
     /// In the order of arrival.
     waiting: Vec<Waiter>,
     flows: BTreeMap<FlowKey, Flow>,
@@ -68,10 +75,12 @@ impl Model {
         Self {
             config,
             wards,
+            sections: vec![Section::default(); lanes.len()],
             lanes,
             now,
             closed: false,
             reserved: 0,
+            latest: 0,
             waiting: Vec::new(),
             flows: BTreeMap::new(),
             clocks: BTreeMap::new(),
@@ -94,11 +103,23 @@ impl Model {
             return Some(Answer::Not(Rejected::ShuttingDown));
         }
         who.priority = who.priority.min(self.lowest_level());
-        let (id, tenant) = (who.id, who.tenant);
+        let (id, tenant, lane) = (who.id, who.tenant, who.lane);
         let end = self.end(&who);
         let level = self.risen_to(&who);
-        self.waiting.push(Waiter { who, level });
-        self.join(self.waiting.len() - 1, None);
+        let since = if who.returning {
+            who.arrival
+        } else {
+            self.latest.max(who.arrival)
+        };
+        let treats = &self.lanes[who.lane];
+        let busy = choose(&self.wards, treats).is_none() && !treats.is_empty();
+        if !who.returning && (busy || !self.waiting.is_empty()) {
+            self.latest = since;
+        }
+        let came_before = |w: &&Waiter| w.since <= since;
+        let place = self.waiting.iter().filter(came_before).count();
+        self.waiting.insert(place, Waiter { who, since, level });
+        self.join(place, None);
         self.seat_all();
         if let Some(i) = self.answered.iter().position(|(who, _)| *who == id) {
             return Some(self.answered.remove(i).1);
@@ -114,10 +135,14 @@ impl Model {
             .is_some_and(|most| tenants.count() > most)
         {
             Rejected::TenantFull
-        } else if self.waiting.len() + self.reserved <= self.config.chairs {
-            return None;
         } else {
-            let lowest = self.lowest_and_latest();
+            let lowest = if self.overfull(lane) {
+                self.lowest_and_latest(|w| self.sections[w.lane].id == self.sections[lane].id)
+            } else if self.waiting.len() + self.reserved > self.config.chairs {
+                self.lowest_and_latest(|_| true)
+            } else {
+                return None;
+            };
             if self.config.displace && self.waiting[lowest].level > level {
                 self.answer(lowest, Answer::Not(Rejected::Displaced));
                 return None;
@@ -142,10 +167,8 @@ impl Model {
     pub(crate) fn close(&mut self) {
         self.closed = true;
         while !self.waiting.is_empty() {
-            self.answer(
-                self.lowest_and_latest(),
-                Answer::Not(Rejected::ShuttingDown),
-            );
+            let lowest = self.lowest_and_latest(|_| true);
+            self.answer(lowest, Answer::Not(Rejected::ShuttingDown));
         }
     }
 
@@ -157,16 +180,26 @@ impl Model {
 
     pub(crate) fn set_treats(&mut self, lane: usize, treats: Treats) {
         self.catch_up();
-        let before = self.lanes.clone();
+        let before = self.clone();
         self.lanes[lane] = treats;
         self.move_over(&before, self.config.clone());
+        self.send_away_from_sections();
+        self.seat_all();
+    }
+
+    pub(crate) fn set_sections(&mut self, sections: Vec<Section>) {
+        self.catch_up();
+        let before = self.clone();
+        self.sections = sections;
+        self.move_over(&before, self.config.clone());
+        self.send_away_from_sections();
         self.seat_all();
     }
 
     pub(crate) fn reconfigure(&mut self, config: RoomConfig) {
         self.catch_up();
-        let lanes = self.lanes.clone();
-        self.move_over(&lanes, config);
+        let before = self.clone();
+        self.move_over(&before, config);
         self.catch_up();
         if let Some(most) = self.config.chairs_per_tenant {
             for id in self.latest_first() {
@@ -183,18 +216,41 @@ impl Model {
                 }
             }
         }
+        self.send_away_from_sections();
         while self.waiting.len() > self.config.chairs {
             let why = if self.config.chairs == 0 {
                 Rejected::Disabled
             } else {
                 Rejected::Full
             };
-            self.answer(self.lowest_and_latest(), Answer::Not(why));
+            self.answer(self.lowest_and_latest(|_| true), Answer::Not(why));
         }
         self.seat_all();
     }
 
+    fn send_away_from_sections(&mut self) {
+        for id in self.latest_first() {
+            let i = self.waiting.iter().position(|w| w.who.id == id).unwrap();
+            if self.overfull(self.waiting[i].who.lane) {
+                self.answer(i, Answer::Not(Rejected::Full));
+            }
+        }
+    }
+
     // What can be asked.
+
+    /// Whether more wait in the lane's section than it has chairs.
+    pub(crate) fn overfull(&self, lane: usize) -> bool {
+        let section = self.sections[lane];
+        let waiting = self.waiting();
+        let inside = waiting.filter(|w| self.sections[w.lane].id == section.id);
+        section.chairs.is_some_and(|chairs| inside.count() > chairs)
+    }
+
+    pub(crate) fn discipline(&self, lane: usize) -> Discipline {
+        let own = self.sections[lane].discipline;
+        own.unwrap_or(self.config.discipline)
+    }
 
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &Arrival> {
         self.waiting.iter().map(|w| &w.who)
@@ -212,7 +268,7 @@ impl Model {
     }
 
     pub(crate) fn first(&self) -> Option<Id> {
-        let best = (0..self.waiting.len()).min_by_key(|&i| self.rank(i))?;
+        let best = self.best(|_| true)?;
         Some(self.waiting[best].who.id)
     }
 
@@ -220,10 +276,7 @@ impl Model {
     pub(crate) fn order_for(&self, treats: &Treats) -> Vec<Id> {
         let mut model = self.clone();
         let mut order = Vec::new();
-        while let Some(best) = (0..model.waiting.len())
-            .filter(|&i| model.lanes[model.waiting[i].who.lane] == *treats)
-            .min_by_key(|&i| model.rank(i))
-        {
+        while let Some(best) = model.best(|w| model.lanes[w.lane] == *treats) {
             order.push(model.waiting[best].who.id);
             model.pay(best);
             model.take_out(best);
@@ -233,10 +286,23 @@ impl Model {
 
     // The order.
 
-    /// Whoever has the least goes first.
+    /// Of the best of each discipline, the one of the highest level, and of these the first to come.
+    fn best(&self, among: impl Fn(&Arrival) -> bool) -> Option<usize> {
+        let best_of = |discipline| {
+            let waiting = (0..self.waiting.len()).filter(|&i| among(&self.waiting[i].who));
+            waiting
+                .filter(|&i| self.discipline(self.waiting[i].who.lane) == discipline)
+                .min_by_key(|&i| self.rank(i))
+        };
+        let disciplines = [Discipline::Fifo, Discipline::Fair, Discipline::Deadline];
+        let bests = disciplines.into_iter().filter_map(best_of);
+        bests.min_by_key(|&i| (self.waiting[i].level, i))
+    }
+
+    /// Whoever has the least of its discipline goes first.
     fn rank(&self, i: usize) -> (u8, u64, u64, usize) {
-        let Waiter { who, level } = &self.waiting[i];
-        let (first, second) = match self.config.discipline {
+        let Waiter { who, level, .. } = &self.waiting[i];
+        let (first, second) = match self.discipline(who.lane) {
             Discipline::Deadline => (self.end(who).map_or(u64::MAX, |(end, _)| end), 0),
             Discipline::Fair => {
                 let key = self.flow_of(i);
@@ -261,13 +327,11 @@ impl Model {
                 self.answer(i, Answer::Not(Rejected::Never("no ward")));
                 continue;
             }
-            let fits = |i: &usize| choose(&self.wards, &self.lanes[self.waiting[*i].who.lane]);
-            let waiting = 0..self.waiting.len();
-            let fit = waiting.filter(|i| fits(i).is_some());
-            let Some(best) = fit.min_by_key(|&i| self.rank(i)) else {
+            let fits = |who: &Arrival| choose(&self.wards, &self.lanes[who.lane]);
+            let Some(best) = self.best(|who| fits(who).is_some()) else {
                 return;
             };
-            let ward = fits(&best).unwrap();
+            let ward = fits(&self.waiting[best].who).unwrap();
             self.wards[ward].taken += 1;
             self.pay(best);
             self.answer(best, Answer::Bed(ward));
@@ -276,6 +340,9 @@ impl Model {
 
     fn pay(&mut self, i: usize) {
         let (key, price) = (self.flow_of(i), self.price(&self.waiting[i].who));
+        if self.discipline(key.0) != Discipline::Fair {
+            return;
+        }
         let clock = (self.lanes[key.0].clone(), key.1);
         self.turns += 1;
         let flow = self.flows.get_mut(&key).unwrap();
@@ -288,7 +355,7 @@ impl Model {
     // Coming and going.
 
     fn flow_of(&self, i: usize) -> FlowKey {
-        let Waiter { who, level } = &self.waiting[i];
+        let Waiter { who, level, .. } = &self.waiting[i];
         (who.lane, *level, who.tenant)
     }
 
@@ -316,8 +383,9 @@ impl Model {
         self.take_out(i);
     }
 
-    fn lowest_and_latest(&self) -> usize {
+    fn lowest_and_latest(&self, among: impl Fn(&Arrival) -> bool) -> usize {
         (0..self.waiting.len())
+            .filter(|&i| among(&self.waiting[i].who))
             .max_by_key(|&i| (self.waiting[i].level, i))
             .unwrap()
     }
@@ -329,18 +397,18 @@ impl Model {
     }
 
     /// Everyone keeps level by name, order, and how far it has come in its round.
-    fn move_over(&mut self, lanes: &[Treats], config: RoomConfig) {
+    fn move_over(&mut self, before: &Self, config: RoomConfig) {
         let base = self.clocks.values().copied().max().unwrap_or(0);
-        let was_fair = self.config.discipline == Discipline::Fair;
         let stood: Vec<Option<Flow>> = (0..self.waiting.len())
             .map(|i| {
                 let key = self.flow_of(i);
                 let Flow { begun, turn } = self.flows[&key];
-                let behind = self.clocks[&(lanes[key.0].clone(), key.1)] - begun;
-                was_fair.then_some(Flow {
-                    begun: base - behind,
-                    turn,
-                })
+                if before.discipline(key.0) != Discipline::Fair {
+                    return None;
+                }
+                let behind = self.clocks[&(before.lanes[key.0].clone(), key.1)] - begun;
+                let begun = base - behind;
+                Some(Flow { begun, turn })
             })
             .collect();
         let old = std::mem::replace(&mut self.config, config).levels;
@@ -407,7 +475,7 @@ impl Model {
             |w: &Waiter| w.who.arrival + every.as_secs() * u64::from(w.who.priority - w.level + 1);
         while let Some(i) = (0..self.waiting.len())
             .filter(|&i| self.waiting[i].level > 0 && rises(&self.waiting[i]) <= self.now)
-            .min_by_key(|&i| (rises(&self.waiting[i]), i))
+            .min_by_key(|&i| (rises(&self.waiting[i]), self.waiting[i].who.id))
         {
             let key = self.flow_of(i);
             self.waiting[i].level -= 1;

@@ -3,11 +3,16 @@
 use proptest::prelude::*;
 use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
 
-use super::driver::{Driver, Event, Furniture, events, furniture};
+use super::driver::{Driver, Event, Furniture, Sections, events, furniture, sections};
 use super::wards::Treats;
 
-fn run(furniture: &Furniture, beds: &[usize], lanes: &[Treats], events: Vec<Event>) {
-    let mut driver = Driver::new(furniture, beds, lanes);
+fn run(
+    (furniture, sections): (Furniture, Sections),
+    beds: &[usize],
+    lanes: &[Treats],
+    events: Vec<Event>,
+) {
+    let mut driver = Driver::new(&furniture, sections, beds, lanes);
     events.into_iter().for_each(|event| driver.apply(event));
     driver.everyone_goes();
 }
@@ -32,30 +37,30 @@ proptest! {
 
     #[test]
     fn on_one_ward_everyone_is_served_as_the_model_says(
-        start in furniture(ALL),
+        start in (furniture(ALL), sections(ALL)),
         beds in 0usize..4,
         events in events(ALL, 1, 3, Just(vec![0])),
     ) {
-        run(&start, &[beds], &vec![vec![0]; 3], events);
+        run(start, &[beds], &vec![vec![0]; 3], events);
     }
 
     #[test]
     fn on_wards_that_share_lanes_everyone_is_served_as_the_model_says(
-        start in furniture(ONE_ORDER),
+        start in (furniture(ONE_ORDER), sections(ONE_ORDER)),
         beds in prop::array::uniform3(0usize..3),
         lanes in prop::collection::vec(any_treats(), 4),
         events in events(ONE_ORDER, 3, 4, any_treats()),
     ) {
-        run(&start, &beds, &lanes, events);
+        run(start, &beds, &lanes, events);
     }
 
     #[test]
     fn on_wards_of_their_own_tenants_take_turns_as_the_model_says(
-        start in furniture(&[Fair]),
+        start in (furniture(&[Fair]), sections(ALL)),
         beds in prop::array::uniform3(0usize..3),
         lanes in prop::collection::vec(apart(), 4),
         events in events(ALL, 3, 4, apart()),
     ) {
-        run(&start, &beds, &lanes, events);
+        run(start, &beds, &lanes, events);
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tower_triage::admit::{Key, Outcome, WaitingRoom, Woken};
-use tower_triage::{Discipline, Pool, Priority, Tenant, Ticket};
+use tower_triage::{Discipline, Pool, Priority, Section, Tenant, Ticket};
 
 use super::scenarios::config;
 use super::wards::{Treats, Wards};
@@ -17,8 +17,17 @@ fn hall(
     lanes: Vec<Treats>,
     discipline: Discipline,
 ) -> (WaitingRoom<Wards, usize>, Wards, Vec<Key>) {
+    hall_of(lanes, discipline, |_| Section::default())
+}
+
+fn hall_of(
+    lanes: Vec<Treats>,
+    discipline: Discipline,
+    section: impl Fn(usize) -> Section,
+) -> (WaitingRoom<Wards, usize>, Wards, Vec<Key>) {
     let wards = lanes.iter().flatten().max().map_or(0, |ward| ward + 1);
     let wards = Wards::new(&vec![0; wards], &lanes);
+    (0..lanes.len()).for_each(|lane| wards.set_section(lane, section(lane)));
     let now = Instant::now();
     let config = config(|c| (c.chairs, c.discipline) = (MANY, discipline));
     let mut room = WaitingRoom::new(config, now);
@@ -71,6 +80,23 @@ fn a_release_asks_for_one_of_the_lanes_that_it_can_serve() {
 }
 
 #[test]
+fn a_release_asks_for_one_lane_whatever_their_sections() {
+    let section = |lane: usize| Section {
+        id: lane as u32,
+        chairs: Some(1),
+        discipline: [Discipline::Fifo, Discipline::Fair, Discipline::Deadline]
+            .get(lane % 4)
+            .copied(),
+    };
+    let (mut room, wards, _) = hall_of(vec![vec![0]; MANY], Discipline::Fifo, section);
+    assert_eq!(asked_by_one_release(&mut room, &wards, 0), (vec![0], 1));
+    wards.set_beds(0, 0);
+    wards.asked();
+    room.released(&wards, Pool(0), Instant::now(), &mut Woken::new());
+    assert_eq!(wards.asked(), 3, "one of each discipline, if there is none");
+}
+
+#[test]
 fn an_arrival_asks_for_itself_only() {
     let lanes: Vec<Treats> = (0..MANY).map(|lane| vec![0, lane + 1]).collect();
     let (room, wards, _) = hall(lanes, Discipline::Fifo);
@@ -93,6 +119,26 @@ fn a_slot_that_comes_back_during_a_pump_is_the_better_waiters() {
     let mut woken = Woken::new();
     room.released(&wards, Pool(0), Instant::now(), &mut woken);
     assert_eq!(woken.into_iter().collect::<Vec<_>>(), [0]);
+}
+
+#[test]
+fn a_slot_that_comes_back_during_a_pump_is_the_better_waiters_of_another_discipline() {
+    for (first, second) in [
+        (Discipline::Fair, Discipline::Fifo),
+        (Discipline::Fifo, Discipline::Deadline),
+    ] {
+        let section = |lane: usize| Section {
+            id: lane as u32,
+            chairs: None,
+            discipline: [first, second].get(lane).copied(),
+        };
+        let lanes = vec![vec![0], vec![0, 1]];
+        let (mut room, wards, _) = hall_of(lanes, Discipline::Fifo, section);
+        wards.late_bed(0);
+        let mut woken = Woken::new();
+        room.released(&wards, Pool(0), Instant::now(), &mut woken);
+        assert_eq!(woken.into_iter().collect::<Vec<_>>(), [0]);
+    }
 }
 
 #[test]

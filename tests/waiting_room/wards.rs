@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use tower_triage::{Capacity, Denied, Pool, Pools};
+use tower_triage::{Capacity, Denied, Pool, Pools, Section};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Ward {
@@ -25,6 +25,7 @@ pub(crate) fn choose(wards: &[Ward], treats: &Treats) -> Option<usize> {
 pub(crate) struct Wards {
     wards: Mutex<Vec<Ward>>,
     lanes: Mutex<Vec<(Arc<usize>, Treats)>>,
+    sections: Mutex<Vec<Section>>,
     asked: AtomicUsize,
     leased: AtomicUsize,
     /// A ward that gets a bed as soon as somebody was told that it is busy.
@@ -38,10 +39,12 @@ pub(crate) struct Bed(pub(crate) usize);
 impl Wards {
     pub(crate) fn new(beds: &[usize], lanes: &[Treats]) -> Self {
         let wards = beds.iter().map(|&beds| Ward { beds, taken: 0 });
+        let sections = vec![Section::default(); lanes.len()];
         let lanes = lanes.iter().cloned().enumerate();
         Self {
             wards: Mutex::new(wards.collect()),
             lanes: Mutex::new(lanes.map(|(i, treats)| (Arc::new(i), treats)).collect()),
+            sections: Mutex::new(sections),
             asked: AtomicUsize::new(0),
             leased: AtomicUsize::new(0),
             late: Mutex::new(None),
@@ -54,6 +57,10 @@ impl Wards {
 
     pub(crate) fn set_treats(&self, lane: usize, treats: Treats) {
         self.lanes.lock().unwrap()[lane].1 = treats;
+    }
+
+    pub(crate) fn set_section(&self, lane: usize, section: Section) {
+        self.sections.lock().unwrap()[lane] = section;
     }
 
     pub(crate) fn taken(&self) -> Vec<usize> {
@@ -123,6 +130,10 @@ impl Capacity for Wards {
     fn pools(&self, lane: &Arc<usize>) -> Pools {
         let lanes = self.lanes.lock().unwrap();
         lanes[**lane].1.iter().map(|&w| Pool(w as u32)).collect()
+    }
+
+    fn section(&self, lane: &Arc<usize>) -> Section {
+        self.sections.lock().unwrap()[**lane]
     }
 
     fn in_use(&self) -> usize {

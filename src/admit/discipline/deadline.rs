@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::super::chairs::{Chairs, Place};
+use super::super::chairs::{Came, Chairs, Place, nanos_from};
 use super::{Strand, Turn};
 
 /// Waiters by the end of their wait; equal ends, and those without one, in the order of arrival.
@@ -14,9 +14,9 @@ pub(crate) struct Deadline {
     epoch: Instant,
 }
 
-/// A wait's end in nanoseconds, or `u64::MAX`, and who came first. Half the size of a [`Turn`]: in a long line
-/// the search is as slow as memory is.
-type Due = (u64, u64);
+/// A wait's end in nanoseconds, or `u64::MAX`, and who came first. Smaller than a [`Turn`]: in a long line the
+/// search is as slow as memory is.
+type Due = (u64, Came);
 
 impl Deadline {
     pub(super) fn new(epoch: Instant) -> Self {
@@ -26,8 +26,9 @@ impl Deadline {
         }
     }
 
-    pub(super) fn push<T>(&mut self, chairs: &Chairs<T>, at: u32) {
+    pub(super) fn push<T>(&mut self, chairs: &Chairs<T>, at: u32) -> bool {
         self.by_end.insert(self.due(chairs.place(at)), at);
+        self.by_end.values().next() == Some(&at)
     }
 
     pub(super) fn remove<T>(&mut self, chairs: &Chairs<T>, at: u32) {
@@ -47,14 +48,12 @@ impl Deadline {
     }
 
     fn due(&self, place: &Place) -> Due {
-        let end = place.expires.map_or(u64::MAX, |end| {
-            let nanos = end.saturating_duration_since(self.epoch).as_nanos();
-            u64::try_from(nanos).unwrap_or(u64::MAX)
-        });
-        (end, place.seq)
+        let end = place.expires.map(|end| nanos_from(self.epoch, end));
+        let end = end.unwrap_or(u64::MAX);
+        (end, place.came())
     }
 }
 
-fn turn((end, seq): Due) -> Turn {
-    (end.into(), seq)
+fn turn((end, (since, seq)): Due) -> Turn {
+    (u128::from(end) << 64 | u128::from(since), seq)
 }

@@ -68,7 +68,7 @@ impl Fair {
         at: u32,
         standing: Standing,
         weights: &HashMap<Tenant, u32>,
-    ) {
+    ) -> bool {
         let tenant = &chairs.place(at).ticket.tenant;
         let flow = match self.by_tenant.get(tenant) {
             Some(&flow) => flow,
@@ -87,8 +87,13 @@ impl Fair {
             }
         };
         chairs.place_mut(at).flow = flow;
-        self.flows[flow as usize].line.push(chairs, at);
-        self.reorder(chairs, flow);
+        let line = &mut self.flows[flow as usize].line;
+        line.push(chairs, at);
+        let is_head = line.head(chairs) == Some(at);
+        if is_head {
+            self.reorder(chairs, flow);
+        }
+        is_head
     }
 
     /// Takes `at` out because it got a slot. Its tenant's next one has the turn `turn`. Returns the virtual

@@ -12,8 +12,9 @@ impl Fifo {
         Self(Line::new())
     }
 
-    pub(super) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+    pub(super) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
         self.0.push(chairs, at);
+        self.0.head(chairs) == Some(at)
     }
 
     pub(super) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
@@ -31,5 +32,6 @@ impl Fifo {
 }
 
 fn turn<T>(chairs: &Chairs<T>, at: u32) -> Turn {
-    (u128::from(chairs.place(at).seq), 0)
+    let (since, seq) = chairs.place(at).came();
+    (since.into(), seq)
 }

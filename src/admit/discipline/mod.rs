@@ -46,13 +46,14 @@ impl Queue {
         }
     }
 
+    /// Lines up `at`, and says whether somebody else may be next now.
     pub(crate) fn push<T>(
         &mut self,
         chairs: &mut Chairs<T>,
         at: u32,
         standing: Standing,
         config: &RoomConfig,
-    ) {
+    ) -> bool {
         match self {
             Self::Fifo(queue) => queue.push(chairs, at),
             Self::Fair(queue) => queue.push(chairs, at, standing, &config.weights),

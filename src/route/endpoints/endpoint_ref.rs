@@ -13,6 +13,8 @@ use crate::route::Endpoint;
 use crate::route::availability::Availability;
 use crate::route::ejection::Ejection;
 use crate::route::latency::{Latency, Moment};
+#[cfg(feature = "metrics")]
+use crate::route::meter::Series;
 use crate::route::slots::Slots;
 
 /// An endpoint in service: where it is, and how busy. Clones are cheap and mean the same endpoint.
@@ -23,6 +25,8 @@ struct Record {
     endpoint: Endpoint,
     header: HeaderValue,
     live: Arc<Live>,
+    #[cfg(feature = "metrics")]
+    series: Series,
 }
 
 /// What changes while an endpoint is in service. It outlives changes of what is configured.
@@ -60,6 +64,8 @@ impl EndpointRef {
         let header = HeaderValue::from_bytes(endpoint.name.as_bytes())
             .expect("a registry has no names with control characters");
         Self(Arc::new(Record {
+            #[cfg(feature = "metrics")]
+            series: Series::new(endpoint.models.len()),
             endpoint,
             header,
             live,
@@ -164,6 +170,12 @@ impl EndpointRef {
     #[cfg(feature = "client")]
     pub(in crate::route) fn headers(&self) -> &HeaderMap {
         &self.0.endpoint.headers
+    }
+
+    /// The keys of what is counted of its requests.
+    #[cfg(feature = "metrics")]
+    pub(in crate::route) fn series(&self) -> &Series {
+        &self.0.series
     }
 
     pub(in crate::route) fn live(&self) -> &Live {

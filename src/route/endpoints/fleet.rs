@@ -58,7 +58,7 @@ impl Fleet {
         let mut served: Vec<Served> = Vec::new();
         let mut by_model: HashMap<Arc<str>, usize> = HashMap::new();
         for (endpoint, config) in endpoints.iter().zip(registry.endpoints()) {
-            for model in &config.models {
+            for (nth, model) in config.models.iter().enumerate() {
                 let at = match by_model.get(model.name.as_str()) {
                     Some(&at) => at,
                     None => {
@@ -72,7 +72,7 @@ impl Fleet {
                 };
                 served[at]
                     .servers
-                    .push(Server::new(endpoint.clone(), model));
+                    .push(Server::new(endpoint.clone(), model, nth));
             }
         }
         Self {
@@ -248,6 +248,11 @@ impl Fleet {
 
     pub(super) fn served_as(&self, model: &str) -> Option<&Served> {
         self.by_model.get(model).map(|&at| &self.served[at])
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(super) fn is_configured(&self, name: &str) -> bool {
+        self.ways.contains_key(name)
     }
 
     /// Whether a model that `endpoint` serves would have nobody else.

@@ -34,6 +34,8 @@ pub(in crate::route) struct Server {
     pub(in crate::route) priority: u32,
     /// Of the endpoint's name.
     pub(in crate::route) hash: u64,
+    /// Which of the endpoint's models it is.
+    pub(in crate::route) nth_model: usize,
     pub(super) context_length: u32,
     capabilities: Capabilities,
 }
@@ -66,8 +68,10 @@ impl Served {
 }
 
 impl Server {
-    pub(super) fn new(endpoint: EndpointRef, model: &Model) -> Self {
+    /// `endpoint` with the `nth` of its models.
+    pub(super) fn new(endpoint: EndpointRef, model: &Model, nth: usize) -> Self {
         Self {
+            nth_model: nth,
             live: endpoint.live_handle(),
             priority: endpoint.priority(),
             hash: hash(endpoint.name()),

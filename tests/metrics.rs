@@ -1,0 +1,258 @@
+//! What a router tells the `metrics` facade.
+#![cfg(not(loom))]
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Request, Response, Uri};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use metrics::set_default_local_recorder;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use tokio::time::sleep;
+use tower::{Service, ServiceExt, service_fn};
+use tower_triage::route::{Endpoint, Model, Registry, RouteBody, Router, RoutingConfig};
+use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
+
+type Body = UnsyncBoxBody<Bytes, BrokenOff>;
+
+#[derive(Debug, thiserror::Error)]
+#[error("broken off")]
+struct BrokenOff;
+
+fn endpoint(name: &str, models: &[&str]) -> Endpoint {
+    let url = Uri::from_static("http://127.0.0.1:9");
+    let endpoint = Endpoint::new(name, url).max_concurrent(1);
+    let models = models.iter().map(|&name| Model::new(name));
+    models.fold(endpoint, Endpoint::model)
+}
+
+fn router() -> Router {
+    let endpoints = vec![endpoint("gpu-1", &["m", "n"]), endpoint("gpu-2", &["o"])];
+    let routing = RoutingConfig::default()
+        .alias("gpt", "m")
+        .fallbacks("none", ["o"]);
+    Router::new(Registry::new(endpoints).unwrap()).routing(routing)
+}
+
+/// A router over endpoints that do what the header `x-do` says.
+#[derive(Clone)]
+struct Desk {
+    layer: RouteLayer,
+    handle: RouterHandle,
+}
+
+impl Desk {
+    fn new(router: Router) -> Self {
+        let layer = RouteLayer::new(router);
+        let handle = layer.handle();
+        Self { layer, handle }
+    }
+
+    async fn ask(&self, model: &str, what: &str) {
+        let layer = tower::ServiceBuilder::new().layer(self.layer.clone());
+        let mut service = layer.service(service_fn(serve));
+        let body = serde_json::json!({ "model": model }).to_string();
+        let request = Request::post("/").header("x-do", what);
+        let request = request.body(Full::new(Bytes::from(body))).unwrap();
+        let answer = service.ready().await.unwrap().call(request).await;
+        if let Ok(answer) = answer {
+            let _ = answer.into_body().collect().await; // it may break off
+        }
+    }
+}
+
+async fn serve(request: Request<RouteBody<Full<Bytes>>>) -> Result<Response<Body>, BrokenOff> {
+    let what = request.headers()["x-do"].to_str().unwrap();
+    let body = |text: &'static str| {
+        let body = Full::from(text).map_err(|never: Infallible| match never {});
+        body.boxed_unsync()
+    };
+    let mut response = Response::new(body("ok"));
+    match what {
+        "hang" => pending().await,
+        "fail" => return Err(BrokenOff),
+        "break off" => {
+            let frames = [Ok(Frame::data(Bytes::from("o"))), Err(BrokenOff)];
+            response = Response::new(StreamBody::new(stream::iter(frames)).boxed_unsync());
+        }
+        "stall" => {
+            let frames = stream::pending::<Result<_, BrokenOff>>();
+            response = Response::new(StreamBody::new(frames).boxed_unsync());
+        }
+        status => *response.status_mut() = status.parse().unwrap(),
+    }
+    Ok(response)
+}
+
+/// All series with their values; a histogram's is how many were recorded. Counters start again at 0.
+fn series(snapshotter: &Snapshotter) -> BTreeMap<String, f64> {
+    let all = snapshotter.snapshot().into_vec();
+    let all = all.into_iter().map(|(key, _, _, value)| {
+        let (_, key) = key.into_parts();
+        let labels = key.labels().map(|label| label.value());
+        let name = key.name().strip_prefix("triage_").unwrap();
+        let words: Vec<_> = [name].into_iter().chain(labels).collect();
+        let value = match value {
+            DebugValue::Counter(count) => count as f64,
+            DebugValue::Gauge(value) => value.0,
+            DebugValue::Histogram(values) => values.len() as f64,
+        };
+        (words.join(" "), value)
+    });
+    all.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_request_is_counted_once_as_what_it_came_to() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = set_default_local_recorder(&recorder);
+    let routing = RoutingConfig::default()
+        .alias("gpt", "m")
+        .fallbacks("none", ["o"])
+        .max_retries(0);
+    let desk = Desk::new(router().routing(routing));
+    for (model, what, counted) in [
+        ("m", "200", "gpu-1 m ok"),
+        ("m", "302", "gpu-1 m ok"),
+        ("n", "404", "gpu-1 n client_error"),
+        ("gpt", "500", "gpu-1 m server_error"),
+        ("none", "200", "gpu-2 o ok"),
+        ("m", "break off", "gpu-1 m broke_off"),
+        ("m", "fail", "gpu-1 m failed"),
+        ("m", "hang", "gpu-1 m cancelled"),
+        ("m", "stall", "gpu-1 m cancelled"),
+        ("gpt-5", "200", "none other model_not_found"),
+        ("", "200", "none other model_missing"),
+    ] {
+        let hurried = tokio::time::timeout(Duration::from_secs(1), desk.ask(model, what));
+        let _ = hurried.await; // some never end by themselves
+        let counted = format!("requests_total {counted}");
+        let series = series(&snapshotter);
+        let requests = series
+            .iter()
+            .filter(|(name, count)| name.starts_with("requests_total") && **count > 0.0);
+        let requests: Vec<_> = requests.collect();
+        assert_eq!(requests, [(&counted, &1.0)], "{model} {what}");
+        assert_eq!(
+            series
+                .get("fallbacks_total none o")
+                .is_some_and(|n| *n > 0.0),
+            model == "none"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_counted_by_level_and_who_gives_up_got_nowhere() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = set_default_local_recorder(&recorder);
+    let desk = Desk::new(router().queue(QueueConfig::default().max_size(1)));
+    let long = async {
+        let _ = tokio::time::timeout(Duration::from_secs(5), desk.ask("m", "hang")).await;
+    };
+    let others = async {
+        sleep(Duration::from_secs(1)).await;
+        let impatient = desk.ask("m", "200");
+        assert!(
+            tokio::time::timeout(Duration::from_secs(1), impatient)
+                .await
+                .is_err()
+        );
+        tokio::join!(desk.ask("gpt", "200"), desk.ask("n", "200"));
+    };
+    tokio::join!(long, others);
+    let series = series(&snapshotter);
+    assert_eq!(series["queue_wait_seconds normal"], 1.0);
+    assert_eq!(series["requests_total gpu-1 m cancelled"], 1.0);
+    assert_eq!(series["requests_total none m cancelled"], 1.0);
+    assert_eq!(series["requests_total none n queue_full"], 1.0);
+    assert_eq!(series["requests_total gpu-1 m ok"], 1.0);
+}
+
+#[tokio::test]
+async fn names_that_clients_make_up_add_no_series() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = set_default_local_recorder(&recorder);
+    let desk = Desk::new(router());
+    for model in ["m", "gpt", "made-up"] {
+        desk.ask(model, "200").await;
+    }
+    let before: Vec<_> = series(&snapshotter).into_keys().collect();
+    for n in 0..10_000_u64 {
+        let made_up = format!("{n}-{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        desk.ask(&made_up, "200").await;
+    }
+    let after = series(&snapshotter);
+    assert_eq!(after["requests_total none other model_not_found"], 10_000.0);
+    assert!(after.into_keys().eq(before));
+}
+
+#[tokio::test]
+async fn a_recorder_that_comes_late_is_told() {
+    let desk = Desk::new(router());
+    desk.ask("m", "200").await;
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = set_default_local_recorder(&recorder);
+    desk.ask("m", "200").await;
+    assert_eq!(series(&snapshotter)["requests_total gpu-1 m ok"], 1.0);
+}
+
+#[tokio::test]
+async fn the_gauges_say_what_is_true_and_forget_who_is_gone() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = set_default_local_recorder(&recorder);
+    let desk = Desk::new(router());
+    let mut running = Box::pin(desk.ask("m", "hang"));
+    assert!(futures_util::poll!(&mut running).is_pending());
+    let mut waiting = Box::pin(desk.ask("m", "200"));
+    assert!(futures_util::poll!(&mut waiting).is_pending());
+    desk.handle.set_healthy(&desk.handle.endpoints()[1], false);
+    desk.handle.record_gauges();
+    let gauges = |name: &str, one: f64, two: f64| {
+        [
+            (format!("endpoint_{name} gpu-1"), one),
+            (format!("endpoint_{name} gpu-2"), two),
+        ]
+    };
+    let mut shown = series(&snapshotter);
+    assert_eq!(
+        shown.remove("endpoint_health_changes_total gpu-2"),
+        Some(1.0)
+    );
+    let mut expected: BTreeMap<_, _> = [
+        gauges("in_flight", 1.0, 0.0),
+        gauges("limit", 1.0, 1.0),
+        gauges("healthy", 1.0, 0.0),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    expected.insert("queue_depth".to_owned(), 1.0);
+    expected.insert("running".to_owned(), 1.0);
+    assert_eq!(shown, expected);
+
+    drop((running, waiting));
+    let remove = |endpoints: &mut Vec<Endpoint>| _ = endpoints.remove(0);
+    desk.handle.change_endpoints(remove).unwrap();
+    desk.handle.record_gauges();
+    let shown = series(&snapshotter);
+    for gone in gauges("in_flight", 0.0, 0.0)
+        .into_iter()
+        .chain([("endpoint_limit gpu-1".to_owned(), 0.0)])
+        .chain([("endpoint_healthy gpu-1".to_owned(), 0.0)])
+        .chain([("queue_depth".to_owned(), 0.0), ("running".to_owned(), 0.0)])
+    {
+        assert_eq!(shown[&gone.0], gone.1, "{}", gone.0);
+    }
+}
