@@ -16,8 +16,8 @@ mod configuration;
 mod environment;
 #[path = "gateway/forwarding.rs"]
 mod forwarding;
-#[path = "gateway/https.rs"]
-mod https;
+#[path = "gateway/log.rs"]
+mod log;
 #[path = "gateway/pages.rs"]
 mod pages;
 #[path = "gateway/reload.rs"]
@@ -40,5 +40,7 @@ mod routing_strategies;
 mod routing_waiting;
 #[path = "gateway/shutdown.rs"]
 mod shutdown;
+#[path = "gateway/upstream.rs"]
+mod upstream;
 #[path = "gateway/waiting.rs"]
 mod waiting;

@@ -54,10 +54,12 @@ impl Handle {
         }
     }
 
-    /// Serves by `config` from now on: its endpoints, its `[queue]` and its `[routing]`.
-    pub(crate) fn change_to(&self, config: &Config) -> Result<Changes, RouterError> {
-        self.0.reconfigure(config.queue.clone())?;
-        let (registry, routing) = (config.registry.clone(), config.routing.clone());
+    /// Serves by `new`, and no more by `old`, from now on: its endpoints, its `[queue]` and its `[routing]`.
+    pub(crate) fn change(&self, old: &Config, new: &Config) -> Result<Changes, RouterError> {
+        if old.queue != new.queue {
+            self.0.reconfigure(new.queue.clone())?;
+        }
+        let (registry, routing) = (new.registry.clone(), new.routing.clone());
         Ok(self.0.replace(registry, routing)?)
     }
 

@@ -1,4 +1,4 @@
-//! Backends that are reached over TLS.
+//! How backends are reached: `[upstream]`.
 
 use std::path::PathBuf;
 
@@ -66,4 +66,36 @@ async fn roots_that_cannot_be_used_are_named() {
         said.contains("ca_file") && said.contains("empty.pem"),
         "{said}"
     );
+}
+
+#[tokio::test]
+async fn a_backend_that_takes_too_long_to_answer_is_given_up() {
+    let backend = Backend::start().await;
+    let setup = Setup::new()
+        .more("[upstream]\nfirst_byte_timeout_seconds = 0.1\n")
+        .routing("max_retries = 0")
+        .backend("slow", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    let asked = gateway.ask("m").send();
+    let arrived = backend.next().await;
+    asked.answer().await.must_be(504, "upstream_timeout");
+    arrived.hung_up().await;
+    gateway.idle().await;
+}
+
+#[tokio::test]
+async fn a_backend_that_does_not_say_how_it_is_holds_nothing_up() {
+    let backend = Backend::start().await;
+    let health = "health = { path = \"/silence\", timeout_seconds = 3600 }\n";
+    let lines = "models = [{ name = \"m\" }]\n";
+    let silent = format!(
+        "[[backends]]\nname = \"a\"\nurl = \"{}\"\n{lines}{health}",
+        backend.url()
+    );
+    let gateway = Setup::new().more(&silent).start().await;
+    let _never_answered = backend.next().await;
+    let (answer, ()) = tokio::join!(gateway.ask("m").answer(), async {
+        backend.next().await.answer("fine");
+    });
+    answer.must_say("fine");
 }
