@@ -14,6 +14,8 @@ mod churn;
 mod configuration;
 #[path = "gateway/forwarding.rs"]
 mod forwarding;
+#[path = "gateway/metrics.rs"]
+mod metrics;
 #[path = "gateway/pages.rs"]
 mod pages;
 #[path = "gateway/shutdown.rs"]

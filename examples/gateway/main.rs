@@ -10,6 +10,7 @@ mod args;
 mod config;
 mod demo;
 mod log;
+mod metrics;
 mod service;
 mod shutdown;
 mod surface;
@@ -60,6 +61,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn std::error::Error>> {
     if args.config.is_some() {
         config.announce();
     }
+    metrics::start();
     let (routed, handle) = service::service(&config, registry);
     let listener = TcpListener::bind(config.listen)
         .await

@@ -59,6 +59,10 @@ impl Handle {
         }
     }
 
+    pub(crate) fn record_gauges(&self) {
+        self.0.record_gauges();
+    }
+
     /// Takes nothing new from now on.
     pub(crate) fn close(&self) {
         self.0.close();

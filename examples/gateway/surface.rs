@@ -14,8 +14,9 @@ use tower::ServiceExt;
 use tower_triage::Rejection;
 use tower_triage::route::PeerAddr;
 
-use crate::admin::{self, Snapshot};
+use crate::admin::Snapshot;
 use crate::log::{self, Answers};
+use crate::metrics;
 use crate::service::{Handle, Routed};
 
 #[derive(Clone)]
@@ -77,7 +78,7 @@ async fn healthz(State(gateway): State<Gateway>) -> Response {
 }
 
 async fn metrics(State(gateway): State<Gateway>) -> Response {
-    let text = admin::metrics(&gateway.handle.snapshot(), &gateway.answers.by_status());
+    let text = metrics::page(&gateway.handle, &gateway.answers.by_status());
     ([("content-type", "text/plain; version=0.0.4")], text).into_response()
 }
 
