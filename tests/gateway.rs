@@ -12,12 +12,16 @@ mod process;
 mod churn;
 #[path = "gateway/configuration.rs"]
 mod configuration;
+#[path = "gateway/environment.rs"]
+mod environment;
 #[path = "gateway/forwarding.rs"]
 mod forwarding;
 #[path = "gateway/metrics.rs"]
 mod metrics;
 #[path = "gateway/pages.rs"]
 mod pages;
+#[path = "gateway/reload.rs"]
+mod reload;
 #[path = "gateway/shutdown.rs"]
 mod shutdown;
 #[path = "gateway/waiting.rs"]

@@ -31,4 +31,11 @@ pub(crate) struct EndpointState {
     pub(crate) in_flight: u32,
     pub(crate) limit: u32,
     pub(crate) healthy: bool,
+    pub(crate) draining: bool,
+    pub(crate) priority: u32,
+    /// How long the heads of its answers took of late, on average; 0 before the first.
+    pub(crate) first_byte_ms: f64,
+    /// The same for whole answers.
+    pub(crate) total_ms: f64,
+    pub(crate) models: Vec<String>,
 }

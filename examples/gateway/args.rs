@@ -15,6 +15,10 @@ Usage: gateway [--config FILE] [--log text|json] [--grace SECONDS]
   --help            this text
 
 TRIAGE_LOG (or RUST_LOG) says what is logged, such as `info` or `gateway=debug`; default info.
+TRIAGE_ROUTING_STRATEGY and TRIAGE_ROUTING_MAX_RETRIES override those keys of the file's [routing].
+
+SIGHUP makes it read FILE again: backends, [queue] and [routing] change while requests wait and run.
+SIGTERM or Ctrl-C ends it: who waits is told at once, who is being served is served.
 ";
 
 #[derive(Debug, Clone, PartialEq)]

@@ -1,38 +1,151 @@
 //! The configuration file: `gateway.example.toml`'s format.
 //!
 //! A key that is misspelt and ignored is found out in production, so every unknown key and every bad value
-//! is an error that names the file, the line and the key.
+//! is an error that names the file, the line and the key. Nothing is half read: who has a [`Config`] has one
+//! that can be served.
 
 mod backend;
+mod environment;
+mod error;
+mod headers;
 mod health;
-mod routing;
 mod seconds;
 mod unsupported;
+mod upstream;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
-use tower_triage::route::{Endpoint, Registry, RegistryError};
+use tower_triage::route::{Endpoint, Registry, RoutingConfig, RoutingWarning};
+use tower_triage::{Concurrency, QueueConfig};
 
 use backend::Backend;
+pub(crate) use environment::{Environment, process};
+pub(crate) use error::ConfigError;
+use error::Problem;
 use health::Health;
-use routing::Routing;
-use tower_triage::{Concurrency, QueueConfig};
 use unsupported::Unsupported;
+pub(crate) use upstream::{Client, Upstream};
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What is to be served, and how.
+#[derive(Debug)]
 pub(crate) struct Config {
-    #[serde(default = "default_listen")]
     pub(crate) listen: SocketAddr,
-    #[serde(default = "default_body_limit")]
     pub(crate) body_limit_bytes: usize,
-    #[serde(default, deserialize_with = "queue")]
     pub(crate) queue: QueueConfig,
+    pub(crate) routing: RoutingConfig,
+    pub(crate) upstream: Upstream,
+    pub(crate) client: Client,
+    pub(crate) registry: Registry,
+    /// What is allowed and may be meant otherwise.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Config {
+    /// Reads and checks the file at `path`.
+    pub(crate) fn read(path: &Path, environment: Environment) -> Result<Self, ConfigError> {
+        let at = |problem| ConfigError::in_file(path, problem);
+        let text = std::fs::read_to_string(path).map_err(|error| at(Problem::Unreadable(error)))?;
+        let mut file: File =
+            toml::from_str(&text).map_err(|error| at(Problem::syntax(&text, error)))?;
+        file.queue
+            .validate()
+            .map_err(|error| at(Problem::Queue(error)))?;
+        let by_variable = environment::override_routing(&mut file.routing, environment)?;
+        file.routing
+            .validate()
+            .map_err(|error| at(Problem::Routing(error)))?;
+        let beside = path.parent().unwrap_or(Path::new(""));
+        let (upstream, client) = file
+            .upstream
+            .open(beside)
+            .map_err(|error| at(Problem::Upstream(error)))?;
+        let endpoints: Result<Vec<Endpoint>, _> = file
+            .backends
+            .iter()
+            .map(|backend| backend.endpoint(&file.health, environment))
+            .collect();
+        let endpoints = endpoints.map_err(|error| at(Problem::Header(error)))?;
+        let registry = Registry::new(endpoints).map_err(|error| at(Problem::Backends(error)))?;
+
+        let place = path.display().to_string();
+        let mut warnings = routing_warnings(&file.routing, by_variable, &place);
+        warnings.extend(registry_warnings(&registry, &place));
+        Ok(Self {
+            listen: file.listen,
+            body_limit_bytes: file.body_limit_bytes,
+            queue: file.queue,
+            routing: file.routing,
+            upstream,
+            client,
+            registry,
+            warnings,
+        })
+    }
+
+    /// The defaults, for these endpoints.
+    pub(crate) fn without_file(
+        registry: Registry,
+        mut routing: RoutingConfig,
+        environment: Environment,
+    ) -> Result<Self, ConfigError> {
+        let by_variable = environment::override_routing(&mut routing, environment)?;
+        Ok(Self {
+            listen: default_listen(),
+            body_limit_bytes: default_body_limit(),
+            queue: QueueConfig::default(),
+            warnings: routing_warnings(&routing, by_variable, "demo"),
+            routing,
+            upstream: Upstream::default(),
+            client: Client::new(),
+            registry,
+        })
+    }
+}
+
+fn routing_warnings(routing: &RoutingConfig, by_variable: bool, place: &str) -> Vec<String> {
+    let warnings = routing.warnings().into_iter();
+    let said = warnings.map(|warning| match warning {
+        RoutingWarning::UnknownStrategy { .. } if by_variable => {
+            format!("{}: {warning}", environment::STRATEGY)
+        }
+        _ => format!("{place}: [routing]: {warning}"),
+    });
+    said.collect()
+}
+
+fn registry_warnings(registry: &Registry, place: &str) -> Vec<String> {
+    let endpoints = registry.endpoints();
+    if endpoints.is_empty() {
+        let nobody = "no [[backends]]: every request for a model will be answered 404";
+        return vec![format!("{place}: {nobody}")];
+    }
+    let idle = endpoints
+        .iter()
+        .filter(|endpoint| endpoint.models.is_empty());
+    let said = idle.map(|endpoint| {
+        let name = &endpoint.name;
+        format!("{place}: backend {name:?} has no `models`: nothing will be sent there")
+    });
+    said.collect()
+}
+
+/// The file as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default = "default_listen")]
+    listen: SocketAddr,
+    #[serde(default = "default_body_limit")]
+    body_limit_bytes: usize,
+    #[serde(default, deserialize_with = "queue")]
+    queue: QueueConfig,
     #[serde(default)]
-    routing: Routing,
+    routing: RoutingConfig,
+    #[serde(default)]
+    upstream: Upstream,
     #[serde(default)]
     health: Health,
     #[serde(default)]
@@ -43,83 +156,6 @@ pub(crate) struct Config {
     /// Never there: reading it fails.
     #[serde(default, rename = "durable")]
     _durable: Unsupported,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
-    #[error("{}: {source}", path.display())]
-    Unreadable {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("{}: {source}", path.display())]
-    Invalid {
-        path: PathBuf,
-        source: toml::de::Error,
-    },
-    #[error("{}: [queue]: {source}", path.display())]
-    Queue {
-        path: PathBuf,
-        source: tower_triage::ConfigError,
-    },
-    #[error("{}: [[backends]]: {source}", path.display())]
-    Backends {
-        path: PathBuf,
-        source: RegistryError,
-    },
-}
-
-impl Config {
-    /// Reads and checks the file at `path`.
-    pub(crate) fn read(path: &Path) -> Result<(Self, Registry), ConfigError> {
-        let path = path.to_owned();
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(source) => return Err(ConfigError::Unreadable { path, source }),
-        };
-        let config: Self = match toml::from_str(&text) {
-            Ok(config) => config,
-            Err(source) => return Err(ConfigError::Invalid { path, source }),
-        };
-        if let Err(source) = config.queue.validate() {
-            return Err(ConfigError::Queue { path, source });
-        }
-        match Registry::new(config.endpoints()) {
-            Ok(registry) => Ok((config, registry)),
-            Err(source) => Err(ConfigError::Backends { path, source }),
-        }
-    }
-
-    /// Says what the file asks for, and what of it is not done yet.
-    pub(crate) fn announce(&self) {
-        self.routing.announce();
-        self.health.announce();
-        if self.backends.is_empty() {
-            tracing::warn!("no [[backends]]: every request for a model will be answered 404");
-        }
-        for backend in &self.backends {
-            backend.announce(&self.health);
-        }
-    }
-
-    fn endpoints(&self) -> Vec<Endpoint> {
-        self.backends.iter().map(Backend::endpoint).collect()
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            listen: default_listen(),
-            body_limit_bytes: default_body_limit(),
-            queue: QueueConfig::default(),
-            routing: Routing::default(),
-            health: Health::default(),
-            backends: Vec::new(),
-            _swap: Unsupported,
-            _durable: Unsupported,
-        }
-    }
 }
 
 /// `[queue]`, whose slots are the backends'.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{Json, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, Sse};
@@ -16,7 +16,7 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tower_triage::route::{Endpoint, Model};
+use tower_triage::route::{Endpoint, HealthCheck, Model, RoutingConfig};
 
 /// How long one word takes.
 const WORD: Duration = Duration::from_millis(40);
@@ -60,12 +60,21 @@ pub(crate) async fn start() -> std::io::Result<Vec<Endpoint>> {
             .parse()
             .map_err(std::io::Error::other)?;
         tokio::spawn(axum::serve(listener, backend(slots, models)).into_future());
-        let endpoint = Endpoint::new(name, url).max_concurrent(slots);
+        let endpoint = Endpoint::new(name, url)
+            .max_concurrent(slots)
+            .health(HealthCheck::default());
         endpoints.push(models.iter().fold(endpoint, |endpoint, &model| {
             endpoint.model(Model::new(model))
         }));
     }
     Ok(endpoints)
+}
+
+/// What else the demo backends are asked for.
+pub(crate) fn routing() -> RoutingConfig {
+    RoutingConfig::default()
+        .alias("gpt-4", "llama3:70b")
+        .fallbacks("llama3:405b", ["llama3:70b", "mistral:7b"])
 }
 
 #[derive(Clone)]
@@ -128,7 +137,7 @@ impl IntoResponse for Refused {
                 "All slots of this backend are taken",
             ),
         };
-        crate::surface::error(status, code, message.to_owned())
+        crate::surface::error(status, code, message.to_owned()).map(Body::from)
     }
 }
 
@@ -199,7 +208,7 @@ async fn embedding(State(backend): State<Backend>, body: Bytes) -> Result<Respon
 }
 
 async fn list(State(backend): State<Backend>) -> Json<Value> {
-    Json(crate::surface::models(backend.models.iter().copied()))
+    Json(crate::surface::models(backend.models))
 }
 
 async fn think() {
@@ -215,6 +224,8 @@ pub(crate) fn commands(gateway: std::net::SocketAddr) -> String {
     let url = format!("http://{gateway}/v1/chat/completions");
     let body = r#"{"model":"llama3:70b","messages":[{"role":"user","content":"Am I next?"}]}"#;
     let streamed = body.replacen('{', r#"{"stream":true,"#, 1);
+    let asking = |model| body.replacen("llama3:70b", model, 1);
+    let (aliased, fallen_back) = (asking("gpt-4"), asking("llama3:405b"));
     let curl = format!("curl -s {url}");
     format!(
         r#"
@@ -227,6 +238,10 @@ Three demo backends are running. Things to try in another terminal:
   # a crowd of 20, and a high-priority request that comes last and overtakes them
   (seq 20 | xargs -P 20 -I@ {curl} -o /dev/null -w 'crowd  %{{http_code}} after %{{time_total}} s\n' -d '{body}' &
    sleep 0.3; {curl} -o /dev/null -w 'URGENT %{{http_code}} after %{{time_total}} s\n' -H 'x-priority: high' -d '{body}'; wait)
+
+  # a name that stands for another model, and one that nobody serves: see x-triage-model
+  {curl} -o /dev/null -D - -d '{aliased}'
+  {curl} -o /dev/null -D - -d '{fallen_back}'
 
   # what is going on
   curl -s http://{gateway}/admin/state

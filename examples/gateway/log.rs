@@ -5,12 +5,13 @@ use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method};
-use axum::middleware::Next;
-use axum::response::Response;
+use bytes::Bytes;
+use http::response::Parts;
+use http::{HeaderMap, Method, Request, Response};
+use http_body::Body;
 use tower_triage::PermitBody;
+use tower_triage::route::Decision;
+use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::LogFormat;
@@ -48,28 +49,35 @@ impl Answers {
     }
 }
 
-/// Counts and logs each request that passes.
-pub(crate) async fn each(State(answers): State<Answers>, request: Request, next: Next) -> Response {
-    let mut line = Line {
-        start: Instant::now(),
-        method: request.method().clone(),
-        path: request.uri().path().to_owned(),
-        answer: None,
-    };
-    let response = next.run(request).await;
-    let (parts, body) = response.into_parts();
-    answers.count(parts.status.as_u16());
-    line.answer = Some(Answer {
-        status: parts.status.as_u16(),
-        queue_ms: queue_ms(&parts.headers),
-        endpoint: text(&parts.headers, "x-triage-endpoint"),
-        model: text(&parts.headers, "x-triage-model"),
-    });
-    Response::from_parts(parts, Body::new(PermitBody::new(body, Some(line))))
+/// Counts and logs a request and its answer.
+pub(crate) struct Watched(Option<Line>);
+
+impl Watched {
+    pub(crate) fn begin<B>(request: &Request<B>) -> Self {
+        // Asked here, so that a line that nobody reads costs no clock and no copies.
+        Self(tracing::enabled!(Level::INFO).then(|| Line {
+            start: Instant::now(),
+            method: request.method().clone(),
+            path: request.uri().path().to_owned(),
+            answer: None,
+        }))
+    }
+
+    /// The line is written when the body is over.
+    pub(crate) fn answered<B: Body<Data = Bytes>>(
+        self,
+        answer: Response<B>,
+        answers: &Answers,
+    ) -> Response<PermitBody<B, Line>> {
+        let (head, body) = answer.into_parts();
+        answers.count(head.status.as_u16());
+        let line = self.0.map(|line| line.answered(&head));
+        Response::from_parts(head, PermitBody::new(body, line))
+    }
 }
 
 /// Dropped when the request is over: the answer has ended, or the client is gone.
-struct Line {
+pub(crate) struct Line {
     start: Instant,
     method: Method,
     path: String,
@@ -79,8 +87,19 @@ struct Line {
 struct Answer {
     status: u16,
     queue_ms: Option<f64>,
-    endpoint: Option<String>,
-    model: Option<String>,
+    /// There is none if it went nowhere.
+    decision: Option<Decision>,
+}
+
+impl Line {
+    fn answered(mut self, head: &Parts) -> Self {
+        self.answer = Some(Answer {
+            status: head.status.as_u16(),
+            queue_ms: queue_ms(&head.headers),
+            decision: head.extensions.get().cloned(),
+        });
+        self
+    }
 }
 
 impl Drop for Line {
@@ -91,20 +110,28 @@ impl Drop for Line {
             Some(Answer {
                 status,
                 queue_ms,
-                endpoint,
-                model,
+                decision,
             }) => {
-                let (endpoint, model) = (endpoint.as_deref(), model.as_deref());
-                tracing::info!(%method, path, status, queue_ms, endpoint, model, total_ms, "request");
+                let decision = decision.as_ref();
+                tracing::info!(
+                    %method,
+                    path,
+                    status,
+                    queue_ms,
+                    endpoint = decision.map(|to| to.endpoint.name()),
+                    model = decision.map(|to| &*to.model),
+                    asked = decision.filter(|to| to.asked != to.model).map(|to| &*to.asked),
+                    via = decision.map(|to| to.via.as_str()),
+                    strategy = decision.map(|to| to.strategy),
+                    score = decision.and_then(|to| to.score),
+                    retries = decision.map(|to| to.retries),
+                    total_ms,
+                    "request"
+                );
             }
             None => tracing::info!(%method, path, total_ms, "request given up by its client"),
         }
     }
-}
-
-fn text(headers: &HeaderMap, name: &str) -> Option<String> {
-    let value = headers.get(name)?;
-    Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
 /// The time in the queue, from `server-timing: queue;dur=1.5`.

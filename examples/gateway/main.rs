@@ -11,15 +11,17 @@ mod config;
 mod demo;
 mod log;
 mod metrics;
+mod reload;
+mod serve;
 mod service;
 mod shutdown;
 mod surface;
 
+use std::error::Error;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -27,8 +29,12 @@ use tower_triage::route::Registry;
 
 use args::{Args, Command};
 use config::Config;
+use reload::{Hangups, Reload};
 use shutdown::Signals;
 use surface::Gateway;
+
+/// How long requests wait for the first word of how the backends are.
+const FIRST_RESULTS: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -53,43 +59,51 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn serve(args: Args) -> Result<(), Box<dyn std::error::Error>> {
-    let (config, registry) = match &args.config {
-        Some(path) => Config::read(path)?,
-        None => (Config::default(), Registry::new(demo::start().await?)?),
+async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
+    let (signals, hangups) = (Signals::hear()?, Hangups::hear()?);
+    let environment = config::process;
+    let config = match &args.config {
+        Some(path) => Config::read(path, environment)?,
+        None => {
+            let backends = Registry::new(demo::start().await?)?;
+            Config::without_file(backends, demo::routing(), environment)?
+        }
     };
-    if args.config.is_some() {
-        config.announce();
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
     }
     metrics::start();
-    let (routed, handle) = service::service(&config, registry);
+    let (routed, handle) = service::service(&config)?;
     let listener = TcpListener::bind(config.listen)
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;
     let addr = listener.local_addr()?;
+
+    let checks = handle.checks(&config.client);
+    _ = timeout(FIRST_RESULTS, checks.first_results()).await;
 
     let gateway = Gateway {
         routed,
         handle: handle.clone(),
         answers: log::Answers::default(),
     };
-    let app = surface::app(gateway).into_make_service_with_connect_info::<SocketAddr>();
     let stop = CancellationToken::new();
-    let signals = Signals::hear()?;
-    // A word of an answer does not wait until the client has acknowledged the one before.
-    let listener = listener.tap_io(|socket| {
-        if let Err(error) = socket.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY cannot be set");
-        }
-    });
-    let server = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
-    let server = tokio::spawn(server.into_future());
+    let server = tokio::spawn(serve::serve(listener, gateway, stop.clone()));
     say(&format!("listening on http://{addr}\n"))?;
     if args.config.is_none() {
         say(&demo::commands(addr))?;
     }
 
-    shutdown::drained(signals, &handle, args.grace).await;
+    let reload = Reload {
+        path: args.config,
+        environment,
+        running: config,
+        handle: handle.clone(),
+    };
+    tokio::select! {
+        never = reload.whenever(hangups) => match never {},
+        () = shutdown::drained(signals, &handle, args.grace) => {}
+    }
     stop.cancel();
     if timeout(shutdown::LAST_BYTES, server).await.is_err() {
         tracing::warn!("connections were still open at the end");

@@ -1,52 +1,47 @@
 //! The middle of the gateway: a request in, the answer of the endpoint that can serve it out.
 
-use std::convert::Infallible;
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::Request;
-use axum::response::Response;
-use tower::ServiceBuilder;
-use tower::util::BoxCloneSyncService;
-use tower_triage::route::{EndpointRef, Forward, Registry, Router};
-use tower_triage::{RouteLayer, RouterHandle};
+use tower::Layer;
+use tower_triage::route::{Changes, EndpointRef, HealthChecks, Router, RouterError};
+use tower_triage::{Route, RouteLayer, RouterHandle};
 
 use crate::admin::{EndpointState, QueueState, Snapshot};
-use crate::config::Config;
+use crate::config::{Client, Config};
 
-pub(crate) type Routed = BoxCloneSyncService<Request, Response, Infallible>;
+pub(crate) type Routed = Route<Client>;
 
-/// The service in front of the endpoints of `registry`, and the handle to watch and close it.
-pub(crate) fn service(config: &Config, registry: Registry) -> (Routed, Handle) {
-    let router = Router::new(registry)
+/// The service that `config` describes, and the handle to watch and change it.
+pub(crate) fn service(config: &Config) -> Result<(Routed, Handle), RouterError> {
+    let router = Router::new(config.registry.clone())
         .queue(config.queue.clone())
+        .routing(config.routing.clone())
         .body_limit(config.body_limit_bytes);
-    let layer = RouteLayer::new(router);
+    let layer = RouteLayer::try_new(router)?;
     let handle = Handle(layer.handle());
-    let routed = ServiceBuilder::new()
-        .map_response(|response: axum::http::Response<_>| response.map(Body::new))
-        .layer(layer)
-        .service(Forward::new());
-    (BoxCloneSyncService::new(routed), handle)
+    Ok((layer.layer(config.client.clone()), handle))
 }
 
-/// Watches and closes the service.
+/// Watches, changes and closes the service.
 #[derive(Clone)]
 pub(crate) struct Handle(RouterHandle);
 
 impl Handle {
-    pub(crate) fn registry(&self) -> Arc<Registry> {
-        self.0.registry()
+    /// The names that a request may ask for: models, then aliases.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let (registry, routing) = (self.0.registry(), self.0.routing());
+        let aliases = routing.aliases.keys().map(String::as_str);
+        let mut seen = HashSet::new();
+        let names = registry.models().chain(aliases);
+        names
+            .filter(|&name| seen.insert(name))
+            .map(str::to_owned)
+            .collect()
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
         let status = self.0.status();
-        let state = |endpoint: &EndpointRef| EndpointState {
-            name: endpoint.name().to_owned(),
-            in_flight: endpoint.in_flight(),
-            limit: endpoint.limit(),
-            healthy: endpoint.healthy(),
-        };
         Snapshot {
             queue: QueueState {
                 depth: status.depth,
@@ -57,6 +52,18 @@ impl Handle {
             },
             endpoints: self.0.endpoints().iter().map(state).collect(),
         }
+    }
+
+    /// Serves by `config` from now on: its endpoints, its `[queue]` and its `[routing]`.
+    pub(crate) fn change_to(&self, config: &Config) -> Result<Changes, RouterError> {
+        self.0.reconfigure(config.queue.clone())?;
+        let (registry, routing) = (config.registry.clone(), config.routing.clone());
+        Ok(self.0.replace(registry, routing)?)
+    }
+
+    /// Asks the backends how they are, for as long as what is returned lives.
+    pub(crate) fn checks(&self, client: &Client) -> HealthChecks {
+        client.checks(&self.0)
     }
 
     pub(crate) fn record_gauges(&self) {
@@ -76,4 +83,23 @@ impl Handle {
     pub(crate) async fn closed(&self) {
         self.0.closed().await;
     }
+}
+
+fn state(endpoint: &EndpointRef) -> EndpointState {
+    let models = endpoint.config().models.iter();
+    EndpointState {
+        name: endpoint.name().to_owned(),
+        in_flight: endpoint.in_flight(),
+        limit: endpoint.limit(),
+        healthy: endpoint.healthy(),
+        draining: endpoint.draining(),
+        priority: endpoint.priority(),
+        first_byte_ms: ms(endpoint.first_byte_latency()),
+        total_ms: ms(endpoint.total_latency()),
+        models: models.map(|model| model.name.clone()).collect(),
+    }
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1e3
 }

@@ -1,14 +1,12 @@
 //! The gateway in front of its demo backends, over real sockets.
 
-use std::time::Duration;
-
 use axum::body::Bytes;
 use axum::http::{Method, Request, StatusCode};
 use futures_util::future::join_all;
 use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
-use tower::ServiceExt;
-use tower_triage::route::{Endpoint, EndpointRef, Endpoints, Forward};
 
 use super::*;
 use service::Handle;
@@ -16,51 +14,50 @@ use service::Handle;
 /// A gateway, and a client of it.
 struct Running {
     handle: Handle,
-    at: EndpointRef,
-    client: Forward<Full<Bytes>>,
+    url: String,
+    client: Client<HttpConnector, Full<Bytes>>,
 }
 
 struct Answer {
     status: StatusCode,
     endpoint: Option<String>,
+    model: Option<String>,
     text: String,
 }
 
 impl Running {
     async fn start() -> Self {
         let registry = Registry::new(demo::start().await.unwrap()).unwrap();
-        let (routed, handle) = service::service(&Config::default(), registry);
+        let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
+        let (routed, handle) = service::service(&config).unwrap();
         let gateway = Gateway {
             routed,
             handle: handle.clone(),
             answers: log::Answers::default(),
         };
-        let app = surface::app(gateway).into_make_service_with_connect_info::<SocketAddr>();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap())
-            .parse()
-            .unwrap();
-        tokio::spawn(axum::serve(listener, app).into_future());
-        let this = Registry::new(vec![Endpoint::new("gateway", url)]).unwrap();
-        let at = Endpoints::new(this).endpoints()[0].clone();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(serve::serve(listener, gateway, CancellationToken::new()));
         Self {
             handle,
-            at,
-            client: Forward::new(),
+            url,
+            client: Client::builder(TokioExecutor::new()).build_http(),
         }
     }
 
     async fn ask(&self, method: Method, path: &str, body: &str) -> Answer {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .extension(self.at.clone());
+        let url = format!("{}{path}", self.url);
+        let request = Request::builder().method(method).uri(url);
         let request = request.body(Full::from(body.to_owned())).unwrap();
-        let response = self.client.clone().oneshot(request).await.unwrap();
-        let endpoint = response.headers().get("x-triage-endpoint");
+        let response = self.client.request(request).await.unwrap();
+        let header = |name| {
+            let value = response.headers().get(name)?;
+            Some(value.to_str().unwrap().to_owned())
+        };
         Answer {
             status: response.status(),
-            endpoint: endpoint.map(|name| name.to_str().unwrap().to_owned()),
+            endpoint: header("x-triage-endpoint"),
+            model: header("x-triage-model"),
             text: String::from_utf8(
                 response
                     .into_body()
@@ -127,6 +124,17 @@ async fn every_kind_of_request_is_answered_by_a_backend_that_has_the_model() {
 }
 
 #[tokio::test]
+async fn an_alias_and_a_model_that_nobody_has_are_served_by_the_models_they_lead_to() {
+    let gateway = Running::start().await;
+    for name in ["gpt-4", "llama3:405b"] {
+        let body = format!(r#"{{"model":"{name}"}}"#);
+        let answer = gateway.post("/v1/completions", &body).await;
+        assert_eq!(answer.json()["model"], "llama3:70b", "{name}");
+        assert_eq!(answer.model.as_deref(), Some("llama3:70b"));
+    }
+}
+
+#[tokio::test]
 async fn requests_spread_over_the_slots_there_are_and_no_backend_gets_more() {
     let gateway = Running::start().await;
     let ask = || gateway.post("/v1/chat/completions", r#"{"model":"llama3:8b"}"#);
@@ -152,7 +160,7 @@ async fn what_cannot_be_served_is_told_why() {
             (status, code.to_owned())
         );
     }
-    let large = " ".repeat(Config::default().body_limit_bytes + 1);
+    let large = " ".repeat((10 << 20) + 1);
     assert_eq!(
         gateway.post("/v1/completions", &large).await.code(),
         (413, "body_too_large".to_owned())
@@ -173,7 +181,7 @@ async fn the_operators_pages_say_what_goes_on() {
         .iter()
         .map(|model| &model["id"])
         .collect();
-    assert_eq!(names, ["llama3:8b", "llama3:70b", "mistral:7b"]);
+    assert_eq!(names, ["llama3:8b", "llama3:70b", "mistral:7b", "gpt-4"]);
     gateway.post("/", r#"{"model":"gpt-5"}"#).await;
     let state = gateway.get("/admin/state").await.json();
     assert_eq!(state["queue"]["rejected"]["model_not_found"], 1);

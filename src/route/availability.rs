@@ -30,6 +30,30 @@ pub(super) enum Admits {
     None,
 }
 
+/// What was said of an endpoint before, and what after.
+#[derive(Debug, Clone, Copy)]
+#[must_use = "whoever waits may have to be told"]
+pub(super) struct Shift {
+    old: u8,
+    new: u8,
+}
+
+impl Shift {
+    pub(super) fn is_new(self) -> bool {
+        self.old != self.new
+    }
+
+    /// Whether the endpoint is healthy now, if it was not before, or the other way round.
+    pub(super) fn health(self) -> Option<bool> {
+        let healthy = is_healthy(self.new);
+        (healthy != is_healthy(self.old)).then_some(healthy)
+    }
+}
+
+fn is_healthy(bits: u8) -> bool {
+    bits & (DOWN | EJECTED | ON_TRIAL) == 0
+}
+
 impl Availability {
     #[inline]
     pub(super) fn admits(&self) -> Admits {
@@ -42,7 +66,7 @@ impl Availability {
 
     /// Whether neither the checks nor its failures speak against it.
     pub(super) fn is_healthy(&self) -> bool {
-        self.0.load(SeqCst) & (DOWN | EJECTED | ON_TRIAL) == 0
+        is_healthy(self.0.load(SeqCst))
     }
 
     /// Whether it is given requests like any other.
@@ -59,20 +83,19 @@ impl Availability {
         self.0.load(SeqCst) & DRAINING != 0
     }
 
-    /// Says what the checks say. Returns whether that is new.
-    pub(super) fn set_up(&self, up: bool) -> bool {
+    /// Says what the checks say.
+    pub(super) fn set_up(&self, up: bool) -> Shift {
         self.set(DOWN, !up)
     }
 
-    /// Says what the operator says. Returns whether that is new.
-    pub(super) fn set_draining(&self, draining: bool) -> bool {
+    /// Says what the operator says.
+    pub(super) fn set_draining(&self, draining: bool) -> Shift {
         self.set(DRAINING, draining)
     }
 
-    /// Leaves it alone. Returns whether that is new.
-    pub(super) fn eject(&self) -> bool {
-        let old = self.update(|bits| Some(bits & !(ON_TRIAL | TRIAL_OUT) | EJECTED));
-        old & EJECTED == 0
+    /// Leaves it alone.
+    pub(super) fn eject(&self) -> Shift {
+        self.shift(|bits| bits & !(ON_TRIAL | TRIAL_OUT) | EJECTED)
     }
 
     /// One request may try it.
@@ -93,19 +116,21 @@ impl Availability {
         old & TRIAL_OUT != 0
     }
 
-    /// That request went well. Returns whether it was out of service.
-    pub(super) fn acquit(&self) -> bool {
-        let old = self.update(|bits| Some(bits & !(EJECTED | ON_TRIAL | TRIAL_OUT)));
-        old & (EJECTED | ON_TRIAL) != 0
+    /// That request went well.
+    pub(super) fn acquit(&self) -> Shift {
+        self.shift(|bits| bits & !(EJECTED | ON_TRIAL | TRIAL_OUT))
     }
 
-    fn set(&self, bit: u8, on: bool) -> bool {
-        let old = if on {
-            self.0.fetch_or(bit, SeqCst)
-        } else {
-            self.0.fetch_and(!bit, SeqCst)
-        };
-        (old & bit != 0) != on
+    fn set(&self, bit: u8, on: bool) -> Shift {
+        self.shift(|bits| if on { bits | bit } else { bits & !bit })
+    }
+
+    fn shift(&self, next: impl Fn(u8) -> u8) -> Shift {
+        let old = self.update(|bits| Some(next(bits)));
+        Shift {
+            old,
+            new: next(old),
+        }
     }
 
     fn update(&self, next: impl FnMut(u8) -> Option<u8>) -> u8 {
@@ -122,20 +147,20 @@ mod tests {
     #[test]
     fn the_checks_do_not_bring_back_what_failures_took_out() {
         let availability = Availability::default();
-        assert!(availability.eject());
-        assert!(!availability.set_up(true));
+        assert!(availability.eject().is_new());
+        assert!(!availability.set_up(true).is_new());
         assert_eq!(availability.admits(), Admits::None);
-        assert!(availability.set_up(false));
-        assert!(availability.acquit());
+        assert!(availability.set_up(false).is_new());
+        assert!(availability.acquit().is_new());
         assert_eq!(availability.admits(), Admits::None);
-        assert!(availability.set_up(true));
+        assert!(availability.set_up(true).is_new());
         assert_eq!(availability.admits(), Admits::All);
     }
 
     #[test]
     fn one_request_at_a_time_is_on_trial() {
         let availability = Availability::default();
-        availability.eject();
+        _ = availability.eject();
         availability.put_on_trial();
         assert_eq!(availability.admits(), Admits::Trial);
         assert!(!availability.is_healthy());
@@ -145,19 +170,19 @@ mod tests {
         assert!(availability.give_trial_back());
         assert!(!availability.give_trial_back());
         assert!(availability.take_trial());
-        assert!(availability.acquit());
+        assert!(availability.acquit().is_new());
         assert_eq!(availability.admits(), Admits::All);
-        assert!(!availability.acquit());
+        assert!(!availability.acquit().is_new());
     }
 
     #[test]
     fn a_trial_that_failed_is_an_ejection() {
         let availability = Availability::default();
-        availability.eject();
+        _ = availability.eject();
         availability.put_on_trial();
         availability.take_trial();
-        assert!(availability.eject());
-        assert!(!availability.eject());
+        assert!(availability.eject().is_new());
+        assert!(!availability.eject().is_new());
         assert!(!availability.give_trial_back());
         assert_eq!(availability.admits(), Admits::None);
     }
@@ -167,11 +192,24 @@ mod tests {
         let availability = Availability::default();
         availability.put_on_trial();
         assert_eq!(availability.admits(), Admits::All);
-        assert!(availability.set_draining(true));
+        assert!(availability.set_draining(true).is_new());
         assert!(availability.is_healthy());
         assert!(availability.is_draining());
-        availability.eject();
+        _ = availability.eject();
         availability.put_on_trial();
         assert!(!availability.take_trial());
+    }
+
+    #[test]
+    fn health_changes_once_however_many_speak_against_it() {
+        let availability = Availability::default();
+        assert_eq!(availability.set_draining(true).health(), None);
+        assert_eq!(availability.eject().health(), Some(false));
+        assert_eq!(availability.set_up(false).health(), None);
+        availability.put_on_trial();
+        assert_eq!(availability.eject().health(), None);
+        assert_eq!(availability.acquit().health(), None);
+        assert_eq!(availability.set_up(true).health(), Some(true));
+        assert_eq!(availability.set_up(true).health(), None);
     }
 }

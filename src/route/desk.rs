@@ -7,8 +7,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::{HeaderMap, Response};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tower::retry::budget::{Budget, TpsBudget};
 
+use super::availability::Shift;
 use super::ejection::EjectionPolicy;
 use super::latency::Moment;
 use super::meter::Meter;
@@ -27,6 +29,8 @@ pub(crate) struct Desk {
     pub(super) body_limit: usize,
     pub(super) source: Source,
     pub(super) meter: Meter,
+    /// Told after each change of which endpoints there are.
+    pub(super) changed: watch::Sender<()>,
     budget: ArcSwap<TpsBudget>,
     /// How many were rejected, by code.
     rejected: Mutex<BTreeMap<&'static str, u64>>,
@@ -50,6 +54,7 @@ impl Desk {
             body_limit,
             source,
             meter: Meter::default(),
+            changed: watch::Sender::default(),
             budget: ArcSwap::new(budget(share)),
             rejected: Mutex::default(),
         }
@@ -120,9 +125,7 @@ impl Desk {
             return live.ejection.succeeded();
         }
         live.ejection.acquitted();
-        if live.availability.acquit() {
-            self.health_changed(endpoint);
-        }
+        self.shifted(endpoint, live.availability.acquit());
     }
 
     /// `endpoint` failed a request: it gave a bad answer, or none.
@@ -140,8 +143,8 @@ impl Desk {
         if !(trial || too_often && !spared) {
             return;
         }
-        let newly = live.availability.eject();
-        if !newly {
+        let shift = live.availability.eject();
+        if !shift.is_new() {
             return;
         }
         let sentence = live.ejection.sentence(policy);
@@ -150,28 +153,45 @@ impl Desk {
             ?sentence,
             "endpoint failed too often and is left alone for a while"
         );
-        self.health_changed(endpoint);
+        self.shifted(endpoint, shift);
         self.try_again_after(sentence, endpoint.clone());
     }
 
+    /// Something else is said of `endpoint` than before. Who says the same as others did is not news.
+    pub(super) fn shifted(&self, endpoint: &EndpointRef, shift: Shift) {
+        if !shift.is_new() {
+            return;
+        }
+        if let Some(healthy) = shift.health() {
+            self.health_changed(endpoint, healthy);
+        }
+        self.common.gate.capacity_changed();
+    }
+
     /// Tells of a change in the health of `endpoint`, once.
-    pub(super) fn health_changed(&self, endpoint: &EndpointRef) {
-        let (healthy, name) = (endpoint.healthy(), endpoint.name());
+    fn health_changed(&self, endpoint: &EndpointRef, healthy: bool) {
+        let name = endpoint.name();
         if healthy {
             tracing::info!(endpoint = name, healthy, "endpoint is back in service");
         } else {
             tracing::warn!(endpoint = name, healthy, "endpoint is out of service");
         }
         self.meter.health_changed(endpoint);
-        self.common.gate.capacity_changed();
+    }
+
+    /// `endpoint` has left, and its checks with it. Should it come back, nothing is known of it.
+    #[cfg(feature = "client")]
+    pub(super) fn forget_checks(&self, endpoint: &EndpointRef) {
+        if endpoint.set_healthy(true) {
+            self.common.gate.capacity_changed();
+        }
     }
 
     /// One request may try `endpoint` when its `sentence` is over.
     fn try_again_after(self: &Arc<Self>, sentence: Duration, endpoint: EndpointRef) {
         let Ok(runtime) = Handle::try_current() else {
             // Without Tokio's clock nobody would ever bring it back.
-            endpoint.live().availability.acquit();
-            return;
+            return self.shifted(&endpoint, endpoint.live().availability.acquit());
         };
         let desk = Arc::downgrade(self);
         runtime.spawn(async move {

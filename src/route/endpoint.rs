@@ -3,6 +3,8 @@
 use http::Uri;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
+use super::HealthCheck;
+
 /// A model that an endpoint serves, and what the endpoint can do with it.
 ///
 /// ```
@@ -105,6 +107,11 @@ pub struct Endpoint {
     /// What it serves. Default: nothing.
     #[cfg_attr(feature = "serde", serde(default))]
     pub models: Vec<Model>,
+    /// How it is asked whether it is well; by default not at all: it is taken to be well until requests fail.
+    ///
+    /// `Forward::checks` asks. Not read from a configuration file.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub health: Option<HealthCheck>,
     /// What requests to it carry. Not public: who could insert here could forget to mark a value sensitive.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(in crate::route) headers: HeaderMap,
@@ -120,6 +127,7 @@ impl Endpoint {
             priority: default_priority(),
             max_concurrent: default_max_concurrent(),
             models: Vec::new(),
+            health: None,
             headers: HeaderMap::new(),
         }
     }
@@ -145,9 +153,16 @@ impl Endpoint {
         self
     }
 
+    /// How it is asked whether it is well.
+    #[must_use]
+    pub fn health(mut self, check: HealthCheck) -> Self {
+        self.health = Some(check);
+        self
+    }
+
     /// A header that every request to it carries, in place of the client's of that name: its API key.
     ///
-    /// `Forward` sends it to this endpoint and to no other. The value is marked
+    /// `Forward` sends it to this endpoint and to no other, with each check, too. The value is marked
     /// [sensitive](HeaderValue::set_sensitive), so that it is never shown. Said again for the same name, the
     /// last one counts. Headers are not read from a configuration file.
     ///

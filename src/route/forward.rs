@@ -30,14 +30,16 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower_service::Service;
 
 pub use body::{BodyError, ForwardBody};
-use connect::Connector;
+pub(super) use connect::Connector;
 use failure::Failure;
+pub(super) use future::Causes;
 pub use future::ForwardFuture;
+pub(super) use target::{InvalidTarget, join};
 use tls::Tls;
 #[cfg(feature = "tls")]
 pub use tls::TlsError;
 
-use super::{Decision, EndpointRef};
+use super::{Decision, EndpointRef, HealthChecks, RouterHandle};
 
 /// Sends each request to the endpoint that its extensions name, over HTTP/1.1.
 ///
@@ -178,6 +180,43 @@ where
         ))
     }
 
+    /// Begins to ask each endpoint of a router that has a [`HealthCheck`](super::HealthCheck) whether it is well:
+    /// at once, and again and again for as long as what is returned lives.
+    ///
+    /// Checks connect as requests do, within [`connect_timeout`](Self::connect_timeout) and with the same trust.
+    /// What they say is [told](RouterHandle::set_healthy) to the router when it changes: nobody else needs to.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use bytes::Bytes;
+    /// use http_body_util::Full;
+    /// use tower_triage::RouteLayer;
+    /// use tower_triage::route::{Endpoint, Forward, HealthCheck, Model, Registry, Router};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"))
+    ///     .health(HealthCheck::default())
+    ///     .model(Model::new("llama3:8b"));
+    /// let layer = RouteLayer::new(Router::new(Registry::new(vec![gpu])?));
+    /// let forward = Forward::<Full<Bytes>>::new();
+    /// let checks = forward.checks(&layer.handle());
+    /// checks.first_results().await;
+    /// // ... serve; who is down gets no request
+    /// # drop(checks);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn checks(&self, handle: &RouterHandle) -> HealthChecks {
+        let connector = Connector::new(self.tls.clone(), self.connect_timeout);
+        HealthChecks::start(connector, handle.clone())
+    }
+
     fn with(tls: Tls, connect_timeout: Duration, first_byte_timeout: Duration) -> Self {
         let connector = Connector::new(tls.clone(), connect_timeout);
         let client = Client::builder(TokioExecutor::new())
@@ -217,7 +256,7 @@ where
         }
         let mut request = Request::new(body);
         *request.method_mut() = parts.method;
-        *request.uri_mut() = match target::join(endpoint.url(), &parts.uri) {
+        *request.uri_mut() = match join(endpoint.url(), &parts.uri) {
             Ok(target) => target,
             Err(_) => return ForwardFuture::failed(Failure::Target),
         };

@@ -58,16 +58,14 @@ impl RouterHandle {
 
     /// Says whether an endpoint is well, as its checks do. Those that wait for nothing else are answered.
     pub fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
-        if endpoint.set_healthy(healthy) {
-            self.0.health_changed(endpoint);
-        }
+        let shift = endpoint.live().availability.set_up(healthy);
+        self.0.shifted(endpoint, shift);
     }
 
     /// Gives an endpoint nothing new, or again. What it has in flight finishes.
     pub fn drain(&self, endpoint: &EndpointRef, draining: bool) {
-        if endpoint.live().availability.set_draining(draining) {
-            self.0.common.gate.capacity_changed();
-        }
+        let shift = endpoint.live().availability.set_draining(draining);
+        self.0.shifted(endpoint, shift);
     }
 
     /// How requests are routed.
@@ -116,6 +114,7 @@ impl RouterHandle {
         let changes = self.0.endpoints().change(change)?;
         self.0.set_retry_share(self.routing().retry_share);
         self.0.common.gate.capacity_changed();
+        self.0.changed.send_replace(());
         Ok(changes)
     }
 

@@ -6,7 +6,7 @@ use http::header::{
 };
 
 /// What is about one connection even if `Connection` does not name it.
-pub(super) const HOP_BY_HOP: [HeaderName; 10] = [
+pub(super) static HOP_BY_HOP: [HeaderName; 10] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),

@@ -24,6 +24,7 @@ mod forward;
 mod front;
 mod future;
 mod handle;
+mod health;
 mod hop_by_hop;
 mod json;
 mod latency;
@@ -55,6 +56,9 @@ pub use forward::TlsError;
 pub use forward::{BodyError, Forward, ForwardBody, ForwardFuture, PeerAddr};
 pub use future::RouteFuture;
 pub use handle::RouterHandle;
+pub use health::HealthCheck;
+#[cfg(feature = "client")]
+pub use health::HealthChecks;
 pub use layer::RouteLayer;
 pub use measured::Measured;
 pub use registry::{Registry, RegistryError};

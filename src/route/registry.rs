@@ -7,7 +7,7 @@ use http::header::{CONTENT_LENGTH, HOST, HeaderName};
 use http::uri::Scheme;
 
 use super::hop_by_hop::HOP_BY_HOP;
-use super::{Endpoint, Model};
+use super::{Endpoint, HealthCheck, Model};
 
 /// The endpoints of a fleet, checked, in the order in which they were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,8 @@ impl Registry {
     ///
     /// If an endpoint has no printable name, another one's name, no slots, or a URL that is not `http` or `https`
     /// or has more than a host, a port and a path; or if one of its models has no printable name or stands twice;
-    /// or if one of its headers is about a single connection or request, and not its to set.
+    /// or if one of its headers is about a single connection or request, and not its to set; or if its health
+    /// check could never be sent, or never decide.
     pub fn new(endpoints: Vec<Endpoint>) -> Result<Self, RegistryError> {
         let mut names = HashSet::new();
         for (index, endpoint) in endpoints.iter().enumerate() {
@@ -65,6 +66,12 @@ fn check(endpoint: &Endpoint) -> Result<(), RegistryError> {
     }
     if endpoint.max_concurrent == 0 {
         return Err(RegistryError::NoSlots { endpoint: name() });
+    }
+    if let Some(problem) = endpoint.health.as_ref().and_then(HealthCheck::problem) {
+        return Err(RegistryError::BadHealthCheck {
+            endpoint: name(),
+            problem,
+        });
     }
     if let Some(header) = endpoint.headers.keys().find(|name| is_reserved(name)) {
         return Err(RegistryError::ReservedHeader {
@@ -142,6 +149,14 @@ pub enum RegistryError {
     NoSlots {
         /// Its name.
         endpoint: String,
+    },
+    /// The endpoint's health could not be checked.
+    #[error("endpoint {endpoint:?} has a health check with {problem}")]
+    BadHealthCheck {
+        /// Its name.
+        endpoint: String,
+        /// What the check has and must not have.
+        problem: &'static str,
     },
     /// A header is written for each connection or request anew.
     #[error(
@@ -228,7 +243,7 @@ mod tests {
     #[test]
     fn headers_that_are_about_one_connection_or_request_are_refused_by_name() {
         let with = |name| endpoint("a", "http://a").header(name, "secret".parse().unwrap());
-        for name in HOP_BY_HOP.into_iter().chain([HOST, CONTENT_LENGTH]) {
+        for name in HOP_BY_HOP.iter().cloned().chain([HOST, CONTENT_LENGTH]) {
             let said = refusal([with(name.clone())]);
             assert!(
                 said.contains(&format!("endpoint \"a\" has a header `{name}`")),
@@ -237,6 +252,27 @@ mod tests {
             assert!(!said.contains("secret"), "{said}");
         }
         assert!(Registry::new(vec![with(http::header::AUTHORIZATION)]).is_ok());
+    }
+
+    #[test]
+    fn a_health_check_must_be_one_that_can_be_sent_and_can_decide() {
+        let zero = std::time::Duration::ZERO;
+        for (check, problem) in [
+            (HealthCheck::new("up"), "`path`"),
+            (HealthCheck::new("/a b"), "`path`"),
+            (HealthCheck::default().interval(zero), "`interval` of 0"),
+            (HealthCheck::default().timeout(zero), "`timeout` of 0"),
+            (HealthCheck::default().unhealthy_after(0), "at least 1"),
+            (HealthCheck::default().healthy_after(0), "at least 1"),
+        ] {
+            let said = refusal([endpoint("a", "http://a").health(check)]);
+            assert!(
+                said.contains("endpoint \"a\"") && said.contains(problem),
+                "{said}"
+            );
+        }
+        let check = HealthCheck::new("/v1/models?all=1");
+        assert!(Registry::new(vec![endpoint("a", "http://a").health(check)]).is_ok());
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub use weights::Weights;
 /// routing.validate()?;
 /// # Ok::<(), tower_triage::route::RoutingError>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 #[non_exhaustive]

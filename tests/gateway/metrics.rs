@@ -128,6 +128,32 @@ async fn a_request_that_is_tried_again_counts_where_it_was_answered() {
     assert_eq!(requests.count(), 1, "{samples:#?}");
 }
 
+#[tokio::test]
+async fn aliases_and_fallbacks_count_for_the_model_that_served() {
+    let backend = Backend::start().await;
+    let gateway = Setup::new()
+        .routing("aliases = { gpt = \"m\" }\nfallbacks = { none = [\"m\"] }")
+        .backend("gpu-1", &backend, 1, &["m"])
+        .start()
+        .await;
+    for asked in ["gpt", "none"] {
+        let sent = gateway.ask(asked).send();
+        backend.next().await.answer("ok");
+        sent.answer().await.must_say("ok");
+    }
+    gateway.idle().await;
+    must_show(
+        &scrape(&gateway).await,
+        &[
+            (
+                "triage_requests_total{endpoint=\"gpu-1\",model=\"m\",outcome=\"ok\"}",
+                2.0,
+            ),
+            ("triage_fallbacks_total{asked=\"none\",model=\"m\"}", 1.0),
+        ],
+    );
+}
+
 /// The samples of a text in Prometheus' format, which must be one.
 fn samples(text: &str) -> HashMap<String, f64> {
     assert!(text.ends_with('\n'));

@@ -88,12 +88,12 @@ async fn a_body_over_the_limit_is_refused_whether_its_length_is_announced_or_not
 }
 
 #[tokio::test]
-async fn all_models_are_listed_as_openai_lists_them() {
+async fn all_names_are_listed_as_openai_lists_models() {
     let (one, two) = (Backend::start().await, Backend::start().await);
-    let setup =
-        Setup::new()
-            .backend("gpu-1", &one, 1, &["a", "b"])
-            .backend("gpu-2", &two, 1, &["b", "c"]);
+    let setup = Setup::new()
+        .routing("aliases = { z = \"a\", b = \"c\" }")
+        .backend("gpu-1", &one, 1, &["a", "b"])
+        .backend("gpu-2", &two, 1, &["b", "c"]);
     let gateway = setup.start().await;
     let list = gateway.get("/v1/models").answer().await.json();
     assert_eq!(list["object"], "list");
@@ -103,7 +103,7 @@ async fn all_models_are_listed_as_openai_lists_them() {
         assert!(model["created"].is_u64() && model["owned_by"].is_string());
     }
     let ids: Vec<&Value> = models.iter().map(|model| &model["id"]).collect();
-    assert_eq!(ids, ["a", "b", "c"]);
+    assert_eq!(ids, ["a", "b", "c", "z"]);
 }
 
 #[tokio::test]
@@ -129,6 +129,9 @@ async fn the_state_shows_who_waits_runs_and_was_turned_away() {
     );
     assert_eq!(
         state["endpoints"],
-        json!([{ "name": "gpu-1", "in_flight": 1, "limit": 1, "healthy": true }])
+        json!([{
+            "name": "gpu-1", "in_flight": 1, "limit": 1, "healthy": true, "draining": false, "priority": 1,
+            "first_byte_ms": 0.0, "total_ms": 0.0, "models": ["m", "n"],
+        }])
     );
 }

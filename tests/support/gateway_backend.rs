@@ -1,4 +1,5 @@
-//! A backend that answers when, what and how the test says.
+//! A backend that answers when, what and how the test says. At `/health` it says that it is well, and that
+//! is no arrival.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -14,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -31,7 +33,7 @@ pub(crate) struct Backend {
     addr: SocketAddr,
     arrivals: tokio::sync::Mutex<mpsc::UnboundedReceiver<Arrived>>,
     counts: Arc<Mutex<Counts>>,
-    _serving: JoinSet<()>,
+    serving: JoinSet<()>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -54,8 +56,36 @@ impl Backend {
             addr,
             arrivals: arrivals.into(),
             counts,
-            _serving: serving,
+            serving,
         }
+    }
+
+    /// One that answers by itself, for as long as it is kept.
+    pub(crate) async fn answering(mut answer: impl FnMut(Arrived) + Send + 'static) -> Self {
+        let mut backend = Self::start().await;
+        let nobody = mpsc::unbounded_channel().1;
+        let mut arrivals = std::mem::replace(backend.arrivals.get_mut(), nobody);
+        backend.serving.spawn(async move {
+            while let Some(arrived) = arrivals.recv().await {
+                answer(arrived);
+            }
+        });
+        backend
+    }
+
+    /// One that says the same to everybody.
+    pub(crate) async fn saying(text: &'static str) -> Self {
+        Self::answering(move |arrived| arrived.answer(text)).await
+    }
+
+    /// One that answers everybody with the same status.
+    pub(crate) async fn failing(code: u16) -> Self {
+        Self::answering(move |arrived| arrived.respond(status(code))).await
+    }
+
+    /// Where a backend was and is no more: connections are refused.
+    pub(crate) async fn gone() -> String {
+        Self::start().await.url()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -107,6 +137,10 @@ async fn answer(
     counts: Arc<Mutex<Counts>>,
 ) -> Reply {
     let (head, body) = request.into_parts();
+    if head.uri.path() == "/health" {
+        let well = Full::default().map_err(|never| match never {});
+        return Ok(Response::new(well.boxed_unsync()));
+    }
     let body = body.collect().await.map_err(|_| BrokenOff)?.to_bytes();
     let (listening, gone) = oneshot::channel();
     let serving = Serving::new(counts, listening);
@@ -172,6 +206,12 @@ impl Arrived {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let value = self.head.headers.get(name)?;
         Some(value.to_str().unwrap())
+    }
+
+    /// The model that its body names.
+    pub(crate) fn model(&self) -> String {
+        let body: Value = serde_json::from_slice(&self.body).unwrap();
+        body["model"].as_str().unwrap().to_owned()
     }
 
     pub(crate) fn answer(self, text: &str) {

@@ -4,61 +4,19 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use http::uri::PathAndQuery;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use tower_triage::route::HealthCheck;
 
 use super::seconds;
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// What is said of how to check; what is not said stays as it is.
+#[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Health {
     #[serde(deserialize_with = "path")]
-    path: String,
-    #[serde(rename = "interval_seconds", deserialize_with = "seconds::positive")]
-    interval: Duration,
-    #[serde(rename = "timeout_seconds", deserialize_with = "seconds::positive")]
-    timeout: Duration,
-    unhealthy_after: NonZeroU32,
-    healthy_after: NonZeroU32,
-}
-
-impl Default for Health {
-    fn default() -> Self {
-        Self {
-            path: "/health".to_owned(),
-            interval: Duration::from_secs(10),
-            timeout: Duration::from_secs(5),
-            unhealthy_after: NonZeroU32::new(3).expect("not zero"),
-            healthy_after: NonZeroU32::new(2).expect("not zero"),
-        }
-    }
-}
-
-impl Health {
-    pub(super) fn announce(&self) {
-        tracing::debug!(
-            path = self.path,
-            interval = ?self.interval,
-            timeout = ?self.timeout,
-            unhealthy_after = self.unhealthy_after,
-            healthy_after = self.healthy_after,
-            "[health] is read but not acted on yet: every backend is taken to be healthy",
-        );
-    }
-}
-
-/// `health = false`, or any keys of `[health]`.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum BackendHealth {
-    Unchecked,
-    Checked(Overrides),
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Overrides {
-    #[serde(deserialize_with = "some_path")]
     path: Option<String>,
     #[serde(
         rename = "interval_seconds",
@@ -74,25 +32,39 @@ pub(super) struct Overrides {
     healthy_after: Option<NonZeroU32>,
 }
 
+impl Health {
+    fn onto(&self, check: HealthCheck) -> HealthCheck {
+        HealthCheck::new(self.path.as_ref().unwrap_or(&check.path))
+            .interval(self.interval.unwrap_or(check.interval))
+            .timeout(self.timeout.unwrap_or(check.timeout))
+            .unhealthy_after(or(self.unhealthy_after, check.unhealthy_after))
+            .healthy_after(or(self.healthy_after, check.healthy_after))
+    }
+}
+
+fn or(said: Option<NonZeroU32>, default: u32) -> u32 {
+    said.map_or(default, NonZeroU32::get)
+}
+
+/// `health = false`, or any keys of `[health]`.
+pub(super) enum BackendHealth {
+    Unchecked,
+    Checked(Health),
+}
+
 impl BackendHealth {
     /// How this backend is checked, if it is.
-    pub(super) fn over(&self, defaults: &Health) -> Option<Health> {
+    pub(super) fn check(&self, general: &Health) -> Option<HealthCheck> {
         match self {
             Self::Unchecked => None,
-            Self::Checked(own) => Some(Health {
-                path: own.path.clone().unwrap_or_else(|| defaults.path.clone()),
-                interval: own.interval.unwrap_or(defaults.interval),
-                timeout: own.timeout.unwrap_or(defaults.timeout),
-                unhealthy_after: own.unhealthy_after.unwrap_or(defaults.unhealthy_after),
-                healthy_after: own.healthy_after.unwrap_or(defaults.healthy_after),
-            }),
+            Self::Checked(own) => Some(own.onto(general.onto(HealthCheck::default()))),
         }
     }
 }
 
 impl Default for BackendHealth {
     fn default() -> Self {
-        Self::Checked(Overrides::default())
+        Self::Checked(Health::default())
     }
 }
 
@@ -121,21 +93,17 @@ impl<'de> Visitor<'de> for BackendHealthVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<BackendHealth, A::Error> {
-        Overrides::deserialize(MapAccessDeserializer::new(map)).map(BackendHealth::Checked)
+        Health::deserialize(MapAccessDeserializer::new(map)).map(BackendHealth::Checked)
     }
 }
 
-fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let path = String::deserialize(deserializer)?;
-    if path.starts_with('/') {
-        Ok(path)
+    if path.starts_with('/') && path.parse::<PathAndQuery>().is_ok() {
+        Ok(Some(path))
     } else {
         Err(D::Error::custom(format_args!(
-            "`path` {path:?} must begin with /"
+            "{path:?} must begin with / and have no characters in it that no path has"
         )))
     }
-}
-
-fn some_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    path(deserializer).map(Some)
 }

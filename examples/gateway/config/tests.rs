@@ -1,8 +1,36 @@
+use std::time::Duration;
+
+use tower_triage::route::{HealthCheck, StrategyChoice};
+
 use super::*;
 
-fn read(text: &str) -> Result<Config, String> {
-    toml::from_str(text).map_err(|error| error.to_string())
+/// A file with this text, for as long as it is read.
+fn read_in(text: &str, environment: Environment) -> Result<Config, String> {
+    let path = temporary("toml");
+    std::fs::write(&path, text).unwrap();
+    let read = Config::read(&path, environment);
+    std::fs::remove_file(&path).unwrap();
+    read.map_err(|error| {
+        let said = error.to_string();
+        let place = format!("{}: ", path.display());
+        said.strip_prefix(&place).unwrap_or(&said).to_owned()
+    })
 }
+
+fn read(text: &str) -> Result<Config, String> {
+    read_in(text, |_| None)
+}
+
+/// A path of its own.
+fn temporary(extension: &str) -> std::path::PathBuf {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("gateway-{}-{count}.{extension}", std::process::id());
+    std::env::temp_dir().join(name)
+}
+
+const BACKEND: &str = "[[backends]]\nname = 'a'\nurl = 'http://a'\n";
 
 #[test]
 fn every_section_of_the_format_is_read() {
@@ -18,6 +46,10 @@ fn every_section_of_the_format_is_read() {
         aliases = { "gpt-4" = "llama3:70b" }
         fallbacks = { "llama3:70b" = ["llama3:8b"], "x" = [] }
 
+        [upstream]
+        connect_timeout_seconds = 0.5
+        first_byte_timeout_seconds = 60
+
         [health]
         path = "/up"
         interval_seconds = 0.5
@@ -32,23 +64,26 @@ fn every_section_of_the_format_is_read() {
 
         [[backends]]
         name = "gpu-2"
-        url = "http://[::1]:9002"
+        url = "https://[::1]:9002"
         health = false
+        models = [{ name = "llama3:8b" }]
         "#,
     )
     .unwrap();
-    let registry = Registry::new(config.endpoints()).unwrap();
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    assert!(config.routing.strategy == StrategyChoice::RoundRobin);
+    assert_eq!(config.routing.aliases["gpt-4"], "llama3:70b");
     assert_eq!(
-        registry.models().collect::<Vec<_>>(),
+        config.registry.models().collect::<Vec<_>>(),
         ["llama3:70b", "llama3:8b"]
     );
-    assert_eq!(registry.endpoints()[0].max_concurrent, 2);
-    let checked = config.backends[0].health(&config.health).unwrap();
-    assert!(
-        format!("{checked:?}").contains("path: \"/up\", interval: 500ms, timeout: 1s"),
-        "{checked:?}"
-    );
-    assert_eq!(config.backends[1].health(&config.health), None);
+    let endpoints = config.registry.endpoints();
+    assert_eq!(endpoints[0].max_concurrent, 2);
+    let check = HealthCheck::new("/up")
+        .interval(Duration::from_millis(500))
+        .timeout(Duration::from_secs(1));
+    assert_eq!(endpoints[0].health, Some(check));
+    assert_eq!(endpoints[1].health, None);
 }
 
 #[test]
@@ -56,14 +91,18 @@ fn an_empty_file_is_all_defaults() {
     let config = read("").unwrap();
     assert_eq!(config.listen, ([127, 0, 0, 1], 8080).into());
     assert_eq!(config.body_limit_bytes, 10_485_760);
+    assert!(config.routing == RoutingConfig::default());
+    assert_eq!(config.upstream, Upstream::default());
+    let config = read(BACKEND).unwrap();
+    let check = &config.registry.endpoints()[0].health;
+    assert_eq!(*check, Some(HealthCheck::default()));
 }
 
 #[test]
 fn mistakes_are_named_with_key_and_line() {
-    let backend = "[[backends]]\nname = 'a'\nurl = 'http://a'\n";
     for (text, line, problem) in [
         ("lissten = 'x'".to_owned(), 1, "unknown field `lissten`"),
-        ("\nlisten = 'here'".to_owned(), 2, "invalid socket address"),
+        ("\nlisten = 'here'".to_owned(), 2, "in `listen`"),
         (
             "[routing]\nretries = 1".to_owned(),
             2,
@@ -75,60 +114,201 @@ fn mistakes_are_named_with_key_and_line() {
             "sum to 110",
         ),
         ("[routing.aliases]\n'' = 'x'".to_owned(), 1, "empty name"),
-        ("[health]\ninterval_seconds = 0".to_owned(), 2, "above 0"),
+        (
+            "[routing.aliases]\na = 'b'\nb = 'a'".to_owned(),
+            1,
+            "a → b → a",
+        ),
+        (
+            "[health]\ninterval_seconds = 0".to_owned(),
+            2,
+            "above 0 in `health.interval_seconds`",
+        ),
         ("[health]\npath = 'up'".to_owned(), 2, "must begin with /"),
+        (
+            "[upstream]\nfirst_byte_timeout_seconds = 0".to_owned(),
+            2,
+            "above 0 in `upstream.first_byte_timeout_seconds`",
+        ),
+        (
+            "[upstream]\nca = 'x'".to_owned(),
+            2,
+            "unknown field `ca`, expected one of",
+        ),
         (
             "[swap]\nhealth_timeout_seconds = 1".to_owned(),
             1,
-            "not supported yet",
+            "not supported yet: take it out in `swap`",
         ),
         ("[durable]".to_owned(), 1, "not supported yet"),
-        (format!("{backend}slots = 3"), 4, "unknown field `slots`"),
-        (format!("{backend}max_concurrent = 0"), 4, "nonzero"),
+        (format!("{BACKEND}slots = 3"), 4, "unknown field `slots`"),
+        (format!("{BACKEND}max_concurrent = 0"), 4, "nonzero"),
         (
-            format!("{backend}health = {{ pth = '/' }}"),
+            format!("{BACKEND}health = {{ pth = '/' }}"),
             4,
             "unknown field `pth`",
         ),
-        (format!("{backend}health = 3"), 4, "`false`, or a table"),
+        (format!("{BACKEND}health = 3"), 4, "`false`, or a table"),
         (
-            format!("{backend}models = [{{ name = 'm', size = 1 }}]"),
+            format!("{BACKEND}models = [{{ name = 'm', size = 1 }}]"),
             4,
             "unknown field `size`",
         ),
         (
             "[[backends]]\nname = 'a'\nurl = 'a'".to_owned(),
             3,
-            "http:// or https://",
-        ),
-        (
-            "[[backends]]\nname = 'a'\nurl = 'https://a'".to_owned(),
-            3,
-            "https:// is not supported yet",
+            "http:// or https:// in `backends.url`",
         ),
     ] {
         let error = read(&text).unwrap_err();
         assert!(error.contains(problem), "{text}\n{error}");
-        assert!(error.contains(&format!("line {line},")), "{text}\n{error}");
+        assert!(
+            error.starts_with(&format!("line {line}, column ")),
+            "{text}\n{error}"
+        );
+        assert!(!error.contains('\n'), "{text}\n{error}");
     }
 }
 
 #[test]
-fn an_unknown_strategy_is_no_error() {
-    let config = read("[routing]\nstrategy = 'best'").unwrap();
-    assert!(format!("{:?}", config.routing).contains("Unknown(\"best\")"));
+fn an_unknown_strategy_is_warned_of_where_it_stands() {
+    let best = "[routing]\nstrategy = 'best'";
+    let set: Environment = |name| (name == environment::STRATEGY).then(|| "fastest".into());
+    let choices = "is unknown and \"smart\" is used: the choices are smart, round_robin,";
+    for (text, environment, place) in [
+        (
+            best,
+            (|_| None) as Environment,
+            "[routing]: `strategy` = \"best\"",
+        ),
+        (
+            best,
+            set,
+            "TRIAGE_ROUTING_STRATEGY: `strategy` = \"fastest\"",
+        ),
+        ("", set, "TRIAGE_ROUTING_STRATEGY: `strategy` = \"fastest\""),
+    ] {
+        let config = read_in(
+            &format!("{text}\n{BACKEND}models = [{{ name = 'm' }}]"),
+            environment,
+        );
+        let [warning] = &config.unwrap().warnings[..] else {
+            panic!("one is enough");
+        };
+        assert!(warning.contains(&format!("{place} {choices}")), "{warning}");
+    }
+}
+
+#[test]
+fn a_strategy_of_the_environment_silences_the_files() {
+    let set: Environment = |name| (name == environment::STRATEGY).then(|| "random".into());
+    let config = read_in("[routing]\nstrategy = 'best'", set).unwrap();
+    assert!(config.routing.strategy == StrategyChoice::Random);
+    assert!(
+        config
+            .warnings
+            .iter()
+            .all(|said| !said.contains("strategy"))
+    );
+}
+
+#[test]
+fn what_leads_nowhere_is_warned_of() {
+    let said = |text: &str| read(text).unwrap().warnings.join("\n");
+    assert!(said("").contains("no [[backends]]"));
+    assert!(said(BACKEND).contains("backend \"a\" has no `models`"));
+    let aliases = "[routing.aliases]\na = 'b'\nb = 'c'";
+    assert!(said(aliases).contains("[routing]: the alias \"a\" stands for \"b\""));
 }
 
 #[test]
 fn what_only_the_whole_shows_names_the_file() {
-    let path = std::env::temp_dir().join(format!("gateway-twice-{}.toml", std::process::id()));
-    let backend = "[[backends]]\nname = 'a'\nurl = 'http://a'\n";
-    std::fs::write(&path, backend.repeat(2)).unwrap();
-    let error = Config::read(&path).unwrap_err().to_string();
+    let path = temporary("toml");
+    std::fs::write(&path, BACKEND.repeat(2)).unwrap();
+    let error = Config::read(&path, |_| None).unwrap_err().to_string();
     std::fs::remove_file(&path).unwrap();
     assert!(error.starts_with(&path.display().to_string()), "{error}");
     assert!(
         error.contains("two endpoints have the `name` \"a\""),
         "{error}"
     );
+}
+
+#[test]
+fn a_header_has_its_key_from_the_environment_and_nobody_sees_it() {
+    let set: Environment = |name| (name == "OPENAI_KEY").then(|| "sk-1234".into());
+    let text = format!("{BACKEND}headers = {{ authorization = 'Bearer ${{OPENAI_KEY}}' }}");
+    let config = read_in(&text, set).unwrap();
+    assert!(!format!("{config:?}").contains("sk-"));
+    let url = http::Uri::from_static("http://a");
+    let key = http::HeaderValue::from_static("Bearer sk-1234");
+    let endpoint = Endpoint::new("a", url)
+        .health(HealthCheck::default())
+        .header(http::header::AUTHORIZATION, key);
+    assert_eq!(config.registry.endpoints()[0], endpoint);
+
+    let error = read(&text).unwrap_err();
+    assert_eq!(
+        error,
+        "[[backends]]: the header `authorization` of \"a\" needs the environment variable OPENAI_KEY, \
+         which is not set"
+    );
+}
+
+#[test]
+fn no_mistake_shows_a_key() {
+    let set: Environment = |name| match name {
+        "KEY" => Some("sk-1234\n".into()),
+        _ => None,
+    };
+    for (headers, problem) in [
+        ("'sk-1234'", "must be a table"),
+        ("{ authorization = ['sk-1234'] }", "must be a string"),
+        (
+            "{ authorization = 'sk-1234', 'x y' = '' }",
+            "no header name",
+        ),
+        ("{ x = 'sk-1234', X = '' }", "stands twice"),
+        ("{ x = 'sk-1234${' }", "write `${NAME}`"),
+        ("{ x = '${sk-1234}' }", "write `${NAME}`"),
+        ("{ x = '${KEY}' }", "control character"),
+        ("{ x = 'sk-1234\u{1}' }", ""),
+        ("{ x = sk-1234 }", ""),
+        ("{ x = 'sk-1234', y }", ""),
+        ("{ x = 'sk-1234' }\nslots = 3", "unknown field `slots`"),
+        ("{ host = 'sk-1234' }", "`host`"),
+    ] {
+        let error = read_in(&format!("{BACKEND}headers = {headers}"), set).unwrap_err();
+        assert!(error.contains(problem), "{headers}\n{error}");
+        assert!(!error.contains("sk-"), "{headers}\n{error}");
+    }
+    let url = "[[backends]]\nname = 'a'\nurl = 'http://me:sk-1234@a b'";
+    let error = read(url).unwrap_err();
+    assert!(!error.contains("sk-"), "{error}");
+}
+
+#[test]
+fn certificates_that_cannot_be_used_are_named() {
+    let roots = temporary("pem");
+    let text = format!("[upstream]\nca_file = {:?}", roots.to_str().unwrap());
+    let place = format!("[upstream]: `ca_file` {}: ", roots.display());
+    let error = read(&text).unwrap_err();
+    assert!(error.starts_with(&place), "{error}");
+    std::fs::write(&roots, "").unwrap();
+    let error = read(&text).unwrap_err();
+    std::fs::remove_file(&roots).unwrap();
+    assert!(error.starts_with(&place), "{error}");
+    assert!(error.contains("no PEM certificate"), "{error}");
+}
+
+#[test]
+fn certificates_stand_beside_the_file() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["a".to_owned()]).unwrap();
+    let roots = temporary("pem");
+    std::fs::write(&roots, params.self_signed(&key).unwrap().pem()).unwrap();
+    let name = roots.file_name().unwrap().to_str().unwrap();
+    let config = read(&format!("[upstream]\nca_file = {name:?}"));
+    std::fs::remove_file(&roots).unwrap();
+    assert_ne!(config.unwrap().upstream, Upstream::default());
 }

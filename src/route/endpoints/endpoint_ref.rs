@@ -141,7 +141,7 @@ impl EndpointRef {
     /// Tell the gate afterwards: it can seat those who wait for an endpoint that is back, and must answer
     /// those who have none left.
     pub fn set_healthy(&self, healthy: bool) -> bool {
-        self.live().availability.set_up(healthy)
+        self.live().availability.set_up(healthy).is_new()
     }
 
     /// Whether it is given nothing new, by the operator's wish.

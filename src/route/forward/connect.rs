@@ -16,7 +16,7 @@ use tower_service::Service;
 use super::tls::{Stream, Tls};
 
 #[derive(Clone)]
-pub(super) struct Connector {
+pub(in crate::route) struct Connector {
     tcp: HttpConnector,
     tls: Tls,
     limit: Duration,
@@ -58,7 +58,7 @@ impl Service<Uri> for Connector {
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectError {
+pub(in crate::route) enum ConnectError {
     #[error("not connected within {} s", .0.as_secs_f64())]
     TimedOut(Duration),
     #[error("{0}")]

@@ -118,7 +118,7 @@ fn unanswered(error: &Error, endpoint: &EndpointRef) -> Failure {
 }
 
 /// An error and all that led to it: the outermost only says `client error`.
-struct Causes<'a>(&'a Error);
+pub(in crate::route) struct Causes<'a>(pub(in crate::route) &'a Error);
 
 impl fmt::Display for Causes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -38,10 +38,11 @@ pub(super) fn to_endpoint(
 
 /// Removes what was only about the connection to the other side.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
-        .filter_map(|name| name.parse().ok())
-        .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
+    // To look at the few that are there is cheaper than to look for all that may be.
+    let known = headers.keys().filter(|name| HOP_BY_HOP.contains(name));
+    let named = tokens(headers, &CONNECTION).filter_map(|name| name.parse().ok());
+    let gone: Vec<HeaderName> = named.chain(known.cloned()).collect();
+    for name in gone {
         headers.remove(name);
     }
 }

@@ -4,7 +4,7 @@ use http::Uri;
 use http::uri::{InvalidUri, InvalidUriParts, PathAndQuery};
 
 /// `base`'s scheme, host and path, then `asked`'s path and query.
-pub(super) fn join(base: &Uri, asked: &Uri) -> Result<Uri, InvalidTarget> {
+pub(in crate::route) fn join(base: &Uri, asked: &Uri) -> Result<Uri, InvalidTarget> {
     let asked = asked
         .path_and_query()
         .filter(|asked| asked.as_str().starts_with('/'));
@@ -19,7 +19,7 @@ pub(super) fn join(base: &Uri, asked: &Uri) -> Result<Uri, InvalidTarget> {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum InvalidTarget {
+pub(in crate::route) enum InvalidTarget {
     #[error(transparent)]
     Path(#[from] InvalidUri),
     #[error(transparent)]

@@ -1,5 +1,6 @@
 //! What there is to choose from.
 
+use std::mem::discriminant;
 use std::sync::Arc;
 
 use crate::route::Strategy;
@@ -71,6 +72,17 @@ impl StrategyChoice {
             Self::PowerOfTwo => Arc::new(PowerOfTwo),
             Self::PrefixAffinity => Arc::new(PrefixAffinity),
             Self::Custom(strategy) => Arc::clone(strategy),
+        }
+    }
+}
+
+/// A strategy of one's own equals itself and its clones.
+impl PartialEq for StrategyChoice {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Custom(one), Self::Custom(other)) => Arc::ptr_eq(one, other),
+            (Self::Unknown(one), Self::Unknown(other)) => one == other,
+            _ => discriminant(self) == discriminant(other),
         }
     }
 }

@@ -1,0 +1,63 @@
+//! What is wrong with a configuration, in one line for a terminal and a log alike.
+//!
+//! The lines of the file are not shown with it: one of them may hold a key.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tower_triage::route::{RegistryError, RoutingError};
+
+use super::environment::VariableError;
+use super::headers::HeaderError;
+use super::upstream::UpstreamError;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("{}: {problem}", path.display())]
+    File { path: PathBuf, problem: Problem },
+    #[error(transparent)]
+    Variable(#[from] VariableError),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Problem {
+    #[error("{0}")]
+    Unreadable(io::Error),
+    #[error("{0}")]
+    Syntax(String),
+    #[error("[queue]: {0}")]
+    Queue(tower_triage::ConfigError),
+    #[error("[routing]: {0}")]
+    Routing(RoutingError),
+    #[error("[upstream]: {0}")]
+    Upstream(UpstreamError),
+    #[error("[[backends]]: {0}")]
+    Header(HeaderError),
+    #[error("[[backends]]: {0}")]
+    Backends(RegistryError),
+}
+
+impl ConfigError {
+    pub(super) fn in_file(path: &Path, problem: Problem) -> Self {
+        let path = path.to_owned();
+        Self::File { path, problem }
+    }
+}
+
+impl Problem {
+    /// Where in `text` it stands, and what it is.
+    pub(super) fn syntax(text: &str, mut error: toml::de::Error) -> Self {
+        error.set_input(None);
+        let said = error.to_string();
+        let said = said.trim_end().replace('\n', " ");
+        let start = error.span().and_then(|span| text.get(..span.start));
+        Self::Syntax(match start {
+            Some(before) => {
+                let line = before.matches('\n').count() + 1;
+                let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+                format!("line {line}, column {column}: {said}")
+            }
+            None => said,
+        })
+    }
+}

@@ -1,0 +1,72 @@
+//! A backend whose listener lives and whose workers are gone takes connections, and may even begin to answer.
+//! Only an answer that comes to its end says that somebody is there.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::TokioExecutor;
+
+use crate::route::EndpointRef;
+use crate::route::forward::{Causes, Connector, InvalidTarget, join};
+
+/// Sends checks.
+#[derive(Clone)]
+pub(super) struct Getter(Client<Connector, Empty<Bytes>>);
+
+/// No more than this is read of an answer.
+const ENOUGH: usize = 8 << 10;
+
+impl Getter {
+    pub(super) fn new(connector: Connector) -> Self {
+        // A connection that was made before does not tell whether another can be.
+        let client = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(0)
+            .build(connector);
+        Self(client)
+    }
+
+    /// Asks `endpoint` for `path`, and reads the answer.
+    pub(super) async fn get(&self, endpoint: &EndpointRef, path: &str) -> Result<(), CheckError> {
+        let target = target(endpoint.url(), path)?;
+        let response = self.0.request(request(target, endpoint.headers())).await?;
+        if !response.status().is_success() {
+            return Err(CheckError::Status(response.status()));
+        }
+        let (mut body, mut read) = (response.into_body(), 0);
+        while read < ENOUGH
+            && let Some(frame) = body.frame().await
+        {
+            read += frame?.data_ref().map_or(0, Bytes::len);
+        }
+        Ok(())
+    }
+}
+
+fn target(base: &Uri, path: &str) -> Result<Uri, InvalidTarget> {
+    join(base, &Uri::try_from(path)?)
+}
+
+fn request(target: Uri, headers: &HeaderMap) -> Request<Empty<Bytes>> {
+    let mut request = Request::new(Empty::new());
+    *request.uri_mut() = target;
+    *request.headers_mut() = headers.clone();
+    request
+}
+
+/// Why a check failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CheckError {
+    #[error("the answer is {0}")]
+    Status(StatusCode),
+    #[error("no whole answer within {} s", .0.as_secs_f64())]
+    Late(Duration),
+    #[error("{}", Causes(.0))]
+    Unanswered(#[from] Error),
+    #[error("the answer broke off: {0}")]
+    BrokeOff(#[from] hyper::Error),
+    #[error("the path of the check cannot be joined to that of the endpoint: {0}")]
+    Target(#[from] InvalidTarget),
+}

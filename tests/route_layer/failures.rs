@@ -1,0 +1,314 @@
+//! What becomes of requests whose endpoint fails them.
+
+use std::time::Duration;
+
+use http::Response;
+use tower_triage::QueueConfig;
+use tower_triage::route::{RoutingConfig, Unanswered};
+
+use super::support::{Answer, House, endpoint, header, settle, status};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn two() -> House {
+    two_routed(RoutingConfig::default())
+}
+
+fn two_routed(routing: RoutingConfig) -> House {
+    House::new(
+        [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])],
+        routing,
+    )
+}
+
+fn unreachable() -> Answer {
+    let mut answer = status(502);
+    answer.extensions_mut().insert(Unanswered::Unreachable);
+    answer
+}
+
+/// Fails `times` requests at `name`, which is the only one to get any.
+async fn fail(house: &mut House, name: &str, times: usize, answer: impl Fn() -> Answer) {
+    for _ in 0..times {
+        let asked = house.ask("m");
+        let mut call = house.call().await;
+        while call.endpoint() != name {
+            call.ok();
+            call = house.call().await;
+        }
+        call.answer(answer());
+        if let Some(retried) = house.settled().await {
+            retried.ok();
+        }
+        asked.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_request_is_tried_elsewhere_with_its_slot_given_back() {
+    let mut house = two();
+    let asked = house.ask("m");
+    let first = house.call().await;
+    assert_eq!(first.endpoint(), "a");
+    first.answer(status(503));
+    let second = house.call().await;
+    assert_eq!(second.endpoint(), "b");
+    assert_eq!(second.decision.retries, 1);
+    assert_eq!(house.in_flight()["a"], 0);
+    second.ok();
+    let answer = asked.await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(header(&answer, "x-triage-endpoint"), "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_another_endpoint_may_do_better_is_tried_again() {
+    for (code, retried) in [
+        (502, true),
+        (503, true),
+        (504, true),
+        (400, false),
+        (404, false),
+        (429, false),
+        (500, false),
+        (501, false),
+    ] {
+        let mut house = two();
+        let asked = house.ask("m");
+        house.call().await.answer(status(code));
+        match house.settled().await {
+            Some(again) => {
+                assert!(retried, "{code}");
+                again.ok();
+                assert_eq!(asked.await.unwrap().status(), 200);
+            }
+            None => {
+                assert!(!retried, "{code}");
+                assert_eq!(asked.await.unwrap().status(), code);
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_are_as_many_retries_as_configured_and_the_last_answer_is_passed_on() {
+    for retries in [0, 1, 3] {
+        let mut house = two_routed(RoutingConfig::default().max_retries(retries));
+        let asked = house.ask("m");
+        for _ in 0..=retries {
+            house.call().await.answer(status(503));
+        }
+        assert!(house.settled().await.is_none());
+        let answer = asked.await.unwrap();
+        assert_eq!(answer.status(), 503);
+        assert!(!header(&answer, "x-triage-endpoint").is_empty());
+        assert!(house.in_flight().values().all(|&busy| busy == 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_says_when_to_come_back_is_not_asked_before() {
+    let mut house = House::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
+    let asked = house.ask("m");
+    let mut answer = status(503);
+    answer.headers_mut().insert("retry-after", 7.into());
+    house.call().await.answer(answer);
+    assert!(house.settled().await.is_none());
+    let answer = asked.await.unwrap();
+    assert_eq!(answer.status(), 503);
+    assert_eq!(header(&answer, "retry-after"), "7");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_finds_no_chair_is_answered_with_the_failure() {
+    let routing = RoutingConfig::default();
+    let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
+    let queue = QueueConfig::default().max_size(0);
+    let mut house = House::furnished(endpoints, routing, queue);
+    let asked = house.ask("m");
+    let first = house.call().await;
+    house.ask("m");
+    let second = house.call().await;
+    assert_ne!(first.endpoint(), second.endpoint());
+    first.answer(status(503));
+    let answer = asked.await.unwrap();
+    assert_eq!(answer.status(), 503);
+    assert!(
+        header(&answer, "retry-after").is_empty(),
+        "not our rejection"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_waits_where_it_first_came() {
+    let mut house = two();
+    house.ask("m");
+    let at_a = house.call().await;
+    house.ask("m");
+    let at_b = house.call().await;
+    let waits = house.ask("m");
+    settle().await;
+    assert_eq!(house.handle.status().depth, 1);
+    // It came before who waits, so it is next when the other endpoint is free; who waits gets the slot.
+    at_a.answer(status(503));
+    let waiter = house.call().await;
+    assert_eq!((waiter.endpoint(), waiter.decision.retries), ("a", 0));
+    let late = house.ask("m");
+    settle().await;
+    at_b.ok();
+    let again = house.call().await;
+    assert_eq!((again.endpoint(), again.decision.retries), ("b", 1));
+    assert!(!waits.is_finished() && !late.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_leaves_in_mid_retry_leaves_nothing_behind() {
+    let mut house = two();
+    let asked = house.ask("m");
+    house.call().await.answer(status(503));
+    let again = house.call().await;
+    asked.abort();
+    settle().await;
+    assert!(again.is_over());
+    assert!(house.in_flight().values().all(|&busy| busy == 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_too_large_to_keep_is_not_tried_again() {
+    let mut routing = RoutingConfig::default();
+    routing.retry_body_limit_bytes = 5;
+    let mut house = two_routed(routing);
+    let asked = house.ask("m");
+    house.call().await.answer(status(503));
+    assert!(house.settled().await.is_none());
+    assert_eq!(asked.await.unwrap().status(), 503);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_never_become_the_load() {
+    let mut routing = RoutingConfig::default().max_retries(5);
+    routing.eject_after = 0;
+    let mut house = House::new([endpoint("a", 50, &["m"])], routing);
+    let mut calls = 0;
+    for _ in 0..1_000 {
+        let asked = house.ask("m");
+        while let Some(call) = house.settled().await {
+            calls += 1;
+            call.answer(status(503));
+        }
+        assert_eq!(asked.await.unwrap().status(), 503);
+    }
+    // 0.2 of the requests, and the 100 that are always allowed in ten seconds.
+    assert!((1_200..=1_300).contains(&calls), "{calls}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_fails_too_often_is_left_alone_and_then_tried_once() {
+    let mut house = two();
+    fail(&mut house, "a", 5, || status(503)).await;
+    assert!(!house.endpoint("a").healthy());
+    for _ in 0..3 {
+        let asked = house.ask("m");
+        let call = house.call().await;
+        assert_eq!(call.endpoint(), "b");
+        call.ok();
+        asked.await.unwrap();
+    }
+    tokio::time::advance(SECOND).await;
+    settle().await;
+    assert!(!house.endpoint("a").healthy());
+    house.ask("m");
+    let trial = house.call().await;
+    assert_eq!(trial.endpoint(), "a");
+    let other = house.ask("m");
+    let call = house.call().await;
+    assert_eq!(call.endpoint(), "b", "one at a time is on trial");
+    call.ok();
+    other.await.unwrap();
+    trial.ok();
+    settle().await;
+    assert!(house.endpoint("a").healthy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_trial_lasts_twice_as_long() {
+    let mut house = two();
+    fail(&mut house, "a", 5, || status(503)).await;
+    tokio::time::advance(SECOND).await;
+    settle().await;
+    fail(&mut house, "a", 1, || status(503)).await;
+    tokio::time::advance(SECOND).await;
+    settle().await;
+    let asked = house.ask("m");
+    let call = house.call().await;
+    assert_eq!(call.endpoint(), "b");
+    call.ok();
+    asked.await.unwrap();
+    tokio::time::advance(SECOND).await;
+    settle().await;
+    house.ask("m");
+    assert_eq!(house.call().await.endpoint(), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trial_whose_caller_leaves_is_somebody_elses() {
+    let mut house = two();
+    fail(&mut house, "a", 5, || status(503)).await;
+    tokio::time::advance(SECOND).await;
+    settle().await;
+    let asked = house.ask("m");
+    assert_eq!(house.call().await.endpoint(), "a");
+    asked.abort();
+    settle().await;
+    house.ask("m");
+    let trial = house.call().await;
+    assert_eq!(trial.endpoint(), "a");
+    trial.ok();
+    settle().await;
+    assert!(house.endpoint("a").healthy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_clients_do_wrong_ejects_nobody() {
+    let mut house = House::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
+    for code in [400, 401, 404, 413, 422, 429] {
+        fail(&mut house, "a", 10, || status(code)).await;
+    }
+    assert!(house.endpoint("a").healthy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_endpoint_stays_as_long_as_it_answers() {
+    let routing = || RoutingConfig::default().max_retries(0);
+    let mut house = House::new([endpoint("a", 1, &["m"])], routing());
+    fail(&mut house, "a", 20, || status(500)).await;
+    assert!(house.endpoint("a").healthy());
+
+    let mut house = House::new([endpoint("a", 1, &["m"])], routing());
+    fail(&mut house, "a", 5, unreachable).await;
+    assert!(!house.endpoint("a").healthy());
+    let refused = house.ask("m").await.unwrap();
+    assert_eq!(refused.status(), 503);
+    tokio::time::advance(SECOND).await;
+    settle().await;
+    let asked = house.ask("m");
+    house.call().await.ok();
+    assert_eq!(asked.await.unwrap().status(), 200);
+    assert!(house.endpoint("a").healthy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_may_go_to_a_fallback() {
+    let routing = RoutingConfig::default().fallbacks("m", ["n"]);
+    let mut house = House::new(
+        [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])],
+        routing,
+    );
+    let asked = house.ask("m");
+    house.call().await.answer(unreachable());
+    let call = house.call().await;
+    assert_eq!((call.endpoint(), &*call.body), ("b", r#"{"model":"n"}"#));
+    call.answer(Response::new("ok".into()));
+    let answer = asked.await.unwrap();
+    assert_eq!(header(&answer, "x-triage-model"), "n");
+}

@@ -1,0 +1,164 @@
+//! Where a request goes, and what is said about it.
+
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use tower_triage::route::{
+    Candidates, Choice, Decision, ModelRoom, RoutingConfig, Strategy, StrategyChoice, Via,
+};
+use tower_triage::{Discipline, QueueConfig};
+
+use super::support::{House, code, endpoint, header, settle, status};
+
+#[tokio::test(start_paused = true)]
+async fn the_inner_service_and_the_caller_learn_what_was_decided() {
+    let routing = RoutingConfig::default().alias("gpt-4", "llama");
+    let mut house = House::new([endpoint("gpu", 1, &["llama"])], routing);
+    let answer = house.ask("gpt-4");
+    let call = house.call().await;
+    let Decision {
+        model, asked, via, ..
+    } = &call.decision;
+    assert_eq!((&**model, &**asked, *via), ("llama", "gpt-4", Via::Alias));
+    assert_eq!(call.decision.strategy, "smart");
+    assert_eq!(call.decision.score, Some(99));
+    assert_eq!(call.body, r#"{"model":"llama"}"#);
+    call.ok();
+
+    let answer = answer.await.unwrap();
+    assert_eq!(header(&answer, "x-triage-endpoint"), "gpu");
+    assert_eq!(header(&answer, "x-triage-model"), "llama");
+    let decision = answer.extensions().get::<Decision>().unwrap();
+    assert_eq!(decision.endpoint.name(), "gpu");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_announced_length_is_that_of_the_body_with_the_other_name() {
+    let routing = RoutingConfig::default().alias("a", "a-longer-name");
+    let mut house = House::new([endpoint("gpu", 1, &["a-longer-name"])], routing);
+    let body = r#"{"model":"a"}"#;
+    let request = Request::post("/")
+        .header("content-length", body.len())
+        .body(Full::from(body))
+        .unwrap();
+    house.send(request);
+    let call = house.call().await;
+    assert_eq!(call.body, r#"{"model":"a-longer-name"}"#);
+    assert_eq!(call.headers["content-length"], call.body.len().to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_encoded_body_is_refused() {
+    let house = House::new([endpoint("gpu", 1, &["m"])], RoutingConfig::default());
+    for (encoding, refused) in [("gzip", true), ("identity", false), (" ", false)] {
+        let request = Request::post("/")
+            .header("content-encoding", encoding)
+            .body(Full::from(r#"{"model":"unknown"}"#))
+            .unwrap();
+        let answer = house.send(request).await.unwrap();
+        assert_eq!(answer.status() == 415, refused, "{encoding}");
+    }
+}
+
+#[derive(Debug)]
+struct Last;
+
+impl Strategy for Last {
+    fn name(&self) -> &'static str {
+        "last"
+    }
+
+    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+        candidates
+            .free()
+            .last()
+            .map(|last| Choice::new(last).score(7))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strategy_of_ones_own_chooses() {
+    let own = StrategyChoice::Custom(std::sync::Arc::new(Last));
+    let endpoints = ["a", "b", "c"].map(|name| endpoint(name, 1, &["m"]));
+    let mut house = House::new(endpoints, RoutingConfig::default().strategy(own));
+    let _waiting = house.ask("m");
+    let call = house.call().await;
+    assert_eq!(call.endpoint(), "c");
+    assert_eq!(
+        (call.decision.strategy, call.decision.score),
+        ("last", Some(7))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn latency_is_measured_from_real_traffic() {
+    use std::time::Duration;
+    let mut house = House::new([endpoint("gpu", 1, &["m"])], RoutingConfig::default());
+    let answer = house.ask("m");
+    let call = house.call().await;
+    tokio::time::advance(Duration::from_millis(250)).await;
+    call.ok();
+    let answer = answer.await.unwrap();
+    tokio::time::advance(Duration::from_millis(500)).await;
+    answer.into_body().collect().await.unwrap();
+    let gpu = house.endpoint("gpu");
+    assert_eq!(gpu.first_byte_latency(), Duration::from_millis(250));
+    assert_eq!(gpu.total_latency(), Duration::from_millis(750));
+
+    // A failure is fast, and says nothing of how fast it is.
+    let answer = house.ask("m");
+    house.call().await.answer(status(500));
+    answer.await.unwrap();
+    assert_eq!(gpu.first_byte_latency(), Duration::from_millis(250));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_has_its_own_part_of_the_waiting_room() {
+    let routing = RoutingConfig::default().room("m", ModelRoom::default().max_size(1));
+    let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])];
+    let mut house = House::furnished(endpoints, routing, QueueConfig::default().max_size(10));
+    house.ask("m");
+    let _at_a = house.call().await;
+    house.ask("n");
+    let _at_b = house.call().await;
+    let first = house.ask("m");
+    settle().await;
+    let second = house.ask("m").await.unwrap();
+    assert_eq!(code(second).await, "queue_full");
+    let others: Vec<_> = (0..5).map(|_| house.ask("n")).collect();
+    settle().await;
+    assert_eq!(house.handle.status().depth, 6);
+    assert!(!first.is_finished() && others.iter().all(|other| !other.is_finished()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_discipline_of_a_model_changes_while_requests_wait() {
+    let room = |discipline| {
+        let room = ModelRoom::default().max_size(50).discipline(discipline);
+        RoutingConfig::default().room("m", room)
+    };
+    let mut house = House::new([endpoint("gpu", 1, &["m"])], room(Discipline::Fifo));
+    house.ask("m");
+    let mut running = house.call().await;
+    for tenant in ["a", "a", "a", "b"] {
+        let request = Request::post("/")
+            .header("x-tenant-id", tenant)
+            .body(Full::from(format!(r#"{{"model":"m","user":"{tenant}"}}"#)))
+            .unwrap();
+        house.send(request);
+        settle().await;
+    }
+    let registry = (*house.handle.registry()).clone();
+    house
+        .handle
+        .replace(registry, room(Discipline::Fair))
+        .unwrap();
+    assert_eq!(house.handle.status().depth, 4);
+    let mut order = String::new();
+    for _ in 0..4 {
+        running.answer(Response::new("ok".into()));
+        running = house.call().await;
+        let body: serde_json::Value = serde_json::from_str(&running.body).unwrap();
+        order += body["user"].as_str().unwrap();
+    }
+    assert_eq!(order, "abaa");
+}

@@ -1,0 +1,175 @@
+//! A router in front of a service that does what the test says, on Tokio's paused clock.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use tokio::sync::{mpsc, oneshot};
+use tower::util::BoxCloneSyncService;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_triage::route::{
+    Decision, Endpoint, EndpointRef, Measured, Model, Registry, RouteBody, RoutingConfig,
+};
+use tower_triage::{PermitBody, QueueConfig, RouteLayer, Router, RouterHandle};
+
+pub(crate) type Answer = Response<Full<Bytes>>;
+type Permit = tower_triage::gate::Permit<tower_triage::route::Endpoints>;
+pub(crate) type Routed = Response<PermitBody<Measured<Full<Bytes>>, Permit>>;
+type Inner = BoxCloneSyncService<Request<RouteBody<Full<Bytes>>>, Answer, Infallible>;
+
+/// An endpoint that serves `models`.
+pub(crate) fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
+    let url = http::Uri::from_static("http://127.0.0.1:9");
+    let empty = Endpoint::new(name, url).max_concurrent(slots);
+    models
+        .iter()
+        .fold(empty, |endpoint, &model| endpoint.model(Model::new(model)))
+}
+
+/// What an inner service was asked: by whom, where it goes, and how to answer.
+pub(crate) struct Call {
+    pub(crate) decision: Decision,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) body: String,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Call {
+    pub(crate) fn endpoint(&self) -> &str {
+        self.decision.endpoint.name()
+    }
+
+    pub(crate) fn answer(self, answer: Answer) {
+        let _ = self.answer.send(answer); // its caller may be gone
+    }
+
+    pub(crate) fn ok(self) {
+        self.answer(Response::new("ok".into()));
+    }
+
+    /// Whether its caller has gone.
+    pub(crate) fn is_over(&self) -> bool {
+        self.answer.is_closed()
+    }
+}
+
+/// A router, and the calls that reach the other side.
+pub(crate) struct House {
+    pub(crate) route: tower_triage::Route<Inner>,
+    pub(crate) handle: RouterHandle,
+    calls: mpsc::UnboundedReceiver<Call>,
+}
+
+impl House {
+    pub(crate) fn new(endpoints: impl Into<Vec<Endpoint>>, routing: RoutingConfig) -> Self {
+        Self::furnished(endpoints, routing, QueueConfig::default())
+    }
+
+    pub(crate) fn furnished(
+        endpoints: impl Into<Vec<Endpoint>>,
+        routing: RoutingConfig,
+        queue: QueueConfig,
+    ) -> Self {
+        let registry = Registry::new(endpoints.into()).unwrap();
+        let layer = RouteLayer::new(Router::new(registry).routing(routing).queue(queue));
+        let (inner, calls) = inner();
+        Self {
+            handle: layer.handle(),
+            route: layer.layer(inner),
+            calls,
+        }
+    }
+
+    /// Sends a request for `model`.
+    pub(crate) fn ask(&self, model: &str) -> tokio::task::JoinHandle<Routed> {
+        let body = serde_json::json!({ "model": model }).to_string();
+        self.send(Request::new(Full::from(body)))
+    }
+
+    pub(crate) fn send(&self, request: Request<Full<Bytes>>) -> tokio::task::JoinHandle<Routed> {
+        let route = self.route.clone();
+        tokio::spawn(async move { route.oneshot(request).await.unwrap() })
+    }
+
+    /// The next call to reach the other side.
+    pub(crate) async fn call(&mut self) -> Call {
+        self.calls.recv().await.expect("the router is there")
+    }
+
+    /// The call that has reached the other side by now, if any has.
+    pub(crate) async fn settled(&mut self) -> Option<Call> {
+        settle().await;
+        self.calls.try_recv().ok()
+    }
+
+    pub(crate) fn endpoint(&self, name: &str) -> EndpointRef {
+        let endpoints = self.handle.endpoints();
+        let named = endpoints.iter().find(|endpoint| endpoint.name() == name);
+        named.expect("an endpoint of this name").clone()
+    }
+
+    /// How many requests each endpoint serves.
+    pub(crate) fn in_flight(&self) -> HashMap<String, u32> {
+        let endpoints = self.handle.endpoints();
+        let busy = endpoints.iter();
+        busy.map(|endpoint| (endpoint.name().to_owned(), endpoint.in_flight()))
+            .collect()
+    }
+}
+
+/// Lets every task run as far as it can.
+pub(crate) async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A service that hands its calls over, and the other end.
+fn inner() -> (Inner, mpsc::UnboundedReceiver<Call>) {
+    let (sender, calls) = mpsc::unbounded_channel();
+    let sender = Arc::new(Mutex::new(sender));
+    let service = service_fn(move |request: Request<RouteBody<Full<Bytes>>>| {
+        let sender = sender.lock().unwrap().clone();
+        let answered: BoxFuture<'static, Result<Answer, Infallible>> = Box::pin(async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            let (answer, answered) = oneshot::channel();
+            let call = Call {
+                decision: head.extensions.get::<Decision>().unwrap().clone(),
+                headers: head.headers,
+                body: String::from_utf8(body.to_vec()).unwrap(),
+                answer,
+            };
+            sender.send(call).ok();
+            Ok(answered.await.unwrap_or_else(|_| status(500)))
+        });
+        answered
+    });
+    (BoxCloneSyncService::new(service), calls)
+}
+
+/// An empty answer of this status.
+pub(crate) fn status(status: u16) -> Answer {
+    let mut answer = Response::new(Full::default());
+    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+    answer
+}
+
+pub(crate) fn header<'a>(answer: &'a Routed, name: &str) -> &'a str {
+    let value = answer.headers().get(name);
+    value.map_or("", |value| value.to_str().unwrap())
+}
+
+/// The `code` of a rejection.
+pub(crate) async fn code(answer: Routed) -> String {
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    body["error"]["code"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
