@@ -18,6 +18,8 @@ mod environment;
 mod forwarding;
 #[path = "gateway/log.rs"]
 mod log;
+#[path = "gateway/metrics.rs"]
+mod metrics;
 #[path = "gateway/pages.rs"]
 mod pages;
 #[path = "gateway/reload.rs"]

@@ -68,6 +68,10 @@ impl Handle {
         client.checks(&self.0)
     }
 
+    pub(crate) fn record_gauges(&self) {
+        self.0.record_gauges();
+    }
+
     /// Takes nothing new from now on.
     pub(crate) fn close(&self) {
         self.0.close();
