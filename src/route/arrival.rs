@@ -93,7 +93,7 @@ impl<S> Arrival<S> {
             content,
         } = asked;
         let (whole, body) = match content {
-            Content::Whole(whole) => (Some(whole.clone()), whole.as_it_came()),
+            Content::Whole(whole) => (Some(whole.clone()), whole.unchanged()),
             Content::Streamed(body) => (None, RouteBody::streamed(body)),
         };
         let mut request = Request::from_parts(self.head, body);

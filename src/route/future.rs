@@ -31,6 +31,8 @@ use crate::queue::protocol::pass_on;
 
 pub(super) type Admitted<S, B> = Admission<Endpoints, S, Request<RouteBody<B>>, Front, Infallible>;
 
+type MaybeKept<S, R, E> = Result<Box<Kept<S, R, E>>, Unkept>;
+
 pub(super) type Routed<R> = Response<PermitBody<Measured<R>, Permit<Endpoints>>>;
 
 pin_project! {
@@ -45,7 +47,7 @@ pin_project! {
     {
         #[pin]
         step: Step<S, B, Admitted<S, B>>,
-        kept: Result<Box<Kept<S, R, S::Error>>, Unkept>,
+        kept: MaybeKept<S, R, S::Error>,
         // Dropped last: it looks at what the others leave behind.
         tally: Option<Tally>,
     }
@@ -192,7 +194,7 @@ where
 /// Where a request was, or had been, when it was given up before it was answered.
 fn given_up<S, B, R>(
     step: Pin<&mut Step<S, B, Admitted<S, B>>>,
-    kept: &mut Result<Box<Kept<S, R, S::Error>>, Unkept>,
+    kept: &mut MaybeKept<S, R, S::Error>,
 ) -> Option<Decision>
 where
     S: Service<Request<RouteBody<B>>>,
@@ -227,7 +229,7 @@ enum Conclusion<A, T> {
 fn conclude<S, B, R>(
     tried: Tried<R, S::Error>,
     tally: Tally,
-    kept: &mut Result<Box<Kept<S, R, S::Error>>, Unkept>,
+    kept: &mut MaybeKept<S, R, S::Error>,
 ) -> Conclusion<Result<Routed<R>, S::Error>, Admitted<S, B>>
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,

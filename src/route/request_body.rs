@@ -55,7 +55,7 @@ pub(super) struct Whole {
 
 impl Whole {
     /// The body as it came.
-    pub(super) fn as_it_came<B>(self) -> RouteBody<B> {
+    pub(super) fn unchanged<B>(self) -> RouteBody<B> {
         RouteBody::pieces([self.bytes, Bytes::new(), Bytes::new()])
     }
 
@@ -139,7 +139,7 @@ mod tests {
             "{\"n\":1.50, \"model\" : \"a\\u0062\" ,\"x\":\"ab\"}",
             "\"a\\u0062\"",
         );
-        assert_eq!(read(body.clone().as_it_came()), body.bytes);
+        assert_eq!(read(body.clone().unchanged()), body.bytes);
         assert_eq!(
             read(body.naming("c\"d")),
             "{\"n\":1.50, \"model\" : \"c\\\"d\" ,\"x\":\"ab\"}"

@@ -92,7 +92,7 @@ fn second_on_trial() -> (Endpoints, EndpointRef) {
     let wards = ["a", "b"].map(|name| endpoint(name, 9, &["m"]));
     let endpoints = routed(wards, routing(StrategyChoice::PriorityOnly));
     let second = endpoints.endpoints()[1].clone();
-    second.live().availability.eject();
+    _ = second.live().availability.eject();
     endpoints.put_on_trial(&second);
     (endpoints, second)
 }
@@ -148,7 +148,7 @@ fn come_and_go(handle: &crate::route::RouterHandle, nth: usize, round: usize) {
     let name = format!("e{nth}");
     let is_it = |endpoint: &Endpoint| endpoint.name == name;
     let changed = handle.change_endpoints(|all| match all.iter().position(is_it) {
-        Some(at) if round % 3 == 0 => _ = all.remove(at),
+        Some(at) if round.is_multiple_of(3) => _ = all.remove(at),
         Some(at) => all[at] = ward(nth, round),
         None => all.push(ward(nth, round)),
     });
@@ -157,10 +157,10 @@ fn come_and_go(handle: &crate::route::RouterHandle, nth: usize, round: usize) {
     let Some(endpoint) = all.iter().find(|endpoint| endpoint.name() == name) else {
         return;
     };
-    handle.drain(endpoint, round % 5 == 0);
-    handle.set_healthy(endpoint, round % 7 != 0);
+    handle.drain(endpoint, round.is_multiple_of(5));
+    handle.set_healthy(endpoint, !round.is_multiple_of(7));
     handle.set_limit(endpoint, (round % 4) as u32);
-    if round % 8 == 0 {
+    if round.is_multiple_of(8) {
         let registry = (*handle.registry()).clone();
         let strategy = StrategyChoice::NAMES[round / 8 % StrategyChoice::NAMES.len()];
         let routing = routing(StrategyChoice::named(strategy)).alias("other", "always");

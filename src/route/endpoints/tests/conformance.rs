@@ -48,7 +48,7 @@ fn for_every_strategy(promise: impl Fn(RoutingConfig)) {
 /// The nth request; every other one says how its prompt begins.
 fn asked(nth: u64) -> Requirements<'static> {
     Requirements {
-        prefix: (nth % 2 == 0).then_some(nth / 8),
+        prefix: (nth.is_multiple_of(2)).then_some(nth / 8),
         ..Requirements::new("m")
     }
 }
@@ -101,8 +101,8 @@ fn only_those_serve_that_can_and_may() {
         let all = endpoints.endpoints();
         let named = |name: &str| all.iter().find(|it| it.name() == name).unwrap();
         named("sick").set_healthy(false);
-        named("ejected").live().availability.eject();
-        named("drained").live().availability.set_draining(true);
+        _ = named("ejected").live().availability.eject();
+        _ = named("drained").live().availability.set_draining(true);
         named("shut").set_limit(0);
         let allowed = HashSet::from(["good", "fine"]);
         for nth in 0..200 {
@@ -171,7 +171,7 @@ fn threads_never_hold_more_leases_than_slots() {
                 scope.spawn(move || {
                     let mut leases = Vec::new();
                     for turn in 0..4_000 {
-                        if let Ok(lease) = lease(&endpoints, &asked(turn * THREADS + thread)) {
+                        if let Ok(lease) = lease(endpoints, &asked(turn * THREADS + thread)) {
                             let before = at(&lease).fetch_add(1, SeqCst);
                             assert!(
                                 before < SLOTS,
@@ -214,14 +214,14 @@ fn nothing_comes_to_an_endpoint_after_it_was_drained() {
                 });
             }
             for _ in 0..60 {
-                drained.live().availability.set_draining(true);
+                _ = drained.live().availability.set_draining(true);
                 let mut least = drained.in_flight();
                 for _ in 0..50 {
                     let now = drained.in_flight();
                     assert!(now <= least, "{least} in flight, then {now}");
                     least = now;
                 }
-                drained.live().availability.set_draining(false);
+                _ = drained.live().availability.set_draining(false);
                 thread::yield_now();
             }
             done.store(true, SeqCst);
