@@ -74,9 +74,9 @@ impl Availability {
         self.admits() == Admits::All
     }
 
-    /// Whether it may be given the one request that decides.
+    /// Whether it is to be tried: now, or once nothing else speaks against it.
     pub(super) fn is_on_trial(&self) -> bool {
-        self.admits() == Admits::Trial
+        self.0.load(SeqCst) & ON_TRIAL != 0
     }
 
     pub(super) fn is_draining(&self) -> bool {
