@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_at_a_time_is_on_trial() {
+    fn one_request_at_a_time_awaits_trial() {
         let availability = Availability::new(9);
         _ = availability.eject();
         availability.put_on_trial();

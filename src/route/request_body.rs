@@ -46,11 +46,11 @@ impl Pieces {
     }
 }
 
-/// A body that was read, and where in it the model's name stands, quotes included.
-#[derive(Debug, Clone)]
+/// A body that was read, and where in it the model's name stands, quotes included, if it does.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Whole {
     pub(super) bytes: Bytes,
-    pub(super) model_at: Range<usize>,
+    pub(super) model_at: Option<Range<usize>>,
 }
 
 impl Whole {
@@ -59,9 +59,12 @@ impl Whole {
         RouteBody::pieces([self.bytes, Bytes::new(), Bytes::new()])
     }
 
-    /// The body with another model's name in it.
+    /// The body with another model's name in it, if it names one.
     pub(super) fn naming<B>(self, model: &str) -> RouteBody<B> {
-        let Self { bytes, model_at } = self;
+        let Some(model_at) = self.model_at else {
+            return self.unchanged();
+        };
+        let bytes = self.bytes;
         let name = serde_json::Value::from(model).to_string();
         let (before, after) = (bytes.slice(..model_at.start), bytes.slice(model_at.end..));
         RouteBody::pieces([before, name.into(), after])
@@ -122,7 +125,7 @@ mod tests {
         let start = text.find(name).unwrap();
         Whole {
             bytes: Bytes::from_static(text.as_bytes()),
-            model_at: start..start + name.len(),
+            model_at: Some(start..start + name.len()),
         }
     }
 
