@@ -120,9 +120,9 @@ impl Availability {
     /// Takes the slot that was seen to be free, if nothing has changed; and the trial, if there is one.
     #[inline]
     pub(super) fn take(&self, seen: Load) -> bool {
-        let marks = match seen.marks.admit() {
-            Admits::All => seen.marks,
-            Admits::Trial => seen.marks.or(Marks::TRIAL_OUT),
+        let marks = match seen.marks().admit() {
+            Admits::All => seen.marks(),
+            Admits::Trial => seen.marks().or(Marks::TRIAL_OUT),
             Admits::None => return false,
         };
         self.slots.take(seen, marks)
@@ -144,7 +144,7 @@ impl Availability {
     }
 
     fn marks(&self) -> Marks {
-        self.slots.load().marks
+        self.slots.load().marks()
     }
 
     fn set(&self, mark: Marks, on: bool) -> bool {
@@ -231,7 +231,7 @@ mod tests {
         availability.set_draining(true);
         assert!(!availability.take(seen));
         assert!(!take(&availability));
-        assert_eq!(availability.slots.load().in_use, 0);
+        assert_eq!(availability.slots.load().in_use(), 0);
     }
 
     #[test]

@@ -26,12 +26,15 @@ impl Strategy for PrefixAffinity {
             slots += u64::from(candidate.limit());
         }
         let has_room = |it: &Candidate<'a>| has_room(it.in_flight(), it.limit(), in_flight, slots);
-        let warmest = candidates
-            .free()
-            .filter(has_room)
-            .max_by_key(|candidate| weight(prefix, candidate.server.live.hash));
+        let mut warmest: Option<(u64, Candidate<'a>)> = None;
+        for candidate in candidates.free().filter(has_room) {
+            let weight = weight(prefix, candidate.server.live.hash);
+            if warmest.is_none_or(|(most, _)| most < weight) {
+                warmest = Some((weight, candidate));
+            }
+        }
         match warmest {
-            Some(candidate) => Some(Choice::new(candidate)),
+            Some((_, candidate)) => Some(Choice::new(candidate)),
             None => LeastLoaded.choose(candidates),
         }
     }
