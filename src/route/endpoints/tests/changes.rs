@@ -1,13 +1,16 @@
 //! Endpoints and models that change while requests come, wait and run.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use http::{Request, Response};
 use tokio::task::{JoinSet, yield_now};
-use tokio::time::timeout;
+use tokio::time::{advance, timeout};
+use tower::{Layer, ServiceExt, service_fn};
 
 use super::*;
 use crate::queue::QueueConfig;
@@ -129,6 +132,37 @@ fn whoever_is_on_trial_is_tried_with_a_model_that_is_new_to_it() {
     assert_eq!(serves(&endpoints, "n"), "b");
     assert!(second.live().availability.acquit());
     assert_eq!(serves(&endpoints, "n"), "a");
+}
+
+/// Of two who wait for an endpoint on trial, one tries it; the other need not wait for what comes of that.
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_beside_a_trial_takes_the_fallback() {
+    let wards = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])];
+    let routing = RoutingConfig::default().fallbacks("m", ["n"]);
+    let router = Router::new(Registry::new(wards.into()).unwrap());
+    let layer = RouteLayer::new(router.routing(routing).by_path_segment(0));
+    let handle = layer.handle();
+    let gate = &handle.0.common.gate;
+    let [a, b] = [0, 1].map(|at| handle.endpoints()[at].clone());
+    let service = layer.layer(service_fn(|_| {
+        pending::<Result<Response<String>, Infallible>>()
+    }));
+
+    let demand = gate.capacity().demand(&Requirements::new("m"));
+    let last = gate.try_acquire(&demand).unwrap();
+    a.live().availability.eject();
+    gate.capacity().put_on_trial(&a);
+    let waiters = [(); 2].map(|()| {
+        let request = Request::get("/m").body(String::new()).unwrap();
+        tokio::spawn(service.clone().oneshot(request))
+    });
+    advance(Duration::from_millis(1)).await;
+    assert_eq!(handle.status().depth, 2);
+    drop(last);
+    advance(Duration::from_millis(1)).await;
+    assert_eq!(handle.status().depth, 0);
+    assert_eq!((a.in_flight(), b.in_flight()), (1, 1));
+    waiters.iter().for_each(|waiter| waiter.abort());
 }
 
 /// How long everything changes at once: `HAMMER_SECONDS=60 cargo test --release --all-features hammer`.
