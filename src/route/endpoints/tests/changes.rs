@@ -165,10 +165,9 @@ async fn whoever_waits_beside_a_trial_takes_the_fallback() {
     waiters.iter().for_each(|waiter| waiter.abort());
 }
 
-/// How long everything changes at once: `HAMMER_SECONDS=60 cargo test --release --all-features hammer`.
-fn hammer_time() -> Duration {
-    let seconds = std::env::var("HAMMER_SECONDS").ok();
-    Duration::from_secs_f64(seconds.map_or(0.5, |seconds| seconds.parse().unwrap()))
+/// How often each writer changes something: `ROUNDS=100000 cargo test --release --all-features hammered`.
+fn rounds() -> usize {
+    std::env::var("ROUNDS").map_or(400, |rounds| rounds.parse().unwrap())
 }
 
 /// The models that an endpoint serves are never `always` alone: the others come and go.
@@ -182,7 +181,7 @@ fn come_and_go(handle: &crate::route::RouterHandle, nth: usize, round: usize) {
     let name = format!("e{nth}");
     let is_it = |endpoint: &Endpoint| endpoint.name == name;
     let changed = handle.change_endpoints(|all| match all.iter().position(is_it) {
-        Some(at) if round % 3 == 0 => _ = all.remove(at),
+        Some(at) if round.is_multiple_of(3) => _ = all.remove(at),
         Some(at) => all[at] = ward(nth, round),
         None => all.push(ward(nth, round)),
     });
@@ -191,10 +190,10 @@ fn come_and_go(handle: &crate::route::RouterHandle, nth: usize, round: usize) {
     let Some(endpoint) = all.iter().find(|endpoint| endpoint.name() == name) else {
         return;
     };
-    handle.drain(endpoint, round % 5 == 0);
-    handle.set_healthy(endpoint, round % 7 != 0);
+    handle.drain(endpoint, round.is_multiple_of(5));
+    handle.set_healthy(endpoint, !round.is_multiple_of(7));
     handle.set_limit(endpoint, (round % 4) as u32);
-    if round % 8 == 0 {
+    if round.is_multiple_of(8) {
         let registry = (*handle.registry()).clone();
         let strategy = StrategyChoice::NAMES[round / 8 % StrategyChoice::NAMES.len()];
         let routing = routing(StrategyChoice::named(strategy)).alias("other", "always");
@@ -211,23 +210,22 @@ fn hammered_from_all_sides_nothing_hangs_and_nothing_is_lost() {
     let handle = layer.handle();
     let gate = handle.0.common.gate.clone();
     let done = Arc::new(AtomicBool::new(false));
-    let until = Instant::now() + hammer_time();
-    let rounds = move || (0..).take_while(move |_| Instant::now() < until);
 
-    let mut threads = Vec::new();
+    let mut writers = Vec::new();
     for writer in 0..3 {
         let handle = handle.clone();
-        threads.push(thread::spawn(move || {
-            for round in rounds() {
+        writers.push(thread::spawn(move || {
+            for round in 0..rounds() {
                 come_and_go(&handle, writer + 3 * (round % 2), round);
             }
         }));
     }
+    let mut readers = Vec::new();
     for reader in 0..2 {
-        let gate = gate.clone();
-        threads.push(thread::spawn(move || {
-            for nth in rounds() {
-                let name = ["always", "other", "x"][(nth + reader) % 3];
+        let (gate, done) = (gate.clone(), Arc::clone(&done));
+        readers.push(thread::spawn(move || {
+            for nth in (reader..).take_while(|_| !done.load(SeqCst)) {
+                let name = ["always", "other", "x"][nth % 3];
                 let demand = gate.capacity().demand(&Requirements::new(name));
                 let pools = gate.capacity().pools(&gate.capacity().lane(&demand));
                 assert!(name == "x" || !pools.is_empty());
@@ -258,10 +256,10 @@ fn hammered_from_all_sides_nothing_hangs_and_nothing_is_lost() {
                 }
             });
         }
-        for thread in threads {
-            tokio::task::block_in_place(|| thread.join().unwrap());
-        }
+        let changed: Vec<_> = writers.into_iter().map(thread::JoinHandle::join).collect();
         done.store(true, SeqCst);
+        let looked = readers.into_iter().map(thread::JoinHandle::join);
+        assert!(changed.into_iter().chain(looked).all(|ended| ended.is_ok()));
         // Whoever waits for a model that only endpoints without slots serve would wait on.
         let all = handle.endpoints();
         all.iter()

@@ -48,7 +48,7 @@ fn for_every_strategy(promise: impl Fn(RoutingConfig)) {
 /// The nth request; every other one says how its prompt begins.
 fn asked(nth: u64) -> Requirements<'static> {
     Requirements {
-        prefix: (nth % 2 == 0).then_some(nth / 8),
+        prefix: nth.is_multiple_of(2).then_some(nth / 8),
         ..Requirements::new("m")
     }
 }
@@ -171,7 +171,7 @@ fn threads_never_hold_more_leases_than_slots() {
                 scope.spawn(move || {
                     let mut leases = Vec::new();
                     for turn in 0..4_000 {
-                        if let Ok(lease) = lease(&endpoints, &asked(turn * THREADS + thread)) {
+                        if let Ok(lease) = lease(endpoints, &asked(turn * THREADS + thread)) {
                             let before = at(&lease).fetch_add(1, SeqCst);
                             assert!(
                                 before < SLOTS,
