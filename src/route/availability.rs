@@ -140,9 +140,9 @@ impl Availability {
     /// Takes the slot that was seen to be free, if nothing has changed; and the trial, if there is one.
     #[inline]
     pub(super) fn take(&self, seen: Load) -> bool {
-        let marks = match seen.marks.admit() {
-            Admits::All => seen.marks,
-            Admits::Trial => seen.marks.or(Marks::TRIAL_OUT),
+        let marks = match seen.marks().admit() {
+            Admits::All => seen.marks(),
+            Admits::Trial => seen.marks().or(Marks::TRIAL_OUT),
             Admits::None => return false,
         };
         self.slots.take(seen, marks)
@@ -161,7 +161,7 @@ impl Availability {
     }
 
     fn marks(&self) -> Marks {
-        self.slots.load().marks
+        self.slots.load().marks()
     }
 
     fn set(&self, mark: Marks, on: bool) -> Shift {
@@ -255,7 +255,7 @@ mod tests {
         _ = availability.set_draining(true);
         assert!(!availability.take(seen));
         assert!(!take(&availability));
-        assert_eq!(availability.slots.load().in_use, 0);
+        assert_eq!(availability.slots.load().in_use(), 0);
     }
 
     #[test]

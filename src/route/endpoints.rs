@@ -22,9 +22,10 @@ pub use change::Changes;
 pub use endpoint_ref::EndpointRef;
 pub(in crate::route) use endpoint_ref::Live;
 use fleet::Fleet;
-pub(in crate::route) use lane::Avoid;
 pub use lane::Lane;
+pub(in crate::route) use lane::{Asks, Avoid};
 pub(in crate::route) use served::Server;
+use way::Found;
 
 use super::{Decision, Registry, Requirements, RouteError, RoutingConfig};
 use crate::{Capacity, Denied, Pool, Pools, Section};
@@ -114,7 +115,7 @@ impl Capacity for Endpoints {
         let taken = fleet.take(demand)?;
         self.leased.fetch_add(1, Relaxed);
         Ok(EndpointLease {
-            trial: taken.choice.candidate.trial,
+            trial: taken.choice.candidate.is_trial(),
             called: None,
             decision: Decision {
                 endpoint: taken.choice.candidate.endpoint.clone(),
@@ -178,6 +179,8 @@ impl Capacity for Endpoints {
 pub struct Demand {
     /// What it asks, to the token. In which lane that is depends on the contexts that there are.
     wish: Lane,
+    /// Where the way of its name was when it was made.
+    way: Option<Found>,
     prefix: Option<u64>,
     retries: u32,
 }

@@ -3,111 +3,118 @@
 //!
 //! [`Slots`] keeps all in one word, so that a slot is only ever taken under what holds at that very instant.
 
+use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst; // what `Capacity` asks for: a store-load pair with the waiters
 
 use super::availability::Marks;
 
 /// The slots of one endpoint. The limit may fall below what is in use: leases then go unreplaced.
-///
-/// From the lowest bit: how many are in use, the limit, the marks.
 #[derive(Debug)]
 pub(super) struct Slots(AtomicU64);
 
-const COUNT_BITS: u32 = 29;
-
-/// No endpoint has more slots, whatever is configured.
-pub(super) const MOST_SLOTS: u32 = (1 << COUNT_BITS) - 1;
-
 impl Slots {
     pub(super) fn new(limit: u32) -> Self {
-        let load = Load {
-            limit: limit.min(MOST_SLOTS),
-            in_use: 0,
-            marks: Marks::NONE,
-        };
-        Self(AtomicU64::new(load.pack()))
+        Self(AtomicU64::new(Load::idle(limit).0))
     }
 
     #[inline]
     pub(super) fn load(&self) -> Load {
-        Load::unpack(self.0.load(SeqCst))
+        Load(self.0.load(SeqCst))
     }
 
     /// Takes a slot if nothing has changed since `seen`, which has a free one. It then has these `marks`.
     #[inline]
     pub(super) fn take(&self, seen: Load, marks: Marks) -> bool {
-        let taken = Load {
-            in_use: seen.in_use + 1,
-            marks,
-            ..seen
-        };
+        let taken = Load(seen.0 + 1).marked(marks);
         self.0
-            .compare_exchange(seen.pack(), taken.pack(), SeqCst, SeqCst)
+            .compare_exchange(seen.0, taken.0, SeqCst, SeqCst)
             .is_ok()
     }
 
     pub(super) fn release(&self) {
-        let before = Load::unpack(self.0.fetch_sub(1, SeqCst));
-        debug_assert!(before.in_use > 0, "a slot came back that nobody had taken");
+        let before = Load(self.0.fetch_sub(1, SeqCst));
+        debug_assert!(
+            before.in_use() > 0,
+            "a slot came back that nobody had taken"
+        );
     }
 
     pub(super) fn set_limit(&self, limit: u32) {
-        let limit = limit.min(MOST_SLOTS);
-        self.update(|load| Load { limit, ..load });
+        self.update(|load| load.limited(limit));
     }
 
     /// Changes the marks. Returns those that there were.
     pub(super) fn mark(&self, next: impl Fn(Marks) -> Marks) -> Marks {
-        let old = self.update(|load| Load {
-            marks: next(load.marks),
-            ..load
-        });
-        old.marks
+        self.update(|load| load.marked(next(load.marks()))).marks()
     }
 
     fn update(&self, next: impl Fn(Load) -> Load) -> Load {
         let word = self
             .0
-            .fetch_update(SeqCst, SeqCst, |word| Some(next(Load::unpack(word)).pack()));
+            .fetch_update(SeqCst, SeqCst, |word| Some(next(Load(word)).0));
         // The closure never declines: both are what there was.
-        Load::unpack(word.unwrap_or_else(|word| word))
+        Load(word.unwrap_or_else(|word| word))
     }
 }
 
 /// How busy an endpoint is, and what speaks against it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Load {
-    pub(super) limit: u32,
-    pub(super) in_use: u32,
-    pub(super) marks: Marks,
-}
+///
+/// From the lowest bit: how many slots are in use, the limit, the marks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Load(u64);
+
+const COUNT_BITS: u32 = 29;
+
+/// No endpoint has more slots, whatever is configured.
+const MOST_SLOTS: u32 = (1 << COUNT_BITS) - 1;
 
 impl Load {
+    fn idle(limit: u32) -> Self {
+        Self(0).limited(limit)
+    }
+
     #[inline]
-    pub(super) fn free(self) -> u32 {
-        self.limit.saturating_sub(self.in_use)
+    pub(super) fn in_use(self) -> u32 {
+        self.0 as u32 & MOST_SLOTS
     }
 
-    /// Whether a larger share of the slots is free here than at `other`.
+    #[inline]
+    pub(super) fn limit(self) -> u32 {
+        (self.0 >> COUNT_BITS) as u32 & MOST_SLOTS
+    }
+
+    #[inline]
+    pub(super) fn marks(self) -> Marks {
+        Marks((self.0 >> (2 * COUNT_BITS)) as u8)
+    }
+
+    #[inline]
+    pub(super) fn is_free(self) -> bool {
+        self.in_use() < self.limit()
+    }
+
+    /// Whether a larger share of the slots is free here than at `other`, which has some.
     pub(super) fn is_idler_than(self, other: Self) -> bool {
-        u64::from(self.free()) * u64::from(other.limit)
-            > u64::from(other.free()) * u64::from(self.limit)
+        u64::from(self.in_use()) * u64::from(other.limit())
+            < u64::from(other.in_use()) * u64::from(self.limit())
     }
 
-    fn pack(self) -> u64 {
-        u64::from(self.marks.0) << (2 * COUNT_BITS)
-            | u64::from(self.limit) << COUNT_BITS
-            | u64::from(self.in_use)
+    fn limited(self, limit: u32) -> Self {
+        let limit = u64::from(limit.min(MOST_SLOTS)) << COUNT_BITS;
+        Self(self.0 & !(u64::from(MOST_SLOTS) << COUNT_BITS) | limit)
     }
 
-    fn unpack(word: u64) -> Self {
-        let count = |word: u64| word as u32 & MOST_SLOTS;
-        Self {
-            limit: count(word >> COUNT_BITS),
-            in_use: count(word),
-            marks: Marks((word >> (2 * COUNT_BITS)) as u8),
-        }
+    fn marked(self, marks: Marks) -> Self {
+        let counts = self.0 & ((1 << (2 * COUNT_BITS)) - 1);
+        Self(counts | u64::from(marks.0) << (2 * COUNT_BITS))
+    }
+}
+
+impl fmt::Debug for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (in_use, limit) = (self.in_use(), self.limit());
+        write!(f, "{in_use} of {limit}, {:?}", self.marks())
     }
 }
 
@@ -116,11 +123,8 @@ mod tests {
     use super::*;
 
     fn load(in_use: u32, limit: u32) -> Load {
-        Load {
-            limit,
-            in_use,
-            marks: Marks::NONE,
-        }
+        assert!(in_use <= MOST_SLOTS);
+        Load(u64::from(in_use)).limited(limit)
     }
 
     fn take(slots: &Slots) -> bool {
@@ -136,7 +140,7 @@ mod tests {
         slots.set_limit(1);
         assert_eq!(slots.load(), load(1, 1));
         slots.release();
-        assert_eq!(slots.load().free(), 1);
+        assert!(slots.load().is_free());
         let seen = slots.load();
         assert_eq!(slots.mark(|_| Marks(1)), Marks::NONE);
         assert!(!slots.take(seen, Marks::NONE));
@@ -149,11 +153,7 @@ mod tests {
         slots.mark(|_| Marks(0b1_1111));
         slots.set_limit(7);
         slots.set_limit(u32::MAX);
-        let all = Load {
-            limit: MOST_SLOTS,
-            in_use: 1,
-            marks: Marks(0b1_1111),
-        };
+        let all = load(1, MOST_SLOTS).marked(Marks(0b1_1111));
         assert_eq!(slots.load(), all);
         slots.release();
         slots.mark(|_| Marks::NONE);
@@ -166,7 +166,7 @@ mod tests {
         assert!(take(&slots));
         slots.set_limit(0);
         assert_eq!(slots.load(), load(1, 0));
-        assert_eq!(slots.load().free(), 0);
+        assert!(!slots.load().is_free());
     }
 
     #[test]
@@ -176,7 +176,6 @@ mod tests {
             (load(1, 4), load(1, 2), true),
             (load(1, 2), load(2, 4), false),
             (load(3, 4), load(1, 2), false),
-            (load(0, 0), load(1, 2), false),
             (load(0, MOST_SLOTS), load(1, MOST_SLOTS), true),
         ] {
             assert_eq!(a.is_idler_than(b), idler, "{a:?} {b:?}");

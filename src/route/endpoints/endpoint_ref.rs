@@ -120,13 +120,13 @@ impl EndpointRef {
     /// How many requests it serves now.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        self.live().availability.slots.load().in_use
+        self.live().availability.slots.load().in_use()
     }
 
     /// How many requests it may serve at a time.
     #[must_use]
     pub fn limit(&self) -> u32 {
-        self.live().availability.slots.load().limit
+        self.live().availability.slots.load().limit()
     }
 
     /// Changes how many requests it may serve at a time.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::served::Served;
-use super::way::{Step, Way, ways};
+use super::way::{Step, Way, Ways};
 use super::{Demand, EndpointRef, Lane};
 use crate::route::capabilities::Capabilities;
 use crate::route::strategy::{Candidate, Candidates, Choice, Strategy};
@@ -27,7 +27,7 @@ pub(super) struct Fleet {
     strategy: Arc<dyn Strategy>,
     served: Vec<Served>,
     by_model: HashMap<Arc<str>, usize>,
-    ways: HashMap<Arc<str>, Way>,
+    ways: Ways,
 }
 
 /// A slot that was taken, and why this one.
@@ -73,7 +73,7 @@ impl Fleet {
             }
         }
         Self {
-            ways: ways(&routing, &served, &by_model),
+            ways: Ways::new(&routing, &served, &by_model),
             strategy: routing.strategy.strategy(routing.weights),
             registry,
             routing,
@@ -89,9 +89,9 @@ impl Fleet {
             .with(Capabilities::VISION, asked.vision)
             .with(Capabilities::TOOLS, asked.tools)
             .with(Capabilities::JSON_MODE, asked.json_mode);
-        let name = match self.ways.get_key_value(&*asked.model) {
-            Some((name, _)) => Arc::clone(name),
-            None => Arc::from(&*asked.model),
+        let (name, way) = match self.ways.find(&asked.model) {
+            Some((name, found)) => (Arc::clone(name), Some(found)),
+            None => (Arc::from(&*asked.model), None),
         };
         Demand {
             wish: Lane {
@@ -100,6 +100,7 @@ impl Fleet {
                 context_length: asked.estimated_tokens,
                 avoid: None,
             },
+            way,
             prefix: asked.prefix,
             retries: 0,
         }
@@ -141,7 +142,7 @@ impl Fleet {
     /// Takes a slot for `demand` where one is free.
     pub(super) fn take<'a>(&'a self, demand: &'a Demand) -> Result<Taken<'a>, Denied<RouteError>> {
         let lane = &demand.wish;
-        let Some(way) = self.ways.get(&lane.name) else {
+        let Some(way) = self.ways.at(demand.way, &lane.name) else {
             return Err(Denied::Never(unknown(lane)));
         };
         for avoiding in lane.passes() {
@@ -172,9 +173,8 @@ impl Fleet {
         let candidates = Candidates {
             servers: &served.servers,
             endpoints: &served.endpoints,
-            lane: &demand.wish,
+            asks: demand.wish.asks(avoiding),
             prefix: demand.prefix,
-            avoiding,
             turns: &served.turns,
             turn: Cell::new(None),
             now: Cell::new(None),
@@ -218,7 +218,7 @@ impl Fleet {
             for step in steps {
                 let served = step.served.map(|at| &self.served[at]);
                 let servers = served.into_iter().flat_map(|served| &served.servers);
-                let able = servers.filter(|server| server.look(lane, avoiding).is_some());
+                let able = servers.filter(|server| server.look(lane.asks(avoiding)).is_some());
                 pools.extend(able.map(|server| server.live.pool));
                 if self.waits_for_first() && !pools.is_empty() {
                     break;
@@ -260,7 +260,7 @@ impl Fleet {
 
     #[cfg(feature = "metrics")]
     pub(super) fn is_configured(&self, name: &str) -> bool {
-        self.ways.contains_key(name)
+        self.ways.get(name).is_some()
     }
 
     /// Whether a model that `endpoint` serves would have nobody else.
@@ -297,7 +297,7 @@ fn next_on_trial<'a>(served: &Served, candidates: &Candidates<'a>) -> Option<Can
         return None;
     }
     may.store(true, SeqCst);
-    candidates.free().find(|candidate| candidate.trial)
+    candidates.free().find(Candidate::is_trial)
 }
 
 fn unknown(lane: &Lane) -> RouteError {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use super::lane::Asks;
 use super::{EndpointRef, Lane, Live};
 use crate::route::availability::Admits;
 use crate::route::capabilities::Capabilities;
@@ -86,21 +87,20 @@ impl Server {
         }
     }
 
-    /// How busy the endpoint is, and whether the request would be its trial; if it may be given one of `lane`.
+    /// How busy the endpoint is, if it may be given a request that asks so.
     #[inline]
-    pub(in crate::route) fn look(&self, lane: &Lane, avoiding: bool) -> Option<(Load, bool)> {
+    pub(in crate::route) fn look(&self, asks: Asks<'_>) -> Option<Load> {
+        let able = asks.needs.without(self.capabilities) == Capabilities::NONE
+            && asks.context_length <= self.context_length;
+        if !able {
+            return None;
+        }
         let seen = self.live.availability.slots.load();
-        let trial = match seen.marks.admit() {
-            Admits::All => false,
-            Admits::Trial => true,
-            Admits::None => return None,
-        };
-        let able = self.lacks(lane) == Capabilities::NONE;
-        let avoided = avoiding && lane.avoids(self.live.pool);
-        (able && !avoided).then_some((seen, trial))
+        let avoided = |avoids: &Lane| avoids.avoids(self.live.pool);
+        let may = seen.marks().admit() != Admits::None && !asks.avoids.is_some_and(avoided);
+        may.then_some(seen)
     }
 
-    #[inline]
     fn lacks(&self, lane: &Lane) -> Capabilities {
         lane.needs.without(self.capabilities).with(
             Capabilities::CONTEXT_LENGTH,

@@ -21,7 +21,7 @@ impl Strategy for PowerOfTwo {
         };
         let (first, second) = (first.1, second.1);
         let load = |candidate: &Candidate<'a>| {
-            let latency = candidates.peak_micros(candidate).max(1);
+            let latency = candidate.peak_micros(candidates.now()).max(1);
             u64::from(candidate.in_flight() + 1) * u64::from(latency)
         };
         let better = if load(&second) < load(&first) {

@@ -21,19 +21,50 @@ impl Strategy for PrefixAffinity {
             return LeastLoaded.choose(candidates);
         };
         let (mut in_flight, mut slots) = (1, 0); // with the request itself
+        let mut warmest = Warmest::of(prefix);
         for candidate in candidates.all() {
             in_flight += u64::from(candidate.in_flight());
             slots += u64::from(candidate.limit());
+            if candidate.is_free() {
+                warmest.feel(candidate);
+            }
         }
         let has_room = |it: &Candidate<'a>| has_room(it.in_flight(), it.limit(), in_flight, slots);
-        let warmest = candidates
-            .free()
-            .filter(has_room)
-            .max_by_key(|candidate| weight(prefix, candidate.server.live.hash));
-        match warmest {
+        let home = warmest.found()?;
+        if has_room(&home) {
+            return Some(Choice::new(home));
+        }
+        let mut warmest = Warmest::of(prefix);
+        let roomy = candidates.free().filter(has_room);
+        roomy.for_each(|candidate| warmest.feel(candidate));
+        match warmest.found() {
             Some(candidate) => Some(Choice::new(candidate)),
             None => LeastLoaded.choose(candidates),
         }
+    }
+}
+
+/// The candidate with the greatest weight so far.
+struct Warmest<'a> {
+    prefix: u64,
+    best: Option<(u64, Candidate<'a>)>,
+}
+
+impl<'a> Warmest<'a> {
+    fn of(prefix: u64) -> Self {
+        Self { prefix, best: None }
+    }
+
+    #[inline]
+    fn feel(&mut self, candidate: Candidate<'a>) {
+        let weight = weight(self.prefix, candidate.server.live.hash);
+        if self.best.is_none_or(|(most, _)| most < weight) {
+            self.best = Some((weight, candidate));
+        }
+    }
+
+    fn found(self) -> Option<Candidate<'a>> {
+        self.best.map(|(_, candidate)| candidate)
     }
 }
 

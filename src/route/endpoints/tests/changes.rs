@@ -1,13 +1,16 @@
 //! Endpoints and models that change while requests come, wait and run.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use http::{Request, Response};
 use tokio::task::{JoinSet, yield_now};
-use tokio::time::timeout;
+use tokio::time::{advance, timeout};
+use tower::{Layer, ServiceExt, service_fn};
 
 use super::*;
 use crate::queue::QueueConfig;
@@ -131,10 +134,40 @@ fn whoever_is_on_trial_is_tried_with_a_model_that_is_new_to_it() {
     assert_eq!(serves(&endpoints, "n"), "a");
 }
 
-/// How long everything changes at once: `HAMMER_SECONDS=60 cargo test --release --all-features hammer`.
-fn hammer_time() -> Duration {
-    let seconds = std::env::var("HAMMER_SECONDS").ok();
-    Duration::from_secs_f64(seconds.map_or(0.5, |seconds| seconds.parse().unwrap()))
+/// Of two who wait for an endpoint on trial, one tries it; the other need not wait for what comes of that.
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_beside_a_trial_takes_the_fallback() {
+    let wards = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])];
+    let routing = RoutingConfig::default().fallbacks("m", ["n"]);
+    let router = Router::new(Registry::new(wards.into()).unwrap());
+    let layer = RouteLayer::new(router.routing(routing).by_path_segment(0));
+    let handle = layer.handle();
+    let gate = &handle.0.common.gate;
+    let [a, b] = [0, 1].map(|at| handle.endpoints()[at].clone());
+    let service = layer.layer(service_fn(|_| {
+        pending::<Result<Response<String>, Infallible>>()
+    }));
+
+    let demand = gate.capacity().demand(&Requirements::new("m"));
+    let last = gate.try_acquire(&demand).unwrap();
+    a.live().availability.eject();
+    gate.capacity().put_on_trial(&a);
+    let waiters = [(); 2].map(|()| {
+        let request = Request::get("/m").body(String::new()).unwrap();
+        tokio::spawn(service.clone().oneshot(request))
+    });
+    advance(Duration::from_millis(1)).await;
+    assert_eq!(handle.status().depth, 2);
+    drop(last);
+    advance(Duration::from_millis(1)).await;
+    assert_eq!(handle.status().depth, 0);
+    assert_eq!((a.in_flight(), b.in_flight()), (1, 1));
+    waiters.iter().for_each(|waiter| waiter.abort());
+}
+
+/// How often each writer changes something: `ROUNDS=100000 cargo test --release --all-features hammered`.
+fn rounds() -> usize {
+    std::env::var("ROUNDS").map_or(400, |rounds| rounds.parse().unwrap())
 }
 
 /// The models that an endpoint serves are never `always` alone: the others come and go.
@@ -177,23 +210,22 @@ fn hammered_from_all_sides_nothing_hangs_and_nothing_is_lost() {
     let handle = layer.handle();
     let gate = handle.0.common.gate.clone();
     let done = Arc::new(AtomicBool::new(false));
-    let until = Instant::now() + hammer_time();
-    let rounds = move || (0..).take_while(move |_| Instant::now() < until);
 
-    let mut threads = Vec::new();
+    let mut writers = Vec::new();
     for writer in 0..3 {
         let handle = handle.clone();
-        threads.push(thread::spawn(move || {
-            for round in rounds() {
+        writers.push(thread::spawn(move || {
+            for round in 0..rounds() {
                 come_and_go(&handle, writer + 3 * (round % 2), round);
             }
         }));
     }
+    let mut readers = Vec::new();
     for reader in 0..2 {
-        let gate = gate.clone();
-        threads.push(thread::spawn(move || {
-            for nth in rounds() {
-                let name = ["always", "other", "x"][(nth + reader) % 3];
+        let (gate, done) = (gate.clone(), Arc::clone(&done));
+        readers.push(thread::spawn(move || {
+            for nth in (reader..).take_while(|_| !done.load(SeqCst)) {
+                let name = ["always", "other", "x"][nth % 3];
                 let demand = gate.capacity().demand(&Requirements::new(name));
                 let pools = gate.capacity().pools(&gate.capacity().lane(&demand));
                 assert!(name == "x" || !pools.is_empty());
@@ -224,10 +256,10 @@ fn hammered_from_all_sides_nothing_hangs_and_nothing_is_lost() {
                 }
             });
         }
-        for thread in threads {
-            tokio::task::block_in_place(|| thread.join().unwrap());
-        }
+        let changed: Vec<_> = writers.into_iter().map(thread::JoinHandle::join).collect();
         done.store(true, SeqCst);
+        let looked = readers.into_iter().map(thread::JoinHandle::join);
+        assert!(changed.into_iter().chain(looked).all(|ended| ended.is_ok()));
         // Whoever waits for a model that only endpoints without slots serve would wait on.
         let all = handle.endpoints();
         all.iter()

@@ -48,7 +48,7 @@ fn for_every_strategy(promise: impl Fn(RoutingConfig)) {
 /// The nth request; every other one says how its prompt begins.
 fn asked(nth: u64) -> Requirements<'static> {
     Requirements {
-        prefix: (nth.is_multiple_of(2)).then_some(nth / 8),
+        prefix: nth.is_multiple_of(2).then_some(nth / 8),
         ..Requirements::new("m")
     }
 }
