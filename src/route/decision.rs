@@ -25,7 +25,7 @@ pub struct Decision {
     pub retries: u32,
     /// Which of the endpoint's models serves it.
     #[cfg_attr(not(feature = "metrics"), expect(dead_code))]
-    pub(super) nth_model: usize,
+    pub(super) nth_model: u16,
 }
 
 /// How the name that was asked for became the model that serves it.

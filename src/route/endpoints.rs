@@ -117,9 +117,9 @@ impl Capacity for Endpoints {
             trial: taken.choice.candidate.trial,
             called: None,
             decision: Decision {
-                endpoint: taken.choice.candidate.server.endpoint.clone(),
+                endpoint: taken.choice.candidate.endpoint.clone(),
                 model: taken.step.model.clone(),
-                asked: demand.lane.name.clone(),
+                asked: demand.wish.name.clone(),
                 via: taken.step.via,
                 strategy: taken.strategy,
                 score: taken.choice.score,
@@ -134,7 +134,7 @@ impl Capacity for Endpoints {
         if lease.trial && live.availability.give_trial_back() {
             self.trial_abandoned.store(true, SeqCst);
         }
-        live.slots.release();
+        live.availability.slots.release();
         live.pool
     }
 
@@ -143,7 +143,7 @@ impl Capacity for Endpoints {
     }
 
     fn lane(&self, demand: &Demand) -> Lane {
-        demand.lane.clone()
+        self.fleet.load().lane(&demand.wish)
     }
 
     fn pools(&self, lane: &Lane) -> Pools {
@@ -176,7 +176,8 @@ impl Capacity for Endpoints {
 /// What a request asks of [`Endpoints`]. Made by [`Endpoints::demand`].
 #[derive(Debug, Clone)]
 pub struct Demand {
-    lane: Lane,
+    /// What it asks, to the token. In which lane that is depends on the contexts that there are.
+    wish: Lane,
     prefix: Option<u64>,
     retries: u32,
 }
@@ -185,16 +186,16 @@ impl Demand {
     /// The name that is asked for.
     #[must_use]
     pub fn model(&self) -> &str {
-        &self.lane.name
+        &self.wish.name
     }
 
     pub(super) fn name(&self) -> Arc<str> {
-        self.lane.name.clone()
+        self.wish.name.clone()
     }
 
     /// The same once more, after it failed at `endpoint`.
     pub(super) fn again(mut self, endpoint: &EndpointRef, avoid: Avoid) -> Self {
-        self.lane = self.lane.avoiding(endpoint.pool(), avoid);
+        self.wish = self.wish.avoiding(endpoint.pool(), avoid);
         self.retries += 1;
         self
     }

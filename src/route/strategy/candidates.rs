@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering::Relaxed; // turns are given out, nothing else d
 use std::time::Duration;
 
 use crate::route::EndpointRef;
-use crate::route::availability::Admits;
 use crate::route::endpoints::{Lane, Server};
 use crate::route::latency::Moment;
 use crate::route::slots::Load;
@@ -15,6 +14,8 @@ use crate::route::slots::Load;
 /// The endpoints that can serve a request: they have the model, do what is asked, and are well.
 pub struct Candidates<'a> {
     pub(in crate::route) servers: &'a [Server],
+    /// Whose each of them is.
+    pub(in crate::route) endpoints: &'a [EndpointRef],
     pub(in crate::route) lane: &'a Lane,
     pub(in crate::route) prefix: Option<u64>,
     pub(in crate::route) avoiding: bool,
@@ -32,8 +33,9 @@ impl<'a> Candidates<'a> {
     /// All of them, those that are busy included, in the registry's order.
     pub fn all(&self) -> impl Iterator<Item = Candidate<'a>> {
         let (lane, avoiding) = (self.lane, self.avoiding);
-        let able = move |server: &'a Server| Candidate::of(server, lane, avoiding);
-        self.servers.iter().filter_map(able)
+        let servers = self.servers.iter().zip(self.endpoints);
+        servers
+            .filter_map(move |(server, endpoint)| Candidate::of(server, endpoint, lane, avoiding))
     }
 
     /// How many places there are, those of endpoints included that cannot serve the request.
@@ -45,7 +47,8 @@ impl<'a> Candidates<'a> {
     /// Who is at a place, if it can serve the request.
     #[must_use]
     pub fn at(&self, place: usize) -> Option<Candidate<'a>> {
-        Candidate::of(self.servers.get(place)?, self.lane, self.avoiding)
+        let (server, endpoint) = (self.servers.get(place)?, self.endpoints.get(place)?);
+        Candidate::of(server, endpoint, self.lane, self.avoiding)
     }
 
     /// How many requests for the model were given a turn before this one. Each has a turn of its own, which
@@ -70,15 +73,21 @@ impl<'a> Candidates<'a> {
     /// not known.
     #[must_use]
     pub fn first_byte_latency(&self, candidate: &Candidate<'_>) -> Duration {
-        let average = &candidate.server.live.latency.first_byte;
-        Duration::from_micros(average.micros(self.now()).into())
+        Duration::from_micros(self.first_byte_micros(candidate).into())
     }
 
     /// The same, but up at once when it rises, and down slowly.
     #[must_use]
     pub fn peak_latency(&self, candidate: &Candidate<'_>) -> Duration {
-        let average = &candidate.server.live.latency.peak;
-        Duration::from_micros(average.micros(self.now()).into())
+        Duration::from_micros(self.peak_micros(candidate).into())
+    }
+
+    pub(super) fn first_byte_micros(&self, candidate: &Candidate<'_>) -> u32 {
+        candidate.server.live.latency.first_byte.micros(self.now())
+    }
+
+    pub(super) fn peak_micros(&self, candidate: &Candidate<'_>) -> u32 {
+        candidate.server.live.latency.peak.micros(self.now())
     }
 
     fn now(&self) -> Moment {
@@ -98,6 +107,7 @@ impl fmt::Debug for Candidates<'_> {
 #[derive(Clone, Copy)]
 pub struct Candidate<'a> {
     pub(in crate::route) server: &'a Server,
+    pub(in crate::route) endpoint: &'a EndpointRef,
     pub(in crate::route) seen: Load,
     /// Whether the request would be its trial.
     pub(in crate::route) trial: bool,
@@ -106,18 +116,17 @@ pub struct Candidate<'a> {
 impl<'a> Candidate<'a> {
     /// `server`, if it may be given a request of `lane`.
     #[inline]
-    pub(in crate::route) fn of(server: &'a Server, lane: &Lane, avoiding: bool) -> Option<Self> {
-        let trial = match server.live.availability.admits() {
-            Admits::All => false,
-            Admits::Trial => true,
-            Admits::None => return None,
-        };
-        if !server.can_serve(lane) || (avoiding && lane.avoids(server.live.pool)) {
-            return None;
-        }
+    fn of(
+        server: &'a Server,
+        endpoint: &'a EndpointRef,
+        lane: &Lane,
+        avoiding: bool,
+    ) -> Option<Self> {
+        let (seen, trial) = server.look(lane, avoiding)?;
         Some(Self {
             server,
-            seen: server.live.slots.load(),
+            endpoint,
+            seen,
             trial,
         })
     }
@@ -125,13 +134,13 @@ impl<'a> Candidate<'a> {
     /// The endpoint.
     #[must_use]
     pub fn endpoint(&self) -> &'a EndpointRef {
-        &self.server.endpoint
+        self.endpoint
     }
 
     /// Lower is preferred: 0 to 100.
     #[must_use]
     pub fn priority(&self) -> u32 {
-        self.server.priority
+        self.server.priority.into()
     }
 
     /// How many requests it serves.

@@ -1,7 +1,5 @@
 //! A little of everything: how much an endpoint is preferred, how busy it is, how long it takes.
 
-use std::time::Duration;
-
 use super::{Candidates, Choice, Strategy};
 use crate::route::Weights;
 
@@ -26,8 +24,8 @@ impl Strategy for Smart {
         let mut best: Option<Choice<'a>> = None;
         for candidate in candidates.free() {
             let latency = match self.weights.latency {
-                0 => Duration::ZERO,
-                _ => candidates.first_byte_latency(&candidate),
+                0 => 0,
+                _ => candidates.first_byte_micros(&candidate),
             };
             let score = score(
                 self.weights,
@@ -45,12 +43,11 @@ impl Strategy for Smart {
 
 /// 0 to 100, in whole numbers. Nexus' formula: what is worse than 100 is as bad as 100, and a latency of a
 /// second is as bad as any.
-fn score(weights: Weights, priority: u32, in_flight: u32, latency: Duration) -> u32 {
+fn score(weights: Weights, priority: u32, in_flight: u32, latency_micros: u32) -> u32 {
     let goodness = |badness: u32| 100 - badness.min(100);
-    let tens_of_ms = u32::try_from(latency.as_micros() / 10_000).unwrap_or(u32::MAX);
     (goodness(priority) * weights.priority
         + goodness(in_flight) * weights.load
-        + goodness(tens_of_ms) * weights.latency)
+        + goodness(latency_micros / 10_000) * weights.latency)
         / 100
 }
 
@@ -80,10 +77,10 @@ mod tests {
             (only(0, 100, 0), 7, 99, 999, 1),
             (only(0, 0, 100), 7, 99, 999, 1),
         ] {
-            let latency = Duration::from_millis(ms);
+            let latency = ms * 1_000;
             let got = score(weights, priority, in_flight, latency);
             assert_eq!(got, expected, "{weights:?} {priority} {in_flight} {ms}");
         }
-        assert_eq!(score(even, u32::MAX, u32::MAX, Duration::MAX), 0);
+        assert_eq!(score(even, u32::MAX, u32::MAX, u32::MAX), 0);
     }
 }
