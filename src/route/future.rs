@@ -345,7 +345,7 @@ fn stamp<R>(response: &mut Response<R>, decision: &Decision) {
     let headers = response.headers_mut();
     let endpoint = decision.endpoint.header_value().clone();
     headers.insert("x-triage-endpoint", endpoint);
-    if let Ok(model) = HeaderValue::from_str(&decision.model) {
+    if let Ok(model) = HeaderValue::from_bytes(decision.model.as_bytes()) {
         headers.insert("x-triage-model", model);
     }
     response.extensions_mut().insert(decision.clone());
