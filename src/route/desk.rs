@@ -225,7 +225,10 @@ impl Desk {
         runtime.spawn(async move {
             tokio::time::sleep(sentence).await;
             if let Some(desk) = desk.upgrade() {
-                desk.endpoints().put_on_trial(&endpoint);
+                let endpoints = desk.endpoints().endpoints();
+                // Its models may be others by now.
+                let now = endpoints.iter().find(|now| now.is_same(&endpoint));
+                desk.endpoints().put_on_trial(now.unwrap_or(&endpoint));
                 desk.common.gate.capacity_changed();
             }
         });

@@ -31,8 +31,8 @@ use crate::queue::protocol::pass_on;
 
 pub(super) type Admitted<S, B> = Admission<Endpoints, S, Request<RouteBody<B>>, Front, Infallible>;
 
-/// The request in case that it fails, or why it is not kept.
-type KeptOr<S, R, E> = Result<Box<Kept<S, R, E>>, Unkept>;
+/// A request in case that it fails, or why it is not kept.
+type MaybeKept<S, R, E> = Result<Box<Kept<S, R, E>>, Unkept>;
 
 pub(super) type Routed<R> = Response<PermitBody<Measured<R>, Permit<Endpoints>>>;
 
@@ -48,7 +48,7 @@ pin_project! {
     {
         #[pin]
         step: Step<S, B, Admitted<S, B>>,
-        kept: KeptOr<S, R, S::Error>,
+        kept: MaybeKept<S, R, S::Error>,
         // Dropped last: it looks at what the others leave behind.
         tally: Option<Tally>,
     }
@@ -195,7 +195,7 @@ where
 /// Where a request was, or had been, when it was given up before it was answered.
 fn given_up<S, B, R>(
     step: Pin<&mut Step<S, B, Admitted<S, B>>>,
-    kept: &mut KeptOr<S, R, S::Error>,
+    kept: &mut MaybeKept<S, R, S::Error>,
 ) -> Option<Decision>
 where
     S: Service<Request<RouteBody<B>>>,
@@ -230,7 +230,7 @@ enum Conclusion<A, T> {
 fn conclude<S, B, R>(
     tried: Tried<R, S::Error>,
     tally: Tally,
-    kept: &mut KeptOr<S, R, S::Error>,
+    kept: &mut MaybeKept<S, R, S::Error>,
 ) -> Conclusion<Result<Routed<R>, S::Error>, Admitted<S, B>>
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
@@ -345,7 +345,7 @@ fn stamp<R>(response: &mut Response<R>, decision: &Decision) {
     let headers = response.headers_mut();
     let endpoint = decision.endpoint.header_value().clone();
     headers.insert("x-triage-endpoint", endpoint);
-    if let Ok(model) = HeaderValue::from_str(&decision.model) {
+    if let Ok(model) = HeaderValue::from_bytes(decision.model.as_bytes()) {
         headers.insert("x-triage-model", model);
     }
     response.extensions_mut().insert(decision.clone());

@@ -63,7 +63,8 @@ pub struct RoutingConfig {
     pub retry_share: f64,
     /// How many bytes a request's body may have to be kept for a retry. Default 1 MiB.
     pub retry_body_limit_bytes: usize,
-    /// How many failures in a row take an endpoint out of service for a while; 0: never. Default 5.
+    /// How many failures in a row, or answers in a row that break off, take an endpoint out of service for a
+    /// while; 0: never. Default 5.
     pub eject_after: u32,
     /// How long the first ejection lasts; each further one in a row lasts twice as long as the one before,
     /// up to a minute, or this if it is longer. Default 1 s.

@@ -14,7 +14,7 @@ use http_body::Frame;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_triage::route::{Decision, Registry, RouteBody, RoutingConfig};
+use tower_triage::route::{Decision, Endpoint, Registry, RouteBody, RoutingConfig};
 use tower_triage::{QueueConfig, RouteLayer, Router};
 
 use super::support::{House, endpoint, fail, settle, status};
@@ -186,4 +186,19 @@ async fn a_trial_that_a_retry_gives_back_unused_is_for_whoever_waits() {
     settle().await;
     assert_eq!(layer.handle().status().depth, 0);
     assert_eq!((busy(0), busy(1)), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ejected_endpoint_whose_models_change_is_tried_with_the_new_ones() {
+    let mut house = one_ejected().await;
+    let with_n = |endpoints: &mut Vec<Endpoint>| {
+        *endpoints = vec![endpoint("a", 1, &["n"]), endpoint("b", 1, &["n"])];
+    };
+    house.handle.change_endpoints(with_n).unwrap();
+    let asked = house.ask("n");
+    house.call().await.ok();
+    asked.await.unwrap();
+    sentence_ends().await;
+    house.ask("n");
+    assert_eq!(house.call().await.endpoint(), "b");
 }

@@ -37,10 +37,10 @@ fn circle(aliases: &Aliases, start: &str) -> Option<Vec<String>> {
 }
 
 pub(super) fn warnings(aliases: &Aliases) -> impl Iterator<Item = RoutingWarning> {
-    let leads_on = aliases
+    let of_aliases = aliases
         .iter()
         .filter(|(_, target)| aliases.contains_key(*target));
-    leads_on.map(|(alias, target)| RoutingWarning::AliasOfAlias {
+    of_aliases.map(|(alias, target)| RoutingWarning::AliasOfAlias {
         alias: alias.clone(),
         target: target.clone(),
     })

@@ -150,7 +150,7 @@ async fn whoever_waits_beside_a_trial_takes_the_fallback() {
 
     let demand = gate.capacity().demand(&Requirements::new("m"));
     let last = gate.try_acquire(&demand).unwrap();
-    a.live().availability.eject();
+    _ = a.live().availability.eject();
     gate.capacity().put_on_trial(&a);
     let waiters = [(); 2].map(|()| {
         let request = Request::get("/m").body(String::new()).unwrap();
