@@ -5,6 +5,8 @@
 mod backend;
 #[path = "support/gateway_client.rs"]
 mod client;
+#[path = "support/gateway_openai.rs"]
+mod openai_client;
 #[path = "support/gateway_process.rs"]
 mod process;
 
@@ -16,6 +18,8 @@ mod configuration;
 mod environment;
 #[path = "gateway/forwarding.rs"]
 mod forwarding;
+#[path = "gateway/openai.rs"]
+mod openai;
 #[path = "gateway/pages.rs"]
 mod pages;
 #[path = "gateway/reload.rs"]
