@@ -18,6 +18,10 @@ mod configuration;
 mod environment;
 #[path = "gateway/forwarding.rs"]
 mod forwarding;
+#[path = "gateway/log.rs"]
+mod log;
+#[path = "gateway/metrics.rs"]
+mod metrics;
 #[path = "gateway/openai.rs"]
 mod openai;
 #[path = "gateway/pages.rs"]
@@ -42,5 +46,7 @@ mod routing_strategies;
 mod routing_waiting;
 #[path = "gateway/shutdown.rs"]
 mod shutdown;
+#[path = "gateway/upstream.rs"]
+mod upstream;
 #[path = "gateway/waiting.rs"]
 mod waiting;

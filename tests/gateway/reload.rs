@@ -1,6 +1,7 @@
 //! SIGHUP: the file is read again, and nobody who waits or runs notices.
 
 use crate::backend::Backend;
+use crate::client::Sent;
 use crate::process::{Gateway, Setup};
 
 fn names(state: &crate::process::State) -> Vec<String> {
@@ -86,6 +87,31 @@ async fn the_waiting_room_and_the_routing_change_while_requests_wait() {
 
     gateway.reload(&larger);
     gateway.logs(&["INFO", "nothing has changed"]).await;
+}
+
+#[tokio::test]
+async fn a_crowd_loses_nobody_while_backends_come_and_go() {
+    let (one, two) = (Backend::saying("fine").await, Backend::saying("fine").await);
+    let setup = |at, slots, chairs: u32| {
+        let setup = Setup::new().queue(&format!("max_size = {chairs}"));
+        setup.backend(if slots == 1 { "one" } else { "two" }, at, slots, &["m"])
+    };
+    let gateway = setup(&one, 1, 1000).start().await;
+    let mut crowd: Vec<Sent> = Vec::new();
+    for _ in 0..10 {
+        for (at, slots, chairs) in [(&two, 2, 2000), (&one, 1, 1000)] {
+            crowd.extend((0..10).map(|_| gateway.ask("m").send()));
+            gateway.reload(&setup(at, slots, chairs));
+            crowd.extend((0..10).map(|_| gateway.ask("m").send()));
+            let name = if slots == 1 { "one" } else { "two" };
+            let there = |state: &crate::process::State| names(state) == [name];
+            gateway.until(name, there).await;
+        }
+    }
+    for sent in crowd {
+        sent.answer().await.must_say("fine");
+    }
+    gateway.idle().await;
 }
 
 /// Asserts that a gateway goes on as before with a file that it would not have started with.
