@@ -5,6 +5,8 @@
 mod backend;
 #[path = "support/gateway_client.rs"]
 mod client;
+#[path = "support/gateway_openai.rs"]
+mod openai_client;
 #[path = "support/gateway_process.rs"]
 mod process;
 
@@ -20,6 +22,8 @@ mod forwarding;
 mod log;
 #[path = "gateway/metrics.rs"]
 mod metrics;
+#[path = "gateway/openai.rs"]
+mod openai;
 #[path = "gateway/pages.rs"]
 mod pages;
 #[path = "gateway/reload.rs"]

@@ -134,6 +134,26 @@ async fn with_the_primary_down_the_fallback_answers_at_once() {
 }
 
 #[tokio::test]
+async fn a_primary_whose_health_check_fails_is_not_even_tried() {
+    let spare = Backend::saying("spare").await;
+    let primary = format!(
+        "[[backends]]\nname = \"primary\"\nurl = {:?}\nmodels = [{{ name = \"big\" }}]\n",
+        Backend::gone().await
+    );
+    let setup = Setup::new()
+        .queue("max_wait_seconds = 600")
+        .routing("fallbacks = { big = [\"small\"] }")
+        .backend("spare", &spare, 1, &["small"])
+        .more(&primary);
+    let gateway = setup.start().await;
+    assert_eq!(gateway.state().await.healthy(), [true, false]);
+    let answer = gateway.ask("big").answer().await;
+    answer.must_say("spare");
+    assert_eq!(answer.header("x-triage-model"), Some("small"));
+    assert_eq!(gateway.logged("no answer from the endpoint"), 0);
+}
+
+#[tokio::test]
 async fn a_fallback_can_stream() {
     let spare = Backend::start().await;
     let gateway = primary_is_gone(&spare).await;

@@ -117,6 +117,22 @@ async fn it_is_tried_as_often_as_allowed_and_the_last_answer_counts() {
     }
 }
 
+#[tokio::test]
+async fn an_endpoint_that_took_all_the_time_is_not_followed_by_another() {
+    let (first, second) = (Backend::start().await, Backend::start().await);
+    let setup = Setup::new()
+        .routing("strategy = \"round_robin\"")
+        .backend("first", &first, 1, &["m"])
+        .backend("second", &second, 1, &["m"])
+        .more("[upstream]\nfirst_byte_timeout_seconds = 0.2\n");
+    let gateway = setup.start().await;
+    let sent = gateway.ask("m").send();
+    first.next().await.hung_up().await;
+    sent.answer().await.must_be(504, "upstream_timeout");
+    gateway.idle().await;
+    assert_eq!(second.counts().arrived, 0);
+}
+
 /// A 503 that says when to come back.
 fn later() -> Response<String> {
     let response = Response::builder().status(503).header("retry-after", "17");
