@@ -125,6 +125,22 @@ async fn when_all_refuse_connections_retries_stay_within_their_budget() {
 }
 
 #[tokio::test]
+async fn the_last_that_answers_is_asked_no_more_than_the_budget_allows() {
+    let last = Backend::failing(503).await;
+    let setup = Setup::new()
+        .backend_at("b1", &Backend::gone().await, 50, &["m"])
+        .backend("b2", &last, 50, &["m"]);
+    let gateway = setup.start().await;
+    let allowed = thousand_in_vain(&gateway).await;
+    let tries = last.counts().arrived;
+    assert!(
+        (900..=1_000 + allowed).contains(&tries),
+        "{tries} {allowed}"
+    );
+    gateway.idle().await;
+}
+
+#[tokio::test]
 async fn endpoints_that_refuse_connections_are_left_alone() {
     let gone = Backend::gone().await;
     let setup = Setup::new()
