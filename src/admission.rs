@@ -307,7 +307,7 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<PassedOn<C, S::Future, D::Answer>> {
         let end = match who {
-            Some(Self::Queued(queued)) => Some(ready!(queued.poll(tail, waited, cx))),
+            Some(Self::Queued(queued)) => Some(ready!(queued.poll(waited, cx))),
             _ => None,
         };
         Poll::Ready(match (who.take(), end) {
@@ -325,16 +325,11 @@ where
     S: Service<Req> + Clone,
     D: Desk<C, Req, S>,
 {
-    fn poll(
-        &mut self,
-        tail: Tail,
-        waited: &mut Duration,
-        cx: &mut Context<'_>,
-    ) -> Poll<End<C, S::Error>> {
+    fn poll(&mut self, waited: &mut Duration, cx: &mut Context<'_>) -> Poll<End<C, S::Error>> {
         let arrives = self.wait.is_arriving();
         let end = ready!(self.poll_wait(cx));
-        // Who did not wait, and whose answer will not say how long it did, needs no clock.
-        if !arrives && (tail.server_timing || matches!(end, End::Refused(_))) {
+        // Who did not wait needs no clock.
+        if !arrives {
             *waited = gate::now().saturating_duration_since(self.arrival);
         }
         Poll::Ready(end)

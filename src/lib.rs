@@ -85,6 +85,6 @@ pub use queue::{
 pub use route::{Route, RouteLayer, Router, RouterHandle};
 
 /// The README's code is code.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "route"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -8,7 +8,7 @@ A gateway that decides who goes next, and where.
 
 Usage: gateway [--config FILE] [--log text|json] [--grace SECONDS]
 
-  --config FILE     the backends and rules to serve (see gateway.example.toml);
+  --config FILE     the backends and rules to serve (see examples/gateway/gateway.example.toml);
                     without it, three demo backends are started and served on 127.0.0.1:8080
   --log text|json   how each request is logged, on standard error; default text
   --grace SECONDS   how long running requests may take to finish at shutdown; default 30

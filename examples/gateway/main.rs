@@ -10,6 +10,7 @@ mod args;
 mod config;
 mod demo;
 mod log;
+mod metrics;
 mod reload;
 mod serve;
 mod service;
@@ -71,6 +72,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
+    metrics::start();
     let (routed, handle) = service::service(&config)?;
     let listener = TcpListener::bind(config.listen)
         .await

@@ -39,7 +39,7 @@ impl Reload {
             return Ok(());
         };
         let new = Config::read(path, self.environment)?;
-        let changes = self.handle.change_to(&new)?;
+        let changes = self.handle.change(&self.running, &new)?;
         for warning in &new.warnings {
             tracing::warn!("{warning}");
         }

@@ -54,16 +54,22 @@ impl Handle {
         }
     }
 
-    /// Serves by `config` from now on: its endpoints, its `[queue]` and its `[routing]`.
-    pub(crate) fn change_to(&self, config: &Config) -> Result<Changes, RouterError> {
-        self.0.reconfigure(config.queue.clone())?;
-        let (registry, routing) = (config.registry.clone(), config.routing.clone());
+    /// Serves by `new`, and no more by `old`, from now on: its endpoints, its `[queue]` and its `[routing]`.
+    pub(crate) fn change(&self, old: &Config, new: &Config) -> Result<Changes, RouterError> {
+        if old.queue != new.queue {
+            self.0.reconfigure(new.queue.clone())?;
+        }
+        let (registry, routing) = (new.registry.clone(), new.routing.clone());
         Ok(self.0.replace(registry, routing)?)
     }
 
     /// Asks the backends how they are, for as long as what is returned lives.
     pub(crate) fn checks(&self, client: &Client) -> HealthChecks {
         client.checks(&self.0)
+    }
+
+    pub(crate) fn record_gauges(&self) {
+        self.0.record_gauges();
     }
 
     /// Takes nothing new from now on.

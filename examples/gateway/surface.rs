@@ -12,8 +12,8 @@ use tower::{Service, ServiceExt};
 use tower_triage::route::PeerAddr;
 use tower_triage::{PermitBody, Rejection};
 
-use crate::admin;
 use crate::log::Answers;
+use crate::metrics;
 use crate::service::{Handle, Routed};
 
 #[derive(Clone)]
@@ -49,8 +49,7 @@ impl Gateway {
             "/v1/models" => json(&models(self.handle.names())),
             "/healthz" => self.healthz(),
             "/metrics" => {
-                let snapshot = self.handle.snapshot();
-                let text = admin::metrics(&snapshot, &self.answers.by_status());
+                let text = metrics::page(&self.handle, &self.answers.by_status());
                 page("text/plain; version=0.0.4", text)
             }
             "/admin/state" => json(&self.handle.snapshot()),

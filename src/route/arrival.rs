@@ -54,6 +54,7 @@ impl<S> Arrival<S> {
             return Err(RouteError::EncodedBody { encoding });
         }
         let (asked, model_at) = Requirements::read(&bytes)?;
+        let model_at = Some(model_at);
         Ok(Asked {
             demand: self.desk.endpoints().demand(&asked),
             stream: asked.stream,
@@ -62,7 +63,7 @@ impl<S> Arrival<S> {
     }
 
     /// What a request asks that says so in its head.
-    pub(super) fn read_head<B>(&self, body: B) -> Result<Asked<B>, RouteError> {
+    pub(super) fn read_head<B: Body>(&self, body: B) -> Result<Asked<B>, RouteError> {
         let Source::Head(read) = &self.desk.source else {
             unreachable!("only where the head says it, the body is not read");
         };
@@ -70,7 +71,10 @@ impl<S> Arrival<S> {
         Ok(Asked {
             demand: self.desk.endpoints().demand(&asked),
             stream: asked.stream,
-            content: Content::Streamed(body),
+            content: match body.is_end_stream() {
+                true => Content::Whole(Whole::default()),
+                false => Content::Streamed(body),
+            },
         })
     }
 
@@ -93,7 +97,7 @@ impl<S> Arrival<S> {
             content,
         } = asked;
         let (whole, body) = match content {
-            Content::Whole(whole) => (Some(whole.clone()), whole.as_it_came()),
+            Content::Whole(whole) => (Some(whole.clone()), whole.unchanged()),
             Content::Streamed(body) => (None, RouteBody::streamed(body)),
         };
         let mut request = Request::from_parts(self.head, body);

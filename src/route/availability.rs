@@ -1,25 +1,60 @@
 //! With one flag for "healthy", the checks switch on what the failures have just switched off, and the other
 //! way round.
 //!
-//! [`Availability`] keeps apart who says what, in one word that a decision reads at once.
+//! [`Availability`] keeps apart who says what, in the word in which the slots are counted: a decision reads
+//! both at once, and whoever takes a slot takes it of an endpoint that may be used.
 
-use std::sync::atomic::AtomicU8;
-use std::sync::atomic::Ordering::SeqCst; // a change must be seen by whoever is told of it
+use super::slots::{Load, Slots};
 
-/// Whether an endpoint is given requests, and who says so.
-#[derive(Debug, Default)]
-pub(super) struct Availability(AtomicU8);
+/// Whether an endpoint is given requests, how many, and who says so.
+#[derive(Debug)]
+pub(super) struct Availability {
+    pub(super) slots: Slots,
+}
 
-/// The checks say that it is down.
-const DOWN: u8 = 1;
-/// It failed too often, and is left alone for a while.
-const EJECTED: u8 = 1 << 1;
-/// That while is over: one request may try it.
-const ON_TRIAL: u8 = 1 << 2;
-/// That request is on its way.
-const TRIAL_OUT: u8 = 1 << 3;
-/// The operator says that nothing new is to go there.
-const DRAINING: u8 = 1 << 4;
+/// What speaks against an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Marks(pub(super) u8);
+
+impl Marks {
+    pub(super) const NONE: Self = Self(0);
+    /// The checks say that it is down.
+    const DOWN: Self = Self(1);
+    /// It failed too often, and is left alone for a while.
+    const EJECTED: Self = Self(1 << 1);
+    /// That while is over: one request may try it.
+    const ON_TRIAL: Self = Self(1 << 2);
+    /// That request is on its way.
+    const TRIAL_OUT: Self = Self(1 << 3);
+    /// The operator says that nothing new is to go there.
+    const DRAINING: Self = Self(1 << 4);
+
+    const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    const fn has_any(self, of: Self) -> bool {
+        self.0 & of.0 != 0
+    }
+
+    const fn is_healthy(self) -> bool {
+        !self.has_any(Self::DOWN.or(Self::EJECTED).or(Self::ON_TRIAL))
+    }
+
+    /// What a decision may do with an endpoint that has these.
+    #[inline]
+    pub(super) fn admit(self) -> Admits {
+        match self {
+            Self::NONE => Admits::All,
+            Self::ON_TRIAL => Admits::Trial,
+            _ => Admits::None,
+        }
+    }
+}
 
 /// What a decision may do with an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +69,8 @@ pub(super) enum Admits {
 #[derive(Debug, Clone, Copy)]
 #[must_use = "whoever waits may have to be told"]
 pub(super) struct Shift {
-    old: u8,
-    new: u8,
+    old: Marks,
+    new: Marks,
 }
 
 impl Shift {
@@ -45,97 +80,102 @@ impl Shift {
 
     /// Whether the endpoint is healthy now, if it was not before, or the other way round.
     pub(super) fn health(self) -> Option<bool> {
-        let healthy = is_healthy(self.new);
-        (healthy != is_healthy(self.old)).then_some(healthy)
+        let healthy = self.new.is_healthy();
+        (healthy != self.old.is_healthy()).then_some(healthy)
     }
 }
 
-fn is_healthy(bits: u8) -> bool {
-    bits & (DOWN | EJECTED | ON_TRIAL) == 0
-}
-
 impl Availability {
-    #[inline]
-    pub(super) fn admits(&self) -> Admits {
-        match self.0.load(SeqCst) {
-            0 => Admits::All,
-            ON_TRIAL => Admits::Trial,
-            _ => Admits::None,
+    /// Nothing speaks against it, and it has so many slots.
+    pub(super) fn new(limit: u32) -> Self {
+        Self {
+            slots: Slots::new(limit),
         }
     }
 
     /// Whether neither the checks nor its failures speak against it.
     pub(super) fn is_healthy(&self) -> bool {
-        is_healthy(self.0.load(SeqCst))
+        self.marks().is_healthy()
     }
 
     /// Whether it is given requests like any other.
     pub(super) fn is_open(&self) -> bool {
-        self.admits() == Admits::All
+        self.marks().admit() == Admits::All
     }
 
-    /// Whether it may be given the one request that decides.
-    pub(super) fn is_on_trial(&self) -> bool {
-        self.admits() == Admits::Trial
+    /// Whether it has yet to be tried, be it now or when nothing else speaks against it.
+    pub(super) fn awaits_trial(&self) -> bool {
+        self.marks().has_any(Marks::ON_TRIAL)
     }
 
     pub(super) fn is_draining(&self) -> bool {
-        self.0.load(SeqCst) & DRAINING != 0
+        self.marks().has_any(Marks::DRAINING)
     }
 
     /// Says what the checks say.
     pub(super) fn set_up(&self, up: bool) -> Shift {
-        self.set(DOWN, !up)
+        self.set(Marks::DOWN, !up)
     }
 
     /// Says what the operator says.
     pub(super) fn set_draining(&self, draining: bool) -> Shift {
-        self.set(DRAINING, draining)
+        self.set(Marks::DRAINING, draining)
     }
 
     /// Leaves it alone.
     pub(super) fn eject(&self) -> Shift {
-        self.shift(|bits| bits & !(ON_TRIAL | TRIAL_OUT) | EJECTED)
+        let trial = Marks::ON_TRIAL.or(Marks::TRIAL_OUT);
+        self.shift(|marks| marks.without(trial).or(Marks::EJECTED))
     }
 
     /// One request may try it.
     pub(super) fn put_on_trial(&self) {
-        self.update(|bits| (bits & EJECTED != 0).then_some(bits & !EJECTED | ON_TRIAL));
+        self.slots
+            .mark(|marks| match marks.has_any(Marks::EJECTED) {
+                true => marks.without(Marks::EJECTED).or(Marks::ON_TRIAL),
+                false => marks,
+            });
     }
 
-    /// Takes the one request that is allowed.
-    pub(super) fn take_trial(&self) -> bool {
-        self.0
-            .compare_exchange(ON_TRIAL, ON_TRIAL | TRIAL_OUT, SeqCst, SeqCst)
-            .is_ok()
+    /// Takes the slot that was seen to be free, if nothing has changed; and the trial, if there is one.
+    #[inline]
+    pub(super) fn take(&self, seen: Load) -> bool {
+        let marks = match seen.marks().admit() {
+            Admits::All => seen.marks(),
+            Admits::Trial => seen.marks().or(Marks::TRIAL_OUT),
+            Admits::None => return false,
+        };
+        self.slots.take(seen, marks)
     }
 
-    /// That request ended without a verdict: the next one may try. Returns whether one may.
+    /// The request on trial ended without a verdict: the next one may try. Returns whether one may.
     pub(super) fn give_trial_back(&self) -> bool {
-        let old = self.update(|bits| (bits & TRIAL_OUT != 0).then_some(bits & !TRIAL_OUT));
-        old & TRIAL_OUT != 0
+        let old = self.slots.mark(|marks| marks.without(Marks::TRIAL_OUT));
+        old.has_any(Marks::TRIAL_OUT)
     }
 
     /// That request went well.
     pub(super) fn acquit(&self) -> Shift {
-        self.shift(|bits| bits & !(EJECTED | ON_TRIAL | TRIAL_OUT))
+        let out = Marks::EJECTED.or(Marks::ON_TRIAL).or(Marks::TRIAL_OUT);
+        self.shift(|marks| marks.without(out))
     }
 
-    fn set(&self, bit: u8, on: bool) -> Shift {
-        self.shift(|bits| if on { bits | bit } else { bits & !bit })
+    fn marks(&self) -> Marks {
+        self.slots.load().marks()
     }
 
-    fn shift(&self, next: impl Fn(u8) -> u8) -> Shift {
-        let old = self.update(|bits| Some(next(bits)));
+    fn set(&self, mark: Marks, on: bool) -> Shift {
+        self.shift(|marks| match on {
+            true => marks.or(mark),
+            false => marks.without(mark),
+        })
+    }
+
+    fn shift(&self, next: impl Fn(Marks) -> Marks) -> Shift {
+        let old = self.slots.mark(&next);
         Shift {
             old,
             new: next(old),
-        }
-    }
-
-    fn update(&self, next: impl FnMut(u8) -> Option<u8>) -> u8 {
-        match self.0.fetch_update(SeqCst, SeqCst, next) {
-            Ok(old) | Err(old) => old,
         }
     }
 }
@@ -144,65 +184,95 @@ impl Availability {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_checks_do_not_bring_back_what_failures_took_out() {
-        let availability = Availability::default();
-        assert!(availability.eject().is_new());
-        assert!(!availability.set_up(true).is_new());
-        assert_eq!(availability.admits(), Admits::None);
-        assert!(availability.set_up(false).is_new());
-        assert!(availability.acquit().is_new());
-        assert_eq!(availability.admits(), Admits::None);
-        assert!(availability.set_up(true).is_new());
-        assert_eq!(availability.admits(), Admits::All);
+    fn admits(availability: &Availability) -> Admits {
+        availability.marks().admit()
+    }
+
+    fn take(availability: &Availability) -> bool {
+        availability.take(availability.slots.load())
     }
 
     #[test]
-    fn one_request_at_a_time_is_on_trial() {
-        let availability = Availability::default();
+    fn the_checks_do_not_bring_back_what_failures_took_out() {
+        let availability = Availability::new(9);
+        assert!(availability.eject().is_new());
+        assert!(!availability.set_up(true).is_new());
+        assert_eq!(admits(&availability), Admits::None);
+        assert!(availability.set_up(false).is_new());
+        assert!(availability.acquit().is_new());
+        assert_eq!(admits(&availability), Admits::None);
+        assert!(availability.set_up(true).is_new());
+        assert_eq!(admits(&availability), Admits::All);
+    }
+
+    #[test]
+    fn one_request_at_a_time_awaits_trial() {
+        let availability = Availability::new(9);
         _ = availability.eject();
         availability.put_on_trial();
-        assert_eq!(availability.admits(), Admits::Trial);
+        assert_eq!(admits(&availability), Admits::Trial);
         assert!(!availability.is_healthy());
-        assert!(availability.take_trial());
-        assert!(!availability.take_trial());
-        assert_eq!(availability.admits(), Admits::None);
+        assert!(take(&availability));
+        assert!(!take(&availability));
+        assert_eq!(admits(&availability), Admits::None);
         assert!(availability.give_trial_back());
         assert!(!availability.give_trial_back());
-        assert!(availability.take_trial());
+        assert!(take(&availability));
         assert!(availability.acquit().is_new());
-        assert_eq!(availability.admits(), Admits::All);
+        assert_eq!(admits(&availability), Admits::All);
         assert!(!availability.acquit().is_new());
     }
 
     #[test]
     fn a_trial_that_failed_is_an_ejection() {
-        let availability = Availability::default();
+        let availability = Availability::new(9);
         _ = availability.eject();
         availability.put_on_trial();
-        availability.take_trial();
+        take(&availability);
         assert!(availability.eject().is_new());
         assert!(!availability.eject().is_new());
         assert!(!availability.give_trial_back());
-        assert_eq!(availability.admits(), Admits::None);
+        assert_eq!(admits(&availability), Admits::None);
     }
 
     #[test]
     fn nobody_is_tried_who_is_in_service_or_draining() {
-        let availability = Availability::default();
+        let availability = Availability::new(9);
         availability.put_on_trial();
-        assert_eq!(availability.admits(), Admits::All);
+        assert_eq!(admits(&availability), Admits::All);
         assert!(availability.set_draining(true).is_new());
         assert!(availability.is_healthy());
         assert!(availability.is_draining());
         _ = availability.eject();
         availability.put_on_trial();
-        assert!(!availability.take_trial());
+        assert!(!take(&availability));
+    }
+
+    #[test]
+    fn a_slot_that_was_seen_free_is_not_taken_of_who_drains_since() {
+        let availability = Availability::new(9);
+        let seen = availability.slots.load();
+        _ = availability.set_draining(true);
+        assert!(!availability.take(seen));
+        assert!(!take(&availability));
+        assert_eq!(availability.slots.load().in_use(), 0);
+    }
+
+    #[test]
+    fn who_drains_on_trial_is_tried_afterwards() {
+        let availability = Availability::new(1);
+        _ = availability.eject();
+        availability.put_on_trial();
+        _ = availability.set_draining(true);
+        assert!(availability.awaits_trial());
+        _ = availability.set_draining(false);
+        assert!(take(&availability));
+        assert!(availability.awaits_trial());
     }
 
     #[test]
     fn health_changes_once_however_many_speak_against_it() {
-        let availability = Availability::default();
+        let availability = Availability::new(9);
         assert_eq!(availability.set_draining(true).health(), None);
         assert_eq!(availability.eject().health(), Some(false));
         assert_eq!(availability.set_up(false).health(), None);

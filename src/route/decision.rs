@@ -24,7 +24,7 @@ pub struct Decision {
     /// How often it had been tried before: 0 the first time.
     pub retries: u32,
     /// Which of the endpoint's models serves it.
-    pub(super) nth_model: usize,
+    pub(super) nth_model: u16,
 }
 
 /// How the name that was asked for became the model that serves it.

@@ -91,7 +91,7 @@ impl Desk {
         self.budget.store(budget(share));
     }
 
-    /// A request came that may be tried again.
+    /// A request was tried that may be tried again.
     pub(super) fn deposit(&self) {
         self.budget.load().deposit();
     }
@@ -129,20 +129,40 @@ impl Desk {
     }
 
     /// `endpoint` failed a request: it gave a bad answer, or none.
-    pub(super) fn failed(self: &Arc<Self>, endpoint: &EndpointRef, trial: bool, answered: bool) {
-        let routing = self.endpoints().routing();
-        let policy = EjectionPolicy {
-            after: routing.eject_after,
-            first: routing.eject_for,
-        };
-        let live = endpoint.live();
-        let too_often = live.ejection.failed(policy);
+    fn failed(self: &Arc<Self>, endpoint: &EndpointRef, trial: bool, answered: bool) {
+        let policy = self.ejection_policy();
+        let too_often = endpoint.live().ejection.failed(policy);
         // Whoever answers is there. As the last one it is better than nobody: what it cannot answer well may
         // be one client's fault.
         let spared = answered && self.endpoints().is_last(endpoint);
-        if !(trial || too_often && !spared) {
-            return;
+        if trial || too_often && !spared {
+            self.eject(endpoint, policy);
         }
+    }
+
+    /// The answer of `endpoint` broke off.
+    pub(super) fn broke_off(self: &Arc<Self>, endpoint: &EndpointRef) {
+        let policy = self.ejection_policy();
+        let too_often = endpoint.live().ejection.broke_off(policy);
+        if too_often && !self.endpoints().is_last(endpoint) {
+            self.eject(endpoint, policy);
+        }
+    }
+
+    fn ejection_policy(&self) -> EjectionPolicy {
+        let routing = self.endpoints().routing();
+        EjectionPolicy {
+            after: routing.eject_after,
+            first: routing.eject_for,
+        }
+    }
+
+    fn eject(self: &Arc<Self>, endpoint: &EndpointRef, policy: EjectionPolicy) {
+        let live = endpoint.live();
+        let Ok(runtime) = Handle::try_current() else {
+            // Without Tokio's clock nobody would ever bring it back.
+            return self.shifted(endpoint, live.availability.acquit());
+        };
         let shift = live.availability.eject();
         if !shift.is_new() {
             return;
@@ -154,7 +174,7 @@ impl Desk {
             "endpoint failed too often and is left alone for a while"
         );
         self.shifted(endpoint, shift);
-        self.try_again_after(sentence, endpoint.clone());
+        self.try_again_after(sentence, endpoint.clone(), &runtime);
     }
 
     /// Something else is said of `endpoint` than before. Who says the same as others did is not news.
@@ -179,6 +199,13 @@ impl Desk {
         self.meter.health_changed(endpoint);
     }
 
+    /// Whoever may wait for a trial that ended without a verdict has to look again.
+    pub(super) fn pass_trial_on(&self) {
+        if self.endpoints().trial_was_abandoned() {
+            self.common.gate.capacity_changed();
+        }
+    }
+
     /// `endpoint` has left, and its checks with it. Should it come back, nothing is known of it.
     #[cfg(feature = "client")]
     pub(super) fn forget_checks(&self, endpoint: &EndpointRef) {
@@ -188,16 +215,20 @@ impl Desk {
     }
 
     /// One request may try `endpoint` when its `sentence` is over.
-    fn try_again_after(self: &Arc<Self>, sentence: Duration, endpoint: EndpointRef) {
-        let Ok(runtime) = Handle::try_current() else {
-            // Without Tokio's clock nobody would ever bring it back.
-            return self.shifted(&endpoint, endpoint.live().availability.acquit());
-        };
+    fn try_again_after(
+        self: &Arc<Self>,
+        sentence: Duration,
+        endpoint: EndpointRef,
+        runtime: &Handle,
+    ) {
         let desk = Arc::downgrade(self);
         runtime.spawn(async move {
             tokio::time::sleep(sentence).await;
             if let Some(desk) = desk.upgrade() {
-                desk.endpoints().put_on_trial(&endpoint);
+                let endpoints = desk.endpoints().endpoints();
+                // Its models may be others by now.
+                let now = endpoints.iter().find(|now| now.is_same(&endpoint));
+                desk.endpoints().put_on_trial(now.unwrap_or(&endpoint));
                 desk.common.gate.capacity_changed();
             }
         });

@@ -23,6 +23,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Ejection {
     in_a_row: AtomicU32,
+    /// Apart from them, or the next answer to begin would seem to make up for one that never ended.
+    broke_off_in_a_row: AtomicU32,
     /// How often it was ejected since it last was well.
     times: AtomicU32,
 }
@@ -31,9 +33,13 @@ impl Ejection {
     /// It answered a request.
     #[inline]
     pub(super) fn succeeded(&self) {
-        if self.in_a_row.load(Relaxed) != 0 {
-            self.in_a_row.store(0, Relaxed);
-        }
+        reset(&self.in_a_row);
+    }
+
+    /// An answer of it came to its end.
+    #[inline]
+    pub(super) fn ended(&self) {
+        reset(&self.broke_off_in_a_row);
     }
 
     /// It passed its trial.
@@ -44,18 +50,35 @@ impl Ejection {
 
     /// It failed a request. Says whether that was once too often.
     pub(super) fn failed(&self, policy: EjectionPolicy) -> bool {
-        let in_a_row = self.in_a_row.fetch_add(1, Relaxed).saturating_add(1);
-        policy.after != 0 && in_a_row >= policy.after
+        once_more(&self.in_a_row, policy)
+    }
+
+    /// An answer of it broke off. Says whether that was once too often.
+    pub(super) fn broke_off(&self, policy: EjectionPolicy) -> bool {
+        once_more(&self.broke_off_in_a_row, policy)
     }
 
     /// It is ejected now: for how long?
     pub(super) fn sentence(&self, policy: EjectionPolicy) -> Duration {
         self.in_a_row.store(0, Relaxed);
+        self.broke_off_in_a_row.store(0, Relaxed);
         let times = self.times.fetch_add(1, Relaxed);
         let doubled = 2_u32.saturating_pow(times);
         let longest = LONGEST.max(policy.first);
         policy.first.saturating_mul(doubled).min(longest)
     }
+}
+
+fn reset(in_a_row: &AtomicU32) {
+    if in_a_row.load(Relaxed) != 0 {
+        in_a_row.store(0, Relaxed);
+    }
+}
+
+/// Whether that was once too often.
+fn once_more(in_a_row: &AtomicU32, policy: EjectionPolicy) -> bool {
+    let in_a_row = in_a_row.fetch_add(1, Relaxed).saturating_add(1);
+    policy.after != 0 && in_a_row >= policy.after
 }
 
 #[cfg(test)]

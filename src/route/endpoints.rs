@@ -22,9 +22,10 @@ pub use change::Changes;
 pub use endpoint_ref::EndpointRef;
 pub(in crate::route) use endpoint_ref::Live;
 use fleet::Fleet;
-pub(in crate::route) use lane::Avoid;
 pub use lane::Lane;
+pub(in crate::route) use lane::{Asks, Avoid};
 pub(in crate::route) use served::Server;
+use way::Found;
 
 use super::{Decision, Registry, Requirements, RouteError, RoutingConfig};
 use crate::{Capacity, Denied, Pool, Pools, Section};
@@ -131,12 +132,12 @@ impl Capacity for Endpoints {
         let taken = fleet.take(demand)?;
         self.leased.fetch_add(1, Relaxed);
         Ok(EndpointLease {
-            trial: taken.choice.candidate.trial,
+            trial: taken.choice.candidate.is_trial(),
             called: None,
             decision: Decision {
-                endpoint: taken.choice.candidate.server.endpoint.clone(),
+                endpoint: taken.choice.candidate.endpoint.clone(),
                 model: taken.step.model.clone(),
-                asked: demand.lane.name.clone(),
+                asked: demand.wish.name.clone(),
                 via: taken.step.via,
                 strategy: taken.strategy,
                 score: taken.choice.score,
@@ -151,7 +152,7 @@ impl Capacity for Endpoints {
         if lease.trial && live.availability.give_trial_back() {
             self.trial_abandoned.store(true, SeqCst);
         }
-        live.slots.release();
+        live.availability.slots.release();
         live.pool
     }
 
@@ -160,7 +161,7 @@ impl Capacity for Endpoints {
     }
 
     fn lane(&self, demand: &Demand) -> Lane {
-        demand.lane.clone()
+        self.fleet.load().lane(&demand.wish)
     }
 
     fn pools(&self, lane: &Lane) -> Pools {
@@ -193,7 +194,10 @@ impl Capacity for Endpoints {
 /// What a request asks of [`Endpoints`]. Made by [`Endpoints::demand`].
 #[derive(Debug, Clone)]
 pub struct Demand {
-    lane: Lane,
+    /// What it asks, to the token. In which lane that is depends on the contexts that there are.
+    wish: Lane,
+    /// Where the way of its name was when it was made.
+    way: Option<Found>,
     prefix: Option<u64>,
     retries: u32,
 }
@@ -202,16 +206,16 @@ impl Demand {
     /// The name that is asked for.
     #[must_use]
     pub fn model(&self) -> &str {
-        &self.lane.name
+        &self.wish.name
     }
 
     pub(super) fn name(&self) -> Arc<str> {
-        self.lane.name.clone()
+        self.wish.name.clone()
     }
 
     /// The same once more, after it failed at `endpoint`.
     pub(super) fn again(mut self, endpoint: &EndpointRef, avoid: Avoid) -> Self {
-        self.lane = self.lane.avoiding(endpoint.pool(), avoid);
+        self.wish = self.wish.avoiding(endpoint.pool(), avoid);
         self.retries += 1;
         self
     }

@@ -67,6 +67,10 @@ impl Front {
         request.extensions_mut().insert(decision.clone());
         let now = gate::now();
         lease.called = Some(now);
+        if lease.trial {
+            // Nobody else is given the endpoint for now: who waited for it goes elsewhere, or is answered.
+            self.desk.common.gate.capacity_changed();
+        }
         if let Some((priority, since)) = self.waits {
             self.desk.meter.waited(|| {
                 let settings = self.desk.common.settings();

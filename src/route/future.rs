@@ -31,6 +31,9 @@ use crate::queue::protocol::pass_on;
 
 pub(super) type Admitted<S, B> = Admission<Endpoints, S, Request<RouteBody<B>>, Front, Infallible>;
 
+/// A request in case that it fails, or why it is not kept.
+type MaybeKept<S, R, E> = Result<Box<Kept<S, R, E>>, Unkept>;
+
 pub(super) type Routed<R> = Response<PermitBody<Measured<R>, Permit<Endpoints>>>;
 
 pin_project! {
@@ -45,7 +48,7 @@ pin_project! {
     {
         #[pin]
         step: Step<S, B, Admitted<S, B>>,
-        kept: Result<Box<Kept<S, R, S::Error>>, Unkept>,
+        kept: MaybeKept<S, R, S::Error>,
         // Dropped last: it looks at what the others leave behind.
         tally: Option<Tally>,
     }
@@ -192,7 +195,7 @@ where
 /// Where a request was, or had been, when it was given up before it was answered.
 fn given_up<S, B, R>(
     step: Pin<&mut Step<S, B, Admitted<S, B>>>,
-    kept: &mut Result<Box<Kept<S, R, S::Error>>, Unkept>,
+    kept: &mut MaybeKept<S, R, S::Error>,
 ) -> Option<Decision>
 where
     S: Service<Request<RouteBody<B>>>,
@@ -227,7 +230,7 @@ enum Conclusion<A, T> {
 fn conclude<S, B, R>(
     tried: Tried<R, S::Error>,
     tally: Tally,
-    kept: &mut Result<Box<Kept<S, R, S::Error>>, Unkept>,
+    kept: &mut MaybeKept<S, R, S::Error>,
 ) -> Conclusion<Result<Routed<R>, S::Error>, Admitted<S, B>>
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
@@ -242,6 +245,9 @@ where
         } => {
             let failed = kept.as_mut().ok().and_then(|kept| kept.failed.take());
             if let Some(failed) = failed {
+                // The slot that it had while it waited for the inner service may have been a trial's, and the
+                // tally stays with the answer.
+                tally.desk.pass_trial_on();
                 return Conclusion::Answer(finish(failed, None, tally));
             }
             let (response, code) = tally.desk.refuse(&headers, &why, waited);
@@ -268,6 +274,11 @@ where
             tally.desk.learn(&mut permit, verdict);
             let lease = permit.lease();
             let called = lease.called;
+            let came = called.and_then(|called| called.checked_sub(waited));
+            let waited = match kept {
+                Ok(kept) => kept.was_tried(came.unwrap_or_else(gate::now), waited),
+                Err(_) => waited,
+            };
             let failed = Failed {
                 result,
                 decision: lease.decision().clone(),
@@ -287,12 +298,10 @@ where
                 return Conclusion::Answer(finish(failed, Some((permit, called)), tally));
             };
             let endpoint = failed.decision.endpoint.clone();
-            let first_came = called.and_then(|called| called.checked_sub(waited));
-            let first_came = first_came.unwrap_or_else(gate::now);
             // Its slot is free for others while it looks for another one.
             drop(permit);
             kept.failed = Some(failed);
-            Conclusion::Again(kept.again(&endpoint, retry, first_came), tally)
+            Conclusion::Again(kept.again(&endpoint, retry), tally)
         }
     }
 }

@@ -111,8 +111,13 @@ impl RouterHandle {
         &self,
         change: impl FnOnce(&Registry, &RoutingConfig) -> Result<(Registry, RoutingConfig), E>,
     ) -> Result<Changes, E> {
+        let old = self.routing().retry_share;
         let changes = self.0.endpoints().change(change)?;
-        self.0.set_retry_share(self.routing().retry_share);
+        let share = self.routing().retry_share;
+        // A budget that is new has all its reserve again.
+        if share != old {
+            self.0.set_retry_share(share);
+        }
         self.0.common.gate.capacity_changed();
         self.0.changed.send_replace(());
         Ok(changes)

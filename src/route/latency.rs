@@ -43,10 +43,17 @@ impl Moment {
         Self(instant.saturating_duration_since(*START).as_millis() as u32)
     }
 
+    /// Nothing, if `earlier` is a little later: two threads that look at the clock meet the other way round.
     fn since(self, earlier: Self) -> u32 {
-        self.0.wrapping_sub(earlier.0)
+        match self.0.wrapping_sub(earlier.0) {
+            ms if ms > u32::MAX - A_LITTLE_MS => 0,
+            ms => ms,
+        }
     }
 }
+
+/// How far apart two threads may be that have looked at the clock and go on: a minute.
+const A_LITTLE_MS: u32 = 60_000;
 
 /// An exponential average of durations: microseconds in the upper half, when it last changed in the lower.
 #[derive(Debug, Default)]
@@ -162,6 +169,15 @@ mod tests {
         }
         average.add(4 * MS, later(8_192));
         assert_eq!(average.micros(later(8_192)), 4_000);
+    }
+
+    #[test]
+    fn whoever_looked_at_the_clock_before_the_last_sample_sees_it_as_well() {
+        let average = Average::default();
+        average.add(8 * MS, Moment(5));
+        assert_eq!(average.micros(Moment(4)), 8_000);
+        average.add(16 * MS, Moment(4));
+        assert_eq!(average.micros(Moment(5)), 9_000);
     }
 
     #[test]

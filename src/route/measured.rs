@@ -55,8 +55,9 @@ impl Measure {
         {
             let now = gate::now();
             let took = now.saturating_duration_since(called);
-            let latency = &decision.endpoint.live().latency;
-            latency.total.add(took, Moment::at(now));
+            let live = decision.endpoint.live();
+            live.latency.total.add(took, Moment::at(now));
+            live.ejection.ended();
         }
         self.tally.outcome = self.outcome;
     }
@@ -64,7 +65,7 @@ impl Measure {
     fn break_off(mut self) {
         self.tally.outcome = Outcome::BrokeOff;
         if let Some(decision) = &self.tally.decision {
-            self.tally.desk.failed(&decision.endpoint, false, false);
+            self.tally.desk.broke_off(&decision.endpoint);
         }
     }
 }

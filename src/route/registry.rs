@@ -113,6 +113,9 @@ fn url_problem(endpoint: &Endpoint) -> Option<&'static str> {
             Some("must not contain a user or a password")
         }
         _ if url.host().is_none_or(str::is_empty) => Some("must name a host"),
+        Some(authority) if url.port().is_none() && url.host() != Some(authority.as_str()) => {
+            Some("must have a port from 0 to 65535 behind its `:`")
+        }
         _ if url.query().is_some() => Some("must not contain a query"),
         _ => None,
     }
@@ -208,6 +211,7 @@ mod tests {
             endpoint("b", "https://b:1/base/")
                 .model(Model::new("y"))
                 .model(Model::new("w")),
+            endpoint("c", "https://[::1]"),
         ])
         .unwrap();
         assert_eq!(registry.models().collect::<Vec<_>>(), ["x", "y", "w"]);
@@ -236,6 +240,8 @@ mod tests {
             ("a:80", "http:// or https://"),
             ("http://me:secret@a", "user or a password"),
             ("http://a/?key=1", "query"),
+            ("http://a:65536", "port"),
+            ("http://[::1]:", "port"),
         ] {
             assert!(refusal([endpoint("a", url)]).contains(problem), "{url}");
         }

@@ -47,23 +47,26 @@ impl Pieces {
     }
 }
 
-/// A body that was read, and where in it the model's name stands, quotes included.
-#[derive(Debug, Clone)]
+/// A body that was read, and where in it the model's name stands, quotes included, if it does.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Whole {
     pub(super) bytes: Bytes,
-    pub(super) model_at: Range<usize>,
+    pub(super) model_at: Option<Range<usize>>,
 }
 
 impl Whole {
     /// The body as it came.
-    pub(super) fn as_it_came<B>(self) -> RouteBody<B> {
+    pub(super) fn unchanged<B>(self) -> RouteBody<B> {
         let content = Content::Whole { bytes: self.bytes };
         RouteBody { content }
     }
 
-    /// The body with another model's name in it.
+    /// The body with another model's name in it, if it names one.
     pub(super) fn naming<B>(self, model: &str) -> RouteBody<B> {
-        let Self { bytes, model_at } = self;
+        let Some(model_at) = self.model_at else {
+            return self.unchanged();
+        };
+        let bytes = self.bytes;
         let name = serde_json::Value::from(model).to_string();
         let (before, after) = (bytes.slice(..model_at.start), bytes.slice(model_at.end..));
         let pieces = Box::new(Pieces([before, name.into(), after]));
@@ -125,7 +128,7 @@ mod tests {
         let start = text.find(name).unwrap();
         Whole {
             bytes: Bytes::from_static(text.as_bytes()),
-            model_at: start..start + name.len(),
+            model_at: Some(start..start + name.len()),
         }
     }
 
@@ -142,7 +145,7 @@ mod tests {
             "{\"n\":1.50, \"model\" : \"a\\u0062\" ,\"x\":\"ab\"}",
             "\"a\\u0062\"",
         );
-        assert_eq!(read(body.clone().as_it_came()), body.bytes);
+        assert_eq!(read(body.clone().unchanged()), body.bytes);
         assert_eq!(
             read(body.naming("c\"d")),
             "{\"n\":1.50, \"model\" : \"c\\\"d\" ,\"x\":\"ab\"}"
@@ -151,8 +154,8 @@ mod tests {
 
     #[test]
     fn an_empty_body_is_over_at_once() {
-        let (bytes, model_at) = (Bytes::new(), 0..0);
-        let body: RouteBody<Empty<Bytes>> = Whole { bytes, model_at }.as_it_came();
+        let (bytes, model_at) = (Bytes::new(), None);
+        let body: RouteBody<Empty<Bytes>> = Whole { bytes, model_at }.unchanged();
         assert!(body.is_end_stream());
         assert!(RouteBody::streamed(Empty::<Bytes>::new()).is_end_stream());
     }

@@ -17,6 +17,7 @@ use super::request_body::Whole;
 use super::verdict::Retry;
 use super::{Decision, Demand, EndpointRef, RouteBody};
 use crate::admission::Tail;
+use crate::gate;
 
 /// A request as it came, in case that it fails.
 pub(super) struct Kept<S, R, E> {
@@ -27,8 +28,10 @@ pub(super) struct Kept<S, R, E> {
     demand: Demand,
     stream: bool,
     since: Option<Instant>,
-    /// When it came, known from its first failure on.
+    /// When it came, known from its first try on.
     first_came: Option<Instant>,
+    /// When it came back, after that.
+    came_back_after: Duration,
     /// How many more retries there may be.
     left: u32,
     /// What it is answered with if it finds no other endpoint.
@@ -84,7 +87,6 @@ impl<S: Clone> Arrival<S> {
         if whole.bytes.len() > retries.body_limit {
             return Err(Unkept::TooLarge);
         }
-        self.desk.deposit();
         Ok(Box::new(Kept {
             desk: Arc::clone(&self.desk),
             inner: self.inner.clone(),
@@ -94,6 +96,7 @@ impl<S: Clone> Arrival<S> {
             stream: asked.stream,
             since: self.since,
             first_came: None,
+            came_back_after: Duration::ZERO,
             left: retries.max,
             failed: None,
         }))
@@ -101,9 +104,24 @@ impl<S: Clone> Arrival<S> {
 }
 
 impl<S, R, E> Kept<S, R, E> {
+    /// It was tried, after it `came` and `waited`. Says how long it waited over all its tries.
+    pub(super) fn was_tried(&mut self, came: Instant, waited: Duration) -> Duration {
+        if self.first_came.is_none() {
+            self.first_came = Some(came);
+            // Not when it came: those who are turned away are no load, and must not pay for more of it.
+            self.desk.deposit();
+        }
+        let before = self.failed.as_ref().map(|failed| failed.waited);
+        before.unwrap_or_default() + waited.saturating_sub(self.came_back_after)
+    }
+
     /// Whether it may be tried once more; if so, that try is paid for.
     pub(super) fn may_try_again(&mut self) -> bool {
         if self.left == 0 {
+            return false;
+        }
+        if self.is_too_late() {
+            tracing::debug!("request not retried: its deadline has passed");
             return false;
         }
         if !self.desk.withdraw() {
@@ -114,13 +132,16 @@ impl<S, R, E> Kept<S, R, E> {
         true
     }
 
+    fn is_too_late(&self) -> bool {
+        let now = gate::now();
+        let settings = self.desk.common.settings();
+        let came = self.since.or(self.first_came).unwrap_or(now);
+        let ticket = settings.classifier.ticket(&self.head.headers, came);
+        ticket.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
     /// Tries it once more, after it failed at `endpoint`.
-    pub(super) fn again<B>(
-        &mut self,
-        endpoint: &EndpointRef,
-        retry: Retry,
-        first_came: Instant,
-    ) -> Admitted<S, B>
+    pub(super) fn again<B>(&mut self, endpoint: &EndpointRef, retry: Retry) -> Admitted<S, B>
     where
         S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
         B: Body<Data = Bytes>,
@@ -132,13 +153,15 @@ impl<S, R, E> Kept<S, R, E> {
         };
         self.demand = self.demand.clone().again(endpoint, avoid);
         self.desk.meter.retried(endpoint);
+        let first_came = *self.first_came.get_or_insert_with(gate::now);
+        self.came_back_after = gate::now().saturating_duration_since(first_came);
         let arrival = Arrival {
             desk: Arc::clone(&self.desk),
             inner: self.inner.clone(),
             chair: None,
             head: self.head.clone(),
             since: self.since,
-            first_came: Some(*self.first_came.get_or_insert(first_came)),
+            first_came: Some(first_came),
         };
         arrival.admit(Asked {
             demand: self.demand.clone(),

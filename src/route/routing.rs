@@ -54,15 +54,17 @@ pub struct RoutingConfig {
     /// Whether a fallback is taken only when nobody can serve the model asked for, or also when all who can
     /// are busy. Default: `unavailable`.
     pub fallback_when: FallbackWhen,
-    /// How often a request that failed at an endpoint is tried again. Default 2.
+    /// How often a request that failed at an endpoint is tried again. One whose body is passed on as it comes
+    /// never is. Default 2.
     pub max_retries: u32,
-    /// How many retries there may be per request of the last 10 seconds, beside 10 a second that are always
-    /// allowed. Default 0.2.
+    /// How many retries there may be per request that was tried in the last 10 seconds, beside 10 a second that
+    /// are always allowed: 0 to 1, rounded up to one in a whole number (1, 1/2, 1/3 and so on). Default 0.2.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::share"))]
     pub retry_share: f64,
     /// How many bytes a request's body may have to be kept for a retry. Default 1 MiB.
     pub retry_body_limit_bytes: usize,
-    /// How many failures in a row take an endpoint out of service for a while; 0: never. Default 5.
+    /// How many failures in a row, or answers in a row that break off, take an endpoint out of service for a
+    /// while; 0: never. Default 5.
     pub eject_after: u32,
     /// How long the first ejection lasts; each further one in a row lasts twice as long as the one before,
     /// up to a minute, or this if it is longer. Default 1 s.

@@ -1,10 +1,13 @@
-//! With the limit and the count of leases in two words, a limit that falls between reading the one and
-//! raising the other lets too many requests in.
+//! With the limit, the count of leases and the endpoint's health in words of their own, a limit that falls or
+//! an endpoint that is drained between reading the one and raising the other gets a request too many.
 //!
-//! [`Slots`] keeps both in one, so that a slot is only ever taken under the limit of that very instant.
+//! [`Slots`] keeps all in one word, so that a slot is only ever taken under what holds at that very instant.
 
+use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst; // what `Capacity` asks for: a store-load pair with the waiters
+
+use super::availability::Marks;
 
 /// The slots of one endpoint. The limit may fall below what is in use: leases then go unreplaced.
 #[derive(Debug)]
@@ -12,71 +15,106 @@ pub(super) struct Slots(AtomicU64);
 
 impl Slots {
     pub(super) fn new(limit: u32) -> Self {
-        Self(AtomicU64::new(Load { limit, in_use: 0 }.pack()))
+        Self(AtomicU64::new(Load::idle(limit).0))
     }
 
+    #[inline]
     pub(super) fn load(&self) -> Load {
-        Load::unpack(self.0.load(SeqCst))
+        Load(self.0.load(SeqCst))
     }
 
-    /// Takes a slot if nothing has changed since `seen`, which has a free one.
-    pub(super) fn take(&self, seen: Load) -> bool {
-        let taken = Load {
-            in_use: seen.in_use + 1,
-            ..seen
-        };
+    /// Takes a slot if nothing has changed since `seen`, which has a free one. It then has these `marks`.
+    #[inline]
+    pub(super) fn take(&self, seen: Load, marks: Marks) -> bool {
+        let taken = Load(seen.0 + 1).marked(marks);
         self.0
-            .compare_exchange(seen.pack(), taken.pack(), SeqCst, SeqCst)
+            .compare_exchange(seen.0, taken.0, SeqCst, SeqCst)
             .is_ok()
     }
 
     pub(super) fn release(&self) {
-        let before = Load::unpack(self.0.fetch_sub(1, SeqCst));
-        debug_assert!(before.in_use > 0, "a slot came back that nobody had taken");
+        let before = Load(self.0.fetch_sub(1, SeqCst));
+        debug_assert!(
+            before.in_use() > 0,
+            "a slot came back that nobody had taken"
+        );
     }
 
     pub(super) fn set_limit(&self, limit: u32) {
-        let replace = |word| {
-            Some(
-                Load {
-                    limit,
-                    ..Load::unpack(word)
-                }
-                .pack(),
-            )
-        };
-        // The closure never declines, so there is nothing to learn from the result.
-        let _ = self.0.fetch_update(SeqCst, SeqCst, replace);
+        self.update(|load| load.limited(limit));
+    }
+
+    /// Changes the marks. Returns those that there were.
+    pub(super) fn mark(&self, next: impl Fn(Marks) -> Marks) -> Marks {
+        self.update(|load| load.marked(next(load.marks()))).marks()
+    }
+
+    fn update(&self, next: impl Fn(Load) -> Load) -> Load {
+        let word = self
+            .0
+            .fetch_update(SeqCst, SeqCst, |word| Some(next(Load(word)).0));
+        // The closure never declines: both are what there was.
+        Load(word.unwrap_or_else(|word| word))
     }
 }
 
-/// How busy an endpoint is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Load {
-    pub(super) limit: u32,
-    pub(super) in_use: u32,
-}
+/// How busy an endpoint is, and what speaks against it.
+///
+/// From the lowest bit: how many slots are in use, the limit, the marks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Load(u64);
+
+const COUNT_BITS: u32 = 29;
+
+/// No endpoint has more slots, whatever is configured.
+const MOST_SLOTS: u32 = (1 << COUNT_BITS) - 1;
 
 impl Load {
-    pub(super) fn free(self) -> u32 {
-        self.limit.saturating_sub(self.in_use)
+    fn idle(limit: u32) -> Self {
+        Self(0).limited(limit)
     }
 
-    /// Whether a larger share of the slots is free here than at `other`.
+    #[inline]
+    pub(super) fn in_use(self) -> u32 {
+        self.0 as u32 & MOST_SLOTS
+    }
+
+    #[inline]
+    pub(super) fn limit(self) -> u32 {
+        (self.0 >> COUNT_BITS) as u32 & MOST_SLOTS
+    }
+
+    #[inline]
+    pub(super) fn marks(self) -> Marks {
+        Marks((self.0 >> (2 * COUNT_BITS)) as u8)
+    }
+
+    #[inline]
+    pub(super) fn is_free(self) -> bool {
+        self.in_use() < self.limit()
+    }
+
+    /// Whether a larger share of the slots is free here than at `other`, which has some.
     pub(super) fn is_idler_than(self, other: Self) -> bool {
-        u64::from(self.free()) * u64::from(other.limit)
-            > u64::from(other.free()) * u64::from(self.limit)
+        u64::from(self.in_use()) * u64::from(other.limit())
+            < u64::from(other.in_use()) * u64::from(self.limit())
     }
 
-    fn pack(self) -> u64 {
-        u64::from(self.limit) << 32 | u64::from(self.in_use)
+    fn limited(self, limit: u32) -> Self {
+        let limit = u64::from(limit.min(MOST_SLOTS)) << COUNT_BITS;
+        Self(self.0 & !(u64::from(MOST_SLOTS) << COUNT_BITS) | limit)
     }
 
-    fn unpack(word: u64) -> Self {
-        Self {
-            limit: (word >> 32) as u32,
-            in_use: word as u32,
-        }
+    fn marked(self, marks: Marks) -> Self {
+        let counts = self.0 & ((1 << (2 * COUNT_BITS)) - 1);
+        Self(counts | u64::from(marks.0) << (2 * COUNT_BITS))
+    }
+}
+
+impl fmt::Debug for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (in_use, limit) = (self.in_use(), self.limit());
+        write!(f, "{in_use} of {limit}, {:?}", self.marks())
     }
 }
 
@@ -84,49 +122,61 @@ impl Load {
 mod tests {
     use super::*;
 
+    fn load(in_use: u32, limit: u32) -> Load {
+        assert!(in_use <= MOST_SLOTS);
+        Load(u64::from(in_use)).limited(limit)
+    }
+
+    fn take(slots: &Slots) -> bool {
+        slots.take(slots.load(), Marks::NONE)
+    }
+
     #[test]
     fn a_slot_is_taken_only_if_nothing_changed_since_it_was_seen() {
         let slots = Slots::new(2);
         let seen = slots.load();
-        assert!(slots.take(seen));
-        assert!(!slots.take(seen));
+        assert!(slots.take(seen, Marks::NONE));
+        assert!(!slots.take(seen, Marks::NONE));
         slots.set_limit(1);
-        assert_eq!(
-            slots.load(),
-            Load {
-                limit: 1,
-                in_use: 1
-            }
-        );
+        assert_eq!(slots.load(), load(1, 1));
         slots.release();
-        assert_eq!(slots.load().free(), 1);
+        assert!(slots.load().is_free());
+        let seen = slots.load();
+        assert_eq!(slots.mark(|_| Marks(1)), Marks::NONE);
+        assert!(!slots.take(seen, Marks::NONE));
+    }
+
+    #[test]
+    fn counts_and_marks_do_not_touch_each_other() {
+        let slots = Slots::new(u32::MAX);
+        assert!(take(&slots));
+        slots.mark(|_| Marks(0b1_1111));
+        slots.set_limit(7);
+        slots.set_limit(u32::MAX);
+        let all = load(1, MOST_SLOTS).marked(Marks(0b1_1111));
+        assert_eq!(slots.load(), all);
+        slots.release();
+        slots.mark(|_| Marks::NONE);
+        assert_eq!(slots.load(), load(0, MOST_SLOTS));
     }
 
     #[test]
     fn a_limit_below_what_is_in_use_leaves_nothing_free() {
-        let slots = Slots::new(u32::MAX);
-        assert!(slots.take(slots.load()));
+        let slots = Slots::new(5);
+        assert!(take(&slots));
         slots.set_limit(0);
-        assert_eq!(
-            slots.load(),
-            Load {
-                limit: 0,
-                in_use: 1
-            }
-        );
-        assert_eq!(slots.load().free(), 0);
+        assert_eq!(slots.load(), load(1, 0));
+        assert!(!slots.load().is_free());
     }
 
     #[test]
     fn idler_means_the_larger_free_share() {
-        let load = |in_use, limit| Load { limit, in_use };
         for (a, b, idler) in [
             (load(0, 1), load(1, 2), true),
             (load(1, 4), load(1, 2), true),
             (load(1, 2), load(2, 4), false),
             (load(3, 4), load(1, 2), false),
-            (load(0, 0), load(1, 2), false),
-            (load(0, u32::MAX), load(1, u32::MAX), true),
+            (load(0, MOST_SLOTS), load(1, MOST_SLOTS), true),
         ] {
             assert_eq!(a.is_idler_than(b), idler, "{a:?} {b:?}");
         }

@@ -37,9 +37,7 @@ impl Drop for Tally {
         let (desk, asked) = (&self.desk, self.asked.as_ref());
         desk.meter
             .ended(desk.endpoints(), asked, decision, self.outcome);
-        // Whoever may wait for the trial that this request was has to look again.
-        if self.desk.endpoints().trial_was_abandoned() {
-            self.desk.common.gate.capacity_changed();
-        }
+        // This request may have been a trial.
+        desk.pass_trial_on();
     }
 }

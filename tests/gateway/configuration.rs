@@ -32,6 +32,7 @@ async fn an_unknown_key_is_named_with_its_line() {
         ("[routing]", "retries = 1"),
         ("[routing.weights]", "speed = 1"),
         ("[health]", "pth = \"/\""),
+        ("[upstream]", "timeout = 1"),
         ("", "[queues]"),
     ] {
         let name = key.split(' ').next().unwrap().trim_matches(['[', ']']);
@@ -98,6 +99,11 @@ async fn a_value_of_the_wrong_kind_is_named_with_its_line() {
     refuse("[routing]\nweights = { priority = 60 }", 2, "weights").await;
     refuse("[health]\ninterval_seconds = 0", 2, "interval_seconds").await;
     refuse("[health]\nunhealthy_after = 0", 2, "unhealthy_after").await;
+    for key in ["connect_timeout_seconds", "first_byte_timeout_seconds"] {
+        for value in ["0", "-1", "nan", "\"soon\""] {
+            refuse(&format!("[upstream]\n{key} = {value}"), 2, key).await;
+        }
+    }
     refuse("listen = ", 1, "").await;
     refuse("[swap]", 1, "swap").await;
     refuse("[durable]", 1, "durable").await;
@@ -231,6 +237,9 @@ async fn every_key_of_the_example_is_read() {
             timeout_seconds = 5
             unhealthy_after = 3
             healthy_after = 2
+            [upstream]
+            connect_timeout_seconds = 10
+            first_byte_timeout_seconds = 600
             [[backends]]
             name = "gpu-0"
             url = "http://127.0.0.1:9"

@@ -8,8 +8,11 @@ use crate::backend::{Backend, status};
 use crate::client::Sent;
 use crate::process::{Gateway, Setup};
 
+/// Tries everything once.
 async fn gateway(backend: &Backend, slots: u32) -> Gateway {
-    let setup = Setup::new().backend("gpu-1", backend, slots, &["m"]);
+    let setup = Setup::new()
+        .routing("max_retries = 0\neject_after = 0")
+        .backend("gpu-1", backend, slots, &["m"]);
     setup.start().await
 }
 
@@ -248,8 +251,10 @@ async fn a_backend_that_dies_in_mid_answer_is_not_taken_for_one_that_ended() {
 
 #[tokio::test]
 async fn a_backend_that_is_not_there_is_named() {
-    let gone = Backend::start().await.url();
-    let setup = Setup::new().backend_at("gpu-1", &gone, 1, &["m"]);
+    let gone = Backend::gone().await;
+    let setup = Setup::new()
+        .routing("eject_after = 0")
+        .backend_at("gpu-1", &gone, 1, &["m"]);
     let gateway = setup.start().await;
     for _ in 0..3 {
         let answer = gateway.ask("m").answer().await;

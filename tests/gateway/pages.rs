@@ -1,7 +1,5 @@
 //! What the gateway answers by itself: the operator's pages, and requests that nobody could serve.
 
-use std::collections::HashSet;
-
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -10,7 +8,7 @@ use crate::backend::Backend;
 use crate::process::{Gateway, Setup};
 
 /// A gateway whose only slot and only chair are taken for as long as the rest is kept.
-async fn full(top: &str) -> (Gateway, impl Sized) {
+pub(crate) async fn full(top: &str) -> (Gateway, impl Sized) {
     let backend = Backend::start().await;
     let setup =
         Setup::new()
@@ -90,12 +88,12 @@ async fn a_body_over_the_limit_is_refused_whether_its_length_is_announced_or_not
 }
 
 #[tokio::test]
-async fn all_models_are_listed_as_openai_lists_them() {
+async fn all_names_are_listed_as_openai_lists_models() {
     let (one, two) = (Backend::start().await, Backend::start().await);
-    let setup =
-        Setup::new()
-            .backend("gpu-1", &one, 1, &["a", "b"])
-            .backend("gpu-2", &two, 1, &["b", "c"]);
+    let setup = Setup::new()
+        .routing("aliases = { z = \"a\", b = \"c\" }")
+        .backend("gpu-1", &one, 1, &["a", "b"])
+        .backend("gpu-2", &two, 1, &["b", "c"]);
     let gateway = setup.start().await;
     let list = gateway.get("/v1/models").answer().await.json();
     assert_eq!(list["object"], "list");
@@ -105,7 +103,7 @@ async fn all_models_are_listed_as_openai_lists_them() {
         assert!(model["created"].is_u64() && model["owned_by"].is_string());
     }
     let ids: Vec<&Value> = models.iter().map(|model| &model["id"]).collect();
-    assert_eq!(ids, ["a", "b", "c"]);
+    assert_eq!(ids, ["a", "b", "c", "z"]);
 }
 
 #[tokio::test]
@@ -131,66 +129,9 @@ async fn the_state_shows_who_waits_runs_and_was_turned_away() {
     );
     assert_eq!(
         state["endpoints"],
-        json!([{ "name": "gpu-1", "in_flight": 1, "limit": 1, "healthy": true }])
+        json!([{
+            "name": "gpu-1", "in_flight": 1, "limit": 1, "healthy": true, "draining": false, "priority": 1,
+            "first_byte_ms": 0.0, "total_ms": 0.0, "models": ["m", "n"],
+        }])
     );
-}
-
-#[tokio::test]
-async fn the_metrics_are_prometheus_text_and_agree_with_the_state() {
-    let (gateway, _busy) = full("").await;
-    gateway.ask("m").answer().await.must_be(503, "queue_full");
-    let answer = gateway.get("/metrics").answer().await;
-    let content_type = answer.header("content-type").unwrap();
-    assert!(content_type.starts_with("text/plain"), "{content_type}");
-    let samples = prometheus(answer.text());
-    for (sample, value) in [
-        ("triage_queue_depth", 1.0),
-        ("triage_running", 1.0),
-        ("triage_served_total", 1.0),
-        ("triage_rejected_total{code=\"queue_full\"}", 1.0),
-        ("triage_requests_total{status=\"503\"}", 1.0),
-        ("triage_endpoint_in_flight{endpoint=\"gpu-1\"}", 1.0),
-        ("triage_endpoint_limit{endpoint=\"gpu-1\"}", 1.0),
-        ("triage_endpoint_healthy{endpoint=\"gpu-1\"}", 1.0),
-    ] {
-        assert!(
-            samples.contains(&(sample.to_owned(), value)),
-            "{sample}\n{samples:?}"
-        );
-    }
-}
-
-/// The samples of a text in Prometheus' format, which must be one.
-fn prometheus(text: &str) -> Vec<(String, f64)> {
-    assert!(text.ends_with('\n'));
-    let name = |name: &str| {
-        let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
-        !name.is_empty()
-            && name.chars().all(word)
-            && !name.starts_with(|c: char| c.is_ascii_digit())
-    };
-    let mut families = HashSet::new();
-    let (mut family, mut samples) = ("", Vec::new());
-    for line in text.lines() {
-        if let Some(help) = line.strip_prefix("# HELP ") {
-            family = help.split(' ').next().unwrap();
-            assert!(name(family) && families.insert(family), "{line}");
-        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
-            let (of, kind) = kind.split_once(' ').unwrap();
-            assert_eq!(of, family);
-            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
-        } else {
-            let (sample, value) = line.rsplit_once(' ').unwrap();
-            let (of, labels) = sample.split_once('{').unwrap_or((sample, "}"));
-            assert_eq!(of, family, "{line}");
-            let labels = labels.strip_suffix('}').unwrap();
-            if let Some((label, quoted)) = labels.split_once('=') {
-                assert!(name(label) && quoted.len() > 1, "{line}");
-                assert!(quoted.starts_with('"') && quoted.ends_with('"'), "{line}");
-            }
-            assert!(!samples.iter().any(|(other, _)| other == sample), "{line}");
-            samples.push((sample.to_owned(), value.parse().unwrap()));
-        }
-    }
-    samples
 }

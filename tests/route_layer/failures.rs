@@ -6,42 +6,14 @@ use http::Response;
 use tower_triage::QueueConfig;
 use tower_triage::route::{RoutingConfig, Unanswered};
 
-use super::support::{Answer, House, endpoint, header, settle, status};
+use super::support::{Answer, House, endpoint, fail, header, settle, status, two, two_routed};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn two() -> House {
-    two_routed(RoutingConfig::default())
-}
-
-fn two_routed(routing: RoutingConfig) -> House {
-    House::new(
-        [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])],
-        routing,
-    )
-}
 
 fn unreachable() -> Answer {
     let mut answer = status(502);
     answer.extensions_mut().insert(Unanswered::Unreachable);
     answer
-}
-
-/// Fails `times` requests at `name`, which is the only one to get any.
-async fn fail(house: &mut House, name: &str, times: usize, answer: impl Fn() -> Answer) {
-    for _ in 0..times {
-        let asked = house.ask("m");
-        let mut call = house.call().await;
-        while call.endpoint() != name {
-            call.ok();
-            call = house.call().await;
-        }
-        call.answer(answer());
-        if let Some(retried) = house.settled().await {
-            retried.ok();
-        }
-        asked.await.unwrap();
-    }
 }
 
 #[tokio::test(start_paused = true)]

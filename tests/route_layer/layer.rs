@@ -32,6 +32,22 @@ async fn the_inner_service_and_the_caller_learn_what_was_decided() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_model_with_any_name_is_told_and_not_what_the_endpoint_says() {
+    let mut house = House::new(
+        [endpoint("gpu", 1, &["qwen-千问"])],
+        RoutingConfig::default(),
+    );
+    let asked = house.ask("qwen-千问");
+    let mut answer = status(200);
+    answer
+        .headers_mut()
+        .insert("x-triage-model", "another".parse().unwrap());
+    house.call().await.answer(answer);
+    let answer = asked.await.unwrap();
+    assert_eq!(answer.headers()["x-triage-model"], "qwen-千问".as_bytes());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_announced_length_is_that_of_the_body_with_the_other_name() {
     let routing = RoutingConfig::default().alias("a", "a-longer-name");
     let mut house = House::new([endpoint("gpu", 1, &["a-longer-name"])], routing);

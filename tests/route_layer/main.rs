@@ -2,6 +2,8 @@
 
 mod failures;
 mod layer;
+mod retries;
 mod sources;
+mod states;
 mod support;
 mod waiting;

@@ -121,6 +121,35 @@ impl House {
     }
 }
 
+/// Two endpoints of one slot that serve `m`.
+pub(crate) fn two() -> House {
+    two_routed(RoutingConfig::default())
+}
+
+pub(crate) fn two_routed(routing: RoutingConfig) -> House {
+    House::new(
+        [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])],
+        routing,
+    )
+}
+
+/// Fails `times` requests at `name`, which is the only one to get any.
+pub(crate) async fn fail(house: &mut House, name: &str, times: usize, answer: impl Fn() -> Answer) {
+    for _ in 0..times {
+        let asked = house.ask("m");
+        let mut call = house.call().await;
+        while call.endpoint() != name {
+            call.ok();
+            call = house.call().await;
+        }
+        call.answer(answer());
+        if let Some(retried) = house.settled().await {
+            retried.ok();
+        }
+        asked.await.unwrap();
+    }
+}
+
 /// Lets every task run as far as it can.
 pub(crate) async fn settle() {
     for _ in 0..100 {

@@ -1,4 +1,5 @@
-//! A backend that answers when, what and how the test says.
+//! A backend that answers when, what and how the test says. At `/health` it says that it is well, and that
+//! is no arrival.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -12,12 +13,18 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 
 use super::process::PATIENCE;
 
@@ -31,7 +38,7 @@ pub(crate) struct Backend {
     addr: SocketAddr,
     arrivals: tokio::sync::Mutex<mpsc::UnboundedReceiver<Arrived>>,
     counts: Arc<Mutex<Counts>>,
-    _serving: JoinSet<()>,
+    serving: JoinSet<()>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,18 +51,64 @@ pub(crate) struct Counts {
 
 impl Backend {
     pub(crate) async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// One at `localhost` that vouches for itself, and its certificate in PEM.
+    pub(crate) async fn start_tls() -> (Self, String) {
+        let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![own.cert.der().clone()], key.into())
+            .unwrap();
+        let tls = TlsAcceptor::from(Arc::new(config));
+        (Self::start_with(Some(tls)).await, own.cert.pem())
+    }
+
+    async fn start_with(tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (arrive, arrivals) = mpsc::unbounded_channel();
         let counts = Arc::<Mutex<Counts>>::default();
         let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, arrive, counts.clone()));
+        serving.spawn(serve(listener, tls, arrive, counts.clone()));
         Self {
             addr,
             arrivals: arrivals.into(),
             counts,
-            _serving: serving,
+            serving,
         }
+    }
+
+    /// One that answers by itself, for as long as it is kept.
+    pub(crate) async fn answering(mut answer: impl FnMut(Arrived) + Send + 'static) -> Self {
+        let mut backend = Self::start().await;
+        let nobody = mpsc::unbounded_channel().1;
+        let mut arrivals = std::mem::replace(backend.arrivals.get_mut(), nobody);
+        backend.serving.spawn(async move {
+            while let Some(arrived) = arrivals.recv().await {
+                answer(arrived);
+            }
+        });
+        backend
+    }
+
+    /// One that says the same to everybody.
+    pub(crate) async fn saying(text: &'static str) -> Self {
+        Self::answering(move |arrived| arrived.answer(text)).await
+    }
+
+    /// One that answers everybody with the same status.
+    pub(crate) async fn failing(code: u16) -> Self {
+        Self::answering(move |arrived| arrived.respond(status(code))).await
+    }
+
+    /// Where a backend was and is no more: connections are refused.
+    pub(crate) async fn gone() -> String {
+        Self::start().await.url()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -81,6 +134,7 @@ impl Backend {
 
 async fn serve(
     listener: TcpListener,
+    tls: Option<TlsAcceptor>,
     arrive: mpsc::UnboundedSender<Arrived>,
     counts: Arc<Mutex<Counts>>,
 ) {
@@ -91,14 +145,35 @@ async fn serve(
         counts.lock().unwrap().connections += 1;
         let (arrive, counts) = (arrive.clone(), counts.clone());
         let answer = service_fn(move |request| answer(request, arrive.clone(), counts.clone()));
+        let tls = tls.clone();
         connections.spawn(async move {
             // How it ends is for the test to see at the other side.
-            let _ = http1::Builder::new()
-                .serve_connection(TokioIo::new(socket), answer)
-                .await;
+            let _ = match tls {
+                None => serve_connection(socket, answer).await,
+                Some(tls) => match tls.accept(socket).await {
+                    Ok(socket) => serve_connection(socket, answer).await,
+                    Err(_) => return,
+                },
+            };
         });
         while connections.try_join_next().is_some() {}
     }
+}
+
+async fn serve_connection<F>(
+    socket: impl AsyncRead + AsyncWrite + Unpin,
+    answer: impl HttpService<
+        Incoming,
+        Future = F,
+        ResBody = UnsyncBoxBody<Bytes, BrokenOff>,
+        Error = BrokenOff,
+    >,
+) -> hyper::Result<()>
+where
+    F: Future<Output = Reply>,
+{
+    let serving = http1::Builder::new().serve_connection(TokioIo::new(socket), answer);
+    serving.await
 }
 
 async fn answer(
@@ -107,6 +182,10 @@ async fn answer(
     counts: Arc<Mutex<Counts>>,
 ) -> Reply {
     let (head, body) = request.into_parts();
+    if head.uri.path() == "/health" {
+        let well = Full::default().map_err(|never| match never {});
+        return Ok(Response::new(well.boxed_unsync()));
+    }
     let body = body.collect().await.map_err(|_| BrokenOff)?.to_bytes();
     let (listening, gone) = oneshot::channel();
     let serving = Serving::new(counts, listening);
@@ -172,6 +251,12 @@ impl Arrived {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let value = self.head.headers.get(name)?;
         Some(value.to_str().unwrap())
+    }
+
+    /// The model that its body names.
+    pub(crate) fn model(&self) -> String {
+        let body: Value = serde_json::from_slice(&self.body).unwrap();
+        body["model"].as_str().unwrap().to_owned()
     }
 
     pub(crate) fn answer(self, text: &str) {

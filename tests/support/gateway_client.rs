@@ -169,6 +169,12 @@ impl Answer {
         (self.status, error["code"].as_str().unwrap().to_owned())
     }
 
+    /// What an error says to people.
+    pub(crate) fn message(&self) -> String {
+        let message = &self.json()["error"]["message"];
+        message.as_str().expect("no message").to_owned()
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backend::Backend;
@@ -22,8 +23,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Setup {
     top: String,
     queue: String,
+    routing: String,
     backends: String,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl Setup {
@@ -45,19 +48,41 @@ impl Setup {
         self
     }
 
+    /// Lines of `[routing]`.
+    pub(crate) fn routing(mut self, lines: &str) -> Self {
+        if self.routing.is_empty() {
+            self.routing.push_str("[routing]\n");
+        }
+        self.routing.push_str(lines);
+        self.routing.push('\n');
+        self
+    }
+
     pub(crate) fn backend(self, name: &str, at: &Backend, slots: u32, models: &[&str]) -> Self {
         self.backend_at(name, &at.url(), slots, models)
     }
 
-    pub(crate) fn backend_at(mut self, name: &str, url: &str, slots: u32, models: &[&str]) -> Self {
+    pub(crate) fn backend_at(self, name: &str, url: &str, slots: u32, models: &[&str]) -> Self {
         let models: Vec<String> = models
             .iter()
             .map(|model| format!("{{ name = {model:?} }}"))
             .collect();
+        let models = models.join(", ");
+        let lines = format!("max_concurrent = {slots}\nmodels = [{models}]");
+        self.backend_with(name, url, &lines)
+    }
+
+    /// A backend whose health is not checked, with these lines.
+    pub(crate) fn backend_with(mut self, name: &str, url: &str, lines: &str) -> Self {
         self.backends.push_str(&format!(
-            "[[backends]]\nname = {name:?}\nurl = {url:?}\nmax_concurrent = {slots}\nhealth = false\nmodels = [{}]\n",
-            models.join(", "),
+            "[[backends]]\nname = {name:?}\nurl = {url:?}\nhealth = false\n{lines}\n"
         ));
+        self
+    }
+
+    /// Whole sections.
+    pub(crate) fn more(mut self, sections: &str) -> Self {
+        self.backends.push_str(sections);
         self
     }
 
@@ -68,15 +93,35 @@ impl Setup {
         self
     }
 
-    pub(crate) async fn start(self) -> Gateway {
+    /// A variable of its environment.
+    pub(crate) fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn config(&self) -> String {
         let Self {
             top,
             queue,
+            routing,
             backends,
-            arguments,
+            ..
         } = self;
-        let config = format!("listen = \"127.0.0.1:0\"\n{top}\n[queue]\n{queue}\n{backends}");
-        Gateway::start(&config, &arguments).await
+        format!("listen = \"127.0.0.1:0\"\n{top}\n[queue]\n{queue}\n{routing}\n{backends}")
+    }
+
+    pub(crate) async fn start(self) -> Gateway {
+        Gateway::start(&self).await
+    }
+
+    /// What the gateway says when it refuses to start so.
+    pub(crate) async fn refusal(self) -> String {
+        let file = ConfigFile::new(&self.config());
+        let mut command = command(&self.environment);
+        command.arg("--config").arg(&file.0).args(&self.arguments);
+        let (code, said) = end_of(command).await;
+        assert_eq!(code, Some(1), "{said}");
+        said
     }
 }
 
@@ -85,17 +130,18 @@ pub(crate) struct Gateway {
     child: Child,
     url: String,
     client: Client,
-    _config: ConfigFile,
+    log: watch::Receiver<Vec<String>>,
+    config: ConfigFile,
 }
 
 impl Gateway {
-    async fn start(config: &str, arguments: &[String]) -> Self {
-        let file = ConfigFile::new(config);
-        let mut command = command();
+    async fn start(setup: &Setup) -> Self {
+        let file = ConfigFile::new(&setup.config());
+        let mut command = command(&setup.environment);
         let mut child = command
             .arg("--config")
             .arg(&file.0)
-            .args(arguments)
+            .args(&setup.arguments)
             .spawn()
             .unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -112,12 +158,14 @@ impl Gateway {
         };
         assert!(url.starts_with("http://127.0.0.1:"), "{url}");
         let url = url.to_owned();
-        tokio::spawn(drain(child.stderr.take().unwrap()));
+        let (lines, log) = watch::channel(Vec::new());
+        tokio::spawn(drain(child.stderr.take().unwrap(), lines));
         Self {
             child,
             client: Client::new(url.clone()),
             url,
-            _config: file,
+            log,
+            config: file,
         }
     }
 
@@ -180,6 +228,32 @@ impl Gateway {
         .await;
     }
 
+    /// Returns a line of the log with all these words, once there is one.
+    pub(crate) async fn logs(&self, words: &[&str]) -> String {
+        let mut log = self.log.clone();
+        let all = |line: &&String| words.iter().all(|word| line.contains(word));
+        let logged = log.wait_for(|lines| lines.iter().any(|line| all(&line)));
+        let lines = timeout(PATIENCE, logged).await;
+        let lines = lines.unwrap_or_else(|_| panic!("not in the log: {words:?}"));
+        lines.unwrap().iter().find(all).unwrap().clone()
+    }
+
+    /// How many lines of the log so far have this word.
+    pub(crate) fn logged(&self, word: &str) -> usize {
+        let lines = self.log.borrow();
+        lines.iter().filter(|line| line.contains(word)).count()
+    }
+
+    /// Writes its file anew and tells it to read it.
+    pub(crate) fn reload(&self, setup: &Setup) {
+        self.reload_text(&setup.config());
+    }
+
+    pub(crate) fn reload_text(&self, config: &str) {
+        std::fs::write(&self.config.0, config).unwrap();
+        self.signal("HUP");
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let mut kill = std::process::Command::new("kill");
         let sent = kill.arg(format!("-{name}")).arg(self.pid().to_string());
@@ -215,6 +289,13 @@ impl State {
         let in_flight = endpoints.iter().map(|e| e["in_flight"].as_u64().unwrap());
         in_flight.collect()
     }
+
+    /// By endpoint, in their order.
+    pub(crate) fn healthy(&self) -> Vec<bool> {
+        let endpoints = self.0["endpoints"].as_array().unwrap();
+        let healthy = endpoints.iter().map(|e| e["healthy"].as_bool().unwrap());
+        healthy.collect()
+    }
 }
 
 /// Deleted when it is dropped.
@@ -237,10 +318,13 @@ impl Drop for ConfigFile {
     }
 }
 
-fn command() -> Command {
+fn command(environment: &[(String, String)]) -> Command {
     let mut command = Command::new(binary());
     command
+        .env_remove("TRIAGE_ROUTING_STRATEGY")
+        .env_remove("TRIAGE_ROUTING_MAX_RETRIES")
         .env("TRIAGE_LOG", "info")
+        .envs(environment.iter().cloned())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -263,6 +347,13 @@ fn binary() -> &'static Path {
         if !cfg!(debug_assertions) {
             build.arg("--release");
         }
+        // What cargo tells a test of its package makes build scripts run again, and all that depends on them.
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+                build.env_remove(&*name);
+            }
+        }
         let built = build.output().expect("cargo runs");
         assert!(built.status.success(), "the gateway does not build");
         let messages = String::from_utf8(built.stdout).unwrap();
@@ -276,9 +367,15 @@ fn binary() -> &'static Path {
 
 /// Runs the gateway until it ends by itself: its exit code, and what it says on standard error.
 pub(crate) async fn run(arguments: &[&str]) -> (Option<i32>, String) {
-    let mut child = command().args(arguments).spawn().unwrap();
+    let mut command = command(&[]);
+    command.args(arguments);
+    end_of(command).await
+}
+
+async fn end_of(mut command: Command) -> (Option<i32>, String) {
+    let mut child = command.spawn().unwrap();
     let ended = timeout(PATIENCE, child.wait()).await;
-    let ended = ended.unwrap_or_else(|_| panic!("it runs on with {arguments:?}"));
+    let ended = ended.unwrap_or_else(|_| panic!("it runs on: {command:?}"));
     (ended.unwrap().code(), rest(&mut child).await)
 }
 
@@ -290,12 +387,13 @@ async fn rest(child: &mut Child) -> String {
     text
 }
 
-/// Reads on, so that nobody waits on a full pipe; shows what a failed test should show.
-async fn drain(stderr: tokio::process::ChildStderr) {
+/// Reads on, so that nobody waits on a full pipe; keeps what is said, and shows what a failed test should show.
+async fn drain(stderr: ChildStderr, log: watch::Sender<Vec<String>>) {
     let mut lines = BufReader::new(stderr).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         if !line.contains(" INFO ") {
             eprintln!("gateway: {line}");
         }
+        log.send_modify(|lines| lines.push(line));
     }
 }

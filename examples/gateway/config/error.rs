@@ -47,17 +47,18 @@ impl ConfigError {
 impl Problem {
     /// Where in `text` it stands, and what it is.
     pub(super) fn syntax(text: &str, mut error: toml::de::Error) -> Self {
-        error.set_input(None);
-        let said = error.to_string();
-        let said = said.trim_end().replace('\n', " ");
         let start = error.span().and_then(|span| text.get(..span.start));
-        Self::Syntax(match start {
-            Some(before) => {
-                let line = before.matches('\n').count() + 1;
-                let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
-                format!("line {line}, column {column}: {said}")
-            }
-            None => said,
-        })
+        let place = start.map_or_else(String::new, |before| {
+            let line = before.matches('\n').count() + 1;
+            let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+            format!("line {line}, column {column}, ")
+        });
+        error.set_input(None);
+        let said = error.to_string(); // with the key, on a line of its own
+        let key = said.strip_prefix(error.message()).unwrap_or_default();
+        let key = key.trim();
+        let place = format!("{place}{key}");
+        let place = place.trim_end_matches(", ");
+        Self::Syntax(format!("{place}: {}", error.message()))
     }
 }

@@ -87,6 +87,26 @@ fn every_section_of_the_format_is_read() {
 }
 
 #[test]
+fn the_example_file_spells_out_the_defaults() {
+    let example = read(include_str!("../gateway.example.toml")).unwrap();
+    let default = read("").unwrap();
+    assert_eq!(example.listen, default.listen);
+    assert_eq!(example.body_limit_bytes, default.body_limit_bytes);
+    assert_eq!(example.queue, default.queue);
+    assert_eq!(example.upstream, default.upstream);
+    let mut routing = example.routing;
+    assert!(!routing.aliases.is_empty() && !routing.fallbacks.is_empty());
+    routing.aliases.clear();
+    routing.fallbacks.clear();
+    assert!(routing == default.routing);
+    let endpoint = &example.registry.endpoints()[0];
+    let plain = Endpoint::new("gpu-1", endpoint.url.clone()).health(HealthCheck::default());
+    let plain = endpoint.models.iter().cloned().fold(plain, Endpoint::model);
+    assert_eq!(*endpoint, plain);
+    assert!(example.warnings.is_empty(), "{:?}", example.warnings);
+}
+
+#[test]
 fn an_empty_file_is_all_defaults() {
     let config = read("").unwrap();
     assert_eq!(config.listen, ([127, 0, 0, 1], 8080).into());
@@ -102,7 +122,11 @@ fn an_empty_file_is_all_defaults() {
 fn mistakes_are_named_with_key_and_line() {
     for (text, line, problem) in [
         ("lissten = 'x'".to_owned(), 1, "unknown field `lissten`"),
-        ("\nlisten = 'here'".to_owned(), 2, "in `listen`"),
+        (
+            "\nlisten = 'here'".to_owned(),
+            2,
+            "in `listen`: invalid socket",
+        ),
         (
             "[routing]\nretries = 1".to_owned(),
             2,
@@ -122,13 +146,13 @@ fn mistakes_are_named_with_key_and_line() {
         (
             "[health]\ninterval_seconds = 0".to_owned(),
             2,
-            "above 0 in `health.interval_seconds`",
+            "in `health.interval_seconds`: 0 must be",
         ),
         ("[health]\npath = 'up'".to_owned(), 2, "must begin with /"),
         (
             "[upstream]\nfirst_byte_timeout_seconds = 0".to_owned(),
             2,
-            "above 0 in `upstream.first_byte_timeout_seconds`",
+            "in `upstream.first_byte_timeout_seconds`: 0 must be",
         ),
         (
             "[upstream]\nca = 'x'".to_owned(),
@@ -138,7 +162,7 @@ fn mistakes_are_named_with_key_and_line() {
         (
             "[swap]\nhealth_timeout_seconds = 1".to_owned(),
             1,
-            "not supported yet: take it out in `swap`",
+            "in `swap`: this section is not supported yet",
         ),
         ("[durable]".to_owned(), 1, "not supported yet"),
         (format!("{BACKEND}slots = 3"), 4, "unknown field `slots`"),
@@ -157,7 +181,7 @@ fn mistakes_are_named_with_key_and_line() {
         (
             "[[backends]]\nname = 'a'\nurl = 'a'".to_owned(),
             3,
-            "http:// or https:// in `backends.url`",
+            "in `backends.url`: the URL must begin with http://",
         ),
     ] {
         let error = read(&text).unwrap_err();

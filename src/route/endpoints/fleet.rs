@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::served::{Served, Server};
-use super::way::{Step, Way, ways};
+use super::served::Served;
+use super::way::{Step, Way, Ways};
 use super::{Demand, EndpointRef, Lane};
 use crate::route::capabilities::Capabilities;
 use crate::route::strategy::{Candidate, Candidates, Choice, Strategy};
@@ -27,7 +27,7 @@ pub(super) struct Fleet {
     strategy: Arc<dyn Strategy>,
     served: Vec<Served>,
     by_model: HashMap<Arc<str>, usize>,
-    ways: HashMap<Arc<str>, Way>,
+    ways: Ways,
 }
 
 /// A slot that was taken, and why this one.
@@ -63,20 +63,17 @@ impl Fleet {
                     Some(&at) => at,
                     None => {
                         let name: Arc<str> = model.name.as_str().into();
-                        let memory = old.and_then(|old| old.served_as(&name));
-                        let memory = memory.map(|served| Arc::clone(&served.memory));
+                        let before = old.and_then(|old| old.served_as(&name));
                         by_model.insert(name.clone(), served.len());
-                        served.push(Served::new(name, memory));
+                        served.push(Served::new(name, before));
                         served.len() - 1
                     }
                 };
-                served[at]
-                    .servers
-                    .push(Server::new(endpoint.clone(), model, nth));
+                served[at].push(endpoint.clone(), model, nth);
             }
         }
         Self {
-            ways: ways(&routing, &served, &by_model),
+            ways: Ways::new(&routing, &served, &by_model),
             strategy: routing.strategy.strategy(routing.weights),
             registry,
             routing,
@@ -92,23 +89,34 @@ impl Fleet {
             .with(Capabilities::VISION, asked.vision)
             .with(Capabilities::TOOLS, asked.tools)
             .with(Capabilities::JSON_MODE, asked.json_mode);
-        let tokens = asked.estimated_tokens;
-        let (name, context_length) = match self.ways.get_key_value(&*asked.model) {
-            Some((name, Way { contexts, .. })) => {
-                let enough = contexts.iter().find(|&&context| context >= tokens);
-                (name.clone(), *enough.unwrap_or(&tokens))
-            }
-            None => (Arc::from(&*asked.model), tokens),
+        let (name, way) = match self.ways.find(&asked.model) {
+            Some((name, found)) => (Arc::clone(name), Some(found)),
+            None => (Arc::from(&*asked.model), None),
         };
         Demand {
-            lane: Lane {
+            wish: Lane {
                 name,
                 needs,
-                context_length,
+                context_length: asked.estimated_tokens,
                 avoid: None,
             },
+            way,
             prefix: asked.prefix,
             retries: 0,
+        }
+    }
+
+    /// The lane of those who wish the same, as far as anybody here can tell.
+    pub(super) fn lane(&self, wish: &Lane) -> Lane {
+        let tokens = wish.context_length;
+        let contexts = self.ways.get(&wish.name).map(|way| way.contexts.iter());
+        let enough = contexts
+            .into_iter()
+            .flatten()
+            .find(|&&context| context >= tokens);
+        Lane {
+            context_length: *enough.unwrap_or(&tokens),
+            ..wish.clone()
         }
     }
 
@@ -122,8 +130,8 @@ impl Fleet {
         let Some(room) = self.routing.rooms.get(&*served.model) else {
             return Section::default();
         };
-        let slots = served.servers.iter();
-        let slots = slots.map(|server| server.endpoint.limit() as usize).sum();
+        let slots = served.endpoints.iter();
+        let slots = slots.map(|endpoint| endpoint.limit() as usize).sum();
         Section {
             id: at as u32 + 1,
             chairs: room.chairs(slots, self.routing.room_ceiling),
@@ -133,8 +141,8 @@ impl Fleet {
 
     /// Takes a slot for `demand` where one is free.
     pub(super) fn take<'a>(&'a self, demand: &'a Demand) -> Result<Taken<'a>, Denied<RouteError>> {
-        let lane = &demand.lane;
-        let Some(way) = self.ways.get(&lane.name) else {
+        let lane = &demand.wish;
+        let Some(way) = self.ways.at(demand.way, &lane.name) else {
             return Err(Denied::Never(unknown(lane)));
         };
         for avoiding in lane.passes() {
@@ -164,10 +172,10 @@ impl Fleet {
         };
         let candidates = Candidates {
             servers: &served.servers,
-            lane: &demand.lane,
+            endpoints: &served.endpoints,
+            asks: demand.wish.asks(avoiding),
             prefix: demand.prefix,
-            avoiding,
-            turns: &served.memory.turns,
+            turns: &served.turns,
             turn: Cell::new(None),
             now: Cell::new(None),
         };
@@ -178,7 +186,8 @@ impl Fleet {
                     None => Tried::Unavailable,
                 };
             };
-            if take(&choice.candidate) {
+            let Candidate { server, seen, .. } = choice.candidate;
+            if server.live.availability.take(seen) {
                 return Tried::Taken(Taken {
                     choice,
                     step,
@@ -207,11 +216,10 @@ impl Fleet {
         for avoiding in lane.passes() {
             let mut pools = Vec::new();
             for step in steps {
-                let servers = step.served.map_or(&[][..], |at| &self.served[at].servers);
-                let able = servers
-                    .iter()
-                    .filter_map(|server| Candidate::of(server, lane, avoiding));
-                pools.extend(able.map(|candidate| candidate.server.live.pool));
+                let served = step.served.map(|at| &self.served[at]);
+                let servers = served.into_iter().flat_map(|served| &served.servers);
+                let able = servers.filter(|server| server.look(lane.asks(avoiding)).is_some());
+                pools.extend(able.map(|server| server.live.pool));
                 if self.waits_for_first() && !pools.is_empty() {
                     break;
                 }
@@ -252,24 +260,22 @@ impl Fleet {
 
     #[cfg(feature = "metrics")]
     pub(super) fn is_configured(&self, name: &str) -> bool {
-        self.ways.contains_key(name)
+        self.ways.get(name).is_some()
     }
 
     /// Whether a model that `endpoint` serves would have nobody else.
     pub(super) fn is_last(&self, endpoint: &EndpointRef) -> bool {
         self.served_by(endpoint).any(|served| {
-            let mut others = served
-                .servers
-                .iter()
-                .filter(|server| !server.endpoint.is_same(endpoint));
-            !others.any(|server| server.live.availability.is_open())
+            let others = served.endpoints.iter();
+            let mut others = others.filter(|other| !other.is_same(endpoint));
+            !others.any(|other| other.live().availability.is_open())
         })
     }
 
     /// Each model of `endpoint` has somebody who may be waiting for its trial.
     pub(super) fn expect_trial(&self, endpoint: &EndpointRef) {
         self.served_by(endpoint)
-            .for_each(|served| served.memory.has_trial.store(true, SeqCst));
+            .for_each(|served| served.may_have_trial.store(true, SeqCst));
     }
 
     fn served_by(&self, endpoint: &EndpointRef) -> impl Iterator<Item = &Served> {
@@ -278,36 +284,20 @@ impl Fleet {
     }
 }
 
-/// Takes the slot that was seen to be free, if nothing has changed.
-fn take(candidate: &Candidate<'_>) -> bool {
-    let live = &candidate.server.live;
-    if candidate.trial && !live.availability.take_trial() {
-        return false;
-    }
-    let taken = live.slots.take(candidate.seen);
-    if !taken && candidate.trial {
-        live.availability.give_trial_back();
-    }
-    taken
-}
-
 /// Who has to be tried, and has a slot free.
 fn next_on_trial<'a>(served: &Served, candidates: &Candidates<'a>) -> Option<Candidate<'a>> {
-    let has_trial = &served.memory.has_trial;
-    if !has_trial.load(SeqCst) {
+    let may = &served.may_have_trial;
+    if !may.load(SeqCst) {
         return None;
     }
-    has_trial.store(false, SeqCst);
-    let waiting = || {
-        served
-            .servers
-            .iter()
-            .any(|server| server.live.availability.is_on_trial())
-    };
-    if waiting() {
-        has_trial.store(true, SeqCst);
+    // In this order, so that whoever is put on trial meanwhile is not forgotten.
+    may.store(false, SeqCst);
+    let mut servers = served.servers.iter();
+    if !servers.any(|server| server.live.availability.awaits_trial()) {
+        return None;
     }
-    candidates.free().find(|candidate| candidate.trial)
+    may.store(true, SeqCst);
+    candidates.free().find(Candidate::is_trial)
 }
 
 fn unknown(lane: &Lane) -> RouteError {

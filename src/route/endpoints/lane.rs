@@ -26,8 +26,25 @@ pub(in crate::route) enum Avoid {
     Always,
 }
 
+/// A look at a [`Lane`], for a walk over many endpoints.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::route) struct Asks<'a> {
+    pub(super) needs: Capabilities,
+    pub(super) context_length: u32,
+    /// Who avoids some of them, on this walk.
+    pub(super) avoids: Option<&'a Lane>,
+}
+
 impl Lane {
-    pub(in crate::route) fn avoids(&self, pool: Pool) -> bool {
+    pub(in crate::route) fn asks(&self, avoiding: bool) -> Asks<'_> {
+        Asks {
+            needs: self.needs,
+            context_length: self.context_length,
+            avoids: avoiding.then_some(self),
+        }
+    }
+
+    pub(super) fn avoids(&self, pool: Pool) -> bool {
         let avoided = self.avoid.as_ref();
         avoided.is_some_and(|(pools, _)| pools.contains(&pool))
     }

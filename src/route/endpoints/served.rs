@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use super::lane::Asks;
 use super::{EndpointRef, Lane, Live};
+use crate::route::availability::Admits;
 use crate::route::capabilities::Capabilities;
+use crate::route::slots::Load;
 use crate::route::{Model, RouteError};
 
 /// A model, and who serves it.
@@ -13,40 +16,42 @@ pub(super) struct Served {
     pub(super) model: Arc<str>,
     /// In the registry's order.
     pub(super) servers: Vec<Server>,
-    pub(super) memory: Arc<Memory>,
-}
-
-/// What is remembered of a model while its endpoints change.
-#[derive(Debug, Default)]
-pub(super) struct Memory {
-    /// How many turns were given to requests for it.
-    pub(super) turns: AtomicU64,
+    /// Whose each of the servers is.
+    pub(super) endpoints: Vec<EndpointRef>,
+    /// How many turns were given to requests for it, by earlier snapshots as well.
+    pub(super) turns: Arc<AtomicU64>,
     /// One of its endpoints may be waiting for its trial.
-    pub(super) has_trial: AtomicBool,
+    pub(super) may_have_trial: AtomicBool,
 }
 
-/// An endpoint that serves a model, and what it can do with it.
+/// What a decision has to know of an endpoint that serves a model. Small: a decision walks over all of them.
 #[derive(Debug)]
 pub(in crate::route) struct Server {
-    pub(in crate::route) endpoint: EndpointRef,
-    /// The endpoint's, one step nearer.
     pub(in crate::route) live: Arc<Live>,
-    pub(in crate::route) priority: u32,
-    /// Of the endpoint's name.
-    pub(in crate::route) hash: u64,
-    /// Which of the endpoint's models it is.
-    pub(in crate::route) nth_model: usize,
+    /// Which of the endpoint's models it is, if it is not one of too many.
+    pub(in crate::route) nth_model: u16,
     pub(super) context_length: u32,
+    pub(in crate::route) priority: u8,
     capabilities: Capabilities,
 }
 
 impl Served {
-    pub(super) fn new(model: Arc<str>, memory: Option<Arc<Memory>>) -> Self {
+    /// Served by nobody yet. `old` is the same model in the snapshot before.
+    pub(super) fn new(model: Arc<str>, old: Option<&Self>) -> Self {
         Self {
             model,
             servers: Vec::new(),
-            memory: memory.unwrap_or_default(),
+            endpoints: Vec::new(),
+            turns: old.map(|old| Arc::clone(&old.turns)).unwrap_or_default(),
+            // The first who passes by looks.
+            may_have_trial: AtomicBool::new(true),
         }
+    }
+
+    /// `endpoint` serves it, too, as the `nth` of its models.
+    pub(super) fn push(&mut self, endpoint: EndpointRef, model: &Model, nth: usize) {
+        self.servers.push(Server::new(&endpoint, model, nth));
+        self.endpoints.push(endpoint);
     }
 
     /// What nobody here can do of what `lane` needs; or, if each can do what others can't, all that is not
@@ -69,38 +74,37 @@ impl Served {
 
 impl Server {
     /// `endpoint` with the `nth` of its models.
-    pub(super) fn new(endpoint: EndpointRef, model: &Model, nth: usize) -> Self {
+    fn new(endpoint: &EndpointRef, model: &Model, nth: usize) -> Self {
         Self {
-            nth_model: nth,
+            nth_model: u16::try_from(nth).unwrap_or(u16::MAX),
             live: endpoint.live_handle(),
-            priority: endpoint.priority(),
-            hash: hash(endpoint.name()),
+            priority: endpoint.priority_byte(),
             context_length: model.context_length,
             capabilities: Capabilities::NONE
                 .with(Capabilities::VISION, model.vision)
                 .with(Capabilities::TOOLS, model.tools)
                 .with(Capabilities::JSON_MODE, model.json_mode),
-            endpoint,
         }
     }
 
+    /// How busy the endpoint is, if it may be given a request that asks so.
     #[inline]
-    pub(in crate::route) fn can_serve(&self, lane: &Lane) -> bool {
-        self.lacks(lane) == Capabilities::NONE
+    pub(in crate::route) fn look(&self, asks: Asks<'_>) -> Option<Load> {
+        let able = asks.needs.without(self.capabilities) == Capabilities::NONE
+            && asks.context_length <= self.context_length;
+        if !able {
+            return None;
+        }
+        let seen = self.live.availability.slots.load();
+        let avoided = |avoids: &Lane| avoids.avoids(self.live.pool);
+        let may = seen.marks().admit() != Admits::None && !asks.avoids.is_some_and(avoided);
+        may.then_some(seen)
     }
 
-    #[inline]
     fn lacks(&self, lane: &Lane) -> Capabilities {
         lane.needs.without(self.capabilities).with(
             Capabilities::CONTEXT_LENGTH,
             self.context_length < lane.context_length,
         )
     }
-}
-
-/// FNV-1a: the same in every process, so that a restart leaves warm endpoints warm.
-fn hash(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }

@@ -1,10 +1,13 @@
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod changes;
+mod conformance;
+mod decisions;
+mod naive;
+mod strategies;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::route::{Endpoint, Model, StrategyChoice};
+use crate::route::{Endpoint, FallbackWhen, Model, StrategyChoice};
 
 fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
     let empty =
@@ -15,12 +18,21 @@ fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
 }
 
 fn fleet(endpoints: impl Into<Vec<Endpoint>>) -> Endpoints {
-    let routing = RoutingConfig::default().strategy(StrategyChoice::LeastLoaded);
-    routed(endpoints, routing)
+    routed(endpoints, routing(StrategyChoice::LeastLoaded))
+}
+
+fn routing(strategy: StrategyChoice) -> RoutingConfig {
+    RoutingConfig::default().strategy(strategy)
 }
 
 fn routed(endpoints: impl Into<Vec<Endpoint>>, routing: RoutingConfig) -> Endpoints {
     Endpoints::with_routing(Registry::new(endpoints.into()).unwrap(), routing).unwrap()
+}
+
+/// A clock that stands still for whoever has entered it.
+fn frozen_time() -> tokio::runtime::Runtime {
+    let mut time = tokio::runtime::Builder::new_current_thread();
+    time.enable_time().start_paused(true).build().unwrap()
 }
 
 fn lease(
@@ -196,144 +208,6 @@ fn lanes_are_equal_exactly_if_the_same_endpoints_can_serve() {
     assert_eq!(pools(&lane("m", 5000)), [1]);
     assert_eq!(pools(&lane("m", 9000)), [0; 0]);
     assert_eq!(pools(&lane("unknown", 0)), [0; 0]);
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Lease {
-        model: usize,
-        vision: bool,
-        tokens: u32,
-    },
-    Release(usize),
-    Limit(usize, u32),
-    Health(usize, bool),
-}
-
-fn step() -> impl proptest::strategy::Strategy<Value = Step> {
-    prop_oneof![
-        4 => (0..4_usize, any::<bool>(), 0..10_000_u32)
-            .prop_map(|(model, vision, tokens)| Step::Lease { model, vision, tokens }),
-        3 => any::<usize>().prop_map(Step::Release),
-        1 => (0..5_usize, 0..4_u32).prop_map(|(endpoint, limit)| Step::Limit(endpoint, limit)),
-        1 => (0..5_usize, any::<bool>()).prop_map(|(endpoint, healthy)| Step::Health(endpoint, healthy)),
-    ]
-}
-
-const MODELS: [&str; 4] = ["m0", "m1", "m2", "unknown"];
-
-/// Five endpoints that differ in slots, priority, models, vision and context.
-fn mixed() -> Vec<Endpoint> {
-    (0..5_u32)
-        .map(|i| {
-            let empty = endpoint(&format!("e{i}"), 1 + i % 3, &[]).priority(i % 2);
-            let models = (0..3).filter(|m| (i + m) % 3 != 0);
-            models.fold(empty, |endpoint, m| {
-                let model = Model::new(MODELS[m as usize]);
-                endpoint.model(model.vision(i % 2 == 0).context_length(4096 << (i % 2)))
-            })
-        })
-        .collect()
-}
-
-proptest! {
-    /// Against a scan that knows nothing of tiers, lanes or packed words.
-    #[test]
-    fn leases_follow_the_naive_scan(steps in prop::collection::vec(step(), 1..200)) {
-        let config = mixed();
-        let endpoints = fleet(config.clone());
-        let live = endpoints.endpoints();
-        let mut held = Vec::new();
-        for step in steps {
-            match step {
-                Step::Lease { model, vision, tokens } => {
-                    let asked = Requirements { vision, estimated_tokens: tokens, ..Requirements::new(MODELS[model]) };
-                    let capable: Vec<usize> = (0..config.len())
-                        .filter(|&i| config[i].models.iter().any(|m| {
-                            m.name == asked.model && (m.vision || !vision) && m.context_length >= tokens
-                        }))
-                        .collect();
-                    let mut healthy = capable.iter().copied().filter(|&i| live[i].healthy()).peekable();
-                    let none_healthy = healthy.peek().is_none();
-                    let share = |i: usize| f64::from(live[i].in_flight()) / f64::from(live[i].limit());
-                    let expected = healthy
-                        .filter(|&i| live[i].in_flight() < live[i].limit())
-                        .min_by(|&a, &b| {
-                            let preferred = config[a].priority.cmp(&config[b].priority);
-                            preferred.then(share(a).total_cmp(&share(b)))
-                        });
-                    let pools: Vec<usize> = {
-                        let lane = endpoints.lane(&endpoints.demand(&asked));
-                        endpoints.pools(&lane).iter().map(|pool| pool.0 as usize).collect()
-                    };
-                    let able: Vec<usize> = capable.iter().copied().filter(|&i| live[i].healthy()).collect();
-                    prop_assert_eq!(pools, able);
-                    match (lease(&endpoints, &asked), expected) {
-                        (Ok(lease), Some(i)) => {
-                            prop_assert_eq!(lease.endpoint().name(), &config[i].name);
-                            held.push(lease);
-                        }
-                        (Err(Denied::Busy), None) => prop_assert!(!none_healthy),
-                        (Err(Denied::Never(_)), None) => prop_assert!(none_healthy),
-                        (got, expected) => prop_assert!(false, "{:?} instead of {:?}", got, expected),
-                    }
-                }
-                Step::Release(nth) => if !held.is_empty() {
-                    let lease = held.swap_remove(nth % held.len());
-                    let pool = lease.endpoint().pool();
-                    prop_assert_eq!(endpoints.release(lease), pool);
-                },
-                Step::Limit(i, limit) => live[i].set_limit(limit),
-                Step::Health(i, healthy) => _ = live[i].set_healthy(healthy),
-            }
-            let mut count: HashMap<&str, u32> = HashMap::new();
-            for lease in &held {
-                *count.entry(lease.endpoint().name()).or_default() += 1;
-            }
-            for endpoint in live.iter() {
-                prop_assert_eq!(endpoint.in_flight(), count.get(endpoint.name()).copied().unwrap_or(0));
-            }
-            prop_assert_eq!(endpoints.in_use(), held.len());
-        }
-    }
-}
-
-#[test]
-fn threads_never_hold_more_leases_than_slots_and_spread_evenly() {
-    const THREADS: usize = 4;
-    let endpoints = fleet(["a", "b", "c", "d"].map(|name| endpoint(name, 3, &["m"])));
-    let held: [AtomicUsize; 4] = Default::default();
-    std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                let demand = endpoints.demand(&Requirements::new("m"));
-                let mut leases = Vec::new();
-                for turn in 0..20_000 {
-                    if let Ok(lease) = endpoints.try_lease(&demand) {
-                        let pool = lease.endpoint().pool().0 as usize;
-                        let before = held[pool].fetch_add(1, Ordering::SeqCst);
-                        assert!(
-                            before < 3,
-                            "{before} leases were out when one more was given"
-                        );
-                        leases.push(lease);
-                    }
-                    if leases.len() > turn % 5 {
-                        let lease = leases.swap_remove(0);
-                        held[lease.endpoint().pool().0 as usize].fetch_sub(1, Ordering::SeqCst);
-                        endpoints.release(lease);
-                    }
-                }
-                for lease in leases {
-                    held[lease.endpoint().pool().0 as usize].fetch_sub(1, Ordering::SeqCst);
-                    endpoints.release(lease);
-                }
-            });
-        }
-    });
-    assert_eq!(endpoints.in_use(), 0);
-    let order = order(&endpoints, "m");
-    assert_eq!(order, ["a", "b", "c", "d"].repeat(3));
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed; // each gets another number, nothing else depends on them
 
 use super::served::Served;
 use crate::route::{RoutingConfig, Via};
@@ -26,24 +28,73 @@ pub(super) struct Step {
 }
 
 /// The ways of all names that are served, aliases, or have fallbacks.
-pub(super) fn ways(
-    routing: &RoutingConfig,
-    served: &[Served],
-    index: &HashMap<Arc<str>, usize>,
-) -> HashMap<Arc<str>, Way> {
+#[derive(Debug)]
+pub(super) struct Ways {
+    /// Which ones these are: no others have this number.
+    id: u64,
+    all: Vec<Way>,
+    by_name: HashMap<Arc<str>, usize>,
+}
+
+/// Where a way was found, so that it need not be looked for again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    among: u64,
+    at: usize,
+}
+
+impl Ways {
+    pub(super) fn new(
+        routing: &RoutingConfig,
+        served: &[Served],
+        index: &HashMap<Arc<str>, usize>,
+    ) -> Self {
+        static IDS: AtomicU64 = AtomicU64::new(0);
+        let (names, all): (Vec<_>, Vec<_>) = ways(routing, served, index).unzip();
+        Self {
+            id: IDS.fetch_add(1, Relaxed),
+            all,
+            by_name: names.into_iter().zip(0..).collect(),
+        }
+    }
+
+    /// The name as it is shared, and where its way is.
+    pub(super) fn find(&self, name: &str) -> Option<(&Arc<str>, Found)> {
+        let (name, &at) = self.by_name.get_key_value(name)?;
+        let among = self.id;
+        Some((name, Found { among, at }))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Way> {
+        self.by_name.get(name).map(|&at| &self.all[at])
+    }
+
+    /// The way of `name`, which may have been found before.
+    pub(super) fn at(&self, found: Option<Found>, name: &str) -> Option<&Way> {
+        match found {
+            Some(Found { among, at }) if among == self.id => self.all.get(at),
+            _ => self.get(name),
+        }
+    }
+}
+
+fn ways<'a>(
+    routing: &'a RoutingConfig,
+    served: &'a [Served],
+    index: &'a HashMap<Arc<str>, usize>,
+) -> impl Iterator<Item = (Arc<str>, Way)> + use<'a> {
     let configured = routing.aliases.keys().chain(routing.fallbacks.keys());
     let names: BTreeSet<&str> = configured
         .map(String::as_str)
         .chain(index.keys().map(|name| &**name))
         .collect();
-    let ways = names.into_iter().map(|name| {
+    names.into_iter().map(move |name| {
         let shared = index.get_key_value(name).map(|(name, _)| Arc::clone(name));
         (
             shared.unwrap_or_else(|| name.into()),
             Way::new(name, routing, served, index),
         )
-    });
-    ways.collect()
+    })
 }
 
 impl Way {
@@ -122,8 +173,8 @@ mod tests {
             .map(|&m| Served::new(m.into(), None))
             .collect();
         let index = (0..).zip(models).map(|(at, &m)| (m.into(), at)).collect();
-        let ways = ways(routing, &served, &index);
-        let steps = ways[name].steps.iter();
+        let ways = Ways::new(routing, &served, &index);
+        let steps = ways.get(name).unwrap().steps.iter();
         let words: Vec<_> = steps
             .map(|step| format!("{}:{}", step.model, step.via.as_str()))
             .collect();

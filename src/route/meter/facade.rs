@@ -84,9 +84,13 @@ impl Meter {
     ) {
         let place = outcome.place();
         if let (Some(decision), Ok(place)) = (decision, place) {
-            let key = decision.endpoint.series().requests(decision, place);
-            return with_recorder(|recorder| recorder.register_counter(key, &METADATA))
-                .increment(1);
+            let count = |key: &Key| {
+                with_recorder(|recorder| recorder.register_counter(key, &METADATA)).increment(1);
+            };
+            return match decision.endpoint.series().requests(decision, place) {
+                Some(key) => count(key),
+                None => count(&requests(decision, place)),
+            };
         }
         let known = asked.filter(|asked| endpoints.is_configured(asked));
         let model = known.map_or(SharedString::const_str("other"), shared);
@@ -153,21 +157,26 @@ type ByOutcome = [OnceLock<Key>; OUTCOMES.len()];
 impl Series {
     /// Those of an endpoint with so many models.
     pub(in crate::route) fn new(models: usize) -> Self {
+        let models = models.min(usize::from(u16::MAX));
         Self((0..models).map(|_| OnceLock::new()).collect())
     }
 
-    /// That of the requests which went where `decision` says and ended with the outcome at `place`.
-    fn requests(&self, decision: &Decision, place: usize) -> &Key {
-        let by_outcome = self.0[decision.nth_model].get_or_init(Box::default);
-        by_outcome[place].get_or_init(|| {
-            let labels = vec![
-                Label::new("endpoint", decision.endpoint.name().to_owned()),
-                Label::new("model", shared(&decision.model)),
-                Label::new("outcome", OUTCOMES[place]),
-            ];
-            Key::from_parts(REQUESTS, labels)
-        })
+    /// That of the requests which went where `decision` says and ended with the outcome at `place`. `None` for
+    /// one of too many models.
+    fn requests(&self, decision: &Decision, place: usize) -> Option<&Key> {
+        let by_outcome = self.0.get(usize::from(decision.nth_model))?;
+        let by_outcome = by_outcome.get_or_init(Box::default);
+        Some(by_outcome[place].get_or_init(|| requests(decision, place)))
     }
+}
+
+fn requests(decision: &Decision, place: usize) -> Key {
+    let labels = vec![
+        Label::new("endpoint", decision.endpoint.name().to_owned()),
+        Label::new("model", shared(&decision.model)),
+        Label::new("outcome", OUTCOMES[place]),
+    ];
+    Key::from_parts(REQUESTS, labels)
 }
 
 /// How a request can end that was not rejected, as labels.

@@ -37,13 +37,12 @@ fn circle(aliases: &Aliases, start: &str) -> Option<Vec<String>> {
 }
 
 pub(super) fn warnings(aliases: &Aliases) -> impl Iterator<Item = RoutingWarning> {
-    aliases.iter().filter_map(|(alias, target)| {
-        aliases
-            .contains_key(target)
-            .then(|| RoutingWarning::AliasOfAlias {
-                alias: alias.clone(),
-                target: target.clone(),
-            })
+    let of_aliases = aliases
+        .iter()
+        .filter(|(_, target)| aliases.contains_key(*target));
+    of_aliases.map(|(alias, target)| RoutingWarning::AliasOfAlias {
+        alias: alias.clone(),
+        target: target.clone(),
     })
 }
 

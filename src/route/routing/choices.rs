@@ -100,3 +100,20 @@ pub enum FallbackWhen {
     /// is free first.
     Busy,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_are_equal_by_name_and_custom_ones_by_identity() {
+        let named = StrategyChoice::named;
+        assert!(named("random") == named("random") && named("random") != named("smart"));
+        assert!(
+            named("a") == named("a") && named("a") != named("b") && named("a") != named("smart")
+        );
+        let own = StrategyChoice::Custom(Arc::new(Random));
+        assert!(own == own.clone());
+        assert!(own != StrategyChoice::Custom(Arc::new(Random)) && own != named("random"));
+    }
+}

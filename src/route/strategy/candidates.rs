@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use crate::route::EndpointRef;
 use crate::route::availability::Admits;
-use crate::route::endpoints::{Lane, Server};
+use crate::route::endpoints::{Asks, Server};
 use crate::route::latency::Moment;
 use crate::route::slots::Load;
 
 /// The endpoints that can serve a request: they have the model, do what is asked, and are well.
 pub struct Candidates<'a> {
     pub(in crate::route) servers: &'a [Server],
-    pub(in crate::route) lane: &'a Lane,
+    /// Whose each of them is.
+    pub(in crate::route) endpoints: &'a [EndpointRef],
+    pub(in crate::route) asks: Asks<'a>,
     pub(in crate::route) prefix: Option<u64>,
-    pub(in crate::route) avoiding: bool,
     pub(in crate::route) turns: &'a AtomicU64,
     pub(in crate::route) turn: Cell<Option<u64>>,
     pub(in crate::route) now: Cell<Option<Moment>>,
@@ -29,11 +30,26 @@ impl<'a> Candidates<'a> {
         self.all().filter(|candidate| candidate.is_free())
     }
 
+    /// The first of the free ones that no other is `better` than.
+    pub(super) fn best(
+        &self,
+        better: impl Fn(&Candidate<'a>, &Candidate<'a>) -> bool,
+    ) -> Option<Candidate<'a>> {
+        let mut free = self.free();
+        let mut best = free.next()?;
+        for next in free {
+            if better(&next, &best) {
+                best = next;
+            }
+        }
+        Some(best)
+    }
+
     /// All of them, those that are busy included, in the registry's order.
     pub fn all(&self) -> impl Iterator<Item = Candidate<'a>> {
-        let (lane, avoiding) = (self.lane, self.avoiding);
-        let able = move |server: &'a Server| Candidate::of(server, lane, avoiding);
-        self.servers.iter().filter_map(able)
+        let asks = self.asks;
+        let servers = self.servers.iter().zip(self.endpoints);
+        servers.filter_map(move |(server, endpoint)| Candidate::of(server, endpoint, asks))
     }
 
     /// How many places there are, those of endpoints included that cannot serve the request.
@@ -45,7 +61,8 @@ impl<'a> Candidates<'a> {
     /// Who is at a place, if it can serve the request.
     #[must_use]
     pub fn at(&self, place: usize) -> Option<Candidate<'a>> {
-        Candidate::of(self.servers.get(place)?, self.lane, self.avoiding)
+        let (server, endpoint) = (self.servers.get(place)?, self.endpoints.get(place)?);
+        Candidate::of(server, endpoint, self.asks)
     }
 
     /// How many requests for the model were given a turn before this one. Each has a turn of its own, which
@@ -70,18 +87,17 @@ impl<'a> Candidates<'a> {
     /// not known.
     #[must_use]
     pub fn first_byte_latency(&self, candidate: &Candidate<'_>) -> Duration {
-        let average = &candidate.server.live.latency.first_byte;
-        Duration::from_micros(average.micros(self.now()).into())
+        Duration::from_micros(candidate.first_byte_micros(self.now()).into())
     }
 
     /// The same, but up at once when it rises, and down slowly.
     #[must_use]
     pub fn peak_latency(&self, candidate: &Candidate<'_>) -> Duration {
-        let average = &candidate.server.live.latency.peak;
-        Duration::from_micros(average.micros(self.now()).into())
+        Duration::from_micros(candidate.peak_micros(self.now()).into())
     }
 
-    fn now(&self) -> Moment {
+    /// The same moment for all that one decision looks at.
+    pub(super) fn now(&self) -> Moment {
         let now = self.now.get().unwrap_or_else(Moment::now);
         self.now.set(Some(now));
         now
@@ -98,58 +114,65 @@ impl fmt::Debug for Candidates<'_> {
 #[derive(Clone, Copy)]
 pub struct Candidate<'a> {
     pub(in crate::route) server: &'a Server,
+    pub(in crate::route) endpoint: &'a EndpointRef,
     pub(in crate::route) seen: Load,
-    /// Whether the request would be its trial.
-    pub(in crate::route) trial: bool,
 }
 
 impl<'a> Candidate<'a> {
-    /// `server`, if it may be given a request of `lane`.
+    /// `server`, if it may be given a request that asks so.
     #[inline]
-    pub(in crate::route) fn of(server: &'a Server, lane: &Lane, avoiding: bool) -> Option<Self> {
-        let trial = match server.live.availability.admits() {
-            Admits::All => false,
-            Admits::Trial => true,
-            Admits::None => return None,
-        };
-        if !server.can_serve(lane) || (avoiding && lane.avoids(server.live.pool)) {
-            return None;
-        }
+    fn of(server: &'a Server, endpoint: &'a EndpointRef, asks: Asks<'_>) -> Option<Self> {
+        let seen = server.look(asks)?;
         Some(Self {
             server,
-            seen: server.live.slots.load(),
-            trial,
+            endpoint,
+            seen,
         })
+    }
+
+    #[inline]
+    pub(super) fn first_byte_micros(&self, now: Moment) -> u32 {
+        self.server.live.latency.first_byte.micros(now)
+    }
+
+    #[inline]
+    pub(super) fn peak_micros(&self, now: Moment) -> u32 {
+        self.server.live.latency.peak.micros(now)
+    }
+
+    /// Whether the request would be its trial.
+    pub(in crate::route) fn is_trial(&self) -> bool {
+        self.seen.marks().admit() == Admits::Trial
     }
 
     /// The endpoint.
     #[must_use]
     pub fn endpoint(&self) -> &'a EndpointRef {
-        &self.server.endpoint
+        self.endpoint
     }
 
     /// Lower is preferred: 0 to 100.
     #[must_use]
     pub fn priority(&self) -> u32 {
-        self.server.priority
+        self.server.priority.into()
     }
 
     /// How many requests it serves.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        self.seen.in_use
+        self.seen.in_use()
     }
 
     /// How many requests it may serve at a time.
     #[must_use]
     pub fn limit(&self) -> u32 {
-        self.seen.limit
+        self.seen.limit()
     }
 
     /// Whether it has a slot free.
     #[must_use]
     pub fn is_free(&self) -> bool {
-        self.seen.free() > 0
+        self.seen.is_free()
     }
 }
 

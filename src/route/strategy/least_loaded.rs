@@ -13,11 +13,10 @@ impl Strategy for LeastLoaded {
     }
 
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        let better = |best: Candidate<'a>, next: Candidate<'a>| {
-            let is_better = next.priority() < best.priority()
-                || next.priority() == best.priority() && next.seen.is_idler_than(best.seen);
-            if is_better { next } else { best }
+        let better = |next: &Candidate<'a>, best: &Candidate<'a>| {
+            next.priority() < best.priority()
+                || next.priority() == best.priority() && next.seen.is_idler_than(best.seen)
         };
-        candidates.free().reduce(better).map(Choice::new)
+        candidates.best(better).map(Choice::new)
     }
 }

@@ -21,8 +21,8 @@ impl Strategy for PowerOfTwo {
         };
         let (first, second) = (first.1, second.1);
         let load = |candidate: &Candidate<'a>| {
-            let latency = candidates.peak_latency(candidate).as_micros().max(1);
-            u128::from(candidate.in_flight() + 1) * latency
+            let latency = candidate.peak_micros(candidates.now()).max(1);
+            u64::from(candidate.in_flight() + 1) * u64::from(latency)
         };
         let better = if load(&second) < load(&first) {
             second

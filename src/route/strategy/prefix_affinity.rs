@@ -21,29 +21,58 @@ impl Strategy for PrefixAffinity {
             return LeastLoaded.choose(candidates);
         };
         let (mut in_flight, mut slots) = (1, 0); // with the request itself
+        let mut warmest = Warmest::of(prefix);
         for candidate in candidates.all() {
             in_flight += u64::from(candidate.in_flight());
             slots += u64::from(candidate.limit());
+            if candidate.is_free() {
+                warmest.feel(candidate);
+            }
         }
-        let has_room = |candidate: &Candidate<'a>| {
-            u64::from(candidate.in_flight()) < bound(candidate.limit().into(), in_flight, slots)
-        };
-        let warmest = candidates
-            .free()
-            .filter(has_room)
-            .max_by_key(|candidate| weight(prefix, candidate.server.hash));
-        match warmest {
+        let has_room = |it: &Candidate<'a>| has_room(it.in_flight(), it.limit(), in_flight, slots);
+        let home = warmest.found()?;
+        if has_room(&home) {
+            return Some(Choice::new(home));
+        }
+        let mut warmest = Warmest::of(prefix);
+        let roomy = candidates.free().filter(has_room);
+        roomy.for_each(|candidate| warmest.feel(candidate));
+        match warmest.found() {
             Some(candidate) => Some(Choice::new(candidate)),
             None => LeastLoaded.choose(candidates),
         }
     }
 }
 
-/// How many requests an endpoint with `limit` slots may have before others get what is its own: a quarter more
-/// than its share of what is in flight, and half of its slots in any case.
-fn bound(limit: u64, in_flight: u64, slots: u64) -> u64 {
-    let share = (5 * in_flight * limit).div_ceil(4 * slots.max(1));
-    share.max(limit.div_ceil(2))
+/// The candidate with the greatest weight so far.
+struct Warmest<'a> {
+    prefix: u64,
+    best: Option<(u64, Candidate<'a>)>,
+}
+
+impl<'a> Warmest<'a> {
+    fn of(prefix: u64) -> Self {
+        Self { prefix, best: None }
+    }
+
+    #[inline]
+    fn feel(&mut self, candidate: Candidate<'a>) {
+        let weight = weight(self.prefix, candidate.server.live.hash);
+        if self.best.is_none_or(|(most, _)| most < weight) {
+            self.best = Some((weight, candidate));
+        }
+    }
+
+    fn found(self) -> Option<Candidate<'a>> {
+        self.best.map(|(_, candidate)| candidate)
+    }
+}
+
+/// Whether an endpoint with `own` of `limit` slots taken keeps what is its own: until it has half of them, and
+/// until it has a quarter more than its share of all that is in flight.
+fn has_room(own: u32, limit: u32, in_flight: u64, slots: u64) -> bool {
+    let (own, limit) = (u128::from(own), u128::from(limit));
+    2 * own < limit || 4 * own * u128::from(slots) < 5 * u128::from(in_flight) * limit
 }
 
 /// Evenly spread over all endpoints and beginnings (the finaliser of SplitMix64).
@@ -59,16 +88,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_is_a_quarter_more_than_the_share_or_half_the_slots() {
-        for (limit, in_flight, slots, expected) in [
+    fn there_is_room_up_to_a_quarter_more_than_the_share_or_half_the_slots() {
+        for (limit, in_flight, slots, most) in [
             (4, 1, 16, 2),
             (4, 8, 16, 3),
             (4, 16, 16, 5),
             (8, 12, 16, 8),
             (1, 1, 4, 1),
             (0, 1, 0, 0),
+            (1 << 29, 1 << 39, 1 << 40, 5 << 26),
         ] {
-            assert_eq!(bound(limit, in_flight, slots), expected);
+            let room = |own| has_room(own, limit, in_flight, slots);
+            assert!(!room(most), "{limit} {in_flight} {slots}");
+            assert!(most == 0 || room(most - 1), "{limit} {in_flight} {slots}");
         }
     }
 }

@@ -12,9 +12,7 @@ impl Strategy for PriorityOnly {
     }
 
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        let preferred = candidates
-            .free()
-            .min_by_key(|candidate| candidate.priority());
+        let preferred = candidates.best(|next, best| next.priority() < best.priority());
         preferred.map(Choice::new)
     }
 }

@@ -1,0 +1,144 @@
+//! What the environment says beside the file.
+
+use serde_json::Value;
+
+use crate::backend::{Arrived, Backend, status};
+use crate::process::{Gateway, Setup};
+
+const STRATEGY: &str = "TRIAGE_ROUTING_STRATEGY";
+const MAX_RETRIES: &str = "TRIAGE_ROUTING_MAX_RETRIES";
+
+/// Asks once, and returns what the log says of it.
+async fn one_line(gateway: &Gateway, path: &str) -> String {
+    let answer = gateway.ask("m").path(path).answer().await;
+    answer.must_say("fine");
+    gateway
+        .logs(&["request", &format!("path=\"{path}\"")])
+        .await
+}
+
+async fn fine() -> Backend {
+    Backend::saying("fine").await
+}
+
+#[tokio::test]
+async fn a_strategy_of_the_environment_overrides_the_files_also_after_a_reload() {
+    let backend = fine().await;
+    let setup = |lines| {
+        Setup::new()
+            .routing(lines)
+            .environment(STRATEGY, "round_robin")
+            .backend("a", &backend, 1, &["m"])
+    };
+    let gateway = setup("strategy = \"priority_only\"").start().await;
+    let line = one_line(&gateway, "/1").await;
+    assert!(line.contains("strategy=\"round_robin\""), "{line}");
+    gateway.reload(&setup("strategy = \"random\"\nmax_retries = 3"));
+    gateway.logs(&["INFO", "[routing] has changed"]).await;
+    let line = one_line(&gateway, "/2").await;
+    assert!(line.contains("strategy=\"round_robin\""), "{line}");
+}
+
+#[tokio::test]
+async fn an_unknown_strategy_is_smart_and_warned_of_by_its_place() {
+    let backend = fine().await;
+    let setup = || {
+        Setup::new()
+            .routing("strategy = \"best\"")
+            .backend("a", &backend, 1, &["m"])
+    };
+    let choices = ["smart", "round_robin", "priority_only", "random"];
+    for (setup, place, value) in [
+        (setup(), ".toml: [routing]: ", "\"best\""),
+        (
+            setup().environment(STRATEGY, "fastest"),
+            STRATEGY,
+            "\"fastest\"",
+        ),
+        (setup().environment(STRATEGY, ""), STRATEGY, "\"\""),
+    ] {
+        let gateway = setup.start().await;
+        let words = [&["WARN", place, value][..], &choices[..]].concat();
+        gateway.logs(&words).await;
+        assert_eq!(gateway.logged("WARN"), 1);
+        let line = one_line(&gateway, "/").await;
+        assert!(line.contains("strategy=\"smart\""), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_number_of_retries_of_the_environment_overrides_the_files() {
+    let (bad, good) = (Backend::failing(503).await, fine().await);
+    let setup = |in_file| {
+        let lines =
+            format!("strategy = \"priority_only\"\nmax_retries = {in_file}\neject_after = 0");
+        let lines_of = |priority| format!("priority = {priority}\nmodels = [{{ name = \"m\" }}]");
+        Setup::new()
+            .routing(&lines)
+            .backend_with("bad", &bad.url(), &lines_of(1))
+            .backend_with("good", &good.url(), &lines_of(2))
+    };
+    let retrying = setup(0).environment(MAX_RETRIES, "1").start().await;
+    let line = one_line(&retrying, "/").await;
+    assert!(line.contains("retries=1"), "{line}");
+    let gateway = setup(2).environment(MAX_RETRIES, "0").start().await;
+    assert_eq!(gateway.ask("m").answer().await.status, 503);
+}
+
+#[tokio::test]
+async fn a_number_of_retries_that_is_none_is_named() {
+    for value in ["two", "-1", "1.5", "", "99999999999"] {
+        let setup = Setup::new().environment(MAX_RETRIES, value);
+        let said = setup.refusal().await;
+        let start = format!("{MAX_RETRIES} is {value:?}: it must be a whole number");
+        assert!(said.starts_with(&start), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_backends_key_is_seen_by_that_backend_alone() {
+    let (cloud, house) = (Backend::start().await, Backend::start().await);
+    let headers = "headers = { authorization = \"Bearer ${CLOUD_KEY}\", x-plain = \"sk-plain\" }";
+    let setup = Setup::new()
+        .routing("max_retries = 0")
+        .environment("CLOUD_KEY", "sk-1234")
+        .backend_with(
+            "cloud",
+            &cloud.url(),
+            &format!("{headers}\nmodels = [{{ name = \"m\" }}]"),
+        )
+        .backend("house", &house, 1, &["n"]);
+    let gateway = setup.start().await;
+    let ask = |model| {
+        gateway
+            .ask(model)
+            .header("authorization", "Bearer mine")
+            .send()
+    };
+    let seen = |arrived: &Arrived| arrived.header("authorization").unwrap().to_owned();
+
+    let (to_cloud, to_house) = (ask("m"), ask("n"));
+    let (at_cloud, at_house) = (cloud.next().await, house.next().await);
+    assert_eq!(seen(&at_cloud), "Bearer sk-1234");
+    assert_eq!(at_cloud.header("x-plain"), Some("sk-plain"));
+    assert_eq!(seen(&at_house), "Bearer mine");
+    at_cloud.respond(status(401));
+    at_house.answer("fine");
+    assert_eq!(to_cloud.answer().await.status, 401);
+    to_house.answer().await.must_say("fine");
+
+    let state: Value = gateway.get("/admin/state").answer().await.json();
+    assert!(!state.to_string().contains("sk-"), "{state}");
+    gateway.logs(&["status=401"]).await;
+    assert_eq!(gateway.logged("sk-"), 0);
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_there_is_named_with_its_backend_and_header() {
+    let headers = "headers = { authorization = \"Bearer ${NO_SUCH_KEY}\" }";
+    let setup = Setup::new().backend_with("cloud", "https://127.0.0.1:9", headers);
+    let said = setup.refusal().await;
+    for word in ["NO_SUCH_KEY", "\"cloud\"", "`authorization`", ".toml: "] {
+        assert!(said.contains(word), "{word}\n{said}");
+    }
+}

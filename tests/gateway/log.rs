@@ -1,0 +1,43 @@
+//! What the log says of a request.
+
+use crate::backend::Backend;
+use crate::process::Setup;
+
+#[tokio::test]
+async fn a_line_says_where_a_request_went_and_why() {
+    let backend = Backend::saying("fine").await;
+    let setup = Setup::new()
+        .routing("aliases = { gpt = \"m\" }\nfallbacks = { large = [\"m\"] }")
+        .backend("a", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    for (asked, via) in [("m", "direct"), ("gpt", "alias"), ("large", "fallback")] {
+        let path = format!("/{asked}");
+        let answer = gateway.ask(asked).path(&path).answer().await;
+        answer.must_say("fine");
+        let line = gateway
+            .logs(&["request", &format!("path=\"{path}\"")])
+            .await;
+        for word in [
+            "status=200",
+            "endpoint=\"a\"",
+            "model=\"m\"",
+            "strategy=\"smart\"",
+            "score=",
+            "retries=0",
+        ] {
+            assert!(line.contains(word), "{word}\n{line}");
+        }
+        assert!(line.contains(&format!("via=\"{via}\"")), "{line}");
+        let other = format!("asked=\"{asked}\"");
+        assert_eq!(line.contains(&other), asked != "m", "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_went_nowhere_has_a_line_too() {
+    let gateway = Setup::new().start().await;
+    let answer = gateway.ask("m").path("/nowhere").answer().await;
+    answer.must_be(404, "model_not_found");
+    let line = gateway.logs(&["path=\"/nowhere\"", "status=404"]).await;
+    assert!(!line.contains("endpoint="), "{line}");
+}

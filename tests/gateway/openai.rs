@@ -1,0 +1,175 @@
+//! What the official client of OpenAI's API makes of the gateway's answers.
+
+use serde_json::{Value, json};
+
+use crate::backend::{Arrived, Backend};
+use crate::openai_client::OpenAi;
+use crate::process::Setup;
+
+fn chat(model: &str) -> Value {
+    json!({ "model": model, "messages": [{ "role": "user", "content": "Who is next?" }] })
+}
+
+fn streamed(model: &str) -> Value {
+    let mut chat = chat(model);
+    chat["stream"] = true.into();
+    chat
+}
+
+/// Answers as OpenAI does.
+fn complete(arrived: Arrived, text: &str) {
+    let model = arrived.model();
+    let message = json!({ "role": "assistant", "content": text });
+    let choice = json!({ "index": 0, "message": message, "finish_reason": "stop" });
+    let mut completion = json!({ "id": "c", "object": "chat.completion", "created": 0 });
+    completion["model"] = model.into();
+    completion["choices"] = json!([choice]);
+    let response = http::Response::builder().header("content-type", "application/json");
+    arrived.respond(response.body(completion.to_string()).unwrap());
+}
+
+/// Streams as OpenAI does, a word at a time.
+fn stream(arrived: Arrived, text: &str) {
+    let model = arrived.model();
+    let stream = arrived.stream();
+    for word in text.split_inclusive(' ') {
+        let choice = json!({ "index": 0, "delta": { "content": word } });
+        let mut chunk = json!({ "id": "c", "object": "chat.completion.chunk", "created": 0 });
+        chunk["model"] = model.as_str().into();
+        chunk["choices"] = json!([choice]);
+        stream.send(&format!("data: {chunk}\n\n"));
+    }
+    stream.send("data: [DONE]\n\n");
+    stream.end();
+}
+
+#[tokio::test]
+async fn the_client_is_answered_in_one_piece_and_in_many() {
+    let backend = Backend::answering(|arrived| {
+        let asks_for_stream =
+            serde_json::from_slice::<Value>(&arrived.body).unwrap()["stream"] == true;
+        match asks_for_stream {
+            true => stream(arrived, "You are next \u{1f999}"),
+            false => complete(arrived, "You are next \u{1f999}"),
+        }
+    })
+    .await;
+    let setup = Setup::new()
+        .routing("aliases = { \"gpt-4\" = \"m\" }\nfallbacks = { away = [\"m\"] }")
+        .backend("gpu-1", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    let mut client = OpenAi::new(&gateway, 0);
+    for request in [chat("m"), streamed("m"), chat("gpt-4"), streamed("away")] {
+        let said = client.chat(request.clone()).await;
+        assert_eq!(said["text"], "You are next \u{1f999}", "{request}\n{said}");
+    }
+}
+
+#[tokio::test]
+async fn the_client_knows_each_error_by_its_name() {
+    let backend = Backend::start().await;
+    let setup = Setup::new()
+        .queue("max_size = 0\nretry_after = { mode = \"fixed\", min_seconds = 7 }")
+        .routing("fallbacks = { away = [\"far\", \"gone\"] }")
+        .backend("gpu-1", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    let _running = gateway.ask("m").send();
+    let _arrived = backend.next().await;
+    let with_tools = {
+        let mut chat = chat("m");
+        let function = json!({ "name": "look_up", "parameters": { "type": "object" } });
+        chat["tools"] = json!([{ "type": "function", "function": function }]);
+        chat
+    };
+    let unavailable = json!("InternalServerError");
+    let mut client = OpenAi::new(&gateway, 0);
+    for (request, error, status, code, param, retry_after) in [
+        (
+            chat("gpt-5"),
+            json!("NotFoundError"),
+            404,
+            "model_not_found",
+            json!("model"),
+            Value::Null,
+        ),
+        (
+            streamed("gpt-5"),
+            json!("NotFoundError"),
+            404,
+            "model_not_found",
+            json!("model"),
+            Value::Null,
+        ),
+        (
+            with_tools,
+            json!("BadRequestError"),
+            400,
+            "capability_mismatch",
+            json!("model"),
+            Value::Null,
+        ),
+        (
+            chat(""),
+            json!("BadRequestError"),
+            400,
+            "model_missing",
+            json!("model"),
+            Value::Null,
+        ),
+        (
+            chat("m"),
+            unavailable.clone(),
+            503,
+            "queue_disabled",
+            Value::Null,
+            json!("7"),
+        ),
+        (
+            streamed("m"),
+            unavailable.clone(),
+            503,
+            "queue_disabled",
+            Value::Null,
+            json!("7"),
+        ),
+        (
+            chat("away"),
+            unavailable,
+            503,
+            "fallback_chain_exhausted",
+            Value::Null,
+            json!("7"),
+        ),
+    ] {
+        let said = client.chat(request.clone()).await;
+        assert_eq!(said["error"], error, "{request}\n{said}");
+        assert_eq!(said["status"], status, "{request}\n{said}");
+        assert_eq!(said["code"], code, "{request}\n{said}");
+        assert_eq!(said["param"], param, "{request}\n{said}");
+        assert_eq!(said["retry_after"], retry_after, "{request}\n{said}");
+        let message = said["message"].as_str().unwrap();
+        assert!(message.contains(&status.to_string()), "{request}\n{said}");
+    }
+}
+
+#[tokio::test]
+async fn the_client_comes_back_when_it_was_told_to() {
+    let backend = Backend::start().await;
+    let setup = Setup::new()
+        .queue("max_size = 0\nretry_after = { mode = \"fixed\", min_seconds = 2 }")
+        .backend("gpu-1", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    let running = gateway.ask("m").send();
+    let arrived = backend.next().await;
+    let mut client = OpenAi::new(&gateway, 1);
+    let (said, ()) = tokio::join!(client.chat(streamed("m")), async {
+        let refused = |state: &crate::process::State| state.rejected("queue_disabled") == 1;
+        gateway.until("refused", refused).await;
+        arrived.answer("done");
+        running.answer().await.must_say("done");
+        stream(backend.next().await, "You are next");
+    });
+    assert_eq!(said["text"], "You are next", "{said}");
+    assert!(said["seconds"].as_f64().unwrap() >= 2.0, "{said}");
+    assert_eq!(gateway.state().await.rejected("queue_disabled"), 1);
+}

@@ -1,0 +1,217 @@
+//! SIGHUP: the file is read again, and nobody who waits or runs notices.
+
+use crate::backend::Backend;
+use crate::client::Sent;
+use crate::process::{Gateway, Setup};
+
+fn names(state: &crate::process::State) -> Vec<String> {
+    let endpoints = state.0["endpoints"].as_array().unwrap();
+    let name = |endpoint: &serde_json::Value| endpoint["name"].as_str().unwrap().to_owned();
+    endpoints.iter().map(name).collect()
+}
+
+#[tokio::test]
+async fn a_backend_that_is_taken_out_finishes_and_one_that_is_added_serves() {
+    let (old, new) = (Backend::start().await, Backend::saying("new").await);
+    let gateway = Setup::new().backend("old", &old, 1, &["m"]).start().await;
+    let running = gateway.ask("m").send();
+    let arrived = old.next().await;
+    let waiting = gateway.ask("m").send();
+    gateway.depth(1).await;
+
+    gateway.reload(&Setup::new().backend("new", &new, 1, &["m"]));
+    gateway.logs(&["INFO", "endpoints added: new"]).await;
+    gateway.logs(&["INFO", "endpoints removed: old"]).await;
+    waiting.answer().await.must_say("new");
+    gateway.ask("m").answer().await.must_say("new");
+    assert!(!running.is_answered());
+    arrived.answer("old");
+    running.answer().await.must_say("old");
+    assert_eq!(names(&gateway.state().await), ["new"]);
+    assert_eq!(old.counts().arrived, 1);
+}
+
+#[tokio::test]
+async fn a_backend_with_more_slots_serves_those_who_wait() {
+    let backend = Backend::start().await;
+    let setup = |slots| Setup::new().backend("a", &backend, slots, &["m"]);
+    let gateway = setup(1).start().await;
+    let running = gateway.ask("m").label("1").send();
+    let first = backend.next().await;
+    let waiting = gateway.ask("m").label("2").send();
+    gateway.depth(1).await;
+
+    gateway.reload(&setup(2));
+    let second = backend.next().await;
+    assert_eq!(second.label(), "2");
+    gateway.logs(&["INFO", "endpoints changed: a"]).await;
+    assert_eq!(gateway.state().await.in_flight(), [2]);
+    second.answer("2");
+    first.answer("1");
+    waiting.answer().await.must_say("2");
+    running.answer().await.must_say("1");
+    gateway.idle().await;
+}
+
+#[tokio::test]
+async fn the_waiting_room_and_the_routing_change_while_requests_wait() {
+    let backend = Backend::start().await;
+    let setup = || Setup::new().backend("a", &backend, 1, &["m"]);
+    let gateway = setup().queue("max_size = 1").start().await;
+    let running = gateway.ask("m").send();
+    let first = backend.next().await;
+    let waiting = gateway.ask("m").send();
+    gateway.depth(1).await;
+    gateway.ask("m").answer().await.must_be(503, "queue_full");
+    gateway
+        .ask("gpt")
+        .answer()
+        .await
+        .must_be(404, "model_not_found");
+
+    let larger = setup()
+        .queue("max_size = 2")
+        .routing("aliases = { gpt = \"m\" }");
+    gateway.reload(&larger);
+    gateway.logs(&["INFO", "[queue] has changed"]).await;
+    gateway.logs(&["INFO", "[routing] has changed"]).await;
+    assert_eq!(gateway.logged("endpoints "), 0);
+    let by_alias = gateway.ask("gpt").send();
+    gateway.depth(2).await;
+    first.answer("1");
+    backend.next().await.answer("2");
+    backend.next().await.answer("3");
+    running.answer().await.must_say("1");
+    waiting.answer().await.must_say("2");
+    by_alias.answer().await.must_say("3");
+
+    gateway.reload(&larger);
+    gateway.logs(&["INFO", "nothing has changed"]).await;
+}
+
+#[tokio::test]
+async fn a_crowd_loses_nobody_while_backends_come_and_go() {
+    let (one, two) = (Backend::saying("fine").await, Backend::saying("fine").await);
+    let setup = |at, slots, chairs: u32| {
+        let setup = Setup::new().queue(&format!("max_size = {chairs}"));
+        setup.backend(if slots == 1 { "one" } else { "two" }, at, slots, &["m"])
+    };
+    let gateway = setup(&one, 1, 1000).start().await;
+    let mut crowd: Vec<Sent> = Vec::new();
+    for _ in 0..10 {
+        for (at, slots, chairs) in [(&two, 2, 2000), (&one, 1, 1000)] {
+            crowd.extend((0..10).map(|_| gateway.ask("m").send()));
+            gateway.reload(&setup(at, slots, chairs));
+            crowd.extend((0..10).map(|_| gateway.ask("m").send()));
+            let name = if slots == 1 { "one" } else { "two" };
+            let there = |state: &crate::process::State| names(state) == [name];
+            gateway.until(name, there).await;
+        }
+    }
+    for sent in crowd {
+        sent.answer().await.must_say("fine");
+    }
+    gateway.idle().await;
+}
+
+/// Asserts that a gateway goes on as before with a file that it would not have started with.
+async fn stays(gateway: &Gateway, config: &str) {
+    let (said, file) = Gateway::refusal(config).await;
+    let problem = said.strip_prefix(&file).unwrap().trim_end();
+    let before = gateway.state().await.0;
+    gateway.reload_text(config);
+    gateway
+        .logs(&["ERROR", problem, "nothing has changed"])
+        .await;
+    assert_eq!(gateway.state().await.0, before, "{config}");
+}
+
+#[tokio::test]
+async fn a_bad_file_changes_nothing_and_is_told_as_at_the_start() {
+    let backend = Backend::start().await;
+    let setup = Setup::new().backend("a", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    let running = gateway.ask("m").send();
+    let arrived = backend.next().await;
+    let waiting = gateway.ask("m").send();
+    gateway.depth(1).await;
+
+    let b = "[queue]\nmax_size = 0\n[[backends]]\nname = \"b\"\nurl = \"http://127.0.0.1:9\"\n";
+    stays(&gateway, &format!("{b}slots = 3")).await;
+    stays(&gateway, &format!("{b}priority = -1")).await;
+    stays(
+        &gateway,
+        &format!("{b}headers = {{ x-key = \"${{NO_SUCH_KEY}}\" }}"),
+    )
+    .await;
+    stays(&gateway, &format!("{b}models = [{{ name = \"\" }}]")).await;
+    stays(
+        &gateway,
+        &format!("{b}[routing.aliases]\nx = \"y\"\ny = \"x\""),
+    )
+    .await;
+    stays(
+        &gateway,
+        &format!("{b}[upstream]\nca_file = \"/no/such/file\""),
+    )
+    .await;
+    stays(
+        &gateway,
+        &b.replace("[queue]", "[queue]\ndefault_priority = \"vip\""),
+    )
+    .await;
+    stays(&gateway, "listen = ").await;
+
+    arrived.answer("1");
+    backend.next().await.answer("2");
+    running.answer().await.must_say("1");
+    waiting.answer().await.must_say("2");
+    gateway.reload(&Setup::new().backend("c", &backend, 1, &["m"]));
+    gateway.logs(&["INFO", "endpoints added: c"]).await;
+}
+
+#[tokio::test]
+async fn what_needs_a_restart_is_said_and_all_else_is_changed() {
+    let (one, two) = (Backend::saying("1").await, Backend::saying("2").await);
+    let setup = Setup::new().backend("a", &one, 1, &["m"]);
+    let gateway = setup.start().await;
+    let config = format!(
+        "listen = \"127.0.0.1:1\"\nbody_limit_bytes = 1\n[upstream]\nfirst_byte_timeout_seconds = 1\n\
+         [[backends]]\nname = \"b\"\nurl = \"{}\"\nmodels = [{{ name = \"m\" }}]",
+        two.url()
+    );
+    gateway.reload_text(&config);
+    for key in ["`listen`", "`body_limit_bytes`", "`[upstream]`"] {
+        gateway.logs(&["WARN", key, "restart"]).await;
+    }
+    gateway.logs(&["INFO", "endpoints added: b"]).await;
+    gateway.ask("m").answer().await.must_say("2");
+}
+
+#[tokio::test]
+async fn a_backend_that_is_down_at_the_start_or_when_it_is_added_is_given_nothing() {
+    let well = Backend::saying("well").await;
+    let (up, down) = (well.url(), Backend::gone().await);
+    let models = "models = [{ name = \"m\" }]";
+    let backend = |name, url, lines: &str| {
+        format!("[[backends]]\nname = \"{name}\"\nurl = \"{url}\"\n{models}\n{lines}\n")
+    };
+    let sick = backend("sick", &down, "priority = 0");
+    let setup = Setup::new()
+        .routing("strategy = \"priority_only\"\nmax_retries = 0")
+        .backend("unchecked", &well, 1, &["other"]);
+    let setup = setup.more(&sick).more(&backend("well", &up, ""));
+    let gateway = setup.start().await;
+    assert_eq!(gateway.state().await.healthy(), [true, false, true]);
+    gateway.ask("m").answer().await.must_say("well");
+
+    let later = backend("later", &down, "priority = 0");
+    gateway.reload(&Setup::new().more(&sick).more(&later));
+    let down = |state: &crate::process::State| state.healthy() == [false, false];
+    gateway.until("both are down", down).await;
+    gateway
+        .ask("m")
+        .answer()
+        .await
+        .must_be(503, "no_healthy_backend");
+}

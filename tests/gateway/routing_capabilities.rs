@@ -1,0 +1,159 @@
+//! A request goes only to endpoints that can do what it asks.
+
+use serde_json::{Value, json};
+
+use crate::backend::Backend;
+use crate::client::Answer;
+use crate::process::{Gateway, Setup};
+
+fn image(model: &str) -> Value {
+    let url = json!({ "url": "data:image/png;base64,AAAA" });
+    let parts = json!([{ "type": "text", "text": "?" }, { "type": "image_url", "image_url": url }]);
+    json!({ "model": model, "messages": [{ "role": "user", "content": parts }] })
+}
+
+fn tools(model: &str) -> Value {
+    let tool = json!({ "type": "function", "function": { "name": "look_up" } });
+    json!({ "model": model, "messages": [], "tools": [tool] })
+}
+
+fn json_mode(model: &str) -> Value {
+    json!({ "model": model, "messages": [], "response_format": { "type": "json_object" } })
+}
+
+/// About as many tokens.
+fn long(model: &str, tokens: usize) -> Value {
+    let text = "word".repeat(tokens);
+    json!({ "model": model, "messages": [{ "role": "user", "content": text }] })
+}
+
+async fn answer(gateway: &Gateway, body: &Value) -> Answer {
+    gateway.ask("").body(body.to_string()).answer().await
+}
+
+/// Two endpoints for model `m`: `A` that can do nothing special, and `B` that can.
+async fn plain_and(ability: &str) -> (Gateway, [Backend; 2]) {
+    let (a, b) = (Backend::saying("A").await, Backend::saying("B").await);
+    let setup = Setup::new()
+        .routing("strategy = \"round_robin\"")
+        .backend("a", &a, 4, &["m"])
+        .backend_with(
+            "b",
+            &b.url(),
+            &format!("models = [{{ name = \"m\", {ability} }}]"),
+        );
+    (setup.start().await, [a, b])
+}
+
+#[tokio::test]
+async fn who_cannot_do_what_is_asked_is_never_asked() {
+    for (ability, body) in [
+        ("vision = true", image("m")),
+        ("tools = true", tools("m")),
+        ("json_mode = true", json_mode("m")),
+        ("context_length = 9000", long("m", 5_000)),
+    ] {
+        let (gateway, [a, _b]) = plain_and(ability).await;
+        for _ in 0..4 {
+            answer(&gateway, &body).await.must_say("B");
+        }
+        assert_eq!(a.counts().arrived, 0, "{ability}");
+        for _ in 0..2 {
+            assert_eq!(gateway.ask("m").answer().await.status, 200);
+        }
+        assert_eq!(a.counts().arrived, 1, "{ability}");
+    }
+}
+
+#[tokio::test]
+async fn an_image_goes_to_the_model_that_has_eyes() {
+    let (a, b) = (Backend::saying("A").await, Backend::saying("B").await);
+    let setup = Setup::new()
+        .routing("aliases = { eyes = \"llava\" }")
+        .backend("a", &a, 4, &["llama3"])
+        .backend_with(
+            "b",
+            &b.url(),
+            "models = [{ name = \"llava\", vision = true }]",
+        );
+    let gateway = setup.start().await;
+    for name in ["llava", "eyes"] {
+        answer(&gateway, &image(name)).await.must_say("B");
+    }
+}
+
+#[tokio::test]
+async fn who_can_waits_for_the_one_that_can_while_the_others_idle() {
+    let (a, b) = (Backend::saying("A").await, Backend::start().await);
+    let models = "max_concurrent = 1\nmodels = [{ name = \"m\", vision = true }]";
+    let setup = Setup::new()
+        .backend("a", &a, 4, &["m"])
+        .backend_with("b", &b.url(), models);
+    let gateway = setup.start().await;
+    let sent = [(); 2].map(|()| gateway.ask("").body(image("m").to_string()).send());
+    gateway.depth(1).await;
+    gateway.ask("m").answer().await.must_say("A");
+    for _ in 0..2 {
+        b.next().await.answer("B");
+    }
+    for sent in sent {
+        sent.answer().await.must_say("B");
+    }
+    assert_eq!((a.counts().arrived, b.counts().peak), (1, 1));
+}
+
+#[tokio::test]
+async fn what_nobody_can_do_is_named() {
+    let backend = Backend::start().await;
+    let setup = Setup::new()
+        .routing("aliases = { alias = \"llama3:8b\" }")
+        .backend("a", &backend, 1, &["llama3:8b"]);
+    let gateway = setup.start().await;
+    let everything = {
+        let mut body = image("llama3:8b");
+        let text = long("", 5_000)["messages"][0].clone();
+        body["messages"].as_array_mut().unwrap().push(text);
+        body["tools"] = tools("")["tools"].clone();
+        body["response_format"] = json_mode("")["response_format"].clone();
+        body
+    };
+    for (body, missing) in [
+        (image("llama3:8b"), &["vision"][..]),
+        (image("alias"), &["vision"]),
+        (tools("llama3:8b"), &["tools"]),
+        (json_mode("llama3:8b"), &["json_mode"]),
+        (long("llama3:8b", 5_000), &["context_length"]),
+        (
+            everything,
+            &["vision", "tools", "json_mode", "context_length"],
+        ),
+    ] {
+        let answer = answer(&gateway, &body).await;
+        answer.must_be(400, "capability_mismatch");
+        let message = answer.message();
+        assert!(message.contains("'llama3:8b'"), "{message}");
+        for word in ["vision", "tools", "json_mode", "context_length"] {
+            assert_eq!(message.contains(word), missing.contains(&word), "{message}");
+        }
+        assert_eq!(answer.json()["error"]["type"], "invalid_request_error");
+    }
+    assert_eq!(backend.counts().arrived, 0);
+}
+
+#[tokio::test]
+async fn what_a_model_cannot_do_its_fallback_may() {
+    let (a, b) = (Backend::saying("A").await, Backend::saying("B").await);
+    let setup = Setup::new()
+        .routing("fallbacks = { llama3 = [\"blind\", \"llava\"] }")
+        .backend("a", &a, 1, &["llama3", "blind"])
+        .backend_with(
+            "b",
+            &b.url(),
+            "models = [{ name = \"llava\", vision = true }]",
+        );
+    let gateway = setup.start().await;
+    gateway.ask("llama3").answer().await.must_say("A");
+    let seen = answer(&gateway, &image("llama3")).await;
+    seen.must_say("B");
+    assert_eq!(seen.header("x-triage-model"), Some("llava"));
+}

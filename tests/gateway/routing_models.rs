@@ -1,0 +1,117 @@
+//! Who serves the name that a request asks for, be it a model's or an alias.
+
+use crate::backend::Backend;
+use crate::process::{Gateway, Setup};
+
+#[tokio::test]
+async fn a_request_goes_to_who_has_its_model() {
+    let (a, b) = (Backend::saying("A").await, Backend::saying("B").await);
+    let setup =
+        Setup::new()
+            .backend("a", &a, 1, &["llama3:8b"])
+            .backend("b", &b, 1, &["mistral:7b"]);
+    let gateway = setup.start().await;
+    for _ in 0..3 {
+        gateway.ask("llama3:8b").answer().await.must_say("A");
+        gateway.ask("mistral:7b").answer().await.must_say("B");
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_nobody_has_is_named() {
+    let backend = Backend::start().await;
+    let with = Setup::new().backend("a", &backend, 1, &["llama3:8b"]);
+    let without = Setup::new();
+    for setup in [with, without] {
+        let gateway = setup.start().await;
+        let answer = gateway.ask("gpt-5").answer().await;
+        answer.must_be(404, "model_not_found");
+        assert_eq!(answer.message(), "Model 'gpt-5' not found");
+        assert_eq!(answer.json()["error"]["param"], "model");
+    }
+}
+
+#[tokio::test]
+async fn an_alias_is_served_by_who_has_its_target() {
+    let (big, small) = (Backend::start().await, Backend::start().await);
+    let setup = Setup::new()
+        .routing("aliases = { \"gpt-4\" = \"llama3:70b\" }")
+        .backend("small", &small, 1, &["llama3:8b"])
+        .backend("big", &big, 1, &["llama3:70b"]);
+    let gateway = setup.start().await;
+    let (answer, asked) = tokio::join!(gateway.ask("gpt-4").answer(), async {
+        let arrived = big.next().await;
+        let model = arrived.model();
+        arrived.answer("big");
+        model
+    });
+    answer.must_say("big");
+    assert_eq!(asked, "llama3:70b");
+    assert_eq!(answer.header("x-triage-model"), Some("llama3:70b"));
+    assert_eq!(answer.header("x-triage-endpoint"), Some("big"));
+}
+
+#[tokio::test]
+async fn an_alias_whose_target_nobody_has_is_named_with_it() {
+    let backend = Backend::start().await;
+    let setup = Setup::new()
+        .routing("aliases = { \"gpt-4\" = \"llama3:70b\" }")
+        .backend("a", &backend, 1, &["llama3:8b"]);
+    let answer = setup.start().await.ask("gpt-4").answer().await;
+    answer.must_be(404, "model_not_found");
+    let message = answer.message();
+    assert!(
+        message.contains("gpt-4") && message.contains("llama3:70b"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn aliases_that_lead_in_a_circle_are_refused_at_the_start() {
+    for (aliases, chain) in [
+        ("a = \"a\"", "a → a"),
+        ("a = \"b\", b = \"a\"", "a → b → a"),
+        ("a = \"b\", b = \"c\", c = \"b\"", "b → c → b"),
+    ] {
+        let config = format!("[routing]\naliases = {{ {aliases} }}");
+        let (said, _) = Gateway::refusal(&config).await;
+        assert!(said.contains(chain), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn an_alias_of_an_alias_goes_one_step_and_the_log_says_so() {
+    let backend = Backend::saying("C").await;
+    let setup = Setup::new()
+        .routing("aliases = { a = \"b\", b = \"c\" }")
+        .backend("gpu-1", &backend, 1, &["c"]);
+    let gateway = setup.start().await;
+    gateway.logs(&["WARN", "\"a\"", "\"b\""]).await;
+    gateway.ask("b").answer().await.must_say("C");
+    let answer = gateway.ask("a").answer().await;
+    answer.must_be(404, "model_not_found");
+}
+
+#[tokio::test]
+async fn a_model_whose_endpoints_are_all_unhealthy_is_no_unknown_model() {
+    let gone = Backend::gone().await;
+    let setup = Setup::new()
+        .routing("max_retries = 0\neject_after = 1\neject_seconds = 600")
+        .routing("aliases = { alias = \"m\" }")
+        .backend_at("gpu-1", &gone, 1, &["m"])
+        .backend_at("gpu-2", &gone, 1, &["m"]);
+    let gateway = setup.start().await;
+    for _ in 0..2 {
+        let answer = gateway.ask("m").answer().await;
+        answer.must_be(502, "upstream_unreachable");
+    }
+    assert_eq!(gateway.state().await.healthy(), [false, false]);
+    for name in ["m", "alias"] {
+        let answer = gateway.ask(name).answer().await;
+        answer.must_be(503, "no_healthy_backend");
+        assert_eq!(
+            answer.message(),
+            "No healthy backend available for model 'm'"
+        );
+    }
+}

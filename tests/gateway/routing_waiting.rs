@@ -1,0 +1,180 @@
+//! Many who wait for many models at endpoints that they share.
+
+use std::collections::HashSet;
+
+use http_body_util::BodyExt;
+
+use crate::backend::Backend;
+use crate::client::Sent;
+use crate::process::Setup;
+
+#[tokio::test]
+async fn five_clients_that_hang_up_in_mid_answer_leave_no_slot_taken() {
+    let backends = [Backend::start().await, Backend::start().await];
+    let setup = Setup::new()
+        .routing("strategy = \"round_robin\"")
+        .backend("gpu-1", &backends[0], 3, &["m"])
+        .backend("gpu-2", &backends[1], 3, &["m"]);
+    let gateway = setup.start().await;
+    let (mut bodies, mut streams) = (Vec::new(), Vec::new());
+    for n in 0..5 {
+        let asked = gateway.ask("m").open();
+        let backend = &backends[n % 2];
+        let (response, stream) = tokio::join!(asked, async { backend.next().await.stream() });
+        stream.send("a word");
+        let mut body = response.into_body();
+        let word = body.frame().await.unwrap().unwrap();
+        assert_eq!(word.into_data().unwrap(), "a word");
+        bodies.push(body);
+        streams.push(stream);
+    }
+    assert_eq!(gateway.state().await.in_flight(), [3, 2]);
+    drop(bodies);
+    for stream in streams {
+        stream.hung_up().await;
+    }
+    gateway.idle().await;
+    for backend in &backends {
+        assert_eq!(backend.counts().in_flight, 0);
+    }
+}
+
+#[tokio::test]
+async fn two_hundred_at_once_fill_four_endpoints_of_fifty_exactly() {
+    let mut backends = Vec::new();
+    let mut setup = Setup::new();
+    for n in 0..4 {
+        let backend = Backend::start().await;
+        setup = setup.backend(&format!("gpu-{n}"), &backend, 50, &["m"]);
+        backends.push(backend);
+    }
+    let gateway = setup.start().await;
+    let sent: Vec<Sent> = (0..200).map(|_| gateway.ask("m").send()).collect();
+    let mut arrived = Vec::new();
+    for backend in &backends {
+        for _ in 0..50 {
+            arrived.push(backend.next().await);
+        }
+    }
+    let state = gateway.state().await;
+    assert_eq!((state.in_flight(), state.depth()), (vec![50; 4], 0));
+    arrived
+        .into_iter()
+        .for_each(|arrived| arrived.answer("fine"));
+    for sent in sent {
+        sent.answer().await.must_say("fine");
+    }
+    for backend in &backends {
+        let counts = backend.counts();
+        assert_eq!((counts.arrived, counts.peak), (50, 50));
+    }
+    gateway.idle().await;
+}
+
+#[tokio::test]
+async fn ten_models_that_share_an_endpoint_take_turns() {
+    let backend = Backend::start().await;
+    let models: Vec<String> = (0..10).map(|n| format!("model-{n}")).collect();
+    let names: Vec<&str> = models.iter().map(String::as_str).collect();
+    let setup = Setup::new()
+        .queue("max_size = 500\ndiscipline = \"fair\"\nmax_wait_seconds = 600")
+        .backend("gpu-1", &backend, 1, &names);
+    let gateway = setup.start().await;
+    let first = gateway.ask("model-0").send();
+    let running = backend.next().await;
+    let mut sent = Vec::new();
+    for (n, model) in names.iter().enumerate() {
+        sent.extend((0..50).map(|_| gateway.ask(model).send()));
+        gateway.depth(50 * (n as u64 + 1)).await;
+    }
+    running.answer("fine");
+    first.answer().await.must_say("fine");
+    for _ in 0..50 {
+        let mut round = HashSet::new();
+        for _ in 0..10 {
+            let arrived = backend.next().await;
+            round.insert(arrived.model());
+            arrived.answer("fine");
+        }
+        assert_eq!(round.len(), 10, "{round:?}");
+    }
+    for sent in sent {
+        sent.answer().await.must_say("fine");
+    }
+    assert_eq!(backend.counts().peak, 1);
+}
+
+#[tokio::test]
+async fn when_the_last_endpoint_goes_all_who_wait_are_told() {
+    for retries in [0, 2] {
+        let backend = Backend::start().await;
+        let setup = Setup::new()
+            .queue("max_wait_seconds = 600")
+            .routing("eject_after = 1\neject_seconds = 600")
+            .routing(&format!("max_retries = {retries}"))
+            .backend("gpu-1", &backend, 1, &["m"]);
+        let gateway = setup.start().await;
+        let running = gateway.ask("m").send();
+        let arrived = backend.next().await;
+        let waiting: Vec<Sent> = (0..20).map(|_| gateway.ask("m").send()).collect();
+        gateway.depth(20).await;
+        drop(arrived);
+        running.answer().await.must_be(502, "upstream_failed");
+        for sent in waiting {
+            sent.answer().await.must_be(503, "no_healthy_backend");
+        }
+        gateway.idle().await;
+        assert_eq!(backend.counts().arrived, 1);
+    }
+}
+
+#[tokio::test]
+async fn when_the_last_endpoint_goes_all_who_wait_go_to_the_fallback() {
+    let (big, small) = (Backend::start().await, Backend::saying("small").await);
+    let setup = Setup::new()
+        .queue("max_wait_seconds = 600")
+        .routing("eject_after = 1\neject_seconds = 600")
+        .routing("fallbacks = { big = [\"small\"] }")
+        .backend("gpu-1", &big, 1, &["big"])
+        .backend("gpu-2", &small, 4, &["small"]);
+    let gateway = setup.start().await;
+    let mut sent = vec![gateway.ask("big").send()];
+    let arrived = big.next().await;
+    sent.extend((0..20).map(|_| gateway.ask("big").send()));
+    gateway.depth(20).await;
+    assert_eq!(small.counts().arrived, 0);
+    drop(arrived);
+    for sent in sent {
+        let answer = sent.answer().await;
+        answer.must_say("small");
+        assert_eq!(answer.header("x-triage-model"), Some("small"));
+    }
+    assert!(small.counts().peak <= 4);
+    gateway.idle().await;
+}
+
+#[tokio::test]
+async fn a_model_has_the_chairs_of_its_room_and_no_more() {
+    let backend = Backend::start().await;
+    let setup = Setup::new()
+        .routing("[routing.rooms.\"m\"]\nmax_size = 2")
+        .backend("gpu-1", &backend, 1, &["m", "n"]);
+    let gateway = setup.start().await;
+    let mut sent = vec![gateway.ask("m").send()];
+    let arrived = backend.next().await;
+    for (depth, model) in (1..).zip(["m", "m", "n", "n", "n"]) {
+        sent.push(gateway.ask(model).send());
+        gateway.depth(depth).await;
+    }
+    let third = gateway.ask("m").answer().await;
+    third.must_be(503, "queue_full");
+    sent.push(gateway.ask("n").send());
+    gateway.depth(6).await;
+    arrived.answer("fine");
+    for _ in 0..6 {
+        backend.next().await.answer("fine");
+    }
+    for sent in sent {
+        sent.answer().await.must_say("fine");
+    }
+}

@@ -1,0 +1,158 @@
+//! Endpoints that come, go and change while checks run.
+
+use futures_util::FutureExt;
+use http::header::{AUTHORIZATION, HeaderValue};
+
+use super::*;
+
+#[tokio::test]
+async fn an_endpoint_that_comes_is_checked_and_one_that_goes_is_not() {
+    let (a, b) = (Upstream::bind().await, Upstream::bind().await);
+    let house = House::of([endpoint("a", &a).health(often())]);
+    let _checks = house.checks();
+    let (first, _) = check_at(&a).await;
+
+    let new = endpoint("b", &b).health(often());
+    house.handle.change_endpoints(|all| all.push(new)).unwrap();
+    answer(&b, ILL).await;
+    until(|| !house.endpoint("b").healthy()).await;
+
+    house
+        .handle
+        .change_endpoints(|all| _ = all.remove(0))
+        .unwrap();
+    soon(first.closed()).await;
+    for _ in 0..5 {
+        answer(&b, WELL).await;
+    }
+    assert!(house.endpoint("b").healthy());
+    assert!(a.accept().now_or_never().is_none());
+}
+
+#[tokio::test]
+async fn what_does_not_concern_a_check_does_not_interrupt_it() {
+    let (a, b) = (Upstream::bind().await, Upstream::bind().await);
+    let house = House::of([endpoint("a", &a).health(often())]);
+    let checks = house.checks();
+    for result in [WELL, ILL, ILL] {
+        answer(&a, result).await;
+    }
+    let (mut third, _) = check_at(&a).await;
+    let new = endpoint("b", &b).health(once());
+    house
+        .handle
+        .change_endpoints(|all| {
+            all[0] = all[0].clone().priority(7).model(Model::new("n"));
+            all.push(new);
+        })
+        .unwrap();
+    tokio::join!(answer(&b, WELL), soon(checks.first_results()));
+    third.send(ILL).await;
+    until(|| !house.endpoint("a").healthy()).await;
+}
+
+#[tokio::test]
+async fn another_path_header_or_address_is_checked_anew() {
+    let (a, b) = (Upstream::bind().await, Upstream::bind().await);
+    let house = House::of([endpoint("a", &a).health(once())]);
+    let checks = house.checks();
+    let change = |to: Endpoint| {
+        let changes = house.handle.change_endpoints(|all| all[0] = to).unwrap();
+        assert_eq!(changes.changed, ["a"]);
+    };
+    let (first, _) = check_at(&a).await;
+
+    change(endpoint("a", &a).health(HealthCheck::new("/up")));
+    soon(first.closed()).await;
+    let (second, head) = check_at(&a).await;
+    assert!(head.starts_with("get /up "), "{head}");
+
+    let keyed = endpoint("a", &a).header(AUTHORIZATION, HeaderValue::from_static("key"));
+    change(keyed.health(once()));
+    soon(second.closed()).await;
+    let (mut third, head) = check_at(&a).await;
+    assert!(head.contains("authorization: key"), "{head}");
+    third.send(ILL).await;
+    soon(checks.first_results()).await;
+    assert!(!house.endpoint("a").healthy());
+
+    change(endpoint("a", &b).health(once()));
+    tokio::join!(answer(&b, WELL), soon(checks.first_results()));
+    assert!(house.endpoint("a").healthy());
+}
+
+#[tokio::test]
+async fn an_endpoint_that_loses_its_check_is_taken_to_be_well() {
+    let upstream = Upstream::bind().await;
+    let house = House::of([endpoint("a", &upstream).health(once())]);
+    let checks = house.checks();
+    let first_results = soon(checks.first_results());
+    upstream.accept_while(first_results, ILL).await;
+    assert!(!house.endpoint("a").healthy());
+    house
+        .handle
+        .change_endpoints(|all| all[0].health = None)
+        .unwrap();
+    until(|| house.endpoint("a").healthy()).await;
+}
+
+#[tokio::test]
+async fn an_endpoint_that_left_and_comes_back_is_not_held_to_its_old_checks() {
+    let (a, b) = (Upstream::bind().await, Upstream::bind().await);
+    let house = House::of([
+        endpoint("a", &a).health(once()),
+        endpoint("b", &b).health(once()),
+    ]);
+    let checks = house.checks();
+    let first_results = soon(checks.first_results());
+    tokio::join!(answer(&a, ILL), answer(&b, WELL), first_results);
+    let old = house.endpoint("a");
+    house
+        .handle
+        .change_endpoints(|all| _ = all.remove(0))
+        .unwrap();
+    until(|| old.healthy()).await;
+    let again = endpoint("a", &a);
+    house
+        .handle
+        .change_endpoints(|all| all.push(again))
+        .unwrap();
+    assert!(house.endpoint("a").healthy());
+}
+
+#[tokio::test]
+async fn first_results_are_awaited_of_those_only_that_are_still_checked() {
+    let (a, b) = (Upstream::bind().await, Upstream::bind().await);
+    let house = House::of([endpoint("a", &a), endpoint("b", &b)]);
+    let checks = house.checks();
+    soon(checks.first_results()).await; // nobody's
+
+    house
+        .handle
+        .change_endpoints(|all| all.iter_mut().for_each(|one| one.health = Some(once())))
+        .unwrap();
+    let mut results = std::pin::pin!(checks.first_results());
+    assert!((&mut results).now_or_never().is_none());
+    answer(&b, WELL).await;
+    let (_hangs, _) = check_at(&a).await;
+    assert!((&mut results).now_or_never().is_none());
+    house
+        .handle
+        .change_endpoints(|all| all[0].health = None)
+        .unwrap();
+    soon(results).await;
+}
+
+#[tokio::test]
+async fn all_checks_stop_when_they_are_dropped() {
+    let (a, b) = (Upstream::bind().await, Upstream::bind().await);
+    let house = House::of([
+        endpoint("a", &a).health(often()),
+        endpoint("b", &b).health(often()),
+    ]);
+    let checks = house.checks();
+    let ((on_a, _), (on_b, _)) = tokio::join!(check_at(&a), check_at(&b));
+    drop(checks);
+    soon(on_a.closed()).await;
+    soon(on_b.closed()).await;
+}

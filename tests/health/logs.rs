@@ -1,0 +1,82 @@
+//! What the operator reads.
+
+use std::io;
+use std::sync::Mutex;
+
+use tracing_subscriber::filter::LevelFilter;
+
+use super::*;
+
+#[tokio::test]
+async fn each_change_of_health_is_logged_once_whoever_says_so() {
+    let log = Log::default();
+    let _guard = log.install();
+    let upstream = Upstream::bind().await;
+    let mut routing = RoutingConfig::default().max_retries(0);
+    (routing.eject_after, routing.eject_for) = (1, HOUR);
+    let check = often().healthy_after(1).unhealthy_after(1);
+    let model = Model::new("breaks");
+    let house = House::routed(
+        [endpoint("a", &upstream).model(model).health(check)],
+        routing,
+    );
+    let _checks = house.checks();
+
+    let (mut check, _) = check_at(&upstream).await;
+    let mut after = async |result| {
+        check.send(result).await;
+        check = check_at(&upstream).await.0;
+        log.take()
+    };
+    assert_eq!(after(WELL).await, [""; 0]);
+    assert_eq!(after(ILL).await, ["fails its checks", "out of service"]);
+    assert_eq!(after(ILL).await, [""; 0]);
+    assert_eq!(after(WELL).await, ["back in service"]);
+
+    house.go.add_permits(1);
+    soon(house.ask("breaks")).await.unwrap();
+    assert_eq!(log.take(), ["failed too often", "out of service"]);
+    assert_eq!(after(ILL).await, ["fails its checks"]);
+    assert_eq!(after(WELL).await, [""; 0]);
+    assert!(!house.endpoint("a").healthy());
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn install(&self) -> tracing::subscriber::DefaultGuard {
+        let written = self.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(LevelFilter::INFO)
+            .with_writer(move || written.clone())
+            .finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    /// What the lines say that were written since this was last asked.
+    fn take(&self) -> Vec<&'static str> {
+        let text = String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap();
+        let said = |line: &str| {
+            let known = [
+                "fails its checks",
+                "failed too often",
+                "out of service",
+                "back in service",
+            ];
+            let said = known.into_iter().find(|words| line.contains(words));
+            said.unwrap_or_else(|| panic!("{line}"))
+        };
+        text.lines().map(said).collect()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! What a check asks, and what its result decides.
+
+use http::header::{AUTHORIZATION, HeaderValue};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+#[tokio::test]
+async fn the_first_result_decides_at_once() {
+    let endless = format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n{:10000}",
+        ""
+    );
+    for (answer, healthy) in [
+        (WELL, true),
+        ("HTTP/1.1 204 No Content\r\n\r\n", true),
+        (&endless, true),
+        (ILL, false),
+        (
+            "HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n",
+            false,
+        ),
+        ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", false),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nbreaks", false),
+        ("HTTP/1.1 200", false),
+        ("", false),
+    ] {
+        let upstream = Upstream::bind().await;
+        let house = House::of([endpoint("a", &upstream).health(once())]);
+        let checks = house.checks();
+        tokio::join!(
+            super::answer(&upstream, answer),
+            soon(checks.first_results())
+        );
+        assert_eq!(house.endpoint("a").healthy(), healthy, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn who_cannot_be_reached_is_down() {
+    let upstream = Upstream::bind().await;
+    let house = House::of([endpoint("a", &upstream).health(once())]);
+    drop(upstream);
+    let checks = house.checks();
+    soon(checks.first_results()).await;
+    assert!(!house.endpoint("a").healthy());
+}
+
+#[tokio::test]
+async fn three_failures_in_a_row_are_too_many_and_two_successes_enough() {
+    let upstream = Upstream::bind().await;
+    let house = House::of([endpoint("a", &upstream).health(often())]);
+    let _checks = house.checks();
+    let mut healthy_before = true;
+    for (answer, healthy) in [
+        (WELL, true),
+        (ILL, true),
+        (ILL, true),
+        (WELL, true),
+        (ILL, true),
+        (ILL, true),
+        (ILL, false),
+        (WELL, false),
+        (ILL, false),
+        (WELL, false),
+        (WELL, true),
+        (ILL, true),
+    ] {
+        let (mut check, _) = check_at(&upstream).await;
+        assert_eq!(house.endpoint("a").healthy(), healthy_before);
+        check.send(answer).await;
+        healthy_before = healthy;
+    }
+    check_at(&upstream).await;
+    assert_eq!(house.endpoint("a").healthy(), healthy_before);
+}
+
+#[tokio::test]
+async fn a_check_that_hangs_is_given_up_and_the_next_one_is_made() {
+    for begins in ["", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"] {
+        let upstream = Upstream::bind().await;
+        let check = often().timeout(Duration::from_millis(20));
+        let house = House::of([endpoint("a", &upstream).health(check)]);
+        let _checks = house.checks();
+        for _ in 0..3 {
+            let mut hangs = soon(upstream.accept()).await;
+            // Either may come too late on a busy machine: the check is given up all the same.
+            _ = hangs.0.read(&mut [0; 1024]).await;
+            _ = hangs.0.write_all(begins.as_bytes()).await;
+            soon(hangs.closed()).await;
+        }
+        assert!(!house.endpoint("a").healthy());
+    }
+}
+
+#[tokio::test]
+async fn checks_of_many_endpoints_wait_for_none_of_the_others() {
+    let (a, b) = (Upstream::bind().await, Upstream::bind().await);
+    let house = House::of([
+        endpoint("a", &a).health(once()),
+        endpoint("b", &b).health(once()),
+    ]);
+    let checks = house.checks();
+    let (mut hangs, _) = check_at(&a).await;
+    answer(&b, ILL).await;
+    until(|| !house.endpoint("b").healthy()).await;
+    hangs.send(WELL).await;
+    soon(checks.first_results()).await;
+    assert!(house.endpoint("a").healthy());
+}
+
+#[tokio::test]
+async fn a_check_goes_where_requests_go_with_the_endpoints_own_headers() {
+    let upstream = Upstream::bind().await;
+    let addr = upstream.addr();
+    let url = format!("http://{addr}/base/").parse().unwrap();
+    let house = House::of([Endpoint::new("a", url)
+        .header(AUTHORIZATION, HeaderValue::from_static("Bearer key"))
+        .health(HealthCheck::new("/v1/models?x=1"))]);
+    let _checks = house.checks();
+    let (_check, head) = check_at(&upstream).await;
+    let mut lines: Vec<_> = head.trim_end().lines().collect();
+    lines[1..].sort_unstable();
+    let host = format!("host: {addr}");
+    assert_eq!(
+        lines,
+        [
+            "get /base/v1/models?x=1 http/1.1",
+            "authorization: bearer key",
+            &host
+        ]
+    );
+}

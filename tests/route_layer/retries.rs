@@ -1,0 +1,273 @@
+//! What stays with a request that is tried again.
+
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderName, Request, Response};
+use http_body_util::{Empty, Full};
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_triage::route::{Decision, Registry, RouteBody, RoutingConfig};
+use tower_triage::{QueueConfig, RouteLayer, Router};
+
+use super::support::{House, endpoint, header, settle, status, two, two_routed};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_keeps_its_place_whether_or_not_waits_are_told() {
+    for told in [true, false] {
+        let mut queue = QueueConfig::default();
+        queue.server_timing = told;
+        let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
+        let mut house = House::furnished(endpoints, RoutingConfig::default(), queue);
+        house.ask("m");
+        let at_a = house.call().await;
+        house.ask("m");
+        let at_b = house.call().await;
+        house.ask("m");
+        settle().await;
+        tokio::time::advance(SECOND).await;
+        let others = [house.ask("m"), house.ask("m")];
+        settle().await;
+        tokio::time::advance(SECOND).await;
+        at_a.ok();
+        house.call().await.answer(status(503));
+        let other = house.call().await;
+        assert_eq!((other.endpoint(), other.decision.retries), ("a", 0));
+        at_b.ok();
+        assert_eq!(house.call().await.decision.retries, 1, "told: {told}");
+        assert!(others.iter().all(|other| !other.is_finished()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_says_how_long_its_request_waited_over_all_tries() {
+    for waits_again in [false, true] {
+        let mut house = two();
+        house.ask("m");
+        let at_a = house.call().await;
+        house.ask("m");
+        let at_b = house.call().await;
+        let asked = house.ask("m");
+        settle().await;
+        tokio::time::advance(SECOND).await;
+        at_a.ok();
+        let call = house.call().await;
+        tokio::time::advance(5 * SECOND).await;
+        if waits_again {
+            call.answer(status(503));
+            assert!(house.settled().await.is_none());
+            tokio::time::advance(2 * SECOND).await;
+            at_b.ok();
+        } else {
+            at_b.ok();
+            settle().await;
+            call.answer(status(503));
+        }
+        house.call().await.ok();
+        let answer = asked.await.unwrap();
+        let waited = if waits_again { 3000 } else { 1000 };
+        let told = format!("queue;dur={waited}");
+        assert!(
+            header(&answer, "server-timing").starts_with(&told),
+            "{answer:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_tried_again_after_its_own_deadline() {
+    for (seconds, retried) in [(1, true), (3, false)] {
+        let mut house = two();
+        let request = Request::post("/")
+            .header("x-request-timeout", "2")
+            .body(Full::from(r#"{"model":"m"}"#))
+            .unwrap();
+        let asked = house.send(request);
+        let call = house.call().await;
+        tokio::time::advance(seconds * SECOND).await;
+        call.answer(status(503));
+        match house.settled().await {
+            Some(again) => again.ok(),
+            None => assert_eq!(asked.await.unwrap().status(), 503),
+        }
+        assert_eq!(house.in_flight()["a"] + house.in_flight()["b"] > 0, retried);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_are_turned_away_pay_for_no_retries() {
+    let mut routing = RoutingConfig::default().max_retries(1);
+    routing.eject_after = 0;
+    let mut house = House::new([endpoint("a", 50, &["m"])], routing);
+    for _ in 0..1_000 {
+        assert_eq!(house.ask("unknown").await.unwrap().status(), 404);
+    }
+    assert_eq!(retries(&mut house, 200).await, 140); // the reserve of 100, and 0.2 of those who were tried
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_endpoints_is_no_new_budget() {
+    let mut routing = RoutingConfig::default().max_retries(1);
+    routing.eject_after = 0;
+    routing.retry_share = 0.0;
+    let mut house = House::new([endpoint("a", 50, &["m"])], routing);
+    let mut tried_again = 0;
+    for slots in 51..=55 {
+        tried_again += retries(&mut house, 100).await;
+        let change = house
+            .handle
+            .change_endpoints(|all| all[0].max_concurrent = slots);
+        change.unwrap();
+    }
+    assert_eq!(tried_again, 100);
+}
+
+/// How many retries there are if so many requests fail, one after the other.
+async fn retries(house: &mut House, requests: u32) -> u32 {
+    let mut retries = 0;
+    for _ in 0..requests {
+        let asked = house.ask("m");
+        while let Some(call) = house.settled().await {
+            retries += call.decision.retries;
+            call.answer(status(503));
+        }
+        asked.await.unwrap();
+    }
+    retries
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_router_closes_a_retry_that_waits_is_answered_at_once() {
+    let mut house = two();
+    house.ask("m");
+    let failing = house.call().await;
+    house.ask("m");
+    let _at_b = house.call().await;
+    let asked = house.ask("m");
+    settle().await;
+    failing.ok();
+    house.call().await.answer(status(503));
+    assert!(house.settled().await.is_none());
+    assert_eq!(house.handle.status().depth, 1);
+    house.handle.close();
+    assert_eq!(asked.await.unwrap().status(), 503);
+    assert_eq!(house.handle.status().depth, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_is_not_kept_waiting_if_streams_must_not() {
+    let queue = QueueConfig::default().reject_streams();
+    let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
+    let mut house = House::furnished(endpoints, RoutingConfig::default(), queue);
+    let streamed = |house: &House| {
+        let body = r#"{"model":"m","stream":true}"#;
+        house.send(Request::new(Full::from(body)))
+    };
+    let asked = streamed(&house);
+    let failing = house.call().await;
+    let _other = streamed(&house);
+    let _busy = house.call().await;
+    failing.answer(status(503));
+    let answer = asked.await.unwrap();
+    assert_eq!(header(&answer, "x-triage-endpoint"), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_mid_retry_leaves_nothing_behind() {
+    for when in ["called", "polled"] {
+        let registry = Registry::new(vec![endpoint("a", 1, &["m"])]).unwrap();
+        let layer = RouteLayer::new(Router::new(registry));
+        let inner = service_fn(move |request: Request<RouteBody<Full<Bytes>>>| {
+            let retries = request.extensions().get::<Decision>().unwrap().retries;
+            assert!(retries == 0 || when == "polled");
+            async move {
+                assert_eq!(retries, 0);
+                Ok::<_, Infallible>(status(503))
+            }
+        });
+        let request = Request::new(Full::from(r#"{"model":"m"}"#));
+        let answer = AssertUnwindSafe(layer.layer(inner).oneshot(request));
+        assert!(answer.catch_unwind().await.is_err());
+        let status = layer.handle().status();
+        assert_eq!((status.running, status.depth), (0, 0), "{when}");
+    }
+}
+
+/// Is ready for the first call alone.
+#[derive(Clone)]
+struct Once {
+    calls: std::sync::Arc<std::sync::atomic::AtomicU32>,
+}
+
+impl Service<Request<RouteBody<Full<Bytes>>>> for Once {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        match self.calls.load(std::sync::atomic::Ordering::SeqCst) {
+            0 => Poll::Ready(Ok(())),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn call(&mut self, _: Request<RouteBody<Full<Bytes>>>) -> Self::Future {
+        self.calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        std::future::ready(Ok(status(503)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_the_inner_service_is_never_ready_for_is_answered_with_the_failure() {
+    let registry = Registry::new(vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]).unwrap();
+    let layer = RouteLayer::new(Router::new(registry));
+    let once = Once {
+        calls: Default::default(),
+    };
+    let request = Request::new(Full::from(r#"{"model":"m"}"#));
+    let answer = layer.layer(once).oneshot(request).await.unwrap();
+    assert_eq!(header(&answer, "x-triage-endpoint"), "a");
+    assert_eq!(layer.handle().status().running, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_a_body_is_tried_again_however_it_is_routed() {
+    let endpoints = vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
+    let router = Router::new(Registry::new(endpoints).unwrap())
+        .routing(RoutingConfig::default().alias("alias", "m"))
+        .by_header(HeaderName::from_static("x-service"));
+    let inner = service_fn(|request: Request<RouteBody<Empty<Bytes>>>| async move {
+        assert!(http_body::Body::is_end_stream(request.body()));
+        let decision = request.extensions().get::<Decision>().unwrap();
+        Ok::<_, Infallible>(status(if decision.retries == 0 { 503 } else { 200 }))
+    });
+    let request = Request::get("/")
+        .header("x-service", "alias")
+        .body(Empty::new())
+        .unwrap();
+    let answer = RouteLayer::new(router)
+        .layer(inner)
+        .oneshot(request)
+        .await
+        .unwrap();
+    assert_eq!(header(&answer, "x-triage-endpoint"), "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_try_learns_only_its_own_decision() {
+    let mut house = two_routed(RoutingConfig::default().max_retries(3));
+    let asked = house.ask("m");
+    for retries in 0..=3 {
+        let call = house.call().await;
+        assert_eq!(call.decision.retries, retries);
+        assert_eq!(house.in_flight().values().sum::<u32>(), 1);
+        call.answer(status(502));
+    }
+    let answer = asked.await.unwrap();
+    assert_eq!(answer.extensions().get::<Decision>().unwrap().retries, 3);
+}

@@ -1,0 +1,204 @@
+//! What checks and failures say of one endpoint, one after the other.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{FutureExt, stream};
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_triage::route::{Decision, Endpoint, Registry, RouteBody, RoutingConfig};
+use tower_triage::{QueueConfig, RouteLayer, Router};
+
+use super::support::{House, endpoint, fail, settle, status};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A house in which `b` has failed too often, which `smart` takes only while `a` is busy.
+async fn one_ejected() -> House {
+    let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
+    let mut house = House::new(endpoints, RoutingConfig::default().max_retries(0));
+    house.ask("m");
+    let busy = house.call().await;
+    assert_eq!(busy.endpoint(), "a");
+    fail(&mut house, "b", 5, || status(503)).await;
+    busy.ok();
+    settle().await;
+    assert!(!house.endpoint("b").healthy());
+    house
+}
+
+async fn sentence_ends() {
+    tokio::time::advance(SECOND).await;
+    settle().await;
+}
+
+/// One more request, which `name` serves.
+async fn served_by(house: &mut House, name: &str) {
+    let asked = house.ask("m");
+    let call = house.call().await;
+    assert_eq!(call.endpoint(), name);
+    call.ok();
+    asked.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_down_when_its_trial_came_is_tried_when_it_is_up() {
+    let mut house = one_ejected().await;
+    house.handle.set_healthy(&house.endpoint("b"), false);
+    sentence_ends().await;
+    served_by(&mut house, "a").await;
+    house.handle.set_healthy(&house.endpoint("b"), true);
+    served_by(&mut house, "b").await;
+    assert!(house.endpoint("b").healthy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trial_given_back_while_others_were_served_is_somebody_elses() {
+    let mut house = one_ejected().await;
+    sentence_ends().await;
+    let trial = house.ask("m");
+    let on_trial = house.call().await;
+    assert_eq!(on_trial.endpoint(), "b");
+    served_by(&mut house, "a").await;
+    trial.abort();
+    settle().await;
+    assert!(on_trial.is_over());
+    served_by(&mut house, "b").await;
+}
+
+/// A body of one frame that then breaks off.
+fn broken_off() -> Response<BoxBody<Bytes, std::io::Error>> {
+    let frames = [
+        Ok(Frame::data(Bytes::from("half"))),
+        Err(std::io::Error::other("the line is dead")),
+    ];
+    Response::new(BoxBody::new(StreamBody::new(stream::iter(frames))))
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_breaks_off_every_answer_is_left_alone_unless_it_is_the_last() {
+    for (others, healthy) in [(0, true), (1, false)] {
+        let mut endpoints = vec![endpoint("a", 1, &["m"])];
+        endpoints.extend((0..others).map(|_| endpoint("b", 1, &["m"])));
+        let layer = RouteLayer::new(Router::new(Registry::new(endpoints).unwrap()));
+        let inner =
+            service_fn(
+                async |_: Request<RouteBody<Full<Bytes>>>| Ok::<_, Infallible>(broken_off()),
+            );
+        for _ in 0..5 {
+            let request = Request::new(Full::from(r#"{"model":"m"}"#));
+            let answer = layer.layer(inner).oneshot(request).await.unwrap();
+            assert_eq!(answer.headers()["x-triage-endpoint"], "a");
+            assert!(answer.into_body().collect().await.is_err());
+        }
+        assert_eq!(layer.handle().endpoints()[0].healthy(), healthy);
+    }
+}
+
+#[test]
+fn without_a_clock_nobody_is_ejected() {
+    let layer = RouteLayer::new(Router::new(
+        Registry::new(vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]).unwrap(),
+    ));
+    let inner =
+        service_fn(async |_: Request<RouteBody<Full<Bytes>>>| Ok::<_, Infallible>(status(500)));
+    for _ in 0..20 {
+        let request = Request::new(Full::from(r#"{"model":"m"}"#));
+        let answer = layer.layer(inner).oneshot(request).now_or_never();
+        assert_eq!(answer.unwrap().unwrap().status(), 500);
+    }
+    let endpoints = layer.handle().endpoints();
+    assert!(endpoints.iter().all(|endpoint| endpoint.healthy()));
+}
+
+/// Calls go through while it is open.
+#[derive(Clone)]
+struct Door<S> {
+    open: Arc<AtomicBool>,
+    inner: S,
+}
+
+impl<S: Service<R>, R> Service<R> for Door<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        match self.open.load(SeqCst) {
+            true => self.inner.poll_ready(cx),
+            false => Poll::Pending,
+        }
+    }
+
+    fn call(&mut self, request: R) -> S::Future {
+        self.inner.call(request)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trial_that_a_retry_gives_back_unused_is_for_whoever_waits() {
+    let mut routing = RoutingConfig::default();
+    routing.eject_after = 1;
+    let endpoints = vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
+    let router = Router::new(Registry::new(endpoints).unwrap()).routing(routing);
+    let layer = RouteLayer::new(router.queue(QueueConfig::default().max_wait(5 * SECOND)));
+    let open = Arc::new(AtomicBool::new(true));
+    // `b` fails at once, `a` after two seconds.
+    let inner = service_fn(async |request: Request<RouteBody<Full<Bytes>>>| {
+        let decision = request.extensions().get::<Decision>().unwrap();
+        if decision.endpoint.name() == "b" {
+            return Ok::<_, Infallible>(status(500));
+        }
+        tokio::time::sleep(2 * SECOND).await;
+        let mut answer = status(503);
+        *answer.body_mut() = Full::from("not read by anybody");
+        Ok(answer)
+    });
+    let route = layer.layer(Door {
+        open: Arc::clone(&open),
+        inner,
+    });
+    let ask = || {
+        let request = Request::new(Full::from(r#"{"model":"m"}"#));
+        tokio::spawn(route.clone().oneshot(request))
+    };
+    let busy = |at: usize| layer.handle().endpoints()[at].in_flight();
+
+    let fails_at_a = ask();
+    settle().await;
+    assert_eq!(ask().await.unwrap().unwrap().status(), 500);
+    open.store(false, SeqCst);
+    sentence_ends().await;
+    sentence_ends().await;
+    assert_eq!((busy(0), busy(1)), (0, 1), "its retry has the trial's slot");
+    let (_at_a, _waits) = (ask(), ask());
+    settle().await;
+    assert_eq!(layer.handle().status().depth, 1);
+    let _answer = fails_at_a.await.unwrap();
+    settle().await;
+    assert_eq!(layer.handle().status().depth, 0);
+    assert_eq!((busy(0), busy(1)), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ejected_endpoint_whose_models_change_is_tried_with_the_new_ones() {
+    let mut house = one_ejected().await;
+    let with_n = |endpoints: &mut Vec<Endpoint>| {
+        *endpoints = vec![endpoint("a", 1, &["n"]), endpoint("b", 1, &["n"])];
+    };
+    house.handle.change_endpoints(with_n).unwrap();
+    let asked = house.ask("n");
+    house.call().await.ok();
+    asked.await.unwrap();
+    sentence_ends().await;
+    house.ask("n");
+    assert_eq!(house.call().await.endpoint(), "b");
+}

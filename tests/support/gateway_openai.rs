@@ -1,0 +1,79 @@
+//! The official client of OpenAI's API, as a process: what it makes of an answer is what counts.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::time::timeout;
+
+use super::process::{Gateway, PATIENCE};
+
+const PACKAGE: &str = "openai==3.52.0";
+
+/// A client that runs; killed when it is dropped.
+pub(crate) struct OpenAi {
+    _process: Child,
+    requests: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl OpenAi {
+    /// One that tries again so often by itself.
+    pub(crate) fn new(gateway: &Gateway, retries: u32) -> Self {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/openai_client.py");
+        let mut process = tokio::process::Command::new(python())
+            .arg(script)
+            .arg(format!("http://{}/v1", gateway.addr()))
+            .arg(retries.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let requests = process.stdin.take().unwrap();
+        let answers = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self {
+            _process: process,
+            requests,
+            answers,
+        }
+    }
+
+    /// What comes of a chat: its `text`, or what the client calls the `error`.
+    pub(crate) async fn chat(&mut self, request: Value) -> Value {
+        let line = format!("{request}\n");
+        self.requests.write_all(line.as_bytes()).await.unwrap();
+        let said = timeout(PATIENCE, self.answers.next_line()).await;
+        let said = said.expect("the client says nothing").unwrap();
+        serde_json::from_str(&said.expect("the client has ended")).unwrap()
+    }
+}
+
+/// A Python that has the client. It is installed once, and stays for the next run.
+fn python() -> &'static Path {
+    static PYTHON: OnceLock<PathBuf> = OnceLock::new();
+    PYTHON.get_or_init(|| {
+        let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("openai");
+        let (python, installed) = (home.join("bin/python"), home.join("installed"));
+        if std::fs::read_to_string(&installed).is_ok_and(|package| package == PACKAGE) {
+            return python;
+        }
+        let mut venv = Command::new("python3");
+        run(venv.args(["-m", "venv", "--clear"]).arg(&home));
+        let mut pip = Command::new(&python);
+        run(pip.args(["-m", "pip", "install", "--quiet", PACKAGE]));
+        std::fs::write(&installed, PACKAGE).unwrap();
+        python
+    })
+}
+
+fn run(command: &mut Command) {
+    let status = command.status().expect("Python 3 is installed");
+    assert!(
+        status.success(),
+        "{command:?}: are Python 3 and its venv there?"
+    );
+}
