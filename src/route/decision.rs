@@ -24,7 +24,6 @@ pub struct Decision {
     /// How often it had been tried before: 0 the first time.
     pub retries: u32,
     /// Which of the endpoint's models serves it.
-    #[cfg_attr(not(feature = "metrics"), expect(dead_code))]
     pub(super) nth_model: u16,
 }
 

@@ -81,6 +81,15 @@ impl Endpoints {
         self.fleet.load().routing.clone()
     }
 
+    /// What is configured of retries.
+    pub(super) fn retries(&self) -> Retries {
+        let fleet = self.fleet.load();
+        Retries {
+            max: fleet.routing.max_retries,
+            body_limit: fleet.routing.retry_body_limit_bytes,
+        }
+    }
+
     /// Whether `name` is a model, an alias, or has fallbacks.
     #[cfg(feature = "metrics")]
     pub(super) fn is_configured(&self, name: &str) -> bool {
@@ -102,6 +111,14 @@ impl Endpoints {
     pub(super) fn trial_was_abandoned(&self) -> bool {
         self.trial_abandoned.load(Relaxed) && self.trial_abandoned.swap(false, SeqCst)
     }
+}
+
+/// What is configured of retries.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Retries {
+    pub(super) max: u32,
+    /// In bytes.
+    pub(super) body_limit: usize,
 }
 
 impl Capacity for Endpoints {

@@ -20,6 +20,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub(super) use connect::Connector;
 use failure::Failure;
 pub(super) use future::Causes;
 pub use future::ForwardFuture;
-pub(super) use target::{InvalidTarget, join};
+pub(super) use target::{InvalidTarget, host, join};
 use tls::Tls;
 #[cfg(feature = "tls")]
 pub use tls::TlsError;
@@ -114,7 +115,8 @@ use super::{Decision, EndpointRef, HealthChecks, RouterHandle};
 /// # }
 /// ```
 pub struct Forward<B> {
-    client: Client<Connector, B>,
+    /// Behind one pointer: each request clones the service, and a client is made of many.
+    client: Arc<Client<Connector, B>>,
     tls: Tls,
     connect_timeout: Duration,
     first_byte_timeout: Duration,
@@ -222,9 +224,10 @@ where
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
+            .set_host(false) // the endpoint's headers have it
             .build(connector);
         Self {
-            client,
+            client: Arc::new(client),
             tls,
             connect_timeout,
             first_byte_timeout,
@@ -264,7 +267,8 @@ where
         *request.headers_mut() = parts.headers;
         let length = request.body().size_hint().exact();
         let peer = parts.extensions.get().copied();
-        headers::to_endpoint(request.headers_mut(), endpoint.headers(), length, peer);
+        let headers = request.headers_mut();
+        headers::to_endpoint(headers, endpoint.headers(), length, peer);
         let answer = self.client.request(request);
         ForwardFuture::new(answer, endpoint.clone(), self.first_byte_timeout)
     }
@@ -273,7 +277,7 @@ where
 impl<B> Clone for Forward<B> {
     fn clone(&self) -> Self {
         Self {
-            client: self.client.clone(),
+            client: Arc::clone(&self.client),
             tls: self.tls.clone(),
             connect_timeout: self.connect_timeout,
             first_byte_timeout: self.first_byte_timeout,

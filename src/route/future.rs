@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::EXPECT;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderName, Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
@@ -340,13 +340,17 @@ where
     Ok(pass_on(response, permit, waited, tail))
 }
 
+const X_TRIAGE_ENDPOINT: HeaderName = HeaderName::from_static("x-triage-endpoint");
+const X_TRIAGE_MODEL: HeaderName = HeaderName::from_static("x-triage-model");
+
 /// Says who answered, and why that one.
 fn stamp<R>(response: &mut Response<R>, decision: &Decision) {
     let headers = response.headers_mut();
     let endpoint = decision.endpoint.header_value().clone();
-    headers.insert("x-triage-endpoint", endpoint);
-    if let Ok(model) = HeaderValue::from_bytes(decision.model.as_bytes()) {
-        headers.insert("x-triage-model", model);
+    let model = decision.endpoint.model_header(decision.nth_model).cloned();
+    headers.insert(X_TRIAGE_ENDPOINT, endpoint);
+    if let Some(model) = model {
+        headers.insert(X_TRIAGE_MODEL, model);
     }
     response.extensions_mut().insert(decision.clone());
 }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use http::header::{CONTENT_LENGTH, HOST, HeaderName};
 use http::uri::Scheme;
 
-use super::hop_by_hop::HOP_BY_HOP;
+use super::hop_by_hop::is_hop_by_hop;
 use super::{Endpoint, HealthCheck, Model};
 
 /// The endpoints of a fleet, checked, in the order in which they were given.
@@ -100,7 +100,7 @@ fn is_name(name: &str) -> bool {
 
 /// Whether a header follows from the connection or the body that it goes with.
 fn is_reserved(name: &HeaderName) -> bool {
-    HOP_BY_HOP.contains(name) || [HOST, CONTENT_LENGTH].contains(name)
+    is_hop_by_hop(name) || [HOST, CONTENT_LENGTH].contains(name)
 }
 
 fn url_problem(endpoint: &Endpoint) -> Option<&'static str> {
@@ -192,6 +192,7 @@ pub enum RegistryError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::hop_by_hop::HOP_BY_HOP;
 
     fn endpoint(name: &str, url: &'static str) -> Endpoint {
         Endpoint::new(name, http::Uri::from_static(url))
@@ -249,7 +250,8 @@ mod tests {
     #[test]
     fn headers_that_are_about_one_connection_or_request_are_refused_by_name() {
         let with = |name| endpoint("a", "http://a").header(name, "secret".parse().unwrap());
-        for name in HOP_BY_HOP.iter().cloned().chain([HOST, CONTENT_LENGTH]) {
+        let names = HOP_BY_HOP.map(HeaderName::from_static).into_iter();
+        for name in names.chain([HOST, CONTENT_LENGTH]) {
             let said = refusal([with(name.clone())]);
             assert!(
                 said.contains(&format!("endpoint \"a\" has a header `{name}`")),

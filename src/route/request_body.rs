@@ -26,7 +26,8 @@ pin_project! {
     #[derive(Debug)]
     #[project = ContentProj]
     enum Content<B> {
-        Whole { pieces: Pieces },
+        Whole { bytes: Bytes },
+        Renamed { pieces: Box<Pieces> },
         Streamed { #[pin] body: B },
     }
 }
@@ -56,7 +57,8 @@ pub(super) struct Whole {
 impl Whole {
     /// The body as it came.
     pub(super) fn unchanged<B>(self) -> RouteBody<B> {
-        RouteBody::pieces([self.bytes, Bytes::new(), Bytes::new()])
+        let content = Content::Whole { bytes: self.bytes };
+        RouteBody { content }
     }
 
     /// The body with another model's name in it, if it names one.
@@ -67,20 +69,15 @@ impl Whole {
         let bytes = self.bytes;
         let name = serde_json::Value::from(model).to_string();
         let (before, after) = (bytes.slice(..model_at.start), bytes.slice(model_at.end..));
-        RouteBody::pieces([before, name.into(), after])
+        let pieces = Box::new(Pieces([before, name.into(), after]));
+        let content = Content::Renamed { pieces };
+        RouteBody { content }
     }
 }
 
 impl<B> RouteBody<B> {
     pub(super) fn streamed(body: B) -> Self {
         let content = Content::Streamed { body };
-        Self { content }
-    }
-
-    fn pieces(pieces: [Bytes; 3]) -> Self {
-        let content = Content::Whole {
-            pieces: Pieces(pieces),
-        };
         Self { content }
     }
 }
@@ -94,21 +91,27 @@ impl<B: Body<Data = Bytes>> Body for RouteBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().content.project() {
-            ContentProj::Whole { pieces } => Poll::Ready(pieces.next().map(Frame::data).map(Ok)),
+            ContentProj::Whole { bytes } if bytes.is_empty() => Poll::Ready(None),
+            ContentProj::Whole { bytes } => {
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
+            }
+            ContentProj::Renamed { pieces } => Poll::Ready(pieces.next().map(Frame::data).map(Ok)),
             ContentProj::Streamed { body } => body.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Whole { pieces } => pieces.len() == 0,
+            Content::Whole { bytes } => bytes.is_empty(),
+            Content::Renamed { pieces } => pieces.len() == 0,
             Content::Streamed { body } => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Whole { pieces } => SizeHint::with_exact(pieces.len()),
+            Content::Whole { bytes } => SizeHint::with_exact(bytes.len() as u64),
+            Content::Renamed { pieces } => SizeHint::with_exact(pieces.len()),
             Content::Streamed { body } => body.size_hint(),
         }
     }
@@ -151,7 +154,8 @@ mod tests {
 
     #[test]
     fn an_empty_body_is_over_at_once() {
-        let body: RouteBody<Empty<Bytes>> = RouteBody::pieces(Default::default());
+        let (bytes, model_at) = (Bytes::new(), None);
+        let body: RouteBody<Empty<Bytes>> = Whole { bytes, model_at }.unchanged();
         assert!(body.is_end_stream());
         assert!(RouteBody::streamed(Empty::<Bytes>::new()).is_end_stream());
     }

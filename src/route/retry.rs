@@ -77,14 +77,14 @@ impl Unkept {
 impl<S: Clone> Arrival<S> {
     /// Keeps the request for another try.
     pub(super) fn keep<B, R, E>(&self, asked: &Asked<B>) -> Result<Box<Kept<S, R, E>>, Unkept> {
-        let routing = self.desk.endpoints().routing();
-        if routing.max_retries == 0 {
+        let retries = self.desk.endpoints().retries();
+        if retries.max == 0 {
             return Err(Unkept::NoRetries);
         }
         let Content::Whole(whole) = &asked.content else {
             return Err(Unkept::Streamed);
         };
-        if whole.bytes.len() > routing.retry_body_limit_bytes {
+        if whole.bytes.len() > retries.body_limit {
             return Err(Unkept::TooLarge);
         }
         Ok(Box::new(Kept {
@@ -97,7 +97,7 @@ impl<S: Clone> Arrival<S> {
             since: self.since,
             first_came: None,
             came_back_after: Duration::ZERO,
-            left: routing.max_retries,
+            left: retries.max,
             failed: None,
         }))
     }

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "client")]
-use http::HeaderMap;
+use http::header::{HOST, HeaderMap};
 use http::{HeaderValue, Uri};
 
 use crate::Pool;
 use crate::route::Endpoint;
 use crate::route::availability::Availability;
 use crate::route::ejection::Ejection;
+#[cfg(feature = "client")]
+use crate::route::forward::host;
 use crate::route::latency::{Latency, Moment};
 #[cfg(feature = "metrics")]
 use crate::route::meter::Series;
@@ -23,6 +25,10 @@ pub struct EndpointRef(Arc<Record>);
 struct Record {
     endpoint: Endpoint,
     header: HeaderValue,
+    /// The names of its models, of those that a header can carry.
+    model_headers: Box<[Option<HeaderValue>]>,
+    #[cfg(feature = "client")]
+    headers: HeaderMap,
     live: Arc<Live>,
     #[cfg(feature = "metrics")]
     series: Series,
@@ -67,7 +73,13 @@ impl EndpointRef {
     fn with(endpoint: Endpoint, live: Arc<Live>) -> Self {
         let header = HeaderValue::from_bytes(endpoint.name.as_bytes())
             .expect("a registry has no names with control characters");
+        let model_headers = endpoint.models.iter();
+        let model_headers =
+            model_headers.map(|model| HeaderValue::from_bytes(model.name.as_bytes()).ok());
         Self(Arc::new(Record {
+            model_headers: model_headers.collect(),
+            #[cfg(feature = "client")]
+            headers: headers(&endpoint),
             #[cfg(feature = "metrics")]
             series: Series::new(endpoint.models.len()),
             endpoint,
@@ -86,6 +98,11 @@ impl EndpointRef {
     #[must_use]
     pub fn header_value(&self) -> &HeaderValue {
         &self.0.header
+    }
+
+    /// The name of one of its models as the value of a response header.
+    pub(in crate::route) fn model_header(&self, nth: u16) -> Option<&HeaderValue> {
+        self.0.model_headers.get(usize::from(nth))?.as_ref()
     }
 
     /// Where it is. The path is put before that of a request.
@@ -175,10 +192,10 @@ impl EndpointRef {
         Duration::from_micros(average.micros(Moment::now()).into())
     }
 
-    /// What requests to it carry, in place of the client's.
+    /// What requests to it carry, in place of the client's: `Host`, and what is configured.
     #[cfg(feature = "client")]
     pub(in crate::route) fn headers(&self) -> &HeaderMap {
-        &self.0.endpoint.headers
+        &self.0.headers
     }
 
     /// The keys of what is counted of its requests.
@@ -199,6 +216,13 @@ impl EndpointRef {
     pub(in crate::route) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0.live, &other.0.live)
     }
+}
+
+#[cfg(feature = "client")]
+fn headers(endpoint: &Endpoint) -> HeaderMap {
+    let mut headers = endpoint.headers.clone();
+    headers.insert(HOST, host(&endpoint.url));
+    headers
 }
 
 /// FNV-1a: the same in every process, so that a restart leaves warm endpoints warm.

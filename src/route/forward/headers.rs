@@ -1,14 +1,17 @@
 //! A proxy that passes every header on speaks for the client about a connection that is not the client's.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE};
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TE};
 
 use super::PeerAddr;
-use crate::route::hop_by_hop::HOP_BY_HOP;
+use crate::route::hop_by_hop::is_hop_by_hop;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Makes a client's headers those of a request to an endpoint that wants its `own`, with a body that has
-/// `length` if it is known.
+/// Makes a client's headers those of a request to an endpoint that wants its `own`, `Host` among them, with a
+/// body that has `length` if it is known.
 pub(super) fn to_endpoint(
     headers: &mut HeaderMap,
     own: &HeaderMap,
@@ -20,7 +23,6 @@ pub(super) fn to_endpoint(
     if trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    headers.remove(HOST); // the client writes the endpoint's
     match length {
         // Where nobody announced an empty body, none is the same.
         Some(0) if !headers.contains_key(CONTENT_LENGTH) => {}
@@ -28,7 +30,7 @@ pub(super) fn to_endpoint(
         None => {}
     }
     if let Some(PeerAddr(peer)) = peer {
-        forwarded_for(headers, &peer.ip().to_string());
+        forwarded_for(headers, peer.ip());
     }
     // Last: nothing that a client names in `Connection` takes the endpoint's key away.
     for (name, value) in own {
@@ -39,7 +41,7 @@ pub(super) fn to_endpoint(
 /// Removes what was only about the connection to the other side.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     // To look at the few that are there is cheaper than to look for all that may be.
-    let known = headers.keys().filter(|name| HOP_BY_HOP.contains(name));
+    let known = headers.keys().filter(|name| is_hop_by_hop(name));
     let named = tokens(headers, &CONNECTION).filter_map(|name| name.parse().ok());
     let gone: Vec<HeaderName> = named.chain(known.cloned()).collect();
     for name in gone {
@@ -56,14 +58,23 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
         .map(str::trim)
 }
 
-fn forwarded_for(headers: &mut HeaderMap, peer: &str) {
+fn forwarded_for(headers: &mut HeaderMap, peer: IpAddr) {
     let mut list = Vec::new();
     for value in headers.get_all(&X_FORWARDED_FOR) {
         list.extend_from_slice(value.as_bytes());
         list.extend_from_slice(b", ");
     }
-    list.extend_from_slice(peer.as_bytes());
-    if let Ok(value) = HeaderValue::from_bytes(&list) {
+    match peer {
+        // To format it costs more than all else that is done to the headers.
+        IpAddr::V4(peer) => {
+            for (at, octet) in peer.octets().into_iter().enumerate() {
+                list.extend_from_slice(if at == 0 { b"" } else { b"." });
+                list.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+            }
+        }
+        IpAddr::V6(peer) => list.extend_from_slice(peer.to_string().as_bytes()),
+    }
+    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(list)) {
         headers.insert(X_FORWARDED_FOR, value);
     }
 }
@@ -110,11 +121,7 @@ mod tests {
 
     #[test]
     fn of_te_only_trailers_pass() {
-        let mut got = headers(&[
-            ("te", "gzip, Trailers"),
-            ("connection", "TE"),
-            ("host", "gateway"),
-        ]);
+        let mut got = headers(&[("te", "gzip, Trailers"), ("connection", "TE")]);
         to_endpoint(&mut got, &HeaderMap::new(), None, None);
         assert_eq!(got, headers(&[("te", "trailers")]));
     }
@@ -153,11 +160,16 @@ mod tests {
 
     #[test]
     fn an_endpoints_own_headers_replace_the_clients_whatever_the_client_says() {
-        let own = headers(&[("authorization", "Bearer endpoint"), ("x-new", "1")]);
+        let own = headers(&[
+            ("host", "endpoint"),
+            ("authorization", "Bearer endpoint"),
+            ("x-new", "1"),
+        ]);
         let mut got = headers(&[
             ("authorization", "Bearer client"),
             ("authorization", "Bearer another"),
             ("connection", "authorization, x-new"),
+            ("host", "gateway"),
             ("accept", "*/*"),
         ]);
         to_endpoint(&mut got, &own, None, None);
@@ -165,6 +177,7 @@ mod tests {
             got,
             headers(&[
                 ("accept", "*/*"),
+                ("host", "endpoint"),
                 ("authorization", "Bearer endpoint"),
                 ("x-new", "1"),
             ])

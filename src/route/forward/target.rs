@@ -1,7 +1,7 @@
 //! A base path that is dropped or doubled turns every request into a 404 of the endpoint's.
 
-use http::Uri;
 use http::uri::{InvalidUri, InvalidUriParts, PathAndQuery};
+use http::{HeaderValue, Uri};
 
 /// `base`'s scheme, host and path, then `asked`'s path and query.
 pub(in crate::route) fn join(base: &Uri, asked: &Uri) -> Result<Uri, InvalidTarget> {
@@ -16,6 +16,20 @@ pub(in crate::route) fn join(base: &Uri, asked: &Uri) -> Result<Uri, InvalidTarg
         Some(asked) => PathAndQuery::try_from(format!("{prefix}{asked}"))?,
     });
     Ok(Uri::from_parts(parts)?)
+}
+
+/// What a request to `url` carries as `Host`: its authority, without a port that goes without saying.
+pub(in crate::route) fn host(url: &Uri) -> HeaderValue {
+    let name = url.host().unwrap_or_default();
+    let usual = match url.scheme_str() {
+        Some("https") => 443,
+        _ => 80,
+    };
+    let host = match url.port_u16() {
+        Some(port) if port != usual => format!("{name}:{port}"),
+        _ => name.to_owned(),
+    };
+    HeaderValue::try_from(host).expect("a URL's host has no control characters")
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +57,20 @@ mod tests {
         ] {
             let joined_now = join(&base.parse().unwrap(), &asked.parse().unwrap()).unwrap();
             assert_eq!(joined_now, joined, "{base} {asked}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_goes_without_saying_is_not_said() {
+        for (url, said) in [
+            ("http://a", "a"),
+            ("http://a:80/base", "a"),
+            ("http://a:443", "a:443"),
+            ("https://a:443", "a"),
+            ("https://a:80", "a:80"),
+            ("http://[::1]:9", "[::1]:9"),
+        ] {
+            assert_eq!(host(&url.parse().unwrap()), said, "{url}");
         }
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! A [`Cursor`] walks JSON that is known to be valid, so nothing can fail on the way, whatever stands where.
 
+use memchr::memchr2;
 use serde::de::IgnoredAny;
 
 /// A place in a JSON text: before a value, whenever a method is called.
@@ -134,7 +135,8 @@ impl<'a> Cursor<'a> {
         let start = self.at + 1;
         let (mut end, mut surplus) = (start, 0);
         loop {
-            end += plain(&bytes[end..]);
+            let rest = &bytes[end..];
+            end += memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
             if bytes[end] == b'"' {
                 break;
             }
@@ -154,17 +156,6 @@ impl<'a> Cursor<'a> {
         let ends = |byte: &u8| matches!(byte, b',' | b']' | b'}') || byte.is_ascii_whitespace();
         self.at += rest.iter().position(ends).unwrap_or(rest.len());
     }
-}
-
-/// How many bytes stand before the next quote or backslash.
-fn plain(bytes: &[u8]) -> usize {
-    let ends = |byte: &u8| (*byte == b'"') | (*byte == b'\\');
-    // A chunk is looked at in one go, unlike a search that may end at each of its bytes.
-    let (chunks, _) = bytes.as_chunks::<16>();
-    let clean = |chunk: &&[u8; 16]| !chunk.iter().fold(false, |any, byte| any | ends(byte));
-    let start = 16 * chunks.iter().take_while(clean).count();
-    let rest = &bytes[start..];
-    start + rest.iter().position(ends).unwrap_or(rest.len())
 }
 
 /// A string as it is written, between its quotes.
