@@ -55,6 +55,7 @@
 //! | `route` | `RouteLayer`, registries, endpoints as a capacity |
 //! | `client` | `Forward`, which sends a routed request to its endpoint over HTTP |
 //! | `tls` | `Forward` to `https://` endpoints |
+//! | `metrics` | what a router does, told to the `metrics` facade |
 //! | `full` | all of these |
 //!
 //! None is on by default. A Tokio runtime with its timer enabled is needed for waits to end by time.

@@ -7,7 +7,7 @@ use super::Outcome;
 use crate::route::{Decision, EndpointRef, Endpoints};
 
 #[derive(Debug, Default)]
-pub(in crate::route) struct Meter;
+pub(in crate::route) struct Meter {}
 
 impl Meter {
     pub(in crate::route) fn ended(
