@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Mutex;
 
+use tracing::Dispatch;
+use tracing::subscriber::{DefaultGuard, NoSubscriber};
 use tracing_subscriber::filter::LevelFilter;
 
 use super::*;
@@ -10,7 +12,7 @@ use super::*;
 #[tokio::test]
 async fn each_change_of_health_is_logged_once_whoever_says_so() {
     let log = Log::default();
-    let _guard = log.install();
+    let _installed = log.install();
     let upstream = Upstream::bind().await;
     let mut routing = RoutingConfig::default().max_retries(0);
     (routing.eject_after, routing.eject_for) = (1, HOUR);
@@ -45,13 +47,16 @@ async fn each_change_of_health_is_logged_once_whoever_says_so() {
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    fn install(&self) -> tracing::subscriber::DefaultGuard {
+    fn install(&self) -> (DefaultGuard, Dispatch) {
+        // With only one subscriber in the process, `tracing` asks the thread that comes to a line first whether
+        // anybody is interested, and for the tests beside this one nobody is.
+        let another = Dispatch::new(NoSubscriber::new());
         let written = self.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(LevelFilter::INFO)
             .with_writer(move || written.clone())
             .finish();
-        tracing::subscriber::set_default(subscriber)
+        (tracing::subscriber::set_default(subscriber), another)
     }
 
     /// What the lines say that were written since this was last asked.

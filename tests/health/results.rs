@@ -110,7 +110,7 @@ async fn checks_of_many_endpoints_wait_for_none_of_the_others() {
 }
 
 #[tokio::test]
-async fn a_check_goes_where_requests_go_with_the_endpoints_own_headers() {
+async fn a_check_goes_where_requests_go_with_the_endpoints_own_headers_and_leaves_no_connection() {
     let upstream = Upstream::bind().await;
     let addr = upstream.addr();
     let url = format!("http://{addr}/base/").parse().unwrap();
@@ -118,7 +118,7 @@ async fn a_check_goes_where_requests_go_with_the_endpoints_own_headers() {
         .header(AUTHORIZATION, HeaderValue::from_static("Bearer key"))
         .health(HealthCheck::new("/v1/models?x=1"))]);
     let _checks = house.checks();
-    let (_check, head) = check_at(&upstream).await;
+    let (mut check, head) = check_at(&upstream).await;
     let mut lines: Vec<_> = head.trim_end().lines().collect();
     lines[1..].sort_unstable();
     let host = format!("host: {addr}");
@@ -130,4 +130,6 @@ async fn a_check_goes_where_requests_go_with_the_endpoints_own_headers() {
             &host
         ]
     );
+    check.send(WELL).await;
+    soon(check.closed()).await;
 }
