@@ -14,6 +14,7 @@ use super::availability::Shift;
 use super::ejection::EjectionPolicy;
 use super::latency::Moment;
 use super::meter::Meter;
+use super::router::Stamps;
 use super::source::Source;
 use super::verdict::Verdict;
 use super::{EndpointRef, Endpoints, RouteError};
@@ -28,6 +29,7 @@ pub(crate) struct Desk {
     pub(super) common: Arc<Common<Endpoints>>,
     pub(super) body_limit: usize,
     pub(super) source: Source,
+    pub(super) stamps: Stamps,
     pub(super) meter: Meter,
     /// Told after each change of which endpoints there are.
     pub(super) changed: watch::Sender<()>,
@@ -47,12 +49,18 @@ fn budget(share: f64) -> Arc<TpsBudget> {
 }
 
 impl Desk {
-    pub(super) fn new(common: Arc<Common<Endpoints>>, body_limit: usize, source: Source) -> Self {
+    pub(super) fn new(
+        common: Arc<Common<Endpoints>>,
+        body_limit: usize,
+        source: Source,
+        stamps: Stamps,
+    ) -> Self {
         let share = common.gate.capacity().routing().retry_share;
         Self {
             common,
             body_limit,
             source,
+            stamps,
             meter: Meter::default(),
             changed: watch::Sender::default(),
             budget: ArcSwap::new(budget(share)),

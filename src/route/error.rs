@@ -27,7 +27,7 @@ pub enum RouteError {
         missing.join(", ")
     )]
     CapabilityMismatch {
-        /// The name that was asked for.
+        /// The model: the one asked for, or what its name is an alias of.
         model: Arc<str>,
         /// What is missing: `vision`, `tools`, `json_mode`, `context_length`.
         missing: Vec<&'static str>,
@@ -35,7 +35,7 @@ pub enum RouteError {
     /// All endpoints that could serve the request are unhealthy.
     #[error("No healthy backend available for model '{}'", Cut(model))]
     NoHealthyBackend {
-        /// The name that was asked for.
+        /// The model: the one asked for, or what its name is an alias of.
         model: Arc<str>,
     },
     /// None of the models that were tried has an endpoint that is well and can serve the request.

@@ -21,6 +21,7 @@ use super::desk::Desk;
 use super::front::{Front, Tried};
 use super::meter::Outcome;
 use super::retry::{Failed, Kept, Unkept};
+use super::router::Stamps;
 use super::tally::Tally;
 use super::verdict::{Retry, Verdict};
 use super::{Decision, EndpointLease, Endpoints, Measured, ReadBody, RouteBody, RouteError};
@@ -333,7 +334,7 @@ where
             return Err(error);
         }
     };
-    stamp(&mut response, &decision);
+    stamp(&mut response, &decision, tally.desk.stamps);
     tally.outcome = Outcome::Answered(response.status());
     tally.decision = Some(decision);
     let response = response.map(|body| Measured::new(body, tally, called));
@@ -344,13 +345,15 @@ const X_TRIAGE_ENDPOINT: HeaderName = HeaderName::from_static("x-triage-endpoint
 const X_TRIAGE_MODEL: HeaderName = HeaderName::from_static("x-triage-model");
 
 /// Says who answered, and why that one.
-fn stamp<R>(response: &mut Response<R>, decision: &Decision) {
+fn stamp<R>(response: &mut Response<R>, decision: &Decision, stamps: Stamps) {
     let headers = response.headers_mut();
-    let endpoint = decision.endpoint.header_value().clone();
-    let model = decision.endpoint.model_header(decision.nth_model).cloned();
-    headers.insert(X_TRIAGE_ENDPOINT, endpoint);
-    if let Some(model) = model {
-        headers.insert(X_TRIAGE_MODEL, model);
+    if stamps.endpoint {
+        let endpoint = decision.endpoint.header_value().clone();
+        headers.insert(X_TRIAGE_ENDPOINT, endpoint);
+    }
+    let model = decision.endpoint.model_header(decision.nth_model);
+    if let Some(model) = model.filter(|_| stamps.model) {
+        headers.insert(X_TRIAGE_MODEL, model.clone());
     }
     response.extensions_mut().insert(decision.clone());
 }

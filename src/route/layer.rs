@@ -72,7 +72,7 @@ impl RouteLayer {
     pub fn try_new(router: Router) -> Result<Self, RouterError> {
         let endpoints = Endpoints::with_routing(router.registry, router.routing)?;
         let common = Common::new(endpoints, router.queue)?;
-        let desk = Desk::new(common, router.body_limit, router.source);
+        let desk = Desk::new(common, router.body_limit, router.source, router.stamps);
         Ok(Self(Arc::new(desk)))
     }
 

@@ -28,6 +28,14 @@ pub struct Router {
     pub(super) routing: RoutingConfig,
     pub(super) body_limit: usize,
     pub(super) source: Source,
+    pub(super) stamps: Stamps,
+}
+
+/// Which headers say where an answer is from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stamps {
+    pub(super) endpoint: bool,
+    pub(super) model: bool,
 }
 
 /// What a chat with images may well take.
@@ -43,7 +51,25 @@ impl Router {
             routing: RoutingConfig::default(),
             body_limit: BODY_LIMIT,
             source: Source::Body,
+            stamps: Stamps {
+                endpoint: true,
+                model: true,
+            },
         }
+    }
+
+    /// Whether `x-triage-endpoint` tells callers which endpoint answered. Default `true`.
+    #[must_use]
+    pub fn endpoint_header(mut self, yes: bool) -> Self {
+        self.stamps.endpoint = yes;
+        self
+    }
+
+    /// Whether `x-triage-model` tells callers which model answered. Default `true`.
+    #[must_use]
+    pub fn model_header(mut self, yes: bool) -> Self {
+        self.stamps.model = yes;
+        self
     }
 
     /// Who serves which name, which of the endpoints, and what happens when one fails.

@@ -1,11 +1,16 @@
 //! Where a request goes, and what is said about it.
 
+use std::convert::Infallible;
+
+use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::route::{
-    Candidates, Choice, Decision, ModelRoom, RoutingConfig, Strategy, StrategyChoice, Via,
+    Candidates, Choice, Decision, ModelRoom, Registry, RouteBody, RoutingConfig, Strategy,
+    StrategyChoice, Via,
 };
-use tower_triage::{Discipline, QueueConfig};
+use tower_triage::{Discipline, QueueConfig, RouteLayer, Router};
 
 use super::support::{House, code, endpoint, header, settle, status};
 
@@ -60,6 +65,25 @@ async fn an_announced_length_is_that_of_the_body_with_the_other_name() {
     let call = house.call().await;
     assert_eq!(call.body, r#"{"model":"a-longer-name"}"#);
     assert_eq!(call.headers["content-length"], call.body.len().to_string());
+}
+
+#[tokio::test]
+async fn callers_need_not_be_told_who_answered() {
+    let registry = Registry::new(vec![endpoint("gpu", 1, &["m"])]).unwrap();
+    for (tells_endpoint, tells_model) in [(true, false), (false, true)] {
+        let router = Router::new(registry.clone())
+            .endpoint_header(tells_endpoint)
+            .model_header(tells_model);
+        let inner = service_fn(async |_: Request<RouteBody<Full<Bytes>>>| {
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("ok")))
+        });
+        let route = RouteLayer::new(router).layer(inner);
+        let request = Request::new(Full::from(r#"{"model":"m"}"#));
+        let answer = route.oneshot(request).await.unwrap();
+        let has = |name| answer.headers().contains_key(name);
+        assert_eq!(has("x-triage-endpoint"), tells_endpoint);
+        assert_eq!(has("x-triage-model"), tells_model);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -42,7 +42,7 @@ impl Failure {
             Self::Timeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
             Self::Body(_) => (StatusCode::BAD_REQUEST, "request_body_failed"),
             Self::Target => (StatusCode::BAD_REQUEST, "invalid_path"),
-            Self::Tunnel => (StatusCode::NOT_IMPLEMENTED, "unsupported_method"),
+            Self::Tunnel => (StatusCode::METHOD_NOT_ALLOWED, "unsupported_method"),
             Self::NoEndpoint => (StatusCode::INTERNAL_SERVER_ERROR, "no_endpoint_chosen"),
         };
         let rejection = Rejection::new(status, code, self.to_string());
