@@ -7,33 +7,29 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::EXPECT;
-use http::{HeaderName, Request, Response};
+use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::arrival::{Arrival, Asked};
+use super::conclusion::{Conclusion, conclude, reject};
 use super::desk::Desk;
-use super::front::{Front, Tried};
-use super::meter::Outcome;
-use super::retry::{Failed, Kept, Unkept};
-use super::router::Stamps;
+use super::front::Front;
+use super::retry::{Kept, Unkept};
 use super::tally::Tally;
-use super::verdict::{Retry, Verdict};
 use super::{Decision, EndpointLease, Endpoints, Measured, ReadBody, RouteBody, RouteError};
 use crate::admission::Admission;
 use crate::gate::{self, Chair, Permit};
 use crate::http::PermitBody;
-use crate::queue::protocol::pass_on;
 
 pub(super) type Admitted<S, B> = Admission<Endpoints, S, Request<RouteBody<B>>, Front, Infallible>;
 
 /// A request in case that it fails, or why it is not kept.
-type MaybeKept<S, R, E> = Result<Box<Kept<S, R, E>>, Unkept>;
+pub(super) type MaybeKept<S, R, E> = Result<Box<Kept<S, R, E>>, Unkept>;
 
 pub(super) type Routed<R> = Response<PermitBody<Measured<R>, Permit<Endpoints>>>;
 
@@ -214,148 +210,6 @@ fn once<T>(what: Option<T>) -> T {
         Some(what) => what,
         None => panic!("response future polled after it was answered"),
     }
-}
-
-fn reject(tally: Option<Tally>, code: &'static str) {
-    if let Some(mut tally) = tally {
-        tally.outcome = Outcome::Rejected(code);
-    }
-}
-
-/// What follows from one try.
-enum Conclusion<A, T> {
-    Answer(A),
-    Again(T, Tally),
-}
-
-fn conclude<S, B, R>(
-    tried: Tried<R, S::Error>,
-    tally: Tally,
-    kept: &mut MaybeKept<S, R, S::Error>,
-) -> Conclusion<Result<Routed<R>, S::Error>, Admitted<S, B>>
-where
-    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
-    B: Body<Data = Bytes>,
-    R: Body<Data = Bytes>,
-{
-    match tried {
-        Tried::Refused {
-            headers,
-            why,
-            waited,
-        } => {
-            let failed = kept.as_mut().ok().and_then(|kept| kept.failed.take());
-            if let Some(failed) = failed {
-                // The slot that it had while it waited for the inner service may have been a trial's, and the
-                // tally stays with the answer.
-                tally.desk.pass_trial_on();
-                return Conclusion::Answer(finish(failed, None, tally));
-            }
-            let (response, code) = tally.desk.refuse(&headers, &why, waited);
-            reject(Some(tally), code);
-            Conclusion::Answer(Ok(response))
-        }
-        Tried::Answered {
-            result,
-            permit: None,
-            ..
-        } => {
-            let mut tally = tally;
-            tally.outcome = Outcome::Failed;
-            // Without a permit it was not even called: there is no answer, only an error.
-            Conclusion::Answer(result.map(|response| response.map(|_| PermitBody::default())))
-        }
-        Tried::Answered {
-            result,
-            permit: Some(mut permit),
-            waited,
-            tail,
-        } => {
-            let verdict = Verdict::of(&result);
-            tally.desk.learn(&mut permit, verdict);
-            let lease = permit.lease();
-            let called = lease.called;
-            let came = called.and_then(|called| called.checked_sub(waited));
-            let waited = match kept {
-                Ok(kept) => kept.was_tried(came.unwrap_or_else(gate::now), waited),
-                Err(_) => waited,
-            };
-            let failed = Failed {
-                result,
-                decision: lease.decision().clone(),
-                waited,
-                tail,
-            };
-            let retry = verdict.retry();
-            let kept = match kept {
-                _ if retry == Retry::No => None,
-                Ok(kept) => kept.may_try_again().then_some(kept),
-                Err(why) => {
-                    why.tell(&failed.decision);
-                    None
-                }
-            };
-            let Some(kept) = kept else {
-                return Conclusion::Answer(finish(failed, Some((permit, called)), tally));
-            };
-            let endpoint = failed.decision.endpoint.clone();
-            // Its slot is free for others while it looks for another one.
-            drop(permit);
-            kept.failed = Some(failed);
-            Conclusion::Again(kept.again(&endpoint, retry), tally)
-        }
-    }
-}
-
-/// Passes an answer on, with the permit if its slot is still held.
-fn finish<R, E>(
-    answer: Failed<R, E>,
-    held: Option<(Permit<Endpoints>, Option<Instant>)>,
-    mut tally: Tally,
-) -> Result<Routed<R>, E>
-where
-    R: Body<Data = Bytes>,
-{
-    let Failed {
-        result,
-        decision,
-        waited,
-        tail,
-    } = answer;
-    let (permit, called) = match held {
-        Some((permit, called)) => (Some(permit), called),
-        None => (None, None),
-    };
-    let mut response = match result {
-        Ok(response) => response,
-        Err(error) => {
-            tally.outcome = Outcome::Failed;
-            tally.decision = Some(decision);
-            return Err(error);
-        }
-    };
-    stamp(&mut response, &decision, tally.desk.stamps);
-    tally.outcome = Outcome::Answered(response.status());
-    tally.decision = Some(decision);
-    let response = response.map(|body| Measured::new(body, tally, called));
-    Ok(pass_on(response, permit, waited, tail))
-}
-
-const X_TRIAGE_ENDPOINT: HeaderName = HeaderName::from_static("x-triage-endpoint");
-const X_TRIAGE_MODEL: HeaderName = HeaderName::from_static("x-triage-model");
-
-/// Says who answered, and why that one.
-fn stamp<R>(response: &mut Response<R>, decision: &Decision, stamps: Stamps) {
-    let headers = response.headers_mut();
-    if stamps.endpoint {
-        let endpoint = decision.endpoint.header_value().clone();
-        headers.insert(X_TRIAGE_ENDPOINT, endpoint);
-    }
-    let model = decision.endpoint.model_header(decision.nth_model);
-    if let Some(model) = model.filter(|_| stamps.model) {
-        headers.insert(X_TRIAGE_MODEL, model.clone());
-    }
-    response.extensions_mut().insert(decision.clone());
 }
 
 impl<S, B, R> fmt::Debug for RouteFuture<S, B, R>

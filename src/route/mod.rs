@@ -13,6 +13,7 @@ mod arrival;
 mod availability;
 mod body;
 mod capabilities;
+mod conclusion;
 mod decision;
 mod desk;
 mod ejection;
