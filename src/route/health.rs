@@ -23,7 +23,8 @@ pub use checks::HealthChecks;
 ///
 /// A check is a `GET`, on a connection of its own, with the endpoint's own headers. An answer of 2xx that ends
 /// in time speaks for the endpoint. Anything else speaks against it: another status, no connection, an answer
-/// that breaks off or is late. The first check decides at once.
+/// that breaks off or is late. The first check decides at once. Only a 404 at the default path does not speak
+/// against an endpoint: it says that there is no such page, and that somebody is there to say so.
 ///
 /// What is wrong with one is said by [`Registry::new`](super::Registry::new).
 ///
@@ -52,6 +53,8 @@ pub struct HealthCheck {
     /// After so many good checks in a row, an endpoint that was out of service is back. At least 1; default 2.
     pub healthy_after: u32,
 }
+
+const DEFAULT_PATH: &str = "/health";
 
 impl HealthCheck {
     /// Asks for `path`, every 10 s.
@@ -113,6 +116,6 @@ impl HealthCheck {
 impl Default for HealthCheck {
     /// Asks for `/health`, every 10 s.
     fn default() -> Self {
-        Self::new("/health")
+        Self::new(DEFAULT_PATH)
     }
 }

@@ -20,7 +20,6 @@ async fn the_first_result_decides_at_once() {
             "HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n",
             false,
         ),
-        ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", false),
         ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nbreaks", false),
         ("HTTP/1.1 200", false),
         ("", false),
@@ -33,6 +32,24 @@ async fn the_first_result_decides_at_once() {
             soon(checks.first_results())
         );
         assert_eq!(house.endpoint("a").healthy(), healthy, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn no_page_speaks_against_an_endpoint_only_where_one_was_promised() {
+    let answer = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+    for (check, healthy) in [
+        (HealthCheck::default(), true),
+        (HealthCheck::new("/up"), false),
+    ] {
+        let upstream = Upstream::bind().await;
+        let house = House::of([endpoint("a", &upstream).health(check)]);
+        let checks = house.checks();
+        tokio::join!(
+            super::answer(&upstream, answer),
+            soon(checks.first_results())
+        );
+        assert_eq!(house.endpoint("a").healthy(), healthy);
     }
 }
 

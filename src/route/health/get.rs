@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::TokioExecutor;
 
+use super::DEFAULT_PATH;
 use crate::route::EndpointRef;
 use crate::route::forward::{Causes, Connector, InvalidTarget, join};
 
@@ -32,8 +33,11 @@ impl Getter {
     pub(super) async fn get(&self, endpoint: &EndpointRef, path: &str) -> Result<(), CheckError> {
         let target = target(endpoint.url(), path)?;
         let response = self.0.request(request(target, endpoint.headers())).await?;
-        if !response.status().is_success() {
-            return Err(CheckError::Status(response.status()));
+        let status = response.status();
+        // Whoever was not told where to ask has found out only that it was not there.
+        let is_no_page = status == StatusCode::NOT_FOUND && path == DEFAULT_PATH;
+        if !status.is_success() && !is_no_page {
+            return Err(CheckError::Status(status));
         }
         let (mut body, mut read) = (response.into_body(), 0);
         while read < ENOUGH

@@ -45,7 +45,8 @@ impl ModelRoom {
         let chairs = self
             .max_size
             .max(self.max_size_per_slot.saturating_mul(slots));
-        (chairs > 0).then(|| chairs.min(ceiling))
+        let is_limited = self.max_size > 0 || self.max_size_per_slot > 0;
+        is_limited.then(|| chairs.min(ceiling))
     }
 }
 
@@ -63,7 +64,7 @@ mod tests {
             (10, 3, 8, Some(24)),
             (5_000, 0, 1, Some(1_000)),
             (0, usize::MAX, 2, Some(1_000)),
-            (0, 3, 0, None),
+            (0, 3, 0, Some(0)),
         ] {
             let room = ModelRoom::default()
                 .max_size(max_size)
