@@ -17,7 +17,7 @@ use super::meter::Meter;
 use super::router::Stamps;
 use super::source::Source;
 use super::verdict::Verdict;
-use super::{EndpointRef, Endpoints, RouteError};
+use super::{Decision, EndpointRef, Endpoints, RouteError};
 use crate::admit::Rejected;
 use crate::gate::{self, Permit};
 use crate::http::{Explain, PermitBody};
@@ -123,7 +123,7 @@ impl Desk {
                 }
                 self.succeeded(endpoint, trial);
             }
-            Verdict::Failed { answered, .. } => self.failed(endpoint, trial, answered),
+            Verdict::Failed { answered, .. } => self.failed(&lease.decision, trial, answered),
         }
     }
 
@@ -136,23 +136,28 @@ impl Desk {
         self.shifted(endpoint, live.availability.acquit());
     }
 
-    /// `endpoint` failed a request: it gave a bad answer, or none.
-    fn failed(self: &Arc<Self>, endpoint: &EndpointRef, trial: bool, answered: bool) {
-        let policy = self.ejection_policy();
-        let too_often = endpoint.live().ejection.failed(policy);
+    /// An endpoint failed a request: it gave a bad answer, or none.
+    fn failed(self: &Arc<Self>, decision: &Decision, trial: bool, answered: bool) {
+        let endpoint = &decision.endpoint;
+        let (live, policy) = (endpoint.live(), self.ejection_policy());
+        let too_often = live.ejection.failed(policy);
+        if !trial && !too_often {
+            return;
+        }
         // Whoever answers is there. As the last one it is better than nobody: what it cannot answer well may
         // be one client's fault.
-        let spared = answered && self.endpoints().is_last(endpoint);
-        if trial || too_often && !spared {
+        if !answered || !self.endpoints().is_last(endpoint, &decision.asked) {
             self.eject(endpoint, policy);
+        } else if trial {
+            self.shifted(endpoint, live.availability.acquit());
         }
     }
 
-    /// The answer of `endpoint` broke off.
-    pub(super) fn broke_off(self: &Arc<Self>, endpoint: &EndpointRef) {
-        let policy = self.ejection_policy();
+    /// The answer of an endpoint broke off.
+    pub(super) fn broke_off(self: &Arc<Self>, decision: &Decision) {
+        let (endpoint, policy) = (&decision.endpoint, self.ejection_policy());
         let too_often = endpoint.live().ejection.broke_off(policy);
-        if too_often && !self.endpoints().is_last(endpoint) {
+        if too_often && !self.endpoints().is_last(endpoint, &decision.asked) {
             self.eject(endpoint, policy);
         }
     }

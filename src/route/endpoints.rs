@@ -96,9 +96,9 @@ impl Endpoints {
         self.fleet.load().is_configured(name)
     }
 
-    /// Whether a model that `endpoint` serves would have nobody else.
-    pub(super) fn is_last(&self, endpoint: &EndpointRef) -> bool {
-        self.fleet.load().is_last(endpoint)
+    /// Whether requests for the name `asked` would have nobody but `endpoint`, on all of their way.
+    pub(super) fn is_last(&self, endpoint: &EndpointRef, asked: &str) -> bool {
+        self.fleet.load().is_last(endpoint, asked)
     }
 
     /// `endpoint` has been left alone for long enough: the next request may try it.

@@ -65,7 +65,7 @@ impl Measure {
     fn break_off(mut self) {
         self.tally.outcome = Outcome::BrokeOff;
         if let Some(decision) = &self.tally.decision {
-            self.tally.desk.broke_off(&decision.endpoint);
+            self.tally.desk.broke_off(decision);
         }
     }
 }

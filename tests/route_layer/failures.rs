@@ -270,6 +270,39 @@ async fn the_last_endpoint_stays_as_long_as_it_answers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_fails_is_left_alone_although_it_serves_another_model_alone() {
+    let endpoints = [endpoint("a", 1, &["m", "own"]), endpoint("b", 1, &["m"])];
+    let mut house = House::new(endpoints, RoutingConfig::default());
+    fail(&mut house, "a", 5, || status(503)).await;
+    assert!(!house.endpoint("a").healthy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_endpoint_of_a_model_gives_way_to_a_fallback() {
+    let routing = RoutingConfig::default().fallbacks("m", ["n"]);
+    let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])];
+    let mut house = House::new(endpoints, routing);
+    fail(&mut house, "a", 5, || status(500)).await;
+    assert!(!house.endpoint("a").healthy());
+    house.ask("m");
+    assert_eq!(house.call().await.endpoint(), "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_fails_its_trial_stays_if_it_is_the_last_by_now() {
+    let mut house = two();
+    fail(&mut house, "a", 5, || status(500)).await;
+    let alone = house.handle.change_endpoints(|all| all.truncate(1));
+    assert_eq!(alone.unwrap().removed, ["b"]);
+    tokio::time::advance(SECOND).await;
+    settle().await;
+    let asked = house.ask("m");
+    house.call().await.answer(status(500));
+    assert_eq!(asked.await.unwrap().status(), 500);
+    assert!(house.endpoint("a").healthy());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_retry_may_go_to_a_fallback() {
     let routing = RoutingConfig::default().fallbacks("m", ["n"]);
     let mut house = House::new(

@@ -263,13 +263,14 @@ impl Fleet {
         self.ways.get(name).is_some()
     }
 
-    /// Whether a model that `endpoint` serves would have nobody else.
-    pub(super) fn is_last(&self, endpoint: &EndpointRef) -> bool {
-        self.served_by(endpoint).any(|served| {
-            let others = served.endpoints.iter();
-            let mut others = others.filter(|other| !other.is_same(endpoint));
-            !others.any(|other| other.live().availability.is_open())
-        })
+    /// Whether requests for the name `asked` would have nobody but `endpoint`, on all of their way.
+    pub(super) fn is_last(&self, endpoint: &EndpointRef, asked: &str) -> bool {
+        let steps = self.ways.get(asked).map_or(&[][..], |way| &way.steps);
+        let served = steps.iter().filter_map(|step| step.served);
+        let mut others = served
+            .flat_map(|at| &self.served[at].endpoints)
+            .filter(|other| !other.is_same(endpoint));
+        !others.any(|other| other.live().availability.is_open())
     }
 
     /// Each model of `endpoint` has somebody who may be waiting for its trial.

@@ -93,7 +93,8 @@ impl PartialEq for StrategyChoice {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum FallbackWhen {
-    /// When nobody can serve the model that was asked for; while those who can are busy, one waits.
+    /// When nobody can serve the model that was asked for; while those who can are busy, one waits, or is
+    /// turned away if there is no chair.
     #[default]
     Unavailable,
     /// Also when all who can are busy and the fallback is not. While all are busy, one waits for whichever

@@ -323,17 +323,18 @@ impl Pair {
             assert_eq!(endpoint.draining(), state.draining);
             let healthy = !state.down && state.health == Health::Well;
             assert_eq!(endpoint.healthy(), healthy);
-            let models = &ward.config.models;
-            let is_last = models.iter().any(|model| {
+            for model in &ward.config.models {
+                let way = self.naive.way(&model.name);
                 let others = self.naive.wards.iter();
                 let mut others = others.filter(|other| other.config.name != ward.config.name);
-                !others.any(|other| {
-                    let serves = other.config.models.iter().any(|it| it.name == model.name);
+                let is_last = !others.any(|other| {
+                    let mut models = other.config.models.iter();
+                    let serves = models.any(|it| way.iter().any(|(name, _)| *name == it.name));
                     let state = other.state.borrow();
                     serves && state.is_open() && state.health == Health::Well
-                })
-            });
-            assert_eq!(self.endpoints.is_last(endpoint), is_last);
+                });
+                assert_eq!(self.endpoints.is_last(endpoint, &model.name), is_last);
+            }
         }
         assert_eq!(self.endpoints.in_use(), self.held.len());
         let limits = self

@@ -153,7 +153,7 @@ impl Naive {
     }
 
     /// The models to try for `name`, and whether each is a fallback.
-    fn way(&self, name: &str) -> Vec<(String, bool)> {
+    pub(super) fn way(&self, name: &str) -> Vec<(String, bool)> {
         let alias = self.routing.aliases.get(name);
         let mut way = Vec::new();
         if alias.is_none() || self.is_known(name) {
