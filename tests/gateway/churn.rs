@@ -30,6 +30,7 @@ async fn clients_who_come_and_go_leave_nothing_behind() {
             max_size_per_tenant = 12
             "#,
         )
+        .routing("eject_after = 0") // these backends are as moody as their clients
         .backend("gpu-1", &one, 4, &["a", "b"])
         .backend("gpu-2", &two, 2, &["b"]);
     let gateway = setup.start().await;
