@@ -8,6 +8,7 @@
 //! [`WaitingRoom::released`] bring the two together.
 
 mod alarm;
+mod arrive;
 mod capacity;
 mod chairs;
 mod change;
@@ -18,6 +19,7 @@ mod drain;
 mod heap;
 mod lanes;
 mod line;
+mod patience;
 mod permits;
 mod priority;
 mod pump;

@@ -4,28 +4,20 @@
 //! [`WaitingRoom`] is a bounded, ordered set of waiting tickets, over all lanes. It is a state machine: events
 //! come in as calls, time comes in as an argument, and whoever's wait ended comes out in a [`Woken`]. It
 //! knows no async, no locks and no clock, so that a test can drive it through a million random events.
-//!
-//! # Who came first
-//!
-//! Whoever comes stands behind those who came before: the order in which they enter is the order in which they
-//! came, whatever their tickets say of it, for clocks are read outside the gate's lock and tickets may come
-//! from elsewhere. Only a ticket that is [returning](Ticket::returning) stands where its arrival puts it. So
-//! that both orders are one, everyone is taken to have come when their ticket says, but not before anybody who
-//! sat down before, returners aside, and not after they sat down. Equal instants go in the order of entry.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use super::alarm::{Alarms, Whom};
-use super::chairs::{ARRIVALS, Chairs, Place, nanos_from};
+use super::chairs::{ARRIVALS, Chairs};
 use super::discipline::Standing;
 use super::drain::Drain;
 use super::lanes::{Lanes, NO_PUMP, Scope};
 use super::line::ByLevel;
+use super::patience::level_at;
 use super::sections::Sections;
-use super::{Capacity, Counts, Denied, Priority, Rejected, RoomConfig, Tenant, Ticket, Woken};
+use super::{Capacity, Counts, Rejected, RoomConfig, Tenant, Woken};
 
 /// What an arrival gets.
 pub enum Outcome<C: Capacity> {
@@ -50,8 +42,8 @@ impl<C: Capacity> fmt::Debug for Outcome<C> {
 /// Names a waiter until its answer has been collected or it was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
-    at: u32,
-    seq: u64,
+    pub(super) at: u32,
+    pub(super) seq: u64,
 }
 
 /// What a waiter brought, and what became of it.
@@ -97,9 +89,9 @@ pub struct WaitingRoom<C: Capacity, W> {
     pub(super) reserved: usize,
     pub(super) closed: bool,
     pub(super) pumps: u64,
-    seq: u64,
+    pub(super) seq: u64,
     /// When the latest of all who ever sat down came, returners aside: nobody after it came before.
-    latest: u64,
+    pub(super) latest: u64,
     /// What instants are measured from.
     pub(super) epoch: Instant,
 }
@@ -126,136 +118,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             latest: 0,
             epoch: now,
             config,
-        }
-    }
-
-    /// Somebody arrives: a slot if one is free that no waiter could use, else a chair, else a reason.
-    ///
-    /// A slot that was freed a moment ago belongs to the best of those who could use it.
-    pub fn arrive(
-        &mut self,
-        capacity: &C,
-        ticket: Ticket,
-        demand: C::Demand,
-        now: Instant,
-        woken: &mut Woken<W>,
-    ) -> Outcome<C> {
-        let outcome = self.admit(capacity, ticket, demand, now, woken);
-        if let Outcome::Rejected(why) = &outcome {
-            self.counts.reject(why);
-        }
-        outcome
-    }
-
-    fn admit(
-        &mut self,
-        capacity: &C,
-        ticket: Ticket,
-        demand: C::Demand,
-        now: Instant,
-        woken: &mut Woken<W>,
-    ) -> Outcome<C> {
-        if self.closed {
-            return Outcome::Rejected(Rejected::ShuttingDown);
-        }
-        self.catch_up(now, woken);
-        if self.waiting == 0 {
-            match capacity.try_lease(&demand) {
-                Ok(lease) => return Outcome::Leased(lease),
-                Err(Denied::Never(why)) => return Outcome::Rejected(Rejected::Never(why)),
-                Err(Denied::Busy) => self.drain.room_was_empty(now),
-            }
-        }
-        self.drain.observe(now);
-        let end = self.end_of(&ticket);
-        let refusal = self.refusal(capacity, &ticket, end, now);
-        let key = self.sit(capacity, ticket, demand, end, now);
-        let claimed = catch_unwind(AssertUnwindSafe(|| {
-            self.claim(capacity, key.at, woken);
-        }));
-        if let Err(panic) = claimed {
-            // Nobody would ever come for what is at this key.
-            if let (Some(lease), _) = self.cancel(key) {
-                capacity.release(lease);
-            }
-            resume_unwind(panic);
-        }
-        if self.chairs.body(key.at).state.is_waiting() {
-            return self.stay(key, refusal, woken);
-        }
-        match self.chairs.leave(key.at).body.state {
-            State::Leased(lease) => Outcome::Leased(lease),
-            State::Rejected(why) => {
-                self.counts.unreject(&why);
-                Outcome::Rejected(why)
-            }
-            State::Waiting(_) => unreachable!("it was found not to wait"),
-        }
-    }
-
-    /// Why this ticket may not wait, whoever else does.
-    fn refusal(
-        &self,
-        capacity: &C,
-        ticket: &Ticket,
-        end: Option<Instant>,
-        now: Instant,
-    ) -> Option<Rejected<C::Never>> {
-        if self.config.chairs == 0 {
-            return Some(Rejected::Disabled);
-        }
-        // Where the head makes the slots, it has to ask before it knows whether it would wait.
-        if !ticket.may_wait && !capacity.made_by_head() {
-            return Some(Rejected::MayNotWait);
-        }
-        (end? <= now).then(|| self.why_expired(ticket))
-    }
-
-    /// Lets the waiter who sat down last wait, unless there is a reason not to.
-    fn stay(
-        &mut self,
-        key: Key,
-        refusal: Option<Rejected<C::Never>>,
-        woken: &mut Woken<W>,
-    ) -> Outcome<C> {
-        let Some(why) = refusal.or_else(|| self.no_chair(key, woken)) else {
-            return Outcome::Queued(key);
-        };
-        self.unlink(key.at);
-        self.chairs.leave(key.at);
-        Outcome::Rejected(why)
-    }
-
-    /// Why the waiter who sat down last must get up again; or who gets up instead.
-    fn no_chair(&mut self, key: Key, woken: &mut Woken<W>) -> Option<Rejected<C::Never>> {
-        if let Some(most) = self.config.chairs_per_tenant {
-            let tenant = &self.chairs.place(key.at).ticket.tenant;
-            if self
-                .tenants
-                .get(tenant)
-                .is_some_and(|&waiting| waiting > most)
-            {
-                return Some(Rejected::TenantFull);
-            }
-        }
-        let Place {
-            section,
-            level: own,
-            ..
-        } = *self.chairs.place(key.at);
-        let lowest = if self.sections.is_overfull(section) {
-            self.sections.lowest_and_latest(&self.chairs, section)
-        } else if self.waiting + self.reserved > self.config.chairs {
-            self.arrivals.lowest_and_latest(&self.chairs)
-        } else {
-            return None;
-        };
-        match lowest {
-            Some(lowest) if self.config.displace && self.chairs.place(lowest).level > own => {
-                self.answer(lowest, Rejected::Displaced, woken);
-                None
-            }
-            _ => Some(Rejected::Full),
         }
     }
 
@@ -442,36 +304,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.ends.next()
     }
 
-    fn sit(
-        &mut self,
-        capacity: &C,
-        mut ticket: Ticket,
-        demand: C::Demand,
-        end: Option<Instant>,
-        now: Instant,
-    ) -> Key {
-        ticket.priority = self.config.levels.clamp(ticket.priority);
-        self.seq += 1;
-        let seq = self.seq;
-        let since = self.since(&ticket, now);
-        let lane = capacity.lane(&demand);
-        let state = State::Waiting(None);
-        let place = Place::new((since, seq), ticket, end);
-        let at = self.chairs.sit(place, Waiter { demand, state });
-        self.line_up(capacity, at, lane, None, now);
-        Key { at, seq }
-    }
-
-    /// When the ticket's holder came, as far as its place in line goes.
-    fn since(&mut self, ticket: &Ticket, now: Instant) -> u64 {
-        let since = nanos_from(self.epoch, ticket.arrival.min(now));
-        if ticket.returning {
-            return since;
-        }
-        self.latest = self.latest.max(since);
-        self.latest
-    }
-
     /// Links a waiter in wherever it has to be found again.
     pub(super) fn line_up(
         &mut self,
@@ -560,46 +392,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             woken.push(note);
         }
     }
-
-    pub(crate) fn end_of(&self, ticket: &Ticket) -> Option<Instant> {
-        let longest = self.longest_wait(ticket);
-        match (longest, ticket.deadline) {
-            (Some(longest), Some(deadline)) => Some(longest.min(deadline)),
-            (one, other) => one.or(other),
-        }
-    }
-
-    pub(crate) fn why_expired(&self, ticket: &Ticket) -> Rejected<C::Never> {
-        let longest = self.longest_wait(ticket);
-        match ticket.deadline {
-            Some(deadline) if longest.is_none_or(|longest| deadline <= longest) => {
-                Rejected::DeadlinePassed
-            }
-            _ => Rejected::TimedOut,
-        }
-    }
-
-    fn longest_wait(&self, ticket: &Ticket) -> Option<Instant> {
-        ticket.arrival.checked_add(self.config.max_wait?)
-    }
-
-    /// When the waiter rises to the next level.
-    pub(super) fn rise_of(&self, at: u32) -> Option<Instant> {
-        let place = self.chairs.place(at);
-        let interval = interval(&self.config)?;
-        let steps = u32::try_from(place.risen()).ok()?.checked_add(1)?;
-        let after = interval.checked_mul(steps)?;
-        (place.level > 0).then(|| place.ticket.arrival.checked_add(after))?
-    }
-
-    pub(super) fn set_rise(&mut self, at: u32) {
-        if self.config.promote_after.is_none() {
-            return;
-        }
-        if let Some(rise) = self.rise_of(at) {
-            self.rises.set(rise, (at, self.chairs.place(at).seq));
-        }
-    }
 }
 
 impl<C: Capacity, W> fmt::Debug for WaitingRoom<C, W> {
@@ -616,19 +408,4 @@ pub(super) fn still_waits<C: Capacity, W>(chairs: &Chairs<Waiter<C, W>>, (at, se
     chairs
         .get(at)
         .is_some_and(|chair| chair.place.seq == seq && chair.body.state.is_waiting())
-}
-
-/// How long a waiter has to wait to rise by a level.
-fn interval(config: &RoomConfig) -> Option<Duration> {
-    config.promote_after.filter(|interval| !interval.is_zero())
-}
-
-/// The level that a ticket has risen to by `now`.
-fn level_at(config: &RoomConfig, ticket: &Ticket, now: Instant) -> Priority {
-    let Some(interval) = interval(config) else {
-        return ticket.priority;
-    };
-    let waited = now.saturating_duration_since(ticket.arrival);
-    let risen = waited.as_nanos() / interval.as_nanos();
-    Priority(u8::try_from(risen).map_or(0, |risen| ticket.priority.0.saturating_sub(risen)))
 }

@@ -1,0 +1,178 @@
+//! Who comes gets a slot, a chair or a reason; and sometimes somebody else gets up.
+//!
+//! # Who came first
+//!
+//! Whoever comes stands behind those who came before: the order in which they enter is the order in which they
+//! came, whatever their tickets say of it, for clocks are read outside the gate's lock and tickets may come
+//! from elsewhere. Only a ticket that is [returning](Ticket::returning) stands where its arrival puts it. So
+//! that both orders are one, everyone is taken to have come when their ticket says, but not before anybody who
+//! sat down before, returners aside, and not after they sat down. Equal instants go in the order of entry.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Instant;
+
+use super::chairs::{Place, nanos_from};
+use super::room::{Key, Outcome, State, Waiter, WaitingRoom};
+use super::{Capacity, Denied, Rejected, Ticket, Woken};
+
+impl<C: Capacity, W> WaitingRoom<C, W> {
+    /// Somebody arrives: a slot if one is free that no waiter could use, else a chair, else a reason.
+    ///
+    /// A slot that was freed a moment ago belongs to the best of those who could use it.
+    pub fn arrive(
+        &mut self,
+        capacity: &C,
+        ticket: Ticket,
+        demand: C::Demand,
+        now: Instant,
+        woken: &mut Woken<W>,
+    ) -> Outcome<C> {
+        let outcome = self.admit(capacity, ticket, demand, now, woken);
+        if let Outcome::Rejected(why) = &outcome {
+            self.counts.reject(why);
+        }
+        outcome
+    }
+
+    fn admit(
+        &mut self,
+        capacity: &C,
+        ticket: Ticket,
+        demand: C::Demand,
+        now: Instant,
+        woken: &mut Woken<W>,
+    ) -> Outcome<C> {
+        if self.closed {
+            return Outcome::Rejected(Rejected::ShuttingDown);
+        }
+        self.catch_up(now, woken);
+        if self.waiting == 0 {
+            match capacity.try_lease(&demand) {
+                Ok(lease) => return Outcome::Leased(lease),
+                Err(Denied::Never(why)) => return Outcome::Rejected(Rejected::Never(why)),
+                Err(Denied::Busy) => self.drain.room_was_empty(now),
+            }
+        }
+        self.drain.observe(now);
+        let end = self.end_of(&ticket);
+        let refusal = self.refusal(capacity, &ticket, end, now);
+        let key = self.sit(capacity, ticket, demand, end, now);
+        let claimed = catch_unwind(AssertUnwindSafe(|| {
+            self.claim(capacity, key.at, woken);
+        }));
+        if let Err(panic) = claimed {
+            // Nobody would ever come for what is at this key.
+            if let (Some(lease), _) = self.cancel(key) {
+                capacity.release(lease);
+            }
+            resume_unwind(panic);
+        }
+        if self.chairs.body(key.at).state.is_waiting() {
+            return self.stay(key, refusal, woken);
+        }
+        match self.chairs.leave(key.at).body.state {
+            State::Leased(lease) => Outcome::Leased(lease),
+            State::Rejected(why) => {
+                self.counts.unreject(&why);
+                Outcome::Rejected(why)
+            }
+            State::Waiting(_) => unreachable!("it was found not to wait"),
+        }
+    }
+
+    /// Why this ticket may not wait, whoever else does.
+    fn refusal(
+        &self,
+        capacity: &C,
+        ticket: &Ticket,
+        end: Option<Instant>,
+        now: Instant,
+    ) -> Option<Rejected<C::Never>> {
+        if self.config.chairs == 0 {
+            return Some(Rejected::Disabled);
+        }
+        // Where the head makes the slots, it has to ask before it knows whether it would wait.
+        if !ticket.may_wait && !capacity.made_by_head() {
+            return Some(Rejected::MayNotWait);
+        }
+        (end? <= now).then(|| self.why_expired(ticket))
+    }
+
+    /// Lets the waiter who sat down last wait, unless there is a reason not to.
+    fn stay(
+        &mut self,
+        key: Key,
+        refusal: Option<Rejected<C::Never>>,
+        woken: &mut Woken<W>,
+    ) -> Outcome<C> {
+        let Some(why) = refusal.or_else(|| self.no_chair(key, woken)) else {
+            return Outcome::Queued(key);
+        };
+        self.unlink(key.at);
+        self.chairs.leave(key.at);
+        Outcome::Rejected(why)
+    }
+
+    /// Why the waiter who sat down last must get up again; or who gets up instead.
+    fn no_chair(&mut self, key: Key, woken: &mut Woken<W>) -> Option<Rejected<C::Never>> {
+        if let Some(most) = self.config.chairs_per_tenant {
+            let tenant = &self.chairs.place(key.at).ticket.tenant;
+            if self
+                .tenants
+                .get(tenant)
+                .is_some_and(|&waiting| waiting > most)
+            {
+                return Some(Rejected::TenantFull);
+            }
+        }
+        let Place {
+            section,
+            level: own,
+            ..
+        } = *self.chairs.place(key.at);
+        let lowest = if self.sections.is_overfull(section) {
+            self.sections.lowest_and_latest(&self.chairs, section)
+        } else if self.waiting + self.reserved > self.config.chairs {
+            self.arrivals.lowest_and_latest(&self.chairs)
+        } else {
+            return None;
+        };
+        match lowest {
+            Some(lowest) if self.config.displace && self.chairs.place(lowest).level > own => {
+                self.answer(lowest, Rejected::Displaced, woken);
+                None
+            }
+            _ => Some(Rejected::Full),
+        }
+    }
+
+    fn sit(
+        &mut self,
+        capacity: &C,
+        mut ticket: Ticket,
+        demand: C::Demand,
+        end: Option<Instant>,
+        now: Instant,
+    ) -> Key {
+        ticket.priority = self.config.levels.clamp(ticket.priority);
+        self.seq += 1;
+        let seq = self.seq;
+        let since = self.since(&ticket, now);
+        let lane = capacity.lane(&demand);
+        let state = State::Waiting(None);
+        let place = Place::new((since, seq), ticket, end);
+        let at = self.chairs.sit(place, Waiter { demand, state });
+        self.line_up(capacity, at, lane, None, now);
+        Key { at, seq }
+    }
+
+    /// When the ticket's holder came, as far as its place in line goes.
+    fn since(&mut self, ticket: &Ticket, now: Instant) -> u64 {
+        let since = nanos_from(self.epoch, ticket.arrival.min(now));
+        if ticket.returning {
+            return since;
+        }
+        self.latest = self.latest.max(since);
+        self.latest
+    }
+}
