@@ -43,6 +43,14 @@
     not(feature = "route"),
     doc = "| `route` | `RouteLayer`: each request to an endpoint that can serve it (feature `route`) |"
 )]
+#![cfg_attr(
+    feature = "batch",
+    doc = "| [`batch`] | [`RequestQueue`]: the waiting room from the pull side, for batch schedulers |"
+)]
+#![cfg_attr(
+    not(feature = "batch"),
+    doc = "| `batch` | `RequestQueue`: the waiting room from the pull side, for batch schedulers (feature `batch`) |"
+)]
 //! | [`http`] | tickets from headers, rejections as HTTP or gRPC, permits in bodies |
 //! | [`gate`] | [`Gate`]: a capacity with a waiting room, for code that is no Tower service |
 //! | [`admit`] | the pure core: tickets, disciplines, capacities; no async, no clock |
@@ -56,6 +64,7 @@
 //! | `client` | `Forward`, which sends a routed request to its endpoint over HTTP |
 //! | `tls` | `Forward` to `https://` endpoints |
 //! | `metrics` | what a router does, told to the `metrics` facade |
+//! | `batch` | `RequestQueue` |
 //! | `full` | all of these |
 //!
 //! None is on by default. A Tokio runtime with its timer enabled is needed for waits to end by time.
@@ -65,6 +74,8 @@
 
 mod admission;
 pub mod admit;
+#[cfg(feature = "batch")]
+pub mod batch;
 pub mod gate;
 pub mod http;
 pub mod queue;
@@ -77,6 +88,8 @@ pub use admit::{
     Capacity, Counts, Denied, Discipline, InvalidLevels, Levels, Permits, Pool, Pools, Priority,
     Rejected, RoomConfig, Section, Tenant, Ticket,
 };
+#[cfg(feature = "batch")]
+pub use batch::RequestQueue;
 pub use gate::Gate;
 pub use queue::{
     Concurrency, ConfigError, Hold, Overflow, Queue, QueueConfig, QueueError, QueueHandle,

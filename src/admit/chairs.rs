@@ -60,6 +60,8 @@ pub(crate) struct Place {
     pub(crate) flow: u32,
     /// The level it waits in now; `ticket.priority` is the one it came with.
     pub(crate) level: u8,
+    /// Whether it was ever out of its line, so that others may have been served who stood behind it.
+    pub(crate) was_aside: bool,
     pub(crate) ticket: Ticket,
     /// When its wait ends.
     pub(crate) expires: Option<Instant>,
@@ -74,6 +76,7 @@ impl Place {
             section: None,
             flow: NONE,
             level: ticket.priority.0,
+            was_aside: false,
             ticket,
             expires,
         }
@@ -86,7 +89,7 @@ impl Place {
 
     /// Whether it stands behind all who came to its level before.
     pub(crate) fn is_last(&self) -> bool {
-        self.risen() == 0 && !self.ticket.returning
+        self.risen() == 0 && !self.ticket.returning && !self.was_aside
     }
 
     /// How many levels it has risen.

@@ -1,8 +1,8 @@
 //! Waiters of one level in the order of arrival.
 //!
 //! Nearly everyone stands behind those who came before: they are a list. A waiter that rose from a lower
-//! level, or that had a slot before and comes back, arrived before most of those whom it joins. Searching its
-//! place among them would be O(n). So these are kept apart, in a tree, and the first of all is the first of
+//! level, that had a slot before and comes back, or that was set aside, arrived before most of those whom it
+//! joins. Searching its place among them would be O(n). So these are kept apart, in a tree, and the first of all is the first of
 //! the list or the first of the tree.
 
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ impl<const LINK: usize> List<LINK> {
 #[derive(Debug)]
 pub(crate) struct Line<const LINK: usize> {
     native: List<LINK>,
-    /// Those who rose, and those who came back.
+    /// Those who rose, those who came back, and those who were set aside.
     others: BTreeMap<Came, u32>,
 }
 

@@ -67,11 +67,7 @@ impl<C: Capacity> Standing<C> {
             let shared = Some(Arc::clone(&self.shared));
             return Poll::Ready(Some(Chair { shared }));
         }
-        let wish = *self.wish.get_or_insert_with(|| {
-            state.wishes += 1;
-            state.wishes
-        });
-        let old = state.standing.insert(wish, waker);
+        let old = state.standing.note(&mut self.wish, waker);
         drop(guard);
         drop(old);
         Poll::Pending
@@ -81,7 +77,7 @@ impl<C: Capacity> Standing<C> {
 impl<C: Capacity> Drop for Standing<C> {
     fn drop(&mut self) {
         if let Some(wish) = self.wish {
-            let waker = self.shared.lock().standing.remove(&wish);
+            let waker = self.shared.lock().standing.withdraw(wish);
             drop(waker);
         }
     }

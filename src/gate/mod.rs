@@ -40,7 +40,8 @@ mod loom;
 mod permit;
 mod shared;
 mod status;
-mod timer;
+pub(crate) mod timer;
+pub(crate) mod wishes;
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -145,7 +146,7 @@ impl<C: Capacity> Gate<C> {
             let room = &mut state.room;
             room.reconfigure(&shared.capacity, config, now, woken);
             // Those who wait for a chair may have nothing to wait for any more.
-            state.tell_standing(woken);
+            state.standing.tell_all(woken);
         });
     }
 

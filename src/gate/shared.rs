@@ -17,7 +17,7 @@
 //!   dropped after it is released. Waking can run a destructor that releases a permit of this same gate.
 //! - A lease is released outside the lock, unless the capacity itself is being asked.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 use std::time::Instant;
@@ -25,7 +25,8 @@ use std::time::Instant;
 use super::clock;
 use super::detached::Detached;
 use super::full::Full;
-use super::timer::{Call, Timer};
+use super::timer::{Call, Timed, Timer};
+use super::wishes::Wishes;
 use crate::admit::{Capacity, Key, Outcome, Pool, RoomConfig, Ticket, WaitingRoom, Woken};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, SeqCst};
 
@@ -48,9 +49,7 @@ pub(crate) struct State<C: Capacity> {
     /// The last detached permit's number.
     pub(crate) serial: u64,
     /// Who waits for a chair rather than for a slot.
-    pub(crate) standing: BTreeMap<u64, Waker>,
-    /// The last number given to one who wishes for a chair.
-    pub(crate) wishes: u64,
+    pub(crate) standing: Wishes,
     /// Who was last told to be the head, where heads make slots. Nobody while another has the turn.
     pub(crate) told: Option<Key>,
     /// Until when the timer sleeps, while it runs.
@@ -77,8 +76,7 @@ impl<C: Capacity> Shared<C> {
                 room: WaitingRoom::new(config, epoch),
                 detached: HashMap::new(),
                 serial: 0,
-                standing: BTreeMap::new(),
-                wishes: 0,
+                standing: Wishes::default(),
                 told: None,
                 alarm: None,
             }),
@@ -216,7 +214,7 @@ impl<C: Capacity> Shared<C> {
         let marks = self.flags(&state) | if full { FULL } else { 0 };
         self.waiting.store(state.room.len() as u64 | marks, SeqCst);
         if !state.standing.is_empty() && (state.room.has_chair() || state.room.is_closed()) {
-            state.tell_standing(&mut woken);
+            state.standing.tell_all(&mut woken);
         }
         if self.capacity.made_by_head() {
             if self.capacity.turn_is_free() {
@@ -264,12 +262,6 @@ impl<C: Capacity> State<C> {
         }
     }
 
-    /// Wakes everyone who waits for a chair, to look whether there is one.
-    pub(crate) fn tell_standing(&mut self, woken: &mut Woken<Waker>) {
-        let standing = std::mem::take(&mut self.standing);
-        standing.into_values().for_each(|waker| woken.push(waker));
-    }
-
     /// Wakes the head if it has only just become it.
     fn tell_head(&mut self, woken: &mut Woken<Waker>) {
         let head = self.room.head();
@@ -290,6 +282,33 @@ impl<C: Capacity> State<C> {
         let call = Timer::call(self.alarm.is_some())?;
         self.alarm = Some(next);
         Some(call)
+    }
+}
+
+impl<C: Capacity> Timed for Shared<C> {
+    fn timer(&self) -> &Timer {
+        &self.timer
+    }
+
+    fn ring(self: &Arc<Self>) -> Option<Instant> {
+        let now = clock::now();
+        self.locked(|_, state, woken| {
+            state.room.expire(now, woken);
+            state.alarm = state.room.next_end();
+            state.alarm
+        })
+    }
+
+    /// Those who wait on another runtime are told, to start the timer there.
+    fn timer_stopped(&self, ran: bool) {
+        let mut woken = Woken::new();
+        let mut state = self.lock();
+        state.alarm = None;
+        if ran {
+            state.room.take_notes(&mut woken);
+        }
+        drop(state);
+        woken.into_iter().for_each(Waker::wake);
     }
 }
 

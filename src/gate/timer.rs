@@ -1,8 +1,24 @@
-//! The one timer of a gate.
+//! The one timer of a waiting room.
 //!
 //! A timer for each waiter would cost every queued request the making and unmaking of one. Instead a task
 //! sleeps until the earliest end of a wait, answers everyone whose end has come, and goes on to the next.
-//! It runs only while somebody with an end to their wait has come, and does not keep the gate alive.
+//! It runs only while somebody with an end to their wait has come, and does not keep the room alive.
+
+use std::time::Instant;
+
+use crate::sync::Arc;
+
+/// What has a waiting room and a lock around it, as far as its timer goes.
+pub(crate) trait Timed: Send + Sync + 'static {
+    fn timer(&self) -> &Timer;
+
+    /// Answers everyone whose wait has ended, and says when the next one's does. If nobody's does, the place
+    /// of the task is free from then on.
+    fn ring(self: &Arc<Self>) -> Option<Instant>;
+
+    /// The task is gone because its runtime was shut down, before it `ran` or later.
+    fn timer_stopped(&self, ran: bool);
+}
 
 #[cfg(not(loom))]
 pub(crate) use running::{Call, Timer};
@@ -12,16 +28,12 @@ pub(crate) use stopped::{Call, Timer};
 #[cfg(not(loom))]
 mod running {
     use std::sync::{Arc, Weak};
-    use std::task::Waker;
-    use std::time::Instant;
 
     use tokio::runtime::Handle;
     use tokio::sync::Notify;
     use tokio::time::timeout_at;
 
-    use super::super::clock;
-    use super::super::shared::Shared;
-    use crate::admit::{Capacity, Woken};
+    use super::Timed;
 
     pub(crate) struct Timer {
         changed: Arc<Notify>,
@@ -49,8 +61,8 @@ mod running {
         }
 
         /// Takes the call, without the lock: a runtime that was shut down drops the task at once.
-        pub(crate) fn take<C: Capacity>(shared: &Arc<Shared<C>>, call: Call) {
-            let timer = &shared.timer;
+        pub(crate) fn take<S: Timed>(shared: &Arc<S>, call: Call) {
+            let timer = shared.timer();
             match call {
                 Call::Look => timer.wake(),
                 Call::Start(runtime) => {
@@ -68,13 +80,13 @@ mod running {
         }
     }
 
-    /// The task. There is one while the gate has an alarm.
-    struct Keeper<C: Capacity> {
-        shared: Weak<Shared<C>>,
+    /// The task. There is one while the room has an alarm.
+    struct Keeper<S: Timed> {
+        shared: Weak<S>,
         ran: bool,
     }
 
-    impl<C: Capacity> Keeper<C> {
+    impl<S: Timed> Keeper<S> {
         async fn keep_time(mut self, changed: Arc<Notify>) {
             self.ran = true;
             while let Some(alarm) = self.shared.upgrade().and_then(|shared| shared.ring()) {
@@ -84,33 +96,12 @@ mod running {
         }
     }
 
-    /// Its runtime was shut down. Those who wait on another one are told, to start the timer there.
-    impl<C: Capacity> Drop for Keeper<C> {
+    /// Its runtime was shut down.
+    impl<S: Timed> Drop for Keeper<S> {
         fn drop(&mut self) {
-            let Some(shared) = self.shared.upgrade() else {
-                return;
-            };
-            let mut woken = Woken::new();
-            let mut state = shared.lock();
-            state.alarm = None;
-            if self.ran {
-                state.room.take_notes(&mut woken);
+            if let Some(shared) = self.shared.upgrade() {
+                shared.timer_stopped(self.ran);
             }
-            drop(state);
-            woken.into_iter().for_each(Waker::wake);
-        }
-    }
-
-    impl<C: Capacity> Shared<C> {
-        /// Answers everyone whose wait has ended, and says when the next one's does. If nobody's does, the
-        /// place of the task is free from then on.
-        fn ring(self: &Arc<Self>) -> Option<Instant> {
-            let now = clock::now();
-            self.locked(|_, state, woken| {
-                state.room.expire(now, woken);
-                state.alarm = state.room.next_end();
-                state.alarm
-            })
         }
     }
 }
@@ -118,8 +109,7 @@ mod running {
 /// Under `loom` no time passes by itself.
 #[cfg(loom)]
 mod stopped {
-    use super::super::shared::Shared;
-    use crate::admit::Capacity;
+    use super::Timed;
     use crate::sync::Arc;
 
     pub(crate) struct Timer;
@@ -135,7 +125,7 @@ mod stopped {
             None
         }
 
-        pub(crate) fn take<C: Capacity>(_: &Arc<Shared<C>>, call: Call) {
+        pub(crate) fn take<S: Timed>(_: &Arc<S>, call: Call) {
             match call {}
         }
 

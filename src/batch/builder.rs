@@ -1,0 +1,81 @@
+//! How a queue is made.
+
+use std::fmt;
+
+use super::capacity::Fetched;
+use super::shared::{OnRejected, Shared};
+use super::{Cost, Misfit, RequestQueue, TooLarge};
+use crate::admit::{Rejected, RoomConfig};
+
+/// Makes a [`RequestQueue`]. Made by [`RequestQueue::builder`].
+#[must_use]
+pub struct Builder<T> {
+    pub(super) room: RoomConfig,
+    pub(super) cost: Option<Box<dyn Cost<T>>>,
+    pub(super) budget: u64,
+    pub(super) misfit: Misfit,
+    pub(super) on_rejected: Option<Box<OnRejected<T>>>,
+}
+
+impl<T: Send + 'static> Builder<T> {
+    pub(super) fn new(room: RoomConfig) -> Self {
+        Self {
+            room,
+            cost: None,
+            budget: u64::MAX,
+            misfit: Misfit::default(),
+            on_rejected: None,
+        }
+    }
+
+    /// What items cost, and what all of a batch may cost at most: the whole memory of an engine that runs nothing
+    /// else. Default: 1 each, and any number of them.
+    ///
+    /// An item that costs more than that is rejected when it is enqueued ([`TooLarge`]); it would block the queue
+    /// for ever.
+    pub fn cost(mut self, whole_budget: u64, cost: impl Cost<T>) -> Self {
+        self.budget = whole_budget;
+        self.cost = Some(Box::new(cost));
+        self
+    }
+
+    /// What happens when the next in order does not fit into a batch. Default: the batch ends there.
+    pub fn misfit(mut self, misfit: Misfit) -> Self {
+        self.misfit = misfit;
+        self
+    }
+
+    /// What to do with items whose wait ends in the queue: it lasted too long, somebody of higher priority took
+    /// the chair, the queue was closed or furnished anew. Default: they are dropped.
+    ///
+    /// Called without a lock by whoever found out: the queue's timer, or a caller of one of its methods. Items
+    /// that are removed, cleared or cancelled do not come here. If it panics, the others still get their turn.
+    pub fn on_rejected(
+        mut self,
+        act: impl Fn(T, Rejected<TooLarge>) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_rejected = Some(Box::new(act));
+        self
+    }
+
+    /// An empty queue.
+    #[must_use]
+    pub fn build(self) -> RequestQueue<T> {
+        let capacity = Fetched {
+            budget: self.budget,
+        };
+        RequestQueue {
+            shared: Shared::new(self, capacity),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Builder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("room", &self.room)
+            .field("budget", &self.budget)
+            .field("misfit", &self.misfit)
+            .finish_non_exhaustive()
+    }
+}

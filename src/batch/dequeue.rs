@@ -1,0 +1,94 @@
+//! Waiting for a request.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::task::coop;
+
+use super::RequestQueue;
+
+/// Waits for a request, and takes it. Made by [`RequestQueue::dequeue`].
+///
+/// # Cancel safety
+///
+/// Dropping it at any time loses no request: one is taken only at the instant at which this resolves. If it had
+/// been woken for one, another consumer is.
+#[must_use = "futures do nothing unless polled"]
+pub struct Dequeue<'a, T: Send + 'static>(Consumer<'a, T>);
+
+/// Waits until there is a request, and leaves it. Made by [`RequestQueue::occupied`]; as cancel-safe as
+/// [`Dequeue`].
+#[must_use = "futures do nothing unless polled"]
+pub struct Occupied<'a, T: Send + 'static>(Consumer<'a, T>);
+
+/// Dropping it gives up its place among the consumers.
+struct Consumer<'a, T: Send + 'static> {
+    queue: &'a RequestQueue<T>,
+    /// Its number, once it had to wait.
+    number: Option<u64>,
+}
+
+impl<'a, T: Send + 'static> Dequeue<'a, T> {
+    pub(super) fn new(queue: &'a RequestQueue<T>) -> Self {
+        Self(Consumer {
+            queue,
+            number: None,
+        })
+    }
+}
+
+impl<'a, T: Send + 'static> Occupied<'a, T> {
+    pub(super) fn new(queue: &'a RequestQueue<T>) -> Self {
+        Self(Consumer {
+            queue,
+            number: None,
+        })
+    }
+}
+
+impl<T: Send + 'static> Future for Dequeue<'_, T> {
+    type Output = Option<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        // A consumer that always finds something must let others of its runtime run.
+        let budget = ready!(coop::poll_proceed(cx));
+        let Consumer { queue, number } = &mut self.0;
+        let found = ready!(queue.shared.poll_dequeue(cx, number));
+        budget.made_progress();
+        Poll::Ready(found)
+    }
+}
+
+impl<T: Send + 'static> Future for Occupied<'_, T> {
+    type Output = bool;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
+        let budget = ready!(coop::poll_proceed(cx));
+        let Consumer { queue, number } = &mut self.0;
+        let found = ready!(queue.shared.poll_occupied(cx, number));
+        budget.made_progress();
+        Poll::Ready(found)
+    }
+}
+
+impl<T: Send + 'static> Drop for Consumer<'_, T> {
+    fn drop(&mut self) {
+        if self.number.is_some() {
+            self.queue.shared.leave(self.number);
+        }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Dequeue<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Dequeue").field(self.0.queue).finish()
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Occupied<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Occupied").field(self.0.queue).finish()
+    }
+}

@@ -1,0 +1,75 @@
+//! Requests that leave when nobody waits for them any more.
+
+use std::fmt;
+
+use super::{RequestId, RequestQueue};
+
+/// Ties a request to whoever waits for its answer. Made by [`RequestQueue::guard`].
+///
+/// Dropping it takes the request out of the queue at once, if it still waits there, and drops the item. One that
+/// was dequeued is not touched.
+///
+/// ```
+/// use std::time::Instant;
+/// use tower_triage::batch::RequestQueue;
+/// use tower_triage::{Priority, RoomConfig, Ticket};
+///
+/// let queue = RequestQueue::new(RoomConfig::default());
+/// let ticket = Ticket::new(Priority::HIGHEST, Instant::now());
+/// let guard = queue.guard(queue.enqueue("a prompt", ticket)?);
+/// drop(guard);
+/// assert!(queue.is_empty());
+/// # Ok::<(), tower_triage::batch::EnqueueError<&str>>(())
+/// ```
+#[must_use = "a request whose guard is dropped leaves the queue"]
+pub struct RequestGuard<T: Send + 'static> {
+    queue: RequestQueue<T>,
+    id: Option<RequestId>,
+}
+
+impl<T: Send + 'static> RequestGuard<T> {
+    pub(super) fn new(queue: RequestQueue<T>, id: RequestId) -> Self {
+        Self {
+            queue,
+            id: Some(id),
+        }
+    }
+
+    /// Whether the request still waits.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.id.is_some_and(|id| self.queue.contains(id))
+    }
+
+    /// Where it stands: 1 is next. `None` if it no longer waits. O(n log n) in the number of those who wait.
+    #[must_use]
+    pub fn position(&self) -> Option<usize> {
+        self.queue.position(self.id?)
+    }
+
+    /// Takes the request out. `None` if it no longer waits.
+    pub fn remove(mut self) -> Option<T> {
+        self.queue.remove(self.id.take()?)
+    }
+
+    /// Lets the request wait without the guard.
+    pub fn disarm(mut self) {
+        self.id = None;
+    }
+}
+
+impl<T: Send + 'static> Drop for RequestGuard<T> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            drop(self.queue.remove(id));
+        }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for RequestGuard<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestGuard")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}

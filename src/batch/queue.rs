@@ -1,0 +1,273 @@
+//! The waiting room from the pull side.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::builder::Builder;
+use super::cancel::Registration;
+use super::shared::Shared;
+use super::{Dequeue, DequeueError, EnqueueError, Occupied, RequestGuard};
+use crate::admit::{Counts, Key, RoomConfig, Ticket};
+
+/// A bounded, ordered queue of requests that somebody comes and fetches. Clones are the same queue.
+///
+/// Items wait by their tickets in a waiting room of the same kind as that of a [`Gate`](crate::Gate): strict
+/// priorities, within one the discipline, deadlines, chairs per tenant, aging, displacement. Any number of
+/// producers and consumers, on any threads.
+///
+/// ```
+/// use std::time::Instant;
+/// use tower_triage::batch::RequestQueue;
+/// use tower_triage::{Priority, RoomConfig, Ticket};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_triage::batch::EnqueueError<&'static str>> {
+/// let queue = RequestQueue::new(RoomConfig::default());
+/// let ticket = |level| Ticket::new(Priority(level), Instant::now());
+/// queue.enqueue("normal", ticket(1))?;
+/// let id = queue.enqueue("changed my mind", ticket(1))?;
+/// queue.enqueue("high", ticket(0))?;
+///
+/// assert_eq!(queue.remove(id), Some("changed my mind"));
+/// assert_eq!(queue.dequeue().await, Some("high"));
+/// assert_eq!(queue.take_batch(8, u64::MAX), ["normal"]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Time
+///
+/// Waits end by Tokio's clock. Where an item is enqueued inside a Tokio runtime, a timer answers it when its wait
+/// has ended; elsewhere it is answered when somebody next comes to fetch. Nobody is ever given an item whose wait
+/// has ended.
+///
+/// # When it is dropped
+///
+/// What still waits when the last clone is dropped is dropped with it, and no rejection is told.
+pub struct RequestQueue<T> {
+    pub(super) shared: Arc<Shared<T>>,
+}
+
+/// Names a request in the queue that gave it the name. It is never given to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RequestId {
+    queue: u32,
+    key: Key,
+}
+
+impl<T: Send + 'static> RequestQueue<T> {
+    /// An empty queue, in which every item costs 1.
+    #[must_use]
+    pub fn new(room: RoomConfig) -> Self {
+        Self::builder(room).build()
+    }
+
+    /// Makes a queue with costs, or with ears for rejections.
+    pub fn builder(room: RoomConfig) -> Builder<T> {
+        Builder::new(room)
+    }
+
+    /// Lets the item wait. With [`RoomConfig::displace`], perhaps on the chair of another, who is rejected.
+    ///
+    /// # Errors
+    ///
+    /// The item, with the reason why it may not wait: every chair is taken, its tenant's are, its deadline has
+    /// passed, it costs more than the whole budget, or the queue is closed.
+    pub fn enqueue(&self, item: T, ticket: Ticket) -> Result<RequestId, EnqueueError<T>> {
+        let key = self.shared.enqueue(item, ticket, false)?;
+        Ok(self.id(key))
+    }
+
+    /// Lets the item wait until `token` is cancelled. Then it is dropped before
+    /// [`cancel`](CancellationToken::cancel) returns, by whoever calls that; its chair is free at that instant. An
+    /// item that leaves in any other way leaves nothing behind at the token.
+    ///
+    /// If the token has been cancelled before, the item takes a chair and leaves it at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`enqueue`](Self::enqueue).
+    pub fn enqueue_with_token(
+        &self,
+        item: T,
+        ticket: Ticket,
+        token: CancellationToken,
+    ) -> Result<RequestId, EnqueueError<T>> {
+        let key = self.shared.enqueue(item, ticket, false)?;
+        match Registration::new(&self.shared, key, token) {
+            Some(registration) => self.shared.register(key, registration),
+            None => drop(self.shared.remove(key)),
+        }
+        Ok(self.id(key))
+    }
+
+    /// Ties a request to a guard: when that is dropped, it leaves.
+    pub fn guard(&self, id: RequestId) -> RequestGuard<T> {
+        RequestGuard::new(self.clone(), id)
+    }
+
+    /// Waits for a request and takes it: the best of those who wait at that instant. `None` if the queue is
+    /// closed and nothing waits.
+    ///
+    /// Consumers are woken in the order in which they came, one for each request.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no request.
+    pub fn dequeue(&self) -> Dequeue<'_, T> {
+        Dequeue::new(self)
+    }
+
+    /// Takes the best of those who wait.
+    ///
+    /// # Errors
+    ///
+    /// If nothing waits.
+    pub fn try_dequeue(&self) -> Result<T, DequeueError> {
+        self.shared.try_dequeue()
+    }
+
+    /// As [`dequeue`](Self::dequeue), but for no longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`DequeueError::Empty`] if nothing came in time, [`DequeueError::Closed`] if nothing ever will.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no request.
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a Tokio runtime with a timer.
+    pub async fn dequeue_timeout(&self, timeout: Duration) -> Result<T, DequeueError> {
+        match tokio::time::timeout(timeout, self.dequeue()).await {
+            Ok(found) => found.ok_or(DequeueError::Closed),
+            Err(_) => Err(DequeueError::Empty),
+        }
+    }
+
+    /// Waits until there is a request, and leaves it to be taken: `true`. `false` if the queue is closed and
+    /// nothing waits. What a batch scheduler waits for when it has nothing to do.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub fn occupied(&self) -> Occupied<'_, T> {
+        Occupied::new(self)
+    }
+
+    /// Takes those who join a batch now: the best first, at most `max_count`, which together cost at most `budget`.
+    ///
+    /// If the next one does not fit, what happens is what the queue's [`Misfit`](super::Misfit) says. O(k log n)
+    /// for k items taken or passed.
+    #[must_use = "the items have been taken out of the queue"]
+    pub fn take_batch(&self, max_count: usize, budget: u64) -> Vec<T> {
+        self.shared.take_batch(max_count, budget)
+    }
+
+    /// Takes a request out from wherever it waits, in constant time. `None` if it no longer waits.
+    pub fn remove(&self, id: RequestId) -> Option<T> {
+        let key = self.key(id)?;
+        Some(self.shared.remove(key)?.item)
+    }
+
+    /// Whether the request waits.
+    #[must_use]
+    pub fn contains(&self, id: RequestId) -> bool {
+        let key = self.key(id);
+        key.is_some_and(|key| self.shared.lock().room.waits(key))
+    }
+
+    /// Where the request stands, in the order in which all would be taken one by one: 1 is next. `None` if it no
+    /// longer waits. O(n log n).
+    #[must_use]
+    pub fn position(&self, id: RequestId) -> Option<usize> {
+        self.shared.lock().room.position(self.key(id)?)
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.lock().room.len()
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What became of those who were not taken.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.shared.lock().room.counts()
+    }
+
+    /// Takes everyone out, in the order in which they would have been taken one by one.
+    pub fn clear(&self) -> Vec<T> {
+        let all = self.shared.clear();
+        all.into_iter().map(|entry| entry.item).collect()
+    }
+
+    /// Furnishes the waiting room anew. Everyone moves over in order; those who no longer fit are rejected, the
+    /// latest of the lowest level first.
+    pub fn reconfigure(&self, room: RoomConfig) {
+        self.shared.reconfigure(room);
+    }
+
+    /// Closes the queue: who waits is rejected at once, as shutting down, and so is who comes. Consumers are told
+    /// that nothing will ever come.
+    pub fn close(&self) {
+        self.shared.close();
+    }
+
+    /// Closes the queue to those who come. Who waits can still be taken; when the last has gone, consumers are
+    /// told that nothing will ever come.
+    pub fn drain(&self) {
+        self.shared.drain();
+    }
+
+    /// Whether nobody may come any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.lock().room.is_closed()
+    }
+
+    fn id(&self, key: Key) -> RequestId {
+        let queue = self.shared.number;
+        RequestId { queue, key }
+    }
+
+    /// What the request is called in this queue. `None` if another one named it.
+    fn key(&self, id: RequestId) -> Option<Key> {
+        (id.queue == self.shared.number).then_some(id.key)
+    }
+}
+
+/// A number that no other queue of this process has.
+pub(super) fn next_number() -> u32 {
+    static NUMBERS: AtomicU32 = AtomicU32::new(0);
+    NUMBERS.fetch_add(1, Relaxed)
+}
+
+impl<T> Clone for RequestQueue<T> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for RequestQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestQueue")
+            .field("len", &self.len())
+            .field("is_closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}

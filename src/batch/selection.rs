@@ -1,0 +1,143 @@
+//! Who joins the batch, of those who wait, looked at in order.
+
+/// What happens when the next in order does not fit into what is left of the budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Misfit {
+    /// The batch ends there: the order is strict, and what is left of the budget stays unused.
+    #[default]
+    Stop,
+    /// Those behind it that do fit go before it, so many of them altogether. After that many the batch ends there
+    /// until it has been taken, so that what is large is never starved.
+    Skip {
+        /// How many may go before one that did not fit, over all batches.
+        times: u32,
+    },
+}
+
+/// What becomes of the one that is looked at.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    Take,
+    Pass,
+    End,
+}
+
+/// One batch in the making.
+#[derive(Debug)]
+pub(super) struct Selection {
+    misfit: Misfit,
+    count: usize,
+    budget: u64,
+    /// How many were taken.
+    pub(super) taken: u32,
+    /// How many were passed.
+    passed: usize,
+    /// How many more may go before those that were passed.
+    allowance: u32,
+}
+
+/// A batch does not look past more than these, however many do not fit: it is made under a lock.
+const LONGEST_LOOK: usize = 64;
+
+impl Selection {
+    pub(super) fn new(misfit: Misfit, count: usize, budget: u64) -> Self {
+        Self {
+            misfit,
+            count,
+            budget,
+            taken: 0,
+            passed: 0,
+            allowance: u32::MAX,
+        }
+    }
+
+    /// Looks at the next in order, before whom `overtaken` others have gone already.
+    pub(super) fn look(&mut self, cost: u64, overtaken: u32) -> Choice {
+        if self.count == 0 {
+            return Choice::End;
+        }
+        if cost <= self.budget {
+            return self.take(cost);
+        }
+        match self.misfit {
+            Misfit::Stop => Choice::End,
+            Misfit::Skip { times } => self.pass(times.saturating_sub(overtaken)),
+        }
+    }
+
+    fn take(&mut self, cost: u64) -> Choice {
+        if self.passed > 0 {
+            if self.allowance == 0 {
+                return Choice::End;
+            }
+            self.allowance -= 1;
+        }
+        self.count -= 1;
+        self.budget -= cost;
+        self.taken += 1;
+        Choice::Take
+    }
+
+    fn pass(&mut self, left: u32) -> Choice {
+        if left == 0 || self.passed == LONGEST_LOOK {
+            return Choice::End;
+        }
+        self.passed += 1;
+        self.allowance = self.allowance.min(left);
+        Choice::Pass
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// What becomes of items of these costs, before none of which anybody has gone.
+    fn choices(mut selection: Selection, costs: &[u64]) -> String {
+        let mut looked = String::new();
+        for &cost in costs {
+            match selection.look(cost, 0) {
+                Choice::Take => looked.push('+'),
+                Choice::Pass => looked.push('-'),
+                Choice::End => break,
+            }
+        }
+        looked
+    }
+
+    #[test]
+    fn those_who_fit_are_taken_in_order() {
+        let skip = |times| Misfit::Skip { times };
+        for (misfit, count, budget, costs, taken) in [
+            (Misfit::Stop, 9, 10, &[4, 4, 4, 2][..], "++"),
+            (Misfit::Stop, 2, 10, &[1, 1, 1], "++"),
+            (Misfit::Stop, 9, 10, &[5, 5, 0, 1], "+++"),
+            (Misfit::Stop, 9, 0, &[1], ""),
+            (skip(8), 9, 10, &[4, 7, 4, 2, 1], "+-++"),
+            (skip(1), 9, 10, &[7, 4, 2, 1], "+-+"),
+            (skip(0), 9, 10, &[7, 4, 2], "+"),
+            (skip(8), 2, 10, &[7, 4, 2, 1], "+-+"),
+            (skip(8), 9, 10, &[11, 12, 13], "---"),
+        ] {
+            let looked = choices(Selection::new(misfit, count, budget), costs);
+            assert_eq!(looked, taken, "{misfit:?} {count} {budget} {costs:?}");
+        }
+    }
+
+    #[test]
+    fn one_before_whom_enough_have_gone_is_passed_no_more() {
+        let mut selection = Selection::new(Misfit::Skip { times: 3 }, 9, 10);
+        assert_eq!(selection.look(11, 3), Choice::End);
+        assert_eq!(selection.look(11, 2), Choice::Pass);
+        assert_eq!(selection.look(1, 0), Choice::Take);
+        assert_eq!(selection.look(1, 0), Choice::End);
+    }
+
+    #[test]
+    fn a_look_has_an_end() {
+        let costs = [11; 100];
+        let selection = Selection::new(Misfit::Skip { times: 8 }, 9, 10);
+        assert_eq!(choices(selection, &costs).len(), LONGEST_LOOK);
+    }
+}

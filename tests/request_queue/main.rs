@@ -1,0 +1,3 @@
+//! The waiting room from the pull side, as a batch scheduler meets it.
+
+mod basics;
