@@ -17,7 +17,7 @@ pub struct Builder<T> {
     pub(super) on_rejected: Option<Box<OnRejected<T>>>,
 }
 
-impl<T: Send + 'static> Builder<T> {
+impl<T> Builder<T> {
     pub(super) fn new(room: RoomConfig) -> Self {
         Self {
             room,

@@ -59,7 +59,7 @@ pub struct RequestId {
     key: Key,
 }
 
-impl<T: Send + 'static> RequestQueue<T> {
+impl<T> RequestQueue<T> {
     /// An empty queue, in which every item costs 1.
     #[must_use]
     pub fn new(room: RoomConfig) -> Self {
@@ -70,7 +70,9 @@ impl<T: Send + 'static> RequestQueue<T> {
     pub fn builder(room: RoomConfig) -> Builder<T> {
         Builder::new(room)
     }
+}
 
+impl<T: Send + 'static> RequestQueue<T> {
     /// Lets the item wait. With [`RoomConfig::displace`], perhaps on the chair of another, who is rejected.
     ///
     /// # Errors
@@ -78,7 +80,17 @@ impl<T: Send + 'static> RequestQueue<T> {
     /// The item, with the reason why it may not wait: every chair is taken, its tenant's are, its deadline has
     /// passed, it costs more than the whole budget, or the queue is closed.
     pub fn enqueue(&self, item: T, ticket: Ticket) -> Result<RequestId, EnqueueError<T>> {
-        let key = self.shared.enqueue(item, ticket, false)?;
+        self.enqueue_on(false, item, ticket)
+    }
+
+    /// As [`enqueue`](Self::enqueue), perhaps on a chair that was reserved before.
+    pub(super) fn enqueue_on(
+        &self,
+        has_chair: bool,
+        item: T,
+        ticket: Ticket,
+    ) -> Result<RequestId, EnqueueError<T>> {
+        let key = self.shared.enqueue(item, ticket, has_chair)?;
         Ok(self.id(key))
     }
 
@@ -105,6 +117,34 @@ impl<T: Send + 'static> RequestQueue<T> {
         Ok(self.id(key))
     }
 
+    /// As [`dequeue`](Self::dequeue), but for no longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`DequeueError::Empty`] if nothing came in time, [`DequeueError::Closed`] if nothing ever will.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no request.
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a Tokio runtime with a timer.
+    pub async fn dequeue_timeout(&self, timeout: Duration) -> Result<T, DequeueError> {
+        match tokio::time::timeout(timeout, self.dequeue()).await {
+            Ok(found) => found.ok_or(DequeueError::Closed),
+            Err(_) => Err(DequeueError::Empty),
+        }
+    }
+
+    /// Furnishes the waiting room anew. Everyone moves over in order; those who no longer fit are rejected, the
+    /// latest of the lowest level first.
+    pub fn reconfigure(&self, room: RoomConfig) {
+        self.shared.reconfigure(room);
+    }
+}
+
+impl<T> RequestQueue<T> {
     /// Ties a request to a guard: when that is dropped, it leaves.
     pub fn guard(&self, id: RequestId) -> RequestGuard<T> {
         RequestGuard::new(self.clone(), id)
@@ -129,26 +169,6 @@ impl<T: Send + 'static> RequestQueue<T> {
     /// If nothing waits.
     pub fn try_dequeue(&self) -> Result<T, DequeueError> {
         self.shared.try_dequeue()
-    }
-
-    /// As [`dequeue`](Self::dequeue), but for no longer than `timeout`.
-    ///
-    /// # Errors
-    ///
-    /// [`DequeueError::Empty`] if nothing came in time, [`DequeueError::Closed`] if nothing ever will.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses no request.
-    ///
-    /// # Panics
-    ///
-    /// If it has to wait outside a Tokio runtime with a timer.
-    pub async fn dequeue_timeout(&self, timeout: Duration) -> Result<T, DequeueError> {
-        match tokio::time::timeout(timeout, self.dequeue()).await {
-            Ok(found) => found.ok_or(DequeueError::Closed),
-            Err(_) => Err(DequeueError::Empty),
-        }
     }
 
     /// Waits until there is a request, and leaves it to be taken: `true`. `false` if the queue is closed and
@@ -214,12 +234,6 @@ impl<T: Send + 'static> RequestQueue<T> {
         all.into_iter().map(|entry| entry.item).collect()
     }
 
-    /// Furnishes the waiting room anew. Everyone moves over in order; those who no longer fit are rejected, the
-    /// latest of the lowest level first.
-    pub fn reconfigure(&self, room: RoomConfig) {
-        self.shared.reconfigure(room);
-    }
-
     /// Closes the queue: who waits is rejected at once, as shutting down, and so is who comes. Consumers are told
     /// that nothing will ever come.
     pub fn close(&self) {
@@ -263,7 +277,7 @@ impl<T> Clone for RequestQueue<T> {
     }
 }
 
-impl<T: Send + 'static> fmt::Debug for RequestQueue<T> {
+impl<T> fmt::Debug for RequestQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestQueue")
             .field("len", &self.len())

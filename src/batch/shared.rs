@@ -17,10 +17,12 @@ use super::capacity::Fetched;
 use super::consumers::Consumers;
 use super::queue::next_number;
 use super::selection::{Choice, Selection};
+use super::worker::Terms;
 use super::{Cost, DequeueError, EnqueueError, Misfit, TooLarge};
 use crate::admit::{Aside, Key, Outcome, Rejected, RoomConfig, Ticket, WaitingRoom, Woken};
 use crate::gate::now;
 use crate::gate::timer::{Call, Timed, Timer};
+use crate::gate::wishes::Wishes;
 use crate::sync::{Arc, Mutex, MutexGuard};
 
 pub(super) type OnRejected<T> = dyn Fn(T, Rejected<TooLarge>) + Send + Sync;
@@ -41,6 +43,10 @@ pub(super) struct State<T> {
     /// What all who wait cost together.
     pub(super) cost: u128,
     pub(super) consumers: Consumers,
+    /// Who waits for a chair.
+    standing: Wishes,
+    /// Who waits for enough to make a batch of.
+    pub(super) batcher: Option<(Terms, Waker)>,
     /// Until when the timer sleeps, while it runs.
     alarm: Option<Instant>,
 }
@@ -66,23 +72,6 @@ pub(super) struct Aftermath<T> {
 }
 
 impl<T: Send + 'static> Shared<T> {
-    pub(super) fn new(builder: Builder<T>, capacity: Fetched) -> Arc<Self> {
-        Arc::new(Self {
-            number: next_number(),
-            capacity,
-            cost: builder.cost,
-            misfit: builder.misfit,
-            on_rejected: builder.on_rejected,
-            state: Mutex::new(State {
-                room: WaitingRoom::new(builder.room, now()),
-                cost: 0,
-                consumers: Consumers::default(),
-                alarm: None,
-            }),
-            timer: Timer::new(),
-        })
-    }
-
     /// The item takes a chair: one of its own if it `reserved` it.
     pub(super) fn enqueue(
         self: &Arc<Self>,
@@ -91,7 +80,7 @@ impl<T: Send + 'static> Shared<T> {
         reserved: bool,
     ) -> Result<Key, EnqueueError<T>> {
         let cost = self.cost.as_ref().map_or(1, |cost| cost.cost(&item));
-        self.locked(|shared, state, aftermath| {
+        self.locked_and_timed(|shared, state, aftermath| {
             let State { room, .. } = state;
             if reserved {
                 room.unreserve();
@@ -115,15 +104,6 @@ impl<T: Send + 'static> Shared<T> {
             state.cost += u128::from(cost);
             Ok(key)
         })
-    }
-
-    /// The best of those who wait; if there is none, whether one may still come.
-    pub(super) fn try_dequeue(self: &Arc<Self>) -> Result<T, DequeueError> {
-        let entry = self.locked(|_, state, aftermath| {
-            let best = state.take_best(aftermath);
-            best.ok_or_else(|| state.nothing())
-        });
-        Ok(entry?.item)
     }
 
     /// The best of those who wait, or `None` if there will never be one; else the consumer waits.
@@ -165,7 +145,7 @@ impl<T: Send + 'static> Shared<T> {
         number: &mut Option<u64>,
         look: impl Fn(&mut State<T>, &mut Aftermath<T>) -> Poll<R>,
     ) -> Poll<R> {
-        let found = self.locked(|_, state, aftermath| {
+        let found = self.locked_and_timed(|_, state, aftermath| {
             let found = look(state, aftermath);
             if found.is_ready() {
                 aftermath.unused = state.gone(number);
@@ -177,7 +157,7 @@ impl<T: Send + 'static> Shared<T> {
             return found;
         }
         let waker = cx.waker().clone();
-        self.locked(|_, state, aftermath| {
+        self.locked_and_timed(|_, state, aftermath| {
             let found = look(state, aftermath);
             aftermath.unused = match found.is_ready() {
                 true => state.gone(number).or(Some(waker)),
@@ -187,13 +167,68 @@ impl<T: Send + 'static> Shared<T> {
         })
     }
 
+    pub(super) fn reconfigure(self: &Arc<Self>, config: RoomConfig) {
+        let now = now();
+        self.locked_and_timed(|shared, state, aftermath| {
+            let ended = &mut aftermath.ended;
+            state.room.reconfigure(&shared.capacity, config, now, ended);
+            // Those who wait for a chair may have nothing to wait for any more.
+            state.standing.tell_all(&mut aftermath.wakers);
+        });
+    }
+
+    /// As [`locked`](Self::locked); and calls the timer, if it is to wake earlier than it will.
+    fn locked_and_timed<R>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&Self, &mut State<T>, &mut Aftermath<T>) -> R,
+    ) -> R {
+        let (result, call) = self.locked(|shared, state, aftermath| {
+            let result = act(shared, state, aftermath);
+            (result, state.call_timer())
+        });
+        if let Some(call) = call {
+            Timer::take(self, call);
+        }
+        result
+    }
+}
+
+impl<T> Shared<T> {
+    pub(super) fn new(builder: Builder<T>, capacity: Fetched) -> Arc<Self> {
+        Arc::new(Self {
+            number: next_number(),
+            capacity,
+            cost: builder.cost,
+            misfit: builder.misfit,
+            on_rejected: builder.on_rejected,
+            state: Mutex::new(State {
+                room: WaitingRoom::new(builder.room, now()),
+                cost: 0,
+                consumers: Consumers::default(),
+                standing: Wishes::default(),
+                batcher: None,
+                alarm: None,
+            }),
+            timer: Timer::new(),
+        })
+    }
+
+    /// The best of those who wait; if there is none, whether one may still come.
+    pub(super) fn try_dequeue(&self) -> Result<T, DequeueError> {
+        let entry = self.locked(|_, state, aftermath| {
+            let best = state.take_best(aftermath);
+            best.ok_or_else(|| state.nothing())
+        });
+        Ok(entry?.item)
+    }
+
     /// The consumer waits no longer.
-    pub(super) fn leave(self: &Arc<Self>, mut number: Option<u64>) {
+    pub(super) fn leave(&self, mut number: Option<u64>) {
         self.locked(|_, state, aftermath| aftermath.unused = state.gone(&mut number));
     }
 
     /// Those who join a batch now, in order.
-    pub(super) fn take_batch(self: &Arc<Self>, count: usize, budget: u64) -> Vec<T> {
+    pub(super) fn take_batch(&self, count: usize, budget: u64) -> Vec<T> {
         let misfit = self.misfit;
         let batch = self.locked(|_, state, aftermath| {
             state.keep_time(aftermath);
@@ -203,12 +238,12 @@ impl<T: Send + 'static> Shared<T> {
     }
 
     /// The waiter's entry, if it still waits.
-    pub(super) fn remove(self: &Arc<Self>, key: Key) -> Option<Entry<T>> {
+    pub(super) fn remove(&self, key: Key) -> Option<Entry<T>> {
         self.locked(|_, state, _| state.cancel(key))
     }
 
     /// Everyone's, in order.
-    pub(super) fn clear(self: &Arc<Self>) -> Vec<Entry<T>> {
+    pub(super) fn clear(&self) -> Vec<Entry<T>> {
         self.locked(|_, state, _| {
             let order = state.room.in_order();
             order
@@ -218,19 +253,11 @@ impl<T: Send + 'static> Shared<T> {
         })
     }
 
-    pub(super) fn reconfigure(self: &Arc<Self>, config: RoomConfig) {
-        let now = now();
-        self.locked(|shared, state, aftermath| {
-            let ended = &mut aftermath.ended;
-            state.room.reconfigure(&shared.capacity, config, now, ended);
-        });
-    }
-
-    pub(super) fn close(self: &Arc<Self>) {
+    pub(super) fn close(&self) {
         self.locked(|_, state, aftermath| state.room.close(&mut aftermath.ended));
     }
 
-    pub(super) fn drain(self: &Arc<Self>) {
+    pub(super) fn drain(&self) {
         self.locked(|_, state, _| state.room.let_nobody_in());
     }
 
@@ -245,9 +272,36 @@ impl<T: Send + 'static> Shared<T> {
         drop(unused);
     }
 
+    /// Reserves a chair, or waits for one. `None` if there will never be one.
+    pub(super) fn poll_chair(&self, cx: &Context<'_>, wish: &mut Option<u64>) -> Poll<Option<()>> {
+        let waker = cx.waker().clone();
+        let mut state = self.lock();
+        if state.room.is_closed() || state.room.config().chairs == 0 {
+            return Poll::Ready(None);
+        }
+        if state.room.reserve() {
+            return Poll::Ready(Some(()));
+        }
+        let old = state.standing.note(wish, waker);
+        drop(state);
+        drop(old);
+        Poll::Pending
+    }
+
+    /// Gives a reserved chair up.
+    pub(super) fn unreserve(&self) {
+        self.locked(|_, state, _| state.room.unreserve());
+    }
+
+    /// Whoever wished for a chair no longer does.
+    pub(super) fn withdraw(&self, wish: u64) {
+        let waker = self.lock().standing.withdraw(wish);
+        drop(waker);
+    }
+
     /// Runs `act` under the lock, then tells everyone whom it concerns, without the lock.
     pub(super) fn locked<R>(
-        self: &Arc<Self>,
+        &self,
         act: impl FnOnce(&Self, &mut State<T>, &mut Aftermath<T>) -> R,
     ) -> R {
         let mut aftermath = Aftermath {
@@ -268,12 +322,8 @@ impl<T: Send + 'static> Shared<T> {
             state.reasons(ended)
         };
         state.tell(&mut wakers);
-        let call = state.call_timer();
         drop(state);
         drop(unused);
-        if let Some(call) = call {
-            Timer::take(self, call);
-        }
         if !wakers.is_empty() {
             wakers.into_iter().for_each(Waker::wake);
         }
@@ -397,6 +447,22 @@ impl<T> State<T> {
             self.room.len()
         };
         self.consumers.wake(requests, wakers);
+        if !self.standing.is_empty() && (self.room.has_chair() || is_closed) {
+            self.standing.tell_all(wakers);
+        }
+        if let Some((terms, _)) = &self.batcher
+            && self.fills(terms)
+            && let Some((_, waker)) = self.batcher.take()
+        {
+            wakers.push(waker);
+        }
+    }
+
+    /// Whether there is a full batch, or all that there will ever be.
+    pub(super) fn fills(&self, terms: &Terms) -> bool {
+        let room = &self.room;
+        let is_full = room.len() >= terms.max_count || self.cost >= terms.budget.into();
+        is_full || room.is_closed()
     }
 
     fn call_timer(&mut self) -> Option<Call> {
