@@ -150,17 +150,11 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// How far the waiter's tenant has come: as far behind the others as it was in the `old` lanes.
     pub(crate) fn standing_from(&self, old: &Self, place: &Place) -> Option<Standing> {
-        let Standing { start, turn } = old.standing(place)?;
-        let (group, level) = (old.group_at(place.lane), usize::from(place.level));
-        let behind = old.groups[group as usize].rounds[level].served - start;
+        let (lane, level) = (&old.lanes[place.lane as usize], usize::from(place.level));
+        let Standing { start, turn } = lane.levels[level].standing(place)?;
+        let behind = old.groups[lane.group as usize].rounds[level].served - start;
         let start = self.base - behind;
         Some(Standing { start, turn })
-    }
-
-    /// How far the waiter's tenant has come, if tenants take turns.
-    pub(crate) fn standing(&self, place: &Place) -> Option<Standing> {
-        let lane = &self.lanes[place.lane as usize];
-        lane.levels[usize::from(place.level)].standing(place)
     }
 
     /// Lines up the waiter on chair `at`, in a lane whose pools and section are asked for if it is new.
@@ -188,15 +182,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.line_up(chairs, at, standing, config);
     }
 
-    /// Lines up a waiter again in the lane that it was in: its level changed, or it was set aside.
-    pub(crate) fn push_again<T>(
-        &mut self,
-        chairs: &mut Chairs<T>,
-        at: u32,
-        standing: Option<Standing>,
-        config: &RoomConfig,
-    ) {
-        self.line_up(chairs, at, standing, config);
+    /// Lines up a waiter whose level changed in the lane that it was in.
+    pub(crate) fn push_again<T>(&mut self, chairs: &mut Chairs<T>, at: u32, config: &RoomConfig) {
+        self.line_up(chairs, at, None, config);
     }
 
     fn line_up<T>(
@@ -260,6 +248,23 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             round.waiting -= 1;
         }
         self.refresh(chairs, lane, level);
+    }
+
+    /// Takes out a waiter that will be put back.
+    pub(crate) fn set_aside<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        let place = chairs.place(at);
+        let (lane, level) = (place.lane, usize::from(place.level));
+        self.lanes[lane as usize].levels[level].set_aside(chairs, at);
+        self.refresh(chairs, lane, level);
+    }
+
+    /// Puts back a waiter that was set aside.
+    pub(crate) fn put_back<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        let place = chairs.place(at);
+        let (lane, level) = (place.lane, usize::from(place.level));
+        if self.lanes[lane as usize].levels[level].put_back(chairs, at) {
+            self.refresh(chairs, lane, level);
+        }
     }
 
     /// The group that a lane belongs to.

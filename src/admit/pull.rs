@@ -7,23 +7,19 @@
 
 use std::time::Instant;
 
-use super::discipline::Standing;
 use super::room::{Key, State, WaitingRoom, still_waits};
 use super::{Capacity, Woken};
 
 /// A waiter that is out of its line for a moment, to be [put back](WaitingRoom::put_back).
 #[derive(Debug)]
 #[must_use = "whoever is not put back is never served"]
-pub struct Aside {
-    key: Key,
-    standing: Option<Standing>,
-}
+pub struct Aside(Key);
 
 impl Aside {
     /// Who it is.
     #[must_use]
     pub fn key(&self) -> Key {
-        self.key
+        self.0
     }
 }
 
@@ -62,20 +58,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Takes the waiter out of its line, to look at the one behind it. It keeps its chair, and is put back
     /// before anybody else comes.
     pub fn set_aside(&mut self, key: Key) -> Aside {
-        let standing = self.lanes.standing(self.chairs.place(key.at));
-        self.lanes.remove(&mut self.chairs, key.at);
-        Aside { key, standing }
+        self.lanes.set_aside(&mut self.chairs, key.at);
+        Aside(key)
     }
 
     /// Puts a waiter back where it stood.
     pub fn put_back(&mut self, aside: Aside) {
-        let at = aside.key.at;
+        let at = aside.0.at;
         // Those who came later may have been served meanwhile: it no longer stands behind all others.
         self.leave(at);
         self.chairs.place_mut(at).was_aside = true;
         self.enter(at);
-        self.lanes
-            .push_again(&mut self.chairs, at, aside.standing, &self.config);
+        self.lanes.put_back(&mut self.chairs, at);
     }
 
     /// The head, and everyone who competes with it for the same slots, in the order in which they would be

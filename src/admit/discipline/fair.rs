@@ -35,6 +35,8 @@ struct Flow {
     start: u128,
     /// Since when the head has its turn: equal tags go in this order.
     turn: u64,
+    /// How many of it will be put back.
+    aside: usize,
 }
 
 impl Flow {
@@ -81,12 +83,17 @@ impl Fair {
                     line: Line::new(),
                     start: standing.start,
                     turn: standing.turn,
+                    aside: 0,
                 }) as u32;
                 self.by_tenant.insert(tenant, flow);
                 flow
             }
         };
         chairs.place_mut(at).flow = flow;
+        self.line_up(chairs, flow, at)
+    }
+
+    fn line_up<T>(&mut self, chairs: &mut Chairs<T>, flow: u32, at: u32) -> bool {
         let line = &mut self.flows[flow as usize].line;
         line.push(chairs, at);
         let is_head = line.head(chairs) == Some(at);
@@ -121,6 +128,18 @@ impl Fair {
         self.reorder(chairs, index);
     }
 
+    pub(super) fn set_aside<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        let index = chairs.place(at).flow;
+        self.flows[index as usize].aside += 1;
+        self.remove(chairs, at);
+    }
+
+    pub(super) fn put_back<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
+        let index = chairs.place(at).flow;
+        self.flows[index as usize].aside -= 1;
+        self.line_up(chairs, index, at)
+    }
+
     pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<(u32, Turn)> {
         let &(turn, flow) = self.order.first()?;
         let at = self.flows[flow as usize].line.head(chairs)?;
@@ -146,8 +165,10 @@ impl Fair {
             }
             None => {
                 self.order.remove(index);
-                let flow = self.flows.remove(index as usize);
-                self.by_tenant.remove(&flow.tenant);
+                if flow.aside == 0 {
+                    let flow = self.flows.remove(index as usize);
+                    self.by_tenant.remove(&flow.tenant);
+                }
             }
         }
     }
