@@ -99,6 +99,6 @@ pub use queue::{
 pub use route::{Route, RouteLayer, Router, RouterHandle};
 
 /// The README's code is code.
-#[cfg(all(doctest, feature = "route"))]
+#[cfg(all(doctest, feature = "route", feature = "batch"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
