@@ -5,10 +5,11 @@
 //! a batch runs until its longest answer ends, most of its places are empty most of the time. Here whoever waits
 //! takes such a place at the next step. Who comes first then is the queue's business.
 //!
-//! The same requests are served in four ways, and the figures of each are printed:
+//! The same requests are served in four ways, and the figures of each are printed and drawn:
 //!
 //! ```sh
-//! cargo run --features batch --example continuous_batching
+//! cargo run --features batch --example continuous_batching             # draws target/continuous_batching.svg
+//! cargo run --features batch --example continuous_batching -- FILE.svg
 //! ```
 //!
 //! | file | what it shows |
@@ -17,7 +18,7 @@
 //! | `caller.rs` | how a request waits, is answered, or is given up |
 //! | `run.rs` | how the queue is made |
 //! | `engine.rs`, `workload.rs` | what is simulated |
-//! | `table.rs` | the figures |
+//! | `table.rs`, `plot.rs` | the figures |
 //!
 //! # Time
 //!
@@ -27,6 +28,7 @@
 
 mod caller;
 mod engine;
+mod plot;
 mod run;
 mod schedule;
 mod table;
@@ -34,7 +36,17 @@ mod table;
 mod tests;
 mod workload;
 
+use std::error::Error;
+use std::path::PathBuf;
+
 #[tokio::main(flavor = "current_thread", start_paused = true)]
-async fn main() {
-    println!("{}", table::table(&run::all().await));
+async fn main() -> Result<(), Box<dyn Error>> {
+    let argument = std::env::args_os().nth(1);
+    let path = argument.map_or("target/continuous_batching.svg".into(), PathBuf::from);
+    let runs = run::all().await;
+    println!("{}", table::table(&runs));
+    let picture = plot::plot(&runs)?;
+    std::fs::write(&path, picture).map_err(|why| format!("{}: {why}", path.display()))?;
+    println!("\n{} shows it", path.display());
+    Ok(())
 }

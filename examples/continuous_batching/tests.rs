@@ -8,8 +8,10 @@ use tower_triage::{Priority, Rejected};
 
 use crate::caller::Outcome;
 use crate::engine::MEMORY;
+use crate::plot::plot;
 use crate::run::{Run, all};
 use crate::table::{percentile, table};
+use crate::workload::LEVELS;
 
 static RUNS: LazyLock<Vec<Run>> = LazyLock::new(serve);
 
@@ -97,5 +99,14 @@ fn every_time_it_is_the_same() {
         for level in 0..3 {
             assert_eq!(run.waits(Priority(level)), same.waits(Priority(level)));
         }
+    }
+}
+
+#[test]
+fn the_picture_shows_every_plan_and_every_level() {
+    let picture = plot(&RUNS).unwrap();
+    let plans = RUNS.iter().map(|run| run.plan.name);
+    for name in plans.chain(LEVELS) {
+        assert!(picture.contains(name), "{name}");
     }
 }
