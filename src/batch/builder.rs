@@ -8,6 +8,36 @@ use super::{Cost, Misfit, RequestQueue, TooLarge};
 use crate::admit::{Rejected, RoomConfig};
 
 /// Makes a [`RequestQueue`]. Made by [`RequestQueue::builder`].
+///
+/// The type of the items has to be named where only a closure says it. With an item that knows whom to answer,
+/// every end of a wait is told in one place:
+///
+/// ```
+/// use std::time::Instant;
+/// use tokio::sync::oneshot;
+/// use tower_triage::batch::{RequestQueue, TooLarge};
+/// use tower_triage::{Priority, Rejected, RoomConfig, Ticket};
+///
+/// struct Job {
+///     prompt: String,
+///     answer: oneshot::Sender<Result<String, Rejected<TooLarge>>>,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let queue = RequestQueue::<Job>::builder(RoomConfig::default())
+///     .cost(8_192, |job: &Job| job.prompt.len() as u64)
+///     .on_rejected(|job, why| _ = job.answer.send(Err(why)))
+///     .build();
+///
+/// let (answer, answered) = oneshot::channel();
+/// let job = Job { prompt: "hello".into(), answer };
+/// queue.enqueue(job, Ticket::new(Priority::HIGHEST, Instant::now()))?;
+/// queue.close();
+/// assert_eq!(answered.await?, Err(Rejected::ShuttingDown));
+/// # Ok(())
+/// # }
+/// ```
 #[must_use]
 pub struct Builder<T> {
     pub(super) room: RoomConfig,

@@ -41,7 +41,8 @@ use crate::admit::{Counts, Key, RoomConfig, Ticket};
 ///
 /// # Time
 ///
-/// Waits end by Tokio's clock. Where an item is enqueued inside a Tokio runtime, a timer answers it when its wait
+/// Waits end by Tokio's clock, and tickets are to be written by it: `tokio::time::Instant::now().into_std()`, which is
+/// `Instant::now()` unless a test has paused it. Where an item is enqueued inside a Tokio runtime, a timer answers it when its wait
 /// has ended; elsewhere it is answered when somebody next comes to fetch. Nobody is ever given an item whose wait
 /// has ended.
 ///
@@ -173,6 +174,8 @@ impl<T> RequestQueue<T> {
 
     /// Waits until there is a request, and leaves it to be taken: `true`. `false` if the queue is closed and
     /// nothing waits. What a batch scheduler waits for when it has nothing to do.
+    ///
+    /// Whoever takes afterwards may find nothing nevertheless: the only one who waited may have left.
     ///
     /// # Cancel safety
     ///

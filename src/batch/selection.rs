@@ -7,8 +7,11 @@ pub enum Misfit {
     /// The batch ends there: the order is strict, and what is left of the budget stays unused.
     #[default]
     Stop,
-    /// Those behind it that do fit go before it, so many of them altogether. After that many the batch ends there
-    /// until it has been taken, so that what is large is never starved.
+    /// Those behind it that do fit go before it, so many of them altogether, those of lower levels included. After
+    /// that many the batch ends there until it has been taken, so that what is large is never starved.
+    ///
+    /// More of the budget is used, and most wait less; but what goes before a large one takes from the room that it
+    /// waits for, so that it waits longer, however urgent it is.
     Skip {
         /// How many may go before one that did not fit, over all batches.
         times: u32,
