@@ -13,7 +13,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Nobody may wait any more: everyone who does is answered, and so is everyone who comes.
     pub fn close(&mut self, woken: &mut Woken<W>) {
         self.closed = true;
-        while let Some(at) = self.arrivals.lowest_and_latest(&self.chairs) {
+        for at in self.latest_first() {
             self.answer(at, Rejected::ShuttingDown, woken);
         }
     }
@@ -75,7 +75,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     fn send_away(&mut self, woken: &mut Woken<W>) {
         if let Some(most) = self.config.chairs_per_tenant {
-            for at in self.arrivals.latest_first(&self.chairs) {
+            for at in self.latest_first() {
                 let tenant = &self.chairs.place(at).ticket.tenant;
                 if self
                     .tenants
@@ -87,9 +87,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             }
         }
         self.send_away_from_sections(woken);
-        while self.waiting > self.config.chairs
-            && let Some(at) = self.arrivals.lowest_and_latest(&self.chairs)
-        {
+        let too_many = self.waiting.saturating_sub(self.config.chairs);
+        if too_many == 0 {
+            return;
+        }
+        for at in self.latest_first().into_iter().take(too_many) {
             let why = match self.config.chairs {
                 0 => Rejected::Disabled,
                 _ => Rejected::Full,
@@ -102,7 +104,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if !self.sections.any_overfull() {
             return;
         }
-        for at in self.arrivals.latest_first(&self.chairs) {
+        for at in self.latest_first() {
             if self.sections.is_overfull(self.chairs.place(at).section) {
                 self.answer(at, Rejected::Full, woken);
             }

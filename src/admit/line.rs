@@ -137,12 +137,4 @@ impl<const LINK: usize> ByLevel<LINK> {
         let mut lowest_first = self.0.iter().rev();
         lowest_first.find_map(|line| line.tail(chairs))
     }
-
-    /// Everyone, the latest of the lowest level first.
-    pub(crate) fn latest_first<T>(&self, chairs: &Chairs<T>) -> Vec<u32> {
-        let lowest_first = self.0.iter().rev();
-        lowest_first
-            .flat_map(|line| line.in_order(chairs).into_iter().rev())
-            .collect()
-    }
 }

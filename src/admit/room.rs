@@ -75,7 +75,7 @@ pub struct WaitingRoom<C: Capacity, W> {
     pub(super) config: RoomConfig,
     pub(super) chairs: Chairs<Waiter<C, W>>,
     pub(super) lanes: Lanes<C::Lane>,
-    /// All waiters by level, in the order of arrival.
+    /// All waiters by level, in the order of arrival, where one may have to get up for another.
     pub(super) arrivals: ByLevel<ARRIVALS>,
     pub(super) sections: Sections,
     /// How many of each tenant wait, if that is limited.
@@ -332,20 +332,40 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Links a waiter in among those of its level and section.
     pub(super) fn enter(&mut self, at: u32) {
-        self.arrivals.push(&mut self.chairs, at);
+        let displace = self.config.displace;
+        if displace {
+            self.arrivals.push(&mut self.chairs, at);
+        }
         let place = self.chairs.place(at);
         if place.section.is_some() {
             let section = self.lanes.section_at(place.lane);
-            self.sections.enter(&mut self.chairs, section, at);
+            self.sections.enter(&mut self.chairs, section, displace, at);
         }
     }
 
     /// Takes a waiter out from there.
     pub(super) fn leave(&mut self, at: u32) {
-        self.arrivals.remove(&mut self.chairs, at);
-        if let Some(section) = self.chairs.place(at).section {
-            self.sections.leave(&mut self.chairs, section, at);
+        let displace = self.config.displace;
+        if displace {
+            self.arrivals.remove(&mut self.chairs, at);
         }
+        if let Some(section) = self.chairs.place(at).section {
+            self.sections.leave(&mut self.chairs, section, displace, at);
+        }
+    }
+
+    /// Everyone who waits, the latest of the lowest level first: in the order in which they have to go if
+    /// somebody must.
+    pub(super) fn latest_first(&self) -> Vec<u32> {
+        let waiting = self
+            .chairs
+            .iter()
+            .filter(|(_, chair)| chair.body.state.is_waiting());
+        let mut all: Vec<_> = waiting
+            .map(|(at, chair)| (chair.place.level, chair.place.came(), at))
+            .collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all.into_iter().map(|(.., at)| at).collect()
     }
 
     /// Takes a waiter out of wherever it was linked in; it does not get a slot.
