@@ -9,15 +9,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::time::Instant;
 
-/// A waiter, by chair and sequence number.
-pub(crate) type Whom = (u32, u64);
+use super::chairs::Chairs;
+use super::nanos::{NEVER, Nanos};
 
 /// When, and for whom.
-type Alarm = (Instant, u64, u32);
+type Alarm = (Nanos, u64, u32);
 
-/// Instants at which waiters are to be looked at, earliest first.
+/// Instants at which waiters, known by chair and sequence number, are to be looked at, earliest first.
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
     /// Those that were set in the order in which they fall due.
@@ -30,7 +29,7 @@ pub(crate) struct Alarms {
 const SWEEP_ABOVE: usize = 64;
 
 impl Alarms {
-    pub(crate) fn set(&mut self, at: Instant, (chair, seq): Whom) {
+    pub(crate) fn set(&mut self, at: Nanos, (chair, seq): (u32, u64)) {
         let alarm = (at, seq, chair);
         if self.row.back().is_none_or(|&last| last <= alarm) {
             self.row.push_back(alarm);
@@ -40,35 +39,35 @@ impl Alarms {
     }
 
     /// Notes that an alarm's waiter left.
-    pub(crate) fn leave_behind(&mut self, alive: impl Fn(Whom) -> bool) {
+    pub(crate) fn leave_behind<T>(&mut self, chairs: &Chairs<T>) {
         self.dead += 1;
         // Who is served has often waited longest.
         while let Some(&first) = self.row.front()
-            && !alive(whom(first))
+            && !is_alive(first, chairs)
         {
             self.row.pop_front();
             self.dead = self.dead.saturating_sub(1);
         }
         if self.dead > SWEEP_ABOVE && self.dead > (self.row.len() + self.heap.len()) / 2 {
-            self.sweep(alive);
+            self.sweep(chairs);
         }
     }
 
-    fn sweep(&mut self, alive: impl Fn(Whom) -> bool) {
-        self.heap.retain(|&Reverse(alarm)| alive(whom(alarm)));
+    fn sweep<T>(&mut self, chairs: &Chairs<T>) {
+        self.heap.retain(|&Reverse(alarm)| is_alive(alarm, chairs));
         // Nobody can guess who is alive, and `retain` would wait for each answer before it asks again.
         let mut kept = 0;
         for i in 0..self.row.len() {
             let alarm = self.row[i];
             self.row[kept] = alarm;
-            kept += usize::from(alive(whom(alarm)));
+            kept += usize::from(is_alive(alarm, chairs));
         }
         self.row.truncate(kept);
         self.dead = 0;
     }
 
     /// Takes the next alarm that is due at `now` and still has a waiter.
-    pub(crate) fn ring(&mut self, now: Instant, alive: impl Fn(Whom) -> bool) -> Option<Whom> {
+    pub(crate) fn ring<T>(&mut self, now: Nanos, chairs: &Chairs<T>) -> Option<u32> {
         loop {
             let (at, in_row) = self.first()?;
             if at > now {
@@ -78,20 +77,20 @@ impl Alarms {
                 true => self.row.pop_front(),
                 false => self.heap.pop().map(|Reverse(alarm)| alarm),
             }?;
-            if alive(whom(alarm)) {
-                return Some(whom(alarm));
+            if is_alive(alarm, chairs) {
+                return Some(alarm.2);
             }
             self.dead = self.dead.saturating_sub(1);
         }
     }
 
     /// The earliest alarm, perhaps of a waiter that has left.
-    pub(crate) fn next(&self) -> Option<Instant> {
-        self.first().map(|(at, _)| at)
+    pub(crate) fn next(&self) -> Nanos {
+        self.first().map_or(NEVER, |(at, _)| at)
     }
 
     /// When the earliest falls due, and whether it stands in the row.
-    fn first(&self) -> Option<(Instant, bool)> {
+    fn first(&self) -> Option<(Nanos, bool)> {
         match (self.row.front(), self.heap.peek()) {
             (Some(row), Some(Reverse(heap))) if heap < row => Some((heap.0, false)),
             (Some(row), _) => Some((row.0, true)),
@@ -106,6 +105,6 @@ impl Alarms {
     }
 }
 
-fn whom((_, seq, chair): Alarm) -> Whom {
-    (chair, seq)
+fn is_alive<T>((_, seq, chair): Alarm, chairs: &Chairs<T>) -> bool {
+    chairs.still_waits(chair, seq)
 }

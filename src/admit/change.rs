@@ -4,8 +4,10 @@ use std::time::Instant;
 
 use super::alarm::Alarms;
 use super::chairs::Came;
+use super::lanes::Scope;
 use super::line::ByLevel;
-use super::room::{State, WaitingRoom};
+use super::nanos::Nanos;
+use super::room::WaitingRoom;
 use super::sections::Sections;
 use super::{Capacity, Levels, Priority, Rejected, RoomConfig, Woken};
 
@@ -29,31 +31,30 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         now: Instant,
         woken: &mut Woken<W>,
     ) {
+        let now = self.epoch.nanos(now);
         self.catch_up(now, woken);
         let old = std::mem::replace(&mut self.config, config).levels;
         let new = self.config.levels.clone();
         self.move_over(capacity, now, |priority| rename(&old, &new, priority));
         self.catch_up(now, woken);
         self.send_away(woken);
-        self.grown(capacity, now, woken);
+        self.pump(capacity, Scope::All, woken);
     }
 
     /// The capacity's lanes, pools or sections changed: everyone moves to the lane that is theirs now. Those
     /// who no longer fit in their section are answered, the latest of its lowest level first.
     pub fn rearranged(&mut self, capacity: &C, now: Instant, woken: &mut Woken<W>) {
+        let now = self.epoch.nanos(now);
         self.catch_up(now, woken);
         self.move_over(capacity, now, |priority| priority);
         self.send_away_from_sections(woken);
-        self.grown(capacity, now, woken);
+        self.pump(capacity, Scope::All, woken);
     }
 
-    fn move_over(&mut self, capacity: &C, now: Instant, rename: impl Fn(Priority) -> Priority) {
-        let mut everyone: Vec<(Came, u32)> = self
-            .chairs
-            .iter()
-            .filter(|(_, chair)| matches!(chair.body.state, State::Waiting(_)))
-            .map(|(at, chair)| (chair.place.came(), at))
-            .collect();
+    fn move_over(&mut self, capacity: &C, now: Nanos, rename: impl Fn(Priority) -> Priority) {
+        let waiting = self.chairs.waiting();
+        let mut everyone: Vec<(Came, u32)> =
+            waiting.map(|(at, place)| (place.came(), at)).collect();
         everyone.sort_unstable();
         let old = self.lanes.renew(&self.config);
         self.arrivals = ByLevel::new(self.config.levels.count());
@@ -63,11 +64,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.rises = Alarms::default();
         self.waiting = 0;
         for (_, at) in everyone {
-            let standing = self.lanes.standing_from(&old, self.chairs.place(at));
-            let end = self.end_of(&self.chairs.place(at).ticket);
+            let standing = self.lanes.standing_from(&old, &self.chairs, at);
             let place = self.chairs.place_mut(at);
-            place.ticket.priority = rename(place.ticket.priority);
-            place.expires = end;
+            place.priority = rename(Priority(place.priority)).0;
+            let stub = self.chairs.stub_mut(at);
+            stub.end = stub.patience.end(&self.config);
             let lane = capacity.lane(&self.chairs.body(at).demand);
             self.line_up(capacity, at, lane, standing, now);
         }
@@ -76,7 +77,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     fn send_away(&mut self, woken: &mut Woken<W>) {
         if let Some(most) = self.config.chairs_per_tenant {
             for at in self.latest_first() {
-                let tenant = &self.chairs.place(at).ticket.tenant;
+                let tenant = self.chairs.tenant(at);
                 if self
                     .tenants
                     .get(tenant)
@@ -105,7 +106,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             return;
         }
         for at in self.latest_first() {
-            if self.sections.is_overfull(self.chairs.place(at).section) {
+            let section = self.lanes.section_at(self.chairs.place(at).lane);
+            if self.sections.is_overfull(section) {
                 self.answer(at, Rejected::Full, woken);
             }
         }

@@ -10,12 +10,11 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::time::Instant;
 
 use slab::Slab;
 
 use super::capacity::{Pool, Pools, Section};
-use super::chairs::{Chairs, Place};
+use super::chairs::Chairs;
 use super::discipline::{Queue, Standing, Turn, forecast};
 use super::heap::Heap;
 use super::{Discipline, RoomConfig};
@@ -107,7 +106,6 @@ pub(crate) struct Lanes<L> {
     turns: u64,
     levels: usize,
     discipline: Discipline,
-    epoch: Instant,
 }
 
 /// The number of no pump, to which no group is blocked.
@@ -118,7 +116,7 @@ const NOT_BLOCKED: u64 = 0;
 const SPARE_LANES: usize = 64;
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
-    pub(crate) fn new(config: &RoomConfig, epoch: Instant) -> Self {
+    pub(crate) fn new(config: &RoomConfig) -> Self {
         Self {
             by_key: HashMap::new(),
             lanes: Slab::new(),
@@ -132,7 +130,6 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             turns: 0,
             levels: config.levels.count(),
             discipline: config.discipline,
-            epoch,
         }
     }
 
@@ -143,15 +140,21 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let new = Self {
             base: latest.unwrap_or(self.base),
             turns: self.turns,
-            ..Self::new(config, self.epoch)
+            ..Self::new(config)
         };
         std::mem::replace(self, new)
     }
 
     /// How far the waiter's tenant has come: as far behind the others as it was in the `old` lanes.
-    pub(crate) fn standing_from(&self, old: &Self, place: &Place) -> Option<Standing> {
+    pub(crate) fn standing_from<T>(
+        &self,
+        old: &Self,
+        chairs: &Chairs<T>,
+        at: u32,
+    ) -> Option<Standing> {
+        let place = chairs.place(at);
         let (lane, level) = (&old.lanes[place.lane as usize], usize::from(place.level));
-        let Standing { start, turn } = lane.levels[level].standing(place)?;
+        let Standing { start, turn } = lane.levels[level].standing(chairs.stub(at))?;
         let behind = old.groups[lane.group as usize].rounds[level].served - start;
         let start = self.base - behind;
         Some(Standing { start, turn })
@@ -175,10 +178,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             },
         };
         self.latest = lane;
-        let place = chairs.place_mut(at);
-        let section = &self.lanes[lane as usize].section;
-        place.lane = lane;
-        place.section = section.chairs.map(|_| section.id);
+        chairs.place_mut(at).lane = lane;
         self.line_up(chairs, at, standing, config);
     }
 
@@ -460,15 +460,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let group = self.group_of(pools, discipline);
         let lane = self.lanes.vacant_key() as u32;
         let member = self.groups[group as usize].lanes.insert(lane) as u32;
-        let epoch = self.epoch;
         self.lanes.insert(Lane {
             key: key.clone(),
             section,
             group,
             member,
-            levels: (0..self.levels)
-                .map(|_| Queue::new(discipline, epoch))
-                .collect(),
+            levels: (0..self.levels).map(|_| Queue::new(discipline)).collect(),
             head: None,
         });
         self.by_key.insert(key, lane);

@@ -1,13 +1,25 @@
-//! Waiters of one level in the order of arrival.
+//! Waiters of one level in order.
 //!
 //! Nearly everyone stands behind those who came before: they are a list. A waiter that rose from a lower
-//! level, or that had a slot before and comes back, arrived before most of those whom it joins. Searching its
+//! level, or that had a slot before and comes back, belongs before most of those whom it joins. Searching its
 //! place among them would be O(n). So these are kept apart, in a tree, and the first of all is the first of
 //! the list or the first of the tree.
 
 use std::collections::BTreeMap;
 
 use super::chairs::{Came, Chairs, Link, NONE};
+
+/// What a line is ordered by. No two waiters have the same.
+pub(crate) trait Key: Ord {
+    fn of<T>(chairs: &Chairs<T>, at: u32) -> Self;
+}
+
+/// In the order of arrival.
+impl Key for Came {
+    fn of<T>(chairs: &Chairs<T>, at: u32) -> Self {
+        chairs.place(at).came()
+    }
+}
 
 /// A doubly linked list of chairs, through their `LINK`.
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +46,7 @@ impl<const LINK: usize> List<LINK> {
         self.tail = at;
     }
 
-    fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        let Link { prev, next } = chairs.link(at, LINK);
+    fn remove<T>(&mut self, chairs: &mut Chairs<T>, Link { prev, next }: Link) {
         match prev {
             NONE => self.head = next,
             prev => chairs.link_mut(prev, LINK).next = next,
@@ -47,15 +58,15 @@ impl<const LINK: usize> List<LINK> {
     }
 }
 
-/// Waiters of one level in the order of arrival, whenever they joined it.
+/// Waiters of one level in the order of their keys, whenever they joined it.
 #[derive(Debug)]
-pub(crate) struct Line<const LINK: usize> {
+pub(crate) struct Line<const LINK: usize, K = Came> {
     native: List<LINK>,
-    /// Those who rose, and those who came back.
-    others: BTreeMap<Came, u32>,
+    /// Those who stood before somebody in the list when they joined.
+    others: BTreeMap<K, u32>,
 }
 
-impl<const LINK: usize> Line<LINK> {
+impl<const LINK: usize, K: Key> Line<LINK, K> {
     pub(crate) fn new() -> Self {
         Self {
             native: List::EMPTY,
@@ -63,50 +74,51 @@ impl<const LINK: usize> Line<LINK> {
         }
     }
 
-    pub(crate) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        let place = chairs.place(at);
-        if place.is_last() {
+    /// Lines up `at`, and says whether it is first.
+    pub(crate) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
+        let tail = self.native.tail;
+        if tail == NONE || K::of(chairs, tail) < K::of(chairs, at) {
             self.native.push(chairs, at);
         } else {
-            self.others.insert(place.came(), at);
+            *chairs.link_mut(at, LINK) = Link::APART;
+            self.others.insert(K::of(chairs, at), at);
         }
+        self.head(chairs) == Some(at)
     }
 
     pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        let place = chairs.place(at);
-        if place.is_last() {
-            self.native.remove(chairs, at);
-        } else {
-            self.others.remove(&place.came());
+        match chairs.link(at, LINK) {
+            Link::APART => _ = self.others.remove(&K::of(chairs, at)),
+            link => self.native.remove(chairs, link),
         }
     }
 
-    /// Who came first.
+    /// Who comes first.
     pub(crate) fn head<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
         let native = self.native.head;
         match self.others.first_key_value() {
-            Some((&came, &at)) if native == NONE || came < chairs.place(native).came() => Some(at),
+            Some((key, &at)) if native == NONE || *key < K::of(chairs, native) => Some(at),
             _ => (native != NONE).then_some(native),
         }
     }
 
-    /// Who came last.
+    /// Who comes last.
     pub(crate) fn tail<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
         let native = self.native.tail;
         match self.others.last_key_value() {
-            Some((&came, &at)) if native == NONE || came > chairs.place(native).came() => Some(at),
+            Some((key, &at)) if native == NONE || *key > K::of(chairs, native) => Some(at),
             _ => (native != NONE).then_some(native),
         }
     }
 
-    /// Everyone, in the order of arrival.
+    /// Everyone, in order.
     pub(crate) fn in_order<T>(&self, chairs: &Chairs<T>) -> Vec<u32> {
         let follow = |at: u32| (at != NONE).then_some(at);
         let native = std::iter::successors(follow(self.native.head), |&at| {
             follow(chairs.link(at, LINK).next)
         });
         let mut all: Vec<u32> = native.chain(self.others.values().copied()).collect();
-        all.sort_unstable_by_key(|&at| chairs.place(at).came());
+        all.sort_by_key(|&at| K::of(chairs, at));
         all
     }
 }

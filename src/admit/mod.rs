@@ -19,6 +19,7 @@ mod drain;
 mod heap;
 mod lanes;
 mod line;
+mod nanos;
 mod patience;
 mod permits;
 mod priority;

@@ -9,13 +9,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::alarm::{Alarms, Whom};
+use super::alarm::Alarms;
 use super::chairs::{ARRIVALS, Chairs};
 use super::discipline::Standing;
 use super::drain::Drain;
 use super::lanes::{Lanes, NO_PUMP, Scope};
 use super::line::ByLevel;
-use super::patience::level_at;
+use super::nanos::{Epoch, NEVER, Nanos};
 use super::sections::Sections;
 use super::{Capacity, Counts, Rejected, RoomConfig, Tenant, Woken};
 
@@ -93,7 +93,7 @@ pub struct WaitingRoom<C: Capacity, W> {
     /// When the latest of all who ever sat down came, returners aside: nobody after it came before.
     pub(super) latest: u64,
     /// What instants are measured from.
-    pub(super) epoch: Instant,
+    pub(super) epoch: Epoch,
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
@@ -102,7 +102,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub fn new(config: RoomConfig, now: Instant) -> Self {
         Self {
             chairs: Chairs::new(),
-            lanes: Lanes::new(&config, now),
+            lanes: Lanes::new(&config),
             arrivals: ByLevel::new(config.levels.count()),
             sections: Sections::new(config.levels.count()),
             tenants: HashMap::new(),
@@ -116,7 +116,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             pumps: 0,
             seq: 0,
             latest: 0,
-            epoch: now,
+            epoch: Epoch(now),
             config,
         }
     }
@@ -146,7 +146,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if self.chairs.body(key.at).state.is_waiting() {
             return None;
         }
-        match self.chairs.leave(key.at).body.state {
+        match self.chairs.leave(key.at).state {
             State::Leased(lease) => Some(Ok(lease)),
             State::Rejected(why) => Some(Err(why)),
             State::Waiting(_) => None,
@@ -160,7 +160,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             self.unlink(key.at);
             self.counts.cancelled += 1;
         }
-        match self.chairs.leave(key.at).body.state {
+        match self.chairs.leave(key.at).state {
             State::Waiting(note) => (None, note),
             State::Leased(lease) => {
                 self.counts.unclaimed += 1;
@@ -174,7 +174,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Whether the waiter's ticket lets it wait.
     #[must_use]
     pub fn may_wait(&self, key: Key) -> bool {
-        self.chairs.place(key.at).ticket.may_wait
+        self.chairs.stub(key.at).may_wait
     }
 
     /// Answers a waiter with `why`, if it still waits.
@@ -233,7 +233,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// What instants are measured from: when the room was made.
     #[must_use]
     pub fn epoch(&self) -> Instant {
-        self.epoch
+        self.epoch.0
     }
 
     /// Who goes before everyone else.
@@ -277,7 +277,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// be served now: 1 is next. `None` if it no longer waits. O(n log n).
     #[must_use]
     pub fn position(&self, key: Key) -> Option<usize> {
-        if !still_waits(&self.chairs, (key.at, key.seq)) {
+        if !self.chairs.still_waits(key.at, key.seq) {
             return None;
         }
         let order = self
@@ -301,7 +301,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// When to call [`expire`](Self::expire) next. Perhaps for a waiter that has left.
     #[must_use]
     pub fn next_end(&self) -> Option<Instant> {
-        self.ends.next()
+        self.epoch.instant(self.ends.next())
     }
 
     /// Links a waiter in wherever it has to be found again.
@@ -311,17 +311,20 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         at: u32,
         lane: C::Lane,
         standing: Option<Standing>,
-        now: Instant,
+        now: Nanos,
     ) {
         self.waiting += 1;
+        let level = self.level_at(at, now);
+        let end = self.chairs.stub(at).end;
         let place = self.chairs.place_mut(at);
-        place.level = level_at(&self.config, &place.ticket, now).0;
-        let (seq, end) = (place.seq, place.expires);
-        if self.config.chairs_per_tenant.is_some() {
-            *self.tenants.entry(place.ticket.tenant.clone()).or_default() += 1;
+        place.level = level;
+        place.waits = true;
+        if end < NEVER {
+            self.ends.set(end, (at, place.seq));
         }
-        if let Some(end) = end {
-            self.ends.set(end, (at, seq));
+        if self.config.chairs_per_tenant.is_some() {
+            let tenant = self.chairs.tenant(at).clone();
+            *self.tenants.entry(tenant).or_default() += 1;
         }
         let ask = |lane: &C::Lane| (capacity.pools(lane), capacity.section(lane));
         self.lanes
@@ -336,9 +339,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if displace {
             self.arrivals.push(&mut self.chairs, at);
         }
-        let place = self.chairs.place(at);
-        if place.section.is_some() {
-            let section = self.lanes.section_at(place.lane);
+        let section = self.lanes.section_at(self.chairs.place(at).lane);
+        if section.chairs.is_some() {
             self.sections.enter(&mut self.chairs, section, displace, at);
         }
     }
@@ -349,20 +351,19 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if displace {
             self.arrivals.remove(&mut self.chairs, at);
         }
-        if let Some(section) = self.chairs.place(at).section {
-            self.sections.leave(&mut self.chairs, section, displace, at);
+        let section = self.lanes.section_at(self.chairs.place(at).lane);
+        if section.chairs.is_some() {
+            self.sections
+                .leave(&mut self.chairs, section.id, displace, at);
         }
     }
 
     /// Everyone who waits, the latest of the lowest level first: in the order in which they have to go if
     /// somebody must.
     pub(super) fn latest_first(&self) -> Vec<u32> {
-        let waiting = self
-            .chairs
-            .iter()
-            .filter(|(_, chair)| chair.body.state.is_waiting());
+        let waiting = self.chairs.waiting();
         let mut all: Vec<_> = waiting
-            .map(|(at, chair)| (chair.place.level, chair.place.came(), at))
+            .map(|(at, place)| (place.level, place.came(), at))
             .collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         all.into_iter().map(|(.., at)| at).collect()
@@ -377,25 +378,22 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Takes a waiter out of all but its lane.
     pub(super) fn forget(&mut self, at: u32) {
         self.waiting -= 1;
-        let place = self.chairs.place(at);
-        let rises = self.config.promote_after.is_some() && self.rise_of(at).is_some();
-        let expires = place.expires.is_some();
+        let tenant = self.chairs.tenant(at);
         if self.config.chairs_per_tenant.is_some()
-            && let Some(waiting) = self.tenants.get_mut(&place.ticket.tenant)
+            && let Some(waiting) = self.tenants.get_mut(tenant)
         {
             *waiting -= 1;
             if *waiting == 0 {
-                self.tenants.remove(&place.ticket.tenant);
+                self.tenants.remove(tenant);
             }
         }
         self.leave(at);
-        let chairs = &self.chairs;
-        let others = |whom: Whom| whom.0 != at && still_waits(chairs, whom);
-        if expires {
-            self.ends.leave_behind(others);
+        self.chairs.place_mut(at).waits = false;
+        if self.chairs.stub(at).end < NEVER {
+            self.ends.leave_behind(&self.chairs);
         }
-        if rises {
-            self.rises.leave_behind(others);
+        if self.rise_of(at).is_some() {
+            self.rises.leave_behind(&self.chairs);
         }
     }
 
@@ -422,10 +420,4 @@ impl<C: Capacity, W> fmt::Debug for WaitingRoom<C, W> {
             .field("counts", &self.counts)
             .finish_non_exhaustive()
     }
-}
-
-pub(super) fn still_waits<C: Capacity, W>(chairs: &Chairs<Waiter<C, W>>, (at, seq): Whom) -> bool {
-    chairs
-        .get(at)
-        .is_some_and(|chair| chair.place.seq == seq && chair.body.state.is_waiting())
 }

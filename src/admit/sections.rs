@@ -75,9 +75,8 @@ impl Sections {
     }
 
     /// Whether more wait there than it has chairs.
-    pub(crate) fn is_overfull(&self, section: Option<u32>) -> bool {
-        let taken = section.and_then(|id| self.by_id.get(&id));
-        taken.is_some_and(Taken::is_overfull)
+    pub(crate) fn is_overfull(&self, section: Section) -> bool {
+        section.chairs.is_some() && self.by_id.get(&section.id).is_some_and(Taken::is_overfull)
     }
 
     /// Whether this is so anywhere.
@@ -86,12 +85,8 @@ impl Sections {
     }
 
     /// Who has to go first if somebody must.
-    pub(crate) fn lowest_and_latest<T>(
-        &self,
-        chairs: &Chairs<T>,
-        section: Option<u32>,
-    ) -> Option<u32> {
-        let taken = self.by_id.get(&section?)?;
+    pub(crate) fn lowest_and_latest<T>(&self, chairs: &Chairs<T>, section: u32) -> Option<u32> {
+        let taken = self.by_id.get(&section)?;
         taken.arrivals.lowest_and_latest(chairs)
     }
 }

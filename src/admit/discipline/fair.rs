@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use slab::Slab;
 
 use super::super::Tenant;
-use super::super::chairs::{Chairs, Place, QUEUE};
+use super::super::chairs::{Chairs, QUEUE, Stub};
 use super::super::heap::Heap;
 use super::super::line::Line;
 use super::{Standing, Strand, Turn};
@@ -69,7 +69,7 @@ impl Fair {
         standing: Standing,
         weights: &HashMap<Tenant, u32>,
     ) -> bool {
-        let tenant = &chairs.place(at).ticket.tenant;
+        let tenant = chairs.tenant(at);
         let flow = match self.by_tenant.get(tenant) {
             Some(&flow) => flow,
             None => {
@@ -86,10 +86,9 @@ impl Fair {
                 flow
             }
         };
-        chairs.place_mut(at).flow = flow;
+        chairs.stub_mut(at).flow = flow;
         let line = &mut self.flows[flow as usize].line;
-        line.push(chairs, at);
-        let is_head = line.head(chairs) == Some(at);
+        let is_head = line.push(chairs, at);
         if is_head {
             self.reorder(chairs, flow);
         }
@@ -99,8 +98,8 @@ impl Fair {
     /// Takes `at` out because it got a slot. Its tenant's next one has the turn `turn`. Returns the virtual
     /// time at which it was due.
     pub(super) fn serve<T>(&mut self, chairs: &mut Chairs<T>, at: u32, turn: u64) -> u128 {
-        let place = chairs.place(at);
-        let (cost, index) = (place.cost(), place.flow);
+        let stub = chairs.stub(at);
+        let (cost, index) = (stub.cost(), stub.flow);
         let flow = &mut self.flows[index as usize];
         flow.start = flow.tag(cost);
         flow.turn = turn;
@@ -110,13 +109,13 @@ impl Fair {
     }
 
     /// How far the tenant of the waiter has come.
-    pub(super) fn standing(&self, place: &Place) -> Standing {
-        let Flow { start, turn, .. } = self.flows[place.flow as usize];
+    pub(super) fn standing(&self, stub: &Stub) -> Standing {
+        let Flow { start, turn, .. } = self.flows[stub.flow as usize];
         Standing { start, turn }
     }
 
     pub(super) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        let index = chairs.place(at).flow;
+        let index = chairs.stub(at).flow;
         self.flows[index as usize].line.remove(chairs, at);
         self.reorder(chairs, index);
     }
@@ -131,7 +130,7 @@ impl Fair {
         self.flows.iter().filter_map(|(_, flow)| {
             let line = flow.line.in_order(chairs);
             let &head = line.first()?;
-            let turn = (flow.tag(chairs.place(head).cost()), flow.turn);
+            let turn = (flow.tag(chairs.stub(head).cost()), flow.turn);
             Some(Strand::new(turn, flow.weight, line))
         })
     }
@@ -141,7 +140,7 @@ impl Fair {
         let flow = &self.flows[index as usize];
         match flow.line.head(chairs) {
             Some(head) => {
-                let tag = flow.tag(chairs.place(head).cost());
+                let tag = flow.tag(chairs.stub(head).cost());
                 self.order.set(index, (tag, flow.turn));
             }
             None => {

@@ -13,8 +13,7 @@ impl Fifo {
     }
 
     pub(super) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
-        self.0.push(chairs, at);
-        self.0.head(chairs) == Some(at)
+        self.0.push(chairs, at)
     }
 
     pub(super) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {

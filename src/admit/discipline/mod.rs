@@ -9,9 +9,8 @@ mod fifo;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::Instant;
 
-use super::chairs::{Chairs, Place};
+use super::chairs::{Chairs, Stub};
 use super::{Discipline, RoomConfig};
 use deadline::Deadline;
 use fair::Fair;
@@ -38,11 +37,11 @@ pub(crate) enum Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(discipline: Discipline, epoch: Instant) -> Self {
+    pub(crate) fn new(discipline: Discipline) -> Self {
         match discipline {
             Discipline::Fifo => Self::Fifo(Fifo::new()),
             Discipline::Fair => Self::Fair(Box::default()),
-            Discipline::Deadline => Self::Deadline(Deadline::new(epoch)),
+            Discipline::Deadline => Self::Deadline(Deadline::new()),
         }
     }
 
@@ -74,9 +73,9 @@ impl Queue {
     }
 
     /// How far the tenant of a waiter of this queue has come, if tenants take turns.
-    pub(crate) fn standing(&self, place: &Place) -> Option<Standing> {
+    pub(crate) fn standing(&self, stub: &Stub) -> Option<Standing> {
         match self {
-            Self::Fair(queue) => Some(queue.standing(place)),
+            Self::Fair(queue) => Some(queue.standing(stub)),
             _ => None,
         }
     }
@@ -95,7 +94,7 @@ impl Queue {
         match self {
             Self::Fifo(queue) => queue.head(chairs),
             Self::Fair(queue) => queue.head(chairs),
-            Self::Deadline(queue) => queue.head(),
+            Self::Deadline(queue) => queue.head(chairs),
         }
     }
 
@@ -104,7 +103,7 @@ impl Queue {
         match self {
             Self::Fifo(queue) => strands.extend(queue.strands(chairs)),
             Self::Fair(queue) => strands.extend(queue.strands(chairs)),
-            Self::Deadline(queue) => strands.extend(queue.strands()),
+            Self::Deadline(queue) => strands.extend(queue.strands(chairs)),
         }
     }
 }
@@ -138,7 +137,7 @@ pub(crate) fn forecast<T>(chairs: &Chairs<T>, strands: Vec<Strand>, mut turns: u
         order.extend(strand.line.pop());
         if let Some(&next) = strand.line.last() {
             turns += 1;
-            let price = fair::price(chairs.place(next).cost(), strand.weight);
+            let price = fair::price(chairs.stub(next).cost(), strand.weight);
             strand.turn = (strand.turn.0 + price, turns);
             strands.push(Reverse(strand));
         }
