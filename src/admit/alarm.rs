@@ -85,11 +85,13 @@ impl Alarms {
     }
 
     /// The earliest alarm, perhaps of a waiter that has left.
+    #[inline]
     pub(crate) fn next(&self) -> Nanos {
         self.first().map_or(NEVER, |(at, _)| at)
     }
 
     /// When the earliest falls due, and whether it stands in the row.
+    #[inline]
     fn first(&self) -> Option<(Nanos, bool)> {
         match (self.row.front(), self.heap.peek()) {
             (Some(row), Some(Reverse(heap))) if heap < row => Some((heap.0, false)),

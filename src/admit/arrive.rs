@@ -46,6 +46,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if self.closed {
             return Outcome::Rejected(Rejected::ShuttingDown);
         }
+        // Most come when they arrive.
+        let has_just_come = ticket.arrival == now;
         let now = self.epoch.nanos(now);
         self.catch_up(now, woken);
         if self.waiting == 0 {
@@ -56,7 +58,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             }
         }
         self.drain.observe(now);
-        let patience = Patience::of(&ticket, self.epoch);
+        let arrival = match has_just_come {
+            true => now,
+            false => self.epoch.nanos(ticket.arrival),
+        };
+        let patience = Patience::new(arrival, ticket.deadline, self.epoch);
         let refusal = self.refusal(capacity, &ticket, patience, now);
         let key = self.sit(capacity, ticket, patience, demand, now);
         let claimed = catch_unwind(AssertUnwindSafe(|| {
@@ -83,6 +89,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Why this ticket may not wait, whoever else does.
+    #[inline]
     fn refusal(
         &self,
         capacity: &C,
@@ -101,6 +108,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Lets the waiter who sat down last wait, unless there is a reason not to.
+    #[inline]
     fn stay(
         &mut self,
         key: Key,
@@ -116,6 +124,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Why the waiter who sat down last must get up again; or who gets up instead.
+    #[inline]
     fn no_chair(&mut self, key: Key, woken: &mut Woken<W>) -> Option<Rejected<C::Never>> {
         if let Some(most) = self.config.chairs_per_tenant {
             let tenant = self.chairs.tenant(key.at);
@@ -145,6 +154,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
+    #[inline]
     fn sit(
         &mut self,
         capacity: &C,
@@ -167,6 +177,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// When one came that arrived then, as far as its place in line goes.
+    #[inline]
     fn since(&mut self, arrival: Nanos, returning: bool) -> Nanos {
         if returning {
             return arrival;

@@ -61,11 +61,13 @@ pub(crate) struct Place {
 
 impl Place {
     /// What orders it among all who wait, wherever nothing else does.
+    #[inline]
     pub(crate) fn came(&self) -> Came {
         (self.since, self.seq)
     }
 
     /// How many levels it has risen.
+    #[inline]
     pub(crate) fn risen(&self) -> u8 {
         self.priority - self.level
     }
@@ -121,6 +123,7 @@ impl<T> Chairs<T> {
     }
 
     /// Seats the holder of a ticket. It does not wait yet.
+    #[inline]
     pub(crate) fn sit(
         &mut self,
         (since, seq): Came,
@@ -160,6 +163,7 @@ impl<T> Chairs<T> {
     }
 
     /// Whoever sat there leaves.
+    #[inline]
     pub(crate) fn leave(&mut self, at: u32) -> T {
         if let Some(tenant) = self.tenants.get_mut(at as usize) {
             *tenant = Tenant::NOBODY;
@@ -167,6 +171,7 @@ impl<T> Chairs<T> {
         self.taken.remove(at as usize).body
     }
 
+    #[inline]
     pub(crate) fn link(&self, at: u32, list: usize) -> Link {
         match list {
             QUEUE => self.places[at as usize].queue,
@@ -174,6 +179,7 @@ impl<T> Chairs<T> {
         }
     }
 
+    #[inline]
     pub(crate) fn link_mut(&mut self, at: u32, list: usize) -> &mut Link {
         match list {
             QUEUE => &mut self.places[at as usize].queue,
@@ -187,15 +193,18 @@ impl<T> Chairs<T> {
         }
     }
 
+    #[inline]
     pub(crate) fn place(&self, at: u32) -> &Place {
         &self.places[at as usize]
     }
 
+    #[inline]
     pub(crate) fn place_mut(&mut self, at: u32) -> &mut Place {
         &mut self.places[at as usize]
     }
 
     /// Whether who sat down there as number `seq` waits still.
+    #[inline]
     pub(crate) fn still_waits(&self, at: u32, seq: u64) -> bool {
         let place = self.places.get(at as usize);
         place.is_some_and(|place| place.seq == seq && place.waits)
@@ -207,22 +216,27 @@ impl<T> Chairs<T> {
         all.filter(|(_, place)| place.waits)
     }
 
+    #[inline]
     pub(crate) fn stub(&self, at: u32) -> &Stub {
         &self.taken[at as usize].stub
     }
 
+    #[inline]
     pub(crate) fn stub_mut(&mut self, at: u32) -> &mut Stub {
         &mut self.taken[at as usize].stub
     }
 
+    #[inline]
     pub(crate) fn tenant(&self, at: u32) -> &Tenant {
         self.tenants.get(at as usize).unwrap_or(&NOBODY)
     }
 
+    #[inline]
     pub(crate) fn body(&self, at: u32) -> &T {
         &self.taken[at as usize].body
     }
 
+    #[inline]
     pub(crate) fn body_mut(&mut self, at: u32) -> &mut T {
         &mut self.taken[at as usize].body
     }

@@ -23,6 +23,7 @@ const MEMORY_SECONDS: f64 = 30.0;
 
 impl Drain {
     /// Somebody got a slot.
+    #[inline]
     pub(crate) fn depart(&mut self) {
         self.departures += 1;
     }

@@ -30,7 +30,14 @@ struct Lane<L> {
     /// Its number among the lanes of its group.
     member: u32,
     levels: Box<[Queue]>,
-    head: Option<(u32, Rank)>,
+    head: Option<Head>,
+}
+
+/// Who goes next in a lane.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    at: u32,
+    rank: Rank,
 }
 
 #[derive(Debug)]
@@ -161,6 +168,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// Lines up the waiter on chair `at`, in a lane whose pools and section are asked for if it is new.
+    #[inline]
     pub(crate) fn push<T>(
         &mut self,
         chairs: &mut Chairs<T>,
@@ -187,6 +195,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.line_up(chairs, at, None, config);
     }
 
+    #[inline]
     fn line_up<T>(
         &mut self,
         chairs: &mut Chairs<T>,
@@ -207,6 +216,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// One more waits in the group. The first to do so finds the round where competitors have it by now.
+    #[inline]
     fn join_round(&mut self, group: u32, level: usize) -> u128 {
         let groups = &self.groups;
         let Some(&(mut round)) = groups[group as usize].rounds.get(level) else {
@@ -227,6 +237,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// Takes out a waiter that got a slot.
+    #[inline]
     pub(crate) fn serve<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         let place = chairs.place(at);
         let (lane, level) = (place.lane, usize::from(place.level));
@@ -240,38 +251,47 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// Takes out a waiter for any other reason.
+    #[inline]
     pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         let place = chairs.place(at);
         let (lane, level) = (place.lane, usize::from(place.level));
-        self.lanes[lane as usize].levels[level].remove(chairs, at);
+        let lane_of = &mut self.lanes[lane as usize];
+        lane_of.levels[level].remove(chairs, at);
+        let was_head = lane_of.head.is_some_and(|head| head.at == at);
         if let Some(round) = self.round_mut(lane, level) {
             round.waiting -= 1;
         }
-        self.refresh(chairs, lane, level);
+        if was_head {
+            self.refresh(chairs, lane, level);
+        }
     }
 
     /// The group that a lane belongs to.
+    #[inline]
     pub(crate) fn group_at(&self, lane: u32) -> u32 {
         self.lanes[lane as usize].group
     }
 
     /// The section that a lane waits in.
+    #[inline]
     pub(crate) fn section_at(&self, lane: u32) -> Section {
         self.lanes[lane as usize].section
     }
 
+    #[inline]
     fn round_mut(&mut self, lane: u32, level: usize) -> Option<&mut Round> {
         let group = self.group_at(lane);
         self.groups[group as usize].rounds.get_mut(level)
     }
 
     /// The best waiter of the groups in `scope` that pump number `pump` has not found busy.
+    #[inline]
     pub(crate) fn best<T>(&self, chairs: &Chairs<T>, scope: Scope, pump: u64) -> Option<Best> {
         match scope {
             // Nearly every release is about a pool that one group waits for.
             Scope::Pool(pool) => match *self.groups_on(pool) {
                 [only] if self.groups[only as usize].blocked_in == pump => None,
-                [only] => self.head_of(only).map(|(at, _)| Best { at, group: only }),
+                [only] => self.best_in(only),
                 ref groups => self.best_of(chairs, groups.iter().copied(), pump),
             },
             Scope::Claim(pool, group) => {
@@ -292,10 +312,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let bests = self.bests_of(all, pump).into_iter().flatten();
         bests
             .filter(|&(_, group)| group != best.group)
-            .filter_map(|(_, group)| {
-                let (at, _) = self.head_of(group)?;
-                Some(Best { at, group })
-            })
+            .filter_map(|(_, group)| self.best_in(group))
             .collect()
     }
 
@@ -339,6 +356,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// Notes that a waiter of the group is served.
+    #[inline]
     pub(crate) fn progress(&mut self, group: u32) {
         self.groups[group as usize].looked_again_in = NOT_BLOCKED;
     }
@@ -361,6 +379,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         (0..self.levels).flat_map(of_level).collect()
     }
 
+    #[inline]
     fn groups_on(&self, pool: Pool) -> &[u32] {
         self.by_pool.get(pool.0 as usize).map_or(&[], Vec::as_slice)
     }
@@ -375,7 +394,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let before = |a, b| self.goes_before(chairs, a, b);
         let of_each = bests.map(|(_, group)| group);
         let group = of_each.reduce(|a, b| if before(b, a) { b } else { a })?;
-        let (at, _) = self.head_of(group)?;
+        self.best_in(group)
+    }
+
+    #[inline]
+    fn best_in(&self, group: u32) -> Option<Best> {
+        let at = self.head_of(group)?.at;
         Some(Best { at, group })
     }
 
@@ -404,10 +428,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// The best waiter of a group.
-    fn head_of(&self, group: u32) -> Option<(u32, Rank)> {
+    #[inline]
+    fn head_of(&self, group: u32) -> Option<&Head> {
         let group = &self.groups[group as usize];
         let (_, member) = group.order.first()?;
-        self.lanes[group.lanes[*member as usize] as usize].head
+        let lane = group.lanes[*member as usize];
+        self.lanes[lane as usize].head.as_ref()
     }
 
     /// Whether the best waiter of group `a` goes before that of group `b`.
@@ -418,17 +444,17 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             return false;
         };
         if of_a == of_b {
-            return first.1 < second.1;
+            return first.rank < second.rank;
         }
-        let key = |(at, (level, _)): (u32, Rank)| (level, chairs.place(at).came());
+        let key = |head: &Head| (head.rank.0, chairs.place(head.at).came());
         key(first) < key(second)
     }
 
     /// Brings the lane's standing in its group up to date, after a change in one of its levels.
     fn refresh<T>(&mut self, chairs: &Chairs<T>, index: u32, changed: usize) {
         let lane = &mut self.lanes[index as usize];
-        let first = lane.head.map(|(_, (level, _))| usize::from(level));
-        if first.is_some_and(|first| first < changed) {
+        let head = lane.head.as_ref();
+        if head.is_some_and(|head| usize::from(head.rank.0) < changed) {
             return;
         }
         // The head was not above: so nobody is.
@@ -436,14 +462,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             .zip(&lane.levels[changed..])
             .find_map(|(level, queue)| {
                 let (at, turn) = queue.head(chairs)?;
-                Some((at, (level as u8, turn)))
+                let rank = (level as u8, turn);
+                Some(Head { at, rank })
             });
-        if head == lane.head {
-            return;
-        }
         let order = &mut self.groups[lane.group as usize].order;
-        match head {
-            Some((_, rank)) => order.set(lane.member, rank),
+        match &head {
+            Some(head) => order.set(lane.member, head.rank),
             None => order.remove(lane.member),
         }
         self.occupied += usize::from(head.is_some());

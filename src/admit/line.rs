@@ -11,11 +11,13 @@ use super::chairs::{Came, Chairs, Link, NONE};
 
 /// What a line is ordered by. No two waiters have the same.
 pub(crate) trait Key: Ord {
+    #[inline]
     fn of<T>(chairs: &Chairs<T>, at: u32) -> Self;
 }
 
 /// In the order of arrival.
 impl Key for Came {
+    #[inline]
     fn of<T>(chairs: &Chairs<T>, at: u32) -> Self {
         chairs.place(at).came()
     }
@@ -34,6 +36,7 @@ impl<const LINK: usize> List<LINK> {
         tail: NONE,
     };
 
+    #[inline]
     fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         *chairs.link_mut(at, LINK) = Link {
             prev: self.tail,
@@ -46,6 +49,7 @@ impl<const LINK: usize> List<LINK> {
         self.tail = at;
     }
 
+    #[inline]
     fn remove<T>(&mut self, chairs: &mut Chairs<T>, Link { prev, next }: Link) {
         match prev {
             NONE => self.head = next,
@@ -75,6 +79,7 @@ impl<const LINK: usize, K: Key> Line<LINK, K> {
     }
 
     /// Lines up `at`, and says whether it is first.
+    #[inline]
     pub(crate) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
         let tail = self.native.tail;
         if tail == NONE || K::of(chairs, tail) < K::of(chairs, at) {
@@ -86,6 +91,7 @@ impl<const LINK: usize, K: Key> Line<LINK, K> {
         self.head(chairs) == Some(at)
     }
 
+    #[inline]
     pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         match chairs.link(at, LINK) {
             Link::APART => _ = self.others.remove(&K::of(chairs, at)),
@@ -94,6 +100,7 @@ impl<const LINK: usize, K: Key> Line<LINK, K> {
     }
 
     /// Who comes first.
+    #[inline]
     pub(crate) fn head<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
         let native = self.native.head;
         match self.others.first_key_value() {

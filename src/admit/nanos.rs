@@ -19,7 +19,16 @@ const EPOCH: Nanos = 1 << 62;
 pub(crate) struct Epoch(pub(crate) Instant);
 
 impl Epoch {
+    #[inline]
     pub(crate) fn nanos(self, instant: Instant) -> Nanos {
+        // What is said where the time does not matter.
+        if instant == self.0 {
+            return EPOCH;
+        }
+        self.measure(instant)
+    }
+
+    fn measure(self, instant: Instant) -> Nanos {
         match instant.checked_duration_since(self.0) {
             Some(after) => EPOCH.saturating_add(span(after)),
             None => EPOCH.saturating_sub(span(self.0 - instant)),
@@ -39,6 +48,7 @@ impl Epoch {
 }
 
 /// How long it is.
+#[inline]
 pub(crate) fn span(duration: Duration) -> Nanos {
     let seconds = duration.as_secs().saturating_mul(1_000_000_000);
     seconds.saturating_add(duration.subsec_nanos().into())

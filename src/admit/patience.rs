@@ -15,14 +15,16 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    pub(super) fn of(ticket: &Ticket, epoch: Epoch) -> Self {
+    #[inline]
+    pub(super) fn new(arrival: Nanos, deadline: Option<Instant>, epoch: Epoch) -> Self {
         Self {
-            arrival: epoch.nanos(ticket.arrival),
-            deadline: ticket.deadline.map_or(NEVER, |end| epoch.nanos(end)),
+            arrival,
+            deadline: deadline.map_or(NEVER, |end| epoch.nanos(end)),
         }
     }
 
     /// When the wait ends.
+    #[inline]
     pub(super) fn end(self, config: &RoomConfig) -> Nanos {
         self.longest_wait(config).min(self.deadline)
     }
@@ -35,6 +37,7 @@ impl Patience {
         }
     }
 
+    #[inline]
     fn longest_wait(self, config: &RoomConfig) -> Nanos {
         let longest = config.max_wait.map_or(NEVER, span);
         self.arrival.saturating_add(longest)
@@ -51,12 +54,14 @@ impl Patience {
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// When the wait of a ticket's holder ends, and why.
     pub(crate) fn end_of_wait(&self, ticket: &Ticket) -> Option<(Instant, Rejected<C::Never>)> {
-        let patience = Patience::of(ticket, self.epoch);
+        let arrival = self.epoch.nanos(ticket.arrival);
+        let patience = Patience::new(arrival, ticket.deadline, self.epoch);
         let end = self.epoch.instant(patience.end(&self.config))?;
         Some((end, patience.why_expired(&self.config)))
     }
 
     /// When the waiter rises to the next level, if ever.
+    #[inline]
     pub(super) fn rise_of(&self, at: u32) -> Option<Nanos> {
         let interval = interval(&self.config)?;
         let place = self.chairs.place(at);
@@ -66,6 +71,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         (place.level > 0 && rise < NEVER).then_some(rise)
     }
 
+    #[inline]
     pub(super) fn set_rise(&mut self, at: u32) {
         if let Some(rise) = self.rise_of(at) {
             self.rises.set(rise, (at, self.chairs.place(at).seq));
@@ -73,6 +79,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// The level that the waiter has risen to by `now`.
+    #[inline]
     pub(super) fn level_at(&self, at: u32, now: Nanos) -> u8 {
         let priority = self.chairs.place(at).priority;
         match self.config.promote_after {
@@ -86,6 +93,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 }
 
 /// How long a waiter has to wait to rise by a level.
+#[inline]
 fn interval(config: &RoomConfig) -> Option<Nanos> {
     config
         .promote_after

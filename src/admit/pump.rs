@@ -3,14 +3,16 @@
 use std::time::Instant;
 
 use super::lanes::{Best, Scope};
-use super::nanos::Nanos;
+use super::nanos::{NEVER, Nanos};
 use super::room::{State, WaitingRoom};
 use super::{Capacity, Denied, Pool, Rejected, Woken};
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// A slot of `pool` came back: it goes to the best waiter that it can serve. Looks at no other lanes.
     pub fn released(&mut self, capacity: &C, pool: Pool, now: Instant, woken: &mut Woken<W>) {
-        self.catch_up(self.epoch.nanos(now), woken);
+        if self.has_alarms() {
+            self.catch_up(self.epoch.nanos(now), woken);
+        }
         self.pump(capacity, Scope::Pool(pool), woken);
     }
 
@@ -45,8 +47,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
+    /// Whether anything ever happens here by itself.
+    #[inline]
+    fn has_alarms(&self) -> bool {
+        self.ends.next().min(self.rises.next()) < NEVER
+    }
+
     /// Brings the room up to `now`: whose wait is over by then holds no chair, and who has risen by then
     /// has risen before anybody who comes.
+    #[inline]
     pub(super) fn catch_up(&mut self, now: Nanos, woken: &mut Woken<W>) {
         if self.ends.next() <= now {
             self.end_waits(now, woken);
@@ -127,6 +136,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
+    #[inline]
     fn seat(&mut self, at: u32, lease: C::Lease, woken: &mut Woken<W>) {
         self.lanes.serve(&mut self.chairs, at);
         self.forget(at);

@@ -59,6 +59,7 @@ pub(super) enum State<C: Capacity, W> {
 }
 
 impl<C: Capacity, W> State<C, W> {
+    #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self, Self::Waiting(_))
     }
@@ -200,6 +201,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Whether a chair of the room is free.
     #[must_use]
+    #[inline]
     pub fn has_chair(&self) -> bool {
         self.waiting + self.reserved < self.config.chairs
     }
@@ -305,6 +307,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Links a waiter in wherever it has to be found again.
+    #[inline]
     pub(super) fn line_up(
         &mut self,
         capacity: &C,
@@ -334,6 +337,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Links a waiter in among those of its level and section.
+    #[inline]
     pub(super) fn enter(&mut self, at: u32) {
         let displace = self.config.displace;
         if displace {
@@ -346,6 +350,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Takes a waiter out from there.
+    #[inline]
     pub(super) fn leave(&mut self, at: u32) {
         let displace = self.config.displace;
         if displace {
@@ -370,12 +375,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Takes a waiter out of wherever it was linked in; it does not get a slot.
+    #[inline]
     pub(super) fn unlink(&mut self, at: u32) {
         self.lanes.remove(&mut self.chairs, at);
         self.forget(at);
     }
 
     /// Takes a waiter out of all but its lane.
+    #[inline]
     pub(super) fn forget(&mut self, at: u32) {
         self.waiting -= 1;
         let tenant = self.chairs.tenant(at);
@@ -404,6 +411,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.finish(at, State::Rejected(why), woken);
     }
 
+    #[inline]
     pub(super) fn finish(&mut self, at: u32, state: State<C, W>, woken: &mut Woken<W>) {
         let old = std::mem::replace(&mut self.chairs.body_mut(at).state, state);
         if let State::Waiting(Some(note)) = old {

@@ -12,14 +12,17 @@ impl Fifo {
         Self(Line::new())
     }
 
+    #[inline]
     pub(super) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
         self.0.push(chairs, at)
     }
 
+    #[inline]
     pub(super) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         self.0.remove(chairs, at);
     }
 
+    #[inline]
     pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<(u32, Turn)> {
         self.0.head(chairs).map(|at| (at, turn(chairs, at)))
     }
@@ -30,6 +33,7 @@ impl Fifo {
     }
 }
 
+#[inline]
 fn turn<T>(chairs: &Chairs<T>, at: u32) -> Turn {
     let (since, seq) = chairs.place(at).came();
     (since.into(), seq)

@@ -46,6 +46,7 @@ impl Queue {
     }
 
     /// Lines up `at`, and says whether somebody else may be next now.
+    #[inline]
     pub(crate) fn push<T>(
         &mut self,
         chairs: &mut Chairs<T>,
@@ -62,6 +63,7 @@ impl Queue {
 
     /// Takes `at` out because it got a slot, and says at which virtual time it was due. Whoever is next of
     /// its tenant has the turn `turn`.
+    #[inline]
     pub(crate) fn serve<T>(&mut self, chairs: &mut Chairs<T>, at: u32, turn: u64) -> u128 {
         match self {
             Self::Fair(queue) => queue.serve(chairs, at, turn),
@@ -81,6 +83,7 @@ impl Queue {
     }
 
     /// Takes `at` out for any other reason.
+    #[inline]
     pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         match self {
             Self::Fifo(queue) => queue.remove(chairs, at),
@@ -90,6 +93,7 @@ impl Queue {
     }
 
     /// Who goes next, and when it is their turn.
+    #[inline]
     pub(crate) fn head<T>(&self, chairs: &Chairs<T>) -> Option<(u32, Turn)> {
         match self {
             Self::Fifo(queue) => queue.head(chairs),
