@@ -104,7 +104,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if !ticket.may_wait && !capacity.made_by_head() {
             return Some(Rejected::MayNotWait);
         }
-        (patience.end(&self.config) <= now).then(|| patience.why_expired(&self.config))
+        let longest = self.chairs.longest_wait;
+        (patience.end(longest) <= now).then(|| patience.why_expired(longest))
     }
 
     /// Lets the waiter who sat down last wait, unless there is a reason not to.
@@ -169,9 +170,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let since = self.since(patience.arrival.min(now), ticket.returning);
         let lane = capacity.lane(&demand);
         let state = State::Waiting(None);
-        let end = patience.end(&self.config);
         let waiter = Waiter { demand, state };
-        let at = self.chairs.sit((since, seq), ticket, patience, end, waiter);
+        let at = self.chairs.sit((since, seq), ticket, patience, waiter);
         self.line_up(capacity, at, lane, None, now);
         Key { at, seq }
     }

@@ -1,35 +1,17 @@
 //! The chairs of the waiting room: who sits on each, and what is known of them.
 //!
-//! A waiter is linked into its queues by the number of its chair, so that it can be taken out from wherever
-//! it waits in constant time, without a search and without a pointer.
-//!
 //! In a long line it is memory that takes time. So what is looked at whenever somebody comes or goes stands
-//! apart, close together: whoever leaves changes the links of neighbours that are nowhere near, and need not
-//! fetch their chairs for that. What few waiters have is kept only as soon as one has it.
+//! apart, close together, and what few tickets say is kept only of those.
 
 use slab::Slab;
 
-use super::nanos::Nanos;
+use super::blocks::Blocks;
+use super::nanos::{NEVER, Nanos};
 use super::patience::Patience;
 use super::{Tenant, Ticket};
 
-/// The end of a list.
+/// The number of no chair.
 pub(crate) const NONE: u32 = u32::MAX;
-
-/// A waiter's neighbours in one of the lists that it is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Link {
-    pub(crate) prev: u32,
-    pub(crate) next: u32,
-}
-
-impl Link {
-    /// Of one that is in no list.
-    pub(crate) const APART: Self = Self {
-        prev: NONE - 1,
-        next: NONE - 1,
-    };
-}
 
 /// The list that the discipline walks.
 pub(crate) const QUEUE: usize = 0;
@@ -41,7 +23,7 @@ pub(crate) const SECTION: usize = 2;
 /// Who came when: the instant, then the order in which they sat down.
 pub(crate) type Came = (Nanos, u64);
 
-/// Where a waiter stands in line. Never across two cache lines.
+/// Where a waiter stands in line. Half a cache line, and never across two.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(32))]
 pub(crate) struct Place {
@@ -49,14 +31,19 @@ pub(crate) struct Place {
     pub(crate) seq: u64,
     /// When it came. Never less than for those who sat down before, unless it comes back.
     pub(crate) since: Nanos,
-    queue: Link,
+    /// Where it is found in its `QUEUE`.
+    in_queue: u32,
     pub(crate) lane: u32,
+    /// The tenant's flow within the lane, under `Fair`.
+    pub(crate) flow: u32,
     /// The level it came with.
     pub(crate) priority: u8,
     /// The level it waits in now.
     pub(crate) level: u8,
     /// Whether whoever sat down here still waits.
     pub(crate) waits: bool,
+    /// Whether its ticket says no more than this.
+    is_plain: bool,
 }
 
 impl Place {
@@ -73,52 +60,40 @@ impl Place {
     }
 }
 
-/// What the room keeps of a ticket.
-#[derive(Debug)]
-pub(crate) struct Stub {
-    pub(crate) patience: Patience,
-    /// When its wait ends, as the room is furnished now.
-    pub(crate) end: Nanos,
-    /// The tenant's flow within the lane, under `Fair`.
-    pub(crate) flow: u32,
+/// What a ticket says that is not plain.
+#[derive(Debug, Clone)]
+struct Terms {
+    patience: Patience,
+    tenant: Tenant,
     cost: u32,
-    pub(crate) may_wait: bool,
-}
-
-impl Stub {
-    /// What it takes from its tenant's share.
-    pub(crate) fn cost(&self) -> u128 {
-        u128::from(self.cost.max(1))
-    }
-}
-
-/// A chair: what the room keeps of the waiter's ticket, and what it brought.
-#[derive(Debug)]
-struct Chair<T> {
-    stub: Stub,
-    body: T,
+    may_wait: bool,
 }
 
 /// All chairs that are taken, by number.
 #[derive(Debug)]
 pub(crate) struct Chairs<T> {
     places: Vec<Place>,
-    taken: Slab<Chair<T>>,
-    /// Up to the last chair on which somebody sat who had one.
-    tenants: Vec<Tenant>,
-    /// The links of `ARRIVALS` and of `SECTION`, up to the last chair whose waiter was in such a list.
-    links: [Vec<Link>; 2],
+    bodies: Slab<T>,
+    /// Up to the last chair whose ticket was not plain.
+    terms: Vec<Terms>,
+    /// Where waiters are found in their `ARRIVALS` and `SECTION`, up to the last who was in such a list.
+    found: [Vec<u32>; 2],
+    pub(crate) blocks: Blocks,
+    /// How long anybody waits.
+    pub(crate) longest_wait: Nanos,
 }
 
 static NOBODY: Tenant = Tenant::NOBODY;
 
 impl<T> Chairs<T> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(longest_wait: Nanos) -> Self {
         Self {
             places: Vec::new(),
-            taken: Slab::new(),
-            tenants: Vec::new(),
-            links: [const { Vec::new() }; 2],
+            bodies: Slab::new(),
+            terms: Vec::new(),
+            found: [const { Vec::new() }; 2],
+            blocks: Blocks::new(),
+            longest_wait,
         }
     }
 
@@ -129,68 +104,60 @@ impl<T> Chairs<T> {
         (since, seq): Came,
         ticket: Ticket,
         patience: Patience,
-        end: Nanos,
         body: T,
     ) -> u32 {
-        let stub = Stub {
-            patience,
-            end,
-            flow: NONE,
-            cost: ticket.cost,
-            may_wait: ticket.may_wait,
-        };
-        let at = self.taken.insert(Chair { stub, body });
+        let is_plain = patience == Patience::of_all(since)
+            && ticket.tenant.as_bytes().is_empty()
+            && ticket.cost == 1
+            && ticket.may_wait;
+        let at = self.bodies.insert(body);
         let place = Place {
             seq,
             since,
-            queue: Link::APART,
+            in_queue: NONE,
             lane: NONE,
+            flow: NONE,
             priority: ticket.priority.0,
             level: ticket.priority.0,
             waits: false,
+            is_plain,
         };
         match self.places.get_mut(at) {
             Some(old) => *old = place,
             None => self.places.push(place),
         }
-        if !ticket.tenant.as_bytes().is_empty() {
-            if at >= self.tenants.len() {
-                self.tenants.resize(at + 1, Tenant::NOBODY);
-            }
-            self.tenants[at] = ticket.tenant;
+        if !is_plain {
+            self.note_terms(at, ticket, patience);
         }
         at as u32
+    }
+
+    fn note_terms(&mut self, at: usize, ticket: Ticket, patience: Patience) {
+        let terms = Terms {
+            patience,
+            tenant: ticket.tenant,
+            cost: ticket.cost,
+            may_wait: ticket.may_wait,
+        };
+        if at >= self.terms.len() {
+            let nothing = Terms {
+                patience: Patience::of_all(NEVER),
+                tenant: Tenant::NOBODY,
+                cost: 1,
+                may_wait: true,
+            };
+            self.terms.resize(at + 1, nothing);
+        }
+        self.terms[at] = terms;
     }
 
     /// Whoever sat there leaves.
     #[inline]
     pub(crate) fn leave(&mut self, at: u32) -> T {
-        if let Some(tenant) = self.tenants.get_mut(at as usize) {
-            *tenant = Tenant::NOBODY;
+        if !self.place(at).is_plain {
+            self.terms[at as usize].tenant = Tenant::NOBODY;
         }
-        self.taken.remove(at as usize).body
-    }
-
-    #[inline]
-    pub(crate) fn link(&self, at: u32, list: usize) -> Link {
-        match list {
-            QUEUE => self.places[at as usize].queue,
-            other => self.links[other - 1][at as usize],
-        }
-    }
-
-    #[inline]
-    pub(crate) fn link_mut(&mut self, at: u32, list: usize) -> &mut Link {
-        match list {
-            QUEUE => &mut self.places[at as usize].queue,
-            other => {
-                let links = &mut self.links[other - 1];
-                if at as usize >= links.len() {
-                    links.resize(at as usize + 1, Link::APART);
-                }
-                &mut links[at as usize]
-            }
-        }
+        self.bodies.remove(at as usize)
     }
 
     #[inline]
@@ -216,32 +183,72 @@ impl<T> Chairs<T> {
         all.filter(|(_, place)| place.waits)
     }
 
+    /// Where the waiter is found in its list.
     #[inline]
-    pub(crate) fn stub(&self, at: u32) -> &Stub {
-        &self.taken[at as usize].stub
+    pub(crate) fn found(&self, at: u32, list: usize) -> u32 {
+        match list {
+            QUEUE => self.places[at as usize].in_queue,
+            other => self.found[other - 1][at as usize],
+        }
     }
 
     #[inline]
-    pub(crate) fn stub_mut(&mut self, at: u32) -> &mut Stub {
-        &mut self.taken[at as usize].stub
+    pub(crate) fn set_found(&mut self, at: u32, list: usize, number: u32) {
+        if list == QUEUE {
+            self.places[at as usize].in_queue = number;
+            return;
+        }
+        let found = &mut self.found[list - 1];
+        if at as usize >= found.len() {
+            found.resize(at as usize + 1, NONE);
+        }
+        found[at as usize] = number;
     }
 
     #[inline]
+    fn terms(&self, at: u32) -> Option<&Terms> {
+        (!self.place(at).is_plain).then(|| &self.terms[at as usize])
+    }
+
+    #[inline]
+    pub(crate) fn patience(&self, at: u32) -> Patience {
+        match self.terms(at) {
+            Some(terms) => terms.patience,
+            None => Patience::of_all(self.place(at).since),
+        }
+    }
+
+    /// When the waiter's wait ends.
+    #[inline]
+    pub(crate) fn end(&self, at: u32) -> Nanos {
+        self.patience(at).end(self.longest_wait)
+    }
+
     pub(crate) fn tenant(&self, at: u32) -> &Tenant {
-        self.tenants.get(at as usize).unwrap_or(&NOBODY)
+        self.terms(at).map_or(&NOBODY, |terms| &terms.tenant)
+    }
+
+    pub(crate) fn may_wait(&self, at: u32) -> bool {
+        self.terms(at).is_none_or(|terms| terms.may_wait)
+    }
+
+    /// What the waiter takes from its tenant's share.
+    pub(crate) fn cost(&self, at: u32) -> u128 {
+        let cost = self.terms(at).map_or(1, |terms| terms.cost);
+        u128::from(cost.max(1))
     }
 
     #[inline]
     pub(crate) fn body(&self, at: u32) -> &T {
-        &self.taken[at as usize].body
+        &self.bodies[at as usize]
     }
 
     #[inline]
     pub(crate) fn body_mut(&mut self, at: u32) -> &mut T {
-        &mut self.taken[at as usize].body
+        &mut self.bodies[at as usize]
     }
 
     pub(crate) fn bodies_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.taken.iter_mut().map(|(_, chair)| &mut chair.body)
+        self.bodies.iter_mut().map(|(_, body)| body)
     }
 }

@@ -7,6 +7,7 @@ use super::chairs::Came;
 use super::lanes::Scope;
 use super::line::ByLevel;
 use super::nanos::Nanos;
+use super::patience::longest_wait;
 use super::room::WaitingRoom;
 use super::sections::Sections;
 use super::{Capacity, Levels, Priority, Rejected, RoomConfig, Woken};
@@ -35,6 +36,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.catch_up(now, woken);
         let old = std::mem::replace(&mut self.config, config).levels;
         let new = self.config.levels.clone();
+        self.chairs.longest_wait = longest_wait(&self.config);
         self.move_over(capacity, now, |priority| rename(&old, &new, priority));
         self.catch_up(now, woken);
         self.send_away(woken);
@@ -64,11 +66,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.rises = Alarms::default();
         self.waiting = 0;
         for (_, at) in everyone {
-            let standing = self.lanes.standing_from(&old, &self.chairs, at);
+            let standing = self.lanes.standing_from(&old, self.chairs.place(at));
             let place = self.chairs.place_mut(at);
             place.priority = rename(Priority(place.priority)).0;
-            let stub = self.chairs.stub_mut(at);
-            stub.end = stub.patience.end(&self.config);
             let lane = capacity.lane(&self.chairs.body(at).demand);
             self.line_up(capacity, at, lane, standing, now);
         }

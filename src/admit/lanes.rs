@@ -14,7 +14,7 @@ use std::hash::Hash;
 use slab::Slab;
 
 use super::capacity::{Pool, Pools, Section};
-use super::chairs::Chairs;
+use super::chairs::{Chairs, Place};
 use super::discipline::{Queue, Standing, Turn, forecast};
 use super::heap::Heap;
 use super::{Discipline, RoomConfig};
@@ -153,15 +153,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// How far the waiter's tenant has come: as far behind the others as it was in the `old` lanes.
-    pub(crate) fn standing_from<T>(
-        &self,
-        old: &Self,
-        chairs: &Chairs<T>,
-        at: u32,
-    ) -> Option<Standing> {
-        let place = chairs.place(at);
+    pub(crate) fn standing_from(&self, old: &Self, place: &Place) -> Option<Standing> {
         let (lane, level) = (&old.lanes[place.lane as usize], usize::from(place.level));
-        let Standing { start, turn } = lane.levels[level].standing(chairs.stub(at))?;
+        let Standing { start, turn } = lane.levels[level].standing(place)?;
         let behind = old.groups[lane.group as usize].rounds[level].served - start;
         let start = self.base - behind;
         Some(Standing { start, turn })

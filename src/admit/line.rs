@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use super::chairs::{Came, Chairs, Link, NONE};
+use super::blocks::List;
+use super::chairs::{Came, Chairs, NONE};
 
 /// What a line is ordered by. No two waiters have the same.
 pub(crate) trait Key: Ord {
-    #[inline]
     fn of<T>(chairs: &Chairs<T>, at: u32) -> Self;
 }
 
@@ -23,54 +23,15 @@ impl Key for Came {
     }
 }
 
-/// A doubly linked list of chairs, through their `LINK`.
-#[derive(Debug, Clone, Copy)]
-struct List<const LINK: usize> {
-    head: u32,
-    tail: u32,
-}
-
-impl<const LINK: usize> List<LINK> {
-    const EMPTY: Self = Self {
-        head: NONE,
-        tail: NONE,
-    };
-
-    #[inline]
-    fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        *chairs.link_mut(at, LINK) = Link {
-            prev: self.tail,
-            next: NONE,
-        };
-        match self.tail {
-            NONE => self.head = at,
-            tail => chairs.link_mut(tail, LINK).next = at,
-        }
-        self.tail = at;
-    }
-
-    #[inline]
-    fn remove<T>(&mut self, chairs: &mut Chairs<T>, Link { prev, next }: Link) {
-        match prev {
-            NONE => self.head = next,
-            prev => chairs.link_mut(prev, LINK).next = next,
-        }
-        match next {
-            NONE => self.tail = prev,
-            next => chairs.link_mut(next, LINK).prev = prev,
-        }
-    }
-}
-
 /// Waiters of one level in the order of their keys, whenever they joined it.
 #[derive(Debug)]
-pub(crate) struct Line<const LINK: usize, K = Came> {
-    native: List<LINK>,
+pub(crate) struct Line<const LIST: usize, K = Came> {
+    native: List,
     /// Those who stood before somebody in the list when they joined.
     others: BTreeMap<K, u32>,
 }
 
-impl<const LINK: usize, K: Key> Line<LINK, K> {
+impl<const LIST: usize, K: Key> Line<LIST, K> {
     pub(crate) fn new() -> Self {
         Self {
             native: List::EMPTY,
@@ -81,49 +42,52 @@ impl<const LINK: usize, K: Key> Line<LINK, K> {
     /// Lines up `at`, and says whether it is first.
     #[inline]
     pub(crate) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
-        let tail = self.native.tail;
-        if tail == NONE || K::of(chairs, tail) < K::of(chairs, at) {
-            self.native.push(chairs, at);
+        let tail = self.native.tail(&chairs.blocks);
+        let is_last = tail.is_none_or(|tail| K::of(chairs, tail) < K::of(chairs, at));
+        let number = if is_last {
+            self.native.push(&mut chairs.blocks, at)
         } else {
-            *chairs.link_mut(at, LINK) = Link::APART;
             self.others.insert(K::of(chairs, at), at);
-        }
+            NONE
+        };
+        chairs.set_found(at, LIST, number);
         self.head(chairs) == Some(at)
     }
 
     #[inline]
     pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        match chairs.link(at, LINK) {
-            Link::APART => _ = self.others.remove(&K::of(chairs, at)),
-            link => self.native.remove(chairs, link),
+        match chairs.found(at, LIST) {
+            NONE => _ = self.others.remove(&K::of(chairs, at)),
+            number => self.native.remove(&mut chairs.blocks, number),
         }
     }
 
     /// Who comes first.
     #[inline]
     pub(crate) fn head<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
-        let native = self.native.head;
+        let native = self.native.head(&chairs.blocks);
         match self.others.first_key_value() {
-            Some((key, &at)) if native == NONE || *key < K::of(chairs, native) => Some(at),
-            _ => (native != NONE).then_some(native),
+            Some((key, &at)) if native.is_none_or(|native| *key < K::of(chairs, native)) => {
+                Some(at)
+            }
+            _ => native,
         }
     }
 
     /// Who comes last.
     pub(crate) fn tail<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
-        let native = self.native.tail;
+        let native = self.native.tail(&chairs.blocks);
         match self.others.last_key_value() {
-            Some((key, &at)) if native == NONE || *key > K::of(chairs, native) => Some(at),
-            _ => (native != NONE).then_some(native),
+            Some((key, &at)) if native.is_none_or(|native| *key > K::of(chairs, native)) => {
+                Some(at)
+            }
+            _ => native,
         }
     }
 
     /// Everyone, in order.
     pub(crate) fn in_order<T>(&self, chairs: &Chairs<T>) -> Vec<u32> {
-        let follow = |at: u32| (at != NONE).then_some(at);
-        let native = std::iter::successors(follow(self.native.head), |&at| {
-            follow(chairs.link(at, LINK).next)
-        });
+        let native = self.native.iter(&chairs.blocks);
         let mut all: Vec<u32> = native.chain(self.others.values().copied()).collect();
         all.sort_by_key(|&at| K::of(chairs, at));
         all
@@ -132,9 +96,9 @@ impl<const LINK: usize, K: Key> Line<LINK, K> {
 
 /// Waiters of all levels, each level in the order of arrival.
 #[derive(Debug)]
-pub(crate) struct ByLevel<const LINK: usize>(Box<[Line<LINK>]>);
+pub(crate) struct ByLevel<const LIST: usize>(Box<[Line<LIST>]>);
 
-impl<const LINK: usize> ByLevel<LINK> {
+impl<const LIST: usize> ByLevel<LIST> {
     pub(crate) fn new(levels: usize) -> Self {
         Self((0..levels).map(|_| Line::new()).collect())
     }

@@ -9,6 +9,7 @@
 
 mod alarm;
 mod arrive;
+mod blocks;
 mod capacity;
 mod chairs;
 mod change;

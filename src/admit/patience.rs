@@ -7,7 +7,7 @@ use super::room::WaitingRoom;
 use super::{Capacity, Rejected, RoomConfig, Ticket};
 
 /// What a ticket says of it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Patience {
     pub(crate) arrival: Nanos,
     /// `NEVER`, if it has none.
@@ -23,24 +23,28 @@ impl Patience {
         }
     }
 
-    /// When the wait ends.
+    /// What everyone has who arrived then.
     #[inline]
-    pub(super) fn end(self, config: &RoomConfig) -> Nanos {
-        self.longest_wait(config).min(self.deadline)
+    pub(super) fn of_all(arrival: Nanos) -> Self {
+        Self {
+            arrival,
+            deadline: NEVER,
+        }
     }
 
-    pub(super) fn why_expired<N>(self, config: &RoomConfig) -> Rejected<N> {
-        if self.deadline < NEVER && self.deadline <= self.longest_wait(config) {
+    /// When the wait ends, where nobody waits for longer than `longest`.
+    #[inline]
+    pub(super) fn end(self, longest: Nanos) -> Nanos {
+        self.arrival.saturating_add(longest).min(self.deadline)
+    }
+
+    pub(super) fn why_expired<N>(self, longest: Nanos) -> Rejected<N> {
+        let end = self.end(longest);
+        if self.deadline == end && end < NEVER {
             Rejected::DeadlinePassed
         } else {
             Rejected::TimedOut
         }
-    }
-
-    #[inline]
-    fn longest_wait(self, config: &RoomConfig) -> Nanos {
-        let longest = config.max_wait.map_or(NEVER, span);
-        self.arrival.saturating_add(longest)
     }
 
     /// By how many levels it has risen by `now`.
@@ -56,8 +60,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub(crate) fn end_of_wait(&self, ticket: &Ticket) -> Option<(Instant, Rejected<C::Never>)> {
         let arrival = self.epoch.nanos(ticket.arrival);
         let patience = Patience::new(arrival, ticket.deadline, self.epoch);
-        let end = self.epoch.instant(patience.end(&self.config))?;
-        Some((end, patience.why_expired(&self.config)))
+        let end = self.epoch.instant(patience.end(self.chairs.longest_wait))?;
+        Some((end, patience.why_expired(self.chairs.longest_wait)))
     }
 
     /// When the waiter rises to the next level, if ever.
@@ -66,7 +70,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let interval = interval(&self.config)?;
         let place = self.chairs.place(at);
         let after = interval.saturating_mul(Nanos::from(place.risen()) + 1);
-        let arrival = self.chairs.stub(at).patience.arrival;
+        let arrival = self.chairs.patience(at).arrival;
         let rise = arrival.saturating_add(after);
         (place.level > 0 && rise < NEVER).then_some(rise)
     }
@@ -85,11 +89,16 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         match self.config.promote_after {
             None => priority,
             Some(_) => {
-                let patience = self.chairs.stub(at).patience;
+                let patience = self.chairs.patience(at);
                 priority.saturating_sub(patience.risen_by(now, &self.config))
             }
         }
     }
+}
+
+/// How long anybody waits.
+pub(super) fn longest_wait(config: &RoomConfig) -> Nanos {
+    config.max_wait.map_or(NEVER, span)
 }
 
 /// How long a waiter has to wait to rise by a level.

@@ -131,7 +131,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     fn end_waits(&mut self, now: Nanos, woken: &mut Woken<W>) {
         while let Some(at) = self.ends.ring(now, &self.chairs) {
-            let why = self.chairs.stub(at).patience.why_expired(&self.config);
+            let patience = self.chairs.patience(at);
+            let why = patience.why_expired(self.chairs.longest_wait);
             self.answer(at, why, woken);
         }
     }

@@ -16,6 +16,7 @@ use super::drain::Drain;
 use super::lanes::{Lanes, NO_PUMP, Scope};
 use super::line::ByLevel;
 use super::nanos::{Epoch, NEVER, Nanos};
+use super::patience::longest_wait;
 use super::sections::Sections;
 use super::{Capacity, Counts, Rejected, RoomConfig, Tenant, Woken};
 
@@ -102,7 +103,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[must_use]
     pub fn new(config: RoomConfig, now: Instant) -> Self {
         Self {
-            chairs: Chairs::new(),
+            chairs: Chairs::new(longest_wait(&config)),
             lanes: Lanes::new(&config),
             arrivals: ByLevel::new(config.levels.count()),
             sections: Sections::new(config.levels.count()),
@@ -175,7 +176,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Whether the waiter's ticket lets it wait.
     #[must_use]
     pub fn may_wait(&self, key: Key) -> bool {
-        self.chairs.stub(key.at).may_wait
+        self.chairs.may_wait(key.at)
     }
 
     /// Answers a waiter with `why`, if it still waits.
@@ -318,7 +319,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ) {
         self.waiting += 1;
         let level = self.level_at(at, now);
-        let end = self.chairs.stub(at).end;
+        let end = self.chairs.end(at);
         let place = self.chairs.place_mut(at);
         place.level = level;
         place.waits = true;
@@ -396,7 +397,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         self.leave(at);
         self.chairs.place_mut(at).waits = false;
-        if self.chairs.stub(at).end < NEVER {
+        if self.chairs.end(at) < NEVER {
             self.ends.leave_behind(&self.chairs);
         }
         if self.rise_of(at).is_some() {

@@ -14,7 +14,7 @@ type Due = (Nanos, Came);
 
 impl Key for Due {
     fn of<T>(chairs: &Chairs<T>, at: u32) -> Self {
-        (chairs.stub(at).end, chairs.place(at).came())
+        (chairs.end(at), chairs.place(at).came())
     }
 }
 

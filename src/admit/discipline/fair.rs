@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use slab::Slab;
 
 use super::super::Tenant;
-use super::super::chairs::{Chairs, QUEUE, Stub};
+use super::super::chairs::{Chairs, Place, QUEUE};
 use super::super::heap::Heap;
 use super::super::line::Line;
 use super::{Standing, Strand, Turn};
@@ -86,7 +86,7 @@ impl Fair {
                 flow
             }
         };
-        chairs.stub_mut(at).flow = flow;
+        chairs.place_mut(at).flow = flow;
         let line = &mut self.flows[flow as usize].line;
         let is_head = line.push(chairs, at);
         if is_head {
@@ -98,8 +98,7 @@ impl Fair {
     /// Takes `at` out because it got a slot. Its tenant's next one has the turn `turn`. Returns the virtual
     /// time at which it was due.
     pub(super) fn serve<T>(&mut self, chairs: &mut Chairs<T>, at: u32, turn: u64) -> u128 {
-        let stub = chairs.stub(at);
-        let (cost, index) = (stub.cost(), stub.flow);
+        let (cost, index) = (chairs.cost(at), chairs.place(at).flow);
         let flow = &mut self.flows[index as usize];
         flow.start = flow.tag(cost);
         flow.turn = turn;
@@ -109,13 +108,13 @@ impl Fair {
     }
 
     /// How far the tenant of the waiter has come.
-    pub(super) fn standing(&self, stub: &Stub) -> Standing {
-        let Flow { start, turn, .. } = self.flows[stub.flow as usize];
+    pub(super) fn standing(&self, place: &Place) -> Standing {
+        let Flow { start, turn, .. } = self.flows[place.flow as usize];
         Standing { start, turn }
     }
 
     pub(super) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        let index = chairs.stub(at).flow;
+        let index = chairs.place(at).flow;
         self.flows[index as usize].line.remove(chairs, at);
         self.reorder(chairs, index);
     }
@@ -130,7 +129,7 @@ impl Fair {
         self.flows.iter().filter_map(|(_, flow)| {
             let line = flow.line.in_order(chairs);
             let &head = line.first()?;
-            let turn = (flow.tag(chairs.stub(head).cost()), flow.turn);
+            let turn = (flow.tag(chairs.cost(head)), flow.turn);
             Some(Strand::new(turn, flow.weight, line))
         })
     }
@@ -140,7 +139,7 @@ impl Fair {
         let flow = &self.flows[index as usize];
         match flow.line.head(chairs) {
             Some(head) => {
-                let tag = flow.tag(chairs.stub(head).cost());
+                let tag = flow.tag(chairs.cost(head));
                 self.order.set(index, (tag, flow.turn));
             }
             None => {

@@ -10,7 +10,7 @@ mod fifo;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::chairs::{Chairs, Stub};
+use super::chairs::{Chairs, Place};
 use super::{Discipline, RoomConfig};
 use deadline::Deadline;
 use fair::Fair;
@@ -75,9 +75,9 @@ impl Queue {
     }
 
     /// How far the tenant of a waiter of this queue has come, if tenants take turns.
-    pub(crate) fn standing(&self, stub: &Stub) -> Option<Standing> {
+    pub(crate) fn standing(&self, place: &Place) -> Option<Standing> {
         match self {
-            Self::Fair(queue) => Some(queue.standing(stub)),
+            Self::Fair(queue) => Some(queue.standing(place)),
             _ => None,
         }
     }
@@ -141,7 +141,7 @@ pub(crate) fn forecast<T>(chairs: &Chairs<T>, strands: Vec<Strand>, mut turns: u
         order.extend(strand.line.pop());
         if let Some(&next) = strand.line.last() {
             turns += 1;
-            let price = fair::price(chairs.stub(next).cost(), strand.weight);
+            let price = fair::price(chairs.cost(next), strand.weight);
             strand.turn = (strand.turn.0 + price, turns);
             strands.push(Reverse(strand));
         }
