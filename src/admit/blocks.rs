@@ -7,13 +7,13 @@
 use super::chairs::NONE;
 
 /// As many numbers of chairs as fit in a cache line.
-const SIZE: usize = 16;
+const SIZE: u32 = 16;
 
 /// The blocks of all lists.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     blocks: Vec<Block>,
-    chairs: Vec<[u32; SIZE]>,
+    chairs: Vec<[u32; SIZE as usize]>,
     /// The first of those that nobody uses; each has the next.
     spare: u32,
 }
@@ -24,9 +24,9 @@ struct Block {
     prev: u32,
     next: u32,
     /// Which of its chairs are still in the list. Never none of them, as long as the block is in it.
-    taken: u16,
+    taken: u32,
     /// How many chairs were ever put in.
-    filled: u8,
+    filled: u32,
 }
 
 impl Blocks {
@@ -51,7 +51,7 @@ impl Blocks {
         };
         if self.spare == NONE {
             self.blocks.push(block);
-            self.chairs.push([NONE; SIZE]);
+            self.chairs.push([NONE; SIZE as usize]);
             return (self.blocks.len() - 1) as u32;
         }
         let index = self.spare;
@@ -76,25 +76,29 @@ impl List {
         last: NONE,
     };
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first == NONE
+    }
+
     /// Puts a chair at the end, and says by which number it is found in the list again.
     #[inline]
     pub(crate) fn push(&mut self, blocks: &mut Blocks, at: u32) -> u32 {
-        if self.last == NONE || usize::from(blocks.block(self.last).filled) == SIZE {
-            self.grow(blocks);
-        }
-        let block = blocks.block(self.last);
+        let block = match blocks.blocks.get_mut(self.last as usize) {
+            Some(block) if block.filled < SIZE => block,
+            _ => self.grow(blocks),
+        };
         let nth = block.filled;
         block.filled += 1;
         block.taken |= 1 << nth;
-        blocks.chairs[self.last as usize][usize::from(nth)] = at;
-        self.last * SIZE as u32 + u32::from(nth)
+        blocks.chairs[self.last as usize][(nth % SIZE) as usize] = at;
+        self.last * SIZE + nth
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, blocks: &mut Blocks, number: u32) {
-        let index = number / SIZE as u32;
+        let index = number / SIZE;
         let block = blocks.block(index);
-        block.taken &= !(1 << (number % SIZE as u32));
+        block.taken &= !(1 << (number % SIZE));
         if block.taken == 0 {
             self.shrink(blocks, index);
         }
@@ -104,14 +108,14 @@ impl List {
     pub(crate) fn head(&self, blocks: &Blocks) -> Option<u32> {
         let first = blocks.blocks.get(self.first as usize)?;
         let nth = first.taken.trailing_zeros();
-        Some(blocks.chairs[self.first as usize][nth as usize % SIZE])
+        Some(blocks.chairs[self.first as usize][(nth % SIZE) as usize])
     }
 
     #[inline]
     pub(crate) fn tail(&self, blocks: &Blocks) -> Option<u32> {
         let last = blocks.blocks.get(self.last as usize)?;
         let nth = last.taken.ilog2();
-        Some(blocks.chairs[self.last as usize][nth as usize % SIZE])
+        Some(blocks.chairs[self.last as usize][(nth % SIZE) as usize])
     }
 
     /// Everyone, in order.
@@ -131,15 +135,18 @@ impl List {
         )
     }
 
-    fn grow(&mut self, blocks: &mut Blocks) {
+    #[inline(never)]
+    fn grow<'a>(&mut self, blocks: &'a mut Blocks) -> &'a mut Block {
         let new = blocks.add(self.last);
         match self.last {
             NONE => self.first = new,
             last => blocks.block(last).next = new,
         }
         self.last = new;
+        blocks.block(new)
     }
 
+    #[inline(never)]
     fn shrink(&mut self, blocks: &mut Blocks, index: u32) {
         let Block { prev, next, .. } = *blocks.block(index);
         match prev {
@@ -191,7 +198,11 @@ mod tests {
             numbers
                 .into_iter()
                 .for_each(|number| list.remove(&mut blocks, number));
-            assert_eq!(blocks.blocks.len(), 100_usize.div_ceil(SIZE), "{round}");
+            assert_eq!(
+                blocks.blocks.len(),
+                100_usize.div_ceil(SIZE as usize),
+                "{round}"
+            );
         }
     }
 }

@@ -183,6 +183,11 @@ impl<T> Chairs<T> {
         all.filter(|(_, place)| place.waits)
     }
 
+    /// All lists are gone.
+    pub(crate) fn clear_lists(&mut self) {
+        self.blocks = Blocks::new();
+    }
+
     /// Where the waiter is found in its list.
     #[inline]
     pub(crate) fn found(&self, at: u32, list: usize) -> u32 {

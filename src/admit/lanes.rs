@@ -20,7 +20,7 @@ use super::heap::Heap;
 use super::{Discipline, RoomConfig};
 
 /// The order over lanes of one discipline: level first, then the discipline's turn.
-pub(crate) type Rank = (u8, Turn);
+pub(crate) type Rank = (u64, Turn);
 
 #[derive(Debug)]
 struct Lane<L> {
@@ -37,7 +37,7 @@ struct Lane<L> {
 #[derive(Debug, Clone, Copy)]
 struct Head {
     at: u32,
-    rank: Rank,
+    level: u8,
 }
 
 #[derive(Debug)]
@@ -52,6 +52,12 @@ struct Group {
     looked_again_in: u64,
     /// By level, where tenants take turns; else there are none.
     rounds: Box<[Round]>,
+}
+
+impl Group {
+    fn best_rank(&self) -> Option<&Rank> {
+        self.order.first().map(|(rank, _)| rank)
+    }
 }
 
 /// Where the tenants of one level are in their round, over all lanes of a group.
@@ -113,6 +119,8 @@ pub(crate) struct Lanes<L> {
     turns: u64,
     levels: usize,
     discipline: Discipline,
+    /// Whether any of them waits in a section with chairs of its own.
+    limited: bool,
 }
 
 /// The number of no pump, to which no group is blocked.
@@ -137,6 +145,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             turns: 0,
             levels: config.levels.count(),
             discipline: config.discipline,
+            limited: false,
         }
     }
 
@@ -266,6 +275,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.lanes[lane as usize].group
     }
 
+    /// Whether anybody may wait in a section with chairs of its own.
+    #[inline]
+    pub(crate) fn are_limited(&self) -> bool {
+        self.limited
+    }
+
     /// The section that a lane waits in.
     #[inline]
     pub(crate) fn section_at(&self, lane: u32) -> Section {
@@ -393,7 +408,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     #[inline]
     fn best_in(&self, group: u32) -> Option<Best> {
-        let at = self.head_of(group)?.at;
+        let at = self.head_of(&self.groups[group as usize])?.at;
         Some(Best { at, group })
     }
 
@@ -423,8 +438,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// The best waiter of a group.
     #[inline]
-    fn head_of(&self, group: u32) -> Option<&Head> {
-        let group = &self.groups[group as usize];
+    fn head_of(&self, group: &Group) -> Option<&Head> {
         let (_, member) = group.order.first()?;
         let lane = group.lanes[*member as usize];
         self.lanes[lane as usize].head.as_ref()
@@ -432,41 +446,42 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// Whether the best waiter of group `a` goes before that of group `b`.
     fn goes_before<T>(&self, chairs: &Chairs<T>, a: u32, b: u32) -> bool {
-        let [(Some(first), of_a), (Some(second), of_b)] =
-            [a, b].map(|group| (self.head_of(group), self.groups[group as usize].discipline))
-        else {
+        let [a, b] = [a, b].map(|group| &self.groups[group as usize]);
+        if a.discipline == b.discipline {
+            let ranks = a.best_rank().zip(b.best_rank());
+            return ranks.is_some_and(|(first, second)| first < second);
+        }
+        let [Some(first), Some(second)] = [a, b].map(|group| self.head_of(group)) else {
             return false;
         };
-        if of_a == of_b {
-            return first.rank < second.rank;
-        }
-        let key = |head: &Head| (head.rank.0, chairs.place(head.at).came());
+        let key = |head: &Head| (head.level, chairs.place(head.at).came());
         key(first) < key(second)
     }
 
     /// Brings the lane's standing in its group up to date, after a change in one of its levels.
     fn refresh<T>(&mut self, chairs: &Chairs<T>, index: u32, changed: usize) {
         let lane = &mut self.lanes[index as usize];
-        let head = lane.head.as_ref();
-        if head.is_some_and(|head| usize::from(head.rank.0) < changed) {
+        if lane
+            .head
+            .is_some_and(|head| usize::from(head.level) < changed)
+        {
             return;
         }
-        // The head was not above: so nobody is.
-        let head = (changed..)
-            .zip(&lane.levels[changed..])
-            .find_map(|(level, queue)| {
-                let (at, turn) = queue.head(chairs)?;
-                let rank = (level as u8, turn);
-                Some(Head { at, rank })
-            });
         let order = &mut self.groups[lane.group as usize].order;
-        match &head {
-            Some(head) => order.set(lane.member, head.rank),
-            None => order.remove(lane.member),
+        let was_occupied = lane.head.is_some();
+        // The head was not above: so nobody is.
+        for (level, queue) in (changed..).zip(&lane.levels[changed..]) {
+            if let Some(at) = queue.head(chairs) {
+                order.set(lane.member, (level as u64, queue.turn(chairs, at)));
+                let level = level as u8;
+                lane.head = Some(Head { at, level });
+                self.occupied += usize::from(!was_occupied);
+                return;
+            }
         }
-        self.occupied += usize::from(head.is_some());
-        self.occupied -= usize::from(lane.head.is_some());
-        lane.head = head;
+        order.remove(lane.member);
+        lane.head = None;
+        self.occupied -= usize::from(was_occupied);
     }
 
     fn open(&mut self, key: L, ask: impl FnOnce(&L) -> (Pools, Section)) -> u32 {
@@ -475,6 +490,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
         let (pools, section) = ask(&key);
         let discipline = section.discipline.unwrap_or(self.discipline);
+        self.limited |= section.chairs.is_some();
         let group = self.group_of(pools, discipline);
         let lane = self.lanes.vacant_key() as u32;
         let member = self.groups[group as usize].lanes.insert(lane) as u32;

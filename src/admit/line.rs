@@ -11,7 +11,7 @@ use super::blocks::List;
 use super::chairs::{Came, Chairs, NONE};
 
 /// What a line is ordered by. No two waiters have the same.
-pub(crate) trait Key: Ord {
+pub(crate) trait Key: Ord + Copy {
     fn of<T>(chairs: &Chairs<T>, at: u32) -> Self;
 }
 
@@ -27,6 +27,8 @@ impl Key for Came {
 #[derive(Debug)]
 pub(crate) struct Line<const LIST: usize, K = Came> {
     native: List,
+    /// The key of whom the list was last given.
+    latest: Option<K>,
     /// Those who stood before somebody in the list when they joined.
     others: BTreeMap<K, u32>,
 }
@@ -35,6 +37,7 @@ impl<const LIST: usize, K: Key> Line<LIST, K> {
     pub(crate) fn new() -> Self {
         Self {
             native: List::EMPTY,
+            latest: None,
             others: BTreeMap::new(),
         }
     }
@@ -42,15 +45,16 @@ impl<const LIST: usize, K: Key> Line<LIST, K> {
     /// Lines up `at`, and says whether it is first.
     #[inline]
     pub(crate) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
-        let tail = self.native.tail(&chairs.blocks);
-        let is_last = tail.is_none_or(|tail| K::of(chairs, tail) < K::of(chairs, at));
-        let number = if is_last {
-            self.native.push(&mut chairs.blocks, at)
-        } else {
-            self.others.insert(K::of(chairs, at), at);
-            NONE
-        };
-        chairs.set_found(at, LIST, number);
+        let key = K::of(chairs, at);
+        let alone = self.native.is_empty();
+        if alone || self.latest.is_none_or(|latest| latest < key) {
+            self.latest = Some(key);
+            let number = self.native.push(&mut chairs.blocks, at);
+            chairs.set_found(at, LIST, number);
+            return alone && self.head(chairs) == Some(at);
+        }
+        self.others.insert(key, at);
+        chairs.set_found(at, LIST, NONE);
         self.head(chairs) == Some(at)
     }
 

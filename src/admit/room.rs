@@ -340,6 +340,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Links a waiter in among those of its level and section.
     #[inline]
     pub(super) fn enter(&mut self, at: u32) {
+        if self.config.displace || self.lanes.are_limited() {
+            self.enter_lists(at);
+        }
+    }
+
+    fn enter_lists(&mut self, at: u32) {
         let displace = self.config.displace;
         if displace {
             self.arrivals.push(&mut self.chairs, at);
@@ -353,6 +359,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Takes a waiter out from there.
     #[inline]
     pub(super) fn leave(&mut self, at: u32) {
+        if self.config.displace || self.lanes.are_limited() {
+            self.leave_lists(at);
+        }
+    }
+
+    fn leave_lists(&mut self, at: u32) {
         let displace = self.config.displace;
         if displace {
             self.arrivals.remove(&mut self.chairs, at);

@@ -31,8 +31,8 @@ impl Deadline {
         self.0.remove(chairs, at);
     }
 
-    pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<(u32, Turn)> {
-        self.0.head(chairs).map(|at| (at, turn(chairs, at)))
+    pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
+        self.0.head(chairs)
     }
 
     pub(super) fn strands<T>(&self, chairs: &Chairs<T>) -> impl Iterator<Item = Strand> {
@@ -41,7 +41,7 @@ impl Deadline {
     }
 }
 
-fn turn<T>(chairs: &Chairs<T>, at: u32) -> Turn {
+pub(super) fn turn<T>(chairs: &Chairs<T>, at: u32) -> Turn {
     let (end, (since, seq)) = Due::of(chairs, at);
-    (u128::from(end) << 64 | u128::from(since), seq)
+    Turn::new(end, since, seq)
 }

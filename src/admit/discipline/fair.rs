@@ -119,17 +119,20 @@ impl Fair {
         self.reorder(chairs, index);
     }
 
-    pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<(u32, Turn)> {
-        let &(turn, flow) = self.order.first()?;
-        let at = self.flows[flow as usize].line.head(chairs)?;
-        Some((at, turn))
+    pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
+        let &(_, flow) = self.order.first()?;
+        self.flows[flow as usize].line.head(chairs)
+    }
+
+    pub(super) fn turn(&self) -> Turn {
+        self.order.first().map_or(Turn::LAST, |&(turn, _)| turn)
     }
 
     pub(super) fn strands<T>(&self, chairs: &Chairs<T>) -> impl Iterator<Item = Strand> {
         self.flows.iter().filter_map(|(_, flow)| {
             let line = flow.line.in_order(chairs);
             let &head = line.first()?;
-            let turn = (flow.tag(chairs.cost(head)), flow.turn);
+            let turn = Turn::of_tag(flow.tag(chairs.cost(head)), flow.turn);
             Some(Strand::new(turn, flow.weight, line))
         })
     }
@@ -140,7 +143,7 @@ impl Fair {
         match flow.line.head(chairs) {
             Some(head) => {
                 let tag = flow.tag(chairs.cost(head));
-                self.order.set(index, (tag, flow.turn));
+                self.order.set(index, Turn::of_tag(tag, flow.turn));
             }
             None => {
                 self.order.remove(index);

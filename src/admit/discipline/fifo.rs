@@ -23,8 +23,8 @@ impl Fifo {
     }
 
     #[inline]
-    pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<(u32, Turn)> {
-        self.0.head(chairs).map(|at| (at, turn(chairs, at)))
+    pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
+        self.0.head(chairs)
     }
 
     pub(super) fn strands<T>(&self, chairs: &Chairs<T>) -> impl Iterator<Item = Strand> {
@@ -34,7 +34,7 @@ impl Fifo {
 }
 
 #[inline]
-fn turn<T>(chairs: &Chairs<T>, at: u32) -> Turn {
+pub(super) fn turn<T>(chairs: &Chairs<T>, at: u32) -> Turn {
     let (since, seq) = chairs.place(at).came();
-    (since.into(), seq)
+    Turn::new(0, since, seq)
 }

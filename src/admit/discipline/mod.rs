@@ -17,7 +17,34 @@ use fair::Fair;
 use fifo::Fifo;
 
 /// When it is a head's turn: the discipline's key, then who came to it first.
-pub(crate) type Turn = (u128, u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    /// The key, in two words: one of 128 bits would take two words more.
+    key: (u64, u64),
+    first: u64,
+}
+
+impl Turn {
+    /// Nobody's.
+    const LAST: Self = Self {
+        key: (u64::MAX, u64::MAX),
+        first: u64::MAX,
+    };
+
+    #[inline]
+    fn new(high: u64, low: u64, first: u64) -> Self {
+        let key = (high, low);
+        Self { key, first }
+    }
+
+    fn of_tag(tag: u128, first: u64) -> Self {
+        Self::new((tag >> 64) as u64, tag as u64, first)
+    }
+
+    fn tag(self) -> u128 {
+        u128::from(self.key.0) << 64 | u128::from(self.key.1)
+    }
+}
 
 /// How far a tenant has come in its round.
 #[derive(Debug, Clone, Copy)]
@@ -92,13 +119,23 @@ impl Queue {
         }
     }
 
-    /// Who goes next, and when it is their turn.
+    /// Who goes next.
     #[inline]
-    pub(crate) fn head<T>(&self, chairs: &Chairs<T>) -> Option<(u32, Turn)> {
+    pub(crate) fn head<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
         match self {
             Self::Fifo(queue) => queue.head(chairs),
             Self::Fair(queue) => queue.head(chairs),
             Self::Deadline(queue) => queue.head(chairs),
+        }
+    }
+
+    /// When it is the turn of who goes next.
+    #[inline]
+    pub(crate) fn turn<T>(&self, chairs: &Chairs<T>, head: u32) -> Turn {
+        match self {
+            Self::Fifo(_) => fifo::turn(chairs, head),
+            Self::Fair(queue) => queue.turn(),
+            Self::Deadline(_) => deadline::turn(chairs, head),
         }
     }
 
@@ -142,7 +179,7 @@ pub(crate) fn forecast<T>(chairs: &Chairs<T>, strands: Vec<Strand>, mut turns: u
         if let Some(&next) = strand.line.last() {
             turns += 1;
             let price = fair::price(chairs.cost(next), strand.weight);
-            strand.turn = (strand.turn.0 + price, turns);
+            strand.turn = Turn::of_tag(strand.turn.tag() + price, turns);
             strands.push(Reverse(strand));
         }
     }
