@@ -69,6 +69,7 @@ impl<K: Ord + Copy> Heap<K> {
         self.sink(place);
     }
 
+    #[inline(never)]
     fn rise(&mut self, mut place: usize) -> usize {
         while place > 0 {
             let parent = (place - 1) / 2;
@@ -81,6 +82,7 @@ impl<K: Ord + Copy> Heap<K> {
         place
     }
 
+    #[inline(never)]
     fn sink(&mut self, mut place: usize) {
         loop {
             let mut least = place;

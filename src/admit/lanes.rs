@@ -105,6 +105,9 @@ pub(crate) struct Lanes<L> {
     lanes: Slab<Lane<L>>,
     /// The lane of the latest arrival, which is often that of the next one.
     latest: u32,
+    /// The only lane, as long as there was never another. Nobody competes with it, so that nobody asks for its
+    /// standing in its group, and it is not kept up to date.
+    alone: Option<u32>,
     occupied: usize,
     /// The groups of lanes that exactly these pools can serve: one for each discipline.
     by_pools: HashMap<Pools, Vec<u32>>,
@@ -136,6 +139,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             by_key: HashMap::new(),
             lanes: Slab::new(),
             latest: 0,
+            alone: None,
             occupied: 0,
             by_pools: HashMap::new(),
             groups: Slab::new(),
@@ -185,7 +189,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             Some(lane) if lane.key == key => self.latest,
             _ => match self.by_key.get(&key) {
                 Some(&lane) => lane,
-                None => self.open(key, ask),
+                None => self.open(chairs, key, ask),
             },
         };
         self.latest = lane;
@@ -296,6 +300,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// The best waiter of the groups in `scope` that pump number `pump` has not found busy.
     #[inline]
     pub(crate) fn best<T>(&self, chairs: &Chairs<T>, scope: Scope, pump: u64) -> Option<Best> {
+        if let Some(lane) = self.alone {
+            return self.best_alone(chairs, lane, scope, pump);
+        }
         match scope {
             // Nearly every release is about a pool that one group waits for.
             Scope::Pool(pool) => match *self.groups_on(pool) {
@@ -412,6 +419,28 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         Some(Best { at, group })
     }
 
+    /// The best waiter of the only lane.
+    #[inline]
+    fn best_alone<T>(
+        &self,
+        chairs: &Chairs<T>,
+        lane: u32,
+        scope: Scope,
+        pump: u64,
+    ) -> Option<Best> {
+        let Lane { group, levels, .. } = &self.lanes[lane as usize];
+        let group = *group;
+        let is_in_scope = match scope {
+            Scope::Pool(pool) => self.groups_on(pool).contains(&group),
+            Scope::Claim(..) | Scope::All => true,
+        };
+        if !is_in_scope || self.groups[group as usize].blocked_in == pump {
+            return None;
+        }
+        let at = levels.iter().find_map(|queue| queue.head(chairs))?;
+        Some(Best { at, group })
+    }
+
     /// The group with the best waiter of each discipline.
     #[inline]
     fn bests_of(
@@ -459,7 +488,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// Brings the lane's standing in its group up to date, after a change in one of its levels.
-    fn refresh<T>(&mut self, chairs: &Chairs<T>, index: u32, changed: usize) {
+    #[inline]
+    fn refresh<T>(&mut self, chairs: &Chairs<T>, lane: u32, changed: usize) {
+        if self.alone.is_none() {
+            self.reorder(chairs, lane, changed);
+        }
+    }
+
+    fn reorder<T>(&mut self, chairs: &Chairs<T>, index: u32, changed: usize) {
         let lane = &mut self.lanes[index as usize];
         if lane
             .head
@@ -484,7 +520,17 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.occupied -= usize::from(was_occupied);
     }
 
-    fn open(&mut self, key: L, ask: impl FnOnce(&L) -> (Pools, Section)) -> u32 {
+    #[cold]
+    #[inline(never)]
+    fn open<T>(
+        &mut self,
+        chairs: &Chairs<T>,
+        key: L,
+        ask: impl FnOnce(&L) -> (Pools, Section),
+    ) -> u32 {
+        if let Some(other) = self.alone.take() {
+            self.refresh(chairs, other, 0);
+        }
         if self.lanes.len() >= 2 * self.occupied + SPARE_LANES {
             self.close_empty_lanes();
         }
@@ -503,6 +549,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             head: None,
         });
         self.by_key.insert(key, lane);
+        self.alone = (self.lanes.len() == 1).then_some(lane);
         lane
     }
 

@@ -36,5 +36,5 @@ impl Fifo {
 #[inline]
 pub(super) fn turn<T>(chairs: &Chairs<T>, at: u32) -> Turn {
     let (since, seq) = chairs.place(at).came();
-    Turn::new(0, since, seq)
+    Turn::new(since, seq, 0)
 }
