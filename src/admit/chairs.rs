@@ -15,10 +15,12 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// The list that the discipline walks.
 pub(crate) const QUEUE: usize = 0;
+/// The list of those whose waits end in the order in which they began.
+pub(crate) const ENDS: usize = 1;
 /// The list of all waiters of a level, over all lanes, in the order of arrival.
-pub(crate) const ARRIVALS: usize = 1;
+pub(crate) const ARRIVALS: usize = 2;
 /// The list of all waiters of a level in one section, in the order of arrival.
-pub(crate) const SECTION: usize = 2;
+pub(crate) const SECTION: usize = 3;
 
 /// Who came when: the instant, then the order in which they sat down.
 pub(crate) type Came = (Nanos, u64);
@@ -31,11 +33,9 @@ pub(crate) struct Place {
     pub(crate) seq: u64,
     /// When it came. Never less than for those who sat down before, unless it comes back.
     pub(crate) since: Nanos,
-    /// Where it is found in its `QUEUE`.
-    in_queue: u32,
     pub(crate) lane: u32,
-    /// The tenant's flow within the lane, under `Fair`.
-    pub(crate) flow: u32,
+    /// Where it is found in its `QUEUE` and `ENDS`.
+    found: [u32; 2],
     /// The level it came with.
     pub(crate) priority: u8,
     /// The level it waits in now.
@@ -76,6 +76,8 @@ pub(crate) struct Chairs<T> {
     bodies: Slab<T>,
     /// Up to the last chair whose ticket was not plain.
     terms: Vec<Terms>,
+    /// The tenant's flow within the lane, up to the last waiter who was in one.
+    flows: Vec<u32>,
     /// Where waiters are found in their `ARRIVALS` and `SECTION`, up to the last who was in such a list.
     found: [Vec<u32>; 2],
     pub(crate) blocks: Blocks,
@@ -91,6 +93,7 @@ impl<T> Chairs<T> {
             places: Vec::new(),
             bodies: Slab::new(),
             terms: Vec::new(),
+            flows: Vec::new(),
             found: [const { Vec::new() }; 2],
             blocks: Blocks::new(),
             longest_wait,
@@ -114,9 +117,8 @@ impl<T> Chairs<T> {
         let place = Place {
             seq,
             since,
-            in_queue: NONE,
             lane: NONE,
-            flow: NONE,
+            found: [NONE; 2],
             priority: ticket.priority.0,
             level: ticket.priority.0,
             waits: false,
@@ -192,22 +194,26 @@ impl<T> Chairs<T> {
     #[inline]
     pub(crate) fn found(&self, at: u32, list: usize) -> u32 {
         match list {
-            QUEUE => self.places[at as usize].in_queue,
-            other => self.found[other - 1][at as usize],
+            QUEUE | ENDS => self.places[at as usize].found[list],
+            other => self.found[other - ARRIVALS][at as usize],
         }
     }
 
     #[inline]
     pub(crate) fn set_found(&mut self, at: u32, list: usize, number: u32) {
-        if list == QUEUE {
-            self.places[at as usize].in_queue = number;
-            return;
+        match list {
+            QUEUE | ENDS => self.places[at as usize].found[list] = number,
+            other => put(&mut self.found[other - ARRIVALS], at, number),
         }
-        let found = &mut self.found[list - 1];
-        if at as usize >= found.len() {
-            found.resize(at as usize + 1, NONE);
-        }
-        found[at as usize] = number;
+    }
+
+    /// The tenant's flow within the lane.
+    pub(crate) fn flow(&self, at: u32) -> u32 {
+        self.flows[at as usize]
+    }
+
+    pub(crate) fn set_flow(&mut self, at: u32, flow: u32) {
+        put(&mut self.flows, at, flow);
     }
 
     #[inline]
@@ -256,4 +262,12 @@ impl<T> Chairs<T> {
     pub(crate) fn bodies_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.bodies.iter_mut().map(|(_, body)| body)
     }
+}
+
+fn put(all: &mut Vec<u32>, at: u32, number: u32) {
+    let at = at as usize;
+    if at >= all.len() {
+        all.resize(at + 1, NONE);
+    }
+    all[at] = number;
 }

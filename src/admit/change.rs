@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::alarm::Alarms;
 use super::chairs::Came;
+use super::ends::Ends;
 use super::lanes::Scope;
 use super::line::ByLevel;
 use super::nanos::Nanos;
@@ -63,11 +64,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.arrivals = ByLevel::new(self.config.levels.count());
         self.sections = Sections::new(self.config.levels.count());
         self.tenants.clear();
-        self.ends.clear();
+        self.ends = Ends::new();
         self.rises = Alarms::default();
         self.waiting = 0;
         for (_, at) in everyone {
-            let standing = self.lanes.standing_from(&old, self.chairs.place(at));
+            let standing = self.lanes.standing_from(&old, &self.chairs, at);
             let place = self.chairs.place_mut(at);
             place.priority = rename(Priority(place.priority)).0;
             let lane = capacity.lane(&self.chairs.body(at).demand);

@@ -14,7 +14,7 @@ use std::hash::Hash;
 use slab::Slab;
 
 use super::capacity::{Pool, Pools, Section};
-use super::chairs::{Chairs, Place};
+use super::chairs::Chairs;
 use super::discipline::{Queue, Standing, Turn, forecast};
 use super::heap::Heap;
 use super::{Discipline, RoomConfig};
@@ -105,8 +105,8 @@ pub(crate) struct Lanes<L> {
     lanes: Slab<Lane<L>>,
     /// The lane of the latest arrival, which is often that of the next one.
     latest: u32,
-    /// The only lane, as long as there was never another. Nobody competes with it, so that nobody asks for its
-    /// standing in its group, and it is not kept up to date.
+    /// The only lane, as long as it has always been. Nobody competes with it, so that its standing in its group
+    /// need not be kept up to date.
     alone: Option<u32>,
     occupied: usize,
     /// The groups of lanes that exactly these pools can serve: one for each discipline.
@@ -166,9 +166,15 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// How far the waiter's tenant has come: as far behind the others as it was in the `old` lanes.
-    pub(crate) fn standing_from(&self, old: &Self, place: &Place) -> Option<Standing> {
+    pub(crate) fn standing_from<T>(
+        &self,
+        old: &Self,
+        chairs: &Chairs<T>,
+        at: u32,
+    ) -> Option<Standing> {
+        let place = chairs.place(at);
         let (lane, level) = (&old.lanes[place.lane as usize], usize::from(place.level));
-        let Standing { start, turn } = lane.levels[level].standing(place)?;
+        let Standing { start, turn } = lane.levels[level].standing(chairs, at)?;
         let behind = old.groups[lane.group as usize].rounds[level].served - start;
         let start = self.base - behind;
         Some(Standing { start, turn })

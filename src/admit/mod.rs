@@ -17,6 +17,7 @@ mod config;
 mod counts;
 mod discipline;
 mod drain;
+mod ends;
 mod heap;
 mod lanes;
 mod line;

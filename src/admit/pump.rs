@@ -50,14 +50,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Whether anything ever happens here by itself.
     #[inline]
     fn has_alarms(&self) -> bool {
-        self.ends.next().min(self.rises.next()) < NEVER
+        self.ends.next(&self.chairs).min(self.rises.next()) < NEVER
     }
 
     /// Brings the room up to `now`: whose wait is over by then holds no chair, and who has risen by then
     /// has risen before anybody who comes.
     #[inline]
     pub(super) fn catch_up(&mut self, now: Nanos, woken: &mut Woken<W>) {
-        if self.ends.next() <= now {
+        if self.ends.next(&self.chairs) <= now {
             self.end_waits(now, woken);
         }
         if self.rises.next() <= now {
@@ -130,7 +130,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     fn end_waits(&mut self, now: Nanos, woken: &mut Woken<W>) {
-        while let Some(at) = self.ends.ring(now, &self.chairs) {
+        while let Some(at) = self.ends.due(now, &self.chairs) {
             let patience = self.chairs.patience(at);
             let why = patience.why_expired(self.chairs.longest_wait);
             self.answer(at, why, woken);

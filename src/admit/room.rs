@@ -13,9 +13,10 @@ use super::alarm::Alarms;
 use super::chairs::{ARRIVALS, Chairs};
 use super::discipline::Standing;
 use super::drain::Drain;
+use super::ends::Ends;
 use super::lanes::{Lanes, NO_PUMP, Scope};
 use super::line::ByLevel;
-use super::nanos::{Epoch, NEVER, Nanos};
+use super::nanos::{Epoch, Nanos};
 use super::patience::longest_wait;
 use super::sections::Sections;
 use super::{Capacity, Counts, Rejected, RoomConfig, Tenant, Woken};
@@ -82,7 +83,7 @@ pub struct WaitingRoom<C: Capacity, W> {
     pub(super) sections: Sections,
     /// How many of each tenant wait, if that is limited.
     pub(super) tenants: HashMap<Tenant, usize>,
-    pub(super) ends: Alarms,
+    pub(super) ends: Ends,
     pub(super) rises: Alarms,
     pub(super) drain: Drain,
     pub(super) counts: Counts,
@@ -108,7 +109,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             arrivals: ByLevel::new(config.levels.count()),
             sections: Sections::new(config.levels.count()),
             tenants: HashMap::new(),
-            ends: Alarms::default(),
+            ends: Ends::new(),
             rises: Alarms::default(),
             drain: Drain::default(),
             counts: Counts::default(),
@@ -304,7 +305,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// When to call [`expire`](Self::expire) next. Perhaps for a waiter that has left.
     #[must_use]
     pub fn next_end(&self) -> Option<Instant> {
-        self.epoch.instant(self.ends.next())
+        self.epoch.instant(self.ends.next(&self.chairs))
     }
 
     /// Links a waiter in wherever it has to be found again.
@@ -319,13 +320,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ) {
         self.waiting += 1;
         let level = self.level_at(at, now);
-        let end = self.chairs.end(at);
         let place = self.chairs.place_mut(at);
         place.level = level;
         place.waits = true;
-        if end < NEVER {
-            self.ends.set(end, (at, place.seq));
-        }
+        self.ends.enter(&mut self.chairs, at);
         if self.config.chairs_per_tenant.is_some() {
             let tenant = self.chairs.tenant(at).clone();
             *self.tenants.entry(tenant).or_default() += 1;
@@ -409,9 +407,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         self.leave(at);
         self.chairs.place_mut(at).waits = false;
-        if self.chairs.end(at) < NEVER {
-            self.ends.leave_behind(&self.chairs);
-        }
+        self.ends.leave(&mut self.chairs, at);
         if self.rise_of(at).is_some() {
             self.rises.leave_behind(&self.chairs);
         }

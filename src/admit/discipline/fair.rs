@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use slab::Slab;
 
 use super::super::Tenant;
-use super::super::chairs::{Chairs, Place, QUEUE};
+use super::super::chairs::{Chairs, QUEUE};
 use super::super::heap::Heap;
 use super::super::line::Line;
 use super::{Standing, Strand, Turn};
@@ -86,7 +86,7 @@ impl Fair {
                 flow
             }
         };
-        chairs.place_mut(at).flow = flow;
+        chairs.set_flow(at, flow);
         let line = &mut self.flows[flow as usize].line;
         let is_head = line.push(chairs, at);
         if is_head {
@@ -98,7 +98,7 @@ impl Fair {
     /// Takes `at` out because it got a slot. Its tenant's next one has the turn `turn`. Returns the virtual
     /// time at which it was due.
     pub(super) fn serve<T>(&mut self, chairs: &mut Chairs<T>, at: u32, turn: u64) -> u128 {
-        let (cost, index) = (chairs.cost(at), chairs.place(at).flow);
+        let (cost, index) = (chairs.cost(at), chairs.flow(at));
         let flow = &mut self.flows[index as usize];
         flow.start = flow.tag(cost);
         flow.turn = turn;
@@ -108,13 +108,13 @@ impl Fair {
     }
 
     /// How far the tenant of the waiter has come.
-    pub(super) fn standing(&self, place: &Place) -> Standing {
-        let Flow { start, turn, .. } = self.flows[place.flow as usize];
+    pub(super) fn standing<T>(&self, chairs: &Chairs<T>, at: u32) -> Standing {
+        let Flow { start, turn, .. } = self.flows[chairs.flow(at) as usize];
         Standing { start, turn }
     }
 
     pub(super) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        let index = chairs.place(at).flow;
+        let index = chairs.flow(at);
         self.flows[index as usize].line.remove(chairs, at);
         self.reorder(chairs, index);
     }

@@ -10,7 +10,7 @@ mod fifo;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::chairs::{Chairs, Place};
+use super::chairs::Chairs;
 use super::{Discipline, RoomConfig};
 use deadline::Deadline;
 use fair::Fair;
@@ -102,9 +102,9 @@ impl Queue {
     }
 
     /// How far the tenant of a waiter of this queue has come, if tenants take turns.
-    pub(crate) fn standing(&self, place: &Place) -> Option<Standing> {
+    pub(crate) fn standing<T>(&self, chairs: &Chairs<T>, at: u32) -> Option<Standing> {
         match self {
-            Self::Fair(queue) => Some(queue.standing(place)),
+            Self::Fair(queue) => Some(queue.standing(chairs, at)),
             _ => None,
         }
     }
