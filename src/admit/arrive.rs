@@ -159,19 +159,21 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     fn sit(
         &mut self,
         capacity: &C,
-        mut ticket: Ticket,
+        ticket: Ticket,
         patience: Patience,
         demand: C::Demand,
         now: Nanos,
     ) -> Key {
-        ticket.priority = self.config.levels.clamp(ticket.priority);
+        let priority = self.config.levels.clamp(ticket.priority);
         self.seq += 1;
         let seq = self.seq;
         let since = self.since(patience.arrival.min(now), ticket.returning);
         let lane = capacity.lane(&demand);
         let state = State::Waiting(None);
         let waiter = Waiter { demand, state };
-        let at = self.chairs.sit((since, seq), ticket, patience, waiter);
+        let at = self
+            .chairs
+            .sit((since, seq), priority, ticket, patience, waiter);
         self.line_up(capacity, at, lane, None, now);
         Key { at, seq }
     }

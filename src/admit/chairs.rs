@@ -8,7 +8,7 @@ use slab::Slab;
 use super::blocks::Blocks;
 use super::nanos::{NEVER, Nanos};
 use super::patience::Patience;
-use super::{Tenant, Ticket};
+use super::{Priority, Tenant, Ticket};
 
 /// The number of no chair.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -100,11 +100,12 @@ impl<T> Chairs<T> {
         }
     }
 
-    /// Seats the holder of a ticket. It does not wait yet.
+    /// Seats the holder of a ticket, whose level is this one. It does not wait yet.
     #[inline]
     pub(crate) fn sit(
         &mut self,
         (since, seq): Came,
+        Priority(level): Priority,
         ticket: Ticket,
         patience: Patience,
         body: T,
@@ -119,8 +120,8 @@ impl<T> Chairs<T> {
             since,
             lane: NONE,
             found: [NONE; 2],
-            priority: ticket.priority.0,
-            level: ticket.priority.0,
+            priority: level,
+            level,
             waits: false,
             is_plain,
         };
