@@ -91,16 +91,17 @@ impl Room {
 
     /// One arrives, one of those in the middle leaves.
     fn leave(&mut self, keys: &mut [Key]) {
-        let new = self.enqueue();
-        let key = pick(&mut self.random, keys, new);
+        let (leaves, key) = pick(&mut self.random, keys);
+        *leaves = self.enqueue();
         self.room.cancel(key);
     }
 }
 
-/// One of all who wait, `new` being one of them from now on.
-fn pick(random: &mut fastrand::Rng, keys: &mut [Key], new: Key) -> Key {
-    let i = random.usize(..keys.len());
-    std::mem::replace(&mut keys[i], new)
+/// One of all who wait. Its key is fetched before anything else is done, for that is not the room's work.
+fn pick<'a>(random: &mut fastrand::Rng, keys: &'a mut [Key]) -> (&'a mut Key, Key) {
+    let one = &mut keys[random.usize(..keys.len())];
+    let key = *one;
+    (one, key)
 }
 
 /// Picking one who leaves, and that one leaving.
@@ -110,7 +111,9 @@ fn leaving<'a>(name: &'a str, (mut room, mut keys): (Room, Vec<Key>)) -> [Subjec
         subject(name, move |n| {
             for i in 0..n as usize {
                 let new = picked[i % picked.len()];
-                black_box(pick(&mut random, &mut picked, new));
+                let (leaves, key) = pick(&mut random, &mut picked);
+                black_box(key);
+                *leaves = new;
             }
         }),
         subject(name, move |n| (0..n).for_each(|_| room.leave(&mut keys))),

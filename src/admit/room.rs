@@ -318,19 +318,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         standing: Option<Standing>,
         now: Nanos,
     ) {
+        self.chairs.place_mut(at).level = self.level_at(at, now);
+        // First, for a capacity that is asked may panic.
+        let ask = |lane: &C::Lane| (capacity.pools(lane), capacity.section(lane));
+        self.lanes
+            .push(&mut self.chairs, at, lane, ask, standing, &self.config);
         self.waiting += 1;
-        let level = self.level_at(at, now);
-        let place = self.chairs.place_mut(at);
-        place.level = level;
-        place.waits = true;
+        self.chairs.place_mut(at).waits = true;
         self.ends.enter(&mut self.chairs, at);
         if self.config.chairs_per_tenant.is_some() {
             let tenant = self.chairs.tenant(at).clone();
             *self.tenants.entry(tenant).or_default() += 1;
         }
-        let ask = |lane: &C::Lane| (capacity.pools(lane), capacity.section(lane));
-        self.lanes
-            .push(&mut self.chairs, at, lane, ask, standing, &self.config);
         self.enter(at);
         self.set_rise(at);
     }
