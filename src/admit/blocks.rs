@@ -3,6 +3,8 @@
 //! Were each waiter linked to its neighbours, whoever leaves from the middle of a long line would have to fetch
 //! both, from wherever in memory they are. So those who came one after the other share a block, and who leaves
 //! clears a bit of it. All the bits of a hundred thousand waiters fit in a core's cache.
+//!
+//! A block goes with the last of those who share it: a line that thins out takes up to a block for each.
 
 use super::chairs::NONE;
 

@@ -1,7 +1,8 @@
 //! When waits end.
 //!
-//! Where all wait equally long, waits end in the order in which they began. Those that do are a list, and
-//! whoever leaves is taken out of it at once. Alarms are set only for the others.
+//! Nearly nobody waits for as long as they may: they are served or leave first. Where all may wait equally long,
+//! waits end in the order in which they began. Those that do are a list, and whoever leaves is taken out of it at
+//! once. Alarms are set only for the others.
 
 use super::alarm::Alarms;
 use super::blocks::List;

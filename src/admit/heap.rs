@@ -62,6 +62,7 @@ impl<K: Ord + Copy> Heap<K> {
 
     #[inline]
     fn settle(&mut self, place: usize) {
+        // Most groups have one lane.
         if self.items.len() == 1 {
             return;
         }
@@ -69,7 +70,6 @@ impl<K: Ord + Copy> Heap<K> {
         self.sink(place);
     }
 
-    #[inline(never)]
     fn rise(&mut self, mut place: usize) -> usize {
         while place > 0 {
             let parent = (place - 1) / 2;
@@ -82,7 +82,6 @@ impl<K: Ord + Copy> Heap<K> {
         place
     }
 
-    #[inline(never)]
     fn sink(&mut self, mut place: usize) {
         loop {
             let mut least = place;

@@ -19,7 +19,8 @@ use super::discipline::{Queue, Standing, Turn, forecast};
 use super::heap::Heap;
 use super::{Discipline, RoomConfig};
 
-/// The order over lanes of one discipline: level first, then the discipline's turn.
+/// The order over lanes of one discipline: level first, then the discipline's turn. Words throughout: with a byte
+/// in between, a copy has to wait until what it copies is written.
 pub(crate) type Rank = (u64, Turn);
 
 #[derive(Debug)]
@@ -268,13 +269,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         let place = chairs.place(at);
         let (lane, level) = (place.lane, usize::from(place.level));
-        let lane_of = &mut self.lanes[lane as usize];
-        lane_of.levels[level].remove(chairs, at);
-        let was_head = lane_of.head.is_some_and(|head| head.at == at);
+        let Lane { levels, head, .. } = &mut self.lanes[lane as usize];
+        let queue = &mut levels[level];
+        queue.remove(chairs, at);
+        let may_matter = queue.depends_on_others() || head.is_some_and(|head| head.at == at);
         if let Some(round) = self.round_mut(lane, level) {
             round.waiting -= 1;
         }
-        if was_head {
+        if may_matter {
             self.refresh(chairs, lane, level);
         }
     }
@@ -493,7 +495,8 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         key(first) < key(second)
     }
 
-    /// Brings the lane's standing in its group up to date, after a change in one of its levels.
+    /// Brings the lane's standing in its group up to date after a change in one of its levels, if anybody asks
+    /// for it.
     #[inline]
     fn refresh<T>(&mut self, chairs: &Chairs<T>, lane: u32, changed: usize) {
         if self.alone.is_none() {

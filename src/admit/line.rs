@@ -1,9 +1,9 @@
-//! Waiters of one level in order.
+//! Waiters in order, whenever they joined.
 //!
 //! Nearly everyone stands behind those who came before: they are a list. A waiter that rose from a lower
-//! level, or that had a slot before and comes back, belongs before most of those whom it joins. Searching its
-//! place among them would be O(n). So these are kept apart, in a tree, and the first of all is the first of
-//! the list or the first of the tree.
+//! level, that had a slot before and comes back, or whose deadline is near, belongs before most of those whom
+//! it joins. Searching its place among them would be O(n). So these are kept apart, in a tree, and the first of
+//! all is the first of the list or the first of the tree.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,13 @@ impl Key for Came {
     }
 }
 
-/// Waiters of one level in the order of their keys, whenever they joined it.
+/// Waiters in the order of their keys.
 #[derive(Debug)]
 pub(crate) struct Line<const LIST: usize, K = Came> {
     native: List,
-    /// The key of whom the list was last given.
+    /// The key of whom the list was last given: all who are in it come before.
     latest: Option<K>,
-    /// Those who stood before somebody in the list when they joined.
+    /// Those who joined too late for the list.
     others: BTreeMap<K, u32>,
 }
 
@@ -47,7 +47,7 @@ impl<const LIST: usize, K: Key> Line<LIST, K> {
     pub(crate) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
         let key = K::of(chairs, at);
         let alone = self.native.is_empty();
-        if alone || self.latest.is_none_or(|latest| latest < key) {
+        if alone || self.latest < Some(key) {
             self.latest = Some(key);
             let number = self.native.push(&mut chairs.blocks, at);
             chairs.set_found(at, LIST, number);

@@ -109,6 +109,13 @@ impl Queue {
         }
     }
 
+    /// Whether somebody else may be next if one who is not leaves.
+    #[inline]
+    pub(crate) fn depends_on_others(&self) -> bool {
+        // A cheaper one of the same tenant.
+        matches!(self, Self::Fair(_))
+    }
+
     /// Takes `at` out for any other reason.
     #[inline]
     pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
