@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use super::room::{Key, State, WaitingRoom, still_waits};
+use super::room::{Key, State, WaitingRoom};
 use super::{Capacity, Woken};
 
 /// A waiter that is out of its line for a moment, to be [put back](WaitingRoom::put_back).
@@ -27,7 +27,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Whether it still waits. A void key is nobody's.
     #[must_use]
     pub fn waits(&self, key: Key) -> bool {
-        still_waits(&self.chairs, (key.at, key.seq))
+        self.chairs.still_waits(key.at, key.seq)
     }
 
     /// The note of a waiter, to be written on.
@@ -49,7 +49,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.lanes.serve(&mut self.chairs, key.at);
         self.forget(key.at);
         self.drain.depart();
-        match self.chairs.leave(key.at).body.state {
+        match self.chairs.leave(key.at).state {
             State::Waiting(note) => note,
             State::Leased(_) | State::Rejected(_) => None,
         }
@@ -64,12 +64,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Puts a waiter back where it stood.
     pub fn put_back(&mut self, aside: Aside) {
-        let at = aside.0.at;
-        // Those who came later may have been served meanwhile: it no longer stands behind all others.
-        self.leave(at);
-        self.chairs.place_mut(at).was_aside = true;
-        self.enter(at);
-        self.lanes.put_back(&mut self.chairs, at);
+        self.lanes.put_back(&mut self.chairs, aside.0.at);
     }
 
     /// The head, and everyone who competes with it for the same slots, in the order in which they would be
@@ -91,11 +86,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// When the one who came first of all who wait came. O(n).
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
-        let waiting = self.chairs.iter();
-        waiting
-            .filter(|(_, chair)| chair.body.state.is_waiting())
-            .map(|(_, chair)| chair.place.ticket.arrival)
-            .min()
+        let since = self.chairs.waiting().map(|(_, place)| place.since);
+        self.epoch.instant(since.min()?)
     }
 
     /// Lets nobody in any more. Whoever waits still does.
@@ -105,6 +97,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Whoever has waited too long by `now` is answered, and whoever has waited long enough rises.
     pub fn keep_time(&mut self, now: Instant, woken: &mut Woken<W>) {
-        self.catch_up(now, woken);
+        self.catch_up(self.epoch.nanos(now), woken);
     }
 }
