@@ -158,7 +158,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// How far the waiter's tenant has come, if tenants take turns.
-    pub(crate) fn standing(&self, place: &Place) -> Option<Standing> {
+    fn standing(&self, place: &Place) -> Option<Standing> {
         let lane = &self.lanes[place.lane as usize];
         lane.levels[usize::from(place.level)].standing(place)
     }
@@ -188,15 +188,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.line_up(chairs, at, standing, config);
     }
 
-    /// Lines up a waiter again in the lane that it was in: its level changed, or it was set aside.
-    pub(crate) fn push_again<T>(
-        &mut self,
-        chairs: &mut Chairs<T>,
-        at: u32,
-        standing: Option<Standing>,
-        config: &RoomConfig,
-    ) {
-        self.line_up(chairs, at, standing, config);
+    /// Lines up a waiter again in the lane that it was in: its level changed.
+    pub(crate) fn push_again<T>(&mut self, chairs: &mut Chairs<T>, at: u32, config: &RoomConfig) {
+        self.line_up(chairs, at, None, config);
     }
 
     fn line_up<T>(
@@ -260,6 +254,23 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             round.waiting -= 1;
         }
         self.refresh(chairs, lane, level);
+    }
+
+    /// Takes a waiter out of line for a moment. It still counts as waiting.
+    pub(crate) fn set_aside<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        let place = chairs.place(at);
+        let (lane, level) = (place.lane, usize::from(place.level));
+        self.lanes[lane as usize].levels[level].set_aside(chairs, at);
+        self.refresh(chairs, lane, level);
+    }
+
+    /// Puts a waiter back where it stood.
+    pub(crate) fn put_back<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        let place = chairs.place(at);
+        let (lane, level) = (place.lane, usize::from(place.level));
+        if self.lanes[lane as usize].levels[level].put_back(chairs, at) {
+            self.refresh(chairs, lane, level);
+        }
     }
 
     /// The group that a lane belongs to.

@@ -7,7 +7,6 @@
 
 use std::time::Instant;
 
-use super::discipline::Standing;
 use super::room::{Key, State, WaitingRoom, still_waits};
 use super::{Capacity, Woken};
 
@@ -16,7 +15,6 @@ use super::{Capacity, Woken};
 #[must_use = "whoever is not put back is never served"]
 pub struct Aside {
     key: Key,
-    standing: Option<Standing>,
 }
 
 impl Aside {
@@ -62,9 +60,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Takes the waiter out of its line, to look at the one behind it. It keeps its chair, and is put back
     /// before anybody else comes.
     pub fn set_aside(&mut self, key: Key) -> Aside {
-        let standing = self.lanes.standing(self.chairs.place(key.at));
-        self.lanes.remove(&mut self.chairs, key.at);
-        Aside { key, standing }
+        self.lanes.set_aside(&mut self.chairs, key.at);
+        Aside { key }
     }
 
     /// Puts a waiter back where it stood.
@@ -74,8 +71,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.leave(at);
         self.chairs.place_mut(at).was_aside = true;
         self.enter(at);
-        self.lanes
-            .push_again(&mut self.chairs, at, aside.standing, &self.config);
+        self.lanes.put_back(&mut self.chairs, at);
     }
 
     /// The head, and everyone who competes with it for the same slots, in the order in which they would be

@@ -144,8 +144,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             self.leave(at);
             self.chairs.place_mut(at).level -= 1;
             self.enter(at);
-            self.lanes
-                .push_again(&mut self.chairs, at, None, &self.config);
+            self.lanes.push_again(&mut self.chairs, at, &self.config);
             self.set_rise(at);
         }
     }

@@ -35,6 +35,9 @@ struct Flow {
     start: u128,
     /// Since when the head has its turn: equal tags go in this order.
     turn: u64,
+    /// How many of it are out of line for a moment. It is not forgotten meanwhile, for it may have to pay for
+    /// those behind them.
+    aside: usize,
 }
 
 impl Flow {
@@ -81,12 +84,17 @@ impl Fair {
                     line: Line::new(),
                     start: standing.start,
                     turn: standing.turn,
+                    aside: 0,
                 }) as u32;
                 self.by_tenant.insert(tenant, flow);
                 flow
             }
         };
         chairs.place_mut(at).flow = flow;
+        self.line_up(chairs, at, flow)
+    }
+
+    fn line_up<T>(&mut self, chairs: &mut Chairs<T>, at: u32, flow: u32) -> bool {
         let line = &mut self.flows[flow as usize].line;
         line.push(chairs, at);
         let is_head = line.head(chairs) == Some(at);
@@ -94,6 +102,19 @@ impl Fair {
             self.reorder(chairs, flow);
         }
         is_head
+    }
+
+    /// Takes `at` out of line, to be put back before anybody else comes.
+    pub(super) fn set_aside<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        self.flows[chairs.place(at).flow as usize].aside += 1;
+        self.remove(chairs, at);
+    }
+
+    /// Puts `at` back before those of its tenant who came later.
+    pub(super) fn put_back<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
+        let flow = chairs.place(at).flow;
+        self.flows[flow as usize].aside -= 1;
+        self.line_up(chairs, at, flow)
     }
 
     /// Takes `at` out because it got a slot. Its tenant's next one has the turn `turn`. Returns the virtual
@@ -136,7 +157,7 @@ impl Fair {
         })
     }
 
-    /// Puts a flow where its head belongs, or forgets it when nobody of it waits.
+    /// Puts a flow where its head belongs, or forgets it when nobody of it waits any more.
     fn reorder<T>(&mut self, chairs: &Chairs<T>, index: u32) {
         let flow = &self.flows[index as usize];
         match flow.line.head(chairs) {
@@ -146,8 +167,10 @@ impl Fair {
             }
             None => {
                 self.order.remove(index);
-                let flow = self.flows.remove(index as usize);
-                self.by_tenant.remove(&flow.tenant);
+                if flow.aside == 0 {
+                    let flow = self.flows.remove(index as usize);
+                    self.by_tenant.remove(&flow.tenant);
+                }
             }
         }
     }

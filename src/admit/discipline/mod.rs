@@ -90,6 +90,23 @@ impl Queue {
         }
     }
 
+    /// Takes `at` out for a moment.
+    pub(crate) fn set_aside<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        match self {
+            Self::Fair(queue) => queue.set_aside(chairs, at),
+            _ => self.remove(chairs, at),
+        }
+    }
+
+    /// Puts `at` back where it stood, and says whether somebody else may be next now.
+    pub(crate) fn put_back<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
+        match self {
+            Self::Fifo(queue) => queue.push(chairs, at),
+            Self::Fair(queue) => queue.put_back(chairs, at),
+            Self::Deadline(queue) => queue.push(chairs, at),
+        }
+    }
+
     /// Who goes next, and when it is their turn.
     pub(crate) fn head<T>(&self, chairs: &Chairs<T>) -> Option<(u32, Turn)> {
         match self {
