@@ -16,6 +16,8 @@ mod cost;
 mod dequeue;
 mod error;
 mod guard;
+#[cfg(all(test, loom))]
+mod loom;
 mod queue;
 mod selection;
 mod shared;
