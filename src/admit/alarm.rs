@@ -35,10 +35,11 @@ impl Alarms {
         }
     }
 
-    /// Takes the next alarm that is due at `now` and still has a waiter.
-    pub(crate) fn ring<T>(&mut self, now: Nanos, chairs: &Chairs<T>) -> Option<u32> {
+    /// Takes the next alarm that still has a waiter, if it is due then, and at equal instants that waiter came no
+    /// later than number `last`.
+    pub(crate) fn ring<T>(&mut self, by: Nanos, last: u64, chairs: &Chairs<T>) -> Option<u32> {
         while let Some(&Reverse((at, seq, chair))) = self.heap.peek() {
-            if at > now {
+            if (at, seq) > (by, last) {
                 return None;
             }
             self.heap.pop();

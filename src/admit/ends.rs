@@ -67,8 +67,9 @@ impl Ends {
     pub(crate) fn due<T>(&mut self, now: Nanos, chairs: &Chairs<T>) -> Option<u32> {
         let first = self.in_order.head(&chairs.blocks);
         let first = first.map(|at| (chairs.end(at), chairs.place(at).seq, at));
-        let by = first.map_or(NEVER, |(end, ..)| end).min(now);
-        let other = self.others.ring(by, chairs);
-        other.or_else(|| first.filter(|first| first.0 <= now).map(|(.., at)| at))
+        let first = first.filter(|&(end, ..)| end <= now);
+        let (by, last) = first.map_or((now, u64::MAX), |(end, seq, _)| (end, seq));
+        let other = self.others.ring(by, last, chairs);
+        other.or(first.map(|(.., at)| at))
     }
 }

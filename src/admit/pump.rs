@@ -147,7 +147,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Lifts everyone who has waited an interval longer.
     fn rise(&mut self, now: Nanos) {
-        while let Some(at) = self.rises.ring(now, &self.chairs) {
+        while let Some(at) = self.rises.ring(now, u64::MAX, &self.chairs) {
             self.lanes.remove(&mut self.chairs, at);
             self.leave(at);
             self.chairs.place_mut(at).level -= 1;
