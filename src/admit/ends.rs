@@ -16,6 +16,8 @@ pub(crate) struct Ends {
     /// When, and for whom, the latest ends who ever was in the list.
     latest: (Nanos, u64),
     others: Alarms,
+    /// Nobody's wait ends before.
+    next: Nanos,
 }
 
 impl Ends {
@@ -24,6 +26,7 @@ impl Ends {
             in_order: List::EMPTY,
             latest: (0, 0),
             others: Alarms::default(),
+            next: NEVER,
         }
     }
 
@@ -33,6 +36,7 @@ impl Ends {
         if end.0 == NEVER {
             return;
         }
+        self.next = self.next.min(end.0);
         let mut number = NONE;
         if self.in_order.is_empty() || self.latest < end {
             self.latest = end;
@@ -57,19 +61,21 @@ impl Ends {
 
     /// The earliest end, perhaps of one who has left.
     #[inline]
-    pub(crate) fn next<T>(&self, chairs: &Chairs<T>) -> Nanos {
-        let first = self.in_order.head(&chairs.blocks);
-        let end = first.map_or(NEVER, |at| chairs.end(at));
-        end.min(self.others.next())
+    pub(crate) fn next(&self) -> Nanos {
+        self.next
     }
 
     /// Whose wait ends next, if that is by `now`. It has to leave then.
     pub(crate) fn due<T>(&mut self, now: Nanos, chairs: &Chairs<T>) -> Option<u32> {
         let first = self.in_order.head(&chairs.blocks);
         let first = first.map(|at| (chairs.end(at), chairs.place(at).seq, at));
-        let first = first.filter(|&(end, ..)| end <= now);
-        let (by, last) = first.map_or((now, u64::MAX), |(end, seq, _)| (end, seq));
+        let due = first.filter(|&(end, ..)| end <= now);
+        let (by, last) = due.map_or((now, u64::MAX), |(end, seq, _)| (end, seq));
         let other = self.others.ring(by, last, chairs);
-        other.or(first.map(|(.., at)| at))
+        if other.is_none() && due.is_none() {
+            let end = first.map_or(NEVER, |(end, ..)| end);
+            self.next = end.min(self.others.next());
+        }
+        other.or(due.map(|(.., at)| at))
     }
 }

@@ -50,14 +50,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Whether anything ever happens here by itself.
     #[inline]
     fn has_alarms(&self) -> bool {
-        self.ends.next(&self.chairs).min(self.rises.next()) < NEVER
+        self.ends.next().min(self.rises.next()) < NEVER
     }
 
     /// Brings the room up to `now`: whose wait is over by then holds no chair, and who has risen by then
     /// has risen before anybody who comes.
     #[inline]
     pub(super) fn catch_up(&mut self, now: Nanos, woken: &mut Woken<W>) {
-        if self.ends.next(&self.chairs) <= now {
+        if self.ends.next() <= now {
             self.end_waits(now, woken);
         }
         if self.rises.next() <= now {

@@ -305,7 +305,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// When to call [`expire`](Self::expire) next. Perhaps for a waiter that has left.
     #[must_use]
     pub fn next_end(&self) -> Option<Instant> {
-        self.epoch.instant(self.ends.next(&self.chairs))
+        self.epoch.instant(self.ends.next())
     }
 
     /// Links a waiter in wherever it has to be found again.
