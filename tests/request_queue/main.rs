@@ -1,3 +1,14 @@
 //! The waiting room from the pull side, as a batch scheduler meets it.
 
+#![cfg(not(loom))]
+
 mod basics;
+mod batches;
+mod endings;
+mod hostile;
+mod leaving;
+mod order;
+mod support;
+mod taking;
+mod threads;
+mod tokens;
