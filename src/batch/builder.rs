@@ -79,7 +79,8 @@ impl<T> Builder<T> {
     /// the chair, the queue was closed or furnished anew. Default: they are dropped.
     ///
     /// Called without a lock by whoever found out: the queue's timer, or a caller of one of its methods. Items
-    /// that are removed, cleared or cancelled do not come here. If it panics, the others still get their turn.
+    /// that are removed, cleared or cancelled do not come here. If it panics, that goes no further: the others
+    /// still get their turn, and its caller what it came for.
     pub fn on_rejected(
         mut self,
         act: impl Fn(T, Rejected<TooLarge>) + Send + Sync + 'static,

@@ -7,7 +7,7 @@
 //! - An item is in one place: on its chair, or with the one who took it out under the lock. Whose wait ended comes
 //!   out of the room in the same breath, and is told after the lock.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -341,16 +341,12 @@ impl<T> Shared<T> {
 
     #[cold]
     fn tell_rejected(&self, rejected: Vec<(Entry<T>, Rejected<TooLarge>)>) {
-        let mut panics = None;
         for (entry, why) in rejected {
-            let told = catch_unwind(AssertUnwindSafe(|| match &self.on_rejected {
+            // Whoever found out is not to blame, and is not to lose what it came for.
+            let _ = catch_unwind(AssertUnwindSafe(|| match &self.on_rejected {
                 Some(act) => act(entry.item, why),
                 None => drop(entry),
             }));
-            panics = told.err().or(panics);
-        }
-        if let Some(panic) = panics {
-            resume_unwind(panic);
         }
     }
 }

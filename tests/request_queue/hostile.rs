@@ -49,6 +49,41 @@ fn panicking(room: RoomConfig) -> (RequestQueue<&'static str>, Arc<Mutex<Vec<&'s
     (queue.build(), told)
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_rejection_that_panics_does_not_keep_the_clock_from_the_others() {
+    let (queue, told) = panicking(room(|_| ()));
+    for (item, seconds) in [("a", 1), ("b", 1), ("c", 2)] {
+        queue
+            .enqueue(item, ticket(1).timeout(seconds * SECOND))
+            .unwrap();
+    }
+    sleep(5 * SECOND).await;
+    assert_eq!(*told.lock().unwrap(), ["a", "b", "c"]);
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn a_rejection_that_panics_costs_nobody_else_an_item() {
+    let (queue, told) = panicking(room(|_| ()));
+    let soon = Duration::from_millis(2);
+    for round in 0..3 {
+        queue.enqueue("expired", ticket(0).timeout(soon)).unwrap();
+        queue.enqueue("alive", ticket(1)).unwrap();
+        std::thread::sleep(2 * soon);
+        let taken = catch_unwind(AssertUnwindSafe(|| match round {
+            0 => queue.try_dequeue().ok(),
+            1 => queue.take_batch(1, 9).pop(),
+            _ => super::support::block_on(queue.dequeue()),
+        }));
+        let left = drained(&queue);
+        assert_eq!(
+            taken.ok().flatten().or(left.first().copied()),
+            Some("alive")
+        );
+    }
+    assert_eq!(*told.lock().unwrap(), ["expired"; 3]);
+}
+
 #[test]
 fn a_rejection_that_panics_leaves_the_queue_as_it_should_be() {
     let (queue, told) = panicking(room(|room| (room.chairs, room.displace) = (1, true)));
