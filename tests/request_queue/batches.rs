@@ -201,6 +201,22 @@ fn earlier_deadlines_do_not_pass_they_are_first() {
 }
 
 #[test]
+fn whoever_is_served_pays_also_when_another_of_its_tenant_is_passed() {
+    for others_of_x in [0, 1] {
+        let room = room(|room| room.discipline = Discipline::Fair);
+        let queue = costly(room, Misfit::Skip { times: 9 });
+        queue.enqueue("a8", of("x")).unwrap();
+        queue.enqueue("b1", of("x")).unwrap();
+        for _ in 0..others_of_x {
+            queue.enqueue("c9", of("x")).unwrap();
+        }
+        queue.enqueue("d8", of("y")).unwrap();
+        assert_eq!(queue.take_batch(1, 4), ["b1"]);
+        assert_eq!(queue.take_batch(2, 99), ["d8", "a8"], "{others_of_x}");
+    }
+}
+
+#[test]
 fn under_fair_shares_a_large_one_is_taken_after_so_many() {
     for times in 0..4 {
         let room = room(|room| room.discipline = Discipline::Fair);
