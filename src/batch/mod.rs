@@ -23,6 +23,8 @@ mod error;
 mod future;
 mod guard;
 mod layer;
+#[cfg(all(test, loom))]
+mod loom;
 mod member;
 mod queue;
 mod seat;
