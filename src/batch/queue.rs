@@ -193,13 +193,13 @@ impl<T: Send + 'static> RequestQueue<T> {
     /// How many wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.lock().room.len()
+        self.shared.len()
     }
 
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.shared.is_empty()
     }
 
     /// What became of those who were not taken.
@@ -235,7 +235,7 @@ impl<T: Send + 'static> RequestQueue<T> {
     /// Whether nobody may come any more.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.shared.lock().room.is_closed()
+        self.shared.is_closed()
     }
 
     fn id(&self, key: Key) -> RequestId {

@@ -3,6 +3,8 @@
 //! - Everything is behind `state`. Nothing that belongs to a caller runs under its lock: costs are asked before,
 //!   and wakers are cloned before, it is taken; items, wakers and registrations are dropped, wakers woken and
 //!   rejections told, after it is released. A token that is cancelled takes its request out through this lock.
+//! - Whoever leaves the lock has said in `summary` how many wait and whether anybody may still come. A reader who
+//!   finds nothing there needs no lock: what is enqueued meanwhile may as well have come after it looked.
 //! - Whoever leaves the lock has woken a consumer for each request, as far as there are consumers who wait.
 //! - An item is in one place: on its chair, or with the one who took it out under the lock. Whose wait ended comes
 //!   out of the room in the same breath, and is told after the lock.
@@ -21,7 +23,7 @@ use super::{Cost, DequeueError, EnqueueError, Misfit, TooLarge};
 use crate::admit::{Aside, Key, Outcome, Rejected, RoomConfig, Ticket, WaitingRoom, Woken};
 use crate::gate::now;
 use crate::gate::timer::{Call, Timed, Timer};
-use crate::sync::{Arc, Mutex, MutexGuard};
+use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
 
 pub(super) type OnRejected<T> = dyn Fn(T, Rejected<TooLarge>) + Send + Sync;
 
@@ -33,6 +35,8 @@ pub(super) struct Shared<T> {
     misfit: Misfit,
     on_rejected: Option<Box<OnRejected<T>>>,
     state: Mutex<State<T>>,
+    /// How many wait, and whether the queue is [`CLOSED`].
+    summary: AtomicU64,
     timer: Timer,
 }
 
@@ -60,9 +64,17 @@ pub(super) struct Entry<T> {
 pub(super) struct Aftermath<T> {
     /// Whose wait ended without being taken.
     pub(super) ended: Woken<Entry<T>>,
-    wakers: Woken<Waker>,
     /// A waker that nobody needs any more.
     unused: Option<Waker>,
+}
+
+impl<T> Aftermath<T> {
+    fn new() -> Self {
+        Self {
+            ended: Woken::new(),
+            unused: None,
+        }
+    }
 }
 
 impl<T: Send + 'static> Shared<T> {
@@ -79,6 +91,7 @@ impl<T: Send + 'static> Shared<T> {
                 consumers: Consumers::default(),
                 alarm: None,
             }),
+            summary: AtomicU64::new(0),
             timer: Timer::new(),
         })
     }
@@ -91,39 +104,39 @@ impl<T: Send + 'static> Shared<T> {
         reserved: bool,
     ) -> Result<Key, EnqueueError<T>> {
         let cost = self.cost.as_ref().map_or(1, |cost| cost.cost(&item));
-        self.locked(|shared, state, aftermath| {
-            let State { room, .. } = state;
-            if reserved {
-                room.unreserve();
+        let mut aftermath = Aftermath::new();
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let State { room, .. } = &mut *state;
+        if reserved {
+            room.unreserve();
+        }
+        let now = now_if_it_matters(room, &ticket);
+        let ended = &mut aftermath.ended;
+        let result = match room.arrive(&self.capacity, ticket, cost, now, ended) {
+            Outcome::Queued(key) => {
+                let entry = Entry {
+                    item,
+                    key,
+                    cost,
+                    overtaken: 0,
+                    registration: None,
+                };
+                // Nobody can have been answered between the call before and this one.
+                let _ = room.leave_note(key, entry);
+                state.cost += u128::from(cost);
+                Ok(key)
             }
-            let now = now_if_it_matters(room, &ticket);
-            let ended = &mut aftermath.ended;
-            let key = match room.arrive(&shared.capacity, ticket, cost, now, ended) {
-                Outcome::Queued(key) => key,
-                Outcome::Rejected(why) => return Err(EnqueueError { item, why }),
-                Outcome::Leased(never) => match never {},
-            };
-            let entry = Entry {
-                item,
-                key,
-                cost,
-                overtaken: 0,
-                registration: None,
-            };
-            // Nobody can have been answered between the call before and this one.
-            let _ = room.leave_note(key, entry);
-            state.cost += u128::from(cost);
-            Ok(key)
-        })
+            Outcome::Rejected(why) => Err(EnqueueError { item, why }),
+            Outcome::Leased(never) => match never {},
+        };
+        self.settle(guard, &mut aftermath);
+        result
     }
 
     /// The best of those who wait; if there is none, whether one may still come.
     pub(super) fn try_dequeue(self: &Arc<Self>) -> Result<T, DequeueError> {
-        let entry = self.locked(|_, state, aftermath| {
-            let best = state.take_best(aftermath);
-            best.ok_or_else(|| state.nothing())
-        });
-        Ok(entry?.item)
+        self.dequeue(&mut None)
     }
 
     /// The best of those who wait, or `None` if there will never be one; else the consumer waits.
@@ -132,6 +145,9 @@ impl<T: Send + 'static> Shared<T> {
         cx: &Context<'_>,
         number: &mut Option<u64>,
     ) -> Poll<Option<T>> {
+        if let Ok(item) = self.dequeue(number) {
+            return Poll::Ready(Some(item));
+        }
         let look =
             |state: &mut State<T>, aftermath: &mut Aftermath<T>| match state.take_best(aftermath) {
                 Some(entry) => Poll::Ready(Some(entry)),
@@ -140,6 +156,27 @@ impl<T: Send + 'static> Shared<T> {
             };
         self.poll_as_consumer(cx, number, look)
             .map(|entry| Some(entry?.item))
+    }
+
+    /// The best of those who wait, for a consumer who may have waited.
+    #[inline]
+    fn dequeue(self: &Arc<Self>, number: &mut Option<u64>) -> Result<T, DequeueError> {
+        let summary = self.summary.load(Relaxed);
+        if waiting(summary) == 0 {
+            return Err(nothing(summary));
+        }
+        let mut aftermath = Aftermath::new();
+        let mut state = self.lock();
+        let best = state.take_best(&mut aftermath);
+        if best.is_some() {
+            aftermath.unused = state.gone(number);
+        }
+        let summary = state.summary();
+        self.settle(state, &mut aftermath);
+        match best {
+            Some(entry) => Ok(entry.item),
+            None => Err(nothing(summary)),
+        }
     }
 
     /// Whether anybody waits; if nobody does but may yet, the consumer waits.
@@ -165,16 +202,19 @@ impl<T: Send + 'static> Shared<T> {
         number: &mut Option<u64>,
         look: impl Fn(&mut State<T>, &mut Aftermath<T>) -> Poll<R>,
     ) -> Poll<R> {
-        let found = self.locked(|_, state, aftermath| {
-            let found = look(state, aftermath);
-            if found.is_ready() {
-                aftermath.unused = state.gone(number);
-                return Some(found);
+        // Whoever comes to an empty queue will have to wait.
+        if number.is_some() || !self.is_empty() {
+            let found = self.locked(|_, state, aftermath| {
+                let found = look(state, aftermath);
+                if found.is_ready() {
+                    aftermath.unused = state.gone(number);
+                    return Some(found);
+                }
+                state.consumers.knows(*number, cx.waker()).then_some(found)
+            });
+            if let Some(found) = found {
+                return found;
             }
-            state.consumers.knows(*number, cx.waker()).then_some(found)
-        });
-        if let Some(found) = found {
-            return found;
         }
         let waker = cx.waker().clone();
         self.locked(|_, state, aftermath| {
@@ -194,6 +234,9 @@ impl<T: Send + 'static> Shared<T> {
 
     /// Those who join a batch now, in order.
     pub(super) fn take_batch(self: &Arc<Self>, count: usize, budget: u64) -> Vec<T> {
+        if self.is_empty() {
+            return Vec::new();
+        }
         let misfit = self.misfit;
         let batch = self.locked(|_, state, aftermath| {
             state.keep_time(aftermath);
@@ -245,23 +288,51 @@ impl<T: Send + 'static> Shared<T> {
         drop(unused);
     }
 
-    /// Runs `act` under the lock, then tells everyone whom it concerns, without the lock.
+    pub(super) fn len(&self) -> usize {
+        waiting(self.summary.load(Relaxed))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.summary.load(Relaxed) & CLOSED != 0
+    }
+
+    /// Runs `act` under the lock, and tells everyone whom it concerns.
     pub(super) fn locked<R>(
         self: &Arc<Self>,
         act: impl FnOnce(&Self, &mut State<T>, &mut Aftermath<T>) -> R,
     ) -> R {
-        let mut aftermath = Aftermath {
-            ended: Woken::new(),
-            wakers: Woken::new(),
-            unused: None,
-        };
+        let mut aftermath = Aftermath::new();
         let mut state = self.lock();
         let result = act(self, &mut state, &mut aftermath);
-        let Aftermath {
-            ended,
-            mut wakers,
-            unused,
-        } = aftermath;
+        self.settle(state, &mut aftermath);
+        result
+    }
+
+    /// Leaves the lock, and tells everyone whom it concerns.
+    #[inline]
+    fn settle(self: &Arc<Self>, state: MutexGuard<'_, State<T>>, aftermath: &mut Aftermath<T>) {
+        self.summary.store(state.summary(), Relaxed);
+        let concerns_nobody = aftermath.ended.is_empty()
+            && aftermath.unused.is_none()
+            && state.consumers.none_waits()
+            && !state.is_timer_late();
+        if !concerns_nobody {
+            self.tell_everyone(state, aftermath);
+        }
+    }
+
+    #[cold]
+    fn tell_everyone(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State<T>>,
+        aftermath: &mut Aftermath<T>,
+    ) {
+        let Aftermath { ended, unused } = std::mem::replace(aftermath, Aftermath::new());
+        let mut wakers = Woken::new();
         let rejected = if ended.is_empty() {
             Vec::new()
         } else {
@@ -280,7 +351,6 @@ impl<T: Send + 'static> Shared<T> {
         if !rejected.is_empty() {
             self.tell_rejected(rejected);
         }
-        result
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -312,11 +382,11 @@ impl<T> State<T> {
         self.take(best)
     }
 
-    fn nothing(&self) -> DequeueError {
-        if self.room.is_closed() {
-            DequeueError::Closed
-        } else {
-            DequeueError::Empty
+    fn summary(&self) -> u64 {
+        let waiting = self.room.len() as u64;
+        match self.room.is_closed() {
+            true => waiting | CLOSED,
+            false => waiting,
         }
     }
 
@@ -335,9 +405,9 @@ impl<T> State<T> {
     }
 
     fn take(&mut self, key: Key) -> Option<Entry<T>> {
-        let entry = self.room.take(key)?;
-        self.cost -= u128::from(entry.cost);
-        Some(entry)
+        let entry = self.room.take(key);
+        self.cost -= u128::from(entry.as_ref().map_or(0, |entry| entry.cost));
+        entry
     }
 
     fn cancel(&mut self, key: Key) -> Option<Entry<T>> {
@@ -399,14 +469,36 @@ impl<T> State<T> {
         self.consumers.wake(requests, wakers);
     }
 
+    /// Whether somebody's wait ends before the timer looks.
+    fn is_timer_late(&self) -> bool {
+        let next = self.room.next_end();
+        next.is_some_and(|next| self.alarm.is_none_or(|alarm| alarm > next))
+    }
+
     fn call_timer(&mut self) -> Option<Call> {
         let next = self.room.next_end()?;
-        if self.alarm.is_some_and(|alarm| alarm <= next) {
+        if !self.is_timer_late() {
             return None;
         }
         let call = Timer::call(self.alarm.is_some())?;
         self.alarm = Some(next);
         Some(call)
+    }
+}
+
+/// Nobody may come any more.
+const CLOSED: u64 = 1 << 63;
+
+/// How many wait.
+fn waiting(summary: u64) -> usize {
+    (summary & !CLOSED) as usize
+}
+
+/// Why there is nothing to take.
+fn nothing(summary: u64) -> DequeueError {
+    match summary & CLOSED {
+        0 => DequeueError::Empty,
+        _ => DequeueError::Closed,
     }
 }
 
