@@ -16,6 +16,7 @@ mod cost;
 mod dequeue;
 mod error;
 mod guard;
+mod lock;
 mod queue;
 mod selection;
 mod shared;

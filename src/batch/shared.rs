@@ -17,6 +17,7 @@ use super::builder::Builder;
 use super::cancel::Registration;
 use super::capacity::Fetched;
 use super::consumers::Consumers;
+use super::lock::lock;
 use super::queue::next_number;
 use super::selection::{Choice, Selection};
 use super::{Cost, DequeueError, EnqueueError, Misfit, TooLarge};
@@ -354,9 +355,7 @@ impl<T: Send + 'static> Shared<T> {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.state)
     }
 
     #[cold]
