@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 use std::future::Future;
 use std::hint::black_box;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use support::{Subject, measure, subject};
 use tokio::runtime::{Builder, Runtime};
@@ -201,10 +201,10 @@ impl<T: Send + 'static> Consumer<T> for RequestQueue<T> {
     }
 }
 
-fn queue<T: Send + 'static>(chairs: usize) -> RequestQueue<T> {
+fn queue<T: Send + 'static>(chairs: usize, max_wait: Option<Duration>) -> RequestQueue<T> {
     let mut room = RoomConfig::default();
     room.chairs = chairs;
-    room.max_wait = None;
+    room.max_wait = max_wait;
     room.levels = Levels::new(["high", "normal", "low"], "normal").unwrap();
     RequestQueue::new(room)
 }
@@ -341,7 +341,8 @@ fn compare<T: Item>(runtime: &Runtime, title: &str, traffic: Traffic, waiting: u
     };
     let chairs = waiting + operations;
     let heap = LockedHeap::<T>::new(chairs);
-    let ours = queue::<T>(chairs);
+    let ours = queue::<T>(chairs, None);
+    let timed = queue::<T>(chairs, Some(Duration::from_secs(3_600)));
     let mut subjects = [
         rival(
             "tokio::sync::mpsc, bounded",
@@ -378,6 +379,13 @@ fn compare<T: Item>(runtime: &Runtime, title: &str, traffic: Traffic, waiting: u
             waiting,
             (ours.clone(), ours),
         ),
+        rival(
+            "RequestQueue, with max_wait",
+            runtime,
+            traffic,
+            waiting,
+            (timed.clone(), timed),
+        ),
         subject("  of which the clock", |n| {
             for _ in 0..n {
                 black_box(Instant::now());
@@ -399,7 +407,7 @@ fn compare<T: Item>(runtime: &Runtime, title: &str, traffic: Traffic, waiting: u
 fn removals() {
     let mut subjects: Vec<Subject<'_>> = Vec::new();
     for waiting in [100, 100_000] {
-        let (queue, mut random) = (queue::<u64>(waiting + 1), fastrand::Rng::with_seed(7));
+        let (queue, mut random) = (queue::<u64>(waiting + 1, None), fastrand::Rng::with_seed(7));
         let mut come = move |queue: &RequestQueue<u64>| enqueue(queue, 0, random.u8(..LEVELS));
         let ids: Vec<RequestId> = (0..waiting).map(|_| come(&queue)).collect();
         let mut leaving = Leaving::new(ids.clone());
@@ -451,7 +459,7 @@ impl Leaving {
 
 /// What one who finds nothing to take pays.
 fn empty_handed() {
-    let ours = queue::<u64>(100);
+    let ours = queue::<u64>(100, None);
     let (_producer, mut channel) = mpsc::channel::<u64>(100);
     let mut subjects = [
         subject("tokio::sync::mpsc, try_recv", |n| {
@@ -470,9 +478,10 @@ fn empty_handed() {
 }
 
 fn main() {
-    let one = Builder::new_current_thread().build().unwrap();
+    let one = Builder::new_current_thread().enable_time().build().unwrap();
     let two = Builder::new_multi_thread()
         .worker_threads(2)
+        .enable_time()
         .build()
         .unwrap();
     let turns = "Enqueue + dequeue, one task";
