@@ -55,6 +55,11 @@ impl Consumers {
         }
     }
 
+    /// Whether there is nobody to wake.
+    pub(super) fn none_waits(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Wakes as many as there are `requests`, those included who were woken and have not looked yet.
     pub(super) fn wake(&mut self, requests: usize, woken: &mut Woken<Waker>) {
         while self.woken < requests

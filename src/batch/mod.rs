@@ -23,6 +23,7 @@ mod error;
 mod future;
 mod guard;
 mod layer;
+mod lock;
 #[cfg(all(test, loom))]
 mod loom;
 mod member;
@@ -31,6 +32,8 @@ mod seat;
 mod selection;
 mod service;
 mod shared;
+mod state;
+mod summary;
 mod worker;
 
 pub use answers::{Answers, InOrder, PerItem};

@@ -169,7 +169,7 @@ impl<T> RequestQueue<T> {
     ///
     /// If nothing waits.
     pub fn try_dequeue(&self) -> Result<T, DequeueError> {
-        self.shared.try_dequeue()
+        self.shared.dequeue(&mut None)
     }
 
     /// Waits until there is a request, and leaves it to be taken: `true`. `false` if the queue is closed and
@@ -216,13 +216,13 @@ impl<T> RequestQueue<T> {
     /// How many wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.lock().room.len()
+        self.shared.summary().waiting()
     }
 
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.shared.is_empty()
     }
 
     /// What became of those who were not taken.
@@ -252,7 +252,7 @@ impl<T> RequestQueue<T> {
     /// Whether nobody may come any more.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.shared.lock().room.is_closed()
+        self.shared.summary().is_closed()
     }
 
     fn id(&self, key: Key) -> RequestId {

@@ -3,6 +3,8 @@
 //! - Everything is behind `state`. Nothing that belongs to a caller runs under its lock: costs are asked before,
 //!   and wakers are cloned before, it is taken; items, wakers and registrations are dropped, wakers woken and
 //!   rejections told, after it is released. A token that is cancelled takes its request out through this lock.
+//! - Whoever leaves the lock has said in `summary` how many wait and whether anybody may still come. A reader who
+//!   finds nothing there needs no lock: what is enqueued meanwhile may as well have come after it looked.
 //! - Whoever leaves the lock has woken a consumer for each request, as far as there are consumers who wait.
 //! - An item is in one place: on its chair, or with the one who took it out under the lock. Whose wait ended comes
 //!   out of the room in the same breath, and is told after the lock.
@@ -14,16 +16,16 @@ use std::time::Instant;
 use super::builder::Builder;
 use super::cancel::Registration;
 use super::capacity::Fetched;
-use super::consumers::Consumers;
+use super::lock::lock;
 use super::queue::next_number;
-use super::selection::{Choice, Selection};
-use super::worker::Terms;
+use super::selection::Selection;
+use super::state::{Entry, State};
+use super::summary::Summary;
 use super::{Cost, DequeueError, EnqueueError, Misfit, TooLarge};
-use crate::admit::{Aside, Key, Outcome, Rejected, RoomConfig, Ticket, WaitingRoom, Woken};
+use crate::admit::{Key, Outcome, Rejected, RoomConfig, Ticket, Woken};
 use crate::gate::now;
 use crate::gate::timer::{Call, Timed, Timer};
-use crate::gate::wishes::Wishes;
-use crate::sync::{Arc, Mutex, MutexGuard};
+use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
 
 pub(super) type OnRejected<T> = dyn Fn(T, Rejected<TooLarge>) + Send + Sync;
 
@@ -35,40 +37,31 @@ pub(super) struct Shared<T> {
     misfit: Misfit,
     on_rejected: Option<Box<OnRejected<T>>>,
     state: Mutex<State<T>>,
+    summary: AtomicU64,
     timer: Timer,
-}
-
-pub(super) struct State<T> {
-    pub(super) room: WaitingRoom<Fetched, Entry<T>>,
-    /// What all who wait cost together.
-    pub(super) cost: u128,
-    pub(super) consumers: Consumers,
-    /// Who waits for a chair.
-    standing: Wishes,
-    /// Who waits for enough to make a batch of.
-    pub(super) batcher: Option<(Terms, Waker)>,
-    /// Until when the timer sleeps, while it runs.
-    alarm: Option<Instant>,
-}
-
-/// What waits on a chair.
-pub(super) struct Entry<T> {
-    pub(super) item: T,
-    key: Key,
-    cost: u64,
-    /// How many went before it because it did not fit.
-    overtaken: u32,
-    /// What takes it out when its token is cancelled.
-    pub(super) registration: Option<Registration>,
 }
 
 /// What is left to do without the lock.
 pub(super) struct Aftermath<T> {
     /// Whose wait ended without being taken.
-    pub(super) ended: Woken<Entry<T>>,
+    ended: Woken<Entry<T>>,
     wakers: Woken<Waker>,
     /// A waker that nobody needs any more.
     unused: Option<Waker>,
+}
+
+impl<T> Aftermath<T> {
+    fn new() -> Self {
+        Self {
+            ended: Woken::new(),
+            wakers: Woken::new(),
+            unused: None,
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.ended.is_empty() && self.wakers.is_empty() && self.unused.is_none()
+    }
 }
 
 impl<T: Send + 'static> Shared<T> {
@@ -80,30 +73,35 @@ impl<T: Send + 'static> Shared<T> {
         reserved: bool,
     ) -> Result<Key, EnqueueError<T>> {
         let cost = self.cost.as_ref().map_or(1, |cost| cost.cost(&item));
-        self.locked_and_timed(|shared, state, aftermath| {
-            let State { room, .. } = state;
-            if reserved {
-                room.unreserve();
+        let mut aftermath = Aftermath::new();
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if reserved {
+            state.room.unreserve();
+        }
+        let now = state.now_if_it_matters(&ticket);
+        let (room, ended) = (&mut state.room, &mut aftermath.ended);
+        let result = match room.arrive(&self.capacity, ticket, cost, now, ended) {
+            Outcome::Queued(key) => {
+                let entry = Entry {
+                    item,
+                    key,
+                    cost,
+                    overtaken: 0,
+                    registration: None,
+                };
+                // Nobody can have been answered between the call before and this one.
+                let _ = room.leave_note(key, entry);
+                state.cost += u128::from(cost);
+                Ok(key)
             }
-            let now = now_if_it_matters(room, &ticket);
-            let ended = &mut aftermath.ended;
-            let key = match room.arrive(&shared.capacity, ticket, cost, now, ended) {
-                Outcome::Queued(key) => key,
-                Outcome::Rejected(why) => return Err(EnqueueError { item, why }),
-                Outcome::Leased(never) => match never {},
-            };
-            let entry = Entry {
-                item,
-                key,
-                cost,
-                overtaken: 0,
-                registration: None,
-            };
-            // Nobody can have been answered between the call before and this one.
-            let _ = room.leave_note(key, entry);
-            state.cost += u128::from(cost);
-            Ok(key)
-        })
+            Outcome::Rejected(why) => Err(EnqueueError { item, why }),
+            Outcome::Leased(never) => match never {},
+        };
+        let call = state.call_timer();
+        self.settle(guard, &mut aftermath);
+        self.take_timer(call);
+        result
     }
 
     /// The best of those who wait, or `None` if there will never be one; else the consumer waits.
@@ -112,14 +110,16 @@ impl<T: Send + 'static> Shared<T> {
         cx: &Context<'_>,
         number: &mut Option<u64>,
     ) -> Poll<Option<T>> {
-        let look =
-            |state: &mut State<T>, aftermath: &mut Aftermath<T>| match state.take_best(aftermath) {
+        if let Ok(item) = self.dequeue(number) {
+            return Poll::Ready(Some(item));
+        }
+        let entry =
+            self.poll_as_consumer(cx, number, |state, ended| match state.take_best(ended) {
                 Some(entry) => Poll::Ready(Some(entry)),
                 None if state.room.is_closed() => Poll::Ready(None),
                 None => Poll::Pending,
-            };
-        self.poll_as_consumer(cx, number, look)
-            .map(|entry| Some(entry?.item))
+            });
+        entry.map(|entry| Some(entry?.item))
     }
 
     /// Whether anybody waits; if nobody does but may yet, the consumer waits.
@@ -128,8 +128,8 @@ impl<T: Send + 'static> Shared<T> {
         cx: &Context<'_>,
         number: &mut Option<u64>,
     ) -> Poll<bool> {
-        self.poll_as_consumer(cx, number, |state, aftermath| {
-            state.keep_time(aftermath);
+        self.poll_as_consumer(cx, number, |state, ended| {
+            state.keep_time(ended);
             match state.room.is_empty() {
                 false => Poll::Ready(true),
                 true if state.room.is_closed() => Poll::Ready(false),
@@ -143,22 +143,25 @@ impl<T: Send + 'static> Shared<T> {
         self: &Arc<Self>,
         cx: &Context<'_>,
         number: &mut Option<u64>,
-        look: impl Fn(&mut State<T>, &mut Aftermath<T>) -> Poll<R>,
+        look: impl Fn(&mut State<T>, &mut Woken<Entry<T>>) -> Poll<R>,
     ) -> Poll<R> {
-        let found = self.locked_and_timed(|_, state, aftermath| {
-            let found = look(state, aftermath);
-            if found.is_ready() {
-                aftermath.unused = state.gone(number);
-                return Some(found);
+        // Whoever comes to an empty queue will have to wait.
+        if number.is_some() || !self.is_empty() {
+            let found = self.locked_and_timed(|_, state, aftermath| {
+                let found = look(state, &mut aftermath.ended);
+                if found.is_ready() {
+                    aftermath.unused = state.gone(number);
+                    return Some(found);
+                }
+                state.consumers.knows(*number, cx.waker()).then_some(found)
+            });
+            if let Some(found) = found {
+                return found;
             }
-            state.consumers.knows(*number, cx.waker()).then_some(found)
-        });
-        if let Some(found) = found {
-            return found;
         }
         let waker = cx.waker().clone();
         self.locked_and_timed(|_, state, aftermath| {
-            let found = look(state, aftermath);
+            let found = look(state, &mut aftermath.ended);
             aftermath.unused = match found.is_ready() {
                 true => state.gone(number).or(Some(waker)),
                 false => state.consumers.wait(number, waker),
@@ -186,10 +189,14 @@ impl<T: Send + 'static> Shared<T> {
             let result = act(shared, state, aftermath);
             (result, state.call_timer())
         });
+        self.take_timer(call);
+        result
+    }
+
+    fn take_timer(self: &Arc<Self>, call: Option<Call>) {
         if let Some(call) = call {
             Timer::take(self, call);
         }
-        result
     }
 }
 
@@ -201,25 +208,32 @@ impl<T> Shared<T> {
             cost: builder.cost,
             misfit: builder.misfit,
             on_rejected: builder.on_rejected,
-            state: Mutex::new(State {
-                room: WaitingRoom::new(builder.room, now()),
-                cost: 0,
-                consumers: Consumers::default(),
-                standing: Wishes::default(),
-                batcher: None,
-                alarm: None,
-            }),
+            state: Mutex::new(State::new(builder.room)),
+            summary: AtomicU64::new(Summary::new(0, false).0),
             timer: Timer::new(),
         })
     }
 
-    /// The best of those who wait; if there is none, whether one may still come.
-    pub(super) fn try_dequeue(&self) -> Result<T, DequeueError> {
-        let entry = self.locked(|_, state, aftermath| {
-            let best = state.take_best(aftermath);
-            best.ok_or_else(|| state.nothing())
-        });
-        Ok(entry?.item)
+    /// The best of those who wait, for a consumer who may have waited for one; if there is none, whether one may
+    /// still come.
+    #[inline]
+    pub(super) fn dequeue(&self, number: &mut Option<u64>) -> Result<T, DequeueError> {
+        let summary = self.summary();
+        if summary.waiting() == 0 {
+            return Err(summary.nothing());
+        }
+        let mut aftermath = Aftermath::new();
+        let mut state = self.lock();
+        let best = state.take_best(&mut aftermath.ended);
+        if best.is_some() {
+            aftermath.unused = state.gone(number);
+        }
+        let summary = state.summary();
+        self.settle(state, &mut aftermath);
+        match best {
+            Some(entry) => Ok(entry.item),
+            None => Err(summary.nothing()),
+        }
     }
 
     /// The consumer waits no longer.
@@ -229,9 +243,12 @@ impl<T> Shared<T> {
 
     /// Those who join a batch now, in order.
     pub(super) fn take_batch(&self, count: usize, budget: u64) -> Vec<T> {
+        if self.is_empty() {
+            return Vec::new();
+        }
         let misfit = self.misfit;
         let batch = self.locked(|_, state, aftermath| {
-            state.keep_time(aftermath);
+            state.keep_time(&mut aftermath.ended);
             state.select(Selection::new(misfit, count, budget))
         });
         batch.into_iter().map(|entry| entry.item).collect()
@@ -245,11 +262,8 @@ impl<T> Shared<T> {
     /// Everyone's, in order.
     pub(super) fn clear(&self) -> Vec<Entry<T>> {
         self.locked(|_, state, _| {
-            let order = state.room.in_order();
-            order
-                .into_iter()
-                .filter_map(|key| state.cancel(key))
-                .collect()
+            let order = state.room.in_order().into_iter();
+            order.filter_map(|key| state.cancel(key)).collect()
         })
     }
 
@@ -299,47 +313,54 @@ impl<T> Shared<T> {
         drop(waker);
     }
 
-    /// Runs `act` under the lock, then tells everyone whom it concerns, without the lock.
+    pub(super) fn summary(&self) -> Summary {
+        Summary(self.summary.load(Relaxed))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.summary().waiting() == 0
+    }
+
+    /// Runs `act` under the lock, and tells everyone whom it concerns.
     pub(super) fn locked<R>(
         &self,
         act: impl FnOnce(&Self, &mut State<T>, &mut Aftermath<T>) -> R,
     ) -> R {
-        let mut aftermath = Aftermath {
-            ended: Woken::new(),
-            wakers: Woken::new(),
-            unused: None,
-        };
+        let mut aftermath = Aftermath::new();
         let mut state = self.lock();
         let result = act(self, &mut state, &mut aftermath);
+        self.settle(state, &mut aftermath);
+        result
+    }
+
+    /// Leaves the lock, and tells everyone whom it concerns.
+    #[inline]
+    fn settle(&self, state: MutexGuard<'_, State<T>>, aftermath: &mut Aftermath<T>) {
+        self.summary.store(state.summary().0, Relaxed);
+        if !aftermath.is_nothing() || !state.concerns_nobody() {
+            self.tell_everyone(state, aftermath);
+        }
+    }
+
+    #[cold]
+    fn tell_everyone(&self, mut state: MutexGuard<'_, State<T>>, aftermath: &mut Aftermath<T>) {
+        let aftermath = std::mem::replace(aftermath, Aftermath::new());
         let Aftermath {
             ended,
             mut wakers,
             unused,
         } = aftermath;
-        let rejected = if ended.is_empty() {
-            Vec::new()
-        } else {
-            state.reasons(ended)
+        let rejected = match ended.is_empty() {
+            true => Vec::new(),
+            false => state.reasons(ended),
         };
         state.tell(&mut wakers);
         drop(state);
         drop(unused);
-        if !wakers.is_empty() {
-            wakers.into_iter().for_each(Waker::wake);
-        }
-        if !rejected.is_empty() {
-            self.tell_rejected(rejected);
-        }
-        result
+        wakers.into_iter().for_each(Waker::wake);
+        self.tell_rejected(rejected);
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    #[cold]
     fn tell_rejected(&self, rejected: Vec<(Entry<T>, Rejected<TooLarge>)>) {
         for (entry, why) in rejected {
             // Whoever found out is not to blame, and is not to lose what it came for.
@@ -349,137 +370,9 @@ impl<T> Shared<T> {
             }));
         }
     }
-}
 
-impl<T> State<T> {
-    fn take_best(&mut self, aftermath: &mut Aftermath<T>) -> Option<Entry<T>> {
-        self.keep_time(aftermath);
-        let best = self.room.head()?;
-        self.take(best)
-    }
-
-    fn nothing(&self) -> DequeueError {
-        if self.room.is_closed() {
-            DequeueError::Closed
-        } else {
-            DequeueError::Empty
-        }
-    }
-
-    /// A consumer has what it came for, or has gone.
-    fn gone(&mut self, number: &mut Option<u64>) -> Option<Waker> {
-        number
-            .take()
-            .and_then(|number| self.consumers.leave(number))
-    }
-
-    /// Whose wait has ended by now is not taken.
-    fn keep_time(&mut self, aftermath: &mut Aftermath<T>) {
-        if self.room.next_end().is_some() || self.room.config().promote_after.is_some() {
-            self.room.keep_time(now(), &mut aftermath.ended);
-        }
-    }
-
-    fn take(&mut self, key: Key) -> Option<Entry<T>> {
-        let entry = self.room.take(key)?;
-        self.cost -= u128::from(entry.cost);
-        Some(entry)
-    }
-
-    fn cancel(&mut self, key: Key) -> Option<Entry<T>> {
-        if !self.room.waits(key) {
-            return None;
-        }
-        let (_, entry) = self.room.cancel(key);
-        let entry = entry?;
-        self.cost -= u128::from(entry.cost);
-        Some(entry)
-    }
-
-    fn entry_mut(&mut self, key: Key) -> Option<&mut Entry<T>> {
-        self.room.waits(key).then(|| self.room.note_mut(key))?
-    }
-
-    fn select(&mut self, mut selection: Selection) -> Vec<Entry<T>> {
-        let mut batch = Vec::new();
-        let mut passed: Vec<(Aside, u32)> = Vec::new();
-        while let Some(best) = self.room.head()
-            && let Some(entry) = self.room.note_mut(best)
-        {
-            match selection.look(entry.cost, entry.overtaken) {
-                Choice::Take => batch.extend(self.take(best)),
-                Choice::Pass => passed.push((self.room.set_aside(best), selection.taken)),
-                Choice::End => break,
-            }
-        }
-        for (aside, taken_before) in passed {
-            if let Some(entry) = self.room.note_mut(aside.key()) {
-                entry.overtaken += selection.taken - taken_before;
-            }
-            self.room.put_back(aside);
-        }
-        batch
-    }
-
-    /// Why the waits ended that did.
-    #[cold]
-    fn reasons(&mut self, ended: Woken<Entry<T>>) -> Vec<(Entry<T>, Rejected<TooLarge>)> {
-        let mut rejected = Vec::new();
-        for entry in ended {
-            self.cost -= u128::from(entry.cost);
-            if let Some(Err(why)) = self.room.collect(entry.key) {
-                rejected.push((entry, why));
-            }
-        }
-        rejected
-    }
-
-    fn tell(&mut self, wakers: &mut Woken<Waker>) {
-        let is_closed = self.room.is_closed();
-        let nothing_will_come = is_closed && self.room.is_empty();
-        let requests = if nothing_will_come {
-            usize::MAX
-        } else {
-            self.room.len()
-        };
-        self.consumers.wake(requests, wakers);
-        if !self.standing.is_empty() && (self.room.has_chair() || is_closed) {
-            self.standing.tell_all(wakers);
-        }
-        if let Some((terms, _)) = &self.batcher
-            && self.fills(terms)
-            && let Some((_, waker)) = self.batcher.take()
-        {
-            wakers.push(waker);
-        }
-    }
-
-    /// Whether there is a full batch, or all that there will ever be.
-    pub(super) fn fills(&self, terms: &Terms) -> bool {
-        let room = &self.room;
-        let is_full = room.len() >= terms.max_count || self.cost >= terms.budget.into();
-        is_full || room.is_closed()
-    }
-
-    fn call_timer(&mut self) -> Option<Call> {
-        let next = self.room.next_end()?;
-        if self.alarm.is_some_and(|alarm| alarm <= next) {
-            return None;
-        }
-        let call = Timer::call(self.alarm.is_some())?;
-        self.alarm = Some(next);
-        Some(call)
-    }
-}
-
-/// The time, if anything depends on it.
-fn now_if_it_matters<T>(room: &WaitingRoom<Fetched, Entry<T>>, ticket: &Ticket) -> Instant {
-    let config = room.config();
-    let is_bounded = ticket.deadline.is_some() || config.max_wait.is_some();
-    if is_bounded || config.promote_after.is_some() || room.next_end().is_some() {
-        now()
-    } else {
-        ticket.arrival
+    pub(super) fn lock(&self) -> MutexGuard<'_, State<T>> {
+        lock(&self.state)
     }
 }
 
@@ -499,14 +392,12 @@ impl<T: Send + 'static> Timed for Shared<T> {
 
     /// Consumers who wait on another runtime are told, to start the timer there.
     fn timer_stopped(&self, ran: bool) {
-        let mut wakers = Woken::new();
-        let mut state = self.lock();
-        state.alarm = None;
-        if ran {
-            state.consumers.wake(usize::MAX, &mut wakers);
-        }
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        self.locked(|_, state, aftermath| {
+            state.alarm = None;
+            if ran {
+                state.consumers.wake(usize::MAX, &mut aftermath.wakers);
+            }
+        });
     }
 }
 

@@ -1,0 +1,504 @@
+//! `RequestQueue` against channels, which know no priorities, and against a heap behind a lock, which does.
+//!
+//! What the queue is given is a ticket made for the purpose, with the instant of its arrival: reading the clock is
+//! part of every figure of its, and printed by itself, too. The others are given nothing of the kind; items of the
+//! heap carry a priority and a number that keeps those of one priority in order.
+
+mod support;
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::future::Future;
+use std::hint::black_box;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use support::{Subject, measure, subject};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Notify, mpsc};
+use tower_triage::batch::{RequestId, RequestQueue};
+use tower_triage::{Levels, Priority, RoomConfig, Ticket};
+
+const LEVELS: u8 = 3;
+/// Operations in a pass. No queue is ever full, so that no producer waits.
+const OPERATIONS: usize = 20_000;
+const PASSES: usize = 21;
+const BATCH: usize = 64;
+
+trait Producer<T>: Clone + Send + 'static {
+    fn put(&self, item: T, level: u8) -> impl Future<Output = ()> + Send;
+}
+
+trait Consumer<T>: Send + 'static {
+    fn take(&mut self) -> impl Future<Output = T> + Send;
+
+    /// Takes `BATCH` items, which wait.
+    fn take_batch(&mut self) -> impl Future<Output = Vec<T>> + Send;
+}
+
+impl<T: Send + 'static> Producer<T> for mpsc::Sender<T> {
+    async fn put(&self, item: T, _: u8) {
+        self.send(item).await.ok().unwrap();
+    }
+}
+
+impl<T: Send + 'static> Consumer<T> for mpsc::Receiver<T> {
+    async fn take(&mut self) -> T {
+        self.recv().await.unwrap()
+    }
+
+    async fn take_batch(&mut self) -> Vec<T> {
+        let mut batch = Vec::new();
+        while batch.len() < BATCH {
+            self.recv_many(&mut batch, BATCH).await;
+        }
+        batch
+    }
+}
+
+impl<T: Send + 'static> Producer<T> for mpsc::UnboundedSender<T> {
+    async fn put(&self, item: T, _: u8) {
+        self.send(item).ok().unwrap();
+    }
+}
+
+impl<T: Send + 'static> Consumer<T> for mpsc::UnboundedReceiver<T> {
+    async fn take(&mut self) -> T {
+        self.recv().await.unwrap()
+    }
+
+    async fn take_batch(&mut self) -> Vec<T> {
+        let mut batch = Vec::new();
+        while batch.len() < BATCH {
+            self.recv_many(&mut batch, BATCH).await;
+        }
+        batch
+    }
+}
+
+impl<T: Send + 'static> Producer<T> for async_channel::Sender<T> {
+    async fn put(&self, item: T, _: u8) {
+        self.send(item).await.unwrap();
+    }
+}
+
+impl<T: Send + 'static> Consumer<T> for async_channel::Receiver<T> {
+    async fn take(&mut self) -> T {
+        self.recv().await.unwrap()
+    }
+
+    async fn take_batch(&mut self) -> Vec<T> {
+        let mut batch = Vec::with_capacity(BATCH);
+        batch.extend((0..BATCH).map_while(|_| self.try_recv().ok()));
+        batch
+    }
+}
+
+/// What many write first: bounded, by priority, and first come first served within one.
+struct LockedHeap<T> {
+    state: Arc<Mutex<HeapState<T>>>,
+    filled: Arc<Notify>,
+}
+
+struct HeapState<T> {
+    heap: BinaryHeap<Ranked<T>>,
+    chairs: usize,
+    entered: u64,
+}
+
+struct Ranked<T> {
+    rank: Reverse<(u8, u64)>,
+    item: T,
+}
+
+impl<T> Ord for Ranked<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank.cmp(&other.rank)
+    }
+}
+
+impl<T> PartialOrd for Ranked<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> PartialEq for Ranked<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank == other.rank
+    }
+}
+
+impl<T> Eq for Ranked<T> {}
+
+impl<T> LockedHeap<T> {
+    fn new(chairs: usize) -> Self {
+        let state = HeapState {
+            heap: BinaryHeap::new(),
+            chairs,
+            entered: 0,
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            filled: Arc::default(),
+        }
+    }
+}
+
+impl<T> Clone for LockedHeap<T> {
+    fn clone(&self) -> Self {
+        Self {
+            state: Arc::clone(&self.state),
+            filled: Arc::clone(&self.filled),
+        }
+    }
+}
+
+impl<T: Send + 'static> Producer<T> for LockedHeap<T> {
+    async fn put(&self, item: T, level: u8) {
+        let mut state = self.state.lock().unwrap();
+        assert!(state.heap.len() < state.chairs);
+        state.entered += 1;
+        let rank = Reverse((level, state.entered));
+        state.heap.push(Ranked { rank, item });
+        drop(state);
+        self.filled.notify_one();
+    }
+}
+
+impl<T: Send + 'static> Consumer<T> for LockedHeap<T> {
+    async fn take(&mut self) -> T {
+        loop {
+            let best = self.state.lock().unwrap().heap.pop();
+            if let Some(best) = best {
+                return best.item;
+            }
+            self.filled.notified().await;
+        }
+    }
+
+    async fn take_batch(&mut self) -> Vec<T> {
+        let mut batch = Vec::with_capacity(BATCH);
+        let mut state = self.state.lock().unwrap();
+        batch.extend((0..BATCH).map_while(|_| Some(state.heap.pop()?.item)));
+        batch
+    }
+}
+
+impl<T: Send + 'static> Producer<T> for RequestQueue<T> {
+    async fn put(&self, item: T, level: u8) {
+        enqueue(self, item, level);
+    }
+}
+
+impl<T: Send + 'static> Consumer<T> for RequestQueue<T> {
+    async fn take(&mut self) -> T {
+        self.dequeue().await.unwrap()
+    }
+
+    async fn take_batch(&mut self) -> Vec<T> {
+        RequestQueue::take_batch(self, BATCH, u64::MAX)
+    }
+}
+
+fn queue<T: Send + 'static>(chairs: usize, max_wait: Option<Duration>) -> RequestQueue<T> {
+    let mut room = RoomConfig::default();
+    room.chairs = chairs;
+    room.max_wait = max_wait;
+    room.levels = Levels::new(["high", "normal", "low"], "normal").unwrap();
+    RequestQueue::new(room)
+}
+
+fn enqueue<T: Send + 'static>(queue: &RequestQueue<T>, item: T, level: u8) -> RequestId {
+    let ticket = Ticket::new(Priority(level), Instant::now());
+    queue.enqueue(item, ticket).ok().unwrap()
+}
+
+/// What is sent.
+trait Item: Send + 'static {
+    const NAME: &'static str;
+    fn make(n: u64) -> Self;
+}
+
+impl Item for u64 {
+    const NAME: &'static str = "8 bytes";
+    fn make(n: u64) -> Self {
+        n
+    }
+}
+
+/// As large as a request's head, channel for the answer and handle of the body.
+struct Request(#[allow(dead_code)] [u64; 32]);
+
+impl Item for Request {
+    const NAME: &'static str = "256 bytes";
+    fn make(n: u64) -> Self {
+        Self([n; 32])
+    }
+}
+
+/// Who sends to whom in a pass.
+#[derive(Clone, Copy)]
+enum Traffic {
+    /// One task puts an item in and takes one out.
+    Turns,
+    /// One task puts items in, on the thread of another that waits for each.
+    Handoff,
+    /// So many tasks put items in while another takes them out, on two threads.
+    Producers(usize),
+    /// All are put in, and then all are taken out.
+    FillAndDrain,
+    /// A batch is put in one by one, and taken out at once.
+    Batches,
+}
+
+async fn put_many<T: Item>(producer: impl Producer<T>, from: usize, to: usize) {
+    let mut random = fastrand::Rng::with_seed(from as u64);
+    for n in from..to {
+        producer.put(T::make(n as u64), random.u8(..LEVELS)).await;
+    }
+}
+
+/// One pass of `n` operations. The consumer comes back.
+async fn pass<T: Item, C: Consumer<T>>(
+    traffic: Traffic,
+    producer: impl Producer<T>,
+    mut consumer: C,
+    n: usize,
+) -> C {
+    match traffic {
+        Traffic::Turns => {
+            let mut random = fastrand::Rng::with_seed(7);
+            for i in 0..n {
+                producer.put(T::make(i as u64), random.u8(..LEVELS)).await;
+                black_box(consumer.take().await);
+            }
+        }
+        Traffic::Handoff => {
+            let takes = tokio::spawn(async move {
+                for _ in 0..n {
+                    black_box(consumer.take().await);
+                }
+                consumer
+            });
+            for i in 0..n {
+                tokio::task::yield_now().await;
+                producer.put(T::make(i as u64), (i % 3) as u8).await;
+            }
+            consumer = takes.await.unwrap();
+        }
+        Traffic::Producers(producers) => {
+            let share = n / producers;
+            for i in 0..producers {
+                let puts = put_many(producer.clone(), i * share, (i + 1) * share);
+                tokio::spawn(puts);
+            }
+            let takes = tokio::spawn(async move {
+                for _ in 0..share * producers {
+                    black_box(consumer.take().await);
+                }
+                consumer
+            });
+            consumer = takes.await.unwrap();
+        }
+        Traffic::FillAndDrain => {
+            put_many(producer, 0, n).await;
+            for _ in 0..n {
+                black_box(consumer.take().await);
+            }
+        }
+        Traffic::Batches => {
+            for i in 0..n / BATCH {
+                put_many(producer.clone(), i * BATCH, (i + 1) * BATCH).await;
+                black_box(consumer.take_batch().await);
+            }
+        }
+    }
+    consumer
+}
+
+/// A queue in which so many wait, before every pass and after it.
+fn rival<'a, T: Item, P: Producer<T>, C: Consumer<T>>(
+    name: &'a str,
+    runtime: &'a Runtime,
+    traffic: Traffic,
+    waiting: usize,
+    (producer, consumer): (P, C),
+) -> Subject<'a> {
+    runtime.block_on(put_many(producer.clone(), 0, waiting));
+    let mut idle = Some(consumer);
+    subject(name, move |n| {
+        let consumer = idle.take().unwrap();
+        let pass = pass(traffic, producer.clone(), consumer, n as usize);
+        idle = Some(runtime.block_on(pass));
+    })
+}
+
+fn compare<T: Item>(runtime: &Runtime, title: &str, traffic: Traffic, waiting: usize) {
+    let operations = match traffic {
+        Traffic::FillAndDrain => 100_000,
+        _ => OPERATIONS,
+    };
+    let chairs = waiting + operations;
+    let heap = LockedHeap::<T>::new(chairs);
+    let ours = queue::<T>(chairs, None);
+    let timed = queue::<T>(chairs, Some(Duration::from_secs(3_600)));
+    let mut subjects = [
+        rival(
+            "tokio::sync::mpsc, bounded",
+            runtime,
+            traffic,
+            waiting,
+            mpsc::channel::<T>(chairs),
+        ),
+        rival(
+            "tokio::sync::mpsc, unbounded",
+            runtime,
+            traffic,
+            waiting,
+            mpsc::unbounded_channel::<T>(),
+        ),
+        rival(
+            "async_channel, bounded",
+            runtime,
+            traffic,
+            waiting,
+            async_channel::bounded::<T>(chairs),
+        ),
+        rival(
+            "Mutex<BinaryHeap> + Notify",
+            runtime,
+            traffic,
+            waiting,
+            (heap.clone(), heap),
+        ),
+        rival(
+            "RequestQueue, with its ticket",
+            runtime,
+            traffic,
+            waiting,
+            (ours.clone(), ours),
+        ),
+        rival(
+            "RequestQueue, with max_wait",
+            runtime,
+            traffic,
+            waiting,
+            (timed.clone(), timed),
+        ),
+        subject("  of which the clock", |n| {
+            for _ in 0..n {
+                black_box(Instant::now());
+            }
+        }),
+    ];
+    let times = measure(&mut subjects, PASSES, operations as u64);
+    println!(
+        "\n{title}, {waiting} waiting, items of {}  (goal: ≤ 2× mpsc, ahead of the heap)",
+        T::NAME
+    );
+    for (subject, time) in subjects.iter().zip(&times) {
+        let ratio = time / times[0];
+        println!("  {:<34} {time:>8.1} ns   {ratio:.2}×", subject.name);
+    }
+}
+
+/// One comes, and one of those in the middle is removed.
+fn removals() {
+    let mut subjects: Vec<Subject<'_>> = Vec::new();
+    for waiting in [100, 100_000] {
+        let (queue, mut random) = (queue::<u64>(waiting + 1, None), fastrand::Rng::with_seed(7));
+        let mut come = move |queue: &RequestQueue<u64>| enqueue(queue, 0, random.u8(..LEVELS));
+        let ids: Vec<RequestId> = (0..waiting).map(|_| come(&queue)).collect();
+        let mut leaving = Leaving::new(ids.clone());
+        subjects.push(subject("enqueue + remove", move |n| {
+            for _ in 0..n {
+                let id = leaving.replace_next(come(&queue));
+                assert!(queue.remove(id).is_some());
+            }
+        }));
+        // Finding the id of one in the middle is not the queue's work.
+        let (mut leaving, new) = (Leaving::new(ids.clone()), ids[0]);
+        subjects.push(subject("finding whom", move |n| {
+            (0..n).for_each(|_| _ = black_box(leaving.replace_next(new)));
+        }));
+    }
+    let times = measure(&mut subjects, PASSES, 100_000);
+    let (few, many) = (times[0] - times[1], times[2] - times[3]);
+    println!("\nEnqueue + remove from the middle, 100 → 100,000 waiting  (goal: ≤ 1.5×)");
+    println!("  {few:>6.0} ns → {many:>6.0} ns   {:.2}×", many / few);
+}
+
+/// Who leaves next: all of them in random order, again and again.
+///
+/// Ids that are read here and there have to be waited for, and that would be counted as the queue's time.
+struct Leaving {
+    ids: Vec<RequestId>,
+    next: usize,
+    random: fastrand::Rng,
+}
+
+impl Leaving {
+    fn new(ids: Vec<RequestId>) -> Self {
+        Self {
+            next: ids.len(),
+            ids,
+            random: fastrand::Rng::with_seed(8),
+        }
+    }
+
+    fn replace_next(&mut self, new: RequestId) -> RequestId {
+        if self.next == self.ids.len() {
+            self.random.shuffle(&mut self.ids);
+            self.next = 0;
+        }
+        self.next += 1;
+        std::mem::replace(&mut self.ids[self.next - 1], new)
+    }
+}
+
+/// What one who finds nothing to take pays.
+fn empty_handed() {
+    let ours = queue::<u64>(100, None);
+    let (_producer, mut channel) = mpsc::channel::<u64>(100);
+    let mut subjects = [
+        subject("tokio::sync::mpsc, try_recv", |n| {
+            (0..n).for_each(|_| assert!(channel.try_recv().is_err()));
+        }),
+        subject("RequestQueue, try_dequeue", |n| {
+            (0..n).for_each(|_| assert!(ours.try_dequeue().is_err()));
+        }),
+    ];
+    let times = measure(&mut subjects, PASSES, OPERATIONS as u64);
+    println!("\nLooking in vain");
+    for (subject, time) in subjects.iter().zip(&times) {
+        let ratio = time / times[0];
+        println!("  {:<34} {time:>8.1} ns   {ratio:.2}×", subject.name);
+    }
+}
+
+fn main() {
+    let one = Builder::new_current_thread().enable_time().build().unwrap();
+    let two = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap();
+    let turns = "Enqueue + dequeue, one task";
+    let producers = "Enqueue + dequeue, 4 producers, 2 threads";
+    for waiting in [100, 100_000] {
+        compare::<u64>(&one, turns, Traffic::Turns, waiting);
+        compare::<Request>(&one, turns, Traffic::Turns, waiting);
+        compare::<u64>(&two, producers, Traffic::Producers(4), waiting);
+        compare::<Request>(&two, producers, Traffic::Producers(4), waiting);
+    }
+    let handoff = "To a consumer that waits, one thread";
+    compare::<u64>(&one, handoff, Traffic::Handoff, 0);
+    let drain = "Enqueue all of 100,000, then dequeue them";
+    compare::<u64>(&one, drain, Traffic::FillAndDrain, 0);
+    let batches = "Enqueue one by one, take batches of 64";
+    compare::<u64>(&one, batches, Traffic::Batches, 100);
+    compare::<u64>(&one, batches, Traffic::Batches, 100_000);
+    removals();
+    empty_handed();
+}
