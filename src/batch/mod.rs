@@ -31,6 +31,8 @@ mod seat;
 mod selection;
 mod service;
 mod shared;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod worker;
 
 pub use answers::{Answers, InOrder, PerItem};
