@@ -34,6 +34,8 @@ mod service;
 mod shared;
 mod state;
 mod summary;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod worker;
 
 pub use answers::{Answers, InOrder, PerItem};

@@ -130,7 +130,7 @@ impl<T: Send + 'static> RequestQueue<T> {
     ///
     /// # Panics
     ///
-    /// If it has to wait outside a Tokio runtime with a timer.
+    /// Outside a Tokio runtime with a timer.
     pub async fn dequeue_timeout(&self, timeout: Duration) -> Result<T, DequeueError> {
         match tokio::time::timeout(timeout, self.dequeue()).await {
             Ok(found) => found.ok_or(DequeueError::Closed),

@@ -72,6 +72,20 @@ async fn an_expired_one_frees_its_chair_for_who_comes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wait_is_counted_from_the_arrival_on_the_ticket() {
+    let (queue, rejected) = telling(room(|room| {
+        (room.chairs, room.max_wait) = (1, Some(2 * SECOND));
+    }));
+    let [first, second] = [ticket(1), ticket(1)];
+    advance(SECOND).await;
+    queue.enqueue("a", first).unwrap();
+    advance(SECOND).await;
+    let refused = queue.enqueue("b", second).unwrap_err();
+    assert_eq!(refused.why, Rejected::TimedOut);
+    assert_eq!(told(&rejected), [("a", Rejected::TimedOut)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_consumer_waits_past_what_expires() {
     let (queue, rejected) = telling(room(|_| ()));
     let consumer = tokio::spawn({

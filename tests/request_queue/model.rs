@@ -15,7 +15,9 @@ pub(crate) struct Arrival {
     pub(crate) id: Id,
     pub(crate) priority: u8,
     pub(crate) tenant: &'static str,
-    /// How long it waits.
+    /// How long ago its ticket was written.
+    pub(crate) late: Time,
+    /// How long it waits since then.
     pub(crate) patience: Option<Time>,
     /// Of its tenant's share.
     pub(crate) share: u32,
@@ -42,6 +44,8 @@ struct Flow {
     turn: u64,
 }
 
+/// Nobody's ticket is older.
+const BEGIN: Time = 1_000;
 /// Weights of tests divide it.
 const SHARE: u64 = 4;
 pub(crate) const LONGEST_LOOK: usize = 64;
@@ -69,7 +73,7 @@ impl Model {
             config,
             budget,
             misfit,
-            now: 0,
+            now: BEGIN,
             closed: false,
             waiting: Vec::new(),
             flows: BTreeMap::new(),
@@ -100,14 +104,16 @@ impl Model {
             return Err(Rejected::Disabled);
         }
         who.priority = who.priority.min(self.config.levels.count() as u8 - 1);
-        let (level, tenant) = (who.priority, who.tenant);
-        let newcomer = Waiter {
+        let tenant = who.tenant;
+        let mut newcomer = Waiter {
+            came: self.now - who.late,
+            level: who.priority,
             who,
-            came: self.now,
-            level,
             overtaken: 0,
             aside: false,
         };
+        let level = self.risen_to(&newcomer);
+        newcomer.level = level;
         if let Some((end, why)) = self.end(&newcomer)
             && end <= self.now
         {
@@ -345,15 +351,14 @@ impl Model {
         self.flows.clear();
         self.clocks = [base; 32];
         for (i, stood) in stood.into_iter().enumerate() {
-            self.waiting[i].level = self.risen_to(i);
+            self.waiting[i].level = self.risen_to(&self.waiting[i]);
             self.join(i, stood);
         }
     }
 
     // Time.
 
-    fn risen_to(&self, i: usize) -> u8 {
-        let waiter = &self.waiting[i];
+    fn risen_to(&self, waiter: &Waiter) -> u8 {
         let every = self.config.promote_after.map(|every| every.as_secs());
         let risen = every.map_or(0, |every| (self.now - waiter.came) / every);
         waiter.who.priority.saturating_sub(risen.min(32) as u8)

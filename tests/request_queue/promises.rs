@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tower_triage::batch::{DequeueError, Misfit, RequestGuard, RequestId, RequestQueue};
 use tower_triage::{Discipline, Levels, RoomConfig};
 
-use super::model::{Arrival, Id, Model};
+use super::model::{Arrival, Id, Model, Why};
 use super::support::{Told, room, ticket};
 
 const TENANTS: [&str; 3] = ["a", "b", "c"];
@@ -37,6 +37,7 @@ enum Event {
 struct Newcomer {
     priority: u8,
     tenant: usize,
+    late: u64,
     patience: Option<u64>,
     share: u32,
     cost: u64,
@@ -107,15 +108,17 @@ fn newcomer() -> impl Strategy<Value = Newcomer> {
     (
         0u8..4,
         0..TENANTS.len(),
+        prop_oneof![9 => Just(0), 1 => 1u64..8],
         prop::option::weighted(0.2, 0u64..15),
         0u32..4,
         0..BUDGET + 2,
         prop::sample::select(vec![Means::Removed, Means::Cancelled, Means::Guarded]),
     )
         .prop_map(
-            |(priority, tenant, patience, share, cost, means)| Newcomer {
+            |(priority, tenant, late, patience, share, cost, means)| Newcomer {
                 priority,
                 tenant,
+                late,
                 patience,
                 share,
                 cost,
@@ -265,10 +268,12 @@ impl Driver {
             share,
             cost,
             patience,
+            late,
             ..
         } = newcomer;
         let (id, tenant) = (self.came.len(), TENANTS[newcomer.tenant]);
         let mut ticket = ticket(priority).tenant(tenant.into()).cost(share);
+        ticket.arrival -= Duration::from_secs(late);
         if let Some(patience) = patience {
             ticket = ticket.timeout(Duration::from_secs(patience));
         }
@@ -283,6 +288,7 @@ impl Driver {
             id,
             priority,
             tenant,
+            late,
             patience,
             share,
             cost,
@@ -313,8 +319,9 @@ impl Driver {
             came,
         } = self;
         let told = std::mem::take(&mut *told.lock().unwrap()).into_iter();
-        let told: Vec<_> = told.map(|(item, why)| (item.0, why)).collect();
-        assert_eq!(told, std::mem::take(&mut model.told));
+        let told = told.map(|(item, why)| (item.0, why)).collect();
+        let expected = std::mem::take(&mut model.told);
+        assert_eq!(in_order(told), in_order(expected));
         assert_eq!(
             (queue.len(), queue.is_empty()),
             (model.len(), model.len() == 0)
@@ -338,6 +345,14 @@ impl Driver {
         assert_eq!(rest, expected);
         self.compare();
     }
+}
+
+/// Those whose waits end at one instant are told in any order.
+fn in_order(mut told: Vec<(Id, Why)>) -> (Vec<(Id, Why)>, Vec<(Id, Why)>) {
+    let is_expired = |&(_, why): &_| matches!(why, Why::TimedOut | Why::DeadlinePassed);
+    let mut expired: Vec<_> = told.extract_if(.., |one| is_expired(one)).collect();
+    expired.sort_unstable_by_key(|&(id, _)| id);
+    (expired, told)
 }
 
 fn id(item: (Id, u64)) -> Id {
