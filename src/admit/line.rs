@@ -138,6 +138,12 @@ impl<const LINK: usize> ByLevel<LINK> {
         lowest_first.find_map(|line| line.tail(chairs))
     }
 
+    /// Who came first, whatever their level.
+    pub(crate) fn first<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
+        let heads = self.0.iter().filter_map(|line| line.head(chairs));
+        heads.min_by_key(|&at| chairs.place(at).came())
+    }
+
     /// Everyone, the latest of the lowest level first.
     pub(crate) fn latest_first<T>(&self, chairs: &Chairs<T>) -> Vec<u32> {
         let lowest_first = self.0.iter().rev();

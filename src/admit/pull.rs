@@ -94,14 +94,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         order.into_iter().map(key).collect()
     }
 
-    /// When the one who came first of all who wait came. O(n).
+    /// When the one who came first of all who wait came. O(levels).
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
-        let waiting = self.chairs.iter();
-        waiting
-            .filter(|(_, chair)| chair.body.state.is_waiting())
-            .map(|(_, chair)| chair.place.ticket.arrival)
-            .min()
+        let first = self.arrivals.first(&self.chairs)?;
+        Some(self.chairs.place(first).ticket.arrival)
     }
 
     /// Lets nobody in any more. Whoever waits still does.
