@@ -155,8 +155,7 @@ where
         let mut queue = Members::builder(self.room.clone())
             .misfit(self.misfit)
             .on_rejected(|member: Member<Req, _, _, _>, why| {
-                // A caller that has gone needs no answer.
-                let _ = member.reply.send(Err(BatchError::Rejected(why)));
+                member.fail(BatchError::Rejected(why));
             });
         if let Some(cost) = self.cost.clone() {
             queue = queue.cost(self.terms.budget, move |member: &Member<Req, _, _, _>| {

@@ -15,7 +15,7 @@ use tower_service::Service;
 use super::BatchError;
 use super::answers::Answers;
 use super::due::Due;
-use super::member::{Members, Reply};
+use super::member::{Members, Reply, discard};
 
 /// When a batch is full, and when it goes though it is not.
 #[derive(Debug, Clone, Copy)]
@@ -111,14 +111,8 @@ where
     fn fail(self, error: S::Error) {
         let error = Arc::new(error);
         let _ = self.fate.set(Arc::clone(&error));
-        let queue = &self.waiting.0;
-        queue.drain();
-        for member in queue.clear() {
-            // A caller that has gone needs no answer.
-            let _ = member
-                .reply
-                .send(Err(BatchError::Inner(Arc::clone(&error))));
-        }
+        self.waiting
+            .fail(|| BatchError::Inner(Arc::clone(&error)));
     }
 }
 
@@ -140,10 +134,19 @@ impl<Req, A, E, I> Waiting<Req, A, E, I> {
     }
 }
 
+impl<Req, A, E, I> Waiting<Req, A, E, I> {
+    /// Nobody is served any more.
+    fn fail(&self, why: impl Fn() -> BatchError<E, I>) {
+        self.0.drain();
+        for member in self.0.clear() {
+            member.fail(why());
+        }
+    }
+}
+
 impl<Req, A, E, I> Drop for Waiting<Req, A, E, I> {
     fn drop(&mut self) {
-        self.0.drain();
-        drop(self.0.clear());
+        self.fail(|| BatchError::Lost);
     }
 }
 
@@ -174,8 +177,9 @@ where
         }
     };
     for (reply, answer) in replies.into_iter().zip(answers) {
-        // A caller that has gone needs no answer.
-        let _ = reply.send(answer);
+        if let Err(unwanted) = reply.send(answer) {
+            discard(unwanted);
+        }
     }
 }
 
