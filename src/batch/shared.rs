@@ -15,9 +15,9 @@ use super::builder::Builder;
 use super::cancel::Registration;
 use super::capacity::Fetched;
 use super::consumers::Consumers;
+use super::due::Batcher;
 use super::queue::next_number;
 use super::selection::{Choice, Selection};
-use super::worker::Terms;
 use super::{Cost, DequeueError, EnqueueError, Misfit, TooLarge};
 use crate::admit::{Aside, Key, Outcome, Rejected, RoomConfig, Ticket, WaitingRoom, Woken};
 use crate::gate::now;
@@ -45,8 +45,8 @@ pub(super) struct State<T> {
     pub(super) consumers: Consumers,
     /// Who waits for a chair.
     standing: Wishes,
-    /// Who waits for enough to make a batch of.
-    pub(super) batcher: Option<(Terms, Waker)>,
+    /// Who waits until a batch is due.
+    pub(super) batcher: Option<Batcher>,
     /// Until when the timer sleeps, while it runs.
     alarm: Option<Instant>,
 }
@@ -378,7 +378,7 @@ impl<T> State<T> {
     }
 
     /// Whose wait has ended by now is not taken.
-    fn keep_time(&mut self, aftermath: &mut Aftermath<T>) {
+    pub(super) fn keep_time(&mut self, aftermath: &mut Aftermath<T>) {
         if self.room.next_end().is_some() || self.room.config().promote_after.is_some() {
             self.room.keep_time(now(), &mut aftermath.ended);
         }
@@ -450,19 +450,9 @@ impl<T> State<T> {
         if !self.standing.is_empty() && (self.room.has_chair() || is_closed) {
             self.standing.tell_all(wakers);
         }
-        if let Some((terms, _)) = &self.batcher
-            && self.fills(terms)
-            && let Some((_, waker)) = self.batcher.take()
-        {
+        if let Some(waker) = self.call_batcher() {
             wakers.push(waker);
         }
-    }
-
-    /// Whether there is a full batch, or all that there will ever be.
-    pub(super) fn fills(&self, terms: &Terms) -> bool {
-        let room = &self.room;
-        let is_full = room.len() >= terms.max_count || self.cost >= terms.budget.into();
-        is_full || room.is_closed()
     }
 
     fn call_timer(&mut self) -> Option<Call> {
