@@ -119,6 +119,12 @@ impl<const LIST: usize> ByLevel<LIST> {
         self.0[level].remove(chairs, at);
     }
 
+    /// Who came first, whatever their level.
+    pub(crate) fn first<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
+        let heads = self.0.iter().filter_map(|line| line.head(chairs));
+        heads.min_by_key(|&at| chairs.place(at).came())
+    }
+
     /// Who has to go first if somebody must.
     pub(crate) fn lowest_and_latest<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
         let mut lowest_first = self.0.iter().rev();

@@ -83,11 +83,16 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         order.into_iter().map(key).collect()
     }
 
-    /// When the one who came first of all who wait came. O(n).
+    /// From now on it is known who came first of all who wait. Nobody waits yet.
+    pub fn note_arrivals(&mut self) {
+        self.notes_arrivals = true;
+    }
+
+    /// When the one who came first of all who wait came, if that is [noted](Self::note_arrivals). O(levels).
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
-        let since = self.chairs.waiting().map(|(_, place)| place.since);
-        self.epoch.instant(since.min()?)
+        let first = self.arrivals.first(&self.chairs)?;
+        self.epoch.instant(self.chairs.patience(first).arrival)
     }
 
     /// Lets nobody in any more. Whoever waits still does.

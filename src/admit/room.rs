@@ -78,7 +78,8 @@ pub struct WaitingRoom<C: Capacity, W> {
     pub(super) config: RoomConfig,
     pub(super) chairs: Chairs<Waiter<C, W>>,
     pub(super) lanes: Lanes<C::Lane>,
-    /// All waiters by level, in the order of arrival, where one may have to get up for another.
+    /// All waiters by level, in the order of arrival, where one may have to get up for another, or it is asked who
+    /// came first.
     pub(super) arrivals: ByLevel<ARRIVALS>,
     pub(super) sections: Sections,
     /// How many of each tenant wait, if that is limited.
@@ -91,6 +92,8 @@ pub struct WaitingRoom<C: Capacity, W> {
     /// Chairs promised to requests that have not arrived.
     pub(super) reserved: usize,
     pub(super) closed: bool,
+    /// Whether it is to be known who came first of all, whether or not anybody is displaced.
+    pub(super) notes_arrivals: bool,
     pub(super) pumps: u64,
     pub(super) seq: u64,
     /// When the latest of all who ever sat down came, returners aside: nobody after it came before.
@@ -116,6 +119,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             waiting: 0,
             reserved: 0,
             closed: false,
+            notes_arrivals: false,
             pumps: 0,
             seq: 0,
             latest: 0,
@@ -337,14 +341,20 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Links a waiter in among those of its level and section.
     #[inline]
     pub(super) fn enter(&mut self, at: u32) {
-        if self.config.displace || self.lanes.are_limited() {
+        if self.has_arrivals() || self.lanes.are_limited() {
             self.enter_lists(at);
         }
     }
 
+    /// Whether it is kept who came in which order.
+    #[inline]
+    fn has_arrivals(&self) -> bool {
+        self.config.displace || self.notes_arrivals
+    }
+
     fn enter_lists(&mut self, at: u32) {
         let displace = self.config.displace;
-        if displace {
+        if self.has_arrivals() {
             self.arrivals.push(&mut self.chairs, at);
         }
         let section = self.lanes.section_at(self.chairs.place(at).lane);
@@ -356,14 +366,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Takes a waiter out from there.
     #[inline]
     pub(super) fn leave(&mut self, at: u32) {
-        if self.config.displace || self.lanes.are_limited() {
+        if self.has_arrivals() || self.lanes.are_limited() {
             self.leave_lists(at);
         }
     }
 
     fn leave_lists(&mut self, at: u32) {
         let displace = self.config.displace;
-        if displace {
+        if self.has_arrivals() {
             self.arrivals.remove(&mut self.chairs, at);
         }
         let section = self.lanes.section_at(self.chairs.place(at).lane);

@@ -45,6 +45,7 @@ pub struct Builder<T> {
     pub(super) budget: u64,
     pub(super) misfit: Misfit,
     pub(super) on_rejected: Option<Box<OnRejected<T>>>,
+    pub(super) notes_arrivals: bool,
 }
 
 impl<T> Builder<T> {
@@ -55,6 +56,7 @@ impl<T> Builder<T> {
             budget: u64::MAX,
             misfit: Misfit::default(),
             on_rejected: None,
+            notes_arrivals: false,
         }
     }
 
@@ -86,6 +88,12 @@ impl<T> Builder<T> {
         act: impl Fn(T, Rejected<TooLarge>) + Send + Sync + 'static,
     ) -> Self {
         self.on_rejected = Some(Box::new(act));
+        self
+    }
+
+    /// It is to be known who came first of all who wait.
+    pub(super) fn note_arrivals(mut self) -> Self {
+        self.notes_arrivals = true;
         self
     }
 

@@ -1,57 +1,92 @@
-//! Whether a batch goes now.
+//! When a batch goes.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use super::RequestQueue;
+use super::state::State;
 use super::worker::Terms;
-use crate::gate::now;
 
-#[derive(Debug, PartialEq, Eq)]
+/// The sooner, the less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
     Now,
-    /// Then, if nobody leaves, and earlier if enough come.
-    NotYet(Option<Instant>),
+    /// If nobody leaves before.
+    At(Instant),
+    /// When enough have come: the clock does not reach to the end of their delay.
+    Filled,
     /// There is nobody to make a batch of.
     Nobody,
 }
 
+/// What the one who makes batches is to be woken for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Until {
+    /// A batch is due sooner than it was.
+    Sooner(Terms, Due),
+    /// Nobody waits, and nobody will come.
+    Deserted,
+}
+
+/// Who makes batches, while there is nothing to do.
+#[derive(Debug)]
+pub(super) struct Batcher {
+    until: Until,
+    pub(super) waker: Waker,
+}
+
 impl<T> RequestQueue<T> {
     pub(super) fn due(&self, terms: &Terms) -> Due {
-        let state = self.shared.lock();
-        if state.room.is_empty() {
-            return Due::Nobody;
-        }
-        if state.fills(terms) {
-            return Due::Now;
-        }
-        // There are fewer than fill a batch.
-        let oldest = state.room.oldest();
-        drop(state);
-        let end = oldest.and_then(|oldest| oldest.checked_add(terms.max_delay));
-        match end {
-            Some(end) if end <= now() => Due::Now,
-            end => Due::NotYet(end),
-        }
+        // Whose wait has ended makes no batch due.
+        self.shared
+            .locked(|_, state, aftermath| state.keep_time(&mut aftermath.ended));
+        self.shared.lock().due(terms)
     }
 
-    /// Resolves once there are enough for a full batch, or nobody will ever come.
-    pub(super) fn poll_filled(&self, cx: &Context<'_>, terms: &Terms) -> Poll<()> {
+    /// Resolves once it is time. There is room for one who waits for that.
+    pub(super) fn poll_until(&self, cx: &Context<'_>, until: Until) -> Poll<()> {
         let waker = cx.waker().clone();
         let mut state = self.shared.lock();
-        let is_filled = state.fills(terms);
-        let unused = if is_filled {
-            Some(waker)
+        let (poll, unused) = if state.is_time(until) {
+            (Poll::Ready(()), Some(waker))
         } else {
-            let old = state.batcher.replace((*terms, waker));
-            old.map(|(_, waker)| waker)
+            let old = state.batcher.replace(Batcher { until, waker });
+            (Poll::Pending, old.map(|batcher| batcher.waker))
         };
         drop(state);
         drop(unused);
-        if is_filled {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
+        poll
+    }
+}
+
+impl<T> State<T> {
+    fn due(&self, terms: &Terms) -> Due {
+        let room = &self.room;
+        let Some(oldest) = room.oldest() else {
+            return Due::Nobody;
+        };
+        let most = terms.max_count.min(room.config().chairs);
+        // Nobody else can join, or nobody will.
+        if room.len() >= most || self.cost >= terms.budget.into() || room.is_closed() {
+            return Due::Now;
         }
+        let end = oldest.checked_add(terms.max_delay);
+        end.map_or(Due::Filled, Due::At)
+    }
+
+    fn is_time(&self, until: Until) -> bool {
+        match until {
+            Until::Sooner(terms, than) => self.due(&terms) < than,
+            Until::Deserted => self.room.is_closed() && self.room.is_empty(),
+        }
+    }
+
+    /// The batcher's waker, if it is time.
+    pub(super) fn call_batcher(&mut self) -> Option<Waker> {
+        let until = self.batcher.as_ref()?.until;
+        if !self.is_time(until) {
+            return None;
+        }
+        self.batcher.take().map(|batcher| batcher.waker)
     }
 }

@@ -24,14 +24,17 @@ use crate::queue::Everyone;
 /// [`per_item`](Self::per_item), of results. Requests wait for their batch in a [`RequestQueue`](super::RequestQueue), and so by
 /// priority, discipline and deadline. A batch goes
 ///
-/// - when so many wait, or for so much, that it is full, or when the one who came first has waited `max_delay`;
+/// - when so many wait, or for so much, that it is full; when every chair is taken, so that nobody else can join;
+///   or when the one who came first has waited `max_delay`;
 /// - and the inner service is ready. Meanwhile more may come, and the best of all by then are taken.
+///
+/// A wait for company counts as a wait: whose deadline, or the room's `max_wait`, ends before that is rejected.
 ///
 /// How many batches run at a time is the inner service's to say, by when it is ready: put a
 /// [`ConcurrencyLimit`](https://docs.rs/tower/0.5/tower/limit/struct.ConcurrencyLimit.html) around it for one.
 ///
 /// A caller that goes away leaves its batch if that has not gone yet. When all callers of one that has gone are
-/// gone, it is dropped.
+/// gone, it is dropped. If the inner service was ready for those who left, it is kept so for those who come next.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -53,8 +56,9 @@ use crate::queue::Everyone;
 /// ```
 ///
 /// Each service that the layer makes has a queue of its own, for it has an inner service of its own; its clones
-/// share both. What drives the batches is a task, which is started with the first call, and ends when the last
-/// clone has been dropped and the last request has been answered.
+/// share both. What drives the batches is a task. It is started with the first call, in the runtime of that, whose
+/// clock ends all waits. It ends, and drops the inner service, when the last clone has been dropped and the last
+/// request has gone with its batch.
 pub struct BatchLayer<Req, K = Everyone, M = InOrder> {
     terms: Terms,
     room: RoomConfig,
@@ -66,8 +70,8 @@ pub struct BatchLayer<Req, K = Everyone, M = InOrder> {
 
 impl<Req> BatchLayer<Req> {
     /// Batches of at most `max_count` requests (0 counts as 1), which wait for each other for at most
-    /// `max_delay`. With none, whoever finds the inner service ready goes at once, and batches are of those who
-    /// came while it was not.
+    /// `max_delay`, in whole milliseconds. With none, whoever finds the inner service ready goes at once, and
+    /// batches are of those who came while it was not.
     #[must_use]
     pub fn new(max_count: usize, max_delay: Duration) -> Self {
         Self {
@@ -86,7 +90,8 @@ impl<Req> BatchLayer<Req> {
 }
 
 impl<Req, K, M> BatchLayer<Req, K, M> {
-    /// How the waiting room is furnished. Default: [`RoomConfig::default`].
+    /// How the waiting room is furnished. Default: [`RoomConfig::default`], whose 100 chairs are also the most that
+    /// a batch can have.
     #[must_use]
     pub fn room(mut self, room: RoomConfig) -> Self {
         self.room = room;
@@ -154,9 +159,9 @@ where
     fn layer(&self, inner: S) -> Self::Service {
         let mut queue = Members::builder(self.room.clone())
             .misfit(self.misfit)
+            .note_arrivals()
             .on_rejected(|member: Member<Req, _, _, _>, why| {
-                // A caller that has gone needs no answer.
-                let _ = member.reply.send(Err(BatchError::Rejected(why)));
+                member.fail(BatchError::Rejected(why));
             });
         if let Some(cost) = self.cost.clone() {
             queue = queue.cost(self.terms.budget, move |member: &Member<Req, _, _, _>| {

@@ -1,5 +1,7 @@
 //! A request on its way through a batch.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use tokio::sync::oneshot;
 
 use super::{BatchError, RequestQueue};
@@ -15,3 +17,16 @@ pub(super) type Reply<A, E, I> = oneshot::Sender<Result<A, BatchError<E, I>>>;
 
 /// Those who wait for their batch.
 pub(super) type Members<Req, A, E, I> = RequestQueue<Member<Req, A, E, I>>;
+
+impl<Req, A, E, I> Member<Req, A, E, I> {
+    /// Answers it without a batch, if anybody still waits for the answer.
+    pub(super) fn fail(self, why: BatchError<E, I>) {
+        let _ = self.reply.send(Err(why));
+        discard(self.request);
+    }
+}
+
+/// Drops what is one caller's. If that panics, it is nobody else's concern.
+pub(super) fn discard<T>(value: T) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+}

@@ -24,7 +24,9 @@ use crate::queue::{Classify, Everyone};
 /// A service of single requests in front of one of batches. Made by [`BatchLayer`](super::BatchLayer).
 ///
 /// Clones share the queue and the inner service. A chair that was reserved by `poll_ready` belongs to the clone
-/// that was asked: a clone of it starts without.
+/// that was asked, until that is called or dropped: a clone of it starts without. Whoever is called without one may
+/// be rejected as [`Full`](Rejected::Full), or take the chair of another
+/// ([`displace`](crate::RoomConfig::displace)).
 pub struct Batch<Req, A, E, I, K = Everyone> {
     common: Arc<Common<Req, A, E, I>>,
     seat: Seat<Member<Req, A, E, I>>,
@@ -37,7 +39,8 @@ struct Common<Req, A, E, I> {
     fate: Fate<E>,
     /// The task that drives the batches, until it is started.
     task: Mutex<Option<Task>>,
-    started: OnceLock<()>,
+    /// Where it was started. Waits end by that runtime's clock, wherever their callers are.
+    runtime: OnceLock<Handle>,
 }
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -62,7 +65,7 @@ impl<Req, A, E, I, K> Batch<Req, A, E, I, K> {
             headers,
             fate: Arc::clone(&worker.fate),
             task: Mutex::new(Some(Box::pin(worker.run()))),
-            started: OnceLock::new(),
+            runtime: OnceLock::new(),
         };
         Self {
             seat: Seat::new(common.queue.clone()),
@@ -95,12 +98,14 @@ where
 
     /// # Panics
     ///
-    /// If the first call is made outside a Tokio runtime.
+    /// If the first call is made outside a Tokio runtime. One without a timer loses every batch.
     fn call(&mut self, request: Req) -> Self::Future {
-        self.common.start();
+        let _runtime = self.common.runtime().enter();
         let now = gate::now();
         let headers = &self.common.headers;
-        let ticket = self.classify.ticket(&request, headers, now);
+        let mut ticket = self.classify.ticket(&request, headers, now);
+        // Nobody waits for one who is still to come.
+        ticket.arrival = ticket.arrival.min(now);
         let (reply, answer) = oneshot::channel();
         let member = Member { request, reply };
         let queue = &self.common.queue;
@@ -117,8 +122,9 @@ where
 }
 
 impl<Req, A, E, I> Common<Req, A, E, I> {
-    fn start(&self) {
-        self.started.get_or_init(|| {
+    /// Where the task runs: here, if it has not been started.
+    fn runtime(&self) -> &Handle {
+        self.runtime.get_or_init(|| {
             let runtime = Handle::current();
             let task = self
                 .task
@@ -126,7 +132,8 @@ impl<Req, A, E, I> Common<Req, A, E, I> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .take();
             task.into_iter().for_each(|task| drop(runtime.spawn(task)));
-        });
+            runtime
+        })
     }
 
     /// Why nobody is served any more.

@@ -44,7 +44,7 @@ pub(super) struct Shared<T> {
 /// What is left to do without the lock.
 pub(super) struct Aftermath<T> {
     /// Whose wait ended without being taken.
-    ended: Woken<Entry<T>>,
+    pub(super) ended: Woken<Entry<T>>,
     wakers: Woken<Waker>,
     /// A waker that nobody needs any more.
     unused: Option<Waker>,
@@ -208,7 +208,7 @@ impl<T> Shared<T> {
             cost: builder.cost,
             misfit: builder.misfit,
             on_rejected: builder.on_rejected,
-            state: Mutex::new(State::new(builder.room)),
+            state: Mutex::new(State::new(builder.room, builder.notes_arrivals)),
             summary: AtomicU64::new(Summary::new(0, false).0),
             timer: Timer::new(),
         })

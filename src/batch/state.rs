@@ -7,9 +7,9 @@ use super::TooLarge;
 use super::cancel::Registration;
 use super::capacity::Fetched;
 use super::consumers::Consumers;
+use super::due::Batcher;
 use super::selection::{Choice, Selection};
 use super::summary::Summary;
-use super::worker::Terms;
 use crate::admit::{Aside, Key, Rejected, RoomConfig, Ticket, WaitingRoom, Woken};
 use crate::gate::now;
 use crate::gate::timer::{Call, Timer};
@@ -22,8 +22,8 @@ pub(super) struct State<T> {
     pub(super) consumers: Consumers,
     /// Who waits for a chair.
     pub(super) standing: Wishes,
-    /// Who waits for enough to make a batch of.
-    pub(super) batcher: Option<(Terms, Waker)>,
+    /// Who waits until a batch is due.
+    pub(super) batcher: Option<Batcher>,
     /// Until when the timer sleeps, while it runs.
     pub(super) alarm: Option<Instant>,
 }
@@ -40,9 +40,13 @@ pub(super) struct Entry<T> {
 }
 
 impl<T> State<T> {
-    pub(super) fn new(config: RoomConfig) -> Self {
+    pub(super) fn new(config: RoomConfig, notes_arrivals: bool) -> Self {
+        let mut room = WaitingRoom::new(config, now());
+        if notes_arrivals {
+            room.note_arrivals();
+        }
         Self {
-            room: WaitingRoom::new(config, now()),
+            room,
             cost: 0,
             consumers: Consumers::default(),
             standing: Wishes::default(),
@@ -158,19 +162,9 @@ impl<T> State<T> {
         if !self.standing.is_empty() && (self.room.has_chair() || is_closed) {
             self.standing.tell_all(wakers);
         }
-        if let Some((terms, _)) = &self.batcher
-            && self.fills(terms)
-            && let Some((_, waker)) = self.batcher.take()
-        {
+        if let Some(waker) = self.call_batcher() {
             wakers.push(waker);
         }
-    }
-
-    /// Whether there is a full batch, or all that there will ever be.
-    pub(super) fn fills(&self, terms: &Terms) -> bool {
-        let room = &self.room;
-        let is_full = room.len() >= terms.max_count || self.cost >= terms.budget.into();
-        is_full || room.is_closed()
     }
 
     pub(super) fn summary(&self) -> Summary {

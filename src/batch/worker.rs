@@ -14,8 +14,9 @@ use tower_service::Service;
 
 use super::BatchError;
 use super::answers::Answers;
-use super::due::Due;
-use super::member::{Members, Reply};
+use super::due::{Due, Until};
+use super::member::{Members, Reply, discard};
+use crate::gate::now;
 
 /// When a batch is full, and when it goes though it is not.
 #[derive(Debug, Clone, Copy)]
@@ -79,13 +80,22 @@ where
     /// Waits until a batch is due and the inner service is ready. `false` if nobody waits any more.
     async fn is_next(&mut self) -> Result<bool, S::Error> {
         while self.waiting.is_due(&self.terms).await {
-            poll_fn(|cx| self.inner.poll_ready(cx)).await?;
+            self.is_ready().await?;
             // Those who made the batch due may have left meanwhile.
-            if let Due::Now = self.waiting.0.due(&self.terms) {
+            if let Due::Now = self.waiting.due(&self.terms) {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Waits until the inner service is ready, or nobody is left who needs it.
+    async fn is_ready(&mut self) -> Result<(), S::Error> {
+        poll_fn(|cx| match self.inner.poll_ready(cx) {
+            Poll::Ready(ready) => Poll::Ready(ready),
+            Poll::Pending => self.waiting.0.poll_until(cx, Until::Deserted).map(Ok),
+        })
+        .await
     }
 
     fn send(&mut self) {
@@ -111,39 +121,47 @@ where
     fn fail(self, error: S::Error) {
         let error = Arc::new(error);
         let _ = self.fate.set(Arc::clone(&error));
-        let queue = &self.waiting.0;
-        queue.drain();
-        for member in queue.clear() {
-            // A caller that has gone needs no answer.
-            let _ = member
-                .reply
-                .send(Err(BatchError::Inner(Arc::clone(&error))));
-        }
+        self.waiting.fail(|| BatchError::Inner(Arc::clone(&error)));
     }
 }
 
 impl<Req, A, E, I> Waiting<Req, A, E, I> {
     /// Waits until a batch is due. `false` if nobody waits any more.
     async fn is_due(&self, terms: &Terms) -> bool {
-        let Self(queue) = self;
         loop {
-            let filled = poll_fn(|cx| queue.poll_filled(cx, terms));
-            match queue.due(terms) {
+            let due = self.due(terms);
+            let sooner = poll_fn(|cx| self.0.poll_until(cx, Until::Sooner(*terms, due)));
+            match due {
                 Due::Now => return true,
-                Due::NotYet(Some(end)) => {
-                    let _ = timeout_at(end.into(), filled).await;
+                Due::At(end) => {
+                    let _ = timeout_at(end.into(), sooner).await;
                 }
-                Due::NotYet(None) => filled.await,
+                Due::Filled => sooner.await,
                 Due::Nobody => return false,
             }
+        }
+    }
+
+    /// When a batch is due, in so far as it is not yet.
+    fn due(&self, terms: &Terms) -> Due {
+        match self.0.due(terms) {
+            Due::At(end) if end <= now() => Due::Now,
+            due => due,
+        }
+    }
+
+    /// Nobody is served any more.
+    fn fail(&self, why: impl Fn() -> BatchError<E, I>) {
+        self.0.drain();
+        for member in self.0.clear() {
+            member.fail(why());
         }
     }
 }
 
 impl<Req, A, E, I> Drop for Waiting<Req, A, E, I> {
     fn drop(&mut self) {
-        self.0.drain();
-        drop(self.0.clear());
+        self.fail(|| BatchError::Lost);
     }
 }
 
@@ -174,8 +192,9 @@ where
         }
     };
     for (reply, answer) in replies.into_iter().zip(answers) {
-        // A caller that has gone needs no answer.
-        let _ = reply.send(answer);
+        if let Err(unwanted) = reply.send(answer) {
+            discard(unwanted);
+        }
     }
 }
 

@@ -319,9 +319,9 @@ impl Driver {
             came,
         } = self;
         let told = std::mem::take(&mut *told.lock().unwrap()).into_iter();
-        let told = told.map(|(item, why)| (item.0, why)).collect();
+        let told: Vec<(Id, Why)> = told.map(|(item, why)| (item.0, why)).collect();
         let expected = std::mem::take(&mut model.told);
-        assert_eq!(in_order(told), in_order(expected));
+        assert_eq!(told, expected);
         assert_eq!(
             (queue.len(), queue.is_empty()),
             (model.len(), model.len() == 0)
@@ -345,14 +345,6 @@ impl Driver {
         assert_eq!(rest, expected);
         self.compare();
     }
-}
-
-/// Those whose waits end at one instant are told in any order.
-fn in_order(mut told: Vec<(Id, Why)>) -> (Vec<(Id, Why)>, Vec<(Id, Why)>) {
-    let is_expired = |&(_, why): &_| matches!(why, Why::TimedOut | Why::DeadlinePassed);
-    let mut expired: Vec<_> = told.extract_if(.., |one| is_expired(one)).collect();
-    expired.sort_unstable_by_key(|&(id, _)| id);
-    (expired, told)
 }
 
 fn id(item: (Id, u64)) -> Id {

@@ -1,0 +1,268 @@
+//! An engine that tells what it was asked, and is ready and done when a test says so.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tower::{Layer, ServiceExt};
+use tower_triage::batch::{Batch, BatchError, BatchLayer};
+use tower_triage::{Priority, Rejected, RoomConfig, Tenant, Ticket};
+
+/// A request: answered with twice its number.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) number: u32,
+    pub(crate) ticket: Ticket,
+    pub(crate) cost: u64,
+}
+
+pub(crate) fn job(number: u32) -> Job {
+    Job {
+        number,
+        ticket: Ticket::new(Priority(1), Instant::now().into_std()),
+        cost: 1,
+    }
+}
+
+impl Job {
+    pub(crate) fn urgent(mut self) -> Self {
+        self.ticket.priority = Priority::HIGHEST;
+        self
+    }
+
+    pub(crate) fn costs(mut self, cost: u64) -> Self {
+        self.cost = cost;
+        self
+    }
+
+    pub(crate) fn of(mut self, tenant: &'static str) -> Self {
+        self.ticket.tenant = Tenant::from(tenant);
+        self
+    }
+
+    pub(crate) fn within(mut self, timeout: Duration) -> Self {
+        self.ticket = self.ticket.timeout(timeout);
+        self
+    }
+}
+
+pub(crate) type Triage = fn(&Job, std::time::Instant) -> Ticket;
+pub(crate) type Error = BatchError<&'static str>;
+pub(crate) type Service = Batch<Job, u32, &'static str, Infallible, Triage>;
+pub(crate) type Answer = Result<u32, Error>;
+
+pub(crate) fn layer(max_count: usize, max_delay: Duration) -> BatchLayer<Job, Triage> {
+    let triage: Triage = |job, _| job.ticket.clone();
+    BatchLayer::new(max_count, max_delay).classify(triage)
+}
+
+pub(crate) fn service(engine: &Engine, max_count: usize, max_delay: Duration) -> Service {
+    layer(max_count, max_delay).layer(engine.service())
+}
+
+pub(crate) fn room(chairs: usize) -> RoomConfig {
+    let mut room = RoomConfig::default();
+    room.chairs = chairs;
+    room.max_wait = None;
+    room
+}
+
+pub(crate) fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mood {
+    Ready,
+    Busy,
+    Broken,
+    Panics,
+}
+
+/// What a test knows of the engine.
+#[derive(Clone)]
+pub(crate) struct Engine {
+    state: Arc<Mutex<State>>,
+    begin: Instant,
+}
+
+struct State {
+    mood: Mood,
+    asks: Option<Waker>,
+    by_hand: bool,
+    went: Vec<(u64, Vec<u32>)>,
+    running: VecDeque<(Vec<u32>, oneshot::Sender<Finish>)>,
+    service: Weak<()>,
+}
+
+type Finish = Result<Vec<u32>, &'static str>;
+
+impl Engine {
+    /// Answers at once.
+    pub(crate) fn new() -> Self {
+        let state = State {
+            mood: Mood::Ready,
+            asks: None,
+            by_hand: false,
+            went: Vec::new(),
+            running: VecDeque::new(),
+            service: Weak::new(),
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            begin: Instant::now(),
+        }
+    }
+
+    /// Answers when it is told to.
+    pub(crate) fn by_hand() -> Self {
+        let engine = Self::new();
+        engine.state().by_hand = true;
+        engine
+    }
+
+    pub(crate) fn service(&self) -> EngineService {
+        let alive = Arc::new(());
+        self.state().service = Arc::downgrade(&alive);
+        EngineService {
+            engine: self.clone(),
+            _alive: alive,
+        }
+    }
+
+    pub(crate) fn is(&self, mood: Mood) {
+        let mut state = self.state();
+        state.mood = mood;
+        let asks = state.asks.take();
+        drop(state);
+        asks.into_iter().for_each(Waker::wake);
+    }
+
+    /// The batches that went, and after how many milliseconds.
+    pub(crate) fn went(&self) -> Vec<(u64, Vec<u32>)> {
+        self.state().went.clone()
+    }
+
+    pub(crate) fn batches(&self) -> Vec<Vec<u32>> {
+        self.went().into_iter().map(|(_, batch)| batch).collect()
+    }
+
+    /// How many batches run that nobody has dropped.
+    pub(crate) fn running(&self) -> usize {
+        let state = self.state();
+        let running = state.running.iter();
+        running.filter(|(_, finish)| !finish.is_closed()).count()
+    }
+
+    /// Answers the batch that has run for longest.
+    pub(crate) fn finish(&self) {
+        self.finish_with(|batch| Ok(batch.iter().map(|n| 2 * n).collect()));
+    }
+
+    pub(crate) fn finish_with(&self, answer: impl FnOnce(&[u32]) -> Finish) {
+        let (batch, finish) = self.state().running.pop_front().expect("a batch runs");
+        let _ = finish.send(answer(&batch));
+    }
+
+    /// Whether the service has not been dropped.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.state().service.strong_count() > 0
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Not `Clone`: nobody may need that.
+pub(crate) struct EngineService {
+    engine: Engine,
+    _alive: Arc<()>,
+}
+
+/// Knows the number by which it is answered.
+pub(crate) trait Numbered {
+    fn number(self) -> u32;
+}
+
+impl Numbered for Job {
+    fn number(self) -> u32 {
+        self.number
+    }
+}
+
+impl<T: Numbered> tower::Service<Vec<T>> for EngineService {
+    type Response = Vec<u32>;
+    type Error = &'static str;
+    type Future = Pin<Box<dyn Future<Output = Finish> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        let mut state = self.engine.state();
+        match state.mood {
+            Mood::Ready => Poll::Ready(Ok(())),
+            Mood::Busy => {
+                state.asks = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            Mood::Broken => Poll::Ready(Err("broken")),
+            Mood::Panics => panic!("the engine panics in poll_ready"),
+        }
+    }
+
+    fn call(&mut self, batch: Vec<T>) -> Self::Future {
+        let batch: Vec<_> = batch.into_iter().map(T::number).collect();
+        let mut state = self.engine.state();
+        assert_eq!(state.mood, Mood::Ready, "called though it was not ready");
+        let since = self.engine.begin.elapsed().as_millis();
+        state.went.push((since as u64, batch.clone()));
+        if !state.by_hand {
+            return Box::pin(async move { Ok(batch.iter().map(|n| 2 * n).collect()) });
+        }
+        let (finish, finished) = oneshot::channel();
+        state.running.push_back((batch, finish));
+        Box::pin(async move { finished.await.expect("finished, not forgotten") })
+    }
+}
+
+/// Lets everyone do what they can do now.
+pub(crate) async fn settle() {
+    for _ in 0..32 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A caller of its own.
+pub(crate) async fn send(service: &Service, job: Job) -> JoinHandle<Answer> {
+    let sent = tokio::spawn(service.clone().oneshot(job));
+    settle().await;
+    sent
+}
+
+pub(crate) async fn answer(sent: JoinHandle<Answer>) -> u32 {
+    let a_month = Duration::from_secs(30 * 24 * 3600);
+    let told = tokio::time::timeout(a_month, sent).await;
+    let told = told.expect("somebody is never told");
+    told.expect("no panic").expect("an answer")
+}
+
+/// Why it never joined a batch.
+pub(crate) async fn why(sent: JoinHandle<Answer>) -> Rejected<tower_triage::batch::TooLarge> {
+    match sent.await.expect("no panic") {
+        Err(BatchError::Rejected(why)) => why,
+        other => panic!("not rejected: {other:?}"),
+    }
+}
+
+pub(crate) async fn is_done<T>(sent: &JoinHandle<T>) -> bool {
+    settle().await;
+    sent.is_finished()
+}

@@ -1,0 +1,238 @@
+//! A panic harms whom it concerns, and nobody else.
+
+use super::*;
+use engine::Numbered;
+use tower::Service as _;
+use tower_triage::batch::TooLarge;
+use tower_triage::{Priority, Ticket};
+
+/// Panics when it is dropped, if it is armed.
+struct Bomb {
+    number: u32,
+    armed: bool,
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(!self.armed, "a bomb is dropped");
+    }
+}
+
+impl Numbered for Bomb {
+    fn number(mut self) -> u32 {
+        self.armed = false;
+        self.number
+    }
+}
+
+fn bomb(number: u32) -> Bomb {
+    let armed = true;
+    Bomb { number, armed }
+}
+
+fn harmless(number: u32) -> Bomb {
+    let armed = false;
+    Bomb { number, armed }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_call() {
+    let explosive = service_fn(|batch: Vec<u32>| {
+        assert!(!batch.contains(&0), "the engine panics");
+        async move { Ok::<_, &str>(batch) }
+    });
+    let inner = tower::limit::ConcurrencyLimit::new(explosive, 1);
+    let service = BatchLayer::new(2, millis(5)).layer(inner);
+    for _ in 0..3 {
+        let lost = [0, 1].map(|n| tokio::spawn(service.clone().oneshot(n)));
+        for lost in lost {
+            assert!(matches!(lost.await.unwrap(), Err(BatchError::Lost)));
+        }
+        let next = [2, 3].map(|n| tokio::spawn(service.clone().oneshot(n)));
+        for (n, next) in (2..).zip(next) {
+            assert_eq!(next.await.unwrap().unwrap(), n);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_batch() {
+    let explosive = service_fn(|batch: Vec<u32>| async move {
+        tokio::task::yield_now().await;
+        assert!(!batch.contains(&0), "the engine panics");
+        Ok::<_, &str>(batch)
+    });
+    let inner = tower::limit::ConcurrencyLimit::new(explosive, 1);
+    let service = BatchLayer::new(2, millis(5)).layer(inner);
+    let sent = [0, 1, 2, 3].map(|n| tokio::spawn(service.clone().oneshot(n)));
+    for (n, sent) in (0..).zip(sent) {
+        match sent.await.unwrap() {
+            Err(BatchError::Lost) => assert!(n < 2),
+            Ok(answer) => assert!(n >= 2 && answer == n),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_poll_ready() {
+    let engine = Engine::new();
+    engine.is(Mood::Busy);
+    let service = layer(1, millis(5)).room(room(2)).layer(engine.service());
+    let mut sent = Vec::new();
+    for number in 0..3 {
+        sent.push(send(&service, job(number)).await);
+    }
+    engine.is(Mood::Panics);
+    for sent in sent {
+        assert!(matches!(sent.await.unwrap(), Err(BatchError::Lost)));
+    }
+    let later = send(&service, job(4)).await.await.unwrap();
+    assert!(matches!(later, Err(BatchError::Lost)));
+    assert!(!engine.is_alive());
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_classifier_and_in_the_cost() {
+    let engine = Engine::new();
+    engine.is(Mood::Busy);
+    let careful = |job: &Job, _: std::time::Instant| {
+        assert!(job.number != 666, "the classifier panics");
+        job.ticket.clone()
+    };
+    let mut service = BatchLayer::new(8, millis(5))
+        .room(room(1))
+        .classify(careful)
+        .cost(10, |job: &Job| {
+            assert!(job.number != 667, "the cost panics");
+            job.cost
+        })
+        .layer(engine.service());
+    for number in [666, 667, 666, 667] {
+        let call = std::panic::AssertUnwindSafe(|| service.call(job(number)));
+        assert!(std::panic::catch_unwind(call).is_err());
+    }
+    for number in [666, 667, 666, 667] {
+        let unlucky = tokio::spawn(service.clone().oneshot(job(number)));
+        assert!(unlucky.await.unwrap_err().is_panic());
+    }
+    let seated = tokio::spawn(service.clone().oneshot(job(0)));
+    settle().await;
+    let full = service.call(job(1)).await;
+    assert!(matches!(full, Err(BatchError::Rejected(Rejected::Full))));
+    engine.is(Mood::Ready);
+    assert_eq!(seated.await.unwrap().unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_drop_of_one_whose_wait_ends() {
+    let engine = Engine::new();
+    engine.is(Mood::Busy);
+    let mut limited = room(8);
+    limited.max_wait = Some(millis(100));
+    let layer = BatchLayer::new(8, millis(5)).room(limited);
+    let service = layer.layer(engine.service());
+    // The timer finds out that one is late, and then that another is.
+    for number in 0..2 {
+        let late = tokio::spawn(service.clone().oneshot(bomb(number)));
+        assert_rejected(late.await.unwrap(), Rejected::TimedOut);
+    }
+    let next = tokio::spawn(service.clone().oneshot(harmless(2)));
+    settle().await;
+    engine.is(Mood::Ready);
+    assert_eq!(next.await.unwrap().unwrap(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_drop_of_one_that_a_batch_finds_too_late() {
+    let engine = Engine::new();
+    engine.is(Mood::Busy);
+    let mut limited = room(8);
+    limited.max_wait = Some(millis(100));
+    let layer = BatchLayer::new(8, millis(5)).room(limited);
+    let mut service = layer.layer(engine.service());
+    let late = service.call(bomb(0));
+    settle().await;
+    advance(millis(50)).await;
+    let next = service.call(harmless(1));
+    // The engine is ready in the instant in which the wait ends, before the timer can run.
+    engine.is(Mood::Ready);
+    advance(millis(50)).await;
+    assert_rejected(late.await, Rejected::TimedOut);
+    assert_eq!(next.await.unwrap(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_drop_of_one_whose_chair_is_taken() {
+    let engine = Engine::new();
+    engine.is(Mood::Busy);
+    let mut displacing = room(1);
+    displacing.displace = true;
+    let mut service = BatchLayer::new(8, millis(5))
+        .room(displacing)
+        .classify(|bomb: &Bomb, now| Ticket::new(Priority(u8::from(bomb.armed)), now))
+        .layer(engine.service());
+    let unlucky = tokio::spawn(service.call(bomb(0)));
+    settle().await;
+    let urgent = service.call(harmless(1));
+    assert_rejected(unlucky.await.unwrap(), Rejected::Displaced);
+    engine.is(Mood::Ready);
+    assert_eq!(urgent.await.unwrap(), 2);
+    service.ready().await.unwrap();
+}
+
+fn assert_rejected(answer: Result<u32, Error>, expected: Rejected<TooLarge>) {
+    match answer {
+        Err(BatchError::Rejected(why)) => assert_eq!(why, expected),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_drop_of_those_who_wait_for_what_is_broken() {
+    let engine = Engine::new();
+    engine.is(Mood::Busy);
+    let service = BatchLayer::new(8, millis(5)).layer(engine.service());
+    let sent: Vec<_> = (0..4)
+        .map(|n| tokio::spawn(service.clone().oneshot(bomb(n))))
+        .collect();
+    advance(millis(5)).await;
+    settle().await;
+    engine.is(Mood::Broken);
+    for sent in sent {
+        match sent.await.unwrap() {
+            Err(BatchError::Inner(why)) => assert_eq!(*why, "broken"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_drop_of_an_answer_that_nobody_waits_for() {
+    let go = Arc::new(tokio::sync::Semaphore::new(0));
+    let inner = {
+        let go = Arc::clone(&go);
+        service_fn(move |batch: Vec<u32>| {
+            let go = Arc::clone(&go);
+            async move {
+                go.acquire().await.unwrap().forget();
+                Ok::<_, &str>(batch.into_iter().map(bomb).collect::<Vec<_>>())
+            }
+        })
+    };
+    let service = BatchLayer::new(4, millis(5)).layer(inner);
+    let mut sent: Vec<_> = (0..4)
+        .map(|n| tokio::spawn(service.clone().oneshot(n)))
+        .collect();
+    settle().await;
+    for gone in sent.drain(..2) {
+        gone.abort();
+    }
+    settle().await;
+    go.add_permits(1);
+    for (n, sent) in (2..).zip(sent) {
+        let mut answer = sent.await.unwrap().unwrap();
+        answer.armed = false;
+        assert_eq!(answer.number, n);
+    }
+}
