@@ -45,11 +45,11 @@
 )]
 #![cfg_attr(
     feature = "batch",
-    doc = "| [`batch`] | [`RequestQueue`]: the waiting room from the pull side, for batch schedulers |"
+    doc = "| [`batch`] | [`RequestQueue`]: the waiting room from the pull side; [`BatchLayer`] |"
 )]
 #![cfg_attr(
     not(feature = "batch"),
-    doc = "| `batch` | `RequestQueue`: the waiting room from the pull side, for batch schedulers (feature `batch`) |"
+    doc = "| `batch` | `RequestQueue`: the waiting room from the pull side; `BatchLayer` (feature `batch`) |"
 )]
 //! | [`http`] | tickets from headers, rejections as HTTP or gRPC, permits in bodies |
 //! | [`gate`] | [`Gate`]: a capacity with a waiting room, for code that is no Tower service |
@@ -64,7 +64,7 @@
 //! | `client` | `Forward`, which sends a routed request to its endpoint over HTTP |
 //! | `tls` | `Forward` to `https://` endpoints |
 //! | `metrics` | what a router does, told to the `metrics` facade |
-//! | `batch` | `RequestQueue` |
+//! | `batch` | `RequestQueue` and `BatchLayer` |
 //! | `full` | all of these |
 //!
 //! None is on by default. A Tokio runtime with its timer enabled is needed for waits to end by time.
@@ -89,7 +89,7 @@ pub use admit::{
     Rejected, RoomConfig, Section, Tenant, Ticket,
 };
 #[cfg(feature = "batch")]
-pub use batch::RequestQueue;
+pub use batch::{BatchLayer, RequestQueue};
 pub use gate::Gate;
 pub use queue::{
     Concurrency, ConfigError, Hold, Overflow, Queue, QueueConfig, QueueError, QueueHandle,
@@ -99,6 +99,6 @@ pub use queue::{
 pub use route::{Route, RouteLayer, Router, RouterHandle};
 
 /// The README's code is code.
-#[cfg(all(doctest, feature = "route"))]
+#[cfg(all(doctest, feature = "route", feature = "batch"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

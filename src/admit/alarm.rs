@@ -6,15 +6,14 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::Instant;
 
-/// A waiter, by chair and sequence number.
-pub(crate) type Whom = (u32, u64);
+use super::chairs::Chairs;
+use super::nanos::{NEVER, Nanos};
 
-/// Instants at which waiters are to be looked at, earliest first.
+/// Instants at which waiters, known by chair and sequence number, are to be looked at, earliest first.
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
-    heap: BinaryHeap<Reverse<(Instant, u64, u32)>>,
+    heap: BinaryHeap<Reverse<(Nanos, u64, u32)>>,
     dead: usize,
 }
 
@@ -22,29 +21,30 @@ pub(crate) struct Alarms {
 const SWEEP_ABOVE: usize = 64;
 
 impl Alarms {
-    pub(crate) fn set(&mut self, at: Instant, (chair, seq): Whom) {
+    pub(crate) fn set(&mut self, at: Nanos, (chair, seq): (u32, u64)) {
         self.heap.push(Reverse((at, seq, chair)));
     }
 
     /// Notes that an alarm's waiter left.
-    pub(crate) fn leave_behind(&mut self, alive: impl Fn(Whom) -> bool) {
+    pub(crate) fn leave_behind<T>(&mut self, chairs: &Chairs<T>) {
         self.dead += 1;
         if self.dead > SWEEP_ABOVE && self.dead > self.heap.len() / 2 {
             self.heap
-                .retain(|&Reverse((_, seq, chair))| alive((chair, seq)));
+                .retain(|&Reverse((_, seq, chair))| chairs.still_waits(chair, seq));
             self.dead = 0;
         }
     }
 
-    /// Takes the next alarm that is due at `now` and still has a waiter.
-    pub(crate) fn ring(&mut self, now: Instant, alive: impl Fn(Whom) -> bool) -> Option<Whom> {
+    /// Takes the next alarm that still has a waiter, if it is due then, and at equal instants that waiter came no
+    /// later than number `last`.
+    pub(crate) fn ring<T>(&mut self, by: Nanos, last: u64, chairs: &Chairs<T>) -> Option<u32> {
         while let Some(&Reverse((at, seq, chair))) = self.heap.peek() {
-            if at > now {
+            if (at, seq) > (by, last) {
                 return None;
             }
             self.heap.pop();
-            if alive((chair, seq)) {
-                return Some((chair, seq));
+            if chairs.still_waits(chair, seq) {
+                return Some(chair);
             }
             self.dead = self.dead.saturating_sub(1);
         }
@@ -52,12 +52,8 @@ impl Alarms {
     }
 
     /// The earliest alarm, perhaps of a waiter that has left.
-    pub(crate) fn next(&self) -> Option<Instant> {
-        self.heap.peek().map(|Reverse((at, ..))| *at)
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.heap.clear();
-        self.dead = 0;
+    #[inline]
+    pub(crate) fn next(&self) -> Nanos {
+        self.heap.peek().map_or(NEVER, |Reverse((at, ..))| *at)
     }
 }

@@ -11,7 +11,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
-use super::chairs::{Place, nanos_from};
+use super::nanos::Nanos;
+use super::patience::Patience;
 use super::room::{Key, Outcome, State, Waiter, WaitingRoom};
 use super::{Capacity, Denied, Rejected, Ticket, Woken};
 
@@ -45,6 +46,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if self.closed {
             return Outcome::Rejected(Rejected::ShuttingDown);
         }
+        // Most come when they arrive.
+        let has_just_come = ticket.arrival == now;
+        let now = self.epoch.nanos(now);
         self.catch_up(now, woken);
         if self.waiting == 0 {
             match capacity.try_lease(&demand) {
@@ -54,9 +58,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             }
         }
         self.drain.observe(now);
-        let end = self.end_of(&ticket);
-        let refusal = self.refusal(capacity, &ticket, end, now);
-        let key = self.sit(capacity, ticket, demand, end, now);
+        let arrival = match has_just_come {
+            true => now,
+            false => self.epoch.nanos(ticket.arrival),
+        };
+        let patience = Patience::new(arrival, ticket.deadline, self.epoch);
+        let refusal = self.refusal(capacity, &ticket, patience, now);
+        let key = self.sit(capacity, ticket, patience, demand, now);
         let claimed = catch_unwind(AssertUnwindSafe(|| {
             self.claim(capacity, key.at, woken);
         }));
@@ -70,7 +78,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if self.chairs.body(key.at).state.is_waiting() {
             return self.stay(key, refusal, woken);
         }
-        match self.chairs.leave(key.at).body.state {
+        match self.chairs.leave(key.at).state {
             State::Leased(lease) => Outcome::Leased(lease),
             State::Rejected(why) => {
                 self.counts.unreject(&why);
@@ -81,12 +89,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Why this ticket may not wait, whoever else does.
+    #[inline]
     fn refusal(
         &self,
         capacity: &C,
         ticket: &Ticket,
-        end: Option<Instant>,
-        now: Instant,
+        patience: Patience,
+        now: Nanos,
     ) -> Option<Rejected<C::Never>> {
         if self.config.chairs == 0 {
             return Some(Rejected::Disabled);
@@ -95,10 +104,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if !ticket.may_wait && !capacity.made_by_head() {
             return Some(Rejected::MayNotWait);
         }
-        (end? <= now).then(|| self.why_expired(ticket))
+        let longest = self.chairs.longest_wait;
+        (patience.end(longest) <= now).then(|| patience.why_expired(longest))
     }
 
     /// Lets the waiter who sat down last wait, unless there is a reason not to.
+    #[inline]
     fn stay(
         &mut self,
         key: Key,
@@ -114,9 +125,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Why the waiter who sat down last must get up again; or who gets up instead.
+    #[inline]
     fn no_chair(&mut self, key: Key, woken: &mut Woken<W>) -> Option<Rejected<C::Never>> {
         if let Some(most) = self.config.chairs_per_tenant {
-            let tenant = &self.chairs.place(key.at).ticket.tenant;
+            let tenant = self.chairs.tenant(key.at);
             if self
                 .tenants
                 .get(tenant)
@@ -125,20 +137,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 return Some(Rejected::TenantFull);
             }
         }
-        let Place {
-            section,
-            level: own,
-            ..
-        } = *self.chairs.place(key.at);
+        let place = self.chairs.place(key.at);
+        let (own, section) = (place.level, self.lanes.section_at(place.lane));
         let lowest = if self.sections.is_overfull(section) {
-            self.sections.lowest_and_latest(&self.chairs, section)
+            self.sections.lowest_and_latest(&self.chairs, section.id)
         } else if self.waiting + self.reserved > self.config.chairs {
             self.arrivals.lowest_and_latest(&self.chairs)
         } else {
             return None;
         };
         match lowest {
-            Some(lowest) if self.config.displace && self.chairs.place(lowest).level > own => {
+            Some(lowest) if self.chairs.place(lowest).level > own => {
                 self.answer(lowest, Rejected::Displaced, woken);
                 None
             }
@@ -146,33 +155,36 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
+    #[inline]
     fn sit(
         &mut self,
         capacity: &C,
-        mut ticket: Ticket,
+        ticket: Ticket,
+        patience: Patience,
         demand: C::Demand,
-        end: Option<Instant>,
-        now: Instant,
+        now: Nanos,
     ) -> Key {
-        ticket.priority = self.config.levels.clamp(ticket.priority);
+        let priority = self.config.levels.clamp(ticket.priority);
         self.seq += 1;
         let seq = self.seq;
-        let since = self.since(&ticket, now);
+        let since = self.since(patience.arrival.min(now), ticket.returning);
         let lane = capacity.lane(&demand);
         let state = State::Waiting(None);
-        let place = Place::new((since, seq), ticket, end);
-        let at = self.chairs.sit(place, Waiter { demand, state });
+        let waiter = Waiter { demand, state };
+        let at = self
+            .chairs
+            .sit((since, seq), priority, ticket, patience, waiter);
         self.line_up(capacity, at, lane, None, now);
         Key { at, seq }
     }
 
-    /// When the ticket's holder came, as far as its place in line goes.
-    fn since(&mut self, ticket: &Ticket, now: Instant) -> u64 {
-        let since = nanos_from(self.epoch, ticket.arrival.min(now));
-        if ticket.returning {
-            return since;
+    /// When one came that arrived then, as far as its place in line goes.
+    #[inline]
+    fn since(&mut self, arrival: Nanos, returning: bool) -> Nanos {
+        if returning {
+            return arrival;
         }
-        self.latest = self.latest.max(since);
+        self.latest = self.latest.max(arrival);
         self.latest
     }
 }

@@ -1,177 +1,274 @@
 //! The chairs of the waiting room: who sits on each, and what is known of them.
 //!
-//! A waiter is linked into its queues by the number of its chair, so that it can be taken out from wherever
-//! it waits in constant time, without a search and without a pointer.
-
-use std::time::Instant;
+//! In a long line it is memory that takes time. So what is looked at whenever somebody comes or goes stands
+//! apart, close together, and what few tickets say is kept only of those.
 
 use slab::Slab;
 
-use super::Ticket;
+use super::blocks::Blocks;
+use super::nanos::{NEVER, Nanos};
+use super::patience::Patience;
+use super::{Priority, Tenant, Ticket};
 
-/// The end of a list.
+/// The number of no chair.
 pub(crate) const NONE: u32 = u32::MAX;
-
-/// A waiter's neighbours in one of the lists that it is in.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Link {
-    pub(crate) prev: u32,
-    pub(crate) next: u32,
-}
-
-impl Link {
-    const NONE: Self = Self {
-        prev: NONE,
-        next: NONE,
-    };
-}
 
 /// The list that the discipline walks.
 pub(crate) const QUEUE: usize = 0;
+/// The list of those whose waits end in the order in which they began.
+pub(crate) const ENDS: usize = 1;
 /// The list of all waiters of a level, over all lanes, in the order of arrival.
-pub(crate) const ARRIVALS: usize = 1;
+pub(crate) const ARRIVALS: usize = 2;
 /// The list of all waiters of a level in one section, in the order of arrival.
-pub(crate) const SECTION: usize = 2;
+pub(crate) const SECTION: usize = 3;
 
-const LISTS: usize = 3;
+/// Who came when: the instant, then the order in which they sat down.
+pub(crate) type Came = (Nanos, u64);
 
-/// Who came when: nanoseconds from the room's epoch, then the order in which they sat down.
-pub(crate) type Came = (u64, u64);
-
-/// How long after `epoch` an instant is, in nanoseconds.
-pub(crate) fn nanos_from(epoch: Instant, instant: Instant) -> u64 {
-    let since = instant.saturating_duration_since(epoch);
-    let seconds = since.as_secs().saturating_mul(1_000_000_000);
-    seconds.saturating_add(since.subsec_nanos().into())
-}
-
-/// Where a waiter stands in line.
-#[derive(Debug)]
+/// Where a waiter stands in line. Half a cache line, and never across two.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(32))]
 pub(crate) struct Place {
     /// Tells this waiter from earlier ones on the same chair.
     pub(crate) seq: u64,
-    /// When it came, in nanoseconds from the room's epoch. Never less than for those who sat down before,
-    /// unless it comes back.
-    pub(crate) since: u64,
+    /// When it came. Never less than for those who sat down before, unless it comes back.
+    pub(crate) since: Nanos,
     pub(crate) lane: u32,
-    /// The section, if its chairs are limited.
-    pub(crate) section: Option<u32>,
-    /// The tenant's flow within the lane, under `Fair`.
-    pub(crate) flow: u32,
-    /// The level it waits in now; `ticket.priority` is the one it came with.
+    /// Where it is found in its `QUEUE` and `ENDS`.
+    found: [u32; 2],
+    /// The level it came with.
+    pub(crate) priority: u8,
+    /// The level it waits in now.
     pub(crate) level: u8,
-    /// Whether it was ever out of its line, so that others may have been served who stood behind it.
-    pub(crate) was_aside: bool,
-    pub(crate) ticket: Ticket,
-    /// When its wait ends.
-    pub(crate) expires: Option<Instant>,
+    /// Whether whoever sat down here still waits.
+    pub(crate) waits: bool,
+    /// Whether its ticket says no more than this.
+    is_plain: bool,
 }
 
 impl Place {
-    pub(crate) fn new((since, seq): Came, ticket: Ticket, expires: Option<Instant>) -> Self {
-        Self {
-            seq,
-            since,
-            lane: NONE,
-            section: None,
-            flow: NONE,
-            level: ticket.priority.0,
-            was_aside: false,
-            ticket,
-            expires,
-        }
-    }
-
     /// What orders it among all who wait, wherever nothing else does.
+    #[inline]
     pub(crate) fn came(&self) -> Came {
         (self.since, self.seq)
     }
 
-    /// Whether it stands behind all who came to its level before.
-    pub(crate) fn is_last(&self) -> bool {
-        self.risen() == 0 && !self.ticket.returning && !self.was_aside
-    }
-
     /// How many levels it has risen.
-    pub(crate) fn risen(&self) -> usize {
-        usize::from(self.ticket.priority.0 - self.level)
-    }
-
-    /// What it takes from its tenant's share.
-    pub(crate) fn cost(&self) -> u128 {
-        u128::from(self.ticket.cost.max(1))
+    #[inline]
+    pub(crate) fn risen(&self) -> u8 {
+        self.priority - self.level
     }
 }
 
-/// A chair: the waiter's place in line, and what it brought.
-#[derive(Debug)]
-pub(crate) struct Chair<T> {
-    pub(crate) place: Place,
-    pub(crate) body: T,
+/// What a ticket says that is not plain.
+#[derive(Debug, Clone)]
+struct Terms {
+    patience: Patience,
+    tenant: Tenant,
+    cost: u32,
+    may_wait: bool,
 }
 
 /// All chairs that are taken, by number.
 #[derive(Debug)]
 pub(crate) struct Chairs<T> {
-    taken: Slab<Chair<T>>,
-    /// Whom each waiter stands between. Kept apart, close together: whoever leaves changes the links of
-    /// neighbours that are nowhere near in memory, and need not fetch their chairs for that.
-    links: Vec<[Link; LISTS]>,
+    places: Vec<Place>,
+    bodies: Slab<T>,
+    /// Up to the last chair whose ticket was not plain.
+    terms: Vec<Terms>,
+    /// The tenant's flow within the lane, up to the last waiter who was in one.
+    flows: Vec<u32>,
+    /// Where waiters are found in their `ARRIVALS` and `SECTION`, up to the last who was in such a list.
+    found: [Vec<u32>; 2],
+    pub(crate) blocks: Blocks,
+    /// How long anybody waits.
+    pub(crate) longest_wait: Nanos,
 }
 
+static NOBODY: Tenant = Tenant::NOBODY;
+
 impl<T> Chairs<T> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(longest_wait: Nanos) -> Self {
         Self {
-            taken: Slab::new(),
-            links: Vec::new(),
+            places: Vec::new(),
+            bodies: Slab::new(),
+            terms: Vec::new(),
+            flows: Vec::new(),
+            found: [const { Vec::new() }; 2],
+            blocks: Blocks::new(),
+            longest_wait,
         }
     }
 
-    pub(crate) fn sit(&mut self, place: Place, body: T) -> u32 {
-        let at = self.taken.insert(Chair { place, body });
-        if at == self.links.len() {
-            self.links.push([Link::NONE; LISTS]);
+    /// Seats the holder of a ticket, whose level is this one. It does not wait yet.
+    #[inline]
+    pub(crate) fn sit(
+        &mut self,
+        (since, seq): Came,
+        Priority(level): Priority,
+        ticket: Ticket,
+        patience: Patience,
+        body: T,
+    ) -> u32 {
+        let is_plain = patience == Patience::of_all(since)
+            && ticket.tenant.as_bytes().is_empty()
+            && ticket.cost == 1
+            && ticket.may_wait;
+        let at = self.bodies.insert(body);
+        let place = Place {
+            seq,
+            since,
+            lane: NONE,
+            found: [NONE; 2],
+            priority: level,
+            level,
+            waits: false,
+            is_plain,
+        };
+        match self.places.get_mut(at) {
+            Some(old) => *old = place,
+            None => self.places.push(place),
+        }
+        if !is_plain {
+            self.note_terms(at, ticket, patience);
         }
         at as u32
     }
 
-    pub(crate) fn link(&self, at: u32, list: usize) -> Link {
-        self.links[at as usize][list]
+    fn note_terms(&mut self, at: usize, ticket: Ticket, patience: Patience) {
+        let terms = Terms {
+            patience,
+            tenant: ticket.tenant,
+            cost: ticket.cost,
+            may_wait: ticket.may_wait,
+        };
+        if at >= self.terms.len() {
+            let nothing = Terms {
+                patience: Patience::of_all(NEVER),
+                tenant: Tenant::NOBODY,
+                cost: 1,
+                may_wait: true,
+            };
+            self.terms.resize(at + 1, nothing);
+        }
+        self.terms[at] = terms;
     }
 
-    pub(crate) fn link_mut(&mut self, at: u32, list: usize) -> &mut Link {
-        &mut self.links[at as usize][list]
+    /// Whoever sat there leaves.
+    #[inline]
+    pub(crate) fn leave(&mut self, at: u32) -> T {
+        if !self.place(at).is_plain {
+            self.terms[at as usize].tenant = Tenant::NOBODY;
+        }
+        self.bodies.remove(at as usize)
     }
 
-    pub(crate) fn leave(&mut self, at: u32) -> Chair<T> {
-        self.taken.remove(at as usize)
-    }
-
-    pub(crate) fn get(&self, at: u32) -> Option<&Chair<T>> {
-        self.taken.get(at as usize)
-    }
-
+    #[inline]
     pub(crate) fn place(&self, at: u32) -> &Place {
-        &self.taken[at as usize].place
+        &self.places[at as usize]
     }
 
+    #[inline]
     pub(crate) fn place_mut(&mut self, at: u32) -> &mut Place {
-        &mut self.taken[at as usize].place
+        &mut self.places[at as usize]
     }
 
+    /// Whether who sat down there as number `seq` waits still.
+    #[inline]
+    pub(crate) fn still_waits(&self, at: u32, seq: u64) -> bool {
+        let place = self.places.get(at as usize);
+        place.is_some_and(|place| place.seq == seq && place.waits)
+    }
+
+    /// Everyone who waits.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (u32, &Place)> {
+        let all = (0..).zip(&self.places);
+        all.filter(|(_, place)| place.waits)
+    }
+
+    /// All lists are gone.
+    pub(crate) fn clear_lists(&mut self) {
+        self.blocks = Blocks::new();
+    }
+
+    /// Where the waiter is found in its list.
+    #[inline]
+    pub(crate) fn found(&self, at: u32, list: usize) -> u32 {
+        match list {
+            QUEUE | ENDS => self.places[at as usize].found[list],
+            other => self.found[other - ARRIVALS][at as usize],
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_found(&mut self, at: u32, list: usize, number: u32) {
+        match list {
+            QUEUE | ENDS => self.places[at as usize].found[list] = number,
+            other => put(&mut self.found[other - ARRIVALS], at, number),
+        }
+    }
+
+    /// The tenant's flow within the lane.
+    pub(crate) fn flow(&self, at: u32) -> u32 {
+        self.flows[at as usize]
+    }
+
+    pub(crate) fn set_flow(&mut self, at: u32, flow: u32) {
+        put(&mut self.flows, at, flow);
+    }
+
+    #[inline]
+    fn terms(&self, at: u32) -> Option<&Terms> {
+        (!self.place(at).is_plain).then(|| &self.terms[at as usize])
+    }
+
+    #[inline]
+    pub(crate) fn patience(&self, at: u32) -> Patience {
+        match self.terms(at) {
+            Some(terms) => terms.patience,
+            None => Patience::of_all(self.place(at).since),
+        }
+    }
+
+    /// When the waiter's wait ends.
+    #[inline]
+    pub(crate) fn end(&self, at: u32) -> Nanos {
+        self.patience(at).end(self.longest_wait)
+    }
+
+    pub(crate) fn tenant(&self, at: u32) -> &Tenant {
+        self.terms(at).map_or(&NOBODY, |terms| &terms.tenant)
+    }
+
+    pub(crate) fn may_wait(&self, at: u32) -> bool {
+        self.terms(at).is_none_or(|terms| terms.may_wait)
+    }
+
+    /// What the waiter takes from its tenant's share.
+    pub(crate) fn cost(&self, at: u32) -> u128 {
+        let cost = self.terms(at).map_or(1, |terms| terms.cost);
+        u128::from(cost.max(1))
+    }
+
+    #[inline]
     pub(crate) fn body(&self, at: u32) -> &T {
-        &self.taken[at as usize].body
+        &self.bodies[at as usize]
     }
 
+    #[inline]
     pub(crate) fn body_mut(&mut self, at: u32) -> &mut T {
-        &mut self.taken[at as usize].body
+        &mut self.bodies[at as usize]
     }
 
     pub(crate) fn bodies_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.taken.iter_mut().map(|(_, chair)| &mut chair.body)
+        self.bodies.iter_mut().map(|(_, body)| body)
     }
+}
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Chair<T>)> {
-        self.taken.iter().map(|(at, chair)| (at as u32, chair))
+fn put(all: &mut Vec<u32>, at: u32, number: u32) {
+    let at = at as usize;
+    if at >= all.len() {
+        all.resize(at + 1, NONE);
     }
+    all[at] = number;
 }

@@ -4,8 +4,12 @@ use std::time::Instant;
 
 use super::alarm::Alarms;
 use super::chairs::Came;
+use super::ends::Ends;
+use super::lanes::Scope;
 use super::line::ByLevel;
-use super::room::{State, WaitingRoom};
+use super::nanos::Nanos;
+use super::patience::longest_wait;
+use super::room::WaitingRoom;
 use super::sections::Sections;
 use super::{Capacity, Levels, Priority, Rejected, RoomConfig, Woken};
 
@@ -13,7 +17,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Nobody may wait any more: everyone who does is answered, and so is everyone who comes.
     pub fn close(&mut self, woken: &mut Woken<W>) {
         self.closed = true;
-        while let Some(at) = self.arrivals.lowest_and_latest(&self.chairs) {
+        for at in self.latest_first() {
             self.answer(at, Rejected::ShuttingDown, woken);
         }
     }
@@ -29,45 +33,44 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         now: Instant,
         woken: &mut Woken<W>,
     ) {
+        let now = self.epoch.nanos(now);
         self.catch_up(now, woken);
         let old = std::mem::replace(&mut self.config, config).levels;
         let new = self.config.levels.clone();
+        self.chairs.longest_wait = longest_wait(&self.config);
         self.move_over(capacity, now, |priority| rename(&old, &new, priority));
         self.catch_up(now, woken);
         self.send_away(woken);
-        self.grown(capacity, now, woken);
+        self.pump(capacity, Scope::All, woken);
     }
 
     /// The capacity's lanes, pools or sections changed: everyone moves to the lane that is theirs now. Those
     /// who no longer fit in their section are answered, the latest of its lowest level first.
     pub fn rearranged(&mut self, capacity: &C, now: Instant, woken: &mut Woken<W>) {
+        let now = self.epoch.nanos(now);
         self.catch_up(now, woken);
         self.move_over(capacity, now, |priority| priority);
         self.send_away_from_sections(woken);
-        self.grown(capacity, now, woken);
+        self.pump(capacity, Scope::All, woken);
     }
 
-    fn move_over(&mut self, capacity: &C, now: Instant, rename: impl Fn(Priority) -> Priority) {
-        let mut everyone: Vec<(Came, u32)> = self
-            .chairs
-            .iter()
-            .filter(|(_, chair)| matches!(chair.body.state, State::Waiting(_)))
-            .map(|(at, chair)| (chair.place.came(), at))
-            .collect();
+    fn move_over(&mut self, capacity: &C, now: Nanos, rename: impl Fn(Priority) -> Priority) {
+        let waiting = self.chairs.waiting();
+        let mut everyone: Vec<(Came, u32)> =
+            waiting.map(|(at, place)| (place.came(), at)).collect();
         everyone.sort_unstable();
         let old = self.lanes.renew(&self.config);
+        self.chairs.clear_lists();
         self.arrivals = ByLevel::new(self.config.levels.count());
         self.sections = Sections::new(self.config.levels.count());
         self.tenants.clear();
-        self.ends.clear();
+        self.ends = Ends::new();
         self.rises = Alarms::default();
         self.waiting = 0;
         for (_, at) in everyone {
-            let standing = self.lanes.standing_from(&old, self.chairs.place(at));
-            let end = self.end_of(&self.chairs.place(at).ticket);
+            let standing = self.lanes.standing_from(&old, &self.chairs, at);
             let place = self.chairs.place_mut(at);
-            place.ticket.priority = rename(place.ticket.priority);
-            place.expires = end;
+            place.priority = rename(Priority(place.priority)).0;
             let lane = capacity.lane(&self.chairs.body(at).demand);
             self.line_up(capacity, at, lane, standing, now);
         }
@@ -75,8 +78,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     fn send_away(&mut self, woken: &mut Woken<W>) {
         if let Some(most) = self.config.chairs_per_tenant {
-            for at in self.arrivals.latest_first(&self.chairs) {
-                let tenant = &self.chairs.place(at).ticket.tenant;
+            for at in self.latest_first() {
+                let tenant = self.chairs.tenant(at);
                 if self
                     .tenants
                     .get(tenant)
@@ -87,9 +90,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             }
         }
         self.send_away_from_sections(woken);
-        while self.waiting > self.config.chairs
-            && let Some(at) = self.arrivals.lowest_and_latest(&self.chairs)
-        {
+        let too_many = self.waiting.saturating_sub(self.config.chairs);
+        if too_many == 0 {
+            return;
+        }
+        for at in self.latest_first().into_iter().take(too_many) {
             let why = match self.config.chairs {
                 0 => Rejected::Disabled,
                 _ => Rejected::Full,
@@ -102,8 +107,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if !self.sections.any_overfull() {
             return;
         }
-        for at in self.arrivals.latest_first(&self.chairs) {
-            if self.sections.is_overfull(self.chairs.place(at).section) {
+        for at in self.latest_first() {
+            let section = self.lanes.section_at(self.chairs.place(at).lane);
+            if self.sections.is_overfull(section) {
                 self.answer(at, Rejected::Full, woken);
             }
         }

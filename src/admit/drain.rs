@@ -3,41 +3,44 @@
 //! Without it, `Retry-After` is a guess. Departures are counted as they happen, and put against the clock
 //! only when somebody arrives and has read the clock anyway: a release stays free of it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use super::nanos::Nanos;
 
 /// Departures per second, averaged over about half a minute of waiting.
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
     departures: u64,
     /// When and at how many departures the present measurement began.
-    since: Option<(Instant, u64)>,
+    since: Option<(Nanos, u64)>,
     per_second: Option<f64>,
 }
 
 /// A shorter measurement says more about chance than about the rate.
-const SHORTEST: Duration = Duration::from_millis(100);
+const SHORTEST: Nanos = 100_000_000;
 /// Older measurements fade by half in about two thirds of this.
 const MEMORY_SECONDS: f64 = 30.0;
 
 impl Drain {
     /// Somebody got a slot.
+    #[inline]
     pub(crate) fn depart(&mut self) {
         self.departures += 1;
     }
 
     /// Time in an empty room says nothing about how fast a full one drains.
-    pub(crate) fn room_was_empty(&mut self, now: Instant) {
+    pub(crate) fn room_was_empty(&mut self, now: Nanos) {
         self.since = Some((now, self.departures));
     }
 
     /// Puts the departures so far against the clock.
-    pub(crate) fn observe(&mut self, now: Instant) {
+    pub(crate) fn observe(&mut self, now: Nanos) {
         let (began, at) = *self.since.get_or_insert((now, self.departures));
         if now < began + SHORTEST {
             return;
         }
         let count = self.departures - at;
-        let seconds = now.saturating_duration_since(began).as_secs_f64();
+        let seconds = now.saturating_sub(began) as f64 / 1e9;
         if count == 0 {
             // A service that has stalled is no faster than one departure in all this time.
             self.per_second = self.per_second.map(|rate| rate.min(1.0 / seconds));
@@ -74,14 +77,16 @@ pub(crate) fn time_for(ahead: usize, per_second: f64) -> Option<Duration> {
 mod tests {
     use super::*;
 
+    const START: Nanos = 7;
+    const SECOND: Nanos = 1_000_000_000;
+
     #[test]
     fn ten_a_second_drain_fifty_in_five() {
-        let start = Instant::now();
         let mut drain = Drain::default();
-        drain.room_was_empty(start);
+        drain.room_was_empty(START);
         for i in 1..=20 {
             drain.depart();
-            drain.observe(start + Duration::from_millis(100) * i);
+            drain.observe(START + i * SECOND / 10);
         }
         let wait = drain.wait_for(50).unwrap().as_secs_f64();
         assert!((wait - 5.0).abs() < 0.01, "{wait}");
@@ -89,27 +94,25 @@ mod tests {
 
     #[test]
     fn an_idle_hour_does_not_slow_the_estimate() {
-        let start = Instant::now();
         let mut drain = Drain::default();
-        drain.room_was_empty(start);
+        drain.room_was_empty(START);
         drain.depart();
-        drain.observe(start + Duration::from_secs(1));
-        let later = start + Duration::from_secs(3600);
+        drain.observe(START + SECOND);
+        let later = START + 3600 * SECOND;
         drain.room_was_empty(later);
         drain.depart();
-        drain.observe(later + Duration::from_secs(1));
+        drain.observe(later + SECOND);
         let wait = drain.wait_for(1).unwrap().as_secs_f64();
         assert!((wait - 1.0).abs() < 0.01, "{wait}");
     }
 
     #[test]
     fn a_stalled_service_drains_no_faster_than_it_stalls() {
-        let start = Instant::now();
         let mut drain = Drain::default();
-        drain.room_was_empty(start);
+        drain.room_was_empty(START);
         drain.depart();
-        drain.observe(start + Duration::from_secs(1));
-        drain.observe(start + Duration::from_secs(21));
+        drain.observe(START + SECOND);
+        drain.observe(START + 21 * SECOND);
         let wait = drain.wait_for(1).unwrap().as_secs_f64();
         assert!((wait - 20.0).abs() < 0.01, "{wait}");
     }

@@ -27,6 +27,7 @@ impl<K: Ord + Copy> Heap<K> {
     }
 
     /// Adds `member`, or gives it a new rank.
+    #[inline]
     pub(crate) fn set(&mut self, member: u32, rank: K) {
         let slot = member as usize;
         if slot >= self.places.len() {
@@ -59,7 +60,12 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
+    #[inline]
     fn settle(&mut self, place: usize) {
+        // Most groups have one lane.
+        if self.items.len() == 1 {
+            return;
+        }
         let place = self.rise(place);
         self.sink(place);
     }

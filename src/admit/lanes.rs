@@ -10,18 +10,18 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::time::Instant;
 
 use slab::Slab;
 
 use super::capacity::{Pool, Pools, Section};
-use super::chairs::{Chairs, Place};
+use super::chairs::Chairs;
 use super::discipline::{Queue, Standing, Turn, forecast};
 use super::heap::Heap;
 use super::{Discipline, RoomConfig};
 
-/// The order over lanes of one discipline: level first, then the discipline's turn.
-pub(crate) type Rank = (u8, Turn);
+/// The order over lanes of one discipline: level first, then the discipline's turn. Words throughout: with a byte
+/// in between, a copy has to wait until what it copies is written.
+pub(crate) type Rank = (u64, Turn);
 
 #[derive(Debug)]
 struct Lane<L> {
@@ -31,7 +31,14 @@ struct Lane<L> {
     /// Its number among the lanes of its group.
     member: u32,
     levels: Box<[Queue]>,
-    head: Option<(u32, Rank)>,
+    head: Option<Head>,
+}
+
+/// Who goes next in a lane.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    at: u32,
+    level: u8,
 }
 
 #[derive(Debug)]
@@ -46,6 +53,12 @@ struct Group {
     looked_again_in: u64,
     /// By level, where tenants take turns; else there are none.
     rounds: Box<[Round]>,
+}
+
+impl Group {
+    fn best_rank(&self) -> Option<&Rank> {
+        self.order.first().map(|(rank, _)| rank)
+    }
 }
 
 /// Where the tenants of one level are in their round, over all lanes of a group.
@@ -93,6 +106,9 @@ pub(crate) struct Lanes<L> {
     lanes: Slab<Lane<L>>,
     /// The lane of the latest arrival, which is often that of the next one.
     latest: u32,
+    /// The only lane, as long as it has always been. Nobody competes with it, so that its standing in its group
+    /// need not be kept up to date.
+    alone: Option<u32>,
     occupied: usize,
     /// The groups of lanes that exactly these pools can serve: one for each discipline.
     by_pools: HashMap<Pools, Vec<u32>>,
@@ -107,7 +123,8 @@ pub(crate) struct Lanes<L> {
     turns: u64,
     levels: usize,
     discipline: Discipline,
-    epoch: Instant,
+    /// Whether any of them waits in a section with chairs of its own.
+    limited: bool,
 }
 
 /// The number of no pump, to which no group is blocked.
@@ -118,11 +135,12 @@ const NOT_BLOCKED: u64 = 0;
 const SPARE_LANES: usize = 64;
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
-    pub(crate) fn new(config: &RoomConfig, epoch: Instant) -> Self {
+    pub(crate) fn new(config: &RoomConfig) -> Self {
         Self {
             by_key: HashMap::new(),
             lanes: Slab::new(),
             latest: 0,
+            alone: None,
             occupied: 0,
             by_pools: HashMap::new(),
             groups: Slab::new(),
@@ -132,7 +150,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             turns: 0,
             levels: config.levels.count(),
             discipline: config.discipline,
-            epoch,
+            limited: false,
         }
     }
 
@@ -143,27 +161,28 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let new = Self {
             base: latest.unwrap_or(self.base),
             turns: self.turns,
-            ..Self::new(config, self.epoch)
+            ..Self::new(config)
         };
         std::mem::replace(self, new)
     }
 
     /// How far the waiter's tenant has come: as far behind the others as it was in the `old` lanes.
-    pub(crate) fn standing_from(&self, old: &Self, place: &Place) -> Option<Standing> {
-        let Standing { start, turn } = old.standing(place)?;
-        let (group, level) = (old.group_at(place.lane), usize::from(place.level));
-        let behind = old.groups[group as usize].rounds[level].served - start;
+    pub(crate) fn standing_from<T>(
+        &self,
+        old: &Self,
+        chairs: &Chairs<T>,
+        at: u32,
+    ) -> Option<Standing> {
+        let place = chairs.place(at);
+        let (lane, level) = (&old.lanes[place.lane as usize], usize::from(place.level));
+        let Standing { start, turn } = lane.levels[level].standing(chairs, at)?;
+        let behind = old.groups[lane.group as usize].rounds[level].served - start;
         let start = self.base - behind;
         Some(Standing { start, turn })
     }
 
-    /// How far the waiter's tenant has come, if tenants take turns.
-    pub(crate) fn standing(&self, place: &Place) -> Option<Standing> {
-        let lane = &self.lanes[place.lane as usize];
-        lane.levels[usize::from(place.level)].standing(place)
-    }
-
     /// Lines up the waiter on chair `at`, in a lane whose pools and section are asked for if it is new.
+    #[inline]
     pub(crate) fn push<T>(
         &mut self,
         chairs: &mut Chairs<T>,
@@ -177,28 +196,20 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             Some(lane) if lane.key == key => self.latest,
             _ => match self.by_key.get(&key) {
                 Some(&lane) => lane,
-                None => self.open(key, ask),
+                None => self.open(chairs, key, ask),
             },
         };
         self.latest = lane;
-        let place = chairs.place_mut(at);
-        let section = &self.lanes[lane as usize].section;
-        place.lane = lane;
-        place.section = section.chairs.map(|_| section.id);
+        chairs.place_mut(at).lane = lane;
         self.line_up(chairs, at, standing, config);
     }
 
-    /// Lines up a waiter again in the lane that it was in: its level changed, or it was set aside.
-    pub(crate) fn push_again<T>(
-        &mut self,
-        chairs: &mut Chairs<T>,
-        at: u32,
-        standing: Option<Standing>,
-        config: &RoomConfig,
-    ) {
-        self.line_up(chairs, at, standing, config);
+    /// Lines up a waiter whose level changed in the lane that it was in.
+    pub(crate) fn push_again<T>(&mut self, chairs: &mut Chairs<T>, at: u32, config: &RoomConfig) {
+        self.line_up(chairs, at, None, config);
     }
 
+    #[inline]
     fn line_up<T>(
         &mut self,
         chairs: &mut Chairs<T>,
@@ -219,6 +230,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// One more waits in the group. The first to do so finds the round where competitors have it by now.
+    #[inline]
     fn join_round(&mut self, group: u32, level: usize) -> u128 {
         let groups = &self.groups;
         let Some(&(mut round)) = groups[group as usize].rounds.get(level) else {
@@ -239,6 +251,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// Takes out a waiter that got a slot.
+    #[inline]
     pub(crate) fn serve<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         let place = chairs.place(at);
         let (lane, level) = (place.lane, usize::from(place.level));
@@ -252,38 +265,74 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// Takes out a waiter for any other reason.
+    #[inline]
     pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         let place = chairs.place(at);
         let (lane, level) = (place.lane, usize::from(place.level));
-        self.lanes[lane as usize].levels[level].remove(chairs, at);
+        let Lane { levels, head, .. } = &mut self.lanes[lane as usize];
+        let queue = &mut levels[level];
+        queue.remove(chairs, at);
+        let may_matter = queue.depends_on_others() || head.is_some_and(|head| head.at == at);
         if let Some(round) = self.round_mut(lane, level) {
             round.waiting -= 1;
         }
+        if may_matter {
+            self.refresh(chairs, lane, level);
+        }
+    }
+
+    /// Takes out a waiter that will be put back.
+    pub(crate) fn set_aside<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        let place = chairs.place(at);
+        let (lane, level) = (place.lane, usize::from(place.level));
+        self.lanes[lane as usize].levels[level].set_aside(chairs, at);
         self.refresh(chairs, lane, level);
     }
 
+    /// Puts back a waiter that was set aside.
+    pub(crate) fn put_back<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        let place = chairs.place(at);
+        let (lane, level) = (place.lane, usize::from(place.level));
+        if self.lanes[lane as usize].levels[level].put_back(chairs, at) {
+            self.refresh(chairs, lane, level);
+        }
+    }
+
     /// The group that a lane belongs to.
+    #[inline]
     pub(crate) fn group_at(&self, lane: u32) -> u32 {
         self.lanes[lane as usize].group
     }
 
+    /// Whether anybody may wait in a section with chairs of its own.
+    #[inline]
+    pub(crate) fn are_limited(&self) -> bool {
+        self.limited
+    }
+
     /// The section that a lane waits in.
+    #[inline]
     pub(crate) fn section_at(&self, lane: u32) -> Section {
         self.lanes[lane as usize].section
     }
 
+    #[inline]
     fn round_mut(&mut self, lane: u32, level: usize) -> Option<&mut Round> {
         let group = self.group_at(lane);
         self.groups[group as usize].rounds.get_mut(level)
     }
 
     /// The best waiter of the groups in `scope` that pump number `pump` has not found busy.
+    #[inline]
     pub(crate) fn best<T>(&self, chairs: &Chairs<T>, scope: Scope, pump: u64) -> Option<Best> {
+        if let Some(lane) = self.alone {
+            return self.best_alone(chairs, lane, scope, pump);
+        }
         match scope {
             // Nearly every release is about a pool that one group waits for.
             Scope::Pool(pool) => match *self.groups_on(pool) {
                 [only] if self.groups[only as usize].blocked_in == pump => None,
-                [only] => self.head_of(only).map(|(at, _)| Best { at, group: only }),
+                [only] => self.best_in(only),
                 ref groups => self.best_of(chairs, groups.iter().copied(), pump),
             },
             Scope::Claim(pool, group) => {
@@ -304,10 +353,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let bests = self.bests_of(all, pump).into_iter().flatten();
         bests
             .filter(|&(_, group)| group != best.group)
-            .filter_map(|(_, group)| {
-                let (at, _) = self.head_of(group)?;
-                Some(Best { at, group })
-            })
+            .filter_map(|(_, group)| self.best_in(group))
             .collect()
     }
 
@@ -351,6 +397,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// Notes that a waiter of the group is served.
+    #[inline]
     pub(crate) fn progress(&mut self, group: u32) {
         self.groups[group as usize].looked_again_in = NOT_BLOCKED;
     }
@@ -373,6 +420,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         (0..self.levels).flat_map(of_level).collect()
     }
 
+    #[inline]
     fn groups_on(&self, pool: Pool) -> &[u32] {
         self.by_pool.get(pool.0 as usize).map_or(&[], Vec::as_slice)
     }
@@ -387,7 +435,34 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let before = |a, b| self.goes_before(chairs, a, b);
         let of_each = bests.map(|(_, group)| group);
         let group = of_each.reduce(|a, b| if before(b, a) { b } else { a })?;
-        let (at, _) = self.head_of(group)?;
+        self.best_in(group)
+    }
+
+    #[inline]
+    fn best_in(&self, group: u32) -> Option<Best> {
+        let at = self.head_of(&self.groups[group as usize])?.at;
+        Some(Best { at, group })
+    }
+
+    /// The best waiter of the only lane.
+    #[inline]
+    fn best_alone<T>(
+        &self,
+        chairs: &Chairs<T>,
+        lane: u32,
+        scope: Scope,
+        pump: u64,
+    ) -> Option<Best> {
+        let Lane { group, levels, .. } = &self.lanes[lane as usize];
+        let group = *group;
+        let is_in_scope = match scope {
+            Scope::Pool(pool) => self.groups_on(pool).contains(&group),
+            Scope::Claim(..) | Scope::All => true,
+        };
+        if !is_in_scope || self.groups[group as usize].blocked_in == pump {
+            return None;
+        }
+        let at = levels.iter().find_map(|queue| queue.head(chairs))?;
         Some(Best { at, group })
     }
 
@@ -416,74 +491,91 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// The best waiter of a group.
-    fn head_of(&self, group: u32) -> Option<(u32, Rank)> {
-        let group = &self.groups[group as usize];
+    #[inline]
+    fn head_of(&self, group: &Group) -> Option<&Head> {
         let (_, member) = group.order.first()?;
-        self.lanes[group.lanes[*member as usize] as usize].head
+        let lane = group.lanes[*member as usize];
+        self.lanes[lane as usize].head.as_ref()
     }
 
     /// Whether the best waiter of group `a` goes before that of group `b`.
     fn goes_before<T>(&self, chairs: &Chairs<T>, a: u32, b: u32) -> bool {
-        let [(Some(first), of_a), (Some(second), of_b)] =
-            [a, b].map(|group| (self.head_of(group), self.groups[group as usize].discipline))
-        else {
+        let [a, b] = [a, b].map(|group| &self.groups[group as usize]);
+        if a.discipline == b.discipline {
+            let ranks = a.best_rank().zip(b.best_rank());
+            return ranks.is_some_and(|(first, second)| first < second);
+        }
+        let [Some(first), Some(second)] = [a, b].map(|group| self.head_of(group)) else {
             return false;
         };
-        if of_a == of_b {
-            return first.1 < second.1;
-        }
-        let key = |(at, (level, _)): (u32, Rank)| (level, chairs.place(at).came());
+        let key = |head: &Head| (head.level, chairs.place(head.at).came());
         key(first) < key(second)
     }
 
-    /// Brings the lane's standing in its group up to date, after a change in one of its levels.
-    fn refresh<T>(&mut self, chairs: &Chairs<T>, index: u32, changed: usize) {
-        let lane = &mut self.lanes[index as usize];
-        let first = lane.head.map(|(_, (level, _))| usize::from(level));
-        if first.is_some_and(|first| first < changed) {
-            return;
+    /// Brings the lane's standing in its group up to date after a change in one of its levels, if anybody asks
+    /// for it.
+    #[inline]
+    fn refresh<T>(&mut self, chairs: &Chairs<T>, lane: u32, changed: usize) {
+        if self.alone.is_none() {
+            self.reorder(chairs, lane, changed);
         }
-        // The head was not above: so nobody is.
-        let head = (changed..)
-            .zip(&lane.levels[changed..])
-            .find_map(|(level, queue)| {
-                let (at, turn) = queue.head(chairs)?;
-                Some((at, (level as u8, turn)))
-            });
-        if head == lane.head {
+    }
+
+    fn reorder<T>(&mut self, chairs: &Chairs<T>, index: u32, changed: usize) {
+        let lane = &mut self.lanes[index as usize];
+        if lane
+            .head
+            .is_some_and(|head| usize::from(head.level) < changed)
+        {
             return;
         }
         let order = &mut self.groups[lane.group as usize].order;
-        match head {
-            Some((_, rank)) => order.set(lane.member, rank),
-            None => order.remove(lane.member),
+        let was_occupied = lane.head.is_some();
+        // The head was not above: so nobody is.
+        for (level, queue) in (changed..).zip(&lane.levels[changed..]) {
+            if let Some(at) = queue.head(chairs) {
+                order.set(lane.member, (level as u64, queue.turn(chairs, at)));
+                let level = level as u8;
+                lane.head = Some(Head { at, level });
+                self.occupied += usize::from(!was_occupied);
+                return;
+            }
         }
-        self.occupied += usize::from(head.is_some());
-        self.occupied -= usize::from(lane.head.is_some());
-        lane.head = head;
+        order.remove(lane.member);
+        lane.head = None;
+        self.occupied -= usize::from(was_occupied);
     }
 
-    fn open(&mut self, key: L, ask: impl FnOnce(&L) -> (Pools, Section)) -> u32 {
+    #[cold]
+    #[inline(never)]
+    fn open<T>(
+        &mut self,
+        chairs: &Chairs<T>,
+        key: L,
+        ask: impl FnOnce(&L) -> (Pools, Section),
+    ) -> u32 {
+        if let Some(other) = self.alone.take() {
+            self.refresh(chairs, other, 0);
+        }
         if self.lanes.len() >= 2 * self.occupied + SPARE_LANES {
             self.close_empty_lanes();
         }
         let (pools, section) = ask(&key);
         let discipline = section.discipline.unwrap_or(self.discipline);
+        self.limited |= section.chairs.is_some();
         let group = self.group_of(pools, discipline);
         let lane = self.lanes.vacant_key() as u32;
         let member = self.groups[group as usize].lanes.insert(lane) as u32;
-        let epoch = self.epoch;
         self.lanes.insert(Lane {
             key: key.clone(),
             section,
             group,
             member,
-            levels: (0..self.levels)
-                .map(|_| Queue::new(discipline, epoch))
-                .collect(),
+            levels: (0..self.levels).map(|_| Queue::new(discipline)).collect(),
             head: None,
         });
         self.by_key.insert(key, lane);
+        self.alone = (self.lanes.len() == 1).then_some(lane);
         lane
     }
 

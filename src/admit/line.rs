@@ -1,121 +1,108 @@
-//! Waiters of one level in the order of arrival.
+//! Waiters in order, whenever they joined.
 //!
 //! Nearly everyone stands behind those who came before: they are a list. A waiter that rose from a lower
-//! level, that had a slot before and comes back, or that was set aside, arrived before most of those whom it
-//! joins. Searching its place among them would be O(n). So these are kept apart, in a tree, and the first of all is the first of
-//! the list or the first of the tree.
+//! level, that had a slot before and comes back, or whose deadline is near, belongs before most of those whom
+//! it joins. Searching its place among them would be O(n). So these are kept apart, in a tree, and the first of
+//! all is the first of the list or the first of the tree.
 
 use std::collections::BTreeMap;
 
-use super::chairs::{Came, Chairs, Link, NONE};
+use super::blocks::List;
+use super::chairs::{Came, Chairs, NONE};
 
-/// A doubly linked list of chairs, through their `LINK`.
-#[derive(Debug, Clone, Copy)]
-struct List<const LINK: usize> {
-    head: u32,
-    tail: u32,
+/// What a line is ordered by. No two waiters have the same.
+pub(crate) trait Key: Ord + Copy {
+    fn of<T>(chairs: &Chairs<T>, at: u32) -> Self;
 }
 
-impl<const LINK: usize> List<LINK> {
-    const EMPTY: Self = Self {
-        head: NONE,
-        tail: NONE,
-    };
-
-    fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        *chairs.link_mut(at, LINK) = Link {
-            prev: self.tail,
-            next: NONE,
-        };
-        match self.tail {
-            NONE => self.head = at,
-            tail => chairs.link_mut(tail, LINK).next = at,
-        }
-        self.tail = at;
-    }
-
-    fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        let Link { prev, next } = chairs.link(at, LINK);
-        match prev {
-            NONE => self.head = next,
-            prev => chairs.link_mut(prev, LINK).next = next,
-        }
-        match next {
-            NONE => self.tail = prev,
-            next => chairs.link_mut(next, LINK).prev = prev,
-        }
+/// In the order of arrival.
+impl Key for Came {
+    #[inline]
+    fn of<T>(chairs: &Chairs<T>, at: u32) -> Self {
+        chairs.place(at).came()
     }
 }
 
-/// Waiters of one level in the order of arrival, whenever they joined it.
+/// Waiters in the order of their keys.
 #[derive(Debug)]
-pub(crate) struct Line<const LINK: usize> {
-    native: List<LINK>,
-    /// Those who rose, those who came back, and those who were set aside.
-    others: BTreeMap<Came, u32>,
+pub(crate) struct Line<const LIST: usize, K = Came> {
+    native: List,
+    /// The key of whom the list was last given: all who are in it come before.
+    latest: Option<K>,
+    /// Those who joined too late for the list.
+    others: BTreeMap<K, u32>,
 }
 
-impl<const LINK: usize> Line<LINK> {
+impl<const LIST: usize, K: Key> Line<LIST, K> {
     pub(crate) fn new() -> Self {
         Self {
             native: List::EMPTY,
+            latest: None,
             others: BTreeMap::new(),
         }
     }
 
-    pub(crate) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        let place = chairs.place(at);
-        if place.is_last() {
-            self.native.push(chairs, at);
-        } else {
-            self.others.insert(place.came(), at);
+    /// Lines up `at`, and says whether it is first.
+    #[inline]
+    pub(crate) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
+        let key = K::of(chairs, at);
+        let alone = self.native.is_empty();
+        if alone || self.latest < Some(key) {
+            self.latest = Some(key);
+            let number = self.native.push(&mut chairs.blocks, at);
+            chairs.set_found(at, LIST, number);
+            return alone && self.head(chairs) == Some(at);
         }
+        self.others.insert(key, at);
+        chairs.set_found(at, LIST, NONE);
+        self.head(chairs) == Some(at)
     }
 
+    #[inline]
     pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        let place = chairs.place(at);
-        if place.is_last() {
-            self.native.remove(chairs, at);
-        } else {
-            self.others.remove(&place.came());
+        match chairs.found(at, LIST) {
+            NONE => _ = self.others.remove(&K::of(chairs, at)),
+            number => self.native.remove(&mut chairs.blocks, number),
         }
     }
 
-    /// Who came first.
+    /// Who comes first.
+    #[inline]
     pub(crate) fn head<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
-        let native = self.native.head;
+        let native = self.native.head(&chairs.blocks);
         match self.others.first_key_value() {
-            Some((&came, &at)) if native == NONE || came < chairs.place(native).came() => Some(at),
-            _ => (native != NONE).then_some(native),
+            Some((key, &at)) if native.is_none_or(|native| *key < K::of(chairs, native)) => {
+                Some(at)
+            }
+            _ => native,
         }
     }
 
-    /// Who came last.
+    /// Who comes last.
     pub(crate) fn tail<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
-        let native = self.native.tail;
+        let native = self.native.tail(&chairs.blocks);
         match self.others.last_key_value() {
-            Some((&came, &at)) if native == NONE || came > chairs.place(native).came() => Some(at),
-            _ => (native != NONE).then_some(native),
+            Some((key, &at)) if native.is_none_or(|native| *key > K::of(chairs, native)) => {
+                Some(at)
+            }
+            _ => native,
         }
     }
 
-    /// Everyone, in the order of arrival.
+    /// Everyone, in order.
     pub(crate) fn in_order<T>(&self, chairs: &Chairs<T>) -> Vec<u32> {
-        let follow = |at: u32| (at != NONE).then_some(at);
-        let native = std::iter::successors(follow(self.native.head), |&at| {
-            follow(chairs.link(at, LINK).next)
-        });
+        let native = self.native.iter(&chairs.blocks);
         let mut all: Vec<u32> = native.chain(self.others.values().copied()).collect();
-        all.sort_unstable_by_key(|&at| chairs.place(at).came());
+        all.sort_by_key(|&at| K::of(chairs, at));
         all
     }
 }
 
 /// Waiters of all levels, each level in the order of arrival.
 #[derive(Debug)]
-pub(crate) struct ByLevel<const LINK: usize>(Box<[Line<LINK>]>);
+pub(crate) struct ByLevel<const LIST: usize>(Box<[Line<LIST>]>);
 
-impl<const LINK: usize> ByLevel<LINK> {
+impl<const LIST: usize> ByLevel<LIST> {
     pub(crate) fn new(levels: usize) -> Self {
         Self((0..levels).map(|_| Line::new()).collect())
     }
@@ -136,13 +123,5 @@ impl<const LINK: usize> ByLevel<LINK> {
     pub(crate) fn lowest_and_latest<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
         let mut lowest_first = self.0.iter().rev();
         lowest_first.find_map(|line| line.tail(chairs))
-    }
-
-    /// Everyone, the latest of the lowest level first.
-    pub(crate) fn latest_first<T>(&self, chairs: &Chairs<T>) -> Vec<u32> {
-        let lowest_first = self.0.iter().rev();
-        lowest_first
-            .flat_map(|line| line.in_order(chairs).into_iter().rev())
-            .collect()
     }
 }

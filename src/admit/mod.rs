@@ -9,6 +9,7 @@
 
 mod alarm;
 mod arrive;
+mod blocks;
 mod capacity;
 mod chairs;
 mod change;
@@ -16,9 +17,11 @@ mod config;
 mod counts;
 mod discipline;
 mod drain;
+mod ends;
 mod heap;
 mod lanes;
 mod line;
+mod nanos;
 mod patience;
 mod permits;
 mod priority;

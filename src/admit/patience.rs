@@ -1,63 +1,111 @@
 //! How long a waiter waits, and when it rises: both follow from its ticket and how the room is furnished.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use super::nanos::{Epoch, NEVER, Nanos, span};
 use super::room::WaitingRoom;
-use super::{Capacity, Priority, Rejected, RoomConfig, Ticket};
+use super::{Capacity, Rejected, RoomConfig, Ticket};
+
+/// What a ticket says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Patience {
+    pub(crate) arrival: Nanos,
+    /// `NEVER`, if it has none.
+    deadline: Nanos,
+}
+
+impl Patience {
+    #[inline]
+    pub(super) fn new(arrival: Nanos, deadline: Option<Instant>, epoch: Epoch) -> Self {
+        Self {
+            arrival,
+            deadline: deadline.map_or(NEVER, |end| epoch.nanos(end)),
+        }
+    }
+
+    /// What everyone has who arrived then.
+    #[inline]
+    pub(super) fn of_all(arrival: Nanos) -> Self {
+        Self {
+            arrival,
+            deadline: NEVER,
+        }
+    }
+
+    /// When the wait ends, where nobody waits for longer than `longest`.
+    #[inline]
+    pub(super) fn end(self, longest: Nanos) -> Nanos {
+        self.arrival.saturating_add(longest).min(self.deadline)
+    }
+
+    pub(super) fn why_expired<N>(self, longest: Nanos) -> Rejected<N> {
+        let end = self.end(longest);
+        if self.deadline == end && end < NEVER {
+            Rejected::DeadlinePassed
+        } else {
+            Rejected::TimedOut
+        }
+    }
+
+    /// By how many levels it has risen by `now`.
+    fn risen_by(self, now: Nanos, config: &RoomConfig) -> u8 {
+        let waited = now.saturating_sub(self.arrival);
+        let risen = interval(config).map_or(0, |interval| waited / interval);
+        u8::try_from(risen).unwrap_or(u8::MAX)
+    }
+}
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
-    pub(crate) fn end_of(&self, ticket: &Ticket) -> Option<Instant> {
-        let longest = self.longest_wait(ticket);
-        match (longest, ticket.deadline) {
-            (Some(longest), Some(deadline)) => Some(longest.min(deadline)),
-            (one, other) => one.or(other),
-        }
+    /// When the wait of a ticket's holder ends, and why.
+    pub(crate) fn end_of_wait(&self, ticket: &Ticket) -> Option<(Instant, Rejected<C::Never>)> {
+        let arrival = self.epoch.nanos(ticket.arrival);
+        let patience = Patience::new(arrival, ticket.deadline, self.epoch);
+        let end = self.epoch.instant(patience.end(self.chairs.longest_wait))?;
+        Some((end, patience.why_expired(self.chairs.longest_wait)))
     }
 
-    pub(crate) fn why_expired(&self, ticket: &Ticket) -> Rejected<C::Never> {
-        let longest = self.longest_wait(ticket);
-        match ticket.deadline {
-            Some(deadline) if longest.is_none_or(|longest| deadline <= longest) => {
-                Rejected::DeadlinePassed
-            }
-            _ => Rejected::TimedOut,
-        }
-    }
-
-    fn longest_wait(&self, ticket: &Ticket) -> Option<Instant> {
-        ticket.arrival.checked_add(self.config.max_wait?)
-    }
-
-    /// When the waiter rises to the next level.
-    pub(super) fn rise_of(&self, at: u32) -> Option<Instant> {
-        let place = self.chairs.place(at);
+    /// When the waiter rises to the next level, if ever.
+    #[inline]
+    pub(super) fn rise_of(&self, at: u32) -> Option<Nanos> {
         let interval = interval(&self.config)?;
-        let steps = u32::try_from(place.risen()).ok()?.checked_add(1)?;
-        let after = interval.checked_mul(steps)?;
-        (place.level > 0).then(|| place.ticket.arrival.checked_add(after))?
+        let place = self.chairs.place(at);
+        let after = interval.saturating_mul(Nanos::from(place.risen()) + 1);
+        let arrival = self.chairs.patience(at).arrival;
+        let rise = arrival.saturating_add(after);
+        (place.level > 0 && rise < NEVER).then_some(rise)
     }
 
+    #[inline]
     pub(super) fn set_rise(&mut self, at: u32) {
-        if self.config.promote_after.is_none() {
-            return;
-        }
         if let Some(rise) = self.rise_of(at) {
             self.rises.set(rise, (at, self.chairs.place(at).seq));
         }
     }
+
+    /// The level that the waiter has risen to by `now`.
+    #[inline]
+    pub(super) fn level_at(&self, at: u32, now: Nanos) -> u8 {
+        let priority = self.chairs.place(at).priority;
+        match self.config.promote_after {
+            None => priority,
+            Some(_) => {
+                let patience = self.chairs.patience(at);
+                priority.saturating_sub(patience.risen_by(now, &self.config))
+            }
+        }
+    }
+}
+
+/// How long anybody waits.
+pub(super) fn longest_wait(config: &RoomConfig) -> Nanos {
+    config.max_wait.map_or(NEVER, span)
 }
 
 /// How long a waiter has to wait to rise by a level.
-fn interval(config: &RoomConfig) -> Option<Duration> {
-    config.promote_after.filter(|interval| !interval.is_zero())
-}
-
-/// The level that a ticket has risen to by `now`.
-pub(super) fn level_at(config: &RoomConfig, ticket: &Ticket, now: Instant) -> Priority {
-    let Some(interval) = interval(config) else {
-        return ticket.priority;
-    };
-    let waited = now.saturating_duration_since(ticket.arrival);
-    let risen = waited.as_nanos() / interval.as_nanos();
-    Priority(u8::try_from(risen).map_or(0, |risen| ticket.priority.0.saturating_sub(risen)))
+#[inline]
+fn interval(config: &RoomConfig) -> Option<Nanos> {
+    config
+        .promote_after
+        .map(span)
+        .filter(|&interval| interval > 0)
 }

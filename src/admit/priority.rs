@@ -92,6 +92,7 @@ impl Levels {
         self.names.len()
     }
 
+    #[inline]
     pub(crate) fn clamp(&self, priority: Priority) -> Priority {
         priority.min(Priority((self.names.len() - 1) as u8))
     }

@@ -7,23 +7,19 @@
 
 use std::time::Instant;
 
-use super::discipline::Standing;
-use super::room::{Key, State, WaitingRoom, still_waits};
+use super::room::{Key, State, WaitingRoom};
 use super::{Capacity, Woken};
 
 /// A waiter that is out of its line for a moment, to be [put back](WaitingRoom::put_back).
 #[derive(Debug)]
 #[must_use = "whoever is not put back is never served"]
-pub struct Aside {
-    key: Key,
-    standing: Option<Standing>,
-}
+pub struct Aside(Key);
 
 impl Aside {
     /// Who it is.
     #[must_use]
     pub fn key(&self) -> Key {
-        self.key
+        self.0
     }
 }
 
@@ -31,7 +27,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Whether it still waits. A void key is nobody's.
     #[must_use]
     pub fn waits(&self, key: Key) -> bool {
-        still_waits(&self.chairs, (key.at, key.seq))
+        self.chairs.still_waits(key.at, key.seq)
     }
 
     /// The note of a waiter, to be written on.
@@ -53,7 +49,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.lanes.serve(&mut self.chairs, key.at);
         self.forget(key.at);
         self.drain.depart();
-        match self.chairs.leave(key.at).body.state {
+        match self.chairs.leave(key.at).state {
             State::Waiting(note) => note,
             State::Leased(_) | State::Rejected(_) => None,
         }
@@ -62,20 +58,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Takes the waiter out of its line, to look at the one behind it. It keeps its chair, and is put back
     /// before anybody else comes.
     pub fn set_aside(&mut self, key: Key) -> Aside {
-        let standing = self.lanes.standing(self.chairs.place(key.at));
-        self.lanes.remove(&mut self.chairs, key.at);
-        Aside { key, standing }
+        self.lanes.set_aside(&mut self.chairs, key.at);
+        Aside(key)
     }
 
     /// Puts a waiter back where it stood.
     pub fn put_back(&mut self, aside: Aside) {
-        let at = aside.key.at;
-        // Those who came later may have been served meanwhile: it no longer stands behind all others.
-        self.leave(at);
-        self.chairs.place_mut(at).was_aside = true;
-        self.enter(at);
-        self.lanes
-            .push_again(&mut self.chairs, at, aside.standing, &self.config);
+        self.lanes.put_back(&mut self.chairs, aside.0.at);
     }
 
     /// The head, and everyone who competes with it for the same slots, in the order in which they would be
@@ -97,11 +86,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// When the one who came first of all who wait came. O(n).
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
-        let waiting = self.chairs.iter();
-        waiting
-            .filter(|(_, chair)| chair.body.state.is_waiting())
-            .map(|(_, chair)| chair.place.ticket.arrival)
-            .min()
+        let since = self.chairs.waiting().map(|(_, place)| place.since);
+        self.epoch.instant(since.min()?)
     }
 
     /// Lets nobody in any more. Whoever waits still does.
@@ -111,6 +97,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Whoever has waited too long by `now` is answered, and whoever has waited long enough rises.
     pub fn keep_time(&mut self, now: Instant, woken: &mut Woken<W>) {
-        self.catch_up(now, woken);
+        self.catch_up(self.epoch.nanos(now), woken);
     }
 }

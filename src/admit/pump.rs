@@ -3,13 +3,16 @@
 use std::time::Instant;
 
 use super::lanes::{Best, Scope};
-use super::room::{State, WaitingRoom, still_waits};
+use super::nanos::{NEVER, Nanos};
+use super::room::{State, WaitingRoom};
 use super::{Capacity, Denied, Pool, Rejected, Woken};
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// A slot of `pool` came back: it goes to the best waiter that it can serve. Looks at no other lanes.
     pub fn released(&mut self, capacity: &C, pool: Pool, now: Instant, woken: &mut Woken<W>) {
-        self.catch_up(now, woken);
+        if self.has_alarms() {
+            self.catch_up(self.epoch.nanos(now), woken);
+        }
         self.pump(capacity, Scope::Pool(pool), woken);
     }
 
@@ -22,7 +25,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// The capacity grew: its slots go to the best waiters.
     pub fn grown(&mut self, capacity: &C, now: Instant, woken: &mut Woken<W>) {
-        self.catch_up(now, woken);
+        self.catch_up(self.epoch.nanos(now), woken);
         self.pump(capacity, Scope::All, woken);
     }
 
@@ -44,18 +47,25 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
+    /// Whether anything ever happens here by itself.
+    #[inline]
+    fn has_alarms(&self) -> bool {
+        self.ends.next().min(self.rises.next()) < NEVER
+    }
+
     /// Brings the room up to `now`: whose wait is over by then holds no chair, and who has risen by then
     /// has risen before anybody who comes.
-    pub(super) fn catch_up(&mut self, now: Instant, woken: &mut Woken<W>) {
-        if self.ends.next().is_some_and(|end| end <= now) {
-            self.expire(now, woken);
+    #[inline]
+    pub(super) fn catch_up(&mut self, now: Nanos, woken: &mut Woken<W>) {
+        if self.ends.next() <= now {
+            self.end_waits(now, woken);
         }
-        if self.rises.next().is_some_and(|rise| rise <= now) {
+        if self.rises.next() <= now {
             self.rise(now);
         }
     }
 
-    fn pump(&mut self, capacity: &C, scope: Scope, woken: &mut Woken<W>) {
+    pub(super) fn pump(&mut self, capacity: &C, scope: Scope, woken: &mut Woken<W>) {
         self.pumps += 1;
         let pump = self.pumps;
         while let Some(best) = self.lanes.best(&self.chairs, scope, pump) {
@@ -116,16 +126,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Everyone whose wait has lasted too long by `now` is answered.
     pub fn expire(&mut self, now: Instant, woken: &mut Woken<W>) {
-        loop {
-            let chairs = &self.chairs;
-            let Some((at, _)) = self.ends.ring(now, |whom| still_waits(chairs, whom)) else {
-                return;
-            };
-            let why = self.why_expired(&self.chairs.place(at).ticket);
+        self.end_waits(self.epoch.nanos(now), woken);
+    }
+
+    fn end_waits(&mut self, now: Nanos, woken: &mut Woken<W>) {
+        while let Some(at) = self.ends.due(now, &self.chairs) {
+            let patience = self.chairs.patience(at);
+            let why = patience.why_expired(self.chairs.longest_wait);
             self.answer(at, why, woken);
         }
     }
 
+    #[inline]
     fn seat(&mut self, at: u32, lease: C::Lease, woken: &mut Woken<W>) {
         self.lanes.serve(&mut self.chairs, at);
         self.forget(at);
@@ -134,18 +146,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Lifts everyone who has waited an interval longer.
-    fn rise(&mut self, now: Instant) {
-        loop {
-            let chairs = &self.chairs;
-            let Some((at, _)) = self.rises.ring(now, |whom| still_waits(chairs, whom)) else {
-                return;
-            };
+    fn rise(&mut self, now: Nanos) {
+        while let Some(at) = self.rises.ring(now, u64::MAX, &self.chairs) {
             self.lanes.remove(&mut self.chairs, at);
             self.leave(at);
             self.chairs.place_mut(at).level -= 1;
             self.enter(at);
-            self.lanes
-                .push_again(&mut self.chairs, at, None, &self.config);
+            self.lanes.push_again(&mut self.chairs, at, &self.config);
             self.set_rise(at);
         }
     }

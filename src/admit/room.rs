@@ -9,13 +9,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::alarm::{Alarms, Whom};
+use super::alarm::Alarms;
 use super::chairs::{ARRIVALS, Chairs};
 use super::discipline::Standing;
 use super::drain::Drain;
+use super::ends::Ends;
 use super::lanes::{Lanes, NO_PUMP, Scope};
 use super::line::ByLevel;
-use super::patience::level_at;
+use super::nanos::{Epoch, Nanos};
+use super::patience::longest_wait;
 use super::sections::Sections;
 use super::{Capacity, Counts, Rejected, RoomConfig, Tenant, Woken};
 
@@ -59,6 +61,7 @@ pub(super) enum State<C: Capacity, W> {
 }
 
 impl<C: Capacity, W> State<C, W> {
+    #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self, Self::Waiting(_))
     }
@@ -75,12 +78,12 @@ pub struct WaitingRoom<C: Capacity, W> {
     pub(super) config: RoomConfig,
     pub(super) chairs: Chairs<Waiter<C, W>>,
     pub(super) lanes: Lanes<C::Lane>,
-    /// All waiters by level, in the order of arrival.
+    /// All waiters by level, in the order of arrival, where one may have to get up for another.
     pub(super) arrivals: ByLevel<ARRIVALS>,
     pub(super) sections: Sections,
     /// How many of each tenant wait, if that is limited.
     pub(super) tenants: HashMap<Tenant, usize>,
-    pub(super) ends: Alarms,
+    pub(super) ends: Ends,
     pub(super) rises: Alarms,
     pub(super) drain: Drain,
     pub(super) counts: Counts,
@@ -93,7 +96,7 @@ pub struct WaitingRoom<C: Capacity, W> {
     /// When the latest of all who ever sat down came, returners aside: nobody after it came before.
     pub(super) latest: u64,
     /// What instants are measured from.
-    pub(super) epoch: Instant,
+    pub(super) epoch: Epoch,
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
@@ -101,12 +104,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[must_use]
     pub fn new(config: RoomConfig, now: Instant) -> Self {
         Self {
-            chairs: Chairs::new(),
-            lanes: Lanes::new(&config, now),
+            chairs: Chairs::new(longest_wait(&config)),
+            lanes: Lanes::new(&config),
             arrivals: ByLevel::new(config.levels.count()),
             sections: Sections::new(config.levels.count()),
             tenants: HashMap::new(),
-            ends: Alarms::default(),
+            ends: Ends::new(),
             rises: Alarms::default(),
             drain: Drain::default(),
             counts: Counts::default(),
@@ -116,7 +119,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             pumps: 0,
             seq: 0,
             latest: 0,
-            epoch: now,
+            epoch: Epoch(now),
             config,
         }
     }
@@ -146,7 +149,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if self.chairs.body(key.at).state.is_waiting() {
             return None;
         }
-        match self.chairs.leave(key.at).body.state {
+        match self.chairs.leave(key.at).state {
             State::Leased(lease) => Some(Ok(lease)),
             State::Rejected(why) => Some(Err(why)),
             State::Waiting(_) => None,
@@ -160,7 +163,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             self.unlink(key.at);
             self.counts.cancelled += 1;
         }
-        match self.chairs.leave(key.at).body.state {
+        match self.chairs.leave(key.at).state {
             State::Waiting(note) => (None, note),
             State::Leased(lease) => {
                 self.counts.unclaimed += 1;
@@ -174,7 +177,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Whether the waiter's ticket lets it wait.
     #[must_use]
     pub fn may_wait(&self, key: Key) -> bool {
-        self.chairs.place(key.at).ticket.may_wait
+        self.chairs.may_wait(key.at)
     }
 
     /// Answers a waiter with `why`, if it still waits.
@@ -200,6 +203,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Whether a chair of the room is free.
     #[must_use]
+    #[inline]
     pub fn has_chair(&self) -> bool {
         self.waiting + self.reserved < self.config.chairs
     }
@@ -233,7 +237,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// What instants are measured from: when the room was made.
     #[must_use]
     pub fn epoch(&self) -> Instant {
-        self.epoch
+        self.epoch.0
     }
 
     /// Who goes before everyone else.
@@ -277,7 +281,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// be served now: 1 is next. `None` if it no longer waits. O(n log n).
     #[must_use]
     pub fn position(&self, key: Key) -> Option<usize> {
-        if !still_waits(&self.chairs, (key.at, key.seq)) {
+        if !self.chairs.still_waits(key.at, key.seq) {
             return None;
         }
         let order = self
@@ -301,81 +305,110 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// When to call [`expire`](Self::expire) next. Perhaps for a waiter that has left.
     #[must_use]
     pub fn next_end(&self) -> Option<Instant> {
-        self.ends.next()
+        self.epoch.instant(self.ends.next())
     }
 
     /// Links a waiter in wherever it has to be found again.
+    #[inline]
     pub(super) fn line_up(
         &mut self,
         capacity: &C,
         at: u32,
         lane: C::Lane,
         standing: Option<Standing>,
-        now: Instant,
+        now: Nanos,
     ) {
-        self.waiting += 1;
-        let place = self.chairs.place_mut(at);
-        place.level = level_at(&self.config, &place.ticket, now).0;
-        let (seq, end) = (place.seq, place.expires);
-        if self.config.chairs_per_tenant.is_some() {
-            *self.tenants.entry(place.ticket.tenant.clone()).or_default() += 1;
-        }
-        if let Some(end) = end {
-            self.ends.set(end, (at, seq));
-        }
+        self.chairs.place_mut(at).level = self.level_at(at, now);
+        // First, for a capacity that is asked may panic.
         let ask = |lane: &C::Lane| (capacity.pools(lane), capacity.section(lane));
         self.lanes
             .push(&mut self.chairs, at, lane, ask, standing, &self.config);
+        self.waiting += 1;
+        self.chairs.place_mut(at).waits = true;
+        self.ends.enter(&mut self.chairs, at);
+        if self.config.chairs_per_tenant.is_some() {
+            let tenant = self.chairs.tenant(at).clone();
+            *self.tenants.entry(tenant).or_default() += 1;
+        }
         self.enter(at);
         self.set_rise(at);
     }
 
     /// Links a waiter in among those of its level and section.
+    #[inline]
     pub(super) fn enter(&mut self, at: u32) {
-        self.arrivals.push(&mut self.chairs, at);
-        let place = self.chairs.place(at);
-        if place.section.is_some() {
-            let section = self.lanes.section_at(place.lane);
-            self.sections.enter(&mut self.chairs, section, at);
+        if self.config.displace || self.lanes.are_limited() {
+            self.enter_lists(at);
+        }
+    }
+
+    fn enter_lists(&mut self, at: u32) {
+        let displace = self.config.displace;
+        if displace {
+            self.arrivals.push(&mut self.chairs, at);
+        }
+        let section = self.lanes.section_at(self.chairs.place(at).lane);
+        if section.chairs.is_some() {
+            self.sections.enter(&mut self.chairs, section, displace, at);
         }
     }
 
     /// Takes a waiter out from there.
+    #[inline]
     pub(super) fn leave(&mut self, at: u32) {
-        self.arrivals.remove(&mut self.chairs, at);
-        if let Some(section) = self.chairs.place(at).section {
-            self.sections.leave(&mut self.chairs, section, at);
+        if self.config.displace || self.lanes.are_limited() {
+            self.leave_lists(at);
         }
     }
 
+    fn leave_lists(&mut self, at: u32) {
+        let displace = self.config.displace;
+        if displace {
+            self.arrivals.remove(&mut self.chairs, at);
+        }
+        let section = self.lanes.section_at(self.chairs.place(at).lane);
+        if section.chairs.is_some() {
+            self.sections
+                .leave(&mut self.chairs, section.id, displace, at);
+        }
+    }
+
+    /// Everyone who waits, the latest of the lowest level first: in the order in which they have to go if
+    /// somebody must.
+    pub(super) fn latest_first(&self) -> Vec<u32> {
+        let waiting = self.chairs.waiting();
+        let mut all: Vec<_> = waiting
+            .map(|(at, place)| (place.level, place.came(), at))
+            .collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all.into_iter().map(|(.., at)| at).collect()
+    }
+
     /// Takes a waiter out of wherever it was linked in; it does not get a slot.
+    #[inline]
     pub(super) fn unlink(&mut self, at: u32) {
         self.lanes.remove(&mut self.chairs, at);
         self.forget(at);
     }
 
     /// Takes a waiter out of all but its lane.
+    #[inline]
     pub(super) fn forget(&mut self, at: u32) {
         self.waiting -= 1;
-        let place = self.chairs.place(at);
-        let rises = self.config.promote_after.is_some() && self.rise_of(at).is_some();
-        let expires = place.expires.is_some();
+        let tenant = self.chairs.tenant(at);
         if self.config.chairs_per_tenant.is_some()
-            && let Some(waiting) = self.tenants.get_mut(&place.ticket.tenant)
+            && let Some(waiting) = self.tenants.get_mut(tenant)
         {
             *waiting -= 1;
             if *waiting == 0 {
-                self.tenants.remove(&place.ticket.tenant);
+                self.tenants.remove(tenant);
             }
         }
         self.leave(at);
-        let chairs = &self.chairs;
-        let others = |whom: Whom| whom.0 != at && still_waits(chairs, whom);
-        if expires {
-            self.ends.leave_behind(others);
-        }
-        if rises {
-            self.rises.leave_behind(others);
+        self.chairs.place_mut(at).waits = false;
+        self.ends.leave(&mut self.chairs, at);
+        if self.rise_of(at).is_some() {
+            self.rises.leave_behind(&self.chairs);
         }
     }
 
@@ -386,6 +419,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.finish(at, State::Rejected(why), woken);
     }
 
+    #[inline]
     pub(super) fn finish(&mut self, at: u32, state: State<C, W>, woken: &mut Woken<W>) {
         let old = std::mem::replace(&mut self.chairs.body_mut(at).state, state);
         if let State::Waiting(Some(note)) = old {
@@ -402,10 +436,4 @@ impl<C: Capacity, W> fmt::Debug for WaitingRoom<C, W> {
             .field("counts", &self.counts)
             .finish_non_exhaustive()
     }
-}
-
-pub(super) fn still_waits<C: Capacity, W>(chairs: &Chairs<Waiter<C, W>>, (at, seq): Whom) -> bool {
-    chairs
-        .get(at)
-        .is_some_and(|chair| chair.place.seq == seq && chair.body.state.is_waiting())
 }

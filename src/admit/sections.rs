@@ -1,8 +1,8 @@
 //! Who waits in which section of the room.
 //!
 //! In a room without sections, requests for the one model that everybody wants take every chair, and those for
-//! all others are turned away. A section has chairs of its own, and an order of arrival of its own, so that
-//! whoever has to go when it is full is found at once.
+//! all others are turned away. A section has chairs of its own, and where one may have to get up for another, an
+//! order of arrival of its own, so that whoever has to go when it is full is found at once.
 //!
 //! Nothing is kept of a section whose chairs are not limited, or in which nobody waits.
 
@@ -35,8 +35,14 @@ impl Sections {
         }
     }
 
-    /// The waiter on chair `at` waits in `section` from now on.
-    pub(crate) fn enter<T>(&mut self, chairs: &mut Chairs<T>, section: Section, at: u32) {
+    /// The waiter on chair `at` waits in `section` from now on; `in_order`, if the order matters.
+    pub(crate) fn enter<T>(
+        &mut self,
+        chairs: &mut Chairs<T>,
+        section: Section,
+        in_order: bool,
+        at: u32,
+    ) {
         let taken = self.by_id.entry(section.id).or_insert_with(|| Taken {
             chairs: None,
             waiting: 0,
@@ -44,13 +50,23 @@ impl Sections {
         });
         taken.chairs = section.chairs;
         taken.waiting += 1;
-        taken.arrivals.push(chairs, at);
+        if in_order {
+            taken.arrivals.push(chairs, at);
+        }
     }
 
     /// It waits there no longer.
-    pub(crate) fn leave<T>(&mut self, chairs: &mut Chairs<T>, section: u32, at: u32) {
+    pub(crate) fn leave<T>(
+        &mut self,
+        chairs: &mut Chairs<T>,
+        section: u32,
+        in_order: bool,
+        at: u32,
+    ) {
         if let Some(taken) = self.by_id.get_mut(&section) {
-            taken.arrivals.remove(chairs, at);
+            if in_order {
+                taken.arrivals.remove(chairs, at);
+            }
             taken.waiting -= 1;
             if taken.waiting == 0 {
                 self.by_id.remove(&section);
@@ -59,9 +75,8 @@ impl Sections {
     }
 
     /// Whether more wait there than it has chairs.
-    pub(crate) fn is_overfull(&self, section: Option<u32>) -> bool {
-        let taken = section.and_then(|id| self.by_id.get(&id));
-        taken.is_some_and(Taken::is_overfull)
+    pub(crate) fn is_overfull(&self, section: Section) -> bool {
+        section.chairs.is_some() && self.by_id.get(&section.id).is_some_and(Taken::is_overfull)
     }
 
     /// Whether this is so anywhere.
@@ -70,12 +85,8 @@ impl Sections {
     }
 
     /// Who has to go first if somebody must.
-    pub(crate) fn lowest_and_latest<T>(
-        &self,
-        chairs: &Chairs<T>,
-        section: Option<u32>,
-    ) -> Option<u32> {
-        let taken = self.by_id.get(&section?)?;
+    pub(crate) fn lowest_and_latest<T>(&self, chairs: &Chairs<T>, section: u32) -> Option<u32> {
+        let taken = self.by_id.get(&section)?;
         taken.arrivals.lowest_and_latest(chairs)
     }
 }

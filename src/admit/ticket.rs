@@ -14,6 +14,9 @@ use super::Priority;
 pub struct Tenant(Bytes);
 
 impl Tenant {
+    /// The one of requests that name none.
+    pub(crate) const NOBODY: Self = Self(Bytes::new());
+
     /// The tenant's name as it was given.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

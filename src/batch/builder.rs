@@ -8,6 +8,36 @@ use super::{Cost, Misfit, RequestQueue, TooLarge};
 use crate::admit::{Rejected, RoomConfig};
 
 /// Makes a [`RequestQueue`]. Made by [`RequestQueue::builder`].
+///
+/// The type of the items has to be named where only a closure says it. With an item that knows whom to answer,
+/// every end of a wait is told in one place:
+///
+/// ```
+/// use std::time::Instant;
+/// use tokio::sync::oneshot;
+/// use tower_triage::batch::{RequestQueue, TooLarge};
+/// use tower_triage::{Priority, Rejected, RoomConfig, Ticket};
+///
+/// struct Job {
+///     prompt: String,
+///     answer: oneshot::Sender<Result<String, Rejected<TooLarge>>>,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let queue = RequestQueue::<Job>::builder(RoomConfig::default())
+///     .cost(8_192, |job: &Job| job.prompt.len() as u64)
+///     .on_rejected(|job, why| _ = job.answer.send(Err(why)))
+///     .build();
+///
+/// let (answer, answered) = oneshot::channel();
+/// let job = Job { prompt: "hello".into(), answer };
+/// queue.enqueue(job, Ticket::new(Priority::HIGHEST, Instant::now()))?;
+/// queue.close();
+/// assert_eq!(answered.await?, Err(Rejected::ShuttingDown));
+/// # Ok(())
+/// # }
+/// ```
 #[must_use]
 pub struct Builder<T> {
     pub(super) room: RoomConfig,
@@ -17,7 +47,7 @@ pub struct Builder<T> {
     pub(super) on_rejected: Option<Box<OnRejected<T>>>,
 }
 
-impl<T: Send + 'static> Builder<T> {
+impl<T> Builder<T> {
     pub(super) fn new(room: RoomConfig) -> Self {
         Self {
             room,
@@ -49,7 +79,8 @@ impl<T: Send + 'static> Builder<T> {
     /// the chair, the queue was closed or furnished anew. Default: they are dropped.
     ///
     /// Called without a lock by whoever found out: the queue's timer, or a caller of one of its methods. Items
-    /// that are removed, cleared or cancelled do not come here. If it panics, the others still get their turn.
+    /// that are removed, cleared or cancelled do not come here. If it panics, that goes no further: the others
+    /// still get their turn, and its caller what it came for.
     pub fn on_rejected(
         mut self,
         act: impl Fn(T, Rejected<TooLarge>) + Send + Sync + 'static,

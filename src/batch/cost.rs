@@ -5,7 +5,8 @@
 
 /// Tells what an item costs, in the units of the budget: bytes, tokens, seconds.
 ///
-/// Asked once, when the item is enqueued, outside any lock. Every closure `Fn(&T) -> u64` is one, and so is
+/// Asked once, when the item is enqueued, outside any lock. An engine that keeps books of what runs asks it again, or
+/// lets items carry their cost. Every closure `Fn(&T) -> u64` is one, and so is
 /// [`KvCache`] for items that know their [`Tokens`]. If it panics, the item was not enqueued.
 pub trait Cost<T>: Send + Sync + 'static {
     /// What `item` costs.

@@ -16,21 +16,21 @@ use super::RequestQueue;
 /// Dropping it at any time loses no request: one is taken only at the instant at which this resolves. If it had
 /// been woken for one, another consumer is.
 #[must_use = "futures do nothing unless polled"]
-pub struct Dequeue<'a, T: Send + 'static>(Consumer<'a, T>);
+pub struct Dequeue<'a, T>(Consumer<'a, T>);
 
 /// Waits until there is a request, and leaves it. Made by [`RequestQueue::occupied`]; as cancel-safe as
 /// [`Dequeue`].
 #[must_use = "futures do nothing unless polled"]
-pub struct Occupied<'a, T: Send + 'static>(Consumer<'a, T>);
+pub struct Occupied<'a, T>(Consumer<'a, T>);
 
 /// Dropping it gives up its place among the consumers.
-struct Consumer<'a, T: Send + 'static> {
+struct Consumer<'a, T> {
     queue: &'a RequestQueue<T>,
     /// Its number, once it had to wait.
     number: Option<u64>,
 }
 
-impl<'a, T: Send + 'static> Dequeue<'a, T> {
+impl<'a, T> Dequeue<'a, T> {
     pub(super) fn new(queue: &'a RequestQueue<T>) -> Self {
         Self(Consumer {
             queue,
@@ -39,7 +39,7 @@ impl<'a, T: Send + 'static> Dequeue<'a, T> {
     }
 }
 
-impl<'a, T: Send + 'static> Occupied<'a, T> {
+impl<'a, T> Occupied<'a, T> {
     pub(super) fn new(queue: &'a RequestQueue<T>) -> Self {
         Self(Consumer {
             queue,
@@ -73,7 +73,7 @@ impl<T: Send + 'static> Future for Occupied<'_, T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Consumer<'_, T> {
+impl<T> Drop for Consumer<'_, T> {
     fn drop(&mut self) {
         if self.number.is_some() {
             self.queue.shared.leave(self.number);
@@ -81,13 +81,13 @@ impl<T: Send + 'static> Drop for Consumer<'_, T> {
     }
 }
 
-impl<T: Send + 'static> fmt::Debug for Dequeue<'_, T> {
+impl<T> fmt::Debug for Dequeue<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Dequeue").field(self.0.queue).finish()
     }
 }
 
-impl<T: Send + 'static> fmt::Debug for Occupied<'_, T> {
+impl<T> fmt::Debug for Occupied<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Occupied").field(self.0.queue).finish()
     }

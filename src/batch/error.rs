@@ -1,7 +1,9 @@
-//! Why something was not enqueued, or not dequeued.
+//! Why something was not enqueued, not dequeued, or not answered.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 use super::TooLarge;
 use crate::admit::Rejected;
@@ -26,16 +28,23 @@ impl<T> fmt::Debug for EnqueueError<T> {
 
 impl<T> fmt::Display for EnqueueError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self.why {
-            // There are no slots to speak of.
-            Rejected::Full => "the queue is full",
-            Rejected::TenantFull => "this tenant's share of the queue is full",
-            Rejected::Disabled => "the queue has no chairs",
-            Rejected::ShuttingDown => "the queue is closed",
-            ref why => return why.fmt(f),
-        };
-        f.write_str(why)
+        refusal(&self.why, f)
     }
+}
+
+/// A rejection in the words of a room that has no slots.
+fn refusal(why: &Rejected<TooLarge>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(match why {
+        Rejected::Full => "the queue is full",
+        Rejected::TenantFull => "this tenant's share of the queue is full",
+        Rejected::TimedOut => "it was not taken within the longest wait allowed",
+        Rejected::DeadlinePassed => "its own deadline passed before it was taken",
+        Rejected::Disabled => "the queue has no chairs",
+        Rejected::MayNotWait => "it was not to wait",
+        Rejected::Displaced => "a request of higher priority took its place in the full queue",
+        Rejected::ShuttingDown => "the queue is closed",
+        Rejected::Never(why) => return fmt::Display::fmt(why, f),
+    })
 }
 
 impl<T> Error for EnqueueError<T> {}
@@ -50,3 +59,59 @@ pub enum DequeueError {
     #[error("the queue is closed and empty")]
     Closed,
 }
+
+/// Why a request got no answer from its batch. `E` is the inner service's error, `I` that of a single request
+/// (see [`PerItem`](super::PerItem)).
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BatchError<E, I = Infallible> {
+    /// It never joined a batch.
+    Rejected(Rejected<TooLarge>),
+    /// The inner service failed, and with it everyone in the batch; or it will never be ready again, and serves
+    /// nobody any more.
+    Inner(Arc<E>),
+    /// It failed for itself.
+    Item(I),
+    /// The inner service answered another number of requests than it was asked: whose answers they are is not
+    /// known.
+    WrongCount {
+        /// How many requests there were in the batch.
+        requests: usize,
+        /// How many were answered.
+        answers: usize,
+    },
+    /// The batch broke off: the inner service panicked, or its runtime was shut down.
+    Lost,
+}
+
+impl<E, I: Clone> Clone for BatchError<E, I> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Rejected(why) => Self::Rejected(*why),
+            Self::Inner(error) => Self::Inner(Arc::clone(error)),
+            Self::Item(error) => Self::Item(error.clone()),
+            &Self::WrongCount { requests, answers } => Self::WrongCount { requests, answers },
+            Self::Lost => Self::Lost,
+        }
+    }
+}
+
+impl<E: fmt::Display, I: fmt::Display> fmt::Display for BatchError<E, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rejected(why) => refusal(why, f),
+            Self::Inner(error) => error.fmt(f),
+            Self::Item(error) => error.fmt(f),
+            Self::WrongCount { requests, answers } => {
+                write!(
+                    f,
+                    "the batch had {requests} requests and got {answers} answers"
+                )
+            }
+            Self::Lost => f.write_str("the batch broke off without an answer"),
+        }
+    }
+}
+
+// Not every inner error is an `Error`: those of Tower's own layers are boxed ones, which are not.
+impl<E: fmt::Debug + fmt::Display, I: fmt::Debug + fmt::Display> Error for BatchError<E, I> {}

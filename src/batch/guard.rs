@@ -22,12 +22,12 @@ use super::{RequestId, RequestQueue};
 /// # Ok::<(), tower_triage::batch::EnqueueError<&str>>(())
 /// ```
 #[must_use = "a request whose guard is dropped leaves the queue"]
-pub struct RequestGuard<T: Send + 'static> {
+pub struct RequestGuard<T> {
     queue: RequestQueue<T>,
     id: Option<RequestId>,
 }
 
-impl<T: Send + 'static> RequestGuard<T> {
+impl<T> RequestGuard<T> {
     pub(super) fn new(queue: RequestQueue<T>, id: RequestId) -> Self {
         Self {
             queue,
@@ -58,7 +58,7 @@ impl<T: Send + 'static> RequestGuard<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for RequestGuard<T> {
+impl<T> Drop for RequestGuard<T> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             drop(self.queue.remove(id));
@@ -66,7 +66,7 @@ impl<T: Send + 'static> Drop for RequestGuard<T> {
     }
 }
 
-impl<T: Send + 'static> fmt::Debug for RequestGuard<T> {
+impl<T> fmt::Debug for RequestGuard<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestGuard")
             .field("id", &self.id)

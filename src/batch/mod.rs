@@ -7,25 +7,46 @@
 //! [`RequestQueue`] is the waiting room that [`gate`](crate::gate) hands slots to, with its other side open: whoever
 //! serves comes and takes, one at a time or [as many as fit](RequestQueue::take_batch). A request's [`Cost`] is
 //! known before it is taken; [`KvCache`] estimates that of a language model.
+//!
+//! [`BatchLayer`] does the taking for services that answer many requests at a time: callers see a service of
+//! single requests.
 
+mod answers;
 mod builder;
 mod cancel;
 mod capacity;
 mod consumers;
 mod cost;
 mod dequeue;
+mod due;
 mod error;
+mod future;
 mod guard;
+mod layer;
 mod lock;
+#[cfg(all(test, loom))]
+mod loom;
+mod member;
 mod queue;
+mod seat;
 mod selection;
+mod service;
 mod shared;
+mod state;
+mod summary;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod worker;
 
+pub use answers::{Answers, InOrder, PerItem};
 pub use builder::Builder;
 pub use capacity::TooLarge;
 pub use cost::{Cost, KvCache, Tokens};
 pub use dequeue::{Dequeue, Occupied};
-pub use error::{DequeueError, EnqueueError};
+pub use error::{BatchError, DequeueError, EnqueueError};
+pub use future::BatchFuture;
 pub use guard::RequestGuard;
+pub use layer::BatchLayer;
 pub use queue::{RequestId, RequestQueue};
 pub use selection::Misfit;
+pub use service::Batch;

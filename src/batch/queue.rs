@@ -41,7 +41,8 @@ use crate::admit::{Counts, Key, RoomConfig, Ticket};
 ///
 /// # Time
 ///
-/// Waits end by Tokio's clock. Where an item is enqueued inside a Tokio runtime, a timer answers it when its wait
+/// Waits end by Tokio's clock, and tickets are to be written by it: `tokio::time::Instant::now().into_std()`, which is
+/// `Instant::now()` unless a test has paused it. Where an item is enqueued inside a Tokio runtime, a timer answers it when its wait
 /// has ended; elsewhere it is answered when somebody next comes to fetch. Nobody is ever given an item whose wait
 /// has ended.
 ///
@@ -59,7 +60,7 @@ pub struct RequestId {
     key: Key,
 }
 
-impl<T: Send + 'static> RequestQueue<T> {
+impl<T> RequestQueue<T> {
     /// An empty queue, in which every item costs 1.
     #[must_use]
     pub fn new(room: RoomConfig) -> Self {
@@ -70,7 +71,9 @@ impl<T: Send + 'static> RequestQueue<T> {
     pub fn builder(room: RoomConfig) -> Builder<T> {
         Builder::new(room)
     }
+}
 
+impl<T: Send + 'static> RequestQueue<T> {
     /// Lets the item wait. With [`RoomConfig::displace`], perhaps on the chair of another, who is rejected.
     ///
     /// # Errors
@@ -78,7 +81,17 @@ impl<T: Send + 'static> RequestQueue<T> {
     /// The item, with the reason why it may not wait: every chair is taken, its tenant's are, its deadline has
     /// passed, it costs more than the whole budget, or the queue is closed.
     pub fn enqueue(&self, item: T, ticket: Ticket) -> Result<RequestId, EnqueueError<T>> {
-        let key = self.shared.enqueue(item, ticket, false)?;
+        self.enqueue_on(false, item, ticket)
+    }
+
+    /// As [`enqueue`](Self::enqueue), perhaps on a chair that was reserved before.
+    pub(super) fn enqueue_on(
+        &self,
+        has_chair: bool,
+        item: T,
+        ticket: Ticket,
+    ) -> Result<RequestId, EnqueueError<T>> {
+        let key = self.shared.enqueue(item, ticket, has_chair)?;
         Ok(self.id(key))
     }
 
@@ -105,6 +118,34 @@ impl<T: Send + 'static> RequestQueue<T> {
         Ok(self.id(key))
     }
 
+    /// As [`dequeue`](Self::dequeue), but for no longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`DequeueError::Empty`] if nothing came in time, [`DequeueError::Closed`] if nothing ever will.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no request.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime with a timer.
+    pub async fn dequeue_timeout(&self, timeout: Duration) -> Result<T, DequeueError> {
+        match tokio::time::timeout(timeout, self.dequeue()).await {
+            Ok(found) => found.ok_or(DequeueError::Closed),
+            Err(_) => Err(DequeueError::Empty),
+        }
+    }
+
+    /// Furnishes the waiting room anew. Everyone moves over in order; those who no longer fit are rejected, the
+    /// latest of the lowest level first.
+    pub fn reconfigure(&self, room: RoomConfig) {
+        self.shared.reconfigure(room);
+    }
+}
+
+impl<T> RequestQueue<T> {
     /// Ties a request to a guard: when that is dropped, it leaves.
     pub fn guard(&self, id: RequestId) -> RequestGuard<T> {
         RequestGuard::new(self.clone(), id)
@@ -128,31 +169,13 @@ impl<T: Send + 'static> RequestQueue<T> {
     ///
     /// If nothing waits.
     pub fn try_dequeue(&self) -> Result<T, DequeueError> {
-        self.shared.try_dequeue()
-    }
-
-    /// As [`dequeue`](Self::dequeue), but for no longer than `timeout`.
-    ///
-    /// # Errors
-    ///
-    /// [`DequeueError::Empty`] if nothing came in time, [`DequeueError::Closed`] if nothing ever will.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses no request.
-    ///
-    /// # Panics
-    ///
-    /// If it has to wait outside a Tokio runtime with a timer.
-    pub async fn dequeue_timeout(&self, timeout: Duration) -> Result<T, DequeueError> {
-        match tokio::time::timeout(timeout, self.dequeue()).await {
-            Ok(found) => found.ok_or(DequeueError::Closed),
-            Err(_) => Err(DequeueError::Empty),
-        }
+        self.shared.dequeue(&mut None)
     }
 
     /// Waits until there is a request, and leaves it to be taken: `true`. `false` if the queue is closed and
     /// nothing waits. What a batch scheduler waits for when it has nothing to do.
+    ///
+    /// Whoever takes afterwards may find nothing nevertheless: the only one who waited may have left.
     ///
     /// # Cancel safety
     ///
@@ -193,7 +216,7 @@ impl<T: Send + 'static> RequestQueue<T> {
     /// How many wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.len()
+        self.shared.summary().waiting()
     }
 
     /// Whether nothing waits.
@@ -214,12 +237,6 @@ impl<T: Send + 'static> RequestQueue<T> {
         all.into_iter().map(|entry| entry.item).collect()
     }
 
-    /// Furnishes the waiting room anew. Everyone moves over in order; those who no longer fit are rejected, the
-    /// latest of the lowest level first.
-    pub fn reconfigure(&self, room: RoomConfig) {
-        self.shared.reconfigure(room);
-    }
-
     /// Closes the queue: who waits is rejected at once, as shutting down, and so is who comes. Consumers are told
     /// that nothing will ever come.
     pub fn close(&self) {
@@ -235,7 +252,7 @@ impl<T: Send + 'static> RequestQueue<T> {
     /// Whether nobody may come any more.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.shared.is_closed()
+        self.shared.summary().is_closed()
     }
 
     fn id(&self, key: Key) -> RequestId {
@@ -263,7 +280,7 @@ impl<T> Clone for RequestQueue<T> {
     }
 }
 
-impl<T: Send + 'static> fmt::Debug for RequestQueue<T> {
+impl<T> fmt::Debug for RequestQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestQueue")
             .field("len", &self.len())

@@ -7,8 +7,11 @@ pub enum Misfit {
     /// The batch ends there: the order is strict, and what is left of the budget stays unused.
     #[default]
     Stop,
-    /// Those behind it that do fit go before it, so many of them altogether. After that many the batch ends there
-    /// until it has been taken, so that what is large is never starved.
+    /// Those behind it that do fit go before it, so many of them altogether, those of lower levels included. After
+    /// that many the batch ends there until it has been taken, so that what is large is never starved.
+    ///
+    /// More of the budget is used, and most wait less; but what goes before a large one takes from the room that it
+    /// waits for, so that it waits longer, however urgent it is.
     Skip {
         /// How many may go before one that did not fit, over all batches.
         times: u32,
@@ -114,7 +117,7 @@ mod tests {
             (Misfit::Stop, 2, 10, &[1, 1, 1], "++"),
             (Misfit::Stop, 9, 10, &[5, 5, 0, 1], "+++"),
             (Misfit::Stop, 9, 0, &[1], ""),
-            (skip(8), 9, 10, &[4, 7, 4, 2, 1], "+-++"),
+            (skip(8), 9, 10, &[4, 7, 4, 2, 1], "+-++-"),
             (skip(1), 9, 10, &[7, 4, 2, 1], "+-+"),
             (skip(0), 9, 10, &[7, 4, 2], "+"),
             (skip(8), 2, 10, &[7, 4, 2, 1], "+-+"),

@@ -9,19 +9,20 @@
 //! - An item is in one place: on its chair, or with the one who took it out under the lock. Whose wait ended comes
 //!   out of the room in the same breath, and is told after the lock.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use super::builder::Builder;
 use super::cancel::Registration;
 use super::capacity::Fetched;
-use super::consumers::Consumers;
 use super::lock::lock;
 use super::queue::next_number;
-use super::selection::{Choice, Selection};
+use super::selection::Selection;
+use super::state::{Entry, State};
+use super::summary::Summary;
 use super::{Cost, DequeueError, EnqueueError, Misfit, TooLarge};
-use crate::admit::{Aside, Key, Outcome, Rejected, RoomConfig, Ticket, WaitingRoom, Woken};
+use crate::admit::{Key, Outcome, Rejected, RoomConfig, Ticket, Woken};
 use crate::gate::now;
 use crate::gate::timer::{Call, Timed, Timer};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
@@ -36,35 +37,15 @@ pub(super) struct Shared<T> {
     misfit: Misfit,
     on_rejected: Option<Box<OnRejected<T>>>,
     state: Mutex<State<T>>,
-    /// How many wait, and whether the queue is [`CLOSED`].
     summary: AtomicU64,
     timer: Timer,
-}
-
-pub(super) struct State<T> {
-    pub(super) room: WaitingRoom<Fetched, Entry<T>>,
-    /// What all who wait cost together.
-    pub(super) cost: u128,
-    pub(super) consumers: Consumers,
-    /// Until when the timer sleeps, while it runs.
-    alarm: Option<Instant>,
-}
-
-/// What waits on a chair.
-pub(super) struct Entry<T> {
-    pub(super) item: T,
-    key: Key,
-    cost: u64,
-    /// How many went before it because it did not fit.
-    overtaken: u32,
-    /// What takes it out when its token is cancelled.
-    pub(super) registration: Option<Registration>,
 }
 
 /// What is left to do without the lock.
 pub(super) struct Aftermath<T> {
     /// Whose wait ended without being taken.
-    pub(super) ended: Woken<Entry<T>>,
+    ended: Woken<Entry<T>>,
+    wakers: Woken<Waker>,
     /// A waker that nobody needs any more.
     unused: Option<Waker>,
 }
@@ -73,30 +54,17 @@ impl<T> Aftermath<T> {
     fn new() -> Self {
         Self {
             ended: Woken::new(),
+            wakers: Woken::new(),
             unused: None,
         }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.ended.is_empty() && self.wakers.is_empty() && self.unused.is_none()
     }
 }
 
 impl<T: Send + 'static> Shared<T> {
-    pub(super) fn new(builder: Builder<T>, capacity: Fetched) -> Arc<Self> {
-        Arc::new(Self {
-            number: next_number(),
-            capacity,
-            cost: builder.cost,
-            misfit: builder.misfit,
-            on_rejected: builder.on_rejected,
-            state: Mutex::new(State {
-                room: WaitingRoom::new(builder.room, now()),
-                cost: 0,
-                consumers: Consumers::default(),
-                alarm: None,
-            }),
-            summary: AtomicU64::new(0),
-            timer: Timer::new(),
-        })
-    }
-
     /// The item takes a chair: one of its own if it `reserved` it.
     pub(super) fn enqueue(
         self: &Arc<Self>,
@@ -108,12 +76,11 @@ impl<T: Send + 'static> Shared<T> {
         let mut aftermath = Aftermath::new();
         let mut guard = self.lock();
         let state = &mut *guard;
-        let State { room, .. } = &mut *state;
         if reserved {
-            room.unreserve();
+            state.room.unreserve();
         }
-        let now = now_if_it_matters(room, &ticket);
-        let ended = &mut aftermath.ended;
+        let now = state.now_if_it_matters(&ticket);
+        let (room, ended) = (&mut state.room, &mut aftermath.ended);
         let result = match room.arrive(&self.capacity, ticket, cost, now, ended) {
             Outcome::Queued(key) => {
                 let entry = Entry {
@@ -131,13 +98,10 @@ impl<T: Send + 'static> Shared<T> {
             Outcome::Rejected(why) => Err(EnqueueError { item, why }),
             Outcome::Leased(never) => match never {},
         };
+        let call = state.call_timer();
         self.settle(guard, &mut aftermath);
+        self.take_timer(call);
         result
-    }
-
-    /// The best of those who wait; if there is none, whether one may still come.
-    pub(super) fn try_dequeue(self: &Arc<Self>) -> Result<T, DequeueError> {
-        self.dequeue(&mut None)
     }
 
     /// The best of those who wait, or `None` if there will never be one; else the consumer waits.
@@ -149,35 +113,13 @@ impl<T: Send + 'static> Shared<T> {
         if let Ok(item) = self.dequeue(number) {
             return Poll::Ready(Some(item));
         }
-        let look =
-            |state: &mut State<T>, aftermath: &mut Aftermath<T>| match state.take_best(aftermath) {
+        let entry =
+            self.poll_as_consumer(cx, number, |state, ended| match state.take_best(ended) {
                 Some(entry) => Poll::Ready(Some(entry)),
                 None if state.room.is_closed() => Poll::Ready(None),
                 None => Poll::Pending,
-            };
-        self.poll_as_consumer(cx, number, look)
-            .map(|entry| Some(entry?.item))
-    }
-
-    /// The best of those who wait, for a consumer who may have waited.
-    #[inline]
-    fn dequeue(self: &Arc<Self>, number: &mut Option<u64>) -> Result<T, DequeueError> {
-        let summary = self.summary.load(Relaxed);
-        if waiting(summary) == 0 {
-            return Err(nothing(summary));
-        }
-        let mut aftermath = Aftermath::new();
-        let mut state = self.lock();
-        let best = state.take_best(&mut aftermath);
-        if best.is_some() {
-            aftermath.unused = state.gone(number);
-        }
-        let summary = state.summary();
-        self.settle(state, &mut aftermath);
-        match best {
-            Some(entry) => Ok(entry.item),
-            None => Err(nothing(summary)),
-        }
+            });
+        entry.map(|entry| Some(entry?.item))
     }
 
     /// Whether anybody waits; if nobody does but may yet, the consumer waits.
@@ -186,8 +128,8 @@ impl<T: Send + 'static> Shared<T> {
         cx: &Context<'_>,
         number: &mut Option<u64>,
     ) -> Poll<bool> {
-        self.poll_as_consumer(cx, number, |state, aftermath| {
-            state.keep_time(aftermath);
+        self.poll_as_consumer(cx, number, |state, ended| {
+            state.keep_time(ended);
             match state.room.is_empty() {
                 false => Poll::Ready(true),
                 true if state.room.is_closed() => Poll::Ready(false),
@@ -201,12 +143,12 @@ impl<T: Send + 'static> Shared<T> {
         self: &Arc<Self>,
         cx: &Context<'_>,
         number: &mut Option<u64>,
-        look: impl Fn(&mut State<T>, &mut Aftermath<T>) -> Poll<R>,
+        look: impl Fn(&mut State<T>, &mut Woken<Entry<T>>) -> Poll<R>,
     ) -> Poll<R> {
         // Whoever comes to an empty queue will have to wait.
         if number.is_some() || !self.is_empty() {
-            let found = self.locked(|_, state, aftermath| {
-                let found = look(state, aftermath);
+            let found = self.locked_and_timed(|_, state, aftermath| {
+                let found = look(state, &mut aftermath.ended);
                 if found.is_ready() {
                     aftermath.unused = state.gone(number);
                     return Some(found);
@@ -218,8 +160,8 @@ impl<T: Send + 'static> Shared<T> {
             }
         }
         let waker = cx.waker().clone();
-        self.locked(|_, state, aftermath| {
-            let found = look(state, aftermath);
+        self.locked_and_timed(|_, state, aftermath| {
+            let found = look(state, &mut aftermath.ended);
             aftermath.unused = match found.is_ready() {
                 true => state.gone(number).or(Some(waker)),
                 false => state.consumers.wait(number, waker),
@@ -228,53 +170,108 @@ impl<T: Send + 'static> Shared<T> {
         })
     }
 
+    pub(super) fn reconfigure(self: &Arc<Self>, config: RoomConfig) {
+        let now = now();
+        self.locked_and_timed(|shared, state, aftermath| {
+            let ended = &mut aftermath.ended;
+            state.room.reconfigure(&shared.capacity, config, now, ended);
+            // Those who wait for a chair may have nothing to wait for any more.
+            state.standing.tell_all(&mut aftermath.wakers);
+        });
+    }
+
+    /// As [`locked`](Self::locked); and calls the timer, if it is to wake earlier than it will.
+    fn locked_and_timed<R>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&Self, &mut State<T>, &mut Aftermath<T>) -> R,
+    ) -> R {
+        let (result, call) = self.locked(|shared, state, aftermath| {
+            let result = act(shared, state, aftermath);
+            (result, state.call_timer())
+        });
+        self.take_timer(call);
+        result
+    }
+
+    fn take_timer(self: &Arc<Self>, call: Option<Call>) {
+        if let Some(call) = call {
+            Timer::take(self, call);
+        }
+    }
+}
+
+impl<T> Shared<T> {
+    pub(super) fn new(builder: Builder<T>, capacity: Fetched) -> Arc<Self> {
+        Arc::new(Self {
+            number: next_number(),
+            capacity,
+            cost: builder.cost,
+            misfit: builder.misfit,
+            on_rejected: builder.on_rejected,
+            state: Mutex::new(State::new(builder.room)),
+            summary: AtomicU64::new(Summary::new(0, false).0),
+            timer: Timer::new(),
+        })
+    }
+
+    /// The best of those who wait, for a consumer who may have waited for one; if there is none, whether one may
+    /// still come.
+    #[inline]
+    pub(super) fn dequeue(&self, number: &mut Option<u64>) -> Result<T, DequeueError> {
+        let summary = self.summary();
+        if summary.waiting() == 0 {
+            return Err(summary.nothing());
+        }
+        let mut aftermath = Aftermath::new();
+        let mut state = self.lock();
+        let best = state.take_best(&mut aftermath.ended);
+        if best.is_some() {
+            aftermath.unused = state.gone(number);
+        }
+        let summary = state.summary();
+        self.settle(state, &mut aftermath);
+        match best {
+            Some(entry) => Ok(entry.item),
+            None => Err(summary.nothing()),
+        }
+    }
+
     /// The consumer waits no longer.
-    pub(super) fn leave(self: &Arc<Self>, mut number: Option<u64>) {
+    pub(super) fn leave(&self, mut number: Option<u64>) {
         self.locked(|_, state, aftermath| aftermath.unused = state.gone(&mut number));
     }
 
     /// Those who join a batch now, in order.
-    pub(super) fn take_batch(self: &Arc<Self>, count: usize, budget: u64) -> Vec<T> {
+    pub(super) fn take_batch(&self, count: usize, budget: u64) -> Vec<T> {
         if self.is_empty() {
             return Vec::new();
         }
         let misfit = self.misfit;
         let batch = self.locked(|_, state, aftermath| {
-            state.keep_time(aftermath);
+            state.keep_time(&mut aftermath.ended);
             state.select(Selection::new(misfit, count, budget))
         });
         batch.into_iter().map(|entry| entry.item).collect()
     }
 
     /// The waiter's entry, if it still waits.
-    pub(super) fn remove(self: &Arc<Self>, key: Key) -> Option<Entry<T>> {
+    pub(super) fn remove(&self, key: Key) -> Option<Entry<T>> {
         self.locked(|_, state, _| state.cancel(key))
     }
 
     /// Everyone's, in order.
-    pub(super) fn clear(self: &Arc<Self>) -> Vec<Entry<T>> {
+    pub(super) fn clear(&self) -> Vec<Entry<T>> {
         self.locked(|_, state, _| {
-            let order = state.room.in_order();
-            order
-                .into_iter()
-                .filter_map(|key| state.cancel(key))
-                .collect()
+            let order = state.room.in_order().into_iter();
+            order.filter_map(|key| state.cancel(key)).collect()
         })
     }
 
-    pub(super) fn reconfigure(self: &Arc<Self>, config: RoomConfig) {
-        let now = now();
-        self.locked(|shared, state, aftermath| {
-            let ended = &mut aftermath.ended;
-            state.room.reconfigure(&shared.capacity, config, now, ended);
-        });
-    }
-
-    pub(super) fn close(self: &Arc<Self>) {
+    pub(super) fn close(&self) {
         self.locked(|_, state, aftermath| state.room.close(&mut aftermath.ended));
     }
 
-    pub(super) fn drain(self: &Arc<Self>) {
+    pub(super) fn drain(&self) {
         self.locked(|_, state, _| state.room.let_nobody_in());
     }
 
@@ -289,21 +286,44 @@ impl<T: Send + 'static> Shared<T> {
         drop(unused);
     }
 
-    pub(super) fn len(&self) -> usize {
-        waiting(self.summary.load(Relaxed))
+    /// Reserves a chair, or waits for one. `None` if there will never be one.
+    pub(super) fn poll_chair(&self, cx: &Context<'_>, wish: &mut Option<u64>) -> Poll<Option<()>> {
+        let waker = cx.waker().clone();
+        let mut state = self.lock();
+        if state.room.is_closed() || state.room.config().chairs == 0 {
+            return Poll::Ready(None);
+        }
+        if state.room.reserve() {
+            return Poll::Ready(Some(()));
+        }
+        let old = state.standing.note(wish, waker);
+        drop(state);
+        drop(old);
+        Poll::Pending
+    }
+
+    /// Gives a reserved chair up.
+    pub(super) fn unreserve(&self) {
+        self.locked(|_, state, _| state.room.unreserve());
+    }
+
+    /// Whoever wished for a chair no longer does.
+    pub(super) fn withdraw(&self, wish: u64) {
+        let waker = self.lock().standing.withdraw(wish);
+        drop(waker);
+    }
+
+    pub(super) fn summary(&self) -> Summary {
+        Summary(self.summary.load(Relaxed))
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.summary.load(Relaxed) & CLOSED != 0
+        self.summary().waiting() == 0
     }
 
     /// Runs `act` under the lock, and tells everyone whom it concerns.
     pub(super) fn locked<R>(
-        self: &Arc<Self>,
+        &self,
         act: impl FnOnce(&Self, &mut State<T>, &mut Aftermath<T>) -> R,
     ) -> R {
         let mut aftermath = Aftermath::new();
@@ -315,200 +335,44 @@ impl<T: Send + 'static> Shared<T> {
 
     /// Leaves the lock, and tells everyone whom it concerns.
     #[inline]
-    fn settle(self: &Arc<Self>, state: MutexGuard<'_, State<T>>, aftermath: &mut Aftermath<T>) {
-        self.summary.store(state.summary(), Relaxed);
-        let concerns_nobody = aftermath.ended.is_empty()
-            && aftermath.unused.is_none()
-            && state.consumers.none_waits()
-            && !state.is_timer_late();
-        if !concerns_nobody {
+    fn settle(&self, state: MutexGuard<'_, State<T>>, aftermath: &mut Aftermath<T>) {
+        self.summary.store(state.summary().0, Relaxed);
+        if !aftermath.is_nothing() || !state.concerns_nobody() {
             self.tell_everyone(state, aftermath);
         }
     }
 
     #[cold]
-    fn tell_everyone(
-        self: &Arc<Self>,
-        mut state: MutexGuard<'_, State<T>>,
-        aftermath: &mut Aftermath<T>,
-    ) {
-        let Aftermath { ended, unused } = std::mem::replace(aftermath, Aftermath::new());
-        let mut wakers = Woken::new();
-        let rejected = if ended.is_empty() {
-            Vec::new()
-        } else {
-            state.reasons(ended)
+    fn tell_everyone(&self, mut state: MutexGuard<'_, State<T>>, aftermath: &mut Aftermath<T>) {
+        let aftermath = std::mem::replace(aftermath, Aftermath::new());
+        let Aftermath {
+            ended,
+            mut wakers,
+            unused,
+        } = aftermath;
+        let rejected = match ended.is_empty() {
+            true => Vec::new(),
+            false => state.reasons(ended),
         };
         state.tell(&mut wakers);
-        let call = state.call_timer();
         drop(state);
         drop(unused);
-        if let Some(call) = call {
-            Timer::take(self, call);
-        }
-        if !wakers.is_empty() {
-            wakers.into_iter().for_each(Waker::wake);
-        }
-        if !rejected.is_empty() {
-            self.tell_rejected(rejected);
+        wakers.into_iter().for_each(Waker::wake);
+        self.tell_rejected(rejected);
+    }
+
+    fn tell_rejected(&self, rejected: Vec<(Entry<T>, Rejected<TooLarge>)>) {
+        for (entry, why) in rejected {
+            // Whoever found out is not to blame, and is not to lose what it came for.
+            let _ = catch_unwind(AssertUnwindSafe(|| match &self.on_rejected {
+                Some(act) => act(entry.item, why),
+                None => drop(entry),
+            }));
         }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State<T>> {
         lock(&self.state)
-    }
-
-    #[cold]
-    fn tell_rejected(&self, rejected: Vec<(Entry<T>, Rejected<TooLarge>)>) {
-        let mut panics = None;
-        for (entry, why) in rejected {
-            let told = catch_unwind(AssertUnwindSafe(|| match &self.on_rejected {
-                Some(act) => act(entry.item, why),
-                None => drop(entry),
-            }));
-            panics = told.err().or(panics);
-        }
-        if let Some(panic) = panics {
-            resume_unwind(panic);
-        }
-    }
-}
-
-impl<T> State<T> {
-    fn take_best(&mut self, aftermath: &mut Aftermath<T>) -> Option<Entry<T>> {
-        self.keep_time(aftermath);
-        let best = self.room.head()?;
-        self.take(best)
-    }
-
-    fn summary(&self) -> u64 {
-        let waiting = self.room.len() as u64;
-        match self.room.is_closed() {
-            true => waiting | CLOSED,
-            false => waiting,
-        }
-    }
-
-    /// A consumer has what it came for, or has gone.
-    fn gone(&mut self, number: &mut Option<u64>) -> Option<Waker> {
-        number
-            .take()
-            .and_then(|number| self.consumers.leave(number))
-    }
-
-    /// Whose wait has ended by now is not taken.
-    fn keep_time(&mut self, aftermath: &mut Aftermath<T>) {
-        if self.room.next_end().is_some() || self.room.config().promote_after.is_some() {
-            self.room.keep_time(now(), &mut aftermath.ended);
-        }
-    }
-
-    fn take(&mut self, key: Key) -> Option<Entry<T>> {
-        let entry = self.room.take(key);
-        self.cost -= u128::from(entry.as_ref().map_or(0, |entry| entry.cost));
-        entry
-    }
-
-    fn cancel(&mut self, key: Key) -> Option<Entry<T>> {
-        if !self.room.waits(key) {
-            return None;
-        }
-        let (_, entry) = self.room.cancel(key);
-        let entry = entry?;
-        self.cost -= u128::from(entry.cost);
-        Some(entry)
-    }
-
-    fn entry_mut(&mut self, key: Key) -> Option<&mut Entry<T>> {
-        self.room.waits(key).then(|| self.room.note_mut(key))?
-    }
-
-    fn select(&mut self, mut selection: Selection) -> Vec<Entry<T>> {
-        let mut batch = Vec::new();
-        let mut passed: Vec<(Aside, u32)> = Vec::new();
-        while let Some(best) = self.room.head()
-            && let Some(entry) = self.room.note_mut(best)
-        {
-            match selection.look(entry.cost, entry.overtaken) {
-                Choice::Take => batch.extend(self.take(best)),
-                Choice::Pass => passed.push((self.room.set_aside(best), selection.taken)),
-                Choice::End => break,
-            }
-        }
-        for (aside, taken_before) in passed {
-            if let Some(entry) = self.room.note_mut(aside.key()) {
-                entry.overtaken += selection.taken - taken_before;
-            }
-            self.room.put_back(aside);
-        }
-        batch
-    }
-
-    /// Why the waits ended that did.
-    #[cold]
-    fn reasons(&mut self, ended: Woken<Entry<T>>) -> Vec<(Entry<T>, Rejected<TooLarge>)> {
-        let mut rejected = Vec::new();
-        for entry in ended {
-            self.cost -= u128::from(entry.cost);
-            if let Some(Err(why)) = self.room.collect(entry.key) {
-                rejected.push((entry, why));
-            }
-        }
-        rejected
-    }
-
-    fn tell(&mut self, wakers: &mut Woken<Waker>) {
-        let is_closed = self.room.is_closed();
-        let nothing_will_come = is_closed && self.room.is_empty();
-        let requests = if nothing_will_come {
-            usize::MAX
-        } else {
-            self.room.len()
-        };
-        self.consumers.wake(requests, wakers);
-    }
-
-    /// Whether somebody's wait ends before the timer looks.
-    fn is_timer_late(&self) -> bool {
-        let next = self.room.next_end();
-        next.is_some_and(|next| self.alarm.is_none_or(|alarm| alarm > next))
-    }
-
-    fn call_timer(&mut self) -> Option<Call> {
-        let next = self.room.next_end()?;
-        if !self.is_timer_late() {
-            return None;
-        }
-        let call = Timer::call(self.alarm.is_some())?;
-        self.alarm = Some(next);
-        Some(call)
-    }
-}
-
-/// Nobody may come any more.
-const CLOSED: u64 = 1 << 63;
-
-/// How many wait.
-fn waiting(summary: u64) -> usize {
-    (summary & !CLOSED) as usize
-}
-
-/// Why there is nothing to take.
-fn nothing(summary: u64) -> DequeueError {
-    match summary & CLOSED {
-        0 => DequeueError::Empty,
-        _ => DequeueError::Closed,
-    }
-}
-
-/// The time, if anything depends on it.
-fn now_if_it_matters<T>(room: &WaitingRoom<Fetched, Entry<T>>, ticket: &Ticket) -> Instant {
-    let config = room.config();
-    let is_bounded = ticket.deadline.is_some() || config.max_wait.is_some();
-    if is_bounded || config.promote_after.is_some() || room.next_end().is_some() {
-        now()
-    } else {
-        ticket.arrival
     }
 }
 
@@ -528,14 +392,12 @@ impl<T: Send + 'static> Timed for Shared<T> {
 
     /// Consumers who wait on another runtime are told, to start the timer there.
     fn timer_stopped(&self, ran: bool) {
-        let mut wakers = Woken::new();
-        let mut state = self.lock();
-        state.alarm = None;
-        if ran {
-            state.consumers.wake(usize::MAX, &mut wakers);
-        }
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        self.locked(|_, state, aftermath| {
+            state.alarm = None;
+            if ran {
+                state.consumers.wake(usize::MAX, &mut aftermath.wakers);
+            }
+        });
     }
 }
 

@@ -202,9 +202,7 @@ impl<C: Capacity> Gate<C> {
     ) -> Option<(Instant, Rejected<C::Never>)> {
         let mut ticket = Ticket::new(Priority::HIGHEST, arrival);
         ticket.deadline = deadline;
-        let state = self.shared.lock();
-        let end = state.room.end_of(&ticket)?;
-        Some((end, state.room.why_expired(&ticket)))
+        self.shared.lock().room.end_of_wait(&ticket)
     }
 
     /// How long the next arrival would probably wait. `None` before anything is known.

@@ -1,3 +1,16 @@
 //! The waiting room from the pull side, as a batch scheduler meets it.
 
+#![cfg(not(loom))]
+
 mod basics;
+mod batches;
+mod endings;
+mod hostile;
+mod leaving;
+mod model;
+mod order;
+mod promises;
+mod support;
+mod taking;
+mod threads;
+mod tokens;

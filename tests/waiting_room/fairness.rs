@@ -157,6 +157,31 @@ impl Hall {
 }
 
 #[test]
+fn who_leaves_before_a_cheaper_one_puts_it_before_everybody() {
+    let mut hall = Hall::new(&[1], &[vec![0], vec![0]]);
+    let bed = hall.arrive(0, "a").unwrap();
+    for (lane, tenant, cost) in [(0, "a", 10), (0, "a", 1), (0, "b", 5), (1, "c", 3)] {
+        let id = hall.who.len();
+        hall.who.push((lane, tenant));
+        let ticket = Ticket::new(Priority::HIGHEST, hall.begin);
+        let ticket = ticket.tenant(tenant.into()).cost(cost);
+        let begin = hall.begin;
+        let mut woken = Woken::new();
+        let outcome = hall
+            .room
+            .arrive(&hall.wards, ticket, lane, begin, &mut woken);
+        let Outcome::Queued(key) = outcome else {
+            panic!("{outcome:?}");
+        };
+        hall.room.leave_note(key, id).unwrap();
+        hall.keys.insert(id, key);
+    }
+    let dear = hall.keys.remove(&1).unwrap();
+    hall.room.cancel(dear);
+    assert_eq!(hall.served(bed), [2, 4, 3]);
+}
+
+#[test]
 fn a_busy_lane_does_not_put_off_the_newcomers_of_a_slow_one() {
     let mut hall = Hall::new(&[1, 1], &[vec![0], vec![1]]);
     let slow = hall.arrive(0, "x").unwrap();

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use slab::Slab;
 
 use super::super::Tenant;
-use super::super::chairs::{Chairs, Place, QUEUE};
+use super::super::chairs::{Chairs, QUEUE};
 use super::super::heap::Heap;
 use super::super::line::Line;
 use super::{Standing, Strand, Turn};
@@ -35,6 +35,8 @@ struct Flow {
     start: u128,
     /// Since when the head has its turn: equal tags go in this order.
     turn: u64,
+    /// How many of it will be put back.
+    aside: usize,
 }
 
 impl Flow {
@@ -69,7 +71,7 @@ impl Fair {
         standing: Standing,
         weights: &HashMap<Tenant, u32>,
     ) -> bool {
-        let tenant = &chairs.place(at).ticket.tenant;
+        let tenant = chairs.tenant(at);
         let flow = match self.by_tenant.get(tenant) {
             Some(&flow) => flow,
             None => {
@@ -81,15 +83,19 @@ impl Fair {
                     line: Line::new(),
                     start: standing.start,
                     turn: standing.turn,
+                    aside: 0,
                 }) as u32;
                 self.by_tenant.insert(tenant, flow);
                 flow
             }
         };
-        chairs.place_mut(at).flow = flow;
+        chairs.set_flow(at, flow);
+        self.line_up(chairs, flow, at)
+    }
+
+    fn line_up<T>(&mut self, chairs: &mut Chairs<T>, flow: u32, at: u32) -> bool {
         let line = &mut self.flows[flow as usize].line;
-        line.push(chairs, at);
-        let is_head = line.head(chairs) == Some(at);
+        let is_head = line.push(chairs, at);
         if is_head {
             self.reorder(chairs, flow);
         }
@@ -99,8 +105,7 @@ impl Fair {
     /// Takes `at` out because it got a slot. Its tenant's next one has the turn `turn`. Returns the virtual
     /// time at which it was due.
     pub(super) fn serve<T>(&mut self, chairs: &mut Chairs<T>, at: u32, turn: u64) -> u128 {
-        let place = chairs.place(at);
-        let (cost, index) = (place.cost(), place.flow);
+        let (cost, index) = (chairs.cost(at), chairs.flow(at));
         let flow = &mut self.flows[index as usize];
         flow.start = flow.tag(cost);
         flow.turn = turn;
@@ -110,28 +115,42 @@ impl Fair {
     }
 
     /// How far the tenant of the waiter has come.
-    pub(super) fn standing(&self, place: &Place) -> Standing {
-        let Flow { start, turn, .. } = self.flows[place.flow as usize];
+    pub(super) fn standing<T>(&self, chairs: &Chairs<T>, at: u32) -> Standing {
+        let Flow { start, turn, .. } = self.flows[chairs.flow(at) as usize];
         Standing { start, turn }
     }
 
     pub(super) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        let index = chairs.place(at).flow;
+        let index = chairs.flow(at);
         self.flows[index as usize].line.remove(chairs, at);
         self.reorder(chairs, index);
     }
 
-    pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<(u32, Turn)> {
-        let &(turn, flow) = self.order.first()?;
-        let at = self.flows[flow as usize].line.head(chairs)?;
-        Some((at, turn))
+    pub(super) fn set_aside<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        self.flows[chairs.flow(at) as usize].aside += 1;
+        self.remove(chairs, at);
+    }
+
+    pub(super) fn put_back<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
+        let index = chairs.flow(at);
+        self.flows[index as usize].aside -= 1;
+        self.line_up(chairs, index, at)
+    }
+
+    pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
+        let &(_, flow) = self.order.first()?;
+        self.flows[flow as usize].line.head(chairs)
+    }
+
+    pub(super) fn turn(&self) -> Turn {
+        self.order.first().map_or(Turn::LAST, |&(turn, _)| turn)
     }
 
     pub(super) fn strands<T>(&self, chairs: &Chairs<T>) -> impl Iterator<Item = Strand> {
         self.flows.iter().filter_map(|(_, flow)| {
             let line = flow.line.in_order(chairs);
             let &head = line.first()?;
-            let turn = (flow.tag(chairs.place(head).cost()), flow.turn);
+            let turn = Turn::of_tag(flow.tag(chairs.cost(head)), flow.turn);
             Some(Strand::new(turn, flow.weight, line))
         })
     }
@@ -141,13 +160,15 @@ impl Fair {
         let flow = &self.flows[index as usize];
         match flow.line.head(chairs) {
             Some(head) => {
-                let tag = flow.tag(chairs.place(head).cost());
-                self.order.set(index, (tag, flow.turn));
+                let tag = flow.tag(chairs.cost(head));
+                self.order.set(index, Turn::of_tag(tag, flow.turn));
             }
             None => {
                 self.order.remove(index);
-                let flow = self.flows.remove(index as usize);
-                self.by_tenant.remove(&flow.tenant);
+                if flow.aside == 0 {
+                    let flow = self.flows.remove(index as usize);
+                    self.by_tenant.remove(&flow.tenant);
+                }
             }
         }
     }

@@ -12,17 +12,19 @@ impl Fifo {
         Self(Line::new())
     }
 
+    #[inline]
     pub(super) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
-        self.0.push(chairs, at);
-        self.0.head(chairs) == Some(at)
+        self.0.push(chairs, at)
     }
 
+    #[inline]
     pub(super) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         self.0.remove(chairs, at);
     }
 
-    pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<(u32, Turn)> {
-        self.0.head(chairs).map(|at| (at, turn(chairs, at)))
+    #[inline]
+    pub(super) fn head<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
+        self.0.head(chairs)
     }
 
     pub(super) fn strands<T>(&self, chairs: &Chairs<T>) -> impl Iterator<Item = Strand> {
@@ -31,7 +33,8 @@ impl Fifo {
     }
 }
 
-fn turn<T>(chairs: &Chairs<T>, at: u32) -> Turn {
+#[inline]
+pub(super) fn turn<T>(chairs: &Chairs<T>, at: u32) -> Turn {
     let (since, seq) = chairs.place(at).came();
-    (since.into(), seq)
+    Turn::new(since, seq, 0)
 }

@@ -9,16 +9,42 @@ mod fifo;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::Instant;
 
-use super::chairs::{Chairs, Place};
+use super::chairs::Chairs;
 use super::{Discipline, RoomConfig};
 use deadline::Deadline;
 use fair::Fair;
 use fifo::Fifo;
 
 /// When it is a head's turn: the discipline's key, then who came to it first.
-pub(crate) type Turn = (u128, u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    /// The key, in two words: one of 128 bits would take two words more.
+    key: (u64, u64),
+    first: u64,
+}
+
+impl Turn {
+    /// Nobody's.
+    const LAST: Self = Self {
+        key: (u64::MAX, u64::MAX),
+        first: u64::MAX,
+    };
+
+    #[inline]
+    fn new(high: u64, low: u64, first: u64) -> Self {
+        let key = (high, low);
+        Self { key, first }
+    }
+
+    fn of_tag(tag: u128, first: u64) -> Self {
+        Self::new((tag >> 64) as u64, tag as u64, first)
+    }
+
+    fn tag(self) -> u128 {
+        u128::from(self.key.0) << 64 | u128::from(self.key.1)
+    }
+}
 
 /// How far a tenant has come in its round.
 #[derive(Debug, Clone, Copy)]
@@ -38,15 +64,16 @@ pub(crate) enum Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(discipline: Discipline, epoch: Instant) -> Self {
+    pub(crate) fn new(discipline: Discipline) -> Self {
         match discipline {
             Discipline::Fifo => Self::Fifo(Fifo::new()),
             Discipline::Fair => Self::Fair(Box::default()),
-            Discipline::Deadline => Self::Deadline(Deadline::new(epoch)),
+            Discipline::Deadline => Self::Deadline(Deadline::new()),
         }
     }
 
     /// Lines up `at`, and says whether somebody else may be next now.
+    #[inline]
     pub(crate) fn push<T>(
         &mut self,
         chairs: &mut Chairs<T>,
@@ -63,6 +90,7 @@ impl Queue {
 
     /// Takes `at` out because it got a slot, and says at which virtual time it was due. Whoever is next of
     /// its tenant has the turn `turn`.
+    #[inline]
     pub(crate) fn serve<T>(&mut self, chairs: &mut Chairs<T>, at: u32, turn: u64) -> u128 {
         match self {
             Self::Fair(queue) => queue.serve(chairs, at, turn),
@@ -74,14 +102,22 @@ impl Queue {
     }
 
     /// How far the tenant of a waiter of this queue has come, if tenants take turns.
-    pub(crate) fn standing(&self, place: &Place) -> Option<Standing> {
+    pub(crate) fn standing<T>(&self, chairs: &Chairs<T>, at: u32) -> Option<Standing> {
         match self {
-            Self::Fair(queue) => Some(queue.standing(place)),
+            Self::Fair(queue) => Some(queue.standing(chairs, at)),
             _ => None,
         }
     }
 
+    /// Whether somebody else may be next if one who is not leaves.
+    #[inline]
+    pub(crate) fn depends_on_others(&self) -> bool {
+        // A cheaper one of the same tenant.
+        matches!(self, Self::Fair(_))
+    }
+
     /// Takes `at` out for any other reason.
+    #[inline]
     pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         match self {
             Self::Fifo(queue) => queue.remove(chairs, at),
@@ -90,12 +126,40 @@ impl Queue {
         }
     }
 
-    /// Who goes next, and when it is their turn.
-    pub(crate) fn head<T>(&self, chairs: &Chairs<T>) -> Option<(u32, Turn)> {
+    /// Takes `at` out until it is put back. Its tenant keeps its standing.
+    pub(crate) fn set_aside<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+        match self {
+            Self::Fair(queue) => queue.set_aside(chairs, at),
+            _ => self.remove(chairs, at),
+        }
+    }
+
+    /// Puts `at` back, and says whether somebody else may be next now.
+    pub(crate) fn put_back<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
+        match self {
+            Self::Fifo(queue) => queue.push(chairs, at),
+            Self::Fair(queue) => queue.put_back(chairs, at),
+            Self::Deadline(queue) => queue.push(chairs, at),
+        }
+    }
+
+    /// Who goes next.
+    #[inline]
+    pub(crate) fn head<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
         match self {
             Self::Fifo(queue) => queue.head(chairs),
             Self::Fair(queue) => queue.head(chairs),
-            Self::Deadline(queue) => queue.head(),
+            Self::Deadline(queue) => queue.head(chairs),
+        }
+    }
+
+    /// When it is the turn of who goes next.
+    #[inline]
+    pub(crate) fn turn<T>(&self, chairs: &Chairs<T>, head: u32) -> Turn {
+        match self {
+            Self::Fifo(_) => fifo::turn(chairs, head),
+            Self::Fair(queue) => queue.turn(),
+            Self::Deadline(_) => deadline::turn(chairs, head),
         }
     }
 
@@ -104,7 +168,7 @@ impl Queue {
         match self {
             Self::Fifo(queue) => strands.extend(queue.strands(chairs)),
             Self::Fair(queue) => strands.extend(queue.strands(chairs)),
-            Self::Deadline(queue) => strands.extend(queue.strands()),
+            Self::Deadline(queue) => strands.extend(queue.strands(chairs)),
         }
     }
 }
@@ -138,8 +202,8 @@ pub(crate) fn forecast<T>(chairs: &Chairs<T>, strands: Vec<Strand>, mut turns: u
         order.extend(strand.line.pop());
         if let Some(&next) = strand.line.last() {
             turns += 1;
-            let price = fair::price(chairs.place(next).cost(), strand.weight);
-            strand.turn = (strand.turn.0 + price, turns);
+            let price = fair::price(chairs.cost(next), strand.weight);
+            strand.turn = Turn::of_tag(strand.turn.tag() + price, turns);
             strands.push(Reverse(strand));
         }
     }

@@ -1,0 +1,197 @@
+//! Making batches of requests.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderName;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::answers::{Answers, InOrder, PerItem};
+use super::member::{Member, Members};
+use super::service::Batch;
+use super::worker::{Terms, Worker};
+use super::{BatchError, Cost, Misfit};
+use crate::admit::RoomConfig;
+use crate::http::HeaderClassifier;
+use crate::queue::Everyone;
+
+/// Turns a service of many requests at a time into one of single requests.
+///
+/// The inner service is a `Service<Vec<Req>>` that answers with a `Vec` of answers, in order; or, with
+/// [`per_item`](Self::per_item), of results. Requests wait for their batch in a [`RequestQueue`](super::RequestQueue), and so by
+/// priority, discipline and deadline. A batch goes
+///
+/// - when so many wait, or for so much, that it is full, or when the one who came first has waited `max_delay`;
+/// - and the inner service is ready. Meanwhile more may come, and the best of all by then are taken.
+///
+/// How many batches run at a time is the inner service's to say, by when it is ready: put a
+/// [`ConcurrencyLimit`](https://docs.rs/tower/0.5/tower/limit/struct.ConcurrencyLimit.html) around it for one.
+///
+/// A caller that goes away leaves its batch if that has not gone yet. When all callers of one that has gone are
+/// gone, it is dropped.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+/// use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+/// use tower_triage::batch::BatchLayer;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_triage::batch::BatchError<Infallible>> {
+/// let mut lengths = ServiceBuilder::new()
+///     .layer(BatchLayer::new(32, Duration::from_millis(5)))
+///     .service(service_fn(|texts: Vec<String>| async move {
+///         Ok::<_, Infallible>(texts.iter().map(String::len).collect::<Vec<usize>>())
+///     }));
+/// let answer = lengths.ready().await?.call("hello".to_owned()).await?;
+/// assert_eq!(answer, 5);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Each service that the layer makes has a queue of its own, for it has an inner service of its own; its clones
+/// share both. What drives the batches is a task, which is started with the first call, and ends when the last
+/// clone has been dropped and the last request has been answered.
+pub struct BatchLayer<Req, K = Everyone, M = InOrder> {
+    terms: Terms,
+    room: RoomConfig,
+    cost: Option<Arc<dyn Cost<Req>>>,
+    misfit: Misfit,
+    classify: K,
+    answers: PhantomData<fn() -> M>,
+}
+
+impl<Req> BatchLayer<Req> {
+    /// Batches of at most `max_count` requests (0 counts as 1), which wait for each other for at most
+    /// `max_delay`. With none, whoever finds the inner service ready goes at once, and batches are of those who
+    /// came while it was not.
+    #[must_use]
+    pub fn new(max_count: usize, max_delay: Duration) -> Self {
+        Self {
+            terms: Terms {
+                max_count: max_count.max(1),
+                max_delay,
+                budget: u64::MAX,
+            },
+            room: RoomConfig::default(),
+            cost: None,
+            misfit: Misfit::default(),
+            classify: Everyone,
+            answers: PhantomData,
+        }
+    }
+}
+
+impl<Req, K, M> BatchLayer<Req, K, M> {
+    /// How the waiting room is furnished. Default: [`RoomConfig::default`].
+    #[must_use]
+    pub fn room(mut self, room: RoomConfig) -> Self {
+        self.room = room;
+        self
+    }
+
+    /// What requests cost, and how much a batch may cost at most. A request that costs more than that is rejected.
+    /// Default: a batch is full by its count alone.
+    #[must_use]
+    pub fn cost(mut self, budget: u64, cost: impl Cost<Req>) -> Self {
+        self.terms.budget = budget;
+        self.cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// What happens when the next in order does not fit into a batch. Default: the batch ends there.
+    #[must_use]
+    pub fn misfit(mut self, misfit: Misfit) -> Self {
+        self.misfit = misfit;
+        self
+    }
+
+    /// Reads tickets with `classify`: a closure `Fn(&Req, Instant) -> Ticket`, or a
+    /// [`Classify`](crate::queue::Classify); [`ByHeaders`](crate::queue::ByHeaders) reads the level of an HTTP
+    /// request from its `x-priority`. Default: everyone has the default priority.
+    #[must_use]
+    pub fn classify<N>(self, classify: N) -> BatchLayer<Req, N, M> {
+        BatchLayer {
+            terms: self.terms,
+            room: self.room,
+            cost: self.cost,
+            misfit: self.misfit,
+            classify,
+            answers: PhantomData,
+        }
+    }
+
+    /// The inner service answers each request with a result of its own.
+    #[must_use]
+    pub fn per_item(self) -> BatchLayer<Req, K, PerItem> {
+        BatchLayer {
+            terms: self.terms,
+            room: self.room,
+            cost: self.cost,
+            misfit: self.misfit,
+            classify: self.classify,
+            answers: PhantomData,
+        }
+    }
+}
+
+impl<S, Req, K, M> Layer<S> for BatchLayer<Req, K, M>
+where
+    S: Service<Vec<Req>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + Sync + 'static,
+    M: Answers<S::Response> + 'static,
+    M::Answer: Send + 'static,
+    M::ItemError: Send + 'static,
+    Req: Send + 'static,
+    K: Clone,
+{
+    type Service = Batch<Req, M::Answer, S::Error, M::ItemError, K>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let mut queue = Members::builder(self.room.clone())
+            .misfit(self.misfit)
+            .on_rejected(|member: Member<Req, _, _, _>, why| {
+                // A caller that has gone needs no answer.
+                let _ = member.reply.send(Err(BatchError::Rejected(why)));
+            });
+        if let Some(cost) = self.cost.clone() {
+            queue = queue.cost(self.terms.budget, move |member: &Member<Req, _, _, _>| {
+                cost.cost(&member.request)
+            });
+        }
+        let worker = Worker::<S, Req, M>::new(inner, queue.build(), self.terms);
+        let levels = self.room.levels.clone();
+        let headers = HeaderClassifier::new(levels, PRIORITY_HEADER, None);
+        Batch::new(worker, self.classify.clone(), headers)
+    }
+}
+
+/// Where [`ByHeaders`](crate::queue::ByHeaders) finds the name of the level.
+const PRIORITY_HEADER: HeaderName = HeaderName::from_static("x-priority");
+
+impl<Req, K: Clone, M> Clone for BatchLayer<Req, K, M> {
+    fn clone(&self) -> Self {
+        Self {
+            terms: self.terms,
+            room: self.room.clone(),
+            cost: self.cost.clone(),
+            misfit: self.misfit,
+            classify: self.classify.clone(),
+            answers: PhantomData,
+        }
+    }
+}
+
+impl<Req, K, M> fmt::Debug for BatchLayer<Req, K, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchLayer")
+            .field("terms", &self.terms)
+            .field("room", &self.room)
+            .field("misfit", &self.misfit)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,165 @@
+//! The service of single requests.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tower_service::Service;
+
+use super::answers::Answers;
+use super::future::BatchFuture;
+use super::member::{Member, Members};
+use super::seat::Seat;
+use super::worker::{Fate, Worker};
+use super::{BatchError, EnqueueError};
+use crate::admit::Rejected;
+use crate::gate;
+use crate::http::HeaderClassifier;
+use crate::queue::{Classify, Everyone};
+
+/// A service of single requests in front of one of batches. Made by [`BatchLayer`](super::BatchLayer).
+///
+/// Clones share the queue and the inner service. A chair that was reserved by `poll_ready` belongs to the clone
+/// that was asked: a clone of it starts without.
+pub struct Batch<Req, A, E, I, K = Everyone> {
+    common: Arc<Common<Req, A, E, I>>,
+    seat: Seat<Member<Req, A, E, I>>,
+    classify: K,
+}
+
+struct Common<Req, A, E, I> {
+    queue: Members<Req, A, E, I>,
+    headers: HeaderClassifier,
+    fate: Fate<E>,
+    /// The task that drives the batches, until it is started.
+    task: Mutex<Option<Task>>,
+    started: OnceLock<()>,
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl<Req, A, E, I, K> Batch<Req, A, E, I, K> {
+    pub(super) fn new<S, M>(
+        worker: Worker<S, Req, M>,
+        classify: K,
+        headers: HeaderClassifier,
+    ) -> Self
+    where
+        S: Service<Vec<Req>, Error = E> + Send + 'static,
+        S::Future: Send + 'static,
+        M: Answers<S::Response, Answer = A, ItemError = I> + 'static,
+        Req: Send + 'static,
+        A: Send + 'static,
+        E: Send + Sync + 'static,
+        I: Send + 'static,
+    {
+        let common = Common {
+            queue: worker.waiting.0.clone(),
+            headers,
+            fate: Arc::clone(&worker.fate),
+            task: Mutex::new(Some(Box::pin(worker.run()))),
+            started: OnceLock::new(),
+        };
+        Self {
+            seat: Seat::new(common.queue.clone()),
+            common: Arc::new(common),
+            classify,
+        }
+    }
+}
+
+impl<Req, A, E, I, K> Service<Req> for Batch<Req, A, E, I, K>
+where
+    Req: Send + 'static,
+    A: Send + 'static,
+    E: Send + Sync + 'static,
+    I: Send + 'static,
+    K: Classify<Req>,
+{
+    type Response = A;
+    type Error = BatchError<E, I>;
+    type Future = BatchFuture<Req, A, E, I>;
+
+    /// Ready once a chair is reserved for the call that follows; an error if the inner service has failed for good.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        ready!(self.seat.poll_ready(cx));
+        Poll::Ready(match self.common.queue.is_closed() {
+            true => Err(self.common.failure()),
+            false => Ok(()),
+        })
+    }
+
+    /// # Panics
+    ///
+    /// If the first call is made outside a Tokio runtime.
+    fn call(&mut self, request: Req) -> Self::Future {
+        self.common.start();
+        let now = gate::now();
+        let headers = &self.common.headers;
+        let ticket = self.classify.ticket(&request, headers, now);
+        let (reply, answer) = oneshot::channel();
+        let member = Member { request, reply };
+        let queue = &self.common.queue;
+        let enqueued = queue.enqueue_on(self.seat.has_chair(), member, ticket);
+        self.seat.hand_over();
+        match enqueued {
+            Ok(id) => BatchFuture::waiting(queue.guard(id), answer),
+            Err(EnqueueError { why, .. }) => BatchFuture::failed(match why {
+                Rejected::ShuttingDown => self.common.failure(),
+                why => BatchError::Rejected(why),
+            }),
+        }
+    }
+}
+
+impl<Req, A, E, I> Common<Req, A, E, I> {
+    fn start(&self) {
+        self.started.get_or_init(|| {
+            let runtime = Handle::current();
+            let task = self
+                .task
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            task.into_iter().for_each(|task| drop(runtime.spawn(task)));
+        });
+    }
+
+    /// Why nobody is served any more.
+    fn failure(&self) -> BatchError<E, I> {
+        match self.fate.get() {
+            Some(error) => BatchError::Inner(Arc::clone(error)),
+            None => BatchError::Lost,
+        }
+    }
+}
+
+/// Nobody can come any more.
+impl<Req, A, E, I> Drop for Common<Req, A, E, I> {
+    fn drop(&mut self) {
+        self.queue.drain();
+    }
+}
+
+impl<Req, A, E, I, K: Clone> Clone for Batch<Req, A, E, I, K> {
+    fn clone(&self) -> Self {
+        Self {
+            common: Arc::clone(&self.common),
+            // A reserved chair is one request's; the clone reserves its own.
+            seat: Seat::new(self.common.queue.clone()),
+            classify: self.classify.clone(),
+        }
+    }
+}
+
+impl<Req, A, E, I, K> fmt::Debug for Batch<Req, A, E, I, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("queue", &self.common.queue)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,72 @@
+//! What is only seen from inside.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Misfit, RequestId, RequestQueue};
+use crate::admit::{Priority, RoomConfig, Ticket};
+use crate::gate::now;
+
+fn ticket(level: u8) -> Ticket {
+    Ticket::new(Priority(level), now())
+}
+
+#[test]
+fn whoever_leaves_in_whatever_way_takes_its_cost_along() {
+    type Way = (
+        &'static str,
+        fn(&RequestQueue<u64>, RequestId, &CancellationToken),
+    );
+    let ways: [Way; 11] = [
+        ("stays", |_, _, _| ()),
+        ("refused", |queue, _, _| {
+            assert!(queue.enqueue(5, ticket(1)).is_err());
+        }),
+        ("dequeued", |queue, _, _| {
+            assert!(queue.try_dequeue().is_ok());
+        }),
+        ("in a batch", |queue, _, _| {
+            assert_eq!(queue.take_batch(9, 7), [7]);
+        }),
+        ("removed", |queue, id, _| {
+            assert_eq!(queue.remove(id), Some(7));
+        }),
+        ("unguarded", |queue, id, _| drop(queue.guard(id))),
+        ("cancelled", |_, _, token| token.cancel()),
+        ("cleared", |queue, _, _| assert_eq!(queue.clear().len(), 2)),
+        ("displaced", |queue, _, _| {
+            assert!(queue.enqueue(5, ticket(0)).is_ok());
+        }),
+        ("expired", |queue, _, _| {
+            let max_wait = Some(Duration::from_nanos(1));
+            queue.reconfigure(RoomConfig {
+                max_wait,
+                ..RoomConfig::default()
+            });
+            assert!(queue.try_dequeue().is_err());
+        }),
+        ("closed", |queue, _, _| queue.close()),
+    ];
+    for (name, leave) in ways {
+        let queue = RequestQueue::builder(RoomConfig {
+            chairs: 2,
+            displace: true,
+            ..RoomConfig::default()
+        })
+        .cost(u64::MAX, |&cost: &u64| cost)
+        .misfit(Misfit::Skip { times: 9 })
+        .build();
+        let token = CancellationToken::new();
+        queue.enqueue(u64::MAX, ticket(1)).unwrap();
+        let id = queue
+            .enqueue_with_token(7, ticket(1), token.clone())
+            .unwrap();
+        leave(&queue, id, &token);
+        let cost = |queue: &RequestQueue<u64>| queue.shared.lock().cost;
+        let before = cost(&queue);
+        let rest = queue.clear().into_iter().map(u128::from);
+        assert_eq!(before, rest.sum::<u128>(), "{name}");
+        assert_eq!(cost(&queue), 0, "{name}");
+    }
+}

@@ -1,0 +1,3 @@
+//! Services of batches behind a service of single requests.
+
+mod basics;

@@ -1,0 +1,403 @@
+//! Random runs, each step of them compared with the model.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::yield_now;
+use tokio::time::advance;
+use tokio_util::sync::CancellationToken;
+use tower_triage::batch::{DequeueError, Misfit, RequestGuard, RequestId, RequestQueue};
+use tower_triage::{Discipline, Levels, RoomConfig};
+
+use super::model::{Arrival, Id, Model, Why};
+use super::support::{Told, room, ticket};
+
+const TENANTS: [&str; 3] = ["a", "b", "c"];
+const BUDGET: u64 = 12;
+
+#[derive(Debug, Clone)]
+enum Event {
+    Enqueue(Newcomer),
+    Dequeue,
+    TryDequeue,
+    Batch(usize, u64),
+    /// One of those who came leaves, by its own means.
+    Leave(Index),
+    Clear,
+    Pass(u64),
+    Reconfigure(Furniture),
+    Drain,
+    Close,
+}
+
+#[derive(Debug, Clone)]
+struct Newcomer {
+    priority: u8,
+    tenant: usize,
+    late: u64,
+    patience: Option<u64>,
+    share: u32,
+    cost: u64,
+    means: Means,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Means {
+    Removed,
+    Cancelled,
+    Guarded,
+}
+
+#[derive(Debug, Clone)]
+struct Furniture {
+    discipline: Discipline,
+    chairs: usize,
+    chairs_per_tenant: Option<usize>,
+    max_wait: Option<u64>,
+    promote_after: Option<u64>,
+    displace: bool,
+    weight: u32,
+}
+
+impl Furniture {
+    fn room(&self) -> RoomConfig {
+        room(|room| {
+            room.discipline = self.discipline;
+            (room.chairs, room.chairs_per_tenant) = (self.chairs, self.chairs_per_tenant);
+            room.max_wait = self.max_wait.map(Duration::from_secs);
+            room.promote_after = self.promote_after.map(Duration::from_secs);
+            room.displace = self.displace;
+            room.levels = Levels::new(["high", "normal", "low"], "low").unwrap();
+            room.weights.insert("a".into(), self.weight);
+        })
+    }
+}
+
+fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Value = Furniture> + Clone {
+    let chairs = prop_oneof![1 => 0usize..4, 4 => 4usize..40];
+    let per_tenant = prop::option::weighted(0.2, 1usize..6);
+    let seconds = || prop::option::weighted(0.3, 1u64..12);
+    (
+        prop::sample::select(disciplines),
+        chairs,
+        per_tenant,
+        seconds(),
+        seconds(),
+        any::<bool>(),
+        prop::sample::select(vec![0, 1, 2, 4]),
+    )
+        .prop_map(
+            |(discipline, chairs, chairs_per_tenant, max_wait, promote_after, displace, weight)| {
+                Furniture {
+                    discipline,
+                    chairs,
+                    chairs_per_tenant,
+                    max_wait,
+                    promote_after,
+                    displace,
+                    weight,
+                }
+            },
+        )
+}
+
+fn newcomer() -> impl Strategy<Value = Newcomer> {
+    (
+        0u8..4,
+        0..TENANTS.len(),
+        prop_oneof![9 => Just(0), 1 => 1u64..8],
+        prop::option::weighted(0.2, 0u64..15),
+        0u32..4,
+        0..BUDGET + 2,
+        prop::sample::select(vec![Means::Removed, Means::Cancelled, Means::Guarded]),
+    )
+        .prop_map(
+            |(priority, tenant, late, patience, share, cost, means)| Newcomer {
+                priority,
+                tenant,
+                late,
+                patience,
+                share,
+                cost,
+                means,
+            },
+        )
+}
+
+fn events(disciplines: &'static [Discipline]) -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        60 => newcomer().prop_map(Event::Enqueue),
+        5 => Just(Event::Dequeue),
+        5 => Just(Event::TryDequeue),
+        30 => (0usize..6, 0..BUDGET + 2).prop_map(|(count, budget)| Event::Batch(count, budget)),
+        15 => any::<Index>().prop_map(Event::Leave),
+        1 => Just(Event::Clear),
+        15 => (1u64..5).prop_map(Event::Pass),
+        6 => furniture(disciplines).prop_map(Event::Reconfigure),
+        1 => prop_oneof![3 => Just(Event::Drain), 1 => Just(Event::Close)],
+    ];
+    prop::collection::vec(event, 1..150)
+}
+
+fn misfit() -> impl Strategy<Value = Misfit> {
+    prop_oneof![
+        1 => Just(Misfit::Stop),
+        4 => (0u32..5).prop_map(|times| Misfit::Skip { times }),
+    ]
+}
+
+/// What its caller holds of one who came.
+enum Hold {
+    Id(RequestId),
+    Token(CancellationToken),
+    Guard(RequestGuard<(Id, u64)>),
+}
+
+struct Driver {
+    queue: RequestQueue<(Id, u64)>,
+    told: Told<(Id, u64)>,
+    model: Model,
+    came: Vec<Option<(RequestId, Option<Hold>)>>,
+}
+
+impl Driver {
+    fn new(room: RoomConfig, misfit: Misfit) -> Self {
+        let told = Told::default();
+        let queue = RequestQueue::builder(room.clone())
+            .cost(BUDGET, |&(_, cost): &(Id, u64)| cost)
+            .misfit(misfit)
+            .on_rejected({
+                let told = told.clone();
+                move |item, why| told.lock().unwrap().push((item, why))
+            })
+            .build();
+        Self {
+            queue,
+            told,
+            model: Model::new(room, BUDGET, misfit),
+            came: Vec::new(),
+        }
+    }
+
+    async fn apply(&mut self, event: Event) {
+        let Self {
+            queue, model, came, ..
+        } = self;
+        match event {
+            Event::Enqueue(newcomer) => self.enqueue(newcomer),
+            Event::Dequeue => {
+                let found = queue.dequeue().now_or_never().map(|item| item.map(id));
+                let expected = match model.dequeue() {
+                    None if !model.closed => None,
+                    found => Some(found),
+                };
+                assert_eq!(found, expected);
+            }
+            Event::TryDequeue => {
+                let nothing = match model.closed {
+                    true => DequeueError::Closed,
+                    false => DequeueError::Empty,
+                };
+                let expected = model.dequeue().ok_or(nothing);
+                assert_eq!(queue.try_dequeue().map(id), expected);
+            }
+            Event::Batch(count, budget) => {
+                let batch = queue.take_batch(count, budget);
+                assert!(batch.iter().map(|&(_, cost)| cost).sum::<u64>() <= budget);
+                let batch: Vec<_> = batch.into_iter().map(id).collect();
+                assert_eq!(batch, model.take_batch(count, budget));
+            }
+            Event::Leave(_) if came.is_empty() => {}
+            Event::Leave(which) => {
+                let id = which.index(came.len());
+                let hold = came[id].as_mut().and_then(|(_, hold)| hold.take());
+                match hold {
+                    None => {}
+                    Some(Hold::Id(name)) => {
+                        let item = queue.remove(name).map(|item| item.0);
+                        assert_eq!(item, model.remove(id).then_some(id));
+                    }
+                    Some(Hold::Token(token)) => {
+                        token.cancel();
+                        model.remove(id);
+                    }
+                    Some(Hold::Guard(guard)) => {
+                        assert_eq!(guard.is_waiting(), model.contains(id));
+                        drop(guard);
+                        model.remove(id);
+                    }
+                }
+            }
+            Event::Clear => {
+                let all: Vec<_> = queue.clear().into_iter().map(id).collect();
+                assert_eq!(all, model.clear());
+            }
+            Event::Pass(seconds) => {
+                advance(Duration::from_secs(seconds)).await;
+                yield_now().await;
+                model.time_passes(seconds);
+                // Who rises does so when somebody comes to look.
+                let occupied = queue.occupied().now_or_never();
+                assert_eq!(
+                    occupied,
+                    (model.len() > 0 || model.closed).then_some(model.len() > 0)
+                );
+            }
+            Event::Reconfigure(furniture) => {
+                queue.reconfigure(furniture.room());
+                model.reconfigure(furniture.room());
+            }
+            Event::Drain => {
+                queue.drain();
+                model.drain();
+            }
+            Event::Close => {
+                queue.close();
+                model.close();
+            }
+        }
+        self.compare();
+    }
+
+    fn enqueue(&mut self, newcomer: Newcomer) {
+        let Newcomer {
+            priority,
+            share,
+            cost,
+            patience,
+            late,
+            ..
+        } = newcomer;
+        let (id, tenant) = (self.came.len(), TENANTS[newcomer.tenant]);
+        let mut ticket = ticket(priority).tenant(tenant.into()).cost(share);
+        ticket.arrival -= Duration::from_secs(late);
+        if let Some(patience) = patience {
+            ticket = ticket.timeout(Duration::from_secs(patience));
+        }
+        let token = CancellationToken::new();
+        let enqueued = match newcomer.means {
+            Means::Cancelled => self
+                .queue
+                .enqueue_with_token((id, cost), ticket, token.clone()),
+            _ => self.queue.enqueue((id, cost), ticket),
+        };
+        let who = Arrival {
+            id,
+            priority,
+            tenant,
+            late,
+            patience,
+            share,
+            cost,
+        };
+        let expected = self.model.enqueue(who);
+        self.came.push(match enqueued {
+            Err(refused) => {
+                assert_eq!((refused.item, Err(refused.why)), ((id, cost), expected));
+                None
+            }
+            Ok(name) => {
+                assert_eq!(expected, Ok(()));
+                let hold = match newcomer.means {
+                    Means::Removed => Hold::Id(name),
+                    Means::Cancelled => Hold::Token(token),
+                    Means::Guarded => Hold::Guard(self.queue.guard(name)),
+                };
+                Some((name, Some(hold)))
+            }
+        });
+    }
+
+    fn compare(&mut self) {
+        let Self {
+            queue,
+            told,
+            model,
+            came,
+        } = self;
+        let told = std::mem::take(&mut *told.lock().unwrap()).into_iter();
+        let told = told.map(|(item, why)| (item.0, why)).collect();
+        let expected = std::mem::take(&mut model.told);
+        assert_eq!(in_order(told), in_order(expected));
+        assert_eq!(
+            (queue.len(), queue.is_empty()),
+            (model.len(), model.len() == 0)
+        );
+        assert_eq!(queue.is_closed(), model.closed);
+        assert_eq!(queue.counts().cancelled, model.cancelled);
+        let order = model.order();
+        for (id, name) in came.iter().enumerate() {
+            let Some((name, _)) = *name else { continue };
+            assert_eq!(queue.contains(name), model.contains(id));
+            let position = order.iter().position(|&other| other == id);
+            assert_eq!(queue.position(name), position.map(|i| i + 1));
+        }
+    }
+
+    /// Everyone is taken, one by one.
+    fn finish(mut self) {
+        let rest = std::iter::from_fn(|| self.queue.try_dequeue().ok().map(id));
+        let rest: Vec<_> = rest.collect();
+        let expected: Vec<_> = std::iter::from_fn(|| self.model.dequeue()).collect();
+        assert_eq!(rest, expected);
+        self.compare();
+    }
+}
+
+/// Those whose waits end at one instant are told in any order.
+fn in_order(mut told: Vec<(Id, Why)>) -> (Vec<(Id, Why)>, Vec<(Id, Why)>) {
+    let is_expired = |&(_, why): &_| matches!(why, Why::TimedOut | Why::DeadlinePassed);
+    let mut expired: Vec<_> = told.extract_if(.., |one| is_expired(one)).collect();
+    expired.sort_unstable_by_key(|&(id, _)| id);
+    (expired, told)
+}
+
+fn id(item: (Id, u64)) -> Id {
+    item.0
+}
+
+fn paused() -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_time().start_paused(true).build().unwrap()
+}
+
+fn run(furniture: &Furniture, misfit: Misfit, events: Vec<Event>) {
+    paused().block_on(async {
+        let mut driver = Driver::new(furniture.room(), misfit);
+        for event in events {
+            driver.apply(event).await;
+        }
+        driver.finish();
+    });
+}
+
+const ALL: &[Discipline] = &[Discipline::Fifo, Discipline::Deadline, Discipline::Fair];
+const FAIR: &[Discipline] = &[Discipline::Fair];
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn everyone_is_taken_as_the_model_says(
+        start in furniture(ALL),
+        misfit in misfit(),
+        events in events(ALL),
+    ) {
+        run(&start, misfit, events);
+    }
+
+    #[test]
+    fn tenants_are_taken_in_turn_as_the_model_says(
+        start in furniture(FAIR),
+        misfit in misfit(),
+        events in events(FAIR),
+    ) {
+        run(&start, misfit, events);
+    }
+}
