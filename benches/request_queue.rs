@@ -20,7 +20,8 @@ use tower_triage::batch::{RequestId, RequestQueue};
 use tower_triage::{Levels, Priority, RoomConfig, Ticket};
 
 const LEVELS: u8 = 3;
-/// Operations in a pass. No queue is ever full, so that no producer waits.
+/// Operations in a pass. No queue is ever full, so that no producer waits: those on other threads may run ahead of
+/// the consumer by as many.
 const OPERATIONS: usize = 20_000;
 const PASSES: usize = 21;
 const BATCH: usize = 64;

@@ -385,7 +385,9 @@ impl<T: Send + 'static> Timed for Shared<T> {
         let now = now();
         self.locked(|_, state, aftermath| {
             state.room.expire(now, &mut aftermath.ended);
-            state.alarm = state.room.next_end();
+            // Where those who come are soon taken, none of them is to start the task anew.
+            let not_yet = state.alarm.filter(|&alarm| alarm > now);
+            state.alarm = state.room.next_end().or(not_yet);
             state.alarm
         })
     }
