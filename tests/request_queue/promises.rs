@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tower_triage::batch::{DequeueError, Misfit, RequestGuard, RequestId, RequestQueue};
 use tower_triage::{Discipline, Levels, RoomConfig};
 
-use super::model::{Arrival, Id, Model, Why};
+use super::model::{Arrival, Id, Model};
 use super::support::{Told, room, ticket};
 
 const TENANTS: [&str; 3] = ["a", "b", "c"];
@@ -319,9 +319,8 @@ impl Driver {
             came,
         } = self;
         let told = std::mem::take(&mut *told.lock().unwrap()).into_iter();
-        let told = told.map(|(item, why)| (item.0, why)).collect();
-        let expected = std::mem::take(&mut model.told);
-        assert_eq!(in_order(told), in_order(expected));
+        let told: Vec<_> = told.map(|(item, why)| (item.0, why)).collect();
+        assert_eq!(told, std::mem::take(&mut model.told));
         assert_eq!(
             (queue.len(), queue.is_empty()),
             (model.len(), model.len() == 0)
@@ -345,14 +344,6 @@ impl Driver {
         assert_eq!(rest, expected);
         self.compare();
     }
-}
-
-/// Those whose waits end at one instant are told in any order.
-fn in_order(mut told: Vec<(Id, Why)>) -> (Vec<(Id, Why)>, Vec<(Id, Why)>) {
-    let is_expired = |&(_, why): &_| matches!(why, Why::TimedOut | Why::DeadlinePassed);
-    let mut expired: Vec<_> = told.extract_if(.., |one| is_expired(one)).collect();
-    expired.sort_unstable_by_key(|&(id, _)| id);
-    (expired, told)
 }
 
 fn id(item: (Id, u64)) -> Id {
