@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tower_triage::batch::{DequeueError, Misfit, RequestGuard, RequestId, RequestQueue};
 use tower_triage::{Discipline, Levels, RoomConfig};
 
-use super::model::{Arrival, Id, Model, Why};
+use super::model::{Arrival, Id, Model};
 use super::support::{Told, room, ticket};
 
 const TENANTS: [&str; 3] = ["a", "b", "c"];
@@ -319,9 +319,8 @@ impl Driver {
             came,
         } = self;
         let told = std::mem::take(&mut *told.lock().unwrap()).into_iter();
-        let told: Vec<(Id, Why)> = told.map(|(item, why)| (item.0, why)).collect();
-        let expected = std::mem::take(&mut model.told);
-        assert_eq!(told, expected);
+        let told: Vec<_> = told.map(|(item, why)| (item.0, why)).collect();
+        assert_eq!(told, std::mem::take(&mut model.told));
         assert_eq!(
             (queue.len(), queue.is_empty()),
             (model.len(), model.len() == 0)
