@@ -46,9 +46,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if self.closed {
             return Outcome::Rejected(Rejected::ShuttingDown);
         }
-        // Most come when they arrive.
-        let has_just_come = ticket.arrival == now;
-        let now = self.epoch.nanos(now);
+        let (arrival, now) = self.epoch.arrival(ticket.arrival, now);
         self.catch_up(now, woken);
         if self.waiting == 0 {
             match capacity.try_lease(&demand) {
@@ -58,13 +56,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             }
         }
         self.drain.observe(now);
-        let arrival = match has_just_come {
-            true => now,
-            false => self.epoch.nanos(ticket.arrival),
-        };
         let patience = Patience::new(arrival, ticket.deadline, self.epoch);
         let refusal = self.refusal(capacity, &ticket, patience, now);
-        let key = self.sit(capacity, ticket, patience, demand, now);
+        let key = self.sit(capacity, ticket, patience, demand, |_| None, now);
         let claimed = catch_unwind(AssertUnwindSafe(|| {
             self.claim(capacity, key.at, woken);
         }));
@@ -156,12 +150,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     #[inline]
-    fn sit(
+    pub(super) fn sit(
         &mut self,
         capacity: &C,
         ticket: Ticket,
         patience: Patience,
         demand: C::Demand,
+        note: impl FnOnce(Key) -> Option<W>,
         now: Nanos,
     ) -> Key {
         let priority = self.config.levels.clamp(ticket.priority);
@@ -169,13 +164,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let seq = self.seq;
         let since = self.since(patience.arrival.min(now), ticket.returning);
         let lane = capacity.lane(&demand);
-        let state = State::Waiting(None);
+        let at = self.chairs.next();
+        let key = Key { at, seq };
+        let state = State::Waiting(note(key));
         let waiter = Waiter { demand, state };
-        let at = self
-            .chairs
+        self.chairs
             .sit((since, seq), priority, ticket, patience, waiter);
         self.line_up(capacity, at, lane, None, now);
-        Key { at, seq }
+        key
     }
 
     /// When one came that arrived then, as far as its place in line goes.

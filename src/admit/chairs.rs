@@ -100,6 +100,12 @@ impl<T> Chairs<T> {
         }
     }
 
+    /// Where the next one sits.
+    #[inline]
+    pub(crate) fn next(&self) -> u32 {
+        self.bodies.vacant_key() as u32
+    }
+
     /// Seats the holder of a ticket, whose level is this one. It does not wait yet.
     #[inline]
     pub(crate) fn sit(

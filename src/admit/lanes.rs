@@ -127,8 +127,15 @@ pub(crate) struct Lanes<L> {
     limited: bool,
 }
 
+impl<L> Lane<L> {
+    #[inline]
+    fn first<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
+        self.levels.iter().find_map(|queue| queue.head(chairs))
+    }
+}
+
 /// The number of no pump, to which no group is blocked.
-pub(crate) const NO_PUMP: u64 = u64::MAX;
+const NO_PUMP: u64 = u64::MAX;
 const NOT_BLOCKED: u64 = 0;
 
 /// Empty lanes are kept for their next waiter, up to as many as are occupied and these.
@@ -322,6 +329,15 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.groups[group as usize].rounds.get_mut(level)
     }
 
+    /// The best waiter of all.
+    #[inline]
+    pub(crate) fn first<T>(&self, chairs: &Chairs<T>) -> Option<u32> {
+        match self.alone {
+            Some(lane) => self.lanes[lane as usize].first(chairs),
+            None => Some(self.best(chairs, Scope::All, NO_PUMP)?.at),
+        }
+    }
+
     /// The best waiter of the groups in `scope` that pump number `pump` has not found busy.
     #[inline]
     pub(crate) fn best<T>(&self, chairs: &Chairs<T>, scope: Scope, pump: u64) -> Option<Best> {
@@ -453,8 +469,8 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         scope: Scope,
         pump: u64,
     ) -> Option<Best> {
-        let Lane { group, levels, .. } = &self.lanes[lane as usize];
-        let group = *group;
+        let lane = &self.lanes[lane as usize];
+        let group = lane.group;
         let is_in_scope = match scope {
             Scope::Pool(pool) => self.groups_on(pool).contains(&group),
             Scope::Claim(..) | Scope::All => true,
@@ -462,7 +478,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         if !is_in_scope || self.groups[group as usize].blocked_in == pump {
             return None;
         }
-        let at = levels.iter().find_map(|queue| queue.head(chairs))?;
+        let at = lane.first(chairs)?;
         Some(Best { at, group })
     }
 

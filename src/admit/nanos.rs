@@ -28,6 +28,16 @@ impl Epoch {
         self.measure(instant)
     }
 
+    /// When somebody arrived, and what time it is. Most come when they arrive.
+    #[inline]
+    pub(crate) fn arrival(self, arrival: Instant, now: Instant) -> (Nanos, Nanos) {
+        let nanos = self.nanos(now);
+        if arrival == now {
+            return (nanos, nanos);
+        }
+        (self.nanos(arrival), nanos)
+    }
+
     fn measure(self, instant: Instant) -> Nanos {
         match instant.checked_duration_since(self.0) {
             Some(after) => EPOCH.saturating_add(span(after)),

@@ -5,10 +5,13 @@
 //! head is looked at first, and then taken, as if it had been given a slot, or set aside so that the one behind
 //! it can be looked at.
 
+use std::convert::Infallible;
 use std::time::Instant;
 
-use super::room::{Key, State, WaitingRoom};
-use super::{Capacity, Woken};
+use super::nanos::NEVER;
+use super::patience::Patience;
+use super::room::{Key, Outcome, State, WaitingRoom};
+use super::{Capacity, Denied, Rejected, Ticket, Woken};
 
 /// A waiter that is out of its line for a moment, to be [put back](WaitingRoom::put_back).
 #[derive(Debug)]
@@ -20,6 +23,73 @@ impl Aside {
     #[must_use]
     pub fn key(&self) -> Key {
         self.0
+    }
+}
+
+impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
+    /// Somebody arrives who will be fetched, and leaves a note for whoever does. It is asked for only if there is a
+    /// chair.
+    ///
+    /// # Errors
+    ///
+    /// Those for which [`arrive`](Self::arrive) rejects.
+    #[inline]
+    pub fn join(
+        &mut self,
+        capacity: &C,
+        ticket: Ticket,
+        demand: C::Demand,
+        note: impl FnOnce(Key) -> Option<W>,
+        now: Instant,
+        woken: &mut Woken<W>,
+    ) -> Result<Key, Rejected<C::Never>> {
+        if self.needs_a_look(&ticket) {
+            return self.join_after_a_look(capacity, ticket, demand, note, now, woken);
+        }
+        let (arrival, now) = self.epoch.arrival(ticket.arrival, now);
+        self.catch_up(now, woken);
+        let patience = Patience::new(arrival, ticket.deadline, self.epoch);
+        let longest = self.chairs.longest_wait;
+        let refusal = match capacity.try_lease(&demand) {
+            Err(Denied::Never(why)) => Some(Rejected::Never(why)),
+            Err(Denied::Busy) if patience.end(longest) <= now => {
+                Some(patience.why_expired(longest))
+            }
+            Err(Denied::Busy) => None,
+            Ok(never) => match never {},
+        };
+        if let Some(why) = refusal {
+            self.counts.reject(&why);
+            return Err(why);
+        }
+        Ok(self.sit(capacity, ticket, patience, demand, note, now))
+    }
+
+    /// Whether there is more to it than to sit down.
+    #[inline]
+    fn needs_a_look(&self, ticket: &Ticket) -> bool {
+        let is_limited = self.config.chairs_per_tenant.is_some() || self.lanes.are_limited();
+        self.closed || is_limited || !ticket.may_wait || !self.has_chair()
+    }
+
+    #[cold]
+    fn join_after_a_look(
+        &mut self,
+        capacity: &C,
+        ticket: Ticket,
+        demand: C::Demand,
+        note: impl FnOnce(Key) -> Option<W>,
+        now: Instant,
+        woken: &mut Woken<W>,
+    ) -> Result<Key, Rejected<C::Never>> {
+        match self.arrive(capacity, ticket, demand, now, woken) {
+            Outcome::Queued(key) => {
+                self.chairs.body_mut(key.at).state = State::Waiting(note(key));
+                Ok(key)
+            }
+            Outcome::Rejected(why) => Err(why),
+            Outcome::Leased(never) => match never {},
+        }
     }
 }
 
@@ -38,10 +108,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
+    /// Whether anything happens here that depends on the time.
+    #[inline]
+    #[must_use]
+    pub fn is_timed(&self) -> bool {
+        self.ends.next() < NEVER || self.config.promote_after.is_some()
+    }
+
     /// Takes the waiter out to be served, together with the note that it left. Its key is void then. `None` if
     /// it no longer waits.
     ///
     /// Under [`Fair`](super::Discipline::Fair) its tenant pays for it.
+    #[inline]
     pub fn take(&mut self, key: Key) -> Option<W> {
         if !self.waits(key) {
             return None;

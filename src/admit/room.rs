@@ -14,7 +14,7 @@ use super::chairs::{ARRIVALS, Chairs};
 use super::discipline::Standing;
 use super::drain::Drain;
 use super::ends::Ends;
-use super::lanes::{Lanes, NO_PUMP, Scope};
+use super::lanes::Lanes;
 use super::line::ByLevel;
 use super::nanos::{Epoch, Nanos};
 use super::patience::longest_wait;
@@ -247,9 +247,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Who goes before everyone else.
     #[must_use]
     pub fn head(&self) -> Option<Key> {
-        let best = self.lanes.best(&self.chairs, Scope::All, NO_PUMP)?;
-        let seq = self.chairs.place(best.at).seq;
-        Some(Key { at: best.at, seq })
+        let at = self.lanes.first(&self.chairs)?;
+        let seq = self.chairs.place(at).seq;
+        Some(Key { at, seq })
     }
 
     /// Takes the note that a waiter left.
@@ -405,20 +405,24 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[inline]
     pub(super) fn forget(&mut self, at: u32) {
         self.waiting -= 1;
-        let tenant = self.chairs.tenant(at);
-        if self.config.chairs_per_tenant.is_some()
-            && let Some(waiting) = self.tenants.get_mut(tenant)
-        {
-            *waiting -= 1;
-            if *waiting == 0 {
-                self.tenants.remove(tenant);
-            }
+        if self.config.chairs_per_tenant.is_some() {
+            self.forget_tenant(at);
         }
         self.leave(at);
         self.chairs.place_mut(at).waits = false;
         self.ends.leave(&mut self.chairs, at);
         if self.rise_of(at).is_some() {
             self.rises.leave_behind(&self.chairs);
+        }
+    }
+
+    fn forget_tenant(&mut self, at: u32) {
+        let tenant = self.chairs.tenant(at);
+        if let Some(waiting) = self.tenants.get_mut(tenant) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                self.tenants.remove(tenant);
+            }
         }
     }
 

@@ -22,7 +22,7 @@ use super::selection::Selection;
 use super::state::{Entry, State};
 use super::summary::Summary;
 use super::{Cost, DequeueError, EnqueueError, Misfit, TooLarge};
-use crate::admit::{Key, Outcome, Rejected, RoomConfig, Ticket, Woken};
+use crate::admit::{Key, Rejected, RoomConfig, Ticket, Woken};
 use crate::gate::now;
 use crate::gate::timer::{Call, Timed, Timer};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
@@ -80,28 +80,20 @@ impl<T: Send + 'static> Shared<T> {
             state.room.unreserve();
         }
         let now = state.now_if_it_matters(&ticket);
+        let mut item = Some(item);
+        let note = |key| Some(Entry::new(item.take()?, key, cost));
         let (room, ended) = (&mut state.room, &mut aftermath.ended);
-        let result = match room.arrive(&self.capacity, ticket, cost, now, ended) {
-            Outcome::Queued(key) => {
-                let entry = Entry {
-                    item,
-                    key,
-                    cost,
-                    overtaken: 0,
-                    registration: None,
-                };
-                // Nobody can have been answered between the call before and this one.
-                let _ = room.leave_note(key, entry);
-                state.cost += u128::from(cost);
-                Ok(key)
-            }
-            Outcome::Rejected(why) => Err(EnqueueError { item, why }),
-            Outcome::Leased(never) => match never {},
-        };
+        let joined = room.join(&self.capacity, ticket, cost, note, now, ended);
+        if joined.is_ok() {
+            state.cost += u128::from(cost);
+        }
         let call = state.call_timer();
         self.settle(guard, &mut aftermath);
         self.take_timer(call);
-        result
+        joined.map_err(|why| match item {
+            Some(item) => EnqueueError { item, why },
+            None => unreachable!("who is rejected leaves no note"),
+        })
     }
 
     /// The best of those who wait, or `None` if there will never be one; else the consumer waits.

@@ -31,12 +31,25 @@ pub(super) struct State<T> {
 /// What waits on a chair.
 pub(super) struct Entry<T> {
     pub(super) item: T,
-    pub(super) key: Key,
-    pub(super) cost: u64,
+    key: Key,
+    cost: u64,
     /// How many went before it because it did not fit.
-    pub(super) overtaken: u32,
+    overtaken: u32,
     /// What takes it out when its token is cancelled.
     pub(super) registration: Option<Registration>,
+}
+
+impl<T> Entry<T> {
+    #[inline]
+    pub(super) fn new(item: T, key: Key, cost: u64) -> Self {
+        Self {
+            item,
+            key,
+            cost,
+            overtaken: 0,
+            registration: None,
+        }
+    }
 }
 
 impl<T> State<T> {
@@ -59,7 +72,7 @@ impl<T> State<T> {
     pub(super) fn now_if_it_matters(&self, ticket: &Ticket) -> Instant {
         let config = self.room.config();
         let is_bounded = ticket.deadline.is_some() || config.max_wait.is_some();
-        if is_bounded || config.promote_after.is_some() || self.room.next_end().is_some() {
+        if is_bounded || self.room.is_timed() {
             now()
         } else {
             ticket.arrival
@@ -68,7 +81,7 @@ impl<T> State<T> {
 
     /// Whose wait has ended by now is not taken.
     pub(super) fn keep_time(&mut self, ended: &mut Woken<Entry<T>>) {
-        if self.room.next_end().is_some() || self.room.config().promote_after.is_some() {
+        if self.room.is_timed() {
             self.room.keep_time(now(), ended);
         }
     }
@@ -172,7 +185,11 @@ impl<T> State<T> {
     }
 
     /// What the timer is to be told if it sleeps too long, or not at all.
+    #[inline]
     pub(super) fn call_timer(&mut self) -> Option<Call> {
+        if !self.room.is_timed() {
+            return None;
+        }
         let next = self.room.next_end()?;
         if self.alarm.is_some_and(|alarm| alarm <= next) {
             return None;
