@@ -166,7 +166,12 @@ impl<T> Chairs<T> {
         if !self.place(at).is_plain {
             self.terms[at as usize].tenant = Tenant::NOBODY;
         }
-        self.bodies.remove(at as usize)
+        let body = self.bodies.remove(at as usize);
+        if self.bodies.is_empty() {
+            // Or the next to come would sit all over the place, in the order in which these left.
+            self.bodies.clear();
+        }
+        body
     }
 
     #[inline]

@@ -37,6 +37,8 @@ pub use capacity::{Capacity, Denied, Pool, Pools, Section};
 pub use config::{Discipline, RoomConfig};
 pub use counts::Counts;
 pub(crate) use drain::time_for;
+#[cfg(feature = "batch")]
+pub(crate) use nanos::Epoch;
 pub use permits::{Permits, Slot};
 pub use priority::{InvalidLevels, Levels, Priority};
 pub use pull::Aside;

@@ -5,13 +5,19 @@
 //! head is looked at first, and then taken, as if it had been given a slot, or set aside so that the one behind
 //! it can be looked at.
 
-use std::convert::Infallible;
 use std::time::Instant;
 
 use super::nanos::NEVER;
-use super::patience::Patience;
-use super::room::{Key, Outcome, State, WaitingRoom};
-use super::{Capacity, Denied, Rejected, Ticket, Woken};
+use super::room::{Key, State, WaitingRoom};
+use super::{Capacity, Woken};
+#[cfg(feature = "batch")]
+use {
+    super::nanos::Nanos,
+    super::patience::Patience,
+    super::room::Outcome,
+    super::{Denied, Rejected, Ticket},
+    std::convert::Infallible,
+};
 
 /// A waiter that is out of its line for a moment, to be [put back](WaitingRoom::put_back).
 #[derive(Debug)]
@@ -26,27 +32,23 @@ impl Aside {
     }
 }
 
+#[cfg(feature = "batch")]
 impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
     /// Somebody arrives who will be fetched, and leaves a note for whoever does. It is asked for only if there is a
-    /// chair.
-    ///
-    /// # Errors
-    ///
-    /// Those for which [`arrive`](Self::arrive) rejects.
+    /// chair. Rejects those whom [`arrive`](Self::arrive) would reject.
     #[inline]
-    pub fn join(
+    pub(crate) fn join(
         &mut self,
         capacity: &C,
         ticket: Ticket,
         demand: C::Demand,
         note: impl FnOnce(Key) -> Option<W>,
-        now: Instant,
+        (arrival, now): (Nanos, Nanos),
         woken: &mut Woken<W>,
     ) -> Result<Key, Rejected<C::Never>> {
         if self.needs_a_look(&ticket) {
             return self.join_after_a_look(capacity, ticket, demand, note, now, woken);
         }
-        let (arrival, now) = self.epoch.arrival(ticket.arrival, now);
         self.catch_up(now, woken);
         let patience = Patience::new(arrival, ticket.deadline, self.epoch);
         let longest = self.chairs.longest_wait;
@@ -79,9 +81,10 @@ impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
         ticket: Ticket,
         demand: C::Demand,
         note: impl FnOnce(Key) -> Option<W>,
-        now: Instant,
+        now: Nanos,
         woken: &mut Woken<W>,
     ) -> Result<Key, Rejected<C::Never>> {
+        let now = self.epoch.instant(now).unwrap_or(ticket.arrival);
         match self.arrive(capacity, ticket, demand, now, woken) {
             Outcome::Queued(key) => {
                 self.chairs.body_mut(key.at).state = State::Waiting(note(key));
@@ -112,7 +115,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[inline]
     #[must_use]
     pub fn is_timed(&self) -> bool {
-        self.ends.next() < NEVER || self.config.promote_after.is_some()
+        let is_bounded = self.ends.next().min(self.chairs.longest_wait) < NEVER;
+        is_bounded || self.config.promote_after.is_some()
     }
 
     /// Takes the waiter out to be served, together with the note that it left. Its key is void then. `None` if

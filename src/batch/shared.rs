@@ -22,7 +22,7 @@ use super::selection::Selection;
 use super::state::{Entry, State};
 use super::summary::Summary;
 use super::{Cost, DequeueError, EnqueueError, Misfit, TooLarge};
-use crate::admit::{Key, Rejected, RoomConfig, Ticket, Woken};
+use crate::admit::{Epoch, Key, Rejected, RoomConfig, Ticket, Woken};
 use crate::gate::now;
 use crate::gate::timer::{Call, Timed, Timer};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
@@ -39,6 +39,8 @@ pub(super) struct Shared<T> {
     state: Mutex<State<T>>,
     summary: AtomicU64,
     timer: Timer,
+    /// What the room measures instants from.
+    epoch: Epoch,
 }
 
 /// What is left to do without the lock.
@@ -73,13 +75,15 @@ impl<T: Send + 'static> Shared<T> {
         reserved: bool,
     ) -> Result<Key, EnqueueError<T>> {
         let cost = self.cost.as_ref().map_or(1, |cost| cost.cost(&item));
+        let is_timed = ticket.deadline.is_some() || self.summary().is_timed();
+        let now = if is_timed { now() } else { ticket.arrival };
+        let now = self.epoch.arrival(ticket.arrival, now);
         let mut aftermath = Aftermath::new();
         let mut guard = self.lock();
         let state = &mut *guard;
         if reserved {
             state.room.unreserve();
         }
-        let now = state.now_if_it_matters(&ticket);
         let mut item = Some(item);
         let note = |key| Some(Entry::new(item.take()?, key, cost));
         let (room, ended) = (&mut state.room, &mut aftermath.ended);
@@ -88,7 +92,7 @@ impl<T: Send + 'static> Shared<T> {
             state.cost += u128::from(cost);
         }
         let call = state.call_timer();
-        self.settle(guard, &mut aftermath);
+        self.settle(guard, aftermath);
         self.take_timer(call);
         joined.map_err(|why| match item {
             Some(item) => EnqueueError { item, why },
@@ -105,12 +109,14 @@ impl<T: Send + 'static> Shared<T> {
         if let Ok(item) = self.dequeue(number) {
             return Poll::Ready(Some(item));
         }
-        let entry =
-            self.poll_as_consumer(cx, number, |state, ended| match state.take_best(ended) {
+        let entry = self.poll_as_consumer(cx, number, |state, ended| {
+            let now = state.room.is_timed().then(now);
+            match state.take_best(now, ended) {
                 Some(entry) => Poll::Ready(Some(entry)),
                 None if state.room.is_closed() => Poll::Ready(None),
                 None => Poll::Pending,
-            });
+            }
+        });
         entry.map(|entry| Some(entry?.item))
     }
 
@@ -194,14 +200,16 @@ impl<T: Send + 'static> Shared<T> {
 
 impl<T> Shared<T> {
     pub(super) fn new(builder: Builder<T>, capacity: Fetched) -> Arc<Self> {
+        let state = State::new(builder.room, builder.notes_arrivals);
         Arc::new(Self {
             number: next_number(),
             capacity,
             cost: builder.cost,
             misfit: builder.misfit,
             on_rejected: builder.on_rejected,
-            state: Mutex::new(State::new(builder.room, builder.notes_arrivals)),
-            summary: AtomicU64::new(Summary::new(0, false).0),
+            summary: AtomicU64::new(state.summary().0),
+            epoch: Epoch(state.room.epoch()),
+            state: Mutex::new(state),
             timer: Timer::new(),
         })
     }
@@ -214,14 +222,15 @@ impl<T> Shared<T> {
         if summary.waiting() == 0 {
             return Err(summary.nothing());
         }
+        let now = summary.is_timed().then(now);
         let mut aftermath = Aftermath::new();
         let mut state = self.lock();
-        let best = state.take_best(&mut aftermath.ended);
+        let best = state.take_best(now, &mut aftermath.ended);
         if best.is_some() {
             aftermath.unused = state.gone(number);
         }
         let summary = state.summary();
-        self.settle(state, &mut aftermath);
+        self.settle(state, aftermath);
         match best {
             Some(entry) => Ok(entry.item),
             None => Err(summary.nothing()),
@@ -321,22 +330,24 @@ impl<T> Shared<T> {
         let mut aftermath = Aftermath::new();
         let mut state = self.lock();
         let result = act(self, &mut state, &mut aftermath);
-        self.settle(state, &mut aftermath);
+        self.settle(state, aftermath);
         result
     }
 
     /// Leaves the lock, and tells everyone whom it concerns.
     #[inline]
-    fn settle(&self, state: MutexGuard<'_, State<T>>, aftermath: &mut Aftermath<T>) {
+    fn settle(&self, state: MutexGuard<'_, State<T>>, aftermath: Aftermath<T>) {
         self.summary.store(state.summary().0, Relaxed);
-        if !aftermath.is_nothing() || !state.concerns_nobody() {
-            self.tell_everyone(state, aftermath);
+        if aftermath.is_nothing() && state.concerns_nobody() {
+            // There is nothing in it to be dropped, which is not found out in no time.
+            std::mem::forget(aftermath);
+            return;
         }
+        self.tell_everyone(state, aftermath);
     }
 
     #[cold]
-    fn tell_everyone(&self, mut state: MutexGuard<'_, State<T>>, aftermath: &mut Aftermath<T>) {
-        let aftermath = std::mem::replace(aftermath, Aftermath::new());
+    fn tell_everyone(&self, mut state: MutexGuard<'_, State<T>>, aftermath: Aftermath<T>) {
         let Aftermath {
             ended,
             mut wakers,

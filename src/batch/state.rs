@@ -10,7 +10,7 @@ use super::consumers::Consumers;
 use super::due::Batcher;
 use super::selection::{Choice, Selection};
 use super::summary::Summary;
-use crate::admit::{Aside, Key, Rejected, RoomConfig, Ticket, WaitingRoom, Woken};
+use crate::admit::{Aside, Key, Rejected, RoomConfig, WaitingRoom, Woken};
 use crate::gate::now;
 use crate::gate::timer::{Call, Timer};
 use crate::gate::wishes::Wishes;
@@ -68,17 +68,6 @@ impl<T> State<T> {
         }
     }
 
-    /// The time of an arrival, if anything depends on it.
-    pub(super) fn now_if_it_matters(&self, ticket: &Ticket) -> Instant {
-        let config = self.room.config();
-        let is_bounded = ticket.deadline.is_some() || config.max_wait.is_some();
-        if is_bounded || self.room.is_timed() {
-            now()
-        } else {
-            ticket.arrival
-        }
-    }
-
     /// Whose wait has ended by now is not taken.
     pub(super) fn keep_time(&mut self, ended: &mut Woken<Entry<T>>) {
         if self.room.is_timed() {
@@ -86,8 +75,16 @@ impl<T> State<T> {
         }
     }
 
-    pub(super) fn take_best(&mut self, ended: &mut Woken<Entry<T>>) -> Option<Entry<T>> {
-        self.keep_time(ended);
+    /// The best of those whose wait has not ended, by what the time is if that matters.
+    #[inline]
+    pub(super) fn take_best(
+        &mut self,
+        now: Option<Instant>,
+        ended: &mut Woken<Entry<T>>,
+    ) -> Option<Entry<T>> {
+        if let Some(now) = now {
+            self.room.keep_time(now, ended);
+        }
         let best = self.room.head()?;
         self.take(best)
     }
@@ -181,7 +178,7 @@ impl<T> State<T> {
     }
 
     pub(super) fn summary(&self) -> Summary {
-        Summary::new(self.room.len(), self.room.is_closed())
+        Summary::new(self.room.len(), self.room.is_closed(), self.room.is_timed())
     }
 
     /// What the timer is to be told if it sleeps too long, or not at all.
