@@ -193,7 +193,8 @@ impl<T> RequestQueue<T> {
         self.shared.take_batch(max_count, budget)
     }
 
-    /// Takes a request out from wherever it waits, in constant time. `None` if it no longer waits.
+    /// Takes a request out from wherever it waits. `None` if it no longer waits. O(1), or O(log n) for one that is not
+    /// in line in the order in which it came: its deadline is earlier than that of others, or it was passed.
     pub fn remove(&self, id: RequestId) -> Option<T> {
         let key = self.key(id)?;
         Some(self.shared.remove(key)?.item)
