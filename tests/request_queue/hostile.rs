@@ -285,3 +285,13 @@ fn a_ticket_from_another_time_is_harmless() {
         .unwrap();
     assert_eq!(drained(&queue), ["from the future", "from the past", "now"]);
 }
+
+#[test]
+fn a_ticket_from_the_end_of_time_is_harmless() {
+    let queue = queue();
+    let mut far = ticket(1);
+    far.arrival = now() + Duration::from_secs(1 << 40);
+    queue.enqueue("far", far).unwrap();
+    queue.enqueue("near", ticket(1)).unwrap();
+    assert_eq!(drained(&queue), ["far", "near"]);
+}
