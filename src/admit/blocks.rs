@@ -100,7 +100,9 @@ impl List {
     pub(crate) fn remove(&mut self, blocks: &mut Blocks, number: u32) {
         let index = number / SIZE;
         let block = blocks.block(index);
-        block.taken &= !(1 << (number % SIZE));
+        let bit = 1 << (number % SIZE);
+        debug_assert_ne!(block.taken & bit, 0, "somebody leaves twice");
+        block.taken &= !bit;
         if block.taken == 0 {
             self.shrink(blocks, index);
         }
