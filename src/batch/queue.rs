@@ -43,8 +43,8 @@ use crate::admit::{Counts, Key, RoomConfig, Ticket};
 ///
 /// Waits end by Tokio's clock, and tickets are to be written by it: `tokio::time::Instant::now().into_std()`, which is
 /// `Instant::now()` unless a test has paused it. Where an item is enqueued inside a Tokio runtime, a timer answers it when its wait
-/// has ended; elsewhere it is answered when somebody next comes to fetch. Nobody is ever given an item whose wait
-/// has ended.
+/// has ended; elsewhere it is answered when somebody next comes to fetch, and counts as waiting until then. Whoever
+/// comes to fetch is never given an item whose wait has ended.
 ///
 /// # When it is dropped
 ///
@@ -175,7 +175,8 @@ impl<T> RequestQueue<T> {
     /// Waits until there is a request, and leaves it to be taken: `true`. `false` if the queue is closed and
     /// nothing waits. What a batch scheduler waits for when it has nothing to do.
     ///
-    /// Whoever takes afterwards may find nothing nevertheless: the only one who waited may have left.
+    /// Whoever takes afterwards may find nothing nevertheless: the only one who waited may have left. And as long as
+    /// what waits does not fit, this is true at once: not to be asked again before there is more room.
     ///
     /// # Cancel safety
     ///
@@ -193,7 +194,8 @@ impl<T> RequestQueue<T> {
         self.shared.take_batch(max_count, budget)
     }
 
-    /// Takes a request out from wherever it waits, in constant time. `None` if it no longer waits.
+    /// Takes a request out from wherever it waits, without a look at the others: in constant time, amortised, or in
+    /// O(log n) where its order is not that of arrival. `None` if it no longer waits.
     pub fn remove(&self, id: RequestId) -> Option<T> {
         let key = self.key(id)?;
         Some(self.shared.remove(key)?.item)

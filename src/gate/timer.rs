@@ -12,8 +12,8 @@ use crate::sync::Arc;
 pub(crate) trait Timed: Send + Sync + 'static {
     fn timer(&self) -> &Timer;
 
-    /// Answers everyone whose wait has ended, and says when the next one's does. If nobody's does, the place
-    /// of the task is free from then on.
+    /// Answers everyone whose wait has ended, and says when to look again, which is not after the next one's does.
+    /// If never, the place of the task is free from then on.
     fn ring(self: &Arc<Self>) -> Option<Instant>;
 
     /// The task is gone because its runtime was shut down, before it `ran` or later, or has no timer, where it
