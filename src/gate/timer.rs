@@ -9,6 +9,7 @@ use std::time::Instant;
 use crate::sync::Arc;
 
 /// What has a waiting room and a lock around it, as far as its timer goes.
+#[cfg_attr(loom, expect(dead_code, reason = "no time passes"))]
 pub(crate) trait Timed: Send + Sync + 'static {
     fn timer(&self) -> &Timer;
 
