@@ -177,6 +177,7 @@ mod tests {
             let mut blocks = Blocks::new();
             let mut lists = [List::EMPTY; 2];
             let mut models: [Vec<(u32, u32)>; 2] = Default::default();
+            let mut most = 0;
             for (at, (which, push, who)) in (0..).zip(ops) {
                 let (list, model) = (&mut lists[usize::from(which)], &mut models[usize::from(which)]);
                 if push.is_some() {
@@ -189,6 +190,8 @@ mod tests {
                     prop_assert_eq!(list.tail(&blocks), model.last().map(|one| one.0));
                     prop_assert!(list.iter(&blocks).eq(model.iter().map(|one| one.0)));
                 }
+                most = most.max(models.iter().map(Vec::len).sum());
+                prop_assert!(blocks.blocks.len() <= most, "at worst a block for each");
             }
         }
     }
