@@ -279,6 +279,27 @@ fn a_waiter_times_out_though_the_runtime_that_kept_the_time_is_gone() {
 }
 
 #[test]
+fn a_runtime_without_a_timer_is_not_asked_over_and_over() {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let gate = gate(1, 1, Some(ms(300)));
+    let held = gate.try_acquire(&()).unwrap();
+    runtime.block_on(async {
+        let mut polls = 0;
+        let mut waiting = gate.acquire(ticket(), ());
+        let waiting = tokio::spawn(std::future::poll_fn(move |cx| {
+            polls += 1;
+            let answer = std::pin::Pin::new(&mut waiting).poll(cx);
+            answer.map(|answer| (answer.is_ok(), polls))
+        }));
+        for _ in 0..100 {
+            yield_now().await;
+        }
+        drop(held);
+        assert_eq!(waiting.await.unwrap(), (true, 2));
+    });
+}
+
+#[test]
 fn a_gate_serves_outside_a_runtime() {
     let gate = gate(1, 2, Some(ms(1)));
     let held = gate.try_acquire(&()).unwrap();

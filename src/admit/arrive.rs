@@ -141,7 +141,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             return None;
         };
         match lowest {
-            Some(lowest) if self.chairs.place(lowest).level > own => {
+            Some(lowest) if self.config.displace && self.chairs.place(lowest).level > own => {
                 self.answer(lowest, Rejected::Displaced, woken);
                 None
             }

@@ -100,7 +100,9 @@ impl List {
     pub(crate) fn remove(&mut self, blocks: &mut Blocks, number: u32) {
         let index = number / SIZE;
         let block = blocks.block(index);
-        block.taken &= !(1 << (number % SIZE));
+        let bit = 1 << (number % SIZE);
+        debug_assert_ne!(block.taken & bit, 0, "somebody leaves twice");
+        block.taken &= !bit;
         if block.taken == 0 {
             self.shrink(blocks, index);
         }
@@ -175,6 +177,7 @@ mod tests {
             let mut blocks = Blocks::new();
             let mut lists = [List::EMPTY; 2];
             let mut models: [Vec<(u32, u32)>; 2] = Default::default();
+            let mut most = 0;
             for (at, (which, push, who)) in (0..).zip(ops) {
                 let (list, model) = (&mut lists[usize::from(which)], &mut models[usize::from(which)]);
                 if push.is_some() {
@@ -187,6 +190,8 @@ mod tests {
                     prop_assert_eq!(list.tail(&blocks), model.last().map(|one| one.0));
                     prop_assert!(list.iter(&blocks).eq(model.iter().map(|one| one.0)));
                 }
+                most = most.max(models.iter().map(Vec::len).sum());
+                prop_assert!(blocks.blocks.len() <= most, "at worst a block for each");
             }
         }
     }

@@ -36,11 +36,12 @@ impl Drain {
     /// Puts the departures so far against the clock.
     pub(crate) fn observe(&mut self, now: Nanos) {
         let (began, at) = *self.since.get_or_insert((now, self.departures));
-        if now < began + SHORTEST {
+        let time = now.saturating_sub(began);
+        if time < SHORTEST {
             return;
         }
         let count = self.departures - at;
-        let seconds = now.saturating_sub(began) as f64 / 1e9;
+        let seconds = time as f64 / 1e9;
         if count == 0 {
             // A service that has stalled is no faster than one departure in all this time.
             self.per_second = self.per_second.map(|rate| rate.min(1.0 / seconds));

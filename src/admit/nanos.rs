@@ -40,7 +40,7 @@ impl Epoch {
 
     fn measure(self, instant: Instant) -> Nanos {
         match instant.checked_duration_since(self.0) {
-            Some(after) => EPOCH.saturating_add(span(after)),
+            Some(after) => EPOCH.saturating_add(span(after)).min(NEVER - 1),
             None => EPOCH.saturating_sub(span(self.0 - instant)),
         }
     }
@@ -92,6 +92,9 @@ mod tests {
 
     #[test]
     fn never_is_no_instant() {
-        assert_eq!(Epoch(Instant::now()).instant(NEVER), None);
+        let now = Instant::now();
+        assert_eq!(Epoch(now).instant(NEVER), None);
+        let far = now + Duration::from_secs(1 << 40);
+        assert!(Epoch(now).nanos(far) < NEVER);
     }
 }

@@ -137,8 +137,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Takes the waiter out of its line, to look at the one behind it. It keeps its chair, and is put back
-    /// before anybody else comes.
+    /// Takes the waiter out of its line, to look at the one behind it. It keeps its chair. Until it is put back,
+    /// nobody comes, and nothing may end its wait: no key but those of others is taken or cancelled.
     pub fn set_aside(&mut self, key: Key) -> Aside {
         self.lanes.set_aside(&mut self.chairs, key.at);
         Aside(key)

@@ -73,7 +73,8 @@ impl<C: Capacity, W> State<C, W> {
 ///
 /// # Panics
 ///
-/// Methods that take a [`Key`] may panic if it is void: its answer was collected, or it was cancelled.
+/// Methods that take a [`Key`] may panic if it is void, or take it for that of whoever has the chair by then, unless
+/// they say otherwise: its answer was collected, or it was cancelled or taken.
 pub struct WaitingRoom<C: Capacity, W> {
     pub(super) config: RoomConfig,
     pub(super) chairs: Chairs<Waiter<C, W>>,

@@ -3,7 +3,8 @@
 //! An engine that counts requests runs out of memory on ten long prompts, or runs half empty on ten short ones.
 //! What it is short of is room for their keys and values, and that can be told before a request is started.
 
-/// Tells what an item costs, in the units of the budget: bytes, tokens, seconds.
+/// Tells what an item costs, in the units of the budget: bytes, tokens, seconds. What its tenant pays for it where
+/// tenants take turns is another matter: that is its [ticket's](crate::Ticket::cost).
 ///
 /// Asked once, when the item is enqueued, outside any lock. An engine that keeps books of what runs asks it again, or
 /// lets items carry their cost. Every closure `Fn(&T) -> u64` is one, and so is

@@ -22,7 +22,7 @@ pub(super) enum Due {
 /// What the one who makes batches is to be woken for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Until {
-    /// A batch is due sooner than it was.
+    /// A batch is due sooner than it was; or never will be, for nobody waits, and nobody will come.
     Sooner(Terms, Due),
     /// Nobody waits, and nobody will come.
     Deserted,
@@ -75,10 +75,12 @@ impl<T> State<T> {
     }
 
     fn is_time(&self, until: Until) -> bool {
-        match until {
-            Until::Sooner(terms, than) => self.due(&terms) < than,
-            Until::Deserted => self.room.is_closed() && self.room.is_empty(),
-        }
+        let is_deserted = self.room.is_closed() && self.room.is_empty();
+        is_deserted
+            || match until {
+                Until::Sooner(terms, than) => self.due(&terms) < than,
+                Until::Deserted => false,
+            }
     }
 
     /// The batcher's waker, if it is time.

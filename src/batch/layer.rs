@@ -116,7 +116,8 @@ impl<Req, K, M> BatchLayer<Req, K, M> {
 
     /// Reads tickets with `classify`: a closure `Fn(&Req, Instant) -> Ticket`, or a
     /// [`Classify`](crate::queue::Classify); [`ByHeaders`](crate::queue::ByHeaders) reads the level of an HTTP
-    /// request from its `x-priority`. Default: everyone has the default priority.
+    /// request from its `x-priority`. Default: everyone has the default priority. Every request is asked, for every
+    /// one waits.
     #[must_use]
     pub fn classify<N>(self, classify: N) -> BatchLayer<Req, N, M> {
         BatchLayer {

@@ -43,12 +43,13 @@ use crate::admit::{Counts, Key, RoomConfig, Ticket};
 ///
 /// Waits end by Tokio's clock, and tickets are to be written by it: `tokio::time::Instant::now().into_std()`, which is
 /// `Instant::now()` unless a test has paused it. Where an item is enqueued inside a Tokio runtime, a timer answers it when its wait
-/// has ended; elsewhere it is answered when somebody next comes to fetch. Nobody is ever given an item whose wait
-/// has ended.
+/// has ended; elsewhere it is answered when somebody next comes to fetch, and counts as waiting until then. Whoever
+/// comes to fetch is never given an item whose wait has ended.
 ///
 /// # When it is dropped
 ///
-/// What still waits when the last clone is dropped is dropped with it, and no rejection is told.
+/// What still waits when the last clone is dropped is dropped with it, and no rejection is told. A [`RequestGuard`]
+/// counts as a clone.
 pub struct RequestQueue<T> {
     pub(super) shared: Arc<Shared<T>>,
 }
@@ -175,7 +176,8 @@ impl<T> RequestQueue<T> {
     /// Waits until there is a request, and leaves it to be taken: `true`. `false` if the queue is closed and
     /// nothing waits. What a batch scheduler waits for when it has nothing to do.
     ///
-    /// Whoever takes afterwards may find nothing nevertheless: the only one who waited may have left.
+    /// Whoever takes afterwards may find nothing nevertheless: the only one who waited may have left. And as long as
+    /// what waits does not fit, this is true at once: not to be asked again before there is more room.
     ///
     /// # Cancel safety
     ///
@@ -193,8 +195,8 @@ impl<T> RequestQueue<T> {
         self.shared.take_batch(max_count, budget)
     }
 
-    /// Takes a request out from wherever it waits. `None` if it no longer waits. O(1), or O(log n) for one that is not
-    /// in line in the order in which it came: its deadline is earlier than that of others, or it was passed.
+    /// Takes a request out from wherever it waits, without a look at the others: in constant time, amortised, or in
+    /// O(log n) where its order is not that of arrival. `None` if it no longer waits.
     pub fn remove(&self, id: RequestId) -> Option<T> {
         let key = self.key(id)?;
         Some(self.shared.remove(key)?.item)

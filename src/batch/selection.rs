@@ -8,7 +8,8 @@ pub enum Misfit {
     #[default]
     Stop,
     /// Those behind it that do fit go before it, so many of them altogether, those of lower levels included. After
-    /// that many the batch ends there until it has been taken, so that what is large is never starved.
+    /// that many the batch ends there until it has been taken, so that what is large is never starved. Of those that
+    /// do not fit, a batch passes 64 and no more.
     ///
     /// More of the budget is used, and most wait less; but what goes before a large one takes from the room that it
     /// waits for, so that it waits longer, however urgent it is.

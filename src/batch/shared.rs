@@ -9,7 +9,7 @@
 //! - An item is in one place: on its chair, or with the one who took it out under the lock. Whose wait ended comes
 //!   out of the room in the same breath, and is told after the lock.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -92,8 +92,7 @@ impl<T: Send + 'static> Shared<T> {
             state.cost += u128::from(cost);
         }
         let call = state.call_timer();
-        self.settle(guard, aftermath);
-        self.take_timer(call);
+        self.settle(guard, aftermath, || self.take_timer(call));
         joined.map_err(|why| match item {
             Some(item) => EnqueueError { item, why },
             None => unreachable!("who is rejected leaves no note"),
@@ -158,14 +157,16 @@ impl<T: Send + 'static> Shared<T> {
             }
         }
         let waker = cx.waker().clone();
-        self.locked_and_timed(|_, state, aftermath| {
+        let (found, unused) = self.locked_and_timed(|_, state, aftermath| {
             let found = look(state, &mut aftermath.ended);
-            aftermath.unused = match found.is_ready() {
-                true => state.gone(number).or(Some(waker)),
-                false => state.consumers.wait(number, waker),
-            };
-            found
-        })
+            if found.is_ready() {
+                aftermath.unused = state.gone(number);
+                return (found, Some(waker));
+            }
+            (found, state.consumers.wait(number, waker))
+        });
+        drop(unused);
+        found
     }
 
     pub(super) fn reconfigure(self: &Arc<Self>, config: RoomConfig) {
@@ -183,11 +184,11 @@ impl<T: Send + 'static> Shared<T> {
         self: &Arc<Self>,
         act: impl FnOnce(&Self, &mut State<T>, &mut Aftermath<T>) -> R,
     ) -> R {
-        let (result, call) = self.locked(|shared, state, aftermath| {
-            let result = act(shared, state, aftermath);
-            (result, state.call_timer())
-        });
-        self.take_timer(call);
+        let mut aftermath = Aftermath::new();
+        let mut state = self.lock();
+        let result = act(self, &mut state, &mut aftermath);
+        let call = state.call_timer();
+        self.settle(state, aftermath, || self.take_timer(call));
         result
     }
 
@@ -230,7 +231,7 @@ impl<T> Shared<T> {
             aftermath.unused = state.gone(number);
         }
         let summary = state.summary();
-        self.settle(state, aftermath);
+        self.settle(state, aftermath, || ());
         match best {
             Some(entry) => Ok(entry.item),
             None => Err(summary.nothing()),
@@ -330,24 +331,35 @@ impl<T> Shared<T> {
         let mut aftermath = Aftermath::new();
         let mut state = self.lock();
         let result = act(self, &mut state, &mut aftermath);
-        self.settle(state, aftermath);
+        self.settle(state, aftermath, || ());
         result
     }
 
-    /// Leaves the lock, and tells everyone whom it concerns.
+    /// Leaves the lock, sees to the timer, and tells everyone whom it concerns.
     #[inline]
-    fn settle(&self, state: MutexGuard<'_, State<T>>, aftermath: Aftermath<T>) {
+    fn settle(
+        &self,
+        state: MutexGuard<'_, State<T>>,
+        aftermath: Aftermath<T>,
+        timer: impl FnOnce(),
+    ) {
         self.summary.store(state.summary().0, Relaxed);
         if aftermath.is_nothing() && state.concerns_nobody() {
             // There is nothing in it to be dropped, which is not found out in no time.
             std::mem::forget(aftermath);
-            return;
+            drop(state);
+            return timer();
         }
-        self.tell_everyone(state, aftermath);
+        self.tell_everyone(state, aftermath, timer);
     }
 
     #[cold]
-    fn tell_everyone(&self, mut state: MutexGuard<'_, State<T>>, aftermath: Aftermath<T>) {
+    fn tell_everyone(
+        &self,
+        mut state: MutexGuard<'_, State<T>>,
+        aftermath: Aftermath<T>,
+        timer: impl FnOnce(),
+    ) {
         let Aftermath {
             ended,
             mut wakers,
@@ -359,9 +371,14 @@ impl<T> Shared<T> {
         };
         state.tell(&mut wakers);
         drop(state);
+        timer();
         drop(unused);
-        wakers.into_iter().for_each(Waker::wake);
+        // A waker that panics must not take along what others are to be told.
+        let woken = catch_unwind(AssertUnwindSafe(|| {
+            wakers.into_iter().for_each(Waker::wake)
+        }));
         self.tell_rejected(rejected);
+        woken.unwrap_or_else(|panic| resume_unwind(panic));
     }
 
     fn tell_rejected(&self, rejected: Vec<(Entry<T>, Rejected<TooLarge>)>) {

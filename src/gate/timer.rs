@@ -9,14 +9,16 @@ use std::time::Instant;
 use crate::sync::Arc;
 
 /// What has a waiting room and a lock around it, as far as its timer goes.
+#[cfg_attr(loom, expect(dead_code, reason = "no time passes"))]
 pub(crate) trait Timed: Send + Sync + 'static {
     fn timer(&self) -> &Timer;
 
-    /// Answers everyone whose wait has ended, and says when the next one's does. If nobody's does, the place
-    /// of the task is free from then on.
+    /// Answers everyone whose wait has ended, and says when to look again, which is not after the next one's does.
+    /// If never, the place of the task is free from then on.
     fn ring(self: &Arc<Self>) -> Option<Instant>;
 
-    /// The task is gone because its runtime was shut down, before it `ran` or later.
+    /// The task is gone because its runtime was shut down, before it `ran` or later, or has no timer, where it
+    /// never runs.
     fn timer_stopped(&self, ran: bool);
 }
 
@@ -88,15 +90,17 @@ mod running {
 
     impl<S: Timed> Keeper<S> {
         async fn keep_time(mut self, changed: Arc<Notify>) {
-            self.ran = true;
             while let Some(alarm) = self.shared.upgrade().and_then(|shared| shared.ring()) {
-                let _ = timeout_at(alarm.into(), changed.notified()).await;
+                // Panics in a runtime without a timer.
+                let nap = timeout_at(alarm.into(), changed.notified());
+                self.ran = true;
+                let _ = nap.await;
             }
             self.shared = Weak::new();
         }
     }
 
-    /// Its runtime was shut down.
+    /// Its runtime was shut down, or has no timer.
     impl<S: Timed> Drop for Keeper<S> {
         fn drop(&mut self) {
             if let Some(shared) = self.shared.upgrade() {

@@ -60,6 +60,20 @@ async fn though_the_inner_service_is_never_ready_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn though_its_last_request_left_long_before_its_batch_was_due() {
+    for max_delay in [Duration::from_secs(3600), Duration::MAX] {
+        let engine = Engine::new();
+        let service = service(&engine, 2, max_delay);
+        send(&service, job(0)).await.abort();
+        settle().await;
+        assert!(engine.is_alive());
+        drop(service);
+        settle().await;
+        assert!(!engine.is_alive(), "{max_delay:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_service_that_is_never_called_leaves_nothing() {
     let engine = Engine::new();
     let mut service = service(&engine, 1, millis(50));

@@ -57,6 +57,16 @@ async fn whose_chair_somebody_more_urgent_takes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_is_urgent_takes_nobody_s_chair_unless_that_is_so_furnished() {
+    let (engine, mut service) = busy(room(1));
+    let first = send(&service, job(0)).await;
+    let urgent = tokio::spawn(service.call(job(1).urgent()));
+    engine.is(Mood::Ready);
+    assert_eq!(answer(first).await, 0);
+    assert_eq!(why(urgent).await, Rejected::Full);
+}
+
+#[tokio::test(start_paused = true)]
 async fn whose_tenant_has_taken_all_its_chairs() {
     let mut shared = room(8);
     shared.chairs_per_tenant = Some(1);

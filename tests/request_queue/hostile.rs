@@ -285,3 +285,29 @@ fn a_ticket_from_another_time_is_harmless() {
         .unwrap();
     assert_eq!(drained(&queue), ["from the future", "from the past", "now"]);
 }
+
+#[test]
+fn a_ticket_from_the_end_of_time_is_harmless() {
+    let queue = queue();
+    let mut far = ticket(1);
+    far.arrival = now() + Duration::from_secs(1 << 40);
+    queue.enqueue("far", far).unwrap();
+    queue.enqueue("near", ticket(1)).unwrap();
+    assert_eq!(drained(&queue), ["far", "near"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_panics_does_not_stop_the_clock() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic();
+        }
+    }
+    let queue = RequestQueue::new(room(|room| room.max_wait = Some(SECOND)));
+    let mut consumer = queue.dequeue();
+    assert!(poll(&mut consumer, &Waker::from(Arc::new(Panics))).is_pending());
+    assert!(catch_unwind(AssertUnwindSafe(|| queue.enqueue(1, ticket(1)))).is_err());
+    sleep(2 * SECOND).await;
+    assert!(queue.is_empty());
+}

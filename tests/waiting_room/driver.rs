@@ -71,6 +71,8 @@ pub(crate) struct Furniture {
     pub(crate) promote_after: Option<Time>,
     pub(crate) displace: bool,
     pub(crate) weights: [u32; 3],
+    /// Whether it is to be known who came first, from the beginning.
+    pub(crate) notes_arrivals: bool,
 }
 
 impl Furniture {
@@ -109,7 +111,12 @@ pub(crate) struct Driver {
     served: usize,
     rejected: usize,
     cancelled: usize,
+    checks: usize,
+    notes_arrivals: bool,
 }
+
+/// Comparing the positions of many takes long.
+const MANY: usize = 20;
 
 impl Driver {
     pub(crate) fn new(
@@ -134,7 +141,12 @@ impl Driver {
             served: 0,
             rejected: 0,
             cancelled: 0,
+            checks: 0,
+            notes_arrivals: furniture.notes_arrivals,
         };
+        if furniture.notes_arrivals {
+            driver.room.note_arrivals();
+        }
         driver.arrange_sections(&mut Woken::new());
         driver
     }
@@ -375,10 +387,17 @@ impl Driver {
         self.bounds_hold();
         self.no_free_slot_beside_a_waiter_that_fits();
         self.counts_add_up();
-        self.positions_are_the_order_of_service();
+        self.checks += 1;
+        if self.room.len() < MANY || self.checks.is_multiple_of(32) {
+            self.positions_are_the_order_of_service();
+        }
         let next_end = self.model.next_end().map(|end| self.at(end));
         if let Some(end) = next_end {
             assert!(self.room.next_end().is_some_and(|alarm| alarm <= end));
+        }
+        if self.notes_arrivals {
+            let oldest = self.model.waiting().next();
+            assert_eq!(self.room.oldest(), oldest.map(|who| self.at(who.arrival)));
         }
     }
 
@@ -461,6 +480,7 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
             prop::sample::select(&[1u32][..]),
             prop::sample::select(&[1u32, 2, 4][..]),
         ],
+        any::<bool>(),
     )
         .prop_map(
             |(
@@ -472,6 +492,7 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
                 promote_after,
                 displace,
                 weights,
+                notes_arrivals,
             )| {
                 Furniture {
                     chairs,
@@ -482,9 +503,19 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
                     promote_after,
                     displace,
                     weights,
+                    notes_arrivals,
                 }
             },
         )
+}
+
+impl Furniture {
+    /// So many times as many chairs.
+    pub(crate) fn times(mut self, times: usize) -> Self {
+        self.chairs *= times;
+        self.per_tenant = self.per_tenant.map(|chairs| chairs * times);
+        self
+    }
 }
 
 pub(crate) fn arrival(lanes: usize) -> impl Strategy<Value = Event> {
@@ -530,6 +561,24 @@ fn section(
             chairs,
             discipline,
         })
+}
+
+/// Events of which most are arrivals.
+pub(crate) fn crowds(
+    disciplines: &'static [Discipline],
+    lanes: usize,
+    times: usize,
+) -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        600 => arrival(lanes),
+        80 => any::<Index>().prop_map(Event::Release),
+        150 => any::<Index>().prop_map(Event::Leave),
+        100 => any::<Index>().prop_map(Event::Collect),
+        20 => (0u64..3).prop_map(Event::TimePasses),
+        4 => furniture(disciplines).prop_map(move |new| Event::Reconfigure(new.times(times))),
+        4 => (0..lanes, 0..SECTIONS).prop_map(|(lane, section)| Event::Move { lane, section }),
+    ];
+    prop::collection::vec(event, 100..400)
 }
 
 /// `changes`: the furniture that may come, and the wards that a lane may get.

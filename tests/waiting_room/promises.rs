@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
 
-use super::driver::{Driver, Event, Furniture, Sections, events, furniture, sections};
+use super::driver::{Driver, Event, Furniture, Sections, crowds, events, furniture, sections};
 use super::wards::Treats;
 
 fn run(
@@ -62,5 +62,26 @@ proptest! {
         events in events(ALL, 3, 4, apart()),
     ) {
         run(start, &beds, &lanes, events);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases / 20,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_crowd_is_served_as_the_model_says(
+        furniture in furniture(ALL),
+        mut sections in sections(ALL),
+        beds in 0usize..2,
+        events in crowds(ALL, 3, 32),
+    ) {
+        for section in &mut sections {
+            section.chairs = section.chairs.map(|chairs| chairs * 32);
+        }
+        run((furniture.times(32), sections), &[beds], &vec![vec![0]; 3], events);
     }
 }
