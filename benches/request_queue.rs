@@ -366,13 +366,7 @@ fn compare<T: Item>(runtime: &Runtime, title: &str, traffic: Traffic, waiting: u
             waiting,
             async_channel::bounded::<T>(chairs),
         ),
-        rival(
-            "Mutex<BinaryHeap> + Notify",
-            runtime,
-            traffic,
-            waiting,
-            (heap.clone(), heap),
-        ),
+        rival(HEAP, runtime, traffic, waiting, (heap.clone(), heap)),
         rival(
             "RequestQueue, with its ticket",
             runtime,
@@ -398,11 +392,18 @@ fn compare<T: Item>(runtime: &Runtime, title: &str, traffic: Traffic, waiting: u
         "\n{title}, {waiting} waiting, items of {}  (goal: ≤ 2× mpsc, ahead of the heap)",
         T::NAME
     );
+    let heap = subjects.iter().position(|subject| subject.name == HEAP);
     for (subject, time) in subjects.iter().zip(&times) {
-        let ratio = time / times[0];
-        println!("  {:<34} {time:>8.1} ns   {ratio:.2}×", subject.name);
+        let channel = time / times[0];
+        print!("  {:<34} {time:>8.1} ns   {channel:.2}×", subject.name);
+        match heap {
+            Some(heap) => println!("   {:.2}× the heap", time / times[heap]),
+            None => println!(),
+        }
     }
 }
+
+const HEAP: &str = "Mutex<BinaryHeap> + Notify";
 
 /// One comes, and one of those in the middle is removed.
 fn removals() {
