@@ -21,8 +21,8 @@ use crate::queue::Everyone;
 /// Turns a service of many requests at a time into one of single requests.
 ///
 /// The inner service is a `Service<Vec<Req>>` that answers with a `Vec` of answers, in order; or, with
-/// [`per_item`](Self::per_item), of results. Requests wait for their batch in a [`RequestQueue`](super::RequestQueue), and so by
-/// priority, discipline and deadline. A batch goes
+/// [`per_item`](Self::per_item), of results. Requests wait for their batch in a
+/// [`RequestQueue`](super::RequestQueue), and so by priority, discipline and deadline. A batch goes
 ///
 /// - when so many wait, or for so much, that it is full; when every chair is taken, so that nobody else can join;
 ///   or when the one who came first has waited `max_delay`;

@@ -42,9 +42,9 @@ use crate::admit::{Counts, Key, RoomConfig, Ticket};
 /// # Time
 ///
 /// Waits end by Tokio's clock, and tickets are to be written by it: `tokio::time::Instant::now().into_std()`, which is
-/// `Instant::now()` unless a test has paused it. Where an item is enqueued inside a Tokio runtime, a timer answers it when its wait
-/// has ended; elsewhere it is answered when somebody next comes to fetch, and counts as waiting until then. Whoever
-/// comes to fetch is never given an item whose wait has ended.
+/// `Instant::now()` unless a test has paused it. Where an item is enqueued inside a Tokio runtime, a timer answers it
+/// when its wait has ended, as long as that runtime runs; elsewhere it is answered when somebody next comes to fetch,
+/// and counts as waiting until then. Whoever comes to fetch is never given an item whose wait has ended.
 ///
 /// # When it is dropped
 ///
