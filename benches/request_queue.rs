@@ -229,7 +229,7 @@ impl Item for u64 {
 }
 
 /// As large as a request's head, channel for the answer and handle of the body.
-struct Request(#[allow(dead_code)] [u64; 32]);
+struct Request(#[expect(dead_code, reason = "only its size matters")] [u64; 32]);
 
 impl Item for Request {
     const NAME: &'static str = "256 bytes";

@@ -405,17 +405,14 @@ impl<T: Send + 'static> Timed for Shared<T> {
         let now = now();
         self.locked(|_, state, aftermath| {
             state.room.expire(now, &mut aftermath.ended);
-            // Where those who come are soon taken, none of them is to start the task anew.
-            let not_yet = state.alarm.filter(|&alarm| alarm > now);
-            state.alarm = state.room.next_end().or(not_yet);
-            state.alarm
+            state.alarm.looked(now, state.room.next_end())
         })
     }
 
     /// Consumers who wait on another runtime are told, to start the timer there.
     fn timer_stopped(&self, ran: bool) {
         self.locked(|_, state, aftermath| {
-            state.alarm = None;
+            state.alarm.stopped();
             if ran {
                 state.consumers.wake(usize::MAX, &mut aftermath.wakers);
             }

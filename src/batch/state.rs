@@ -12,7 +12,7 @@ use super::selection::{Choice, Selection};
 use super::summary::Summary;
 use crate::admit::{Aside, Key, Rejected, RoomConfig, WaitingRoom, Woken};
 use crate::gate::now;
-use crate::gate::timer::{Call, Timer};
+use crate::gate::timer::{Alarm, Call};
 use crate::gate::wishes::Wishes;
 
 pub(super) struct State<T> {
@@ -24,8 +24,7 @@ pub(super) struct State<T> {
     pub(super) standing: Wishes,
     /// Who waits until a batch is due.
     pub(super) batcher: Option<Batcher>,
-    /// Until when the timer sleeps, while it runs.
-    pub(super) alarm: Option<Instant>,
+    pub(super) alarm: Alarm,
 }
 
 /// What waits on a chair.
@@ -64,7 +63,7 @@ impl<T> State<T> {
             consumers: Consumers::default(),
             standing: Wishes::default(),
             batcher: None,
-            alarm: None,
+            alarm: Alarm::default(),
         }
     }
 
@@ -181,18 +180,9 @@ impl<T> State<T> {
         Summary::new(self.room.len(), self.room.is_closed(), self.room.is_timed())
     }
 
-    /// What the timer is to be told if it sleeps too long, or not at all.
+    /// What the timer is to be told.
     #[inline]
     pub(super) fn call_timer(&mut self) -> Option<Call> {
-        if !self.room.is_timed() {
-            return None;
-        }
-        let next = self.room.next_end()?;
-        if self.alarm.is_some_and(|alarm| alarm <= next) {
-            return None;
-        }
-        let call = Timer::call(self.alarm.is_some())?;
-        self.alarm = Some(next);
-        Some(call)
+        self.alarm.call(self.room.next_end())
     }
 }

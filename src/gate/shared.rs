@@ -25,7 +25,7 @@ use std::time::Instant;
 use super::clock;
 use super::detached::Detached;
 use super::full::Full;
-use super::timer::{Call, Timed, Timer};
+use super::timer::{Alarm, Call, Timed, Timer};
 use super::wishes::Wishes;
 use crate::admit::{Capacity, Key, Outcome, Pool, RoomConfig, Ticket, WaitingRoom, Woken};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, SeqCst};
@@ -52,8 +52,7 @@ pub(crate) struct State<C: Capacity> {
     pub(crate) standing: Wishes,
     /// Who was last told to be the head, where heads make slots. Nobody while another has the turn.
     pub(crate) told: Option<Key>,
-    /// Until when the timer sleeps, while it runs.
-    pub(crate) alarm: Option<Instant>,
+    pub(crate) alarm: Alarm,
 }
 
 /// Set in `waiting` while the gate is closed, so that nobody passes without the lock.
@@ -78,7 +77,7 @@ impl<C: Capacity> Shared<C> {
                 serial: 0,
                 standing: Wishes::default(),
                 told: None,
-                alarm: None,
+                alarm: Alarm::default(),
             }),
             timer: Timer::new(),
             drained: tokio::sync::Notify::new(),
@@ -273,15 +272,9 @@ impl<C: Capacity> State<C> {
         self.told = head;
     }
 
-    /// What the timer is to be told if it sleeps too long, or not at all.
+    /// What the timer is to be told.
     pub(crate) fn call_timer(&mut self) -> Option<Call> {
-        let next = self.room.next_end()?;
-        if self.alarm.is_some_and(|alarm| alarm <= next) {
-            return None;
-        }
-        let call = Timer::call(self.alarm.is_some())?;
-        self.alarm = Some(next);
-        Some(call)
+        self.alarm.call(self.room.next_end())
     }
 }
 
@@ -294,8 +287,7 @@ impl<C: Capacity> Timed for Shared<C> {
         let now = clock::now();
         self.locked(|_, state, woken| {
             state.room.expire(now, woken);
-            state.alarm = state.room.next_end();
-            state.alarm
+            state.alarm.looked(now, state.room.next_end())
         })
     }
 
@@ -303,7 +295,7 @@ impl<C: Capacity> Timed for Shared<C> {
     fn timer_stopped(&self, ran: bool) {
         let mut woken = Woken::new();
         let mut state = self.lock();
-        state.alarm = None;
+        state.alarm.stopped();
         if ran {
             state.room.take_notes(&mut woken);
         }

@@ -22,6 +22,37 @@ pub(crate) trait Timed: Send + Sync + 'static {
     fn timer_stopped(&self, ran: bool);
 }
 
+/// Until when the timer sleeps, while it runs. Kept under the room's lock.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm(Option<Instant>);
+
+impl Alarm {
+    /// What the timer is to be told if it sleeps beyond the `next` end of a wait, or not at all.
+    #[inline]
+    pub(crate) fn call(&mut self, next: Option<Instant>) -> Option<Call> {
+        let next = next?;
+        if self.0.is_some_and(|alarm| alarm <= next) {
+            return None;
+        }
+        let call = Timer::call(self.0.is_some())?;
+        self.0 = Some(next);
+        Some(call)
+    }
+
+    /// It has looked at `now`: until when it sleeps. Where those who come are soon served, none of them is to start
+    /// the task anew, so it stays until it was to look.
+    pub(crate) fn looked(&mut self, now: Instant, next: Option<Instant>) -> Option<Instant> {
+        let not_yet = self.0.filter(|&alarm| alarm > now);
+        self.0 = next.or(not_yet);
+        self.0
+    }
+
+    /// It does not run any more.
+    pub(crate) fn stopped(&mut self) {
+        self.0 = None;
+    }
+}
+
 #[cfg(not(loom))]
 pub(crate) use running::{Call, Timer};
 #[cfg(loom)]

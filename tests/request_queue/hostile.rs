@@ -255,7 +255,7 @@ fn a_rejection_may_use_the_queue() {
 
 #[test]
 fn a_queue_may_be_dropped_by_what_it_rejects() {
-    struct Holds(#[allow(dead_code)] Option<RequestQueue<Holds>>);
+    struct Holds(#[expect(dead_code, reason = "held, not read")] Option<RequestQueue<Holds>>);
     let queue = queue();
     let held = queue.clone();
     queue.enqueue(Holds(Some(held)), ticket(1)).ok().unwrap();
