@@ -56,9 +56,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             }
         }
         self.drain.observe(now);
-        let patience = Patience::new(arrival, ticket.deadline, self.epoch);
-        let refusal = self.refusal(capacity, &ticket, patience, now);
-        let key = self.sit(capacity, ticket, patience, demand, |_| None, now);
+        let lane = capacity.lane(&demand);
+        let (key, refusal) = match self.express(&ticket, &lane, arrival, now) {
+            Some(who) => (self.sit_down(who, demand, |_| None), None),
+            None => {
+                let patience = Patience::new(arrival, ticket.deadline, self.epoch);
+                let refusal = self.refusal(capacity, &ticket, patience, now);
+                let asks = (lane, demand);
+                let key = self.sit(capacity, ticket, patience, asks, |_| None, now);
+                (key, refusal)
+            }
+        };
         let claimed = catch_unwind(AssertUnwindSafe(|| {
             self.claim(capacity, key.at, woken);
         }));
@@ -155,7 +163,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         capacity: &C,
         ticket: Ticket,
         patience: Patience,
-        demand: C::Demand,
+        (lane, demand): (C::Lane, C::Demand),
         note: impl FnOnce(Key) -> Option<W>,
         now: Nanos,
     ) -> Key {
@@ -163,13 +171,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.seq += 1;
         let seq = self.seq;
         let since = self.since(patience.arrival.min(now), ticket.returning);
-        let lane = capacity.lane(&demand);
-        let at = self.chairs.next();
+        let at = self.chairs.next(priority);
         let key = Key { at, seq };
         let state = State::Waiting(note(key));
         let waiter = Waiter { demand, state };
         self.chairs
-            .sit((since, seq), priority, ticket, patience, waiter);
+            .sit(at, (since, seq), priority, ticket, patience, waiter);
         self.line_up(capacity, at, lane, None, now);
         key
     }

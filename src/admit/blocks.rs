@@ -8,60 +8,90 @@
 
 use super::chairs::NONE;
 
-/// As many numbers of chairs as fit in a cache line.
-const SIZE: u32 = 16;
+/// As many numbers of chairs as fit in a cache line beside what is known of them.
+const SIZE: u32 = 13;
+/// Where a waiter is found is one number: the block's, and in so many bits below it the chair's.
+const BITS: u32 = 4;
 
 /// The blocks of all lists.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Blocks {
-    blocks: Vec<Block>,
-    chairs: Vec<[u32; SIZE as usize]>,
     /// The first of those that nobody uses; each has the next.
     spare: u32,
+    blocks: Vec<Block>,
 }
 
 /// Waiters in a row.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 struct Block {
+    chairs: [u32; SIZE as usize],
     prev: u32,
     next: u32,
     /// Which of its chairs are still in the list. Never none of them, as long as the block is in it.
-    taken: u32,
+    taken: u16,
     /// How many chairs were ever put in.
-    filled: u32,
+    filled: u16,
+}
+
+impl Block {
+    const FULL: u16 = SIZE as u16;
+
+    /// Puts a chair in the next place. There is one.
+    #[inline(always)]
+    fn push(&mut self, at: u32) -> u32 {
+        let nth = u32::from(self.filled);
+        if let Some(chair) = self.chairs.get_mut(nth as usize) {
+            *chair = at;
+        }
+        self.filled += 1;
+        self.taken |= 1 << nth;
+        nth
+    }
 }
 
 impl Blocks {
     pub(crate) fn new() -> Self {
         Self {
             blocks: Vec::new(),
-            chairs: Vec::new(),
             spare: NONE,
         }
     }
 
+    #[inline]
     fn block(&mut self, index: u32) -> &mut Block {
         &mut self.blocks[index as usize]
     }
 
-    fn add(&mut self, prev: u32) -> u32 {
-        let block = Block {
+    /// A block after `prev`, with one chair in it.
+    #[inline(always)]
+    fn add(&mut self, prev: u32, at: u32) -> u32 {
+        let index = self.spare;
+        let Some(block) = self.blocks.get_mut(index as usize) else {
+            return self.make(prev, at);
+        };
+        self.spare = block.next;
+        block.prev = prev;
+        block.next = NONE;
+        block.taken = 1;
+        block.filled = 1;
+        block.chairs[0] = at;
+        index
+    }
+
+    #[inline(never)]
+    fn make(&mut self, prev: u32, at: u32) -> u32 {
+        let mut block = Block {
+            chairs: [NONE; SIZE as usize],
             prev,
             next: NONE,
             taken: 0,
             filled: 0,
         };
-        if self.spare == NONE {
-            self.blocks.push(block);
-            self.chairs.push([NONE; SIZE as usize]);
-            return (self.blocks.len() - 1) as u32;
-        }
-        let index = self.spare;
-        let spare = self.block(index);
-        let next = spare.next;
-        *spare = block;
-        self.spare = next;
-        index
+        block.push(at);
+        self.blocks.push(block);
+        (self.blocks.len() - 1) as u32
     }
 }
 
@@ -78,29 +108,25 @@ impl List {
         last: NONE,
     };
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.first == NONE
     }
 
     /// Puts a chair at the end, and says by which number it is found in the list again.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, blocks: &mut Blocks, at: u32) -> u32 {
-        let block = match blocks.blocks.get_mut(self.last as usize) {
-            Some(block) if block.filled < SIZE => block,
-            _ => self.grow(blocks),
-        };
-        let nth = block.filled;
-        block.filled += 1;
-        block.taken |= 1 << nth;
-        blocks.chairs[self.last as usize][(nth % SIZE) as usize] = at;
-        self.last * SIZE + nth
+        match blocks.blocks.get_mut(self.last as usize) {
+            Some(block) if block.filled < Block::FULL => self.last << BITS | block.push(at),
+            _ => self.grow(blocks, at),
+        }
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, blocks: &mut Blocks, number: u32) {
-        let index = number / SIZE;
+        let index = number >> BITS;
         let block = blocks.block(index);
-        let bit = 1 << (number % SIZE);
+        let bit = 1 << (number % (1 << BITS));
         debug_assert_ne!(block.taken & bit, 0, "somebody leaves twice");
         block.taken &= !bit;
         if block.taken == 0 {
@@ -108,51 +134,61 @@ impl List {
         }
     }
 
+    /// Takes the first out.
+    #[cfg(any(feature = "batch", test))]
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, blocks: &mut Blocks) -> Option<u32> {
+        let block = blocks.blocks.get_mut(self.first as usize)?;
+        let nth = block.taken.trailing_zeros();
+        let at = block.chairs.get(nth as usize).copied()?;
+        block.taken &= block.taken - 1;
+        if block.taken == 0 {
+            self.shrink(blocks, self.first);
+        }
+        Some(at)
+    }
+
     #[inline]
     pub(crate) fn head(&self, blocks: &Blocks) -> Option<u32> {
         let first = blocks.blocks.get(self.first as usize)?;
         let nth = first.taken.trailing_zeros();
-        Some(blocks.chairs[self.first as usize][(nth % SIZE) as usize])
+        first.chairs.get(nth as usize).copied()
     }
 
     #[inline]
     pub(crate) fn tail(&self, blocks: &Blocks) -> Option<u32> {
         let last = blocks.blocks.get(self.last as usize)?;
-        let nth = last.taken.ilog2();
-        Some(blocks.chairs[self.last as usize][(nth % SIZE) as usize])
+        let nth = last.taken.checked_ilog2()?;
+        last.chairs.get(nth as usize).copied()
     }
 
     /// Everyone, in order.
     pub(crate) fn iter(self, blocks: &Blocks) -> impl Iterator<Item = u32> {
-        let block = |index: u32| {
-            blocks
-                .blocks
-                .get(index as usize)
-                .map(|block| (index, block))
-        };
-        std::iter::successors(block(self.first), move |(_, before)| block(before.next)).flat_map(
-            |(index, block)| {
-                let chairs = (0..).zip(blocks.chairs[index as usize]);
+        let block = |index: u32| blocks.blocks.get(index as usize);
+        std::iter::successors(block(self.first), move |before| block(before.next)).flat_map(
+            |block| {
+                let chairs = (0..).zip(block.chairs);
                 let taken = chairs.filter(|(nth, _)| block.taken & (1 << nth) != 0);
                 taken.map(|(_, at)| at)
             },
         )
     }
 
-    #[inline(never)]
-    fn grow<'a>(&mut self, blocks: &'a mut Blocks) -> &'a mut Block {
-        let new = blocks.add(self.last);
+    #[inline(always)]
+    fn grow(&mut self, blocks: &mut Blocks, at: u32) -> u32 {
+        let new = blocks.add(self.last, at);
         match self.last {
             NONE => self.first = new,
             last => blocks.block(last).next = new,
         }
         self.last = new;
-        blocks.block(new)
+        new << BITS
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn shrink(&mut self, blocks: &mut Blocks, index: u32) {
-        let Block { prev, next, .. } = *blocks.block(index);
+        let block = blocks.block(index);
+        let (prev, next) = (block.prev, block.next);
         match prev {
             NONE => self.first = next,
             prev => blocks.block(prev).next = next,
@@ -182,6 +218,9 @@ mod tests {
                 let (list, model) = (&mut lists[usize::from(which)], &mut models[usize::from(which)]);
                 if push.is_some() {
                     model.push((at, list.push(&mut blocks, at)));
+                } else if at % 3 == 0 {
+                    let first = (!model.is_empty()).then(|| model.remove(0).0);
+                    prop_assert_eq!(list.pop(&mut blocks), first);
                 } else if !model.is_empty() {
                     list.remove(&mut blocks, model.remove(who.index(model.len())).1);
                 }

@@ -3,11 +3,10 @@
 //! In a long line it is memory that takes time. So what is looked at whenever somebody comes or goes stands
 //! apart, close together, and what few tickets say is kept only of those.
 
-use slab::Slab;
-
 use super::blocks::Blocks;
 use super::nanos::{NEVER, Nanos};
 use super::patience::Patience;
+use super::rows::Rows;
 use super::{Priority, Tenant, Ticket};
 
 /// The number of no chair.
@@ -25,9 +24,8 @@ pub(crate) const SECTION: usize = 3;
 /// Who came when: the instant, then the order in which they sat down.
 pub(crate) type Came = (Nanos, u64);
 
-/// Where a waiter stands in line. Half a cache line, and never across two.
+/// Where a waiter stands in line.
 #[derive(Debug, Clone, Copy)]
-#[repr(align(32))]
 pub(crate) struct Place {
     /// Tells this waiter from earlier ones on the same chair.
     pub(crate) seq: u64,
@@ -47,6 +45,17 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    const NOBODY: Self = Self {
+        seq: 0,
+        since: 0,
+        lane: NONE,
+        found: [NONE; 2],
+        priority: 0,
+        level: 0,
+        waits: false,
+        is_plain: true,
+    };
+
     /// What orders it among all who wait, wherever nothing else does.
     #[inline]
     pub(crate) fn came(&self) -> Came {
@@ -69,20 +78,29 @@ struct Terms {
     may_wait: bool,
 }
 
+/// A chair. What is small takes a line of memory, and no more.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Seat<T> {
+    place: Place,
+    body: Option<T>,
+}
+
 /// All chairs that are taken, by number.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Chairs<T> {
-    places: Vec<Place>,
-    bodies: Slab<T>,
+    rows: Rows,
+    pub(crate) blocks: Blocks,
+    seats: Vec<Seat<T>>,
+    /// How long anybody waits.
+    pub(crate) longest_wait: Nanos,
     /// Up to the last chair whose ticket was not plain.
     terms: Vec<Terms>,
     /// The tenant's flow within the lane, up to the last waiter who was in one.
     flows: Vec<u32>,
     /// Where waiters are found in their `ARRIVALS` and `SECTION`, up to the last who was in such a list.
     found: [Vec<u32>; 2],
-    pub(crate) blocks: Blocks,
-    /// How long anybody waits.
-    pub(crate) longest_wait: Nanos,
 }
 
 static NOBODY: Tenant = Tenant::NOBODY;
@@ -90,8 +108,8 @@ static NOBODY: Tenant = Tenant::NOBODY;
 impl<T> Chairs<T> {
     pub(crate) fn new(longest_wait: Nanos) -> Self {
         Self {
-            places: Vec::new(),
-            bodies: Slab::new(),
+            seats: Vec::new(),
+            rows: Rows::new(),
             terms: Vec::new(),
             flows: Vec::new(),
             found: [const { Vec::new() }; 2],
@@ -100,27 +118,24 @@ impl<T> Chairs<T> {
         }
     }
 
-    /// Where the next one sits.
-    #[inline]
-    pub(crate) fn next(&self) -> u32 {
-        self.bodies.vacant_key() as u32
+    /// Where the next one of that level sits.
+    #[inline(always)]
+    pub(crate) fn next(&mut self, Priority(level): Priority) -> u32 {
+        self.rows.next(level)
     }
 
     /// Seats the holder of a ticket, whose level is this one. It does not wait yet.
     #[inline]
     pub(crate) fn sit(
         &mut self,
+        at: u32,
         (since, seq): Came,
         Priority(level): Priority,
         ticket: Ticket,
         patience: Patience,
         body: T,
-    ) -> u32 {
-        let is_plain = patience == Patience::of_all(since)
-            && ticket.tenant.as_bytes().is_empty()
-            && ticket.cost == 1
-            && ticket.may_wait;
-        let at = self.bodies.insert(body);
+    ) {
+        let is_plain = patience == Patience::of_all(since) && ticket.is_plain();
         let place = Place {
             seq,
             since,
@@ -131,14 +146,56 @@ impl<T> Chairs<T> {
             waits: false,
             is_plain,
         };
-        match self.places.get_mut(at) {
-            Some(old) => *old = place,
-            None => self.places.push(place),
-        }
+        self.seat(at, place, body);
         if !is_plain {
-            self.note_terms(at, ticket, patience);
+            self.note_terms(at as usize, ticket, patience);
         }
-        at as u32
+    }
+
+    /// Seats the holder of a ticket that says no more than this, to wait in that lane and be found there in its `QUEUE`.
+    #[inline(always)]
+    pub(crate) fn sit_plainly(
+        &mut self,
+        at: u32,
+        (since, seq): Came,
+        Priority(level): Priority,
+        lane: u32,
+        found: u32,
+        body: T,
+    ) {
+        let place = Place {
+            seq,
+            since,
+            lane,
+            found: [found, NONE],
+            priority: level,
+            level,
+            waits: true,
+            is_plain: true,
+        };
+        self.seat(at, place, body);
+    }
+
+    #[inline(always)]
+    fn seat(&mut self, at: u32, place: Place, body: T) {
+        self.rows.take(place.level, at);
+        if at as usize >= self.seats.len() {
+            self.furnish();
+        }
+        let seat = &mut self.seats[at as usize];
+        seat.place = place;
+        // Nobody sits there: there is nothing to drop.
+        std::mem::forget(seat.body.replace(body));
+    }
+
+    /// Puts chairs in all rows.
+    #[inline(never)]
+    fn furnish(&mut self) {
+        let vacant = || Seat {
+            place: Place::NOBODY,
+            body: None,
+        };
+        self.seats.resize_with(self.rows.len(), vacant);
     }
 
     fn note_terms(&mut self, at: usize, ticket: Ticket, patience: Patience) {
@@ -161,39 +218,37 @@ impl<T> Chairs<T> {
     }
 
     /// Whoever sat there leaves.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn leave(&mut self, at: u32) -> T {
-        if !self.place(at).is_plain {
+        let seat = &mut self.seats[at as usize];
+        let body = seat.body.take().expect("somebody sits there");
+        if !seat.place.is_plain {
             self.terms[at as usize].tenant = Tenant::NOBODY;
         }
-        let body = self.bodies.remove(at as usize);
-        if self.bodies.is_empty() {
-            // Or the next to come would sit all over the place, in the order in which these left.
-            self.bodies.clear();
-        }
+        self.rows.leave(at);
         body
     }
 
     #[inline]
     pub(crate) fn place(&self, at: u32) -> &Place {
-        &self.places[at as usize]
+        &self.seats[at as usize].place
     }
 
     #[inline]
     pub(crate) fn place_mut(&mut self, at: u32) -> &mut Place {
-        &mut self.places[at as usize]
+        &mut self.seats[at as usize].place
     }
 
     /// Whether who sat down there as number `seq` waits still.
     #[inline]
     pub(crate) fn still_waits(&self, at: u32, seq: u64) -> bool {
-        let place = self.places.get(at as usize);
-        place.is_some_and(|place| place.seq == seq && place.waits)
+        let seat = self.seats.get(at as usize);
+        seat.is_some_and(|Seat { place, .. }| place.seq == seq && place.waits)
     }
 
     /// Everyone who waits.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (u32, &Place)> {
-        let all = (0..).zip(&self.places);
+        let all = (0..).zip(self.seats.iter().map(|seat| &seat.place));
         all.filter(|(_, place)| place.waits)
     }
 
@@ -206,7 +261,7 @@ impl<T> Chairs<T> {
     #[inline]
     pub(crate) fn found(&self, at: u32, list: usize) -> u32 {
         match list {
-            QUEUE | ENDS => self.places[at as usize].found[list],
+            QUEUE | ENDS => self.seats[at as usize].place.found[list],
             other => self.found[other - ARRIVALS][at as usize],
         }
     }
@@ -214,7 +269,7 @@ impl<T> Chairs<T> {
     #[inline]
     pub(crate) fn set_found(&mut self, at: u32, list: usize, number: u32) {
         match list {
-            QUEUE | ENDS => self.places[at as usize].found[list] = number,
+            QUEUE | ENDS => self.seats[at as usize].place.found[list] = number,
             other => put(&mut self.found[other - ARRIVALS], at, number),
         }
     }
@@ -241,6 +296,12 @@ impl<T> Chairs<T> {
         }
     }
 
+    /// When the wait ends of one who came then, and whose ticket says no more.
+    #[inline]
+    pub(crate) fn end_of(&self, arrival: Nanos) -> Nanos {
+        Patience::of_all(arrival).end(self.longest_wait)
+    }
+
     /// When the waiter's wait ends.
     #[inline]
     pub(crate) fn end(&self, at: u32) -> Nanos {
@@ -263,16 +324,22 @@ impl<T> Chairs<T> {
 
     #[inline]
     pub(crate) fn body(&self, at: u32) -> &T {
-        &self.bodies[at as usize]
+        self.seats[at as usize]
+            .body
+            .as_ref()
+            .expect("somebody sits there")
     }
 
     #[inline]
     pub(crate) fn body_mut(&mut self, at: u32) -> &mut T {
-        &mut self.bodies[at as usize]
+        self.seats[at as usize]
+            .body
+            .as_mut()
+            .expect("somebody sits there")
     }
 
     pub(crate) fn bodies_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.bodies.iter_mut().map(|(_, body)| body)
+        self.seats.iter_mut().filter_map(|seat| seat.body.as_mut())
     }
 }
 

@@ -60,6 +60,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             waiting.map(|(at, place)| (place.came(), at)).collect();
         everyone.sort_unstable();
         let old = self.lanes.renew(&self.config);
+        self.express = None;
         self.chairs.clear_lists();
         self.arrivals = ByLevel::new(self.config.levels.count());
         self.sections = Sections::new(self.config.levels.count());

@@ -9,6 +9,7 @@ use super::nanos::Nanos;
 
 /// Departures per second, averaged over about half a minute of waiting.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Drain {
     departures: u64,
     /// When and at how many departures the present measurement began.

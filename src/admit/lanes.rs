@@ -5,6 +5,7 @@
 //! pool knows its groups, and when one lane of a group finds every slot busy, so would the others.
 
 mod best;
+mod express;
 mod forecast;
 mod opening;
 

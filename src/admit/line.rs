@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::blocks::List;
+use super::blocks::{Blocks, List};
 use super::chairs::{Came, Chairs, NONE};
 
 /// What a line is ordered by. No two waiters have the same.
@@ -47,15 +47,37 @@ impl<const LIST: usize, K: Key> Line<LIST, K> {
     pub(crate) fn push<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
         let key = K::of(chairs, at);
         let alone = self.native.is_empty();
-        if alone || self.latest < Some(key) {
+        let number = self.push_found(&mut chairs.blocks, at, key);
+        chairs.set_found(at, LIST, number);
+        let may_be_first = alone || number == NONE;
+        may_be_first && self.head(chairs) == Some(at)
+    }
+
+    /// Lines up `at`, whose key is this, and says where it is found.
+    #[inline(always)]
+    pub(crate) fn push_found(&mut self, blocks: &mut Blocks, at: u32, key: K) -> u32 {
+        if self.native.is_empty() || self.latest < Some(key) {
             self.latest = Some(key);
-            let number = self.native.push(&mut chairs.blocks, at);
-            chairs.set_found(at, LIST, number);
-            return alone && self.head(chairs) == Some(at);
+            return self.native.push(blocks, at);
         }
         self.others.insert(key, at);
-        chairs.set_found(at, LIST, NONE);
-        self.head(chairs) == Some(at)
+        NONE
+    }
+
+    /// Takes out who comes first, if that is found without a look at the others.
+    #[cfg(feature = "batch")]
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, blocks: &mut Blocks) -> Option<u32> {
+        match self.others.is_empty() {
+            true => self.native.pop(blocks),
+            false => None,
+        }
+    }
+
+    #[cfg(feature = "batch")]
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.native.is_empty() && self.others.is_empty()
     }
 
     #[inline]

@@ -18,6 +18,7 @@ mod counts;
 mod discipline;
 mod drain;
 mod ends;
+mod express;
 mod heap;
 mod lanes;
 mod line;
@@ -29,6 +30,7 @@ mod pull;
 mod pump;
 mod rejected;
 mod room;
+mod rows;
 mod sections;
 mod ticket;
 mod woken;
@@ -38,7 +40,9 @@ pub use config::{Discipline, RoomConfig};
 pub use counts::Counts;
 pub(crate) use drain::time_for;
 #[cfg(feature = "batch")]
-pub(crate) use nanos::Epoch;
+pub(crate) use express::Express;
+#[cfg(feature = "batch")]
+pub(crate) use nanos::{Epoch, Nanos};
 pub use permits::{Permits, Slot};
 pub use priority::{InvalidLevels, Levels, Priority};
 pub use pull::Aside;

@@ -30,6 +30,9 @@ pub struct Levels {
 }
 
 impl Levels {
+    /// As many as there can be.
+    pub(crate) const MOST: usize = MAX_LEVELS;
+
     /// Levels named `names`, highest first, where unknown names get the level named `default`.
     ///
     /// # Errors

@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use super::nanos::NEVER;
-use super::room::{Key, State, WaitingRoom};
+use super::room::{Key, State, Waiter, WaitingRoom};
 use super::{Capacity, Woken};
 #[cfg(feature = "batch")]
 use {
@@ -64,7 +64,8 @@ impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
             self.counts.reject(&why);
             return Err(why);
         }
-        Ok(self.sit(capacity, ticket, patience, demand, note, now))
+        let asks = (capacity.lane(&demand), demand);
+        Ok(self.sit(capacity, ticket, patience, asks, note, now))
     }
 
     /// Whether there is more to it than to sit down.
@@ -119,21 +120,42 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         is_bounded || self.config.promote_after.is_some()
     }
 
-    /// Takes the waiter out to be served, together with the note that it left. Its key is void then. `None` if
-    /// it no longer waits.
+    /// Takes the waiter out to be served, together with what it asked for and the note that it left. Its key is void
+    /// then. `None` if it no longer waits.
     ///
     /// Under [`Fair`](super::Discipline::Fair) its tenant pays for it.
     #[inline]
-    pub fn take(&mut self, key: Key) -> Option<W> {
+    pub fn take(&mut self, key: Key) -> Option<(C::Demand, W)> {
         if !self.waits(key) {
             return None;
         }
-        self.lanes.serve(&mut self.chairs, key.at);
-        self.forget(key.at);
+        self.serve(key.at);
         self.drain.depart();
-        match self.chairs.leave(key.at).state {
-            State::Waiting(note) => note,
+        let Waiter { demand, state } = self.chairs.leave(key.at);
+        match state {
+            State::Waiting(note) => Some((demand, note?)),
             State::Leased(_) | State::Rejected(_) => None,
+        }
+    }
+
+    /// What the waiter asks for.
+    pub fn demand(&self, key: Key) -> &C::Demand {
+        &self.chairs.body(key.at).demand
+    }
+
+    /// Names whoever sits on the chair.
+    #[cfg(feature = "batch")]
+    pub(crate) fn key_of(&self, at: u32) -> Key {
+        let seq = self.chairs.place(at).seq;
+        Key { at, seq }
+    }
+
+    /// Takes a waiter out of wherever it was linked in, to be served.
+    #[inline]
+    pub(super) fn serve(&mut self, at: u32) {
+        if !self.leave_express(at) {
+            self.lanes.serve(&mut self.chairs, at);
+            self.forget(at);
         }
     }
 
@@ -168,6 +190,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// From now on it is known who came first of all who wait. Nobody waits yet.
     pub fn note_arrivals(&mut self) {
         self.notes_arrivals = true;
+        self.express = None;
     }
 
     /// When the one who came first of all who wait came, if that is [noted](Self::note_arrivals). O(levels).

@@ -139,8 +139,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     #[inline]
     fn seat(&mut self, at: u32, lease: C::Lease, woken: &mut Woken<W>) {
-        self.lanes.serve(&mut self.chairs, at);
-        self.forget(at);
+        self.serve(at);
         self.drain.depart();
         self.finish(at, State::Leased(lease), woken);
     }

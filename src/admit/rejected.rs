@@ -36,3 +36,21 @@ pub enum Rejected<N = Infallible> {
     #[error("{0}")]
     Never(N),
 }
+
+impl<N> Rejected<N> {
+    /// The same, where the capacity's own reason is told in another way.
+    #[cfg(feature = "batch")]
+    pub(crate) fn told<M>(self, tell: impl FnOnce(N) -> M) -> Rejected<M> {
+        match self {
+            Self::Full => Rejected::Full,
+            Self::TenantFull => Rejected::TenantFull,
+            Self::TimedOut => Rejected::TimedOut,
+            Self::DeadlinePassed => Rejected::DeadlinePassed,
+            Self::Disabled => Rejected::Disabled,
+            Self::MayNotWait => Rejected::MayNotWait,
+            Self::Displaced => Rejected::Displaced,
+            Self::ShuttingDown => Rejected::ShuttingDown,
+            Self::Never(why) => Rejected::Never(tell(why)),
+        }
+    }
+}

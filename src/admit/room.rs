@@ -48,6 +48,15 @@ pub struct Key {
     pub(super) seq: u64,
 }
 
+impl Key {
+    /// On which chair the waiter sits. It is another's once the key is void.
+    #[cfg(feature = "batch")]
+    #[inline]
+    pub(crate) fn chair(self) -> u32 {
+        self.at
+    }
+}
+
 /// What a waiter brought, and what became of it.
 pub(super) struct Waiter<C: Capacity, W> {
     pub(super) demand: C::Demand,
@@ -75,30 +84,36 @@ impl<C: Capacity, W> State<C, W> {
 ///
 /// Methods that take a [`Key`] may panic if it is void, or take it for that of whoever has the chair by then, unless
 /// they say otherwise: its answer was collected, or it was cancelled or taken.
+///
+/// What changes with every waiter stands first and close together: where two threads take turns, each line of memory
+/// that one has written has to be fetched by the other.
+#[repr(C)]
 pub struct WaitingRoom<C: Capacity, W> {
-    pub(super) config: RoomConfig,
+    pub(super) waiting: usize,
+    pub(super) seq: u64,
+    /// When the latest of all who ever sat down came, returners aside: nobody after it came before.
+    pub(super) latest: u64,
+    pub(super) drain: Drain,
     pub(super) chairs: Chairs<Waiter<C, W>>,
+    /// The lane of all who wait, if they are served in the order in which they come and no more is asked.
+    pub(super) express: Option<u32>,
+    /// Chairs promised to requests that have not arrived.
+    pub(super) reserved: usize,
+    pub(super) closed: bool,
+    /// Whether it is to be known who came first of all, whether or not anybody is displaced.
+    pub(super) notes_arrivals: bool,
+    pub(super) config: RoomConfig,
     pub(super) lanes: Lanes<C::Lane>,
+    pub(super) ends: Ends,
+    pub(super) rises: Alarms,
     /// All waiters by level, in the order of arrival, where one may have to get up for another, or it is asked who
     /// came first.
     pub(super) arrivals: ByLevel<ARRIVALS>,
     pub(super) sections: Sections,
     /// How many of each tenant wait, if that is limited.
     pub(super) tenants: HashMap<Tenant, usize>,
-    pub(super) ends: Ends,
-    pub(super) rises: Alarms,
-    pub(super) drain: Drain,
     pub(super) counts: Counts,
-    pub(super) waiting: usize,
-    /// Chairs promised to requests that have not arrived.
-    pub(super) reserved: usize,
-    pub(super) closed: bool,
-    /// Whether it is to be known who came first of all, whether or not anybody is displaced.
-    pub(super) notes_arrivals: bool,
     pub(super) pumps: u64,
-    pub(super) seq: u64,
-    /// When the latest of all who ever sat down came, returners aside: nobody after it came before.
-    pub(super) latest: u64,
     /// What instants are measured from.
     pub(super) epoch: Epoch,
 }
@@ -110,6 +125,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         Self {
             chairs: Chairs::new(longest_wait(&config)),
             lanes: Lanes::new(&config),
+            express: None,
             arrivals: ByLevel::new(config.levels.count()),
             sections: Sections::new(config.levels.count()),
             tenants: HashMap::new(),
@@ -337,6 +353,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         self.enter(at);
         self.set_rise(at);
+        self.look_for_express();
     }
 
     /// Links a waiter in among those of its level and section.
@@ -398,8 +415,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Takes a waiter out of wherever it was linked in; it does not get a slot.
     #[inline]
     pub(super) fn unlink(&mut self, at: u32) {
-        self.lanes.remove(&mut self.chairs, at);
-        self.forget(at);
+        if !self.leave_express(at) {
+            self.lanes.remove(&mut self.chairs, at);
+            self.forget(at);
+        }
     }
 
     /// Takes a waiter out of all but its lane.

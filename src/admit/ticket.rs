@@ -109,6 +109,13 @@ impl Ticket {
         }
     }
 
+    /// Whether it says no more than how urgent it is, and since when, as most do.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        let is_anybodys = self.tenant.as_bytes().is_empty() && self.cost == 1;
+        is_anybodys && self.deadline.is_none() && self.may_wait && !self.returning
+    }
+
     /// Whose share it comes out of.
     #[must_use]
     pub fn tenant(mut self, tenant: Tenant) -> Self {

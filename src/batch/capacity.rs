@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::admit::{Capacity, Denied, Pool, Pools};
+use crate::admit::{Capacity, Denied, Pool, Pools, Rejected};
 
 /// A request costs more than there will ever be room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -14,6 +14,11 @@ pub struct TooLarge {
     pub budget: u64,
 }
 
+/// It costs more than the whole budget.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the request is too large")]
+pub(super) struct Exceeds;
+
 /// Everyone waits, but for those who would block the queue for ever.
 #[derive(Debug)]
 pub(super) struct Fetched {
@@ -21,19 +26,26 @@ pub(super) struct Fetched {
     pub(super) budget: u64,
 }
 
+impl Fetched {
+    /// Why a request of that cost was rejected, with the figures.
+    pub(super) fn explain(&self, why: Rejected<Exceeds>, cost: u64) -> Rejected<TooLarge> {
+        let budget = self.budget;
+        why.told(|Exceeds| TooLarge { cost, budget })
+    }
+}
+
 impl Capacity for Fetched {
     /// The cost.
     type Demand = u64;
     type Lease = Infallible;
     type Lane = ();
-    type Never = TooLarge;
+    type Never = Exceeds;
 
-    fn try_lease(&self, &cost: &u64) -> Result<Infallible, Denied<TooLarge>> {
-        let budget = self.budget;
-        if cost > budget {
-            return Err(Denied::Never(TooLarge { cost, budget }));
+    fn try_lease(&self, &cost: &u64) -> Result<Infallible, Denied<Exceeds>> {
+        match cost > self.budget {
+            true => Err(Denied::Never(Exceeds)),
+            false => Err(Denied::Busy),
         }
-        Err(Denied::Busy)
     }
 
     fn release(&self, lease: Infallible) -> Pool {

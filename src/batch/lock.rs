@@ -1,8 +1,9 @@
 //! How the queue's lock is taken.
 //!
-//! It is held for a tenth of a microsecond. Whoever goes to sleep for that has to be woken, which takes far longer,
+//! It is held for a twentieth of a microsecond. Whoever goes to sleep for that has to be woken, which takes far longer,
 //! and whoever looks again at once draws the lock's memory, and soon all that is behind it, away from the one who
-//! works there. So the pauses between looks grow, and only after the longest one sleeps.
+//! works there. So whoever finds it taken pauses for a while first, in which the other gets something done, then for
+//! longer, and only after the longest pause sleeps.
 
 use crate::sync::{Mutex, MutexGuard};
 
@@ -21,9 +22,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// In instructions that take some ten nanoseconds, or a few more: ten microseconds in all.
+/// In instructions that take some ten nanoseconds, or a few more: about ten microseconds in all.
 #[cfg(not(loom))]
-const PAUSES: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+const PAUSES: [u32; 4] = [48, 96, 192, 384];
 
 #[cfg(not(loom))]
 #[cold]

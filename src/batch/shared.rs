@@ -19,25 +19,26 @@ use super::capacity::Fetched;
 use super::lock::lock;
 use super::queue::next_number;
 use super::selection::Selection;
-use super::state::{Entry, State};
+use super::state::{Entry, Left, State};
 use super::summary::Summary;
 use super::{Cost, DequeueError, EnqueueError, Misfit, TooLarge};
-use crate::admit::{Epoch, Key, Rejected, RoomConfig, Ticket, Woken};
+use crate::admit::{Epoch, Key, Nanos, Rejected, RoomConfig, Ticket, Woken};
 use crate::gate::now;
 use crate::gate::timer::{Call, Timed, Timer};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
 
 pub(super) type OnRejected<T> = dyn Fn(T, Rejected<TooLarge>) + Send + Sync;
 
+#[repr(C, align(64))]
 pub(super) struct Shared<T> {
+    summary: AtomicU64,
+    state: Mutex<State<T>>,
     /// Tells this queue's requests from those of others.
     pub(super) number: u32,
     capacity: Fetched,
     cost: Option<Box<dyn Cost<T>>>,
     misfit: Misfit,
     on_rejected: Option<Box<OnRejected<T>>>,
-    state: Mutex<State<T>>,
-    summary: AtomicU64,
     timer: Timer,
     /// What the room measures instants from.
     epoch: Epoch,
@@ -68,6 +69,7 @@ impl<T> Aftermath<T> {
 
 impl<T: Send + 'static> Shared<T> {
     /// The item takes a chair: one of its own if it `reserved` it.
+    #[inline]
     pub(super) fn enqueue(
         self: &Arc<Self>,
         item: T,
@@ -77,15 +79,37 @@ impl<T: Send + 'static> Shared<T> {
         let cost = self.cost.as_ref().map_or(1, |cost| cost.cost(&item));
         let is_timed = ticket.deadline.is_some() || self.summary().is_timed();
         let now = if is_timed { now() } else { ticket.arrival };
-        let now = self.epoch.arrival(ticket.arrival, now);
+        let (arrival, now) = self.epoch.arrival(ticket.arrival, now);
+        let mut state = self.lock();
+        if !reserved
+            && cost <= self.capacity.budget
+            && let Some(who) = state.express(&ticket, arrival, now)
+        {
+            let key = state.sit_down(who, cost, item);
+            self.tell_of_one(state);
+            return Ok(key);
+        }
+        self.arrive(state, item, ticket, reserved, cost, (arrival, now))
+    }
+
+    /// As [`enqueue`](Self::enqueue), where there is more to look at.
+    #[inline(never)]
+    fn arrive(
+        self: &Arc<Self>,
+        mut guard: MutexGuard<'_, State<T>>,
+        item: T,
+        ticket: Ticket,
+        reserved: bool,
+        cost: u64,
+        now: (Nanos, Nanos),
+    ) -> Result<Key, EnqueueError<T>> {
         let mut aftermath = Aftermath::new();
-        let mut guard = self.lock();
         let state = &mut *guard;
         if reserved {
             state.room.unreserve();
         }
         let mut item = Some(item);
-        let note = |key| Some(Entry::new(item.take()?, key, cost));
+        let note = |key| Some(Entry::new(item.take()?, key));
         let (room, ended) = (&mut state.room, &mut aftermath.ended);
         let joined = room.join(&self.capacity, ticket, cost, note, now, ended);
         if joined.is_ok() {
@@ -94,7 +118,10 @@ impl<T: Send + 'static> Shared<T> {
         let call = state.call_timer();
         self.settle(guard, aftermath, || self.take_timer(call));
         joined.map_err(|why| match item {
-            Some(item) => EnqueueError { item, why },
+            Some(item) => EnqueueError {
+                item,
+                why: self.capacity.explain(why, cost),
+            },
             None => unreachable!("who is rejected leaves no note"),
         })
     }
@@ -224,8 +251,26 @@ impl<T> Shared<T> {
             return Err(summary.nothing());
         }
         let now = summary.is_timed().then(now);
-        let mut aftermath = Aftermath::new();
+        let nanos = now.map_or(0, |now| self.epoch.nanos(now));
         let mut state = self.lock();
+        let Some(left) = state.take_express(nanos) else {
+            return self.take(state, number, now);
+        };
+        let unused = state.gone(number);
+        self.tell_of_one(state);
+        drop(unused);
+        Ok(left.item)
+    }
+
+    /// As [`dequeue`](Self::dequeue), where there is more to look at.
+    #[inline(never)]
+    fn take(
+        &self,
+        mut state: MutexGuard<'_, State<T>>,
+        number: &mut Option<u64>,
+        now: Option<Instant>,
+    ) -> Result<T, DequeueError> {
+        let mut aftermath = Aftermath::new();
         let best = state.take_best(now, &mut aftermath.ended);
         if best.is_some() {
             aftermath.unused = state.gone(number);
@@ -256,13 +301,13 @@ impl<T> Shared<T> {
         batch.into_iter().map(|entry| entry.item).collect()
     }
 
-    /// The waiter's entry, if it still waits.
-    pub(super) fn remove(&self, key: Key) -> Option<Entry<T>> {
+    /// Takes the waiter out, if it still waits.
+    pub(super) fn remove(&self, key: Key) -> Option<Left<T>> {
         self.locked(|_, state, _| state.cancel(key))
     }
 
     /// Everyone's, in order.
-    pub(super) fn clear(&self) -> Vec<Entry<T>> {
+    pub(super) fn clear(&self) -> Vec<Left<T>> {
         self.locked(|_, state, _| {
             let order = state.room.in_order().into_iter();
             order.filter_map(|key| state.cancel(key)).collect()
@@ -280,10 +325,7 @@ impl<T> Shared<T> {
     /// Keeps the registration with its entry, for as long as that waits.
     pub(super) fn register(&self, key: Key, registration: Registration) {
         let mut state = self.lock();
-        let unused = match state.entry_mut(key) {
-            Some(entry) => entry.registration.replace(registration),
-            None => Some(registration),
-        };
+        let unused = state.register(key, registration);
         drop(state);
         drop(unused);
     }
@@ -335,6 +377,24 @@ impl<T> Shared<T> {
         result
     }
 
+    /// Leaves the lock after one has come or gone and nothing else has changed, and tells everyone whom it concerns.
+    #[inline]
+    fn tell_of_one(&self, state: MutexGuard<'_, State<T>>) {
+        let summary = self.summary().with_waiting(state.room.len());
+        self.summary.store(summary.0, Relaxed);
+        if !state.concerns_nobody() {
+            self.tell(state);
+        }
+    }
+
+    #[inline(never)]
+    fn tell(&self, mut state: MutexGuard<'_, State<T>>) {
+        let mut wakers = Woken::new();
+        state.tell(&mut wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     /// Leaves the lock, sees to the timer, and tells everyone whom it concerns.
     #[inline]
     fn settle(
@@ -367,7 +427,7 @@ impl<T> Shared<T> {
         } = aftermath;
         let rejected = match ended.is_empty() {
             true => Vec::new(),
-            false => state.reasons(ended),
+            false => state.reasons(ended, &self.capacity),
         };
         state.tell(&mut wakers);
         drop(state);
@@ -377,11 +437,14 @@ impl<T> Shared<T> {
         let woken = catch_unwind(AssertUnwindSafe(|| {
             wakers.into_iter().for_each(Waker::wake)
         }));
-        self.tell_rejected(rejected);
+        if !rejected.is_empty() {
+            self.tell_rejected(rejected);
+        }
         woken.unwrap_or_else(|panic| resume_unwind(panic));
     }
 
-    fn tell_rejected(&self, rejected: Vec<(Entry<T>, Rejected<TooLarge>)>) {
+    #[cold]
+    fn tell_rejected(&self, rejected: Vec<(Left<T>, Rejected<TooLarge>)>) {
         for (entry, why) in rejected {
             // Whoever found out is not to blame, and is not to lose what it came for.
             let _ = catch_unwind(AssertUnwindSafe(|| match &self.on_rejected {

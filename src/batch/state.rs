@@ -1,5 +1,6 @@
 //! What is behind the queue's lock: the room, and who waits for something to happen in it.
 
+use std::collections::HashMap;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -10,45 +11,52 @@ use super::consumers::Consumers;
 use super::due::Batcher;
 use super::selection::{Choice, Selection};
 use super::summary::Summary;
-use crate::admit::{Aside, Key, Rejected, RoomConfig, WaitingRoom, Woken};
+use crate::admit::{Aside, Express, Key, Nanos, Rejected, RoomConfig, Ticket, WaitingRoom, Woken};
 use crate::gate::now;
 use crate::gate::timer::{Alarm, Call};
 use crate::gate::wishes::Wishes;
 
+#[repr(C)]
 pub(super) struct State<T> {
-    pub(super) room: WaitingRoom<Fetched, Entry<T>>,
     /// What all who wait cost together.
     pub(super) cost: u128,
+    pub(super) room: WaitingRoom<Fetched, Entry<T>>,
     pub(super) consumers: Consumers,
     /// Who waits for a chair.
     pub(super) standing: Wishes,
     /// Who waits until a batch is due.
     pub(super) batcher: Option<Batcher>,
     pub(super) alarm: Alarm,
+    /// What takes a waiter out when its token is cancelled, by chair.
+    registrations: HashMap<u32, Registration>,
 }
 
-/// What waits on a chair.
+/// What waits on a chair. It is small beside the item, for a line of memory holds it all if the item is.
 pub(super) struct Entry<T> {
     pub(super) item: T,
-    key: Key,
-    cost: u64,
+    /// The chair.
+    at: u32,
     /// How many went before it because it did not fit.
     overtaken: u32,
-    /// What takes it out when its token is cancelled.
-    pub(super) registration: Option<Registration>,
 }
 
 impl<T> Entry<T> {
-    #[inline]
-    pub(super) fn new(item: T, key: Key, cost: u64) -> Self {
+    #[inline(always)]
+    pub(super) fn new(item: T, key: Key) -> Self {
         Self {
             item,
-            key,
-            cost,
+            at: key.chair(),
             overtaken: 0,
-            registration: None,
         }
     }
+}
+
+/// One who waits no longer.
+pub(super) struct Left<T> {
+    pub(super) item: T,
+    /// To be dropped without the lock.
+    #[expect(dead_code, reason = "only its end matters")]
+    registration: Option<Registration>,
 }
 
 impl<T> State<T> {
@@ -64,6 +72,7 @@ impl<T> State<T> {
             standing: Wishes::default(),
             batcher: None,
             alarm: Alarm::default(),
+            registrations: HashMap::new(),
         }
     }
 
@@ -80,7 +89,7 @@ impl<T> State<T> {
         &mut self,
         now: Option<Instant>,
         ended: &mut Woken<Entry<T>>,
-    ) -> Option<Entry<T>> {
+    ) -> Option<Left<T>> {
         if let Some(now) = now {
             self.room.keep_time(now, ended);
         }
@@ -88,14 +97,37 @@ impl<T> State<T> {
         self.take(best)
     }
 
+    /// The ticket's holder, if it may sit down by the short way and the timer need not be told.
+    #[inline(always)]
+    pub(super) fn express(&self, ticket: &Ticket, arrival: Nanos, now: Nanos) -> Option<Express> {
+        let who = self.room.express(ticket, &(), arrival, now)?;
+        let has_timer = !self.room.is_timed() || self.alarm.is_set();
+        has_timer.then_some(who)
+    }
+
+    #[inline(always)]
+    pub(super) fn sit_down(&mut self, who: Express, cost: u64, item: T) -> Key {
+        self.cost += u128::from(cost);
+        let note = |key| Some(Entry::new(item, key));
+        self.room.sit_down(who, cost, note)
+    }
+
+    /// The best of those who wait, by the short way, if nothing else happens by `now`.
+    #[inline(always)]
+    pub(super) fn take_express(&mut self, now: Nanos) -> Option<Left<T>> {
+        let (cost, entry) = self.room.take_express(now)?;
+        self.cost -= u128::from(cost);
+        Some(self.leave(entry))
+    }
+
     /// Those who join a batch.
-    pub(super) fn select(&mut self, mut selection: Selection) -> Vec<Entry<T>> {
+    pub(super) fn select(&mut self, mut selection: Selection) -> Vec<Left<T>> {
         let mut batch = Vec::new();
         let mut passed: Vec<(Aside, u32)> = Vec::new();
         while let Some(best) = self.room.head()
-            && let Some(entry) = self.room.note_mut(best)
+            && let Some(entry) = self.room.note(best)
         {
-            match selection.look(entry.cost, entry.overtaken) {
+            match selection.look(*self.room.demand(best), entry.overtaken) {
                 Choice::Take => batch.extend(self.take(best)),
                 Choice::Pass => passed.push((self.room.set_aside(best), selection.taken)),
                 Choice::End => break,
@@ -110,25 +142,41 @@ impl<T> State<T> {
         batch
     }
 
-    fn take(&mut self, key: Key) -> Option<Entry<T>> {
-        let entry = self.room.take(key);
-        self.cost -= u128::from(entry.as_ref().map_or(0, |entry| entry.cost));
-        entry
+    fn take(&mut self, key: Key) -> Option<Left<T>> {
+        let (cost, entry) = self.room.take(key)?;
+        self.cost -= u128::from(cost);
+        Some(self.leave(entry))
     }
 
-    /// The waiter's entry, if it still waits.
-    pub(super) fn cancel(&mut self, key: Key) -> Option<Entry<T>> {
+    #[inline(always)]
+    fn leave(&mut self, Entry { item, at, .. }: Entry<T>) -> Left<T> {
+        let registration = match self.registrations.is_empty() {
+            true => None,
+            false => self.registrations.remove(&at),
+        };
+        Left { item, registration }
+    }
+
+    /// Takes the waiter out, if it still waits.
+    pub(super) fn cancel(&mut self, key: Key) -> Option<Left<T>> {
         if !self.room.waits(key) {
             return None;
         }
+        self.cost -= u128::from(*self.room.demand(key));
         let (_, entry) = self.room.cancel(key);
-        let entry = entry?;
-        self.cost -= u128::from(entry.cost);
-        Some(entry)
+        entry.map(|entry| self.leave(entry))
     }
 
-    pub(super) fn entry_mut(&mut self, key: Key) -> Option<&mut Entry<T>> {
-        self.room.waits(key).then(|| self.room.note_mut(key))?
+    /// Keeps the registration for as long as the waiter waits. Gives back one that is of no use any more.
+    pub(super) fn register(
+        &mut self,
+        key: Key,
+        registration: Registration,
+    ) -> Option<Registration> {
+        match self.room.waits(key) {
+            true => self.registrations.insert(key.chair(), registration),
+            false => Some(registration),
+        }
     }
 
     /// Why the waits ended that did.
@@ -136,12 +184,15 @@ impl<T> State<T> {
     pub(super) fn reasons(
         &mut self,
         ended: Woken<Entry<T>>,
-    ) -> Vec<(Entry<T>, Rejected<TooLarge>)> {
+        capacity: &Fetched,
+    ) -> Vec<(Left<T>, Rejected<TooLarge>)> {
         let mut rejected = Vec::new();
         for entry in ended {
-            self.cost -= u128::from(entry.cost);
-            if let Some(Err(why)) = self.room.collect(entry.key) {
-                rejected.push((entry, why));
+            let key = self.room.key_of(entry.at);
+            let cost = *self.room.demand(key);
+            self.cost -= u128::from(cost);
+            if let Some(Err(why)) = self.room.collect(key) {
+                rejected.push((self.leave(entry), capacity.explain(why, cost)));
             }
         }
         rejected
@@ -149,11 +200,11 @@ impl<T> State<T> {
 
     /// A consumer has what it came for, or has gone.
     pub(super) fn gone(&mut self, number: &mut Option<u64>) -> Option<Waker> {
-        let number = number.take()?;
-        self.consumers.leave(number)
+        self.consumers.leave(number.take()?)
     }
 
     /// Whether nobody waits for anything to happen.
+    #[inline]
     pub(super) fn concerns_nobody(&self) -> bool {
         self.consumers.none_waits() && self.standing.is_empty() && self.batcher.is_none()
     }

@@ -16,6 +16,10 @@ impl Summary {
         Self(waiting as u64 | closed | timed)
     }
 
+    pub(super) fn with_waiting(self, waiting: usize) -> Self {
+        Self(self.0 & (CLOSED | TIMED) | waiting as u64)
+    }
+
     pub(super) fn waiting(self) -> usize {
         (self.0 & !(CLOSED | TIMED)) as usize
     }

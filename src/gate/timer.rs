@@ -39,6 +39,12 @@ impl Alarm {
         Some(call)
     }
 
+    /// Whether the timer runs, and sleeps no longer than it may.
+    #[cfg(feature = "batch")]
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// It has looked at `now`: until when it sleeps. Where those who come are soon served, none of them is to start
     /// the task anew, so it stays until it was to look.
     pub(crate) fn looked(&mut self, now: Instant, next: Option<Instant>) -> Option<Instant> {

@@ -1,6 +1,7 @@
 //! First come, first served.
 
-use super::super::chairs::{Chairs, QUEUE};
+use super::super::blocks::Blocks;
+use super::super::chairs::{Came, Chairs, QUEUE};
 use super::super::line::Line;
 use super::{Strand, Turn};
 
@@ -17,8 +18,27 @@ impl Fifo {
         self.0.push(chairs, at)
     }
 
+    /// Lines up `at`, who came then, and says where it is found.
+    #[inline(always)]
+    pub(crate) fn push_found(&mut self, blocks: &mut Blocks, at: u32, came: Came) -> u32 {
+        self.0.push_found(blocks, at, came)
+    }
+
+    /// Takes out who is next. `None` if there is nobody, or more to be looked at.
+    #[cfg(feature = "batch")]
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, blocks: &mut Blocks) -> Option<u32> {
+        self.0.pop(blocks)
+    }
+
+    #[cfg(feature = "batch")]
     #[inline]
-    pub(super) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn remove<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         self.0.remove(chairs, at);
     }
 

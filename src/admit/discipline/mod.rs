@@ -14,7 +14,7 @@ use super::chairs::Chairs;
 use super::{Discipline, RoomConfig};
 use deadline::Deadline;
 use fair::Fair;
-use fifo::Fifo;
+pub(crate) use fifo::Fifo;
 
 /// When it is a head's turn: the discipline's key, then who came to it first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

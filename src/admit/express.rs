@@ -1,0 +1,118 @@
+//! The short way in and out.
+//!
+//! Most rooms ask for nothing special, and most tickets say nothing special. In a room in which all ask the same and
+//! are served in the order in which they come, and in which nobody rises, gets up for another or is counted by
+//! tenant, nothing is to be kept of a waiter but its place in one line. Whoever waits is found in the same lists,
+//! whichever way it came: what is asked of the room may change, and so may the tickets.
+
+use super::nanos::{NEVER, Nanos};
+use super::room::{Key, State, Waiter, WaitingRoom};
+use super::{Capacity, Priority, Ticket};
+
+/// Somebody who may sit down by the short way.
+pub(crate) struct Express {
+    lane: u32,
+    arrival: Nanos,
+    priority: Priority,
+}
+
+impl<C: Capacity, W> WaitingRoom<C, W> {
+    /// Looks whether there is a short way now.
+    pub(super) fn look_for_express(&mut self) {
+        let config = &self.config;
+        let asks_more = config.displace
+            || config.promote_after.is_some()
+            || config.chairs_per_tenant.is_some()
+            || self.notes_arrivals;
+        self.express = (!asks_more).then(|| self.lanes.plain()).flatten();
+    }
+
+    /// The ticket's holder, who comes `now`, if nothing speaks against the short way: it may sit down, and that
+    /// changes nothing for others, nor when to look at their ends.
+    #[inline(always)]
+    pub(crate) fn express(
+        &self,
+        ticket: &Ticket,
+        lane: &C::Lane,
+        arrival: Nanos,
+        now: Nanos,
+    ) -> Option<Express> {
+        let express = self.express?;
+        let may_come = !self.closed && self.has_chair();
+        let (next, end) = (self.ends.next(), self.chairs.end_of(arrival));
+        let is_in_time = now < next && now < end && (next <= end || end == NEVER);
+        let is_in_order = self.latest <= arrival && arrival <= now;
+        let is_plain = may_come && is_in_time && is_in_order && ticket.is_plain();
+        (is_plain && self.lanes.is(express, lane)).then_some(Express {
+            lane: express,
+            arrival,
+            priority: ticket.priority,
+        })
+    }
+
+    /// It sits down, and leaves a note.
+    #[inline(always)]
+    pub(crate) fn sit_down(
+        &mut self,
+        who: Express,
+        demand: C::Demand,
+        note: impl FnOnce(Key) -> Option<W>,
+    ) -> Key {
+        let level = self.config.levels.clamp(who.priority);
+        self.seq += 1;
+        self.latest = who.arrival;
+        let (seq, at) = (self.seq, self.chairs.next(level));
+        let (came, key) = ((who.arrival, seq), Key { at, seq });
+        let state = State::Waiting(note(key));
+        let waiter = Waiter { demand, state };
+        let blocks = &mut self.chairs.blocks;
+        let found = self.lanes.push_plain(blocks, who.lane, level, at, came);
+        self.chairs
+            .sit_plainly(at, came, level, who.lane, found, waiter);
+        self.waiting += 1;
+        if self.chairs.longest_wait < NEVER {
+            self.ends.enter(&mut self.chairs, at);
+        }
+        key
+    }
+
+    /// Takes a waiter out of wherever it was linked in, if there is a short way. Whether it gets a slot is all the
+    /// same.
+    #[inline]
+    pub(super) fn leave_express(&mut self, at: u32) -> bool {
+        let Some(lane) = self.express else {
+            return false;
+        };
+        self.lanes.remove_plain(&mut self.chairs, lane, at);
+        self.forget_plainly(at);
+        true
+    }
+
+    /// Takes the head out to be served, together with what it asked for and the note that it left, if there is a
+    /// short way: nothing else happens by `now`.
+    #[cfg(feature = "batch")]
+    #[inline(always)]
+    pub(crate) fn take_express(&mut self, now: Nanos) -> Option<(C::Demand, W)> {
+        let lane = self.express?;
+        if self.ends.next() <= now {
+            return None;
+        }
+        let at = self.lanes.pop_plain(&mut self.chairs.blocks, lane)?;
+        self.forget_plainly(at);
+        self.drain.depart();
+        let Waiter { demand, state } = self.chairs.leave(at);
+        match state {
+            State::Waiting(note) => Some((demand, note?)),
+            State::Leased(_) | State::Rejected(_) => None,
+        }
+    }
+
+    #[inline(always)]
+    fn forget_plainly(&mut self, at: u32) {
+        self.waiting -= 1;
+        self.chairs.place_mut(at).waits = false;
+        if self.ends.next() < NEVER {
+            self.ends.leave(&mut self.chairs, at);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The only lane, where all are served in the order in which they come.
+
+use std::hash::Hash;
+
+use super::super::Priority;
+use super::super::blocks::Blocks;
+use super::super::chairs::{Came, Chairs, NONE};
+use super::super::discipline::{Fifo, Queue};
+use super::Lanes;
+
+impl<L: Clone + Eq + Hash> Lanes<L> {
+    /// The only lane, if it is one in which nothing counts but the level and who came first.
+    pub(crate) fn plain(&self) -> Option<u32> {
+        let lane = self.alone?;
+        let levels = &self.lanes[lane as usize].levels;
+        let is_plain = !self.limited && levels.iter().all(|queue| matches!(queue, Queue::Fifo(_)));
+        is_plain.then_some(lane)
+    }
+
+    /// Whether the lane is that of `key`.
+    #[inline]
+    pub(crate) fn is(&self, lane: u32, key: &L) -> bool {
+        self.lanes[lane as usize].key == *key
+    }
+
+    /// Lines up a waiter of that level there who came then, and says where it is found.
+    #[inline(always)]
+    pub(crate) fn push_plain(
+        &mut self,
+        blocks: &mut Blocks,
+        lane: u32,
+        Priority(level): Priority,
+        at: u32,
+        came: Came,
+    ) -> u32 {
+        match self.line(lane, level) {
+            Some(line) => line.push_found(blocks, at, came),
+            None => NONE,
+        }
+    }
+
+    /// Takes out who is next there. `None` if there is nobody, or more to be looked at.
+    #[cfg(feature = "batch")]
+    #[inline(always)]
+    pub(crate) fn pop_plain(&mut self, blocks: &mut Blocks, lane: u32) -> Option<u32> {
+        for queue in &mut self.lanes[lane as usize].levels {
+            match queue {
+                Queue::Fifo(line) if line.is_empty() => {}
+                Queue::Fifo(line) => return line.pop(blocks),
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// Takes a waiter out of there.
+    #[inline]
+    pub(crate) fn remove_plain<T>(&mut self, chairs: &mut Chairs<T>, lane: u32, at: u32) {
+        let level = chairs.place(at).level;
+        if let Some(line) = self.line(lane, level) {
+            line.remove(chairs, at);
+        }
+    }
+
+    #[inline(always)]
+    fn line(&mut self, lane: u32, level: u8) -> Option<&mut Fifo> {
+        match &mut self.lanes[lane as usize].levels[usize::from(level)] {
+            Queue::Fifo(line) => Some(line),
+            _ => None,
+        }
+    }
+}
