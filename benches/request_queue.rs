@@ -13,6 +13,7 @@ use std::hint::black_box;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use slab::Slab;
 use support::{Subject, measure, subject};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc};
@@ -406,42 +407,74 @@ fn compare<T: Item>(runtime: &Runtime, title: &str, traffic: Traffic, waiting: u
 const HEAP: &str = "Mutex<BinaryHeap> + Notify";
 
 /// One comes, and one of those in the middle is removed.
+///
+/// Whoever is anywhere in a long line is anywhere in memory. How much longer that takes is seen of a bare slab, from
+/// which lines of memory are taken at random, as many as there are waiters.
 fn removals() {
-    let mut subjects: Vec<Subject<'_>> = Vec::new();
-    for waiting in [100, 100_000] {
+    let sizes = [100, 100_000];
+    let queues = sizes.map(|waiting| {
         let (queue, mut random) = (queue::<u64>(waiting + 1, None), fastrand::Rng::with_seed(7));
-        let mut come = move |queue: &RequestQueue<u64>| enqueue(queue, 0, random.u8(..LEVELS));
-        let ids: Vec<RequestId> = (0..waiting).map(|_| come(&queue)).collect();
-        let mut leaving = Leaving::new(ids.clone());
-        subjects.push(subject("enqueue + remove", move |n| {
-            for _ in 0..n {
-                let id = leaving.replace_next(come(&queue));
-                assert!(queue.remove(id).is_some());
-            }
-        }));
-        // Finding the id of one in the middle is not the queue's work.
-        let (mut leaving, new) = (Leaving::new(ids.clone()), ids[0]);
-        subjects.push(subject("finding whom", move |n| {
-            (0..n).for_each(|_| _ = black_box(leaving.replace_next(new)));
-        }));
-    }
+        let come = move |queue: &mut RequestQueue<u64>| enqueue(queue, 0, random.u8(..LEVELS));
+        let leave = |queue: &mut RequestQueue<u64>, id| assert!(queue.remove(id).is_some());
+        replacing("RequestQueue", queue, waiting, come, leave)
+    });
+    let slabs = sizes.map(|waiting| {
+        let come = |slab: &mut Slab<[u64; 8]>| slab.insert([7; 8]);
+        let leave = |slab: &mut Slab<[u64; 8]>, key| _ = black_box(slab.remove(key));
+        replacing("Slab<[u64; 8]>", Slab::new(), waiting, come, leave)
+    });
+    let mut subjects: Vec<Subject<'_>> = queues.into_iter().chain(slabs).flatten().collect();
     let times = measure(&mut subjects, PASSES, 100_000);
-    let (few, many) = (times[0] - times[1], times[2] - times[3]);
-    println!("\nEnqueue + remove from the middle, 100 → 100,000 waiting  (goal: ≤ 1.5×)");
-    println!("  {few:>6.0} ns → {many:>6.0} ns   {:.2}×", many / few);
+    println!("\nEnqueue + remove from the middle, 100 → 100,000 waiting  (goal: flat)");
+    let mut growth = Vec::new();
+    for (subjects, times) in subjects.chunks(4).zip(times.chunks(4)) {
+        let (few, many) = (times[0] - times[1], times[2] - times[3]);
+        growth.push(many - few);
+        let name = subjects[0].name;
+        println!(
+            "  {name:<34} {few:>6.0} ns → {many:>6.0} ns   +{:.0} ns",
+            many - few
+        );
+    }
+    println!(
+        "  grows by {:.2}× what the slab does",
+        growth[0] / growth[1]
+    );
+}
+
+/// One comes to those who wait and one of them leaves; and the same without either, for finding whom is not the
+/// queue's work.
+fn replacing<'a, Q: 'a, I: Copy + 'a>(
+    name: &'a str,
+    mut queue: Q,
+    waiting: usize,
+    mut come: impl FnMut(&mut Q) -> I + 'a,
+    leave: impl Fn(&mut Q, I) + 'a,
+) -> [Subject<'a>; 2] {
+    let ids: Vec<I> = (0..waiting).map(|_| come(&mut queue)).collect();
+    let (mut leaving, mut idle, new) =
+        (Leaving::new(ids.clone()), Leaving::new(ids.clone()), ids[0]);
+    let replace = move |n| {
+        for _ in 0..n {
+            let id = leaving.replace_next(come(&mut queue));
+            leave(&mut queue, id);
+        }
+    };
+    let find = move |n| (0..n).for_each(|_| _ = black_box(idle.replace_next(new)));
+    [subject(name, replace), subject("finding whom", find)]
 }
 
 /// Who leaves next: all of them in random order, again and again.
 ///
 /// Ids that are read here and there have to be waited for, and that would be counted as the queue's time.
-struct Leaving {
-    ids: Vec<RequestId>,
+struct Leaving<I> {
+    ids: Vec<I>,
     next: usize,
     random: fastrand::Rng,
 }
 
-impl Leaving {
-    fn new(ids: Vec<RequestId>) -> Self {
+impl<I: Copy> Leaving<I> {
+    fn new(ids: Vec<I>) -> Self {
         Self {
             next: ids.len(),
             ids,
@@ -449,7 +482,7 @@ impl Leaving {
         }
     }
 
-    fn replace_next(&mut self, new: RequestId) -> RequestId {
+    fn replace_next(&mut self, new: I) -> I {
         if self.next == self.ids.len() {
             self.random.shuffle(&mut self.ids);
             self.next = 0;
