@@ -307,8 +307,17 @@ fn model(scenario: impl Fn() + Send + Sync + 'static) {
     builder.check(scenario);
 }
 
+/// A queue that has been used before, and in which no wait ends: the first to come goes the long way, and so does
+/// everyone for whom there is to be a timer, which there never is here.
 fn queue() -> RequestQueue<u8> {
-    RequestQueue::new(RoomConfig::default())
+    let config = RoomConfig {
+        max_wait: None,
+        ..RoomConfig::default()
+    };
+    let queue = RequestQueue::new(config);
+    come(&queue, 0);
+    assert_eq!(queue.try_dequeue(), Ok(0));
+    queue
 }
 
 fn ticket() -> Ticket {
