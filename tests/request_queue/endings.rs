@@ -304,6 +304,23 @@ fn the_clock_moves_to_another_runtime_when_its_own_is_gone() {
 }
 
 #[test]
+fn who_asks_for_nothing_special_starts_the_clock_where_none_runs() {
+    let (queue, rejected) = telling(room(|room| room.max_wait = Some(60 * SECOND)));
+    queue.enqueue("a", ticket(1)).unwrap();
+    for item in ["b", "c"] {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            queue.enqueue(item, ticket(1)).unwrap();
+            let long_enough = if item == "b" { 1 } else { 100 };
+            sleep(long_enough * SECOND).await;
+        });
+    }
+    let expired = told(&rejected).into_iter().map(|(item, _)| item);
+    assert_eq!(expired.collect::<Vec<_>>(), ["a", "b", "c"]);
+}
+
+#[test]
 fn what_waits_in_a_queue_that_is_dropped_is_dropped_and_nothing_is_told() {
     let (queue, rejected) = telling(room(|_| ()));
     let item = std::sync::Arc::new(());
