@@ -282,6 +282,20 @@ async fn an_earlier_end_that_comes_later_is_kept() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn one_from_the_future_lets_nobody_wait_longer() {
+    let (queue, rejected) = telling(room(|room| room.max_wait = Some(10 * SECOND)));
+    let mut future = ticket(1);
+    future.arrival += 60 * SECOND;
+    queue.enqueue("future", future).unwrap();
+    tokio::task::yield_now().await;
+    queue.enqueue("present", ticket(1)).unwrap();
+    for item in ["present", "future"] {
+        sleep(if item == "present" { 11 } else { 60 } * SECOND).await;
+        assert_eq!(told(&rejected), [(item, Rejected::TimedOut)]);
+    }
+}
+
 #[test]
 fn the_clock_moves_to_another_runtime_when_its_own_is_gone() {
     let runtime = || {
