@@ -426,6 +426,69 @@ async fn who_got_a_slot_before_a_capacity_panicked_is_woken() {
     assert!(second.await.unwrap().is_ok());
 }
 
+#[tokio::test]
+async fn a_capacity_that_panics_over_one_lane_keeps_no_slot_from_another() {
+    let gate = Gate::new(Forgetful(Permits::new(1)), config(4, None));
+    let held = gate.try_acquire(&KNOWN).unwrap();
+    let mut waiter = gate.acquire(ticket(), KNOWN);
+    assert!(poll(&mut waiter).is_pending());
+    drop(held);
+    let held = waiter.await.unwrap();
+    let mut newcomer = gate.acquire(ticket(), FORGOTTEN);
+    let panicked = catch_unwind(AssertUnwindSafe(|| drop(poll(&mut newcomer))));
+    assert!(panicked.is_err());
+    let mut waiter = gate.acquire(ticket(), KNOWN);
+    assert!(poll(&mut waiter).is_pending());
+    drop(held);
+    assert!(matches!(poll(&mut waiter), Poll::Ready(Ok(_))));
+}
+
+const KNOWN: &str = "known";
+const FORGOTTEN: &str = "forgotten";
+
+/// Slots for all lanes, and a bug in one of them.
+struct Forgetful(Permits);
+
+impl Capacity for Forgetful {
+    type Demand = &'static str;
+    type Lease = <Permits as Capacity>::Lease;
+    type Lane = &'static str;
+    type Never = Infallible;
+
+    fn try_lease(&self, _: &&str) -> Result<Self::Lease, Denied<Infallible>> {
+        self.0.try_lease(&())
+    }
+
+    fn release(&self, lease: Self::Lease) -> Pool {
+        self.0.release(lease)
+    }
+
+    fn pool(&self, lease: &Self::Lease) -> Pool {
+        self.0.pool(lease)
+    }
+
+    fn lane(&self, lane: &&'static str) -> &'static str {
+        lane
+    }
+
+    fn pools(&self, &lane: &&'static str) -> Pools {
+        assert_eq!(lane, KNOWN, "a bug");
+        self.0.pools(&())
+    }
+
+    fn in_use(&self) -> usize {
+        self.0.in_use()
+    }
+
+    fn limit(&self) -> usize {
+        self.0.limit()
+    }
+
+    fn leased(&self) -> u64 {
+        self.0.leased()
+    }
+}
+
 /// One slot, and a bug.
 struct Moody {
     slots: Permits,

@@ -183,6 +183,7 @@ impl<T> Chairs<T> {
             self.furnish();
         }
         let seat = &mut self.seats[at as usize];
+        debug_assert!(seat.body.is_none(), "two on one chair");
         seat.place = place;
         // Nobody sits there: there is nothing to drop.
         std::mem::forget(seat.body.replace(body));

@@ -12,6 +12,8 @@ use super::chairs::NONE;
 const ROW: u32 = 8;
 /// A row in which so many sit at most is used again.
 const THIN: u8 = 4;
+/// So few rows are not worth to be put in order again.
+const FEW: usize = 64;
 
 /// Which chairs are taken.
 #[derive(Debug)]
@@ -24,9 +26,6 @@ pub(crate) struct Rows {
     /// How many chairs are taken.
     taken: u32,
 }
-
-/// What is not worth to be put in order again.
-const FEW: usize = 64;
 
 /// A row that is being filled.
 #[derive(Debug, Clone, Copy)]
@@ -125,5 +124,55 @@ impl Rows {
             is_used: true,
         });
         row as u32
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    const LEVELS: u8 = 3;
+
+    /// Levels come and go in waves, so that rows thin out, are used again, and the room is empty now and then.
+    fn waves() -> impl Strategy<Value = Vec<(u8, bool, usize, bool)>> {
+        prop::collection::vec(
+            (0..LEVELS, any::<bool>(), 0usize..900, any::<bool>()),
+            1..12,
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn nobody_sits_on_anothers_chair_and_rows_that_thin_out_are_used_again(waves in waves()) {
+            let mut rows = Rows::new();
+            let (mut all, mut taken) = (Vec::new(), HashSet::new());
+            let mut most = 0;
+            for (level, come, count, in_order) in waves {
+                for nth in 0..count {
+                    if come {
+                        let level = if in_order { level } else { (nth % usize::from(LEVELS)) as u8 };
+                        let at = rows.next(level);
+                        prop_assert_eq!(at, rows.next(level), "who asks twice is told the same");
+                        prop_assert!(taken.insert(at), "somebody sits on {}", at);
+                        prop_assert!((at as usize) < rows.len());
+                        rows.take(level, at);
+                        all.push(at);
+                    } else if !all.is_empty() {
+                        let who = if in_order { 0 } else { nth * 7919 % all.len() };
+                        let at = all.remove(who);
+                        taken.remove(&at);
+                        rows.leave(at);
+                    }
+                    most = most.max(all.len());
+                }
+                prop_assert_eq!(rows.taken as usize, all.len());
+                let rest = usize::from(LEVELS) * ROW as usize;
+                prop_assert!(rows.len() <= 2 * most + rest, "{} chairs for {most}", rows.len());
+            }
+        }
     }
 }

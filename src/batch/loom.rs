@@ -3,6 +3,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release --features batch --lib batch::loom`, bounded by
 //! `LOOM_MAX_PREEMPTIONS` (3 unless it is set). A wake-up that is lost shows as a deadlock.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -300,15 +301,37 @@ fn whoever_frees_a_chair_lets_another_come() {
     });
 }
 
-/// Bounded by the environment, or by three preemptions.
+thread_local! {
+    /// Whether those who come to a [`queue`] come by the short way.
+    static IS_SHORT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Bounded by the environment, or by three preemptions. By the long way in, then by the short one.
 fn model(scenario: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(3);
-    builder.check(scenario);
+    let scenario = Arc::new(scenario);
+    for is_short in [false, true] {
+        IS_SHORT.set(is_short);
+        let scenario = Arc::clone(&scenario);
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound.get_or_insert(3);
+        builder.check(move || scenario());
+    }
 }
 
 fn queue() -> RequestQueue<u8> {
-    RequestQueue::new(RoomConfig::default())
+    if !IS_SHORT.get() {
+        // Waits end, and there is never a timer here: everyone has to look for one.
+        return RequestQueue::new(RoomConfig::default());
+    }
+    let config = RoomConfig {
+        max_wait: None,
+        ..RoomConfig::default()
+    };
+    let queue = RequestQueue::new(config);
+    // The first to come makes the short way.
+    come(&queue, 0);
+    assert_eq!(queue.try_dequeue(), Ok(0));
+    queue
 }
 
 fn ticket() -> Ticket {

@@ -282,6 +282,20 @@ async fn an_earlier_end_that_comes_later_is_kept() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn one_from_the_future_lets_nobody_wait_longer() {
+    let (queue, rejected) = telling(room(|room| room.max_wait = Some(10 * SECOND)));
+    let mut future = ticket(1);
+    future.arrival += 60 * SECOND;
+    queue.enqueue("future", future).unwrap();
+    tokio::task::yield_now().await;
+    queue.enqueue("present", ticket(1)).unwrap();
+    for item in ["present", "future"] {
+        sleep(if item == "present" { 11 } else { 60 } * SECOND).await;
+        assert_eq!(told(&rejected), [(item, Rejected::TimedOut)]);
+    }
+}
+
 #[test]
 fn the_clock_moves_to_another_runtime_when_its_own_is_gone() {
     let runtime = || {
@@ -301,6 +315,23 @@ fn the_clock_moves_to_another_runtime_when_its_own_is_gone() {
     });
     let expired = told(&rejected).into_iter().map(|(item, _)| item);
     assert_eq!(expired.collect::<Vec<_>>(), ["a", "b"]);
+}
+
+#[test]
+fn who_asks_for_nothing_special_starts_the_clock_where_none_runs() {
+    let (queue, rejected) = telling(room(|room| room.max_wait = Some(60 * SECOND)));
+    queue.enqueue("a", ticket(1)).unwrap();
+    for item in ["b", "c"] {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            queue.enqueue(item, ticket(1)).unwrap();
+            let long_enough = if item == "b" { 1 } else { 100 };
+            sleep(long_enough * SECOND).await;
+        });
+    }
+    let expired = told(&rejected).into_iter().map(|(item, _)| item);
+    assert_eq!(expired.collect::<Vec<_>>(), ["a", "b", "c"]);
 }
 
 #[test]

@@ -123,8 +123,12 @@ fn an_item_may_ask_its_tokens_while_they_are_cancelled() {
 #[tokio::test(start_paused = true)]
 async fn whoever_leaves_leaves_nothing_behind_at_the_token() {
     type Way = (&'static str, fn(&RequestQueue<u8>, &CancellationToken));
-    let come = |queue: &RequestQueue<u8>, token: &CancellationToken| {
-        let ticket = ticket(1).timeout(Duration::from_secs(3600));
+    let hour = Duration::from_secs(3600);
+    let come = |queue: &RequestQueue<u8>, token: &CancellationToken, is_timed| {
+        let ticket = match is_timed {
+            true => ticket(1).timeout(hour),
+            false => ticket(1),
+        };
         queue.enqueue_with_token(0, ticket, token.clone()).unwrap()
     };
     let ways: &[Way] = &[
@@ -135,6 +139,9 @@ async fn whoever_leaves_leaves_nothing_behind_at_the_token() {
         ("fewer chairs", |queue, _| {
             queue.reconfigure(room(|room| room.chairs = 0));
         }),
+        ("less patience", |queue, _| {
+            queue.reconfigure(room(|room| room.max_wait = Some(Duration::ZERO)));
+        }),
         ("displaced", |queue, _| {
             queue.reconfigure(room(|room| (room.chairs, room.displace) = (1, true)));
             queue.enqueue(1, ticket(0)).unwrap();
@@ -143,28 +150,36 @@ async fn whoever_leaves_leaves_nothing_behind_at_the_token() {
     ];
     let token = CancellationToken::new();
     let witness = Arc::new(());
-    for (name, leave) in ways {
+    // What is dropped with its queue shows nothing.
+    let mut queues = Vec::new();
+    for ((name, leave), is_timed) in ways.iter().flat_map(|way| [(way, true), (way, false)]) {
         let queue = RequestQueue::builder(room(|room| room.chairs = 1))
             .on_rejected({
                 let witness = witness.clone();
                 move |_, _| drop(witness.clone())
             })
             .build();
-        let id = come(&queue, &token);
+        // From now on there is a short way.
+        queue.enqueue(0, ticket(1)).unwrap();
+        queue.try_dequeue().unwrap();
+        let id = come(&queue, &token, is_timed);
         leave(&queue, &token);
         assert!(!queue.contains(id), "{name}");
+        queues.push(queue);
     }
     for by_guard in [true, false] {
         let queue = chairs(1);
-        let id = come(&queue, &token);
+        let id = come(&queue, &token, true);
         match by_guard {
             true => drop(queue.guard(id)),
             false => drop(queue.remove(id).unwrap()),
         }
+        queues.push(queue);
     }
     // Nothing is registered any more: cancelling wakes nobody, and so frees nothing.
     let freed = allocation_counter::measure(|| token.cancel());
     assert_eq!(freed.count_current, 0);
+    drop(queues);
     assert_eq!(Arc::strong_count(&witness), 1);
 }
 

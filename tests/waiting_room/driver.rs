@@ -518,6 +518,57 @@ impl Furniture {
     }
 }
 
+impl Furniture {
+    /// One that asks for nothing special, so that there is a short way in and out.
+    pub(crate) fn plainly(self) -> Self {
+        Self {
+            per_tenant: None,
+            discipline: Discipline::Fifo,
+            promote_after: None,
+            displace: false,
+            notes_arrivals: false,
+            ..self
+        }
+    }
+}
+
+impl Event {
+    /// The same, with nothing special about it.
+    fn plainly(self) -> Self {
+        match self {
+            Self::Arrive { priority, .. } => Self::Arrive {
+                priority,
+                tenant: 0,
+                lane: 0,
+                cost: 1,
+                ago: 0,
+                within: None,
+                returning: false,
+            },
+            Self::Reconfigure(new) => Self::Reconfigure(new.plainly()),
+            Self::Furnish(section) => Self::Furnish(Section {
+                id: section.id,
+                ..Section::default()
+            }),
+            other => other,
+        }
+    }
+}
+
+/// Events of which few have anything special about them.
+pub(crate) fn plain_events(
+    disciplines: &'static [Discipline],
+    lanes: usize,
+) -> impl Strategy<Value = Vec<Event>> {
+    let is_plain = prop::collection::vec(prop::bool::weighted(0.9), 71);
+    let events = events(disciplines, 1, lanes, Just(vec![0]));
+    (events, is_plain).prop_map(|(events, is_plain)| {
+        let all = events.into_iter().zip(is_plain);
+        all.map(|(event, is_plain)| if is_plain { event.plainly() } else { event })
+            .collect()
+    })
+}
+
 pub(crate) fn arrival(lanes: usize) -> impl Strategy<Value = Event> {
     use prop::option::weighted;
     (

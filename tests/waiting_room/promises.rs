@@ -3,7 +3,11 @@
 use proptest::prelude::*;
 use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
 
-use super::driver::{Driver, Event, Furniture, Sections, crowds, events, furniture, sections};
+use tower_triage::Section;
+
+use super::driver::{
+    Driver, Event, Furniture, Sections, crowds, events, furniture, plain_events, sections,
+};
 use super::wards::Treats;
 
 fn run(
@@ -42,6 +46,16 @@ proptest! {
         events in events(ALL, 1, 3, Just(vec![0])),
     ) {
         run(start, &[beds], &vec![vec![0]; 3], events);
+    }
+
+    #[test]
+    fn by_the_short_way_and_the_long_everyone_is_served_as_the_model_says(
+        furniture in furniture(ALL),
+        beds in 0usize..4,
+        events in plain_events(ALL, 2),
+    ) {
+        let sections = [0, 1, 2].map(|id| Section { id, ..Section::default() });
+        run((furniture.plainly(), sections), &[beds], &vec![vec![0]; 2], events);
     }
 
     #[test]

@@ -23,13 +23,15 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         key: L,
         ask: impl FnOnce(&L) -> (Pools, Section),
     ) -> u32 {
+        // First, for who is asked may panic: the only lane is to be the only one then, as those believe who take
+        // the short way into it.
+        let (pools, section) = ask(&key);
         if let Some(other) = self.alone.take() {
             self.refresh(chairs, other, 0);
         }
         if self.lanes.len() >= 2 * self.occupied + SPARE_LANES {
             self.close_empty_lanes();
         }
-        let (pools, section) = ask(&key);
         let discipline = section.discipline.unwrap_or(self.discipline);
         self.limited |= section.chairs.is_some();
         let group = self.group_of(pools, discipline);
