@@ -4,7 +4,7 @@ use std::hash::Hash;
 
 use super::super::Priority;
 use super::super::blocks::Blocks;
-use super::super::chairs::{Came, Chairs, NONE};
+use super::super::chairs::{Came, Chairs};
 use super::super::discipline::{Fifo, Queue};
 use super::Lanes;
 
@@ -33,10 +33,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         at: u32,
         came: Came,
     ) -> u32 {
-        match self.line(lane, level) {
-            Some(line) => line.push_found(blocks, at, came),
-            None => NONE,
-        }
+        self.line(lane, level).push_found(blocks, at, came)
     }
 
     /// Takes out who is next there. `None` if there is nobody, or more to be looked at.
@@ -57,16 +54,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     #[inline]
     pub(crate) fn remove_plain<T>(&mut self, chairs: &mut Chairs<T>, lane: u32, at: u32) {
         let level = chairs.place(at).level;
-        if let Some(line) = self.line(lane, level) {
-            line.remove(chairs, at);
-        }
+        self.line(lane, level).remove(chairs, at);
     }
 
     #[inline(always)]
-    fn line(&mut self, lane: u32, level: u8) -> Option<&mut Fifo> {
+    fn line(&mut self, lane: u32, level: u8) -> &mut Fifo {
         match &mut self.lanes[lane as usize].levels[usize::from(level)] {
-            Queue::Fifo(line) => Some(line),
-            _ => None,
+            Queue::Fifo(line) => line,
+            _ => unreachable!("the lane is plain"),
         }
     }
 }
