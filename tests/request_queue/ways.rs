@@ -12,11 +12,13 @@ use tokio::task::{AbortHandle, yield_now};
 use tokio::time::advance;
 use tokio_util::sync::CancellationToken;
 use tower_triage::batch::{Misfit, RequestId, RequestQueue};
-use tower_triage::{Discipline, Levels, Priority, RoomConfig, Ticket};
+use tower_triage::{Discipline, Levels, Priority, Rejected, RoomConfig, Ticket};
 
-use super::support::{Told, now, room};
+use super::support::{Told, now, room, telling, ticket};
 
 type Item = (usize, u64);
+/// By which consumer, and who.
+type Consumed = Arc<Mutex<Vec<(usize, Option<Item>)>>>;
 
 const BUDGET: u64 = 12;
 
@@ -30,6 +32,8 @@ enum Event {
     Cancel(Index),
     Clear,
     Pass(u64),
+    /// Time passes, and no timer has run when the next event comes.
+    PassAtOnce(u64),
     /// Somebody waits for whoever comes.
     Consume,
     /// The last who waits so no longer does.
@@ -80,25 +84,16 @@ impl Newcomer {
 }
 
 fn newcomer() -> impl Strategy<Value = Newcomer> {
-    let special = (
-        prop::sample::select(vec!["", "a", "b"]),
-        prop_oneof![2 => Just(0), 1 => 1u64..8],
-        prop_oneof![4 => Just(0), 1 => 1u64..4],
-        prop::option::weighted(0.3, 0u64..15),
-        prop::bool::weighted(0.2),
-        prop::bool::weighted(0.1),
-    )
-        .prop_map(
-            |(tenant, late, early, timeout, returning, must_not_wait)| Terms {
-                tenant,
-                late,
-                early,
-                timeout,
-                returning,
-                must_not_wait,
-            },
-        );
-    let terms = prop_oneof![3 => Just(Terms::default()), 1 => special];
+    let plain = Terms::default;
+    let terms = prop_oneof![
+        6 => Just(plain()),
+        1 => Just(Terms { tenant: "a", ..plain() }),
+        1 => (1u64..8).prop_map(move |late| Terms { late, ..plain() }),
+        1 => (1u64..8).prop_map(move |early| Terms { early, ..plain() }),
+        1 => (0u64..15).prop_map(move |timeout| Terms { timeout: Some(timeout), ..plain() }),
+        1 => (0u64..8).prop_map(move |late| Terms { late, returning: true, ..plain() }),
+        1 => Just(Terms { must_not_wait: true, ..plain() }),
+    ];
     (0u8..4, 0..BUDGET + 2, prop::bool::weighted(0.3), terms).prop_map(
         |(level, cost, has_token, terms)| Newcomer {
             level,
@@ -136,12 +131,13 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         60 => newcomer().prop_map(Event::Enqueue),
         8 => Just(Event::Dequeue),
-        15 => Just(Event::TryDequeue),
+        30 => Just(Event::TryDequeue),
         8 => (0usize..6, 0..BUDGET + 2).prop_map(|(count, budget)| Event::Batch(count, budget)),
         8 => any::<Index>().prop_map(Event::Remove),
         8 => any::<Index>().prop_map(Event::Cancel),
         1 => Just(Event::Clear),
-        10 => (1u64..5).prop_map(Event::Pass),
+        8 => (1u64..5).prop_map(Event::Pass),
+        8 => (1u64..5).prop_map(Event::PassAtOnce),
         3 => Just(Event::Consume),
         3 => Just(Event::GiveUp),
         3 => furniture().prop_map(Event::Reconfigure),
@@ -157,8 +153,7 @@ struct Way {
     told: Told<Item>,
     came: Vec<Option<(RequestId, CancellationToken)>>,
     consumers: Vec<AbortHandle>,
-    /// By which consumer, and who.
-    consumed: Arc<Mutex<Vec<(usize, Option<Item>)>>>,
+    consumed: Consumed,
 }
 
 impl Way {
@@ -217,7 +212,7 @@ impl Way {
                 queue.close();
                 String::new()
             }
-            Event::Pass(_) => String::new(),
+            Event::Pass(_) | Event::PassAtOnce(_) => String::new(),
         }
     }
 
@@ -283,11 +278,21 @@ async fn others_run() {
 async fn run(room: RoomConfig, misfit: Misfit, events: Vec<Event>) {
     let mut ways = [1, 2].map(|share| Way::new(share, room.clone(), misfit));
     for event in events {
-        if let Event::Pass(seconds) = event {
-            advance(Duration::from_secs(seconds)).await;
+        match event {
+            Event::Pass(seconds) => advance(Duration::from_secs(seconds)).await,
+            // Nobody else runs before its second poll.
+            Event::PassAtOnce(seconds) => {
+                assert_eq!(advance(Duration::from_secs(seconds)).now_or_never(), None);
+                continue;
+            }
+            _ => {}
         }
         let [short, long] = ways.each_mut().map(|way| way.apply(event.clone()));
         assert_eq!(short, long, "{event:?}");
+        let [short, long] = ways
+            .each_ref()
+            .map(|way| (way.queue.len(), way.queue.counts()));
+        assert_eq!(short, long, "at {event:?}");
         others_run().await;
         let [short, long] = ways.each_ref().map(Way::look);
         assert_eq!(short, long, "after {event:?}");
@@ -296,8 +301,21 @@ async fn run(room: RoomConfig, misfit: Misfit, events: Vec<Event>) {
     assert_eq!(short, long);
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_waits_beside_one_from_the_future_is_told_in_time() {
+    let max_wait = Some(Duration::from_secs(10));
+    let (queue, told) = telling(room(|room| room.max_wait = max_wait));
+    let mut from_the_future = ticket(1);
+    from_the_future.arrival += Duration::from_secs(5);
+    queue.enqueue("from the future", from_the_future).unwrap();
+    queue.enqueue("from now", ticket(1)).unwrap();
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert_eq!(*told.lock().unwrap(), [("from now", Rejected::TimedOut)]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases / 2,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

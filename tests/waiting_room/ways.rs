@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::Discipline::{self, Deadline, Fifo};
 use tower_triage::admit::{Key, Outcome, WaitingRoom, Woken};
-use tower_triage::{Capacity, Priority, Ticket};
+use tower_triage::{Capacity, Priority, RoomConfig, Ticket};
 
 use super::driver::{Event, Furniture, Sections, TENANTS, events, furniture, sections};
 use super::wards::{Bed, Treats, Wards};
@@ -230,6 +230,24 @@ fn run(
         let [short, long] = ways.each_ref().map(Way::look);
         assert_eq!(short, long, "after {event:?}");
     }
+}
+
+#[test]
+fn who_came_first_is_known_where_others_waited_before_it_was_to_be() {
+    let (begin, wards) = (Instant::now(), Wards::new(&[0], &[vec![0]]));
+    let mut room: WaitingRoom<Wards, ()> = WaitingRoom::new(RoomConfig::default(), begin);
+    let arrive = |room: &mut WaitingRoom<Wards, ()>| {
+        let ticket = Ticket::new(Priority::HIGHEST, begin);
+        match room.arrive(&wards, ticket, 0, begin, &mut Woken::new()) {
+            Outcome::Queued(key) => key,
+            other => panic!("{other:?}"),
+        }
+    };
+    let before = arrive(&mut room);
+    room.cancel(before);
+    room.note_arrivals();
+    arrive(&mut room);
+    assert_eq!(room.oldest(), Some(begin));
 }
 
 /// In no order in which it counts what a ticket costs.
