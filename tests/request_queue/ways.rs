@@ -308,6 +308,7 @@ async fn who_waits_beside_one_from_the_future_is_told_in_time() {
     let mut from_the_future = ticket(1);
     from_the_future.arrival += Duration::from_secs(5);
     queue.enqueue("from the future", from_the_future).unwrap();
+    others_run().await;
     queue.enqueue("from now", ticket(1)).unwrap();
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert_eq!(*told.lock().unwrap(), [("from now", Rejected::TimedOut)]);
