@@ -165,6 +165,11 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: ProptestConfig::default().cases / 4,
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn nobody_gets_a_taken_chair_and_there_is_a_row_for_every_five_and_each_level(
             events in prop::collection::vec(event(), 1..40),
