@@ -95,3 +95,21 @@ fn who_comes_on_a_reserved_chair_leaves_no_promise_behind() {
         assert!(queue.enqueue(item, ticket(1)).is_ok());
     }
 }
+
+#[test]
+fn whoever_goes_the_short_way_takes_its_cost_along() {
+    let config = RoomConfig {
+        max_wait: None,
+        ..RoomConfig::default()
+    };
+    let queue = RequestQueue::builder(config)
+        .cost(9, |&cost: &u64| cost)
+        .build();
+    for cost in [2, 3, 4] {
+        queue.enqueue(cost, ticket(1)).unwrap();
+    }
+    for rest in [7, 4, 0] {
+        queue.try_dequeue().unwrap();
+        assert_eq!(queue.shared.lock().cost, rest);
+    }
+}

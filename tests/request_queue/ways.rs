@@ -314,6 +314,21 @@ async fn who_waits_beside_one_from_the_future_is_told_in_time() {
     assert_eq!(*told.lock().unwrap(), [("from now", Rejected::TimedOut)]);
 }
 
+#[test]
+fn who_comes_inside_a_runtime_starts_the_timer_for_those_who_came_outside() {
+    let max_wait = Some(Duration::from_secs(10));
+    let (queue, told) = telling(room(|room| room.max_wait = max_wait));
+    queue.enqueue("outside", ticket(1)).unwrap();
+    let mut runtime = Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        queue.enqueue("inside", ticket(1)).unwrap();
+        tokio::time::sleep(Duration::from_secs(11)).await;
+    });
+    let told: Vec<_> = told.lock().unwrap().iter().map(|(who, _)| *who).collect();
+    assert_eq!(told, ["outside", "inside"]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: ProptestConfig::default().cases / 2,
