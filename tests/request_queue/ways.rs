@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tower_triage::batch::{Misfit, RequestId, RequestQueue};
 use tower_triage::{Discipline, Levels, Priority, Rejected, RoomConfig, Ticket};
 
-use super::support::{Told, now, room, telling, ticket};
+use super::support::{Told, drained, now, queue, room, telling, ticket};
 
 type Item = (usize, u64);
 /// By which consumer, and who.
@@ -327,6 +327,17 @@ fn who_comes_inside_a_runtime_starts_the_timer_for_those_who_came_outside() {
     });
     let told: Vec<_> = told.lock().unwrap().iter().map(|(who, _)| *who).collect();
     assert_eq!(told, ["outside", "inside"]);
+}
+
+#[test]
+fn who_came_back_goes_first_though_all_of_its_level_whom_it_joined_have_left() {
+    let queue = queue();
+    let came = ticket(0);
+    let joined = queue.enqueue("joined", ticket(0)).unwrap();
+    queue.enqueue("back", came.returning()).unwrap();
+    queue.enqueue("low", ticket(1)).unwrap();
+    assert_eq!(queue.remove(joined), Some("joined"));
+    assert_eq!(drained(&queue), ["back", "low"]);
 }
 
 proptest! {
