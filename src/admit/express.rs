@@ -40,7 +40,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let express = self.express?;
         let may_come = !self.closed && self.has_chair();
         let (next, end) = (self.ends.next(), self.chairs.end_of(arrival));
-        let is_in_time = now < next && now < end && (next <= end || end == NEVER);
+        let is_in_time = now < next && next <= end;
         let is_in_order = self.latest <= arrival && arrival <= now;
         let is_plain = may_come && is_in_time && is_in_order && ticket.is_plain();
         (is_plain && self.lanes.is(express, lane)).then_some(Express {

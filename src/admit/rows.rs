@@ -2,8 +2,8 @@
 //!
 //! In a long line it is memory that takes time, and memory is fast where it is gone through in order, by one thread
 //! at a time. Those of a level come and go nearly in the same order. So they sit in rows, next to each other, and a
-//! row is used again once half of those in it have left: there are never more than twice as many chairs as there
-//! have been waiters, but for one row for each level.
+//! row is used again once half of those in it have left: there is never more than a row for every five of the most
+//! who ever sat at once, and one for each level.
 
 use super::Levels;
 use super::chairs::NONE;
@@ -131,48 +131,142 @@ impl Rows {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::HashSet;
+    use proptest::sample::Index;
+    use std::collections::BTreeSet;
 
-    const LEVELS: u8 = 3;
+    /// A row in which so many sit is not used again.
+    const KEPT: usize = THIN as usize + 1;
 
-    /// Levels come and go in waves, so that rows thin out, are used again, and the room is empty now and then.
-    fn waves() -> impl Strategy<Value = Vec<(u8, bool, usize, bool)>> {
-        prop::collection::vec(
-            (0..LEVELS, any::<bool>(), 0usize..900, any::<bool>()),
-            1..12,
-        )
+    fn sit(rows: &mut Rows, level: u8) -> u32 {
+        let at = rows.next(level);
+        rows.take(level, at);
+        at
+    }
+
+    fn most_chairs(most_at_once: usize, levels: usize) -> usize {
+        (most_at_once.saturating_sub(1) / KEPT + levels) * ROW as usize
+    }
+
+    #[derive(Debug, Clone)]
+    enum Event {
+        /// So many of that level.
+        Come(u8, usize),
+        Leave(Vec<Index>),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            3 => (0u8..4, 1usize..20).prop_map(|(level, count)| Event::Come(level, count)),
+            1 => (0u8..4, 1usize..400).prop_map(|(level, count)| Event::Come(level, count)),
+            4 => prop::collection::vec(any::<Index>(), 1..40).prop_map(Event::Leave),
+            1 => prop::collection::vec(any::<Index>(), 1_000).prop_map(Event::Leave),
+        ]
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: ProptestConfig::default().cases / 4,
+            ..ProptestConfig::default()
+        })]
 
         #[test]
-        fn nobody_sits_on_anothers_chair_and_rows_that_thin_out_are_used_again(waves in waves()) {
+        fn nobody_gets_a_taken_chair_and_there_is_a_row_for_every_five_and_each_level(
+            events in prop::collection::vec(event(), 1..40),
+        ) {
             let mut rows = Rows::new();
-            let (mut all, mut taken) = (Vec::new(), HashSet::new());
-            let mut most = 0;
-            for (level, come, count, in_order) in waves {
-                for nth in 0..count {
-                    if come {
-                        let level = if in_order { level } else { (nth % usize::from(LEVELS)) as u8 };
-                        let at = rows.next(level);
-                        prop_assert_eq!(at, rows.next(level), "who asks twice is told the same");
-                        prop_assert!(taken.insert(at), "somebody sits on {}", at);
-                        prop_assert!((at as usize) < rows.len());
-                        rows.take(level, at);
-                        all.push(at);
-                    } else if !all.is_empty() {
-                        let who = if in_order { 0 } else { nth * 7919 % all.len() };
-                        let at = all.remove(who);
+            let mut taken = BTreeSet::new();
+            let (mut most, mut levels) = (0, BTreeSet::new());
+            for event in events {
+                match event {
+                    Event::Come(level, count) => for _ in 0..count {
+                        let next = rows.next(level);
+                        prop_assert_eq!(rows.next(level), next);
+                        prop_assert!(taken.insert(next), "{} is taken", next);
+                        rows.take(level, next);
+                        most = most.max(taken.len());
+                        levels.insert(level);
+                        prop_assert!((next as usize) < rows.len());
+                        prop_assert!(rows.len() <= most_chairs(most, levels.len()));
+                    },
+                    Event::Leave(who) => for who in who {
+                        let Some(&at) = taken.iter().nth(who.index(taken.len().max(1))) else { break };
                         taken.remove(&at);
                         rows.leave(at);
-                    }
-                    most = most.max(all.len());
+                    },
                 }
-                prop_assert_eq!(rows.taken as usize, all.len());
-                let rest = usize::from(LEVELS) * ROW as usize;
-                prop_assert!(rows.len() <= 2 * most + rest, "{} chairs for {most}", rows.len());
+                if rows.len() == 0 {
+                    prop_assert!(taken.is_empty());
+                    (most, levels) = (0, BTreeSet::new());
+                }
+                let sits = (0..rows.len() as u32).filter(|&at| {
+                    rows.rows[(at / ROW) as usize].taken & 1 << (at % ROW) != 0
+                });
+                prop_assert!(sits.eq(taken.iter().copied()));
             }
         }
+    }
+
+    #[test]
+    fn a_row_for_every_five_and_each_level_may_be_needed() {
+        for levels in 1..4 {
+            let mut rows = Rows::new();
+            for level in 1..levels {
+                let at = sit(&mut rows, level);
+                rows.leave(at);
+            }
+            let mut most = 0;
+            for _ in 0..50 {
+                for _ in 0..3 {
+                    let at = sit(&mut rows, 0);
+                    rows.leave(at);
+                }
+                (0..KEPT).for_each(|_| _ = sit(&mut rows, 0));
+                most += KEPT;
+            }
+            sit(&mut rows, 0);
+            assert_eq!(rows.len(), most_chairs(most + 1, levels.into()));
+        }
+    }
+
+    #[test]
+    fn those_of_a_level_who_come_to_an_empty_room_sit_next_to_each_other() {
+        let mut rows = Rows::new();
+        let mut by_level = [const { Vec::new() }; 3];
+        for nth in 0..100 {
+            let level = nth % 7 % 3;
+            by_level[level].push(sit(&mut rows, level as u8));
+        }
+        for chairs in by_level {
+            for row in chairs.chunks(ROW as usize) {
+                assert!(
+                    (row[0]..).zip(row).all(|(at, &chair)| at == chair),
+                    "{row:?}"
+                );
+                assert_eq!(row[0] % ROW, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn after_everyone_has_left_a_large_room_the_next_sit_in_order_again() {
+        const MANY: u32 = 1_009;
+        let mut rows = Rows::new();
+        for level in [0, 2, 1] {
+            let all: Vec<u32> = (0..MANY).map(|_| sit(&mut rows, level)).collect();
+            assert!(all.iter().copied().eq(0..MANY));
+            // All over the place.
+            (0..MANY).for_each(|nth| rows.leave(all[(nth * 500 % MANY) as usize]));
+            assert_eq!(rows.len(), 0);
+        }
+    }
+
+    #[test]
+    fn a_row_that_thins_out_is_used_again() {
+        let mut rows = Rows::new();
+        let full: Vec<u32> = (0..ROW).map(|_| sit(&mut rows, 0)).collect();
+        sit(&mut rows, 0);
+        (0..ROW - u32::from(THIN)).for_each(|nth| rows.leave(full[nth as usize]));
+        assert_eq!(sit(&mut rows, 1), full[0]);
+        assert_eq!(rows.len(), 2 * ROW as usize);
     }
 }

@@ -1,5 +1,6 @@
 //! What is only seen from inside.
 
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -68,5 +69,47 @@ fn whoever_leaves_in_whatever_way_takes_its_cost_along() {
         let rest = queue.clear().into_iter().map(u128::from);
         assert_eq!(before, rest.sum::<u128>(), "{name}");
         assert_eq!(cost(&queue), 0, "{name}");
+    }
+}
+
+#[test]
+fn who_comes_on_a_reserved_chair_leaves_no_promise_behind() {
+    let queue = RequestQueue::new(RoomConfig {
+        chairs: 2,
+        max_wait: None,
+        ..RoomConfig::default()
+    });
+    queue.enqueue(1, ticket(1)).unwrap();
+    let cx = Context::from_waker(Waker::noop());
+    assert_eq!(
+        queue.shared.poll_chair(&cx, &mut None),
+        Poll::Ready(Some(()))
+    );
+    assert!(
+        queue.enqueue(2, ticket(1)).is_err(),
+        "the chair is promised"
+    );
+    queue.enqueue_on(true, 3, ticket(1)).unwrap();
+    assert_eq!(queue.clear(), [1, 3]);
+    for item in [4, 5] {
+        assert!(queue.enqueue(item, ticket(1)).is_ok());
+    }
+}
+
+#[test]
+fn whoever_goes_the_short_way_takes_its_cost_along() {
+    let config = RoomConfig {
+        max_wait: None,
+        ..RoomConfig::default()
+    };
+    let queue = RequestQueue::builder(config)
+        .cost(9, |&cost: &u64| cost)
+        .build();
+    for cost in [2, 3, 4] {
+        queue.enqueue(cost, ticket(1)).unwrap();
+    }
+    for rest in [7, 4, 0] {
+        queue.try_dequeue().unwrap();
+        assert_eq!(queue.shared.lock().cost, rest);
     }
 }

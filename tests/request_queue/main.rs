@@ -14,3 +14,4 @@ mod support;
 mod taking;
 mod threads;
 mod tokens;
+mod ways;

@@ -15,7 +15,7 @@ use tower_triage::{Discipline, Levels, RoomConfig};
 use super::model::{Arrival, Id, Model};
 use super::support::{Told, room, ticket};
 
-const TENANTS: [&str; 3] = ["", "a", "b"];
+const TENANTS: [&str; 4] = ["", "a", "b", "c"];
 const BUDGET: u64 = 12;
 
 #[derive(Debug, Clone)]
@@ -102,9 +102,34 @@ fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Value = Furnit
                 }
             },
         )
+        .prop_flat_map(move |furniture| {
+            // No more is asked than how many wait, and for how long.
+            let plain = Furniture {
+                discipline: disciplines[0],
+                chairs_per_tenant: None,
+                promote_after: None,
+                displace: false,
+                ..furniture.clone()
+            };
+            prop::sample::select(vec![plain, furniture])
+        })
 }
 
+/// Half of those who come say no more than how urgent they are.
 fn newcomer() -> impl Strategy<Value = Newcomer> {
+    (any_newcomer(), any::<bool>()).prop_map(|(newcomer, is_plain)| match is_plain {
+        true => Newcomer {
+            tenant: 0,
+            late: 0,
+            patience: None,
+            share: 1,
+            ..newcomer
+        },
+        false => newcomer,
+    })
+}
+
+fn any_newcomer() -> impl Strategy<Value = Newcomer> {
     (
         0u8..4,
         0..TENANTS.len(),

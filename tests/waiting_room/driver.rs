@@ -481,6 +481,7 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
             prop::sample::select(&[1u32, 2, 4][..]),
         ],
         any::<bool>(),
+        any::<bool>(),
     )
         .prop_map(
             |(
@@ -493,8 +494,9 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
                 displace,
                 weights,
                 notes_arrivals,
+                is_plain,
             )| {
-                Furniture {
+                let furniture = Furniture {
                     chairs,
                     per_tenant,
                     max_wait,
@@ -504,31 +506,33 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
                     displace,
                     weights,
                     notes_arrivals,
+                };
+                match is_plain {
+                    true => furniture.plain(disciplines[0]),
+                    false => furniture,
                 }
             },
         )
 }
 
 impl Furniture {
-    /// So many times as many chairs.
-    pub(crate) fn times(mut self, times: usize) -> Self {
-        self.chairs *= times;
-        self.per_tenant = self.per_tenant.map(|chairs| chairs * times);
-        self
-    }
-}
-
-impl Furniture {
-    /// One that asks for nothing special, so that there is a short way in and out.
-    pub(crate) fn plainly(self) -> Self {
+    /// No more is asked than how many wait, and for how long.
+    pub(crate) fn plain(self, discipline: Discipline) -> Self {
         Self {
             per_tenant: None,
-            discipline: Discipline::Fifo,
+            discipline,
             promote_after: None,
             displace: false,
             notes_arrivals: false,
             ..self
         }
+    }
+
+    /// So many times as many chairs.
+    pub(crate) fn times(mut self, times: usize) -> Self {
+        self.chairs *= times;
+        self.per_tenant = self.per_tenant.map(|chairs| chairs * times);
+        self
     }
 }
 
@@ -545,7 +549,7 @@ impl Event {
                 within: None,
                 returning: false,
             },
-            Self::Reconfigure(new) => Self::Reconfigure(new.plainly()),
+            Self::Reconfigure(new) => Self::Reconfigure(new.plain(Discipline::Fifo)),
             Self::Furnish(section) => Self::Furnish(Section {
                 id: section.id,
                 ..Section::default()
@@ -569,7 +573,21 @@ pub(crate) fn plain_events(
     })
 }
 
+/// Half of those who come say no more than how urgent they are.
 pub(crate) fn arrival(lanes: usize) -> impl Strategy<Value = Event> {
+    let plain = (0u8..4, 0..lanes).prop_map(|(priority, lane)| Event::Arrive {
+        priority,
+        tenant: 0,
+        lane,
+        cost: 1,
+        ago: 0,
+        within: None,
+        returning: false,
+    });
+    prop_oneof![plain, any_arrival(lanes)]
+}
+
+fn any_arrival(lanes: usize) -> impl Strategy<Value = Event> {
     use prop::option::weighted;
     (
         0u8..4,
@@ -602,16 +620,15 @@ fn section(
     disciplines: &'static [Discipline],
 ) -> impl Strategy<Value = Section> {
     use prop::option::weighted;
-    (
-        id,
+    let asks = (
         weighted(0.6, 0usize..5),
         weighted(0.7, prop::sample::select(disciplines)),
-    )
-        .prop_map(|(id, chairs, discipline)| Section {
-            id,
-            chairs,
-            discipline,
-        })
+    );
+    (id, prop_oneof![Just((None, None)), asks]).prop_map(|(id, (chairs, discipline))| Section {
+        id,
+        chairs,
+        discipline,
+    })
 }
 
 /// Events of which most are arrivals.
@@ -620,16 +637,23 @@ pub(crate) fn crowds(
     lanes: usize,
     times: usize,
 ) -> impl Strategy<Value = Vec<Event>> {
-    let event = prop_oneof![
-        600 => arrival(lanes),
-        80 => any::<Index>().prop_map(Event::Release),
-        150 => any::<Index>().prop_map(Event::Leave),
-        100 => any::<Index>().prop_map(Event::Collect),
-        20 => (0u64..3).prop_map(Event::TimePasses),
-        4 => furniture(disciplines).prop_map(move |new| Event::Reconfigure(new.times(times))),
-        4 => (0..lanes, 0..SECTIONS).prop_map(|(lane, section)| Event::Move { lane, section }),
-    ];
-    prop::collection::vec(event, 100..400)
+    let event = move |occupied| {
+        prop_oneof![
+            600 => arrival(occupied),
+            80 => any::<Index>().prop_map(Event::Release),
+            150 => any::<Index>().prop_map(Event::Leave),
+            100 => any::<Index>().prop_map(Event::Collect),
+            20 => (0u64..3).prop_map(Event::TimePasses),
+            4 => furniture(disciplines).prop_map(move |new| Event::Reconfigure(new.times(times))),
+            4 => (0..lanes, 0..SECTIONS).prop_map(|(lane, section)| Event::Move { lane, section }),
+        ]
+    };
+    occupied(lanes).prop_flat_map(move |occupied| prop::collection::vec(event(occupied), 100..400))
+}
+
+/// Half of the time, all come to one lane.
+fn occupied(lanes: usize) -> impl Strategy<Value = usize> {
+    prop::sample::select(vec![1, lanes])
 }
 
 /// `changes`: the furniture that may come, and the wards that a lane may get.
@@ -639,22 +663,26 @@ pub(crate) fn events(
     lanes: usize,
     treats: impl Strategy<Value = Treats> + Clone + 'static,
 ) -> impl Strategy<Value = Vec<Event>> {
-    let event = prop_oneof![
-        40 => arrival(lanes),
-        20 => any::<Index>().prop_map(Event::Release),
-        8 => any::<Index>().prop_map(Event::Leave),
-        10 => any::<Index>().prop_map(Event::Collect),
-        12 => (0u64..8).prop_map(Event::TimePasses),
-        3 => furniture(disciplines).prop_map(Event::Reconfigure),
-        3 => (0..wards, 0usize..4).prop_map(|(ward, beds)| Event::SetBeds { ward, beds }),
-        2 => (0..lanes, treats).prop_map(|(lane, treats)| Event::SetTreats { lane, treats }),
-        3 => (0..lanes, 0..SECTIONS).prop_map(|(lane, section)| Event::Move { lane, section }),
-        3 => section(0..SECTIONS as u32, disciplines).prop_map(Event::Furnish),
-        3 => Just(Event::Reserve),
-        3 => Just(Event::Unreserve),
-    ];
+    let event = move |occupied| {
+        prop_oneof![
+            40 => arrival(occupied),
+            20 => any::<Index>().prop_map(Event::Release),
+            8 => any::<Index>().prop_map(Event::Leave),
+            10 => any::<Index>().prop_map(Event::Collect),
+            12 => (0u64..8).prop_map(Event::TimePasses),
+            3 => furniture(disciplines).prop_map(Event::Reconfigure),
+            3 => (0..wards, 0usize..4).prop_map(|(ward, beds)| Event::SetBeds { ward, beds }),
+            2 => (0..lanes, treats.clone()).prop_map(|(lane, treats)| Event::SetTreats { lane, treats }),
+            3 => (0..lanes, 0..SECTIONS).prop_map(|(lane, section)| Event::Move { lane, section }),
+            3 => section(0..SECTIONS as u32, disciplines).prop_map(Event::Furnish),
+            3 => Just(Event::Reserve),
+            3 => Just(Event::Unreserve),
+        ]
+    };
     let closing = prop::option::weighted(0.1, any::<Index>());
-    (prop::collection::vec(event, 1..70), closing).prop_map(|(mut events, closing)| {
+    let events = occupied(lanes)
+        .prop_flat_map(move |occupied| prop::collection::vec(event(occupied), 1..70));
+    (events, closing).prop_map(|(mut events, closing)| {
         if let Some(closing) = closing {
             events.insert(closing.index(events.len()), Event::Close);
         }

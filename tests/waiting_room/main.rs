@@ -13,3 +13,4 @@ mod scale;
 mod scenarios;
 mod sections;
 mod wards;
+mod ways;

@@ -55,7 +55,7 @@ proptest! {
         events in plain_events(ALL, 2),
     ) {
         let sections = [0, 1, 2].map(|id| Section { id, ..Section::default() });
-        run((furniture.plainly(), sections), &[beds], &vec![vec![0]; 2], events);
+        run((furniture.plain(Discipline::Fifo), sections), &[beds], &vec![vec![0]; 2], events);
     }
 
     #[test]

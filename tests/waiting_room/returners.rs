@@ -66,6 +66,19 @@ fn who_comes_back_comes_from_no_future() {
 }
 
 #[test]
+fn who_comes_back_holds_up_nobody_who_came_before_it() {
+    let mut room = one_of_three(Discipline::Fifo);
+    let [came, before] = [5, 4].map(|seconds| room.at(seconds));
+    room.arrive("again", 5, back(came)).unwrap();
+    let came_elsewhere = |mut t: Ticket| {
+        t.arrival = before;
+        t
+    };
+    room.arrive("d", 5, came_elsewhere).unwrap();
+    assert_eq!(room.served(), ["b", "c", "d", "again"]);
+}
+
+#[test]
 fn who_comes_back_goes_before_no_higher_level() {
     let mut room = one_of_three(Discipline::Fifo);
     room.arrive("high", 4, level(HIGH)).unwrap();
