@@ -8,8 +8,8 @@
 
 use super::chairs::NONE;
 
-/// As many numbers of chairs as fit in a cache line beside what is known of them.
-const SIZE: u32 = 13;
+/// As many numbers of chairs as fit in a cache line.
+const SIZE: u32 = 16;
 /// Where a waiter is found is one number: the block's, and in so many bits below it the chair's.
 const BITS: u32 = 4;
 
@@ -20,13 +20,17 @@ pub(crate) struct Blocks {
     /// The first of those that nobody uses; each has the next.
     spare: u32,
     blocks: Vec<Block>,
+    /// The chairs of each. Apart, for whoever leaves from the middle looks at none of them.
+    chairs: Vec<Chairs>,
 }
+
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Chairs([u32; SIZE as usize]);
 
 /// Waiters in a row.
 #[derive(Debug, Clone, Copy)]
-#[repr(align(64))]
 struct Block {
-    chairs: [u32; SIZE as usize],
     prev: u32,
     next: u32,
     /// Which of its chairs are still in the list. Never none of them, as long as the block is in it.
@@ -38,13 +42,19 @@ struct Block {
 impl Block {
     const FULL: u16 = SIZE as u16;
 
-    /// Puts a chair in the next place. There is one.
-    #[inline(always)]
-    fn push(&mut self, at: u32) -> u32 {
-        let nth = u32::from(self.filled);
-        if let Some(chair) = self.chairs.get_mut(nth as usize) {
-            *chair = at;
+    fn of_one(prev: u32) -> Self {
+        Self {
+            prev,
+            next: NONE,
+            taken: 1,
+            filled: 1,
         }
+    }
+
+    /// Takes the next place. There is one.
+    #[inline]
+    fn fill(&mut self) -> u32 {
+        let nth = u32::from(self.filled);
         self.filled += 1;
         self.taken |= 1 << nth;
         nth
@@ -54,8 +64,9 @@ impl Block {
 impl Blocks {
     pub(crate) fn new() -> Self {
         Self {
-            blocks: Vec::new(),
             spare: NONE,
+            blocks: Vec::new(),
+            chairs: Vec::new(),
         }
     }
 
@@ -72,26 +83,23 @@ impl Blocks {
             return self.make(prev, at);
         };
         self.spare = block.next;
-        block.prev = prev;
-        block.next = NONE;
-        block.taken = 1;
-        block.filled = 1;
-        block.chairs[0] = at;
+        *block = Block::of_one(prev);
+        self.chairs[index as usize].0[0] = at;
         index
     }
 
     #[inline(never)]
     fn make(&mut self, prev: u32, at: u32) -> u32 {
-        let mut block = Block {
-            chairs: [NONE; SIZE as usize],
-            prev,
-            next: NONE,
-            taken: 0,
-            filled: 0,
-        };
-        block.push(at);
-        self.blocks.push(block);
+        self.blocks.push(Block::of_one(prev));
+        self.chairs.push(Chairs([at; SIZE as usize]));
         (self.blocks.len() - 1) as u32
+    }
+
+    /// The chair there, if there is one.
+    #[inline]
+    fn chair(&self, index: u32, nth: u32) -> Option<u32> {
+        let chairs = self.chairs.get(index as usize)?;
+        chairs.0.get(nth as usize).copied()
     }
 }
 
@@ -117,7 +125,11 @@ impl List {
     #[inline(always)]
     pub(crate) fn push(&mut self, blocks: &mut Blocks, at: u32) -> u32 {
         match blocks.blocks.get_mut(self.last as usize) {
-            Some(block) if block.filled < Block::FULL => self.last << BITS | block.push(at),
+            Some(block) if block.filled < Block::FULL => {
+                let nth = block.fill();
+                blocks.chairs[self.last as usize].0[(nth % SIZE) as usize] = at;
+                self.last << BITS | nth
+            }
             _ => self.grow(blocks, at),
         }
     }
@@ -140,38 +152,39 @@ impl List {
     pub(crate) fn pop(&mut self, blocks: &mut Blocks) -> Option<u32> {
         let block = blocks.blocks.get_mut(self.first as usize)?;
         let nth = block.taken.trailing_zeros();
-        let at = block.chairs.get(nth as usize).copied()?;
         block.taken &= block.taken - 1;
-        if block.taken == 0 {
+        let is_last = block.taken == 0;
+        let at = blocks.chair(self.first, nth);
+        if is_last {
             self.shrink(blocks, self.first);
         }
-        Some(at)
+        at
     }
 
     #[inline]
     pub(crate) fn head(&self, blocks: &Blocks) -> Option<u32> {
         let first = blocks.blocks.get(self.first as usize)?;
-        let nth = first.taken.trailing_zeros();
-        first.chairs.get(nth as usize).copied()
+        blocks.chair(self.first, first.taken.trailing_zeros())
     }
 
     #[inline]
     pub(crate) fn tail(&self, blocks: &Blocks) -> Option<u32> {
         let last = blocks.blocks.get(self.last as usize)?;
-        let nth = last.taken.checked_ilog2()?;
-        last.chairs.get(nth as usize).copied()
+        blocks.chair(self.last, last.taken.checked_ilog2()?)
     }
 
     /// Everyone, in order.
     pub(crate) fn iter(self, blocks: &Blocks) -> impl Iterator<Item = u32> {
-        let block = |index: u32| blocks.blocks.get(index as usize);
-        std::iter::successors(block(self.first), move |before| block(before.next)).flat_map(
-            |block| {
-                let chairs = (0..).zip(block.chairs);
-                let taken = chairs.filter(|(nth, _)| block.taken & (1 << nth) != 0);
-                taken.map(|(_, at)| at)
-            },
-        )
+        let block = |index: u32| {
+            let block = blocks.blocks.get(index as usize);
+            block.map(|block| (index, block))
+        };
+        let all = std::iter::successors(block(self.first), move |(_, before)| block(before.next));
+        all.flat_map(|(index, block)| {
+            let chairs = (0..).zip(blocks.chairs[index as usize].0);
+            let taken = chairs.filter(|(nth, _)| block.taken & (1 << nth) != 0);
+            taken.map(|(_, at)| at)
+        })
     }
 
     #[inline(always)]
