@@ -20,13 +20,13 @@ pub(crate) struct Blocks {
     /// The first of those that nobody uses; each has the next.
     spare: u32,
     blocks: Vec<Block>,
-    /// The chairs of each. Apart, for whoever leaves from the middle looks at none of them.
-    chairs: Vec<Chairs>,
+    /// The numbers of each one's chairs. Apart, for whoever leaves from the middle looks at none of them.
+    numbers: Vec<Numbers>,
 }
 
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-struct Chairs([u32; SIZE as usize]);
+struct Numbers([u32; SIZE as usize]);
 
 /// Waiters in a row.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +66,7 @@ impl Blocks {
         Self {
             spare: NONE,
             blocks: Vec::new(),
-            chairs: Vec::new(),
+            numbers: Vec::new(),
         }
     }
 
@@ -84,21 +84,21 @@ impl Blocks {
         };
         self.spare = block.next;
         *block = Block::of_one(prev);
-        self.chairs[index as usize].0[0] = at;
+        self.numbers[index as usize].0[0] = at;
         index
     }
 
     #[inline(never)]
     fn make(&mut self, prev: u32, at: u32) -> u32 {
         self.blocks.push(Block::of_one(prev));
-        self.chairs.push(Chairs([at; SIZE as usize]));
+        self.numbers.push(Numbers([at; SIZE as usize]));
         (self.blocks.len() - 1) as u32
     }
 
     /// The chair there, if there is one.
     #[inline]
     fn chair(&self, index: u32, nth: u32) -> Option<u32> {
-        let chairs = self.chairs.get(index as usize)?;
+        let chairs = self.numbers.get(index as usize)?;
         chairs.0.get(nth as usize).copied()
     }
 }
@@ -127,7 +127,7 @@ impl List {
         match blocks.blocks.get_mut(self.last as usize) {
             Some(block) if block.filled < Block::FULL => {
                 let nth = block.fill();
-                blocks.chairs[self.last as usize].0[(nth % SIZE) as usize] = at;
+                blocks.numbers[self.last as usize].0[(nth % SIZE) as usize] = at;
                 self.last << BITS | nth
             }
             _ => self.grow(blocks, at),
@@ -181,7 +181,7 @@ impl List {
         };
         let all = std::iter::successors(block(self.first), move |(_, before)| block(before.next));
         all.flat_map(|(index, block)| {
-            let chairs = (0..).zip(blocks.chairs[index as usize].0);
+            let chairs = (0..).zip(blocks.numbers[index as usize].0);
             let taken = chairs.filter(|(nth, _)| block.taken & (1 << nth) != 0);
             taken.map(|(_, at)| at)
         })

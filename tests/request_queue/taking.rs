@@ -7,9 +7,9 @@ use futures_util::FutureExt;
 use tokio::task::yield_now;
 use tokio::time::{advance, timeout};
 use tokio_util::sync::CancellationToken;
-use tower_triage::batch::DequeueError;
+use tower_triage::batch::{DequeueError, RequestQueue};
 
-use super::support::{Bell, all_come, block_on, poll, queue, ticket};
+use super::support::{Bell, all_come, block_on, poll, queue, room, ticket};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -27,7 +27,16 @@ async fn a_consumer_that_waits_gets_what_comes() {
 
 #[test]
 fn each_request_wakes_one_consumer_in_the_order_in_which_they_came() {
-    let queue = queue();
+    each_request_wakes_one_consumer(queue());
+}
+
+/// Whoever takes what it came for has gone, even if its future is kept.
+#[test]
+fn it_does_so_where_more_is_asked_of_the_room() {
+    each_request_wakes_one_consumer(RequestQueue::new(room(|room| room.displace = true)));
+}
+
+fn each_request_wakes_one_consumer(queue: RequestQueue<&'static str>) {
     let bells: Vec<_> = (0..4).map(|_| Bell::new()).collect();
     let mut consumers: Vec<_> = (0..4).map(|_| queue.dequeue()).collect();
     for (consumer, (_, waker)) in consumers.iter_mut().zip(&bells) {
