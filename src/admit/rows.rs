@@ -39,6 +39,7 @@ struct Open {
 struct Row {
     /// By bit.
     taken: u8,
+    /// How many bits that is, for not every processor that this is built for counts them at once.
     count: u8,
     /// Whether it is being filled, or will be.
     is_used: bool,

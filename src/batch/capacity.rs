@@ -14,7 +14,7 @@ pub struct TooLarge {
     pub budget: u64,
 }
 
-/// It costs more than the whole budget.
+/// It costs more than the whole budget. Without the figures, for which every chair would need the room.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the request is too large")]
 pub(super) struct Exceeds;

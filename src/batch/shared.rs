@@ -29,6 +29,7 @@ use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
 
 pub(super) type OnRejected<T> = dyn Fn(T, Rejected<TooLarge>) + Send + Sync;
 
+/// What everyone writes who comes or goes stands first, in as few lines of memory as it fits in.
 #[repr(C, align(64))]
 pub(super) struct Shared<T> {
     summary: AtomicU64,

@@ -16,6 +16,7 @@ use crate::gate::now;
 use crate::gate::timer::{Alarm, Call};
 use crate::gate::wishes::Wishes;
 
+/// In this order for the reason that [`Shared`](super::shared::Shared) is in its.
 #[repr(C)]
 pub(super) struct State<T> {
     /// What all who wait cost together.
