@@ -204,7 +204,8 @@ where
         permit: Permit<C>,
         tail: Tail,
     ) -> Self {
-        let times = (ticket.arrival, ticket.deadline);
+        let arrival = ticket.arrival.unwrap_or_else(gate::now);
+        let times = (arrival, ticket.deadline);
         Self::queued(visit, times, Wait::for_inner(permit), tail)
     }
 
@@ -217,7 +218,7 @@ where
         chair: Option<Chair<C>>,
         tail: Tail,
     ) -> Self {
-        let times = (ticket.arrival, ticket.deadline);
+        let times = (ticket.arrival.unwrap_or(now), ticket.deadline);
         let acquire = visit.desk.gate().acquire_at(ticket, now, demand);
         let wait = Wait::ForSlot {
             acquire: match chair {

@@ -11,7 +11,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
-use super::nanos::Nanos;
+use super::nanos::{NEVER, Nanos, Times};
 use super::patience::Patience;
 use super::room::{Key, Outcome, State, Waiter, WaitingRoom};
 use super::{Capacity, Denied, Rejected, Ticket, Woken};
@@ -28,7 +28,20 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         now: Instant,
         woken: &mut Woken<W>,
     ) -> Outcome<C> {
-        let outcome = self.admit(capacity, ticket, demand, now, woken);
+        let times = self.epoch.times(ticket.arrival, Some(now));
+        self.arrive_at(capacity, ticket, demand, times, woken)
+    }
+
+    /// As [`arrive`](Self::arrive), where the times are known.
+    pub(super) fn arrive_at(
+        &mut self,
+        capacity: &C,
+        ticket: Ticket,
+        demand: C::Demand,
+        times: Times,
+        woken: &mut Woken<W>,
+    ) -> Outcome<C> {
+        let outcome = self.admit(capacity, ticket, demand, times, woken);
         if let Outcome::Rejected(why) = &outcome {
             self.counts.reject(why);
         }
@@ -40,13 +53,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         capacity: &C,
         ticket: Ticket,
         demand: C::Demand,
-        now: Instant,
+        times: Times,
         woken: &mut Woken<W>,
     ) -> Outcome<C> {
         if self.closed {
             return Outcome::Rejected(Rejected::ShuttingDown);
         }
-        let (arrival, now) = self.epoch.arrival(ticket.arrival, now);
+        let (arrival, now) = (self.arrival(times), times.now);
         self.catch_up(now, woken);
         if self.waiting == 0 {
             match capacity.try_lease(&demand) {
@@ -57,7 +70,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         self.drain.observe(now);
         let lane = capacity.lane(&demand);
-        let (key, refusal) = match self.express(&ticket, &lane, arrival, now) {
+        let (key, refusal) = match self.express(&ticket, &lane, times) {
             Some(who) => (self.sit_down(who, demand, |_| None), None),
             None => {
                 let patience = Patience::new(arrival, ticket.deadline, self.epoch);
@@ -170,7 +183,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let priority = self.config.levels.clamp(ticket.priority);
         self.seq += 1;
         let seq = self.seq;
-        let since = self.since(patience.arrival.min(now), ticket.returning);
+        let is_back = ticket.returning && ticket.arrival.is_some();
+        let since = self.since(patience.arrival.min(now), is_back);
         let at = self.chairs.next(priority);
         let key = Key { at, seq };
         let state = State::Waiting(note(key));
@@ -179,6 +193,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             .sit(at, (since, seq), priority, ticket, patience, waiter);
         self.line_up(capacity, at, lane, None, now);
         key
+    }
+
+    /// When somebody arrived, as far as anybody asks.
+    #[inline]
+    pub(super) fn arrival(&self, Times { arrival, now }: Times) -> Nanos {
+        match arrival {
+            NEVER if self.measures_waits() => now,
+            arrival => arrival,
+        }
     }
 
     /// When one came that arrived then, as far as its place in line goes.

@@ -40,8 +40,18 @@ pub(crate) struct Place {
     pub(crate) level: u8,
     /// Whether whoever sat down here still waits.
     pub(crate) waits: bool,
-    /// Whether its ticket says no more than this.
-    is_plain: bool,
+    wording: Wording,
+}
+
+/// What a waiter's ticket says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wording {
+    /// How urgent it is, and since when. It came `since` then.
+    Plain,
+    /// Only how urgent it is. It came when nobody asked for the time.
+    Undated,
+    /// More than that.
+    Special,
 }
 
 impl Place {
@@ -53,7 +63,7 @@ impl Place {
         priority: 0,
         level: 0,
         waits: false,
-        is_plain: true,
+        wording: Wording::Plain,
     };
 
     /// What orders it among all who wait, wherever nothing else does.
@@ -135,7 +145,11 @@ impl<T> Chairs<T> {
         patience: Patience,
         body: T,
     ) {
-        let is_plain = patience == Patience::of_all(since) && ticket.is_plain();
+        let wording = match ticket.is_plain() {
+            true if patience == Patience::of_all(since) => Wording::Plain,
+            true if patience == Patience::UNDATED => Wording::Undated,
+            _ => Wording::Special,
+        };
         let place = Place {
             seq,
             since,
@@ -144,23 +158,23 @@ impl<T> Chairs<T> {
             priority: level,
             level,
             waits: false,
-            is_plain,
+            wording,
         };
         self.seat(at, place, body);
-        if !is_plain {
+        if wording == Wording::Special {
             self.note_terms(at as usize, ticket, patience);
         }
     }
 
-    /// Seats the holder of a ticket that says no more than this, to wait in that lane and be found there in its `QUEUE`.
+    /// Seats the holder of a ticket that says nothing special, to wait in that lane and be found there in its `QUEUE`.
     #[inline(always)]
     pub(crate) fn sit_plainly(
         &mut self,
         at: u32,
         (since, seq): Came,
         Priority(level): Priority,
-        lane: u32,
-        found: u32,
+        wording: Wording,
+        (lane, found): (u32, u32),
         body: T,
     ) {
         let place = Place {
@@ -171,14 +185,14 @@ impl<T> Chairs<T> {
             priority: level,
             level,
             waits: true,
-            is_plain: true,
+            wording,
         };
         self.seat(at, place, body);
     }
 
     #[inline(always)]
     fn seat(&mut self, at: u32, place: Place, body: T) {
-        self.rows.take(place.level, at);
+        self.rows.take(place.level);
         if at as usize >= self.seats.len() {
             self.furnish();
         }
@@ -223,7 +237,7 @@ impl<T> Chairs<T> {
     pub(crate) fn leave(&mut self, at: u32) -> T {
         let seat = &mut self.seats[at as usize];
         let body = seat.body.take().expect("somebody sits there");
-        if !seat.place.is_plain {
+        if seat.place.wording == Wording::Special {
             self.terms[at as usize].tenant = Tenant::NOBODY;
         }
         self.rows.leave(at);
@@ -251,6 +265,24 @@ impl<T> Chairs<T> {
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (u32, &Place)> {
         let all = (0..).zip(self.seats.iter().map(|seat| &seat.place));
         all.filter(|(_, place)| place.waits)
+    }
+
+    /// Whoever came when nobody asked for the time came now.
+    pub(crate) fn date(&mut self, now: Nanos) {
+        for at in 0..self.seats.len() {
+            let place = &mut self.seats[at].place;
+            if !place.waits {
+                continue;
+            }
+            match place.wording {
+                Wording::Plain => {}
+                Wording::Undated => {
+                    place.wording = Wording::Special;
+                    self.note_terms(at, Priority::HIGHEST.into(), Patience::of_all(now));
+                }
+                Wording::Special => self.terms[at].patience.date(now),
+            }
+        }
     }
 
     /// All lists are gone.
@@ -286,14 +318,17 @@ impl<T> Chairs<T> {
 
     #[inline]
     fn terms(&self, at: u32) -> Option<&Terms> {
-        (!self.place(at).is_plain).then(|| &self.terms[at as usize])
+        let is_special = self.place(at).wording == Wording::Special;
+        is_special.then(|| &self.terms[at as usize])
     }
 
     #[inline]
     pub(crate) fn patience(&self, at: u32) -> Patience {
-        match self.terms(at) {
-            Some(terms) => terms.patience,
-            None => Patience::of_all(self.place(at).since),
+        let place = self.place(at);
+        match place.wording {
+            Wording::Plain => Patience::of_all(place.since),
+            Wording::Undated => Patience::UNDATED,
+            Wording::Special => self.terms[at as usize].patience,
         }
     }
 

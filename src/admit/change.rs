@@ -38,6 +38,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let old = std::mem::replace(&mut self.config, config).levels;
         let new = self.config.levels.clone();
         self.chairs.longest_wait = longest_wait(&self.config);
+        if self.measures_waits() {
+            self.chairs.date(now);
+        }
         self.move_over(capacity, now, |priority| rename(&old, &new, priority));
         self.catch_up(now, woken);
         self.send_away(woken);

@@ -5,7 +5,8 @@
 //! tenant, nothing is to be kept of a waiter but its place in one line. Whoever waits is found in the same lists,
 //! whichever way it came: what is asked of the room may change, and so may the tickets.
 
-use super::nanos::{NEVER, Nanos};
+use super::chairs::Wording;
+use super::nanos::{NEVER, Nanos, Times};
 use super::room::{Key, State, Waiter, WaitingRoom};
 use super::{Capacity, Priority, Ticket};
 
@@ -27,22 +28,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.express = (!asks_more).then(|| self.lanes.plain()).flatten();
     }
 
-    /// The ticket's holder, who comes `now`, if nothing speaks against the short way: it may sit down, and that
-    /// changes nothing for others, nor when to look at their ends.
+    /// The ticket's holder, if nothing speaks against the short way: it may sit down, and that changes nothing for
+    /// others, nor when to look at their ends.
     #[inline(always)]
-    pub(crate) fn express(
-        &self,
-        ticket: &Ticket,
-        lane: &C::Lane,
-        arrival: Nanos,
-        now: Nanos,
-    ) -> Option<Express> {
+    pub(crate) fn express(&self, ticket: &Ticket, lane: &C::Lane, times: Times) -> Option<Express> {
         let express = self.express?;
         let may_come = !self.closed && self.has_chair();
-        let (next, end) = (self.ends.next(), self.chairs.end_of(arrival));
-        let is_in_time = now < next && next <= end;
-        let is_in_order = self.latest <= arrival && arrival <= now;
-        let is_plain = may_come && is_in_time && is_in_order && ticket.is_plain();
+        let (arrival, now) = (self.arrival(times), times.now);
+        let is_in_time = arrival == NEVER || {
+            let (next, end) = (self.ends.next(), self.chairs.end_of(arrival));
+            self.latest <= arrival && arrival <= now && now < next && next <= end
+        };
+        let is_plain = may_come && is_in_time && ticket.is_plain();
         (is_plain && self.lanes.is(express, lane)).then_some(Express {
             lane: express,
             arrival,
@@ -60,15 +57,21 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ) -> Key {
         let level = self.config.levels.clamp(who.priority);
         self.seq += 1;
-        self.latest = who.arrival;
+        let wording = match who.arrival {
+            NEVER => Wording::Undated,
+            arrival => {
+                self.latest = arrival;
+                Wording::Plain
+            }
+        };
         let (seq, at) = (self.seq, self.chairs.next(level));
-        let (came, key) = ((who.arrival, seq), Key { at, seq });
+        let (came, key) = ((self.latest, seq), Key { at, seq });
         let state = State::Waiting(note(key));
         let waiter = Waiter { demand, state };
         let blocks = &mut self.chairs.blocks;
         let found = self.lanes.push_plain(blocks, who.lane, level, at, came);
         self.chairs
-            .sit_plainly(at, came, level, who.lane, found, waiter);
+            .sit_plainly(at, came, level, wording, (who.lane, found), waiter);
         self.waiting += 1;
         if self.chairs.longest_wait < NEVER {
             self.ends.enter(&mut self.chairs, at);
@@ -89,15 +92,26 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Takes the head out to be served, together with what it asked for and the note that it left, if there is a
-    /// short way: nothing else happens by `now`.
+    /// short way, nothing else happens by `now`, and what it asks for is `wanted`.
     #[cfg(feature = "batch")]
     #[inline(always)]
-    pub(crate) fn take_express(&mut self, now: Nanos) -> Option<(C::Demand, W)> {
+    pub(crate) fn take_express(
+        &mut self,
+        now: Nanos,
+        wanted: Option<impl FnOnce(&C::Demand) -> bool>,
+    ) -> Option<(C::Demand, W)> {
         let lane = self.express?;
         if self.ends.next() <= now {
             return None;
         }
-        let at = self.lanes.pop_plain(&mut self.chairs.blocks, lane)?;
+        let line = self.lanes.next_plain(lane)?;
+        if let Some(wanted) = wanted {
+            let at = line.native_head(&self.chairs.blocks)?;
+            if !wanted(&self.chairs.body(at).demand) {
+                return None;
+            }
+        }
+        let at = line.pop(&mut self.chairs.blocks)?;
         self.forget_plainly(at);
         self.drain.depart();
         let Waiter { demand, state } = self.chairs.leave(at);

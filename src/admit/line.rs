@@ -64,7 +64,17 @@ impl<const LIST: usize, K: Key> Line<LIST, K> {
         NONE
     }
 
-    /// Takes out who comes first, if that is found without a look at the others.
+    /// Who comes first, if that is found without a look at the others.
+    #[cfg(feature = "batch")]
+    #[inline(always)]
+    pub(crate) fn native_head(&self, blocks: &Blocks) -> Option<u32> {
+        match self.others.is_empty() {
+            true => self.native.head(blocks),
+            false => None,
+        }
+    }
+
+    /// Takes out the [native head](Self::native_head).
     #[cfg(feature = "batch")]
     #[inline(always)]
     pub(crate) fn pop(&mut self, blocks: &mut Blocks) -> Option<u32> {

@@ -42,7 +42,7 @@ pub(crate) use drain::time_for;
 #[cfg(feature = "batch")]
 pub(crate) use express::Express;
 #[cfg(feature = "batch")]
-pub(crate) use nanos::{Epoch, Nanos};
+pub(crate) use nanos::{Epoch, Nanos, Times};
 pub use permits::{Permits, Slot};
 pub use priority::{InvalidLevels, Levels, Priority};
 pub use pull::Aside;

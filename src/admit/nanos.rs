@@ -14,6 +14,27 @@ pub(crate) const NEVER: Nanos = Nanos::MAX;
 /// The epoch's own number: what was before it has one, too.
 const EPOCH: Nanos = 1 << 62;
 
+/// When somebody arrived, and what time it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    /// `NEVER`, if their ticket does not say.
+    pub(crate) arrival: Nanos,
+    /// That of the arrival, if nobody asked; 0, if that is not known.
+    pub(crate) now: Nanos,
+}
+
+impl Times {
+    const UNKNOWN: Self = Self {
+        arrival: NEVER,
+        now: 0,
+    };
+
+    #[inline]
+    pub(crate) fn are_known(self) -> bool {
+        self.now > 0
+    }
+}
+
 /// What instants are measured from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Epoch(pub(crate) Instant);
@@ -28,14 +49,19 @@ impl Epoch {
         self.measure(instant)
     }
 
-    /// When somebody arrived, and what time it is. Most come when they arrive.
+    /// For somebody whose ticket says this of their arrival, if it is so late, or nobody asked for the time.
     #[inline]
-    pub(crate) fn arrival(self, arrival: Instant, now: Instant) -> (Nanos, Nanos) {
-        let nanos = self.nanos(now);
-        if arrival == now {
-            return (nanos, nanos);
-        }
-        (self.nanos(arrival), nanos)
+    pub(crate) fn times(self, arrival: Option<Instant>, now: Option<Instant>) -> Times {
+        let Some(present) = now.or(arrival) else {
+            return Times::UNKNOWN;
+        };
+        let now = self.nanos(present);
+        let arrival = match arrival {
+            None => NEVER,
+            Some(arrival) if arrival == present => now,
+            Some(arrival) => self.nanos(arrival),
+        };
+        Times { arrival, now }
     }
 
     fn measure(self, instant: Instant) -> Nanos {

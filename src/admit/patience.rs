@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use super::nanos::{Epoch, NEVER, Nanos, span};
 use super::room::WaitingRoom;
-use super::{Capacity, Rejected, RoomConfig, Ticket};
+use super::{Capacity, Rejected, RoomConfig};
 
 /// What a ticket says of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Patience {
+    /// `NEVER`, as long as it is not known.
     pub(crate) arrival: Nanos,
     /// `NEVER`, if it has none.
     deadline: Nanos,
@@ -20,6 +21,19 @@ impl Patience {
         Self {
             arrival,
             deadline: deadline.map_or(NEVER, |end| epoch.nanos(end)),
+        }
+    }
+
+    /// What everyone has of whom nothing is known.
+    pub(super) const UNDATED: Self = Self {
+        arrival: NEVER,
+        deadline: NEVER,
+    };
+
+    /// If it is not known when its holder arrived, that was now.
+    pub(super) fn date(&mut self, now: Nanos) {
+        if self.arrival == NEVER {
+            self.arrival = now;
         }
     }
 
@@ -56,10 +70,13 @@ impl Patience {
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
-    /// When the wait of a ticket's holder ends, and why.
-    pub(crate) fn end_of_wait(&self, ticket: &Ticket) -> Option<(Instant, Rejected<C::Never>)> {
-        let arrival = self.epoch.nanos(ticket.arrival);
-        let patience = Patience::new(arrival, ticket.deadline, self.epoch);
+    /// When the wait ends of one who arrived then and has this deadline of its own, and why.
+    pub(crate) fn end_of_wait(
+        &self,
+        arrival: Instant,
+        deadline: Option<Instant>,
+    ) -> Option<(Instant, Rejected<C::Never>)> {
+        let patience = Patience::new(self.epoch.nanos(arrival), deadline, self.epoch);
         let end = self.epoch.instant(patience.end(self.chairs.longest_wait))?;
         Some((end, patience.why_expired(self.chairs.longest_wait)))
     }

@@ -12,7 +12,7 @@ use super::room::{Key, State, Waiter, WaitingRoom};
 use super::{Capacity, Woken};
 #[cfg(feature = "batch")]
 use {
-    super::nanos::Nanos,
+    super::nanos::Times,
     super::patience::Patience,
     super::room::Outcome,
     super::{Denied, Rejected, Ticket},
@@ -35,7 +35,8 @@ impl Aside {
 #[cfg(feature = "batch")]
 impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
     /// Somebody arrives who will be fetched, and leaves a note for whoever does. It is asked for only if there is a
-    /// chair. Rejects those whom [`arrive`](Self::arrive) would reject.
+    /// chair. Rejects those whom [`arrive`](Self::arrive) would reject. The times are known, if the room
+    /// [asks](Self::asks_time) for them.
     #[inline]
     pub(crate) fn join(
         &mut self,
@@ -43,12 +44,13 @@ impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
         ticket: Ticket,
         demand: C::Demand,
         note: impl FnOnce(Key) -> Option<W>,
-        (arrival, now): (Nanos, Nanos),
+        times: Times,
         woken: &mut Woken<W>,
     ) -> Result<Key, Rejected<C::Never>> {
         if self.needs_a_look(&ticket) {
-            return self.join_after_a_look(capacity, ticket, demand, note, now, woken);
+            return self.join_after_a_look(capacity, ticket, demand, note, times, woken);
         }
+        let (arrival, now) = (self.arrival(times), times.now);
         self.catch_up(now, woken);
         let patience = Patience::new(arrival, ticket.deadline, self.epoch);
         let longest = self.chairs.longest_wait;
@@ -68,6 +70,11 @@ impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
         Ok(self.sit(capacity, ticket, patience, asks, note, now))
     }
 
+    /// Whether the time matters to the holder of this ticket.
+    pub(crate) fn asks_time(&self, ticket: &Ticket) -> bool {
+        self.is_timed() || self.needs_a_look(ticket)
+    }
+
     /// Whether there is more to it than to sit down.
     #[inline]
     fn needs_a_look(&self, ticket: &Ticket) -> bool {
@@ -82,11 +89,10 @@ impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
         ticket: Ticket,
         demand: C::Demand,
         note: impl FnOnce(Key) -> Option<W>,
-        now: Nanos,
+        times: Times,
         woken: &mut Woken<W>,
     ) -> Result<Key, Rejected<C::Never>> {
-        let now = self.epoch.instant(now).unwrap_or(ticket.arrival);
-        match self.arrive(capacity, ticket, demand, now, woken) {
+        match self.arrive_at(capacity, ticket, demand, times, woken) {
             Outcome::Queued(key) => {
                 self.chairs.body_mut(key.at).state = State::Waiting(note(key));
                 Ok(key)
@@ -116,8 +122,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[inline]
     #[must_use]
     pub fn is_timed(&self) -> bool {
-        let is_bounded = self.ends.next().min(self.chairs.longest_wait) < NEVER;
-        is_bounded || self.config.promote_after.is_some()
+        self.ends.next() < NEVER || self.measures_waits()
+    }
+
+    /// Whether it matters for how long anybody has waited.
+    #[inline]
+    pub(super) fn measures_waits(&self) -> bool {
+        self.chairs.longest_wait < NEVER || self.config.promote_after.is_some()
     }
 
     /// Takes the waiter out to be served, together with what it asked for and the note that it left. Its key is void

@@ -15,16 +15,17 @@ const THIN: u8 = 4;
 /// So few rows are not worth to be put in order again.
 const FEW: usize = 64;
 
-/// Which chairs are taken.
+/// Which chairs are taken. What is written for everyone who sits down stands first.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Rows {
+    /// How many chairs are taken.
+    taken: u32,
     /// By level, the row that is being filled.
     open: [Open; Levels::MOST],
     rows: Vec<Row>,
     /// Rows to be used again, the last one first.
     thin: Vec<u32>,
-    /// How many chairs are taken.
-    taken: u32,
 }
 
 /// A row that is being filled.
@@ -37,12 +38,19 @@ struct Open {
 
 #[derive(Debug, Clone, Copy)]
 struct Row {
-    /// By bit.
+    /// Those of its chairs, by bit, that are taken, or will be before the next row is opened.
     taken: u8,
     /// How many bits that is, for not every processor that this is built for counts them at once.
     count: u8,
     /// Whether it is being filled, or will be.
     is_used: bool,
+}
+
+impl Row {
+    fn fill(&mut self) {
+        self.taken = u8::MAX;
+        self.count = ROW as u8;
+    }
 }
 
 impl Rows {
@@ -76,12 +84,9 @@ impl Rows {
 
     /// Somebody of that level sits down where the next one of it does.
     #[inline(always)]
-    pub(crate) fn take(&mut self, level: u8, at: u32) {
+    pub(crate) fn take(&mut self, level: u8) {
         let open = &mut self.open[usize::from(level)];
         open.vacant &= open.vacant.wrapping_sub(1);
-        let row = &mut self.rows[(at / ROW) as usize];
-        row.taken |= 1 << (at % ROW);
-        row.count += 1;
         self.taken += 1;
     }
 
@@ -113,6 +118,7 @@ impl Rows {
         }
         let row = self.thin.pop().unwrap_or_else(|| self.add());
         let vacant = !self.rows[row as usize].taken;
+        self.rows[row as usize].fill();
         self.open[usize::from(level)] = Open { row, vacant };
         row * ROW + vacant.trailing_zeros()
     }
@@ -140,7 +146,7 @@ mod tests {
 
     fn sit(rows: &mut Rows, level: u8) -> u32 {
         let at = rows.next(level);
-        rows.take(level, at);
+        rows.take(level);
         at
     }
 
@@ -183,7 +189,7 @@ mod tests {
                         let next = rows.next(level);
                         prop_assert_eq!(rows.next(level), next);
                         prop_assert!(taken.insert(next), "{} is taken", next);
-                        rows.take(level, next);
+                        rows.take(level);
                         most = most.max(taken.len());
                         levels.insert(level);
                         prop_assert!((next as usize) < rows.len());
@@ -200,7 +206,9 @@ mod tests {
                     (most, levels) = (0, BTreeSet::new());
                 }
                 let sits = (0..rows.len() as u32).filter(|&at| {
-                    rows.rows[(at / ROW) as usize].taken & 1 << (at % ROW) != 0
+                    let (row, bit) = (at / ROW, 1 << (at % ROW));
+                    let is_open = rows.open.iter().any(|open| open.row == row && open.vacant & bit != 0);
+                    rows.rows[row as usize].taken & bit != 0 && !is_open
                 });
                 prop_assert!(sits.eq(taken.iter().copied()));
             }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::Priority;
+use crate::gate::now;
 
 /// Whose share a request comes out of, for the `fair` discipline and for chairs per tenant.
 ///
@@ -82,8 +83,10 @@ pub struct Ticket {
     pub deadline: Option<Instant>,
     /// What it takes from its tenant's share, in units of the user's choice. Default 1; 0 counts as 1.
     pub cost: u32,
-    /// When it first arrived. Kept when it waits again, so that waiting twice is not waiting longer.
-    pub arrival: Instant,
+    /// When it first arrived. Kept when it waits again, so that waiting twice is not waiting longer. `None`: it
+    /// arrives when it is handed in; or, if nothing in the room depends on how long it waits, when something first
+    /// does.
+    pub arrival: Option<Instant>,
     /// The user's own name for it, to find it among the permits that are out. Default 0.
     pub id: u64,
     /// Whether it may wait if every slot is busy. Default `true`.
@@ -96,16 +99,12 @@ pub struct Ticket {
 impl Ticket {
     /// A ticket of the empty tenant, without a deadline of its own, of cost 1.
     #[must_use]
+    #[inline]
     pub fn new(priority: Priority, arrival: Instant) -> Self {
+        let arrival = Some(arrival);
         Self {
-            priority,
-            tenant: Tenant::default(),
-            deadline: None,
-            cost: 1,
             arrival,
-            id: 0,
-            may_wait: true,
-            returning: false,
+            ..Self::from(priority)
         }
     }
 
@@ -123,10 +122,12 @@ impl Ticket {
         self
     }
 
-    /// Bounds the wait by `timeout` from the arrival. A timeout beyond what the clock can hold is none.
+    /// Bounds the wait by `timeout` from the arrival, which is now if the ticket says nothing of it. A timeout beyond
+    /// what the clock can hold is none.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.deadline = self.arrival.checked_add(timeout);
+        let arrival = *self.arrival.get_or_insert_with(now);
+        self.deadline = arrival.checked_add(timeout);
         self
     }
 
@@ -169,5 +170,23 @@ impl Ticket {
     pub fn must_not_wait(mut self) -> Self {
         self.may_wait = false;
         self
+    }
+}
+
+/// As [`Ticket::new`], for a request that arrives when it is handed in. The clock is read then, and only if the room
+/// asks what time it is.
+impl From<Priority> for Ticket {
+    #[inline]
+    fn from(priority: Priority) -> Self {
+        Self {
+            priority,
+            tenant: Tenant::NOBODY,
+            deadline: None,
+            cost: 1,
+            arrival: None,
+            id: 0,
+            may_wait: true,
+            returning: false,
+        }
     }
 }

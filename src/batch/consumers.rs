@@ -26,12 +26,18 @@ impl Consumers {
         found.is_some_and(|at| self.waiting[at].1.will_wake(waker))
     }
 
+    /// A new one has looked in vain, and is to be woken by `waker`.
+    #[inline]
+    pub(super) fn come(&mut self, number: &mut Option<u64>, waker: Waker) {
+        self.last += 1;
+        *number = Some(self.last);
+        self.waiting.push_back((self.last, waker));
+    }
+
     /// It has looked in vain, and is to be woken by `waker`. Gives back a waker that is no longer of use.
     pub(super) fn wait(&mut self, number: &mut Option<u64>, waker: Waker) -> Option<Waker> {
         let Some(number) = *number else {
-            self.last += 1;
-            *number = Some(self.last);
-            self.waiting.push_back((self.last, waker));
+            self.come(number, waker);
             return None;
         };
         match self.find(number) {
@@ -68,6 +74,18 @@ impl Consumers {
             self.woken += 1;
             woken.push(waker);
         }
+    }
+
+    /// As [`wake`](Self::wake), where all but one were woken before.
+    #[inline]
+    pub(super) fn wake_next(&mut self, requests: usize) -> Option<Waker> {
+        if self.woken >= requests {
+            return None;
+        }
+        let (_, waker) = self.waiting.pop_front()?;
+        self.woken += 1;
+        debug_assert!(self.woken == requests || self.waiting.is_empty());
+        Some(waker)
     }
 
     fn find(&self, number: u64) -> Result<usize, usize> {

@@ -77,15 +77,24 @@ impl<T> RequestQueue<T> {
 impl<T: Send + 'static> RequestQueue<T> {
     /// Lets the item wait. With [`RoomConfig::displace`], perhaps on the chair of another, who is rejected.
     ///
+    /// Where no more is to be said of it than how urgent it is, its [`Priority`](crate::Priority) will do for a ticket:
+    /// it arrives now.
+    ///
     /// # Errors
     ///
     /// The item, with the reason why it may not wait: every chair is taken, its tenant's are, its deadline has
     /// passed, it costs more than the whole budget, or the queue is closed.
-    pub fn enqueue(&self, item: T, ticket: Ticket) -> Result<RequestId, EnqueueError<T>> {
-        self.enqueue_on(false, item, ticket)
+    #[inline]
+    pub fn enqueue(
+        &self,
+        item: T,
+        ticket: impl Into<Ticket>,
+    ) -> Result<RequestId, EnqueueError<T>> {
+        self.enqueue_on(false, item, ticket.into())
     }
 
     /// As [`enqueue`](Self::enqueue), perhaps on a chair that was reserved before.
+    #[inline(always)]
     pub(super) fn enqueue_on(
         &self,
         has_chair: bool,
@@ -108,10 +117,10 @@ impl<T: Send + 'static> RequestQueue<T> {
     pub fn enqueue_with_token(
         &self,
         item: T,
-        ticket: Ticket,
+        ticket: impl Into<Ticket>,
         token: CancellationToken,
     ) -> Result<RequestId, EnqueueError<T>> {
-        let key = self.shared.enqueue(item, ticket, false)?;
+        let key = self.shared.enqueue(item, ticket.into(), false)?;
         match Registration::new(&self.shared, key, token) {
             Some(registration) => self.shared.register(key, registration),
             None => drop(self.shared.remove(key)),

@@ -56,6 +56,11 @@ impl Selection {
         }
     }
 
+    /// How many it takes at most.
+    pub(super) fn most(&self) -> usize {
+        self.count
+    }
+
     /// Looks at the next in order, before whom `overtaken` others have gone already.
     pub(super) fn look(&mut self, cost: u64, overtaken: u32) -> Choice {
         if self.count == 0 {
@@ -68,6 +73,13 @@ impl Selection {
             Misfit::Stop => Choice::End,
             Misfit::Skip { times } => self.pass(times.saturating_sub(overtaken)),
         }
+    }
+
+    /// As [`look`](Self::look), if the next one is to be taken; else it is as if nobody had looked.
+    #[inline]
+    pub(super) fn takes(&mut self, cost: u64) -> bool {
+        let fits = self.count > 0 && cost <= self.budget;
+        fits && self.take(cost) == Choice::Take
     }
 
     fn take(&mut self, cost: u64) -> Choice {

@@ -105,7 +105,7 @@ where
         let headers = &self.common.headers;
         let mut ticket = self.classify.ticket(&request, headers, now);
         // Nobody waits for one who is still to come.
-        ticket.arrival = ticket.arrival.min(now);
+        ticket.arrival = Some(ticket.arrival.map_or(now, |arrival| arrival.min(now)));
         let (reply, answer) = oneshot::channel();
         let member = Member { request, reply };
         let queue = &self.common.queue;

@@ -22,7 +22,7 @@ use super::selection::Selection;
 use super::state::{Entry, Left, State};
 use super::summary::Summary;
 use super::{Cost, DequeueError, EnqueueError, Misfit, TooLarge};
-use crate::admit::{Epoch, Key, Nanos, Rejected, RoomConfig, Ticket, Woken};
+use crate::admit::{Epoch, Key, Rejected, RoomConfig, Ticket, Times, Woken};
 use crate::gate::now;
 use crate::gate::timer::{Call, Timed, Timer};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
@@ -70,7 +70,7 @@ impl<T> Aftermath<T> {
 
 impl<T: Send + 'static> Shared<T> {
     /// The item takes a chair: one of its own if it `reserved` it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn enqueue(
         self: &Arc<Self>,
         item: T,
@@ -79,18 +79,17 @@ impl<T: Send + 'static> Shared<T> {
     ) -> Result<Key, EnqueueError<T>> {
         let cost = self.cost.as_ref().map_or(1, |cost| cost.cost(&item));
         let is_timed = ticket.deadline.is_some() || self.summary().is_timed();
-        let now = if is_timed { now() } else { ticket.arrival };
-        let (arrival, now) = self.epoch.arrival(ticket.arrival, now);
+        let times = self.epoch.times(ticket.arrival, is_timed.then(now));
         let mut state = self.lock();
         if !reserved
             && cost <= self.capacity.budget
-            && let Some(who) = state.express(&ticket, arrival, now)
+            && let Some(who) = state.express(&ticket, times)
         {
             let key = state.sit_down(who, cost, item);
             self.tell_of_one(state);
             return Ok(key);
         }
-        self.arrive(state, item, ticket, reserved, cost, (arrival, now))
+        self.arrive(state, item, ticket, reserved, cost, times)
     }
 
     /// As [`enqueue`](Self::enqueue), where there is more to look at.
@@ -102,17 +101,20 @@ impl<T: Send + 'static> Shared<T> {
         ticket: Ticket,
         reserved: bool,
         cost: u64,
-        now: (Nanos, Nanos),
+        mut times: Times,
     ) -> Result<Key, EnqueueError<T>> {
         let mut aftermath = Aftermath::new();
         let state = &mut *guard;
         if reserved {
             state.room.unreserve();
         }
+        if !times.are_known() && state.room.asks_time(&ticket) {
+            times = self.epoch.times(None, Some(now()));
+        }
         let mut item = Some(item);
         let note = |key| Some(Entry::new(item.take()?, key));
         let (room, ended) = (&mut state.room, &mut aftermath.ended);
-        let joined = room.join(&self.capacity, ticket, cost, note, now, ended);
+        let joined = room.join(&self.capacity, ticket, cost, note, times, ended);
         if joined.is_ok() {
             state.cost += u128::from(cost);
         }
@@ -128,14 +130,24 @@ impl<T: Send + 'static> Shared<T> {
     }
 
     /// The best of those who wait, or `None` if there will never be one; else the consumer waits.
+    #[inline(always)]
     pub(super) fn poll_dequeue(
         self: &Arc<Self>,
         cx: &Context<'_>,
         number: &mut Option<u64>,
     ) -> Poll<Option<T>> {
-        if let Ok(item) = self.dequeue(number) {
-            return Poll::Ready(Some(item));
+        match self.dequeue(number) {
+            Ok(item) => Poll::Ready(Some(item)),
+            Err(_) => self.wait_for_best(cx, number),
         }
+    }
+
+    #[inline(never)]
+    fn wait_for_best(
+        self: &Arc<Self>,
+        cx: &Context<'_>,
+        number: &mut Option<u64>,
+    ) -> Poll<Option<T>> {
         let entry = self.poll_as_consumer(cx, number, |state, ended| {
             let now = state.room.is_timed().then(now);
             match state.take_best(now, ended) {
@@ -170,7 +182,9 @@ impl<T: Send + 'static> Shared<T> {
         number: &mut Option<u64>,
         look: impl Fn(&mut State<T>, &mut Woken<Entry<T>>) -> Poll<R>,
     ) -> Poll<R> {
-        // Whoever comes to an empty queue will have to wait.
+        if number.is_none() && self.is_empty() && self.wait_for_anybody(cx, number) {
+            return Poll::Pending;
+        }
         if number.is_some() || !self.is_empty() {
             let found = self.locked_and_timed(|_, state, aftermath| {
                 let found = look(state, &mut aftermath.ended);
@@ -195,6 +209,17 @@ impl<T: Send + 'static> Shared<T> {
         });
         drop(unused);
         found
+    }
+
+    /// A consumer that finds nobody waits, and there is nothing else to look at. `false` if somebody is there.
+    fn wait_for_anybody(&self, cx: &Context<'_>, number: &mut Option<u64>) -> bool {
+        let waker = cx.waker().clone();
+        let mut state = self.lock();
+        let is_empty = state.room.is_empty() && !state.room.is_closed();
+        if is_empty {
+            state.consumers.come(number, waker);
+        }
+        is_empty
     }
 
     pub(super) fn reconfigure(self: &Arc<Self>, config: RoomConfig) {
@@ -245,7 +270,7 @@ impl<T> Shared<T> {
 
     /// The best of those who wait, for a consumer who may have waited for one; if there is none, whether one may
     /// still come.
-    #[inline]
+    #[inline(always)]
     pub(super) fn dequeue(&self, number: &mut Option<u64>) -> Result<T, DequeueError> {
         let summary = self.summary();
         if summary.waiting() == 0 {
@@ -254,13 +279,17 @@ impl<T> Shared<T> {
         let now = summary.is_timed().then(now);
         let nanos = now.map_or(0, |now| self.epoch.nanos(now));
         let mut state = self.lock();
-        let Some(left) = state.take_express(nanos) else {
+        let Some(item) = state.take_express(nanos, None::<fn(&u64) -> bool>) else {
             return self.take(state, number, now);
         };
-        let unused = state.gone(number);
-        self.tell_of_one(state);
-        drop(unused);
-        Ok(left.item)
+        if number.is_some() {
+            let unused = state.gone(number);
+            self.tell_of_one(state);
+            drop(unused);
+        } else {
+            self.tell_of_one(state);
+        }
+        Ok(item)
     }
 
     /// As [`dequeue`](Self::dequeue), where there is more to look at.
@@ -299,7 +328,7 @@ impl<T> Shared<T> {
             state.keep_time(&mut aftermath.ended);
             state.select(Selection::new(misfit, count, budget))
         });
-        batch.into_iter().map(|entry| entry.item).collect()
+        batch.items
     }
 
     /// Takes the waiter out, if it still waits.
@@ -390,6 +419,12 @@ impl<T> Shared<T> {
 
     #[inline(never)]
     fn tell(&self, mut state: MutexGuard<'_, State<T>>) {
+        if state.concerns_consumers() {
+            let requests = state.room.len();
+            let waker = state.consumers.wake_next(requests);
+            drop(state);
+            return waker.into_iter().for_each(Waker::wake);
+        }
         let mut wakers = Woken::new();
         state.tell(&mut wakers);
         drop(state);

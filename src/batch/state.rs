@@ -11,10 +11,15 @@ use super::consumers::Consumers;
 use super::due::Batcher;
 use super::selection::{Choice, Selection};
 use super::summary::Summary;
-use crate::admit::{Aside, Express, Key, Nanos, Rejected, RoomConfig, Ticket, WaitingRoom, Woken};
+use crate::admit::{
+    Aside, Express, Key, Nanos, Rejected, RoomConfig, Ticket, Times, WaitingRoom, Woken,
+};
 use crate::gate::now;
 use crate::gate::timer::{Alarm, Call};
 use crate::gate::wishes::Wishes;
+
+/// A batch is rarely larger.
+const USUAL: usize = 64;
 
 /// In this order for the reason that [`Shared`](super::shared::Shared) is in its.
 #[repr(C)]
@@ -56,8 +61,23 @@ impl<T> Entry<T> {
 pub(super) struct Left<T> {
     pub(super) item: T,
     /// To be dropped without the lock.
-    #[expect(dead_code, reason = "only its end matters")]
     registration: Option<Registration>,
+}
+
+/// Those who were taken together.
+pub(super) struct Batch<T> {
+    pub(super) items: Vec<T>,
+    /// To be dropped without the lock.
+    registrations: Vec<Registration>,
+}
+
+impl<T> Batch<T> {
+    fn extend(&mut self, left: Option<Left<T>>) {
+        if let Some(Left { item, registration }) = left {
+            self.items.push(item);
+            self.registrations.extend(registration);
+        }
+    }
 }
 
 impl<T> State<T> {
@@ -100,8 +120,8 @@ impl<T> State<T> {
 
     /// The ticket's holder, if it may sit down by the short way and the timer need not be told.
     #[inline(always)]
-    pub(super) fn express(&self, ticket: &Ticket, arrival: Nanos, now: Nanos) -> Option<Express> {
-        let who = self.room.express(ticket, &(), arrival, now)?;
+    pub(super) fn express(&self, ticket: &Ticket, times: Times) -> Option<Express> {
+        let who = self.room.express(ticket, &(), times)?;
         let has_timer = !self.room.is_timed() || self.alarm.is_set();
         has_timer.then_some(who)
     }
@@ -113,17 +133,36 @@ impl<T> State<T> {
         self.room.sit_down(who, cost, note)
     }
 
-    /// The best of those who wait, by the short way, if nothing else happens by `now`.
+    /// The best of those who wait, by the short way, if nothing else happens by `now`, and what it costs is `wanted`.
     #[inline(always)]
-    pub(super) fn take_express(&mut self, now: Nanos) -> Option<Left<T>> {
-        let (cost, entry) = self.room.take_express(now)?;
+    pub(super) fn take_express(
+        &mut self,
+        now: Nanos,
+        wanted: Option<impl FnOnce(&u64) -> bool>,
+    ) -> Option<T> {
+        if !self.registrations.is_empty() {
+            return None;
+        }
+        let (cost, entry) = self.room.take_express(now, wanted)?;
         self.cost -= u128::from(cost);
-        Some(self.leave(entry))
+        Some(entry.item)
     }
 
-    /// Those who join a batch.
-    pub(super) fn select(&mut self, mut selection: Selection) -> Vec<Left<T>> {
-        let mut batch = Vec::new();
+    /// Those who join a batch now.
+    pub(super) fn select(&mut self, mut selection: Selection) -> Batch<T> {
+        let most = selection.most().min(self.room.len());
+        let mut batch = Batch {
+            items: Vec::with_capacity(most.min(USUAL)),
+            registrations: Vec::new(),
+        };
+        while let Some(item) = self.take_express(0, Some(|&cost: &u64| selection.takes(cost))) {
+            batch.items.push(item);
+        }
+        self.select_the_rest(selection, &mut batch);
+        batch
+    }
+
+    fn select_the_rest(&mut self, mut selection: Selection, batch: &mut Batch<T>) {
         let mut passed: Vec<(Aside, u32)> = Vec::new();
         while let Some(best) = self.room.head()
             && let Some(entry) = self.room.note(best)
@@ -140,7 +179,6 @@ impl<T> State<T> {
             }
             self.room.put_back(aside);
         }
-        batch
     }
 
     fn take(&mut self, key: Key) -> Option<Left<T>> {
@@ -202,6 +240,12 @@ impl<T> State<T> {
     /// A consumer has what it came for, or has gone.
     pub(super) fn gone(&mut self, number: &mut Option<u64>) -> Option<Waker> {
         self.consumers.leave(number.take()?)
+    }
+
+    /// Whether only consumers wait for anything to happen.
+    #[inline]
+    pub(super) fn concerns_consumers(&self) -> bool {
+        self.standing.is_empty() && self.batcher.is_none() && !self.room.is_closed()
     }
 
     /// Whether nobody waits for anything to happen.

@@ -52,7 +52,7 @@ pub use detached::{DetachedPermit, InvalidDetachedPermit};
 pub use permit::{Permit, UnassignedPermit};
 pub use status::Status;
 
-use crate::admit::{Capacity, Permits, Priority, Rejected, RoomConfig, Ticket};
+use crate::admit::{Capacity, Permits, Rejected, RoomConfig, Ticket};
 use crate::sync::Arc;
 pub(crate) use clock::now;
 use shared::Shared;
@@ -200,9 +200,7 @@ impl<C: Capacity> Gate<C> {
         arrival: Instant,
         deadline: Option<Instant>,
     ) -> Option<(Instant, Rejected<C::Never>)> {
-        let mut ticket = Ticket::new(Priority::HIGHEST, arrival);
-        ticket.deadline = deadline;
-        self.shared.lock().room.end_of_wait(&ticket)
+        self.shared.lock().room.end_of_wait(arrival, deadline)
     }
 
     /// How long the next arrival would probably wait. `None` before anything is known.

@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(ticket.priority, Priority(1));
         assert_eq!(ticket.tenant, Tenant::default());
         assert_eq!(ticket.deadline, None);
-        assert_eq!(ticket.arrival, arrival);
+        assert_eq!(ticket.arrival, Some(arrival));
     }
 
     #[test]

@@ -156,9 +156,9 @@ impl Desk {
         let now = gate::now();
         let came = since.or(first_came).unwrap_or(now);
         let mut ticket = settings.classifier.ticket(headers, came);
-        ticket.arrival = now;
+        ticket.arrival = Some(now);
         if let Some(first_came) = first_came {
-            ticket.arrival = first_came;
+            ticket.arrival = Some(first_came);
             ticket = ticket.returning();
         }
         if settings.rejects_streams() && (stream || wants_stream(headers)) {

@@ -1,6 +1,7 @@
 //! When a batch goes.
 
 use super::*;
+use tokio::time::Instant;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -75,7 +76,7 @@ async fn who_came_before_all_others_somewhere_else_makes_it_due_sooner() {
     advance(millis(100)).await;
     let first = send(&service, job(0)).await;
     let mut again = job(1);
-    again.ticket.arrival -= millis(30);
+    again.ticket.arrival = Some(Instant::now().into_std() - millis(30));
     again.ticket = again.ticket.returning();
     let again = send(&service, again).await;
     assert_eq!((answer(first).await, answer(again).await), (0, 2));
@@ -87,7 +88,7 @@ async fn a_ticket_from_the_future_holds_nobody_up() {
     let engine = Engine::new();
     let service = service(&engine, 8, millis(50));
     let mut early = job(0);
-    early.ticket.arrival += HOUR;
+    early.ticket.arrival = Some(Instant::now().into_std() + HOUR);
     let early = send(&service, early).await;
     let other = send(&service, job(1)).await;
     assert_eq!((answer(early).await, answer(other).await), (0, 2));

@@ -6,7 +6,7 @@ use tokio::time::{advance, sleep};
 use tower_triage::batch::DequeueError;
 use tower_triage::{Levels, Rejected, RoomConfig};
 
-use super::support::{Bell, Told, block_on, drained, poll, queue, room, telling, ticket};
+use super::support::{Bell, Told, block_on, drained, now, poll, queue, room, telling, ticket};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -286,7 +286,7 @@ async fn an_earlier_end_that_comes_later_is_kept() {
 async fn one_from_the_future_lets_nobody_wait_longer() {
     let (queue, rejected) = telling(room(|room| room.max_wait = Some(10 * SECOND)));
     let mut future = ticket(1);
-    future.arrival += 60 * SECOND;
+    future.arrival = Some(now() + 60 * SECOND);
     queue.enqueue("future", future).unwrap();
     tokio::task::yield_now().await;
     queue.enqueue("present", ticket(1)).unwrap();

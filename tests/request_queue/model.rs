@@ -15,8 +15,8 @@ pub(crate) struct Arrival {
     pub(crate) id: Id,
     pub(crate) priority: u8,
     pub(crate) tenant: &'static str,
-    /// How long ago its ticket was written.
-    pub(crate) late: Time,
+    /// How long ago its ticket says that it arrived, if it does.
+    pub(crate) late: Option<Time>,
     /// How long it waits since then.
     pub(crate) patience: Option<Time>,
     /// Of its tenant's share.
@@ -28,7 +28,10 @@ pub(crate) struct Arrival {
 #[derive(Debug, Clone)]
 struct Waiter {
     who: Arrival,
-    came: Time,
+    /// If anybody knows.
+    came: Option<Time>,
+    /// When it waits no longer by its own ticket.
+    own_end: Option<Time>,
     /// The level it has risen to.
     level: u8,
     /// How many went before it because it did not fit.
@@ -106,7 +109,11 @@ impl Model {
         who.priority = who.priority.min(self.config.levels.count() as u8 - 1);
         let tenant = who.tenant;
         let mut newcomer = Waiter {
-            came: self.now - who.late,
+            came: match who.late {
+                Some(late) => Some(self.now - late),
+                None => self.measures().then_some(self.now),
+            },
+            own_end: (who.patience).map(|own| self.now - who.late.unwrap_or(0) + own),
             level: who.priority,
             who,
             overtaken: 0,
@@ -348,6 +355,10 @@ impl Model {
             })
             .collect();
         self.config = config;
+        if self.measures() {
+            let undated = self.waiting.iter_mut().filter(|w| w.came.is_none());
+            undated.for_each(|w| w.came = Some(self.now));
+        }
         self.flows.clear();
         self.clocks = [base; 32];
         for (i, stood) in stood.into_iter().enumerate() {
@@ -358,20 +369,21 @@ impl Model {
 
     // Time.
 
+    /// Whether it matters for how long anybody has waited.
+    fn measures(&self) -> bool {
+        self.config.max_wait.is_some() || self.config.promote_after.is_some()
+    }
+
     fn risen_to(&self, waiter: &Waiter) -> u8 {
         let every = self.config.promote_after.map(|every| every.as_secs());
-        let risen = every.map_or(0, |every| (self.now - waiter.came) / every);
+        let risen = every.map_or(0, |every| (self.now - waiter.came.unwrap()) / every);
         waiter.who.priority.saturating_sub(risen.min(32) as u8)
     }
 
     fn end(&self, waiter: &Waiter) -> Option<(Time, Why)> {
-        let end = |patience: Time, why| (waiter.came + patience, why);
-        let own = waiter
-            .who
-            .patience
-            .map(|own| end(own, Rejected::DeadlinePassed));
+        let own = waiter.own_end.map(|end| (end, Rejected::DeadlinePassed));
         let longest = self.config.max_wait.map(|wait| wait.as_secs());
-        let rooms = longest.map(|longest| end(longest, Rejected::TimedOut));
+        let rooms = longest.map(|longest| (waiter.came.unwrap() + longest, Rejected::TimedOut));
         // The first of two that are the same.
         own.into_iter().chain(rooms).min_by_key(|&(end, _)| end)
     }
@@ -387,7 +399,9 @@ impl Model {
         let Some(every) = self.config.promote_after else {
             return;
         };
-        let rises = |w: &Waiter| w.came + every.as_secs() * u64::from(w.who.priority - w.level + 1);
+        let rises = |w: &Waiter| {
+            w.came.unwrap() + every.as_secs() * u64::from(w.who.priority - w.level + 1)
+        };
         while let Some(i) = (0..self.waiting.len())
             .filter(|&i| self.waiting[i].level > 0 && rises(&self.waiting[i]) <= self.now)
             .min_by_key(|&i| (rises(&self.waiting[i]), i))

@@ -10,10 +10,10 @@ use tokio::task::yield_now;
 use tokio::time::advance;
 use tokio_util::sync::CancellationToken;
 use tower_triage::batch::{DequeueError, Misfit, RequestGuard, RequestId, RequestQueue};
-use tower_triage::{Discipline, Levels, RoomConfig};
+use tower_triage::{Discipline, Levels, Priority, RoomConfig, Ticket};
 
 use super::model::{Arrival, Id, Model};
-use super::support::{Told, room, ticket};
+use super::support::{Told, now, room};
 
 const TENANTS: [&str; 4] = ["", "a", "b", "c"];
 const BUDGET: u64 = 12;
@@ -37,7 +37,8 @@ enum Event {
 struct Newcomer {
     priority: u8,
     tenant: usize,
-    late: u64,
+    /// How long ago its ticket says that it arrived, if it does.
+    late: Option<u64>,
     patience: Option<u64>,
     share: u32,
     cost: u64,
@@ -120,7 +121,7 @@ fn newcomer() -> impl Strategy<Value = Newcomer> {
     (any_newcomer(), any::<bool>()).prop_map(|(newcomer, is_plain)| match is_plain {
         true => Newcomer {
             tenant: 0,
-            late: 0,
+            late: newcomer.late.and(Some(0)),
             patience: None,
             share: 1,
             ..newcomer
@@ -133,7 +134,7 @@ fn any_newcomer() -> impl Strategy<Value = Newcomer> {
     (
         0u8..4,
         0..TENANTS.len(),
-        prop_oneof![9 => Just(0), 1 => 1u64..8],
+        prop_oneof![5 => Just(None), 5 => Just(Some(0)), 1 => (1u64..8).prop_map(Some)],
         prop::option::weighted(0.2, 0u64..15),
         0u32..4,
         0..BUDGET + 2,
@@ -186,7 +187,7 @@ impl Event {
         match self {
             Self::Enqueue(newcomer) => Self::Enqueue(Newcomer {
                 tenant: 0,
-                late: 0,
+                late: newcomer.late.and(Some(0)),
                 patience: None,
                 share: 1,
                 ..newcomer
@@ -338,10 +339,13 @@ impl Driver {
             ..
         } = newcomer;
         let (id, tenant) = (self.came.len(), TENANTS[newcomer.tenant]);
-        let mut ticket = ticket(priority).tenant(tenant.into()).cost(share);
-        ticket.arrival -= Duration::from_secs(late);
+        let mut ticket = Ticket::from(Priority(priority))
+            .tenant(tenant.into())
+            .cost(share);
+        ticket.arrival = late.map(|late| now() - Duration::from_secs(late));
         if let Some(patience) = patience {
-            ticket = ticket.timeout(Duration::from_secs(patience));
+            let arrival = ticket.arrival.unwrap_or_else(now);
+            ticket.deadline = Some(arrival + Duration::from_secs(patience));
         }
         let token = CancellationToken::new();
         let enqueued = match newcomer.means {

@@ -306,7 +306,7 @@ async fn who_waits_beside_one_from_the_future_is_told_in_time() {
     let max_wait = Some(Duration::from_secs(10));
     let (queue, told) = telling(room(|room| room.max_wait = max_wait));
     let mut from_the_future = ticket(1);
-    from_the_future.arrival += Duration::from_secs(5);
+    from_the_future.arrival = Some(now() + Duration::from_secs(5));
     queue.enqueue("from the future", from_the_future).unwrap();
     others_run().await;
     queue.enqueue("from now", ticket(1)).unwrap();

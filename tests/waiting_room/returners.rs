@@ -9,7 +9,7 @@ use super::scenarios::{HIGH, LOW, NORMAL, Room, config, level};
 /// It first arrived at `arrival`, and comes back.
 fn back(arrival: Instant) -> impl FnOnce(Ticket) -> Ticket {
     move |mut ticket| {
-        ticket.arrival = arrival;
+        ticket.arrival = Some(arrival);
         ticket.returning()
     }
 }
@@ -49,7 +49,7 @@ fn who_does_not_come_back_stands_last_whatever_its_ticket_says() {
     let mut room = one_of_three(Discipline::Fifo);
     let came = room.at(1);
     let came_elsewhere = |mut t: Ticket| {
-        t.arrival = came;
+        t.arrival = Some(came);
         t
     };
     room.arrive("d", 5, came_elsewhere).unwrap();
@@ -71,7 +71,7 @@ fn who_comes_back_holds_up_nobody_who_came_before_it() {
     let [came, before] = [5, 4].map(|seconds| room.at(seconds));
     room.arrive("again", 5, back(came)).unwrap();
     let came_elsewhere = |mut t: Ticket| {
-        t.arrival = before;
+        t.arrival = Some(before);
         t
     };
     room.arrive("d", 5, came_elsewhere).unwrap();

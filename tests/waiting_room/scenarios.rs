@@ -200,7 +200,7 @@ fn who_rose_stands_where_it_came_whoever_rose_first() {
     let begin = room.at(0);
     room.arrive("first", 5, level(NORMAL)).unwrap();
     let came_earlier_elsewhere = |mut t: Ticket| {
-        t.arrival = begin;
+        t.arrival = Some(begin);
         t
     };
     room.arrive("second", 6, came_earlier_elsewhere).unwrap();

@@ -24,7 +24,14 @@ impl Fifo {
         self.0.push_found(blocks, at, came)
     }
 
-    /// Takes out who is next. `None` if there is nobody, or more to be looked at.
+    /// Who is next. `None` if there is nobody, or more to be looked at.
+    #[cfg(feature = "batch")]
+    #[inline(always)]
+    pub(crate) fn native_head(&self, blocks: &Blocks) -> Option<u32> {
+        self.0.native_head(blocks)
+    }
+
+    /// Takes out the [native head](Self::native_head).
     #[cfg(feature = "batch")]
     #[inline(always)]
     pub(crate) fn pop(&mut self, blocks: &mut Blocks) -> Option<u32> {

@@ -20,7 +20,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Whether the lane is that of `key`.
     #[inline]
     pub(crate) fn is(&self, lane: u32, key: &L) -> bool {
-        self.lanes[lane as usize].key == *key
+        size_of::<L>() == 0 || self.lanes[lane as usize].key == *key
     }
 
     /// Lines up a waiter of that level there who came then, and says where it is found.
@@ -36,18 +36,16 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.line(lane, level).push_found(blocks, at, came)
     }
 
-    /// Takes out who is next there. `None` if there is nobody, or more to be looked at.
+    /// The line there of whoever is next. `None` if nobody is.
     #[cfg(feature = "batch")]
     #[inline(always)]
-    pub(crate) fn pop_plain(&mut self, blocks: &mut Blocks, lane: u32) -> Option<u32> {
-        for queue in &mut self.lanes[lane as usize].levels {
-            match queue {
-                Queue::Fifo(line) if line.is_empty() => {}
-                Queue::Fifo(line) => return line.pop(blocks),
-                _ => return None,
-            }
-        }
-        None
+    pub(crate) fn next_plain(&mut self, lane: u32) -> Option<&mut Fifo> {
+        let levels = self.lanes[lane as usize].levels.iter_mut();
+        let mut lines = levels.map_while(|queue| match queue {
+            Queue::Fifo(line) => Some(line),
+            _ => None,
+        });
+        lines.find(|line| !line.is_empty())
     }
 
     /// Takes a waiter out of there.
