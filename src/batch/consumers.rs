@@ -51,14 +51,15 @@ impl Consumers {
     }
 
     /// It has looked and taken something, or has gone.
+    #[inline]
     pub(super) fn leave(&mut self, number: u64) -> Option<Waker> {
-        match self.find(number) {
-            Ok(at) => self.waiting.remove(at).map(|(_, waker)| waker),
-            Err(_) => {
-                self.woken -= 1;
-                None
-            }
+        if !self.waiting.is_empty()
+            && let Ok(at) = self.find(number)
+        {
+            return self.waiting.remove(at).map(|(_, waker)| waker);
         }
+        self.woken -= 1;
+        None
     }
 
     /// Whether there is nobody to wake.

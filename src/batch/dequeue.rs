@@ -48,10 +48,24 @@ impl<'a, T> Occupied<'a, T> {
     }
 }
 
+impl<T: Send + 'static> Consumer<'_, T> {
+    /// Whether it has just come, nobody is there yet, and it waits for the first.
+    #[inline]
+    fn comes_to_nobody(&mut self, cx: &Context<'_>) -> bool {
+        let shared = &self.queue.shared;
+        self.number.is_none()
+            && shared.is_empty()
+            && shared.wait_for_the_first(cx, &mut self.number)
+    }
+}
+
 impl<T: Send + 'static> Future for Dequeue<'_, T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        if self.0.comes_to_nobody(cx) {
+            return Poll::Pending;
+        }
         // A consumer that always finds something must let others of its runtime run.
         let budget = ready!(coop::poll_proceed(cx));
         let Consumer { queue, number } = &mut self.0;
@@ -65,6 +79,9 @@ impl<T: Send + 'static> Future for Occupied<'_, T> {
     type Output = bool;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
+        if self.0.comes_to_nobody(cx) {
+            return Poll::Pending;
+        }
         let budget = ready!(coop::poll_proceed(cx));
         let Consumer { queue, number } = &mut self.0;
         let found = ready!(queue.shared.poll_occupied(cx, number));

@@ -182,9 +182,6 @@ impl<T: Send + 'static> Shared<T> {
         number: &mut Option<u64>,
         look: impl Fn(&mut State<T>, &mut Woken<Entry<T>>) -> Poll<R>,
     ) -> Poll<R> {
-        if number.is_none() && self.is_empty() && self.wait_for_anybody(cx, number) {
-            return Poll::Pending;
-        }
         if number.is_some() || !self.is_empty() {
             let found = self.locked_and_timed(|_, state, aftermath| {
                 let found = look(state, &mut aftermath.ended);
@@ -211,8 +208,9 @@ impl<T: Send + 'static> Shared<T> {
         found
     }
 
-    /// A consumer that finds nobody waits, and there is nothing else to look at. `false` if somebody is there.
-    fn wait_for_anybody(&self, cx: &Context<'_>, number: &mut Option<u64>) -> bool {
+    /// A new consumer waits, unless somebody is there, or nobody will be.
+    #[inline(never)]
+    pub(super) fn wait_for_the_first(&self, cx: &Context<'_>, number: &mut Option<u64>) -> bool {
         let waker = cx.waker().clone();
         let mut state = self.lock();
         let is_empty = state.room.is_empty() && !state.room.is_closed();
