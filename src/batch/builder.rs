@@ -13,10 +13,9 @@ use crate::admit::{Rejected, RoomConfig};
 /// every end of a wait is told in one place:
 ///
 /// ```
-/// use std::time::Instant;
 /// use tokio::sync::oneshot;
 /// use tower_triage::batch::{RequestQueue, TooLarge};
-/// use tower_triage::{Priority, Rejected, RoomConfig, Ticket};
+/// use tower_triage::{Priority, Rejected, RoomConfig};
 ///
 /// struct Job {
 ///     prompt: String,
@@ -32,7 +31,7 @@ use crate::admit::{Rejected, RoomConfig};
 ///
 /// let (answer, answered) = oneshot::channel();
 /// let job = Job { prompt: "hello".into(), answer };
-/// queue.enqueue(job, Ticket::new(Priority::HIGHEST, Instant::now()))?;
+/// queue.enqueue(job, Priority::HIGHEST)?;
 /// queue.close();
 /// assert_eq!(answered.await?, Err(Rejected::ShuttingDown));
 /// # Ok(())

@@ -10,13 +10,11 @@ use super::{RequestId, RequestQueue};
 /// was dequeued is not touched.
 ///
 /// ```
-/// use std::time::Instant;
 /// use tower_triage::batch::RequestQueue;
-/// use tower_triage::{Priority, RoomConfig, Ticket};
+/// use tower_triage::{Priority, RoomConfig};
 ///
 /// let queue = RequestQueue::new(RoomConfig::default());
-/// let ticket = Ticket::new(Priority::HIGHEST, Instant::now());
-/// let guard = queue.guard(queue.enqueue("a prompt", ticket)?);
+/// let guard = queue.guard(queue.enqueue("a prompt", Priority::HIGHEST)?);
 /// drop(guard);
 /// assert!(queue.is_empty());
 /// # Ok::<(), tower_triage::batch::EnqueueError<&str>>(())

@@ -20,17 +20,17 @@ use crate::admit::{Counts, Key, RoomConfig, Ticket};
 /// producers and consumers, on any threads.
 ///
 /// ```
-/// use std::time::Instant;
+/// use std::time::Duration;
 /// use tower_triage::batch::RequestQueue;
 /// use tower_triage::{Priority, RoomConfig, Ticket};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_triage::batch::EnqueueError<&'static str>> {
 /// let queue = RequestQueue::new(RoomConfig::default());
-/// let ticket = |level| Ticket::new(Priority(level), Instant::now());
-/// queue.enqueue("normal", ticket(1))?;
-/// let id = queue.enqueue("changed my mind", ticket(1))?;
-/// queue.enqueue("high", ticket(0))?;
+/// queue.enqueue("normal", Priority(1))?;
+/// let id = queue.enqueue("changed my mind", Priority(1))?;
+/// let in_time = Ticket::from(Priority(0)).timeout(Duration::from_secs(5));
+/// queue.enqueue("high", in_time)?;
 ///
 /// assert_eq!(queue.remove(id), Some("changed my mind"));
 /// assert_eq!(queue.dequeue().await, Some("high"));
@@ -41,7 +41,10 @@ use crate::admit::{Counts, Key, RoomConfig, Ticket};
 ///
 /// # Time
 ///
-/// Waits end by Tokio's clock, and tickets are to be written by it: `tokio::time::Instant::now().into_std()`, which is
+/// A request arrives when it is enqueued, unless its ticket says that it arrived before. Where nothing in the room
+/// depends on how long anybody waits, the clock is not read for it.
+///
+/// Waits end by Tokio's clock, and an arrival is to be told by it: `tokio::time::Instant::now().into_std()`, which is
 /// `Instant::now()` unless a test has paused it. Where an item is enqueued inside a Tokio runtime, a timer answers it
 /// when its wait has ended, as long as that runtime runs; elsewhere it is answered when somebody next comes to fetch,
 /// and counts as waiting until then. Whoever comes to fetch is never given an item whose wait has ended.
@@ -77,8 +80,7 @@ impl<T> RequestQueue<T> {
 impl<T: Send + 'static> RequestQueue<T> {
     /// Lets the item wait. With [`RoomConfig::displace`], perhaps on the chair of another, who is rejected.
     ///
-    /// Where no more is to be said of it than how urgent it is, its [`Priority`](crate::Priority) will do for a ticket:
-    /// it arrives now.
+    /// Where no more is to be said of it than how urgent it is, its [`Priority`](crate::Priority) will do for a ticket.
     ///
     /// # Errors
     ///
