@@ -166,7 +166,8 @@ impl<T> Chairs<T> {
         }
     }
 
-    /// Seats the holder of a ticket that says nothing special, to wait in that lane and be found there in its `QUEUE`.
+    /// Seats the holder of a ticket that says nothing special, to wait in that lane and be found there in its `QUEUE`
+    /// and `ENDS`.
     #[inline(always)]
     pub(crate) fn sit_plainly(
         &mut self,
@@ -174,14 +175,14 @@ impl<T> Chairs<T> {
         (since, seq): Came,
         Priority(level): Priority,
         wording: Wording,
-        (lane, found): (u32, u32),
+        (lane, found): (u32, [u32; 2]),
         body: T,
     ) {
         let place = Place {
             seq,
             since,
             lane,
-            found: [found, NONE],
+            found,
             priority: level,
             level,
             waits: true,

@@ -5,7 +5,7 @@
 //! once. Alarms are set only for the others.
 
 use super::alarm::Alarms;
-use super::blocks::List;
+use super::blocks::{Blocks, List};
 use super::chairs::{Chairs, ENDS, NONE};
 use super::nanos::{NEVER, Nanos};
 
@@ -32,19 +32,23 @@ impl Ends {
 
     #[inline]
     pub(crate) fn enter<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        let end = (chairs.end(at), chairs.place(at).seq);
-        if end.0 == NEVER {
-            return;
+        let (end, seq) = (chairs.end(at), chairs.place(at).seq);
+        if end < NEVER {
+            let number = self.enter_found(&mut chairs.blocks, at, (end, seq));
+            chairs.set_found(at, ENDS, number);
         }
+    }
+
+    /// Enters `at`, whose wait ends then, and says where it is found.
+    #[inline]
+    pub(crate) fn enter_found(&mut self, blocks: &mut Blocks, at: u32, end: (Nanos, u64)) -> u32 {
         self.next = self.next.min(end.0);
-        let mut number = NONE;
         if self.in_order.is_empty() || self.latest < end {
             self.latest = end;
-            number = self.in_order.push(&mut chairs.blocks, at);
-        } else {
-            self.others.set(end.0, (at, end.1));
+            return self.in_order.push(blocks, at);
         }
-        chairs.set_found(at, ENDS, number);
+        self.others.set(end.0, (at, end.1));
+        NONE
     }
 
     /// The waiter on chair `at` waits no longer.

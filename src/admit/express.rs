@@ -5,7 +5,7 @@
 //! tenant, nothing is to be kept of a waiter but its place in one line. Whoever waits is found in the same lists,
 //! whichever way it came: what is asked of the room may change, and so may the tickets.
 
-use super::chairs::Wording;
+use super::chairs::{NONE, Wording};
 use super::nanos::{NEVER, Nanos, Times};
 use super::room::{Key, State, Waiter, WaitingRoom};
 use super::{Capacity, Priority, Ticket};
@@ -69,13 +69,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let state = State::Waiting(note(key));
         let waiter = Waiter { demand, state };
         let blocks = &mut self.chairs.blocks;
-        let found = self.lanes.push_plain(blocks, who.lane, level, at, came);
+        let in_lane = self.lanes.push_plain(blocks, who.lane, level, at, came);
+        let in_ends = match self.chairs.longest_wait {
+            NEVER => NONE,
+            longest => {
+                let end = who.arrival.saturating_add(longest);
+                self.ends.enter_found(blocks, at, (end, seq))
+            }
+        };
+        let found = [in_lane, in_ends];
         self.chairs
             .sit_plainly(at, came, level, wording, (who.lane, found), waiter);
         self.waiting += 1;
-        if self.chairs.longest_wait < NEVER {
-            self.ends.enter(&mut self.chairs, at);
-        }
         key
     }
 
