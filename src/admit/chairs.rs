@@ -233,15 +233,29 @@ impl<T> Chairs<T> {
         self.terms[at] = terms;
     }
 
-    /// Whoever sat there leaves.
+    /// Whoever sat there leaves, for it is its turn.
     #[inline(always)]
     pub(crate) fn leave(&mut self, at: u32) -> T {
+        let body = self.vacate(at);
+        self.rows.leave(at);
+        body
+    }
+
+    /// Whoever sat there leaves, from wherever in line.
+    #[inline]
+    pub(crate) fn leave_early(&mut self, at: u32) -> T {
+        let body = self.vacate(at);
+        self.rows.leave_early(at);
+        body
+    }
+
+    #[inline(always)]
+    fn vacate(&mut self, at: u32) -> T {
         let seat = &mut self.seats[at as usize];
         let body = seat.body.take().expect("somebody sits there");
         if seat.place.wording == Wording::Special {
             self.terms[at as usize].tenant = Tenant::NOBODY;
         }
-        self.rows.leave(at);
         body
     }
 

@@ -184,7 +184,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             self.unlink(key.at);
             self.counts.cancelled += 1;
         }
-        match self.chairs.leave(key.at).state {
+        match self.chairs.leave_early(key.at).state {
             State::Waiting(note) => (None, note),
             State::Leased(lease) => {
                 self.counts.unclaimed += 1;

@@ -3,7 +3,10 @@
 //! In a long line it is memory that takes time, and memory is fast where it is gone through in order, by one thread
 //! at a time. Those of a level come and go nearly in the same order. So they sit in rows, next to each other, and a
 //! row is used again once half of those in it have left: there is never more than a row for every five of the most
-//! who ever sat at once, and one for each level.
+//! who ever sat at once, one for each level, and one more.
+//!
+//! Whoever leaves out of turn leaves a chair in the middle of others, which is as good for the next to come as any,
+//! and whose memory is at hand.
 
 use super::Levels;
 use super::chairs::NONE;
@@ -21,6 +24,8 @@ const FEW: usize = 64;
 pub(crate) struct Rows {
     /// How many chairs are taken.
     taken: u32,
+    /// One that was left a moment ago: its memory is still at hand. Counts as taken in its row.
+    warm: u32,
     /// By level, the row that is being filled.
     open: [Open; Levels::MOST],
     rows: Vec<Row>,
@@ -64,6 +69,7 @@ impl Rows {
             rows: Vec::new(),
             thin: Vec::new(),
             taken: 0,
+            warm: NONE,
         }
     }
 
@@ -75,6 +81,9 @@ impl Rows {
     /// Where the next one of that level sits down.
     #[inline(always)]
     pub(crate) fn next(&mut self, level: u8) -> u32 {
+        if self.warm != NONE {
+            return self.warm;
+        }
         let open = self.open[usize::from(level)];
         match open.vacant {
             0 => self.open_row(level, open.row),
@@ -85,14 +94,34 @@ impl Rows {
     /// Somebody of that level sits down where the next one of it does.
     #[inline(always)]
     pub(crate) fn take(&mut self, level: u8) {
+        self.taken += 1;
+        if self.warm != NONE {
+            self.warm = NONE;
+            return;
+        }
         let open = &mut self.open[usize::from(level)];
         open.vacant &= open.vacant.wrapping_sub(1);
-        self.taken += 1;
     }
 
-    /// Whoever sat there leaves.
+    /// Whoever sat there leaves, in turn: those next to it will soon do so, too.
     #[inline(always)]
     pub(crate) fn leave(&mut self, at: u32) {
+        self.vacate(at);
+        self.count_out();
+    }
+
+    /// Whoever sat there leaves, out of turn. The next to come sits there, whatever its level.
+    #[inline]
+    pub(crate) fn leave_early(&mut self, at: u32) {
+        match std::mem::replace(&mut self.warm, at) {
+            NONE => {}
+            cold => self.vacate(cold),
+        }
+        self.count_out();
+    }
+
+    #[inline(always)]
+    fn vacate(&mut self, at: u32) {
         let row = &mut self.rows[(at / ROW) as usize];
         row.taken &= !(1 << (at % ROW));
         row.count -= 1;
@@ -100,6 +129,10 @@ impl Rows {
             row.is_used = true;
             self.thin.push(at / ROW);
         }
+    }
+
+    #[inline(always)]
+    fn count_out(&mut self) {
         self.taken -= 1;
         if self.taken == 0 && self.rows.len() > FEW {
             // Or the next to come would sit all over the place, in the order in which these left.
@@ -159,6 +192,7 @@ mod tests {
         /// So many of that level.
         Come(u8, usize),
         Leave(Vec<Index>),
+        LeaveEarly(Vec<Index>),
     }
 
     fn event() -> impl Strategy<Value = Event> {
@@ -167,6 +201,7 @@ mod tests {
             1 => (0u8..4, 1usize..400).prop_map(|(level, count)| Event::Come(level, count)),
             4 => prop::collection::vec(any::<Index>(), 1..40).prop_map(Event::Leave),
             1 => prop::collection::vec(any::<Index>(), 1_000).prop_map(Event::Leave),
+            2 => prop::collection::vec(any::<Index>(), 1..40).prop_map(Event::LeaveEarly),
         ]
     }
 
@@ -177,7 +212,7 @@ mod tests {
         })]
 
         #[test]
-        fn nobody_gets_a_taken_chair_and_there_is_a_row_for_every_five_and_each_level(
+        fn nobody_gets_a_taken_chair_and_there_is_a_row_for_every_five_and_each_level_and_one_more(
             events in prop::collection::vec(event(), 1..40),
         ) {
             let mut rows = Rows::new();
@@ -193,12 +228,15 @@ mod tests {
                         most = most.max(taken.len());
                         levels.insert(level);
                         prop_assert!((next as usize) < rows.len());
-                        prop_assert!(rows.len() <= most_chairs(most, levels.len()));
+                        prop_assert!(rows.len() <= most_chairs(most, levels.len()) + ROW as usize);
                     },
-                    Event::Leave(who) => for who in who {
+                    Event::Leave(ref who) | Event::LeaveEarly(ref who) => for who in who {
                         let Some(&at) = taken.iter().nth(who.index(taken.len().max(1))) else { break };
                         taken.remove(&at);
-                        rows.leave(at);
+                        match event {
+                            Event::LeaveEarly(_) => rows.leave_early(at),
+                            _ => rows.leave(at),
+                        }
                     },
                 }
                 if rows.len() == 0 {
@@ -208,7 +246,7 @@ mod tests {
                 let sits = (0..rows.len() as u32).filter(|&at| {
                     let (row, bit) = (at / ROW, 1 << (at % ROW));
                     let is_open = rows.open.iter().any(|open| open.row == row && open.vacant & bit != 0);
-                    rows.rows[row as usize].taken & bit != 0 && !is_open
+                    rows.rows[row as usize].taken & bit != 0 && !is_open && at != rows.warm
                 });
                 prop_assert!(sits.eq(taken.iter().copied()));
             }
@@ -267,6 +305,20 @@ mod tests {
             (0..MANY).for_each(|nth| rows.leave(all[(nth * 500 % MANY) as usize]));
             assert_eq!(rows.len(), 0);
         }
+    }
+
+    #[test]
+    fn the_next_sits_where_somebody_left_out_of_turn() {
+        let mut rows = Rows::new();
+        let [first, second, third] = [0, 0, 1].map(|level| sit(&mut rows, level));
+        rows.leave_early(second);
+        assert_eq!(sit(&mut rows, 1), second);
+        assert_eq!(sit(&mut rows, 1), third + 1);
+        for at in [first, third] {
+            rows.leave_early(at);
+        }
+        assert_eq!(sit(&mut rows, 0), third);
+        assert_eq!(sit(&mut rows, 0), second + 1);
     }
 
     #[test]
