@@ -33,10 +33,11 @@ impl Ends {
     #[inline]
     pub(crate) fn enter<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         let (end, seq) = (chairs.end(at), chairs.place(at).seq);
-        if end < NEVER {
-            let number = self.enter_found(&mut chairs.blocks, at, (end, seq));
-            chairs.set_found(at, ENDS, number);
-        }
+        let number = match end {
+            NEVER => NONE,
+            end => self.enter_found(&mut chairs.blocks, at, (end, seq)),
+        };
+        chairs.set_found(at, ENDS, number);
     }
 
     /// Enters `at`, whose wait ends then, and says where it is found.
@@ -54,10 +55,8 @@ impl Ends {
     /// The waiter on chair `at` waits no longer.
     #[inline]
     pub(crate) fn leave<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
-        if chairs.end(at) == NEVER {
-            return;
-        }
         match chairs.found(at, ENDS) {
+            NONE if chairs.end(at) == NEVER => {}
             NONE => self.others.leave_behind(chairs),
             number => self.in_order.remove(&mut chairs.blocks, number),
         }

@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{DequeueError, Misfit, RequestQueue};
 use crate::admit::{Priority, RoomConfig, Ticket};
-use crate::gate::now;
 
 #[test]
 fn who_waits_gets_what_comes() {
@@ -301,6 +300,18 @@ fn whoever_frees_a_chair_lets_another_come() {
     });
 }
 
+#[test]
+fn who_comes_while_the_room_begins_to_bound_waits_does_not_wait_for_ever() {
+    model(|| {
+        let queue = queue();
+        let producer = with(&queue, |queue| come(&queue, 1));
+        queue.reconfigure(RoomConfig::default());
+        producer.join().unwrap();
+        let end = queue.shared.lock().room.next_end();
+        assert!(end.is_some());
+    });
+}
+
 thread_local! {
     /// Whether those who come to a [`queue`] come by the short way.
     static IS_SHORT: Cell<bool> = const { Cell::new(false) };
@@ -335,7 +346,7 @@ fn queue() -> RequestQueue<u8> {
 }
 
 fn ticket() -> Ticket {
-    Ticket::new(Priority::HIGHEST, now())
+    Priority::HIGHEST.into()
 }
 
 fn come(queue: &RequestQueue<u8>, item: u8) {
