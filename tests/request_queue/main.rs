@@ -14,4 +14,5 @@ mod support;
 mod taking;
 mod threads;
 mod tokens;
+mod undated;
 mod ways;
