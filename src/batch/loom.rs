@@ -8,6 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use loom::future::block_on;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -298,6 +299,27 @@ fn whoever_frees_a_chair_lets_another_come() {
         assert_eq!(consumer.join().unwrap(), 1);
         assert_eq!(queue.len(), usize::from(refused.is_none()));
         assert!(refused.is_none_or(|item| item == 2));
+    });
+}
+
+#[test]
+fn one_from_the_future_who_meets_a_bound_on_waits_ends_nobodys() {
+    model(|| {
+        let queue = queue();
+        let config = |max_wait| RoomConfig {
+            max_wait,
+            ..RoomConfig::default()
+        };
+        queue.reconfigure(config(None));
+        come(&queue, 1);
+        let bound = with(&queue, move |queue| {
+            queue.reconfigure(config(Some(Duration::from_secs(1))));
+        });
+        let future = now() + Duration::from_secs(9);
+        let ticket = Ticket::new(Priority::HIGHEST, future);
+        queue.enqueue(2, ticket).unwrap();
+        bound.join().unwrap();
+        assert_eq!(queue.len(), 2);
     });
 }
 
