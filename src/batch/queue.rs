@@ -78,7 +78,7 @@ impl<T: Send + 'static> RequestQueue<T> {
     /// Lets the item wait. With [`RoomConfig::displace`], perhaps on the chair of another, who is rejected.
     ///
     /// Where no more is to be said of it than how urgent it is, its [`Priority`](crate::Priority) will do for a ticket:
-    /// it arrives now.
+    /// one without an [arrival](Ticket::arrival).
     ///
     /// # Errors
     ///
