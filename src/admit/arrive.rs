@@ -28,7 +28,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         now: Instant,
         woken: &mut Woken<W>,
     ) -> Outcome<C> {
-        let times = self.epoch.times(ticket.arrival, Some(now));
+        let arrival = ticket.arrival.unwrap_or(now);
+        let times = self.epoch.times(Some(arrival), Some(now));
         self.arrive_at(capacity, ticket, demand, times, woken)
     }
 
@@ -184,7 +185,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.seq += 1;
         let seq = self.seq;
         let is_back = ticket.returning && ticket.arrival.is_some();
-        let since = self.since(patience.arrival.min(now), is_back);
+        let since = match patience.arrival {
+            NEVER => self.since(self.behind_all(), false),
+            arrival => self.since(arrival.min(now), is_back),
+        };
         let at = self.chairs.next(priority);
         let key = Key { at, seq };
         let state = State::Waiting(note(key));
@@ -212,5 +216,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         self.latest = self.latest.max(arrival);
         self.latest
+    }
+
+    /// When one came of whom it is not known: after all who are there, so that none of them stands behind it that
+    /// comes back.
+    #[inline(always)]
+    pub(super) fn behind_all(&self) -> Nanos {
+        (self.latest + 1).min(NEVER - 1)
     }
 }

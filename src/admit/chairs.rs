@@ -29,7 +29,8 @@ pub(crate) type Came = (Nanos, u64);
 pub(crate) struct Place {
     /// Tells this waiter from earlier ones on the same chair.
     pub(crate) seq: u64,
-    /// When it came. Never less than for those who sat down before, unless it comes back.
+    /// When it came, or as good as that if it is not known. Never less than for those who sat down before, unless it
+    /// comes back.
     pub(crate) since: Nanos,
     pub(crate) lane: u32,
     /// Where it is found in its `QUEUE` and `ENDS`.

@@ -35,10 +35,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let express = self.express?;
         let may_come = !self.closed && self.has_chair();
         let (arrival, now) = (self.arrival(times), times.now);
-        let is_in_time = arrival == NEVER || {
-            let (next, end) = (self.ends.next(), self.chairs.end_of(arrival));
-            self.latest <= arrival && arrival <= now && now < next && next <= end
-        };
+        let next = self.ends.next();
+        let is_in_time = now < next
+            && (arrival == NEVER || {
+                let end = self.chairs.end_of(arrival);
+                self.latest <= arrival && arrival <= now && next <= end
+            });
         let is_plain = may_come && is_in_time && ticket.is_plain();
         (is_plain && self.lanes.is(express, lane)).then_some(Express {
             lane: express,
@@ -57,12 +59,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ) -> Key {
         let level = self.config.levels.clamp(who.priority);
         self.seq += 1;
-        let wording = match who.arrival {
-            NEVER => Wording::Undated,
-            arrival => {
-                self.latest = arrival;
-                Wording::Plain
-            }
+        let wording;
+        (wording, self.latest) = match who.arrival {
+            NEVER => (Wording::Undated, self.behind_all()),
+            arrival => (Wording::Plain, arrival),
         };
         let (seq, at) = (self.seq, self.chairs.next(level));
         let (came, key) = ((self.latest, seq), Key { at, seq });

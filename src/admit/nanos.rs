@@ -28,11 +28,6 @@ impl Times {
         arrival: NEVER,
         now: 0,
     };
-
-    #[inline]
-    pub(crate) fn are_known(self) -> bool {
-        self.now > 0
-    }
 }
 
 /// What instants are measured from.

@@ -84,8 +84,8 @@ pub struct Ticket {
     /// What it takes from its tenant's share, in units of the user's choice. Default 1; 0 counts as 1.
     pub cost: u32,
     /// When it first arrived. Kept when it waits again, so that waiting twice is not waiting longer. `None`: it
-    /// arrives when it is handed in; or, if nothing in the room depends on how long it waits, when something first
-    /// does.
+    /// arrives when it is handed in; or, in a `RequestQueue` in which nothing depends on how long anybody waits, when
+    /// something first does.
     pub arrival: Option<Instant>,
     /// The user's own name for it, to find it among the permits that are out. Default 0.
     pub id: u64,
@@ -122,8 +122,8 @@ impl Ticket {
         self
     }
 
-    /// Bounds the wait by `timeout` from the arrival, which is now if the ticket says nothing of it. A timeout beyond
-    /// what the clock can hold is none.
+    /// Bounds the wait by `timeout` from the arrival, which is now by Tokio's clock if the ticket says nothing of it.
+    /// A timeout beyond what the clock can hold is none.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         let arrival = *self.arrival.get_or_insert_with(now);
@@ -147,7 +147,10 @@ impl Ticket {
 
     /// Gives it the place of its arrival: before everyone of its level who came later.
     ///
-    /// For a request that had a slot, failed, and is tried again. Its `arrival` has to be the first one.
+    /// For a request that had a slot, failed, and is tried again. Its `arrival` has to be the first one; without any it
+    /// stands last. Of those in a `RequestQueue` of whom it is not known when they came, it goes before those who were
+    /// handed in after one with an `arrival` as late as its own.
+    ///
     /// Under [`Fair`](super::Discipline::Fair) it stands before later ones of its own tenant, and is paid for
     /// again. It does not take a chair from anybody for that: a full room turns it away like any other.
     ///

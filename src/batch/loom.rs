@@ -8,6 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use loom::future::block_on;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -310,6 +311,27 @@ fn who_comes_while_the_room_begins_to_bound_waits_waits_from_then_on() {
         producer.join().unwrap();
         let end = queue.shared.lock().room.next_end();
         assert!(end.is_some_and(|end| end > now()));
+    });
+}
+
+#[test]
+fn one_from_the_future_who_meets_a_bound_on_waits_ends_nobodys() {
+    model(|| {
+        let queue = queue();
+        let config = |max_wait| RoomConfig {
+            max_wait,
+            ..RoomConfig::default()
+        };
+        queue.reconfigure(config(None));
+        come(&queue, 1);
+        let bound = with(&queue, move |queue| {
+            queue.reconfigure(config(Some(Duration::from_secs(1))));
+        });
+        let future = now() + Duration::from_secs(9);
+        let ticket = Ticket::new(Priority::HIGHEST, future);
+        queue.enqueue(2, ticket).unwrap();
+        bound.join().unwrap();
+        assert_eq!(queue.len(), 2);
     });
 }
 

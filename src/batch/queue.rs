@@ -80,7 +80,8 @@ impl<T> RequestQueue<T> {
 impl<T: Send + 'static> RequestQueue<T> {
     /// Lets the item wait. With [`RoomConfig::displace`], perhaps on the chair of another, who is rejected.
     ///
-    /// Where no more is to be said of it than how urgent it is, its [`Priority`](crate::Priority) will do for a ticket.
+    /// Where no more is to be said of it than how urgent it is, its [`Priority`](crate::Priority) will do for a ticket:
+    /// one without an [arrival](Ticket::arrival).
     ///
     /// # Errors
     ///

@@ -89,6 +89,7 @@ impl<T: Send + 'static> Shared<T> {
             self.tell_of_one(state);
             return Ok(key);
         }
+        let times = is_timed.then_some(times);
         self.arrive(state, item, ticket, reserved, cost, times)
     }
 
@@ -101,16 +102,17 @@ impl<T: Send + 'static> Shared<T> {
         ticket: Ticket,
         reserved: bool,
         cost: u64,
-        mut times: Times,
+        times: Option<Times>,
     ) -> Result<Key, EnqueueError<T>> {
         let mut aftermath = Aftermath::new();
         let state = &mut *guard;
         if reserved {
             state.room.unreserve();
         }
-        if !times.are_known() && state.room.asks_time(&ticket) {
-            times = self.epoch.times(None, Some(now()));
-        }
+        let times = times.unwrap_or_else(|| {
+            let now = state.room.asks_time(&ticket).then(now);
+            self.epoch.times(ticket.arrival, now)
+        });
         let mut item = Some(item);
         let note = |key| Some(Entry::new(item.take()?, key));
         let (room, ended) = (&mut state.room, &mut aftermath.ended);

@@ -81,3 +81,25 @@ impl Service<Request<Full<Bytes>>> for Never {
         unreachable!("never ready")
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_say_when_it_arrived_waits_equally_long_for_the_slot_and_with_it() {
+    let undated: fn(&Patient, Instant) -> Ticket = |_, _| Priority(1).into();
+    for has_slot in [false, true] {
+        let layer = QueueLayer::plain(QueueConfig::new(1).wait_forever()).unwrap();
+        let layer = layer.classify(undated);
+        let (moody, ward) = (Moody::new([Answer::Ready]), Ward::new());
+        let queue = layer.layer(Both(moody, ward.clone()));
+        let first = send(&queue, normal("first")).await;
+        let second = send(&queue, normal("second")).await;
+        advance(secs(5.0)).await;
+        let bounded = QueueConfig::new(1).max_wait(secs(10.0));
+        layer.handle().reconfigure(bounded).unwrap();
+        advance(secs(4.0)).await;
+        ward.finish(usize::from(has_slot));
+        assert_eq!(is_done(&first).await, has_slot);
+        assert!(!is_done(&second).await);
+        advance(secs(1.5)).await;
+        assert!(is_done(&second).await, "{has_slot}");
+    }
+}

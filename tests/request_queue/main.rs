@@ -15,4 +15,5 @@ mod taking;
 mod threads;
 mod tokens;
 mod undated;
+mod wakes;
 mod ways;

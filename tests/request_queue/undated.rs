@@ -1,20 +1,24 @@
-//! Tickets that do not say when their requests arrived.
+//! Tickets that do not say when their requests arrived, alone and beside those that do.
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use tokio::task::yield_now;
 use tokio::time::{advance, sleep};
-use tower_triage::{Discipline, Priority, Rejected, Ticket};
+use tower_triage::batch::RequestQueue;
+use tower_triage::{Discipline, Levels, Priority, Rejected, RoomConfig, Ticket};
 
 use super::support::{drained, now, queue, room, telling, ticket};
 
 const SECOND: Duration = Duration::from_secs(1);
+const NORMAL: Priority = Priority(1);
 
 #[test]
 fn a_priority_is_ticket_enough() {
     let queue = queue();
-    queue.enqueue("normal", Priority(1)).unwrap();
+    queue.enqueue("normal", NORMAL).unwrap();
     queue.enqueue("high", Priority::HIGHEST).unwrap();
-    queue.enqueue("after", Priority(1)).unwrap();
+    queue.enqueue("after", NORMAL).unwrap();
     assert_eq!(drained(&queue), ["high", "normal", "after"]);
 }
 
@@ -22,7 +26,7 @@ fn a_priority_is_ticket_enough() {
 async fn whoever_does_not_say_when_it_came_waits_from_when_it_was_enqueued() {
     let (queue, told) = telling(room(|room| room.max_wait = Some(10 * SECOND)));
     advance(SECOND).await;
-    queue.enqueue("undated", Priority(1)).unwrap();
+    queue.enqueue("undated", NORMAL).unwrap();
     sleep(9 * SECOND).await;
     assert_eq!(queue.len(), 1);
     sleep(2 * SECOND).await;
@@ -33,7 +37,7 @@ async fn whoever_does_not_say_when_it_came_waits_from_when_it_was_enqueued() {
 async fn whoever_came_while_nobody_asked_waits_from_when_somebody_does() {
     for discipline in [Discipline::Fifo, Discipline::Fair] {
         let (queue, told) = telling(room(|room| room.discipline = discipline));
-        queue.enqueue("undated", Priority(1)).unwrap();
+        queue.enqueue("undated", NORMAL).unwrap();
         queue.enqueue("dated", ticket(1)).unwrap();
         advance(8 * SECOND).await;
         queue.reconfigure(room(|room| {
@@ -50,27 +54,13 @@ async fn whoever_came_while_nobody_asked_waits_from_when_somebody_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_by_then_is_asked_once() {
-    let (queue, told) = telling(room(|_| ()));
-    let bounded = || room(|room| room.max_wait = Some(10 * SECOND));
-    queue.enqueue("undated", Priority(1)).unwrap();
-    queue.reconfigure(bounded());
-    advance(4 * SECOND).await;
-    queue.reconfigure(room(|_| ()));
-    advance(4 * SECOND).await;
-    queue.reconfigure(bounded());
-    sleep(3 * SECOND).await;
-    assert_eq!(*told.lock().unwrap(), [("undated", Rejected::TimedOut)]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn its_place_is_that_of_when_it_was_enqueued() {
     let queue = queue();
     queue.enqueue("dated", ticket(1)).unwrap();
-    queue.enqueue("undated", Priority(1)).unwrap();
+    queue.enqueue("undated", NORMAL).unwrap();
     advance(SECOND).await;
     queue.enqueue("later", ticket(1)).unwrap();
-    let back = Ticket::from(Priority(1)).returning();
+    let back = Ticket::from(NORMAL).returning();
     queue.enqueue("back, since who knows when", back).unwrap();
     queue.reconfigure(room(|room| {
         room.discipline = Discipline::Deadline;
@@ -85,12 +75,12 @@ async fn its_place_is_that_of_when_it_was_enqueued() {
 #[tokio::test(start_paused = true)]
 async fn its_own_deadline_ends_its_wait() {
     let (queue, told) = telling(room(|_| ()));
-    let timeout = Ticket::from(Priority(1)).timeout(5 * SECOND);
-    let mut deadline = Ticket::from(Priority(1));
+    let timeout = Ticket::from(NORMAL).timeout(5 * SECOND);
+    let mut deadline = Ticket::from(NORMAL);
     deadline.deadline = Some(now() + 6 * SECOND);
     queue.enqueue("timeout", timeout).unwrap();
     queue.enqueue("deadline", deadline.clone()).unwrap();
-    queue.enqueue("none", Priority(1)).unwrap();
+    queue.enqueue("none", NORMAL).unwrap();
     sleep(7 * SECOND).await;
     let ended = ["timeout", "deadline"].map(|item| (item, Rejected::DeadlinePassed));
     assert_eq!(*told.lock().unwrap(), ended);
@@ -101,11 +91,11 @@ async fn its_own_deadline_ends_its_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn it_rises_as_if_it_had_come_when_rising_began() {
-    let levels = |room: &mut tower_triage::RoomConfig| {
-        room.levels = tower_triage::Levels::new(["high", "low"], "low").unwrap();
+    let levels = |room: &mut RoomConfig| {
+        room.levels = Levels::new(["high", "low"], "low").unwrap();
     };
-    let queue = tower_triage::RequestQueue::new(room(levels));
-    queue.enqueue("low", Priority(1)).unwrap();
+    let queue = RequestQueue::new(room(levels));
+    queue.enqueue("low", NORMAL).unwrap();
     advance(60 * SECOND).await;
     queue.reconfigure(room(|room| {
         levels(room);
@@ -116,4 +106,101 @@ async fn it_rises_as_if_it_had_come_when_rising_began() {
     advance(11 * SECOND).await;
     queue.enqueue("high", Priority(0)).unwrap();
     assert_eq!(drained(&queue), ["low", "high"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_back_stands_where_it_stood_among_those_of_whom_nothing_is_known() {
+    for is_special in [false, true] {
+        let undated = || match is_special {
+            true => Ticket::from(NORMAL).tenant("a".into()),
+            false => NORMAL.into(),
+        };
+        let queue = queue();
+        queue.enqueue("sooner", undated()).unwrap();
+        let came = ticket(1);
+        let first = queue.enqueue("first", came.clone()).unwrap();
+        assert_eq!(queue.remove(first), Some("first"));
+        queue.enqueue("later", undated()).unwrap();
+        queue.enqueue("later still", ticket(1)).unwrap();
+        queue.enqueue("last", undated()).unwrap();
+        advance(SECOND).await;
+        queue.enqueue("first", came.returning()).unwrap();
+        let order = ["sooner", "first", "later", "later still", "last"];
+        assert_eq!(drained(&queue), order);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_of_time_nobody_waits_for_ever() {
+    for discipline in [Discipline::Fifo, Discipline::Fair] {
+        let max_wait =
+            |max_wait| room(|room| (room.discipline, room.max_wait) = (discipline, max_wait));
+        let (queue, told) = telling(max_wait(None));
+        let mut far = ticket(1);
+        far.arrival = Some(now() + Duration::from_secs(1 << 40));
+        queue.enqueue("far", far).unwrap();
+        for who in ["a", "b"] {
+            queue.enqueue(who, NORMAL).unwrap();
+        }
+        queue.reconfigure(max_wait(Some(SECOND)));
+        sleep(2 * SECOND).await;
+        let told: Vec<_> = told.lock().unwrap().iter().map(|(who, _)| *who).collect();
+        assert_eq!(told, ["a", "b"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_was_measured_once_is_still_measured_from_then() {
+    let bounded = || room(|room| room.max_wait = Some(10 * SECOND));
+    let (queue, told) = telling(room(|_| ()));
+    let ended = || -> Vec<_> { told.lock().unwrap().drain(..).collect() };
+    queue.enqueue("a", NORMAL).unwrap();
+    let mut hasty = Ticket::from(NORMAL).tenant("t".into());
+    hasty.deadline = Some(now() + 25 * SECOND);
+    queue.enqueue("b", hasty).unwrap();
+    let back = Ticket::from(NORMAL).returning();
+    queue.enqueue("c", back).unwrap();
+    advance(20 * SECOND).await;
+    queue.reconfigure(bounded());
+    sleep(8 * SECOND).await;
+    assert_eq!(ended(), [("b", Rejected::DeadlinePassed)]);
+    queue.enqueue("d", NORMAL).unwrap();
+    queue.reconfigure(room(|_| ()));
+    sleep(SECOND).await;
+    queue.enqueue("e", NORMAL).unwrap();
+    assert_eq!(ended(), []);
+    queue.reconfigure(bounded());
+    sleep(2 * SECOND).await;
+    assert_eq!(
+        ended(),
+        [("a", Rejected::TimedOut), ("c", Rejected::TimedOut)]
+    );
+    sleep(7 * SECOND + SECOND / 2).await;
+    assert_eq!(ended(), [("d", Rejected::TimedOut)]);
+    sleep(SECOND).await;
+    assert_eq!(ended(), [("e", Rejected::TimedOut)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_arrival_before_all_that_can_be_measured_is_one() {
+    let queue = RequestQueue::new(room(|room| room.chairs_per_tenant = Some(9)));
+    queue.enqueue("b", ticket(1)).unwrap();
+    let mut came = ticket(1);
+    came.arrival = now().checked_sub(Duration::from_secs(200 * 366 * 86_400));
+    queue.enqueue("a", came.returning()).unwrap();
+    assert_eq!(drained(&queue), ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whose_wait_has_ended_is_told_before_one_comes_of_whom_nothing_is_known() {
+    let (queue, told) = telling(room(|_| ()));
+    queue.enqueue("hasty", ticket(1).timeout(SECOND)).unwrap();
+    yield_now().await;
+    // No timer runs before its second poll.
+    assert_eq!(advance(2 * SECOND).now_or_never(), None);
+    queue.enqueue("undated", NORMAL).unwrap();
+    assert_eq!(
+        told.lock().unwrap()[..],
+        [("hasty", Rejected::DeadlinePassed)]
+    );
 }

@@ -48,6 +48,8 @@ struct Newcomer {
     level: u8,
     cost: u64,
     has_token: bool,
+    /// Whether its ticket says nothing of its arrival.
+    is_undated: bool,
     terms: Terms,
 }
 
@@ -77,6 +79,9 @@ impl Newcomer {
         if let Some(timeout) = self.terms.timeout {
             ticket = ticket.timeout(Duration::from_secs(timeout));
         }
+        if self.is_undated {
+            ticket.arrival = None;
+        }
         ticket.returning = self.terms.returning;
         ticket.may_wait = !self.terms.must_not_wait;
         ticket
@@ -94,11 +99,13 @@ fn newcomer() -> impl Strategy<Value = Newcomer> {
         1 => (0u64..8).prop_map(move |late| Terms { late, returning: true, ..plain() }),
         1 => Just(Terms { must_not_wait: true, ..plain() }),
     ];
-    (0u8..4, 0..BUDGET + 2, prop::bool::weighted(0.3), terms).prop_map(
-        |(level, cost, has_token, terms)| Newcomer {
+    let flags = (prop::bool::weighted(0.3), any::<bool>());
+    (0u8..4, 0..BUDGET + 2, flags, terms).prop_map(
+        |(level, cost, (has_token, is_undated), terms)| Newcomer {
             level,
             cost,
             has_token,
+            is_undated,
             terms,
         },
     )
