@@ -76,6 +76,7 @@ mod admission;
 pub mod admit;
 #[cfg(feature = "batch")]
 pub mod batch;
+mod clock;
 pub mod gate;
 pub mod http;
 pub mod queue;

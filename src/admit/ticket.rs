@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::Priority;
-use crate::gate::now;
+use crate::clock::now;
 
 /// Whose share a request comes out of, for the `fair` discipline and for chairs per tenant.
 ///

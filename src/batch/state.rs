@@ -152,10 +152,13 @@ impl<T> State<T> {
     pub(super) fn select(&mut self, mut selection: Selection) -> Batch<T> {
         let most = selection.most().min(self.room.len());
         let mut batch = Batch {
-            items: Vec::with_capacity(most.min(USUAL)),
+            items: Vec::new(),
             registrations: Vec::new(),
         };
         while let Some(item) = self.take_express(0, Some(|&cost: &u64| selection.takes(cost))) {
+            if batch.items.is_empty() {
+                batch.items.reserve(most.min(USUAL));
+            }
             batch.items.push(item);
         }
         self.select_the_rest(selection, &mut batch);

@@ -7,11 +7,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::chair::Chair;
-use super::clock;
 use super::permit::Permit;
 use super::shared::Shared;
 use super::timer::{Call, Timer};
 use crate::admit::{Capacity, Key, Outcome, Rejected, Ticket};
+use crate::clock;
 use crate::sync::Arc;
 
 /// Waits for a slot. Made by [`Gate::acquire`](super::Gate::acquire).

@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Instant;
 
-use super::clock;
 use super::permit::Permit;
 use super::{Gate, Shared};
 use crate::admit::Capacity;
+use crate::clock;
 use crate::sync::Arc;
 
 /// The name of a slot that is held until somebody gives it back by this name.

@@ -8,8 +8,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::clock;
 use crate::admit::{Capacity, WaitingRoom, time_for};
+use crate::clock;
 use crate::sync::{AtomicU64, Relaxed};
 
 /// The notice, and how many were turned away by it.

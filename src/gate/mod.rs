@@ -32,7 +32,6 @@
 
 mod acquire;
 mod chair;
-mod clock;
 mod detached;
 mod full;
 #[cfg(all(test, loom))]
@@ -53,8 +52,8 @@ pub use permit::{Permit, UnassignedPermit};
 pub use status::Status;
 
 use crate::admit::{Capacity, Permits, Rejected, RoomConfig, Ticket};
+pub(crate) use crate::clock::now;
 use crate::sync::Arc;
-pub(crate) use clock::now;
 use shared::Shared;
 
 /// A capacity with a waiting room in front of it. Clones share both.

@@ -22,12 +22,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 use std::time::Instant;
 
-use super::clock;
 use super::detached::Detached;
 use super::full::Full;
 use super::timer::{Alarm, Call, Timed, Timer};
 use super::wishes::Wishes;
 use crate::admit::{Capacity, Key, Outcome, Pool, RoomConfig, Ticket, WaitingRoom, Woken};
+use crate::clock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, SeqCst};
 
 pub(crate) struct Shared<C: Capacity> {

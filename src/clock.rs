@@ -1,4 +1,4 @@
-//! What time it is: Tokio's clock, so that a paused clock pauses the gate too.
+//! What time it is: Tokio's clock, so that a paused clock pauses everything here.
 
 use std::time::Instant;
 
