@@ -13,7 +13,8 @@ use super::{Capacity, Priority, Ticket};
 /// Somebody who may sit down by the short way.
 pub(crate) struct Express {
     lane: u32,
-    arrival: Nanos,
+    since: Nanos,
+    wording: Wording,
     priority: Priority,
 }
 
@@ -39,10 +40,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             let (next, end) = (self.ends.next(), self.chairs.end_of(arrival));
             self.latest <= arrival && arrival <= now && now < next && next <= end
         };
+        let (wording, since) = match arrival {
+            NEVER => (Wording::Undated, self.latest.max(now)),
+            arrival => (Wording::Plain, arrival),
+        };
         let is_plain = may_come && is_in_time && ticket.is_plain();
         (is_plain && self.lanes.is(express, lane)).then_some(Express {
             lane: express,
-            arrival,
+            since,
+            wording,
             priority: ticket.priority,
         })
     }
@@ -57,21 +63,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ) -> Key {
         let level = self.config.levels.clamp(who.priority);
         self.seq += 1;
-        let wording = match who.arrival {
-            NEVER => Wording::Undated,
-            arrival => {
-                self.latest = arrival;
-                Wording::Plain
-            }
-        };
+        self.latest = who.since;
         let (seq, at) = (self.seq, self.chairs.next(level));
-        let (came, key) = ((self.latest, seq), Key { at, seq });
+        let (came, key) = ((who.since, seq), Key { at, seq });
         let state = State::Waiting(note(key));
         let waiter = Waiter { demand, state };
         let blocks = &mut self.chairs.blocks;
         let found = self.lanes.push_plain(blocks, who.lane, level, at, came);
         self.chairs
-            .sit_plainly(at, came, level, wording, (who.lane, found), waiter);
+            .sit_plainly(at, came, level, who.wording, (who.lane, found), waiter);
         self.waiting += 1;
         if self.chairs.longest_wait < NEVER {
             self.ends.enter(&mut self.chairs, at);

@@ -55,6 +55,8 @@ struct Newcomer {
 #[derive(Debug, Clone, Default)]
 struct Terms {
     tenant: &'static str,
+    /// It says nothing of its arrival.
+    undated: bool,
     late: u64,
     early: u64,
     timeout: Option<u64>,
@@ -66,17 +68,18 @@ impl Newcomer {
     fn ticket(&self, share: u32) -> Ticket {
         let Terms {
             tenant,
+            undated,
             late,
             early,
             ..
         } = self.terms;
         let arrival = now() - Duration::from_secs(late) + Duration::from_secs(early);
-        let mut ticket = Ticket::new(Priority(self.level), arrival)
+        let mut ticket = Ticket::from(Priority(self.level))
             .tenant(tenant.into())
             .cost(share);
-        if let Some(timeout) = self.terms.timeout {
-            ticket = ticket.timeout(Duration::from_secs(timeout));
-        }
+        ticket.arrival = (!undated).then_some(arrival);
+        let timeout = self.terms.timeout.map(Duration::from_secs);
+        ticket.deadline = timeout.map(|timeout| arrival + timeout);
         ticket.returning = self.terms.returning;
         ticket.may_wait = !self.terms.must_not_wait;
         ticket
@@ -87,6 +90,9 @@ fn newcomer() -> impl Strategy<Value = Newcomer> {
     let plain = Terms::default;
     let terms = prop_oneof![
         6 => Just(plain()),
+        3 => Just(Terms { undated: true, ..plain() }),
+        1 => (0u64..15).prop_map(move |timeout| Terms { undated: true, timeout: Some(timeout), ..plain() }),
+        1 => Just(Terms { undated: true, returning: true, ..plain() }),
         1 => Just(Terms { tenant: "a", ..plain() }),
         1 => (1u64..8).prop_map(move |late| Terms { late, ..plain() }),
         1 => (1u64..8).prop_map(move |early| Terms { early, ..plain() }),

@@ -28,7 +28,8 @@ pub(crate) enum Event {
         tenant: usize,
         lane: usize,
         cost: u32,
-        ago: Time,
+        /// How long ago its ticket says that it arrived, if it does.
+        ago: Option<Time>,
         within: Option<Time>,
         returning: bool,
     },
@@ -164,7 +165,7 @@ impl Driver {
                 within,
                 returning,
             } => {
-                let arrival = self.model.now - ago;
+                let arrival = ago.map(|ago| self.model.now - ago);
                 let who = Arrival {
                     id: self.arrived,
                     priority,
@@ -172,7 +173,7 @@ impl Driver {
                     lane,
                     cost,
                     arrival,
-                    deadline: within.map(|within| arrival + within),
+                    deadline: within.map(|within| arrival.unwrap_or(self.model.now) + within),
                     returning,
                 };
                 self.arrive(who, &mut woken);
@@ -280,10 +281,10 @@ impl Driver {
     fn arrive(&mut self, who: Arrival, woken: &mut Woken<Id>) {
         let (id, lane, now) = (who.id, who.lane, self.now());
         self.arrived += 1;
-        let arrival = self.at(who.arrival);
-        let mut ticket = Ticket::new(Priority(who.priority), arrival)
+        let mut ticket = Ticket::from(Priority(who.priority))
             .tenant(who.tenant.into())
             .cost(who.cost);
+        ticket.arrival = who.arrival.map(|arrival| self.at(arrival));
         ticket.deadline = who.deadline.map(|end| self.at(end));
         ticket.returning = who.returning;
         let outcome = self.room.arrive(&self.wards, ticket, lane, now, woken);
@@ -397,7 +398,8 @@ impl Driver {
         }
         if self.notes_arrivals {
             let oldest = self.model.waiting().next();
-            assert_eq!(self.room.oldest(), oldest.map(|who| self.at(who.arrival)));
+            let arrival = oldest.and_then(|who| who.arrival);
+            assert_eq!(self.room.oldest(), arrival.map(|arrival| self.at(arrival)));
         }
     }
 
@@ -540,12 +542,12 @@ impl Event {
     /// The same, with nothing special about it.
     fn plainly(self) -> Self {
         match self {
-            Self::Arrive { priority, .. } => Self::Arrive {
+            Self::Arrive { priority, ago, .. } => Self::Arrive {
                 priority,
                 tenant: 0,
                 lane: 0,
                 cost: 1,
-                ago: 0,
+                ago: ago.map(|_| 0),
                 within: None,
                 returning: false,
             },
@@ -573,14 +575,15 @@ pub(crate) fn plain_events(
     })
 }
 
-/// Half of those who come say no more than how urgent they are.
+/// Half of those who come say no more than how urgent they are, and perhaps since when.
 pub(crate) fn arrival(lanes: usize) -> impl Strategy<Value = Event> {
-    let plain = (0u8..4, 0..lanes).prop_map(|(priority, lane)| Event::Arrive {
+    let is_dated = prop::bool::weighted(0.6);
+    let plain = (0u8..4, 0..lanes, is_dated).prop_map(|(priority, lane, is_dated)| Event::Arrive {
         priority,
         tenant: 0,
         lane,
         cost: 1,
-        ago: 0,
+        ago: is_dated.then_some(0),
         within: None,
         returning: false,
     });
@@ -594,7 +597,7 @@ fn any_arrival(lanes: usize) -> impl Strategy<Value = Event> {
         0..TENANTS.len(),
         0..lanes,
         prop_oneof![3 => Just(1u32), 1 => 0u32..4],
-        prop_oneof![4 => Just(0u64), 1 => 0u64..15],
+        prop_oneof![2 => Just(None), 6 => Just(Some(0u64)), 2 => (0u64..15).prop_map(Some)],
         weighted(0.4, 0u64..40),
         prop::bool::weighted(0.2),
     )

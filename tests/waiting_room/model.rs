@@ -18,7 +18,8 @@ pub(crate) struct Arrival {
     pub(crate) tenant: &'static str,
     pub(crate) lane: usize,
     pub(crate) cost: u32,
-    pub(crate) arrival: Time,
+    /// If anybody knows.
+    pub(crate) arrival: Option<Time>,
     pub(crate) deadline: Option<Time>,
     pub(crate) returning: bool,
 }
@@ -104,16 +105,17 @@ impl Model {
         }
         who.priority = who.priority.min(self.lowest_level());
         let (id, tenant, lane) = (who.id, who.tenant, who.lane);
+        let came = who.arrival.unwrap_or(self.now);
+        let is_back = who.returning && who.arrival.is_some();
+        let since = if is_back { came } else { self.latest.max(came) };
+        if self.measures() {
+            who.arrival = Some(came);
+        }
         let end = self.end(&who);
         let level = self.risen_to(&who);
-        let since = if who.returning {
-            who.arrival
-        } else {
-            self.latest.max(who.arrival)
-        };
         let treats = &self.lanes[who.lane];
         let busy = choose(&self.wards, treats).is_none() && !treats.is_empty();
-        if !who.returning && (busy || !self.waiting.is_empty()) {
+        if !is_back && (busy || !self.waiting.is_empty()) {
             self.latest = since;
         }
         let came_before = |w: &&Waiter| w.since <= since;
@@ -412,6 +414,10 @@ impl Model {
             })
             .collect();
         let old = std::mem::replace(&mut self.config, config).levels;
+        if self.measures() {
+            let waiting = self.waiting.iter_mut();
+            waiting.for_each(|w| _ = w.who.arrival.get_or_insert(self.now));
+        }
         self.flows.clear();
         for level in 0..32 {
             let all = self.lanes.iter().map(|lane| ((lane.clone(), level), base));
@@ -437,12 +443,15 @@ impl Model {
         self.config.levels.count() as u8 - 1
     }
 
+    /// Whether it matters for how long anybody has waited.
+    fn measures(&self) -> bool {
+        self.config.max_wait.is_some() || self.config.promote_after.is_some()
+    }
+
     fn risen_to(&self, who: &Arrival) -> u8 {
-        let waited = self.now.saturating_sub(who.arrival);
-        let risen = self
-            .config
-            .promote_after
-            .map_or(0, |every| waited / every.as_secs());
+        let every = self.config.promote_after.map(|every| every.as_secs());
+        let waited = || self.now.saturating_sub(who.arrival.unwrap());
+        let risen = every.map_or(0, |every| waited() / every);
         who.priority.saturating_sub(risen.min(32) as u8)
     }
 
@@ -450,7 +459,7 @@ impl Model {
         let longest = self
             .config
             .max_wait
-            .map(|wait| who.arrival + wait.as_secs());
+            .map(|wait| who.arrival.unwrap() + wait.as_secs());
         let own = who.deadline.map(|end| (end, 0, Rejected::DeadlinePassed));
         let rooms = longest.map(|end| (end, 1, Rejected::TimedOut));
         let first = own
@@ -471,8 +480,9 @@ impl Model {
         let Some(every) = self.config.promote_after else {
             return;
         };
-        let rises =
-            |w: &Waiter| w.who.arrival + every.as_secs() * u64::from(w.who.priority - w.level + 1);
+        let rises = |w: &Waiter| {
+            w.who.arrival.unwrap() + every.as_secs() * u64::from(w.who.priority - w.level + 1)
+        };
         while let Some(i) = (0..self.waiting.len())
             .filter(|&i| self.waiting[i].level > 0 && rises(&self.waiting[i]) <= self.now)
             .min_by_key(|&i| (rises(&self.waiting[i]), self.waiting[i].who.id))
