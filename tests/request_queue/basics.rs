@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_triage::batch::{DequeueError, RequestQueue, TooLarge};
-use tower_triage::{Rejected, RoomConfig};
+use tower_triage::{Priority, Rejected, RoomConfig, Ticket};
 
 use super::support::{all_come, chairs, drained, now, queue, room, ticket};
 
@@ -166,9 +166,7 @@ fn a_position_is_the_place_in_the_order_of_service() {
 fn an_item_that_comes_back_stands_where_it_stood() {
     let queue = queue();
     let begin = now();
-    let at = |ms| {
-        tower_triage::Ticket::new(tower_triage::Priority(1), begin + Duration::from_millis(ms))
-    };
+    let at = |ms| Ticket::new(Priority(1), begin + Duration::from_millis(ms));
     while now() < begin + Duration::from_millis(3) {
         std::thread::yield_now();
     }
@@ -179,6 +177,18 @@ fn an_item_that_comes_back_stands_where_it_stood() {
     queue.enqueue("b", at(1).returning()).unwrap();
     queue.enqueue("d", at(3)).unwrap();
     assert_eq!(drained(&queue), ["b", "c", "d"]);
+}
+
+#[test]
+fn who_comes_back_and_does_not_say_since_when_stands_last() {
+    let queue = queue();
+    for item in ["a", "b"] {
+        queue.enqueue(item, Priority(1)).unwrap();
+    }
+    let back = Ticket::from(Priority(1)).returning();
+    queue.enqueue("again", back).unwrap();
+    queue.enqueue("c", Priority(1)).unwrap();
+    assert_eq!(drained(&queue), ["a", "b", "again", "c"]);
 }
 
 #[test]

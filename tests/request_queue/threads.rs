@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use fastrand::Rng;
 use tokio_util::sync::CancellationToken;
 use tower_triage::batch::{DequeueError, Misfit, RequestQueue};
-use tower_triage::{Discipline, Rejected, RoomConfig};
+use tower_triage::{Discipline, Priority, Rejected, RoomConfig};
 
 use super::support::{block_on, queue, room, ticket};
 
@@ -274,5 +274,28 @@ fn a_thousand_consumers_wait_for_a_thousand_items() {
         }
         all.sort_unstable();
         assert_eq!(all, (0..1_000).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn who_says_nothing_of_its_arrival_is_not_late_though_waits_are_bounded_at_that_moment() {
+    let queue = queue();
+    let bounded = |max_wait| room(|room| room.max_wait = max_wait);
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for max_wait in [Some(Duration::from_secs(3_600)), None].into_iter().cycle() {
+                if is_done.load(SeqCst) {
+                    return;
+                }
+                queue.reconfigure(bounded(max_wait));
+            }
+        });
+        let late = (0..20_000).find(|&item| {
+            let is_late = queue.enqueue(item, Priority(0)).is_err();
+            is_late || queue.try_dequeue() != Ok(item)
+        });
+        is_done.store(true, SeqCst);
+        assert_eq!(late, None);
     });
 }

@@ -73,6 +73,19 @@ fn who_does_not_come_back_stands_last_whatever_its_ticket_says() {
 }
 
 #[test]
+fn one_from_the_future_stands_by_when_it_was_handed_in() {
+    let mut room = Room::new(config(|c| c.chairs = 4));
+    let (far, came) = (room.at(1_000), room.at(2));
+    let from_the_future = |mut ticket: Ticket| {
+        ticket.arrival = Some(far);
+        ticket
+    };
+    room.arrive("a", 1, from_the_future).unwrap();
+    room.arrive("again", 3, back(came)).unwrap();
+    assert_eq!(room.served(), ["a", "again"]);
+}
+
+#[test]
 fn who_comes_back_comes_from_no_future() {
     let mut room = one_of_three(Discipline::Fifo);
     let far = room.at(1_000);
