@@ -182,9 +182,8 @@ fn an_item_that_comes_back_stands_where_it_stood() {
 #[test]
 fn who_comes_back_and_does_not_say_since_when_stands_last() {
     let queue = queue();
-    for item in ["a", "b"] {
-        queue.enqueue(item, Priority(1)).unwrap();
-    }
+    queue.enqueue("a", ticket(1)).unwrap();
+    queue.enqueue("b", Priority(1)).unwrap();
     let back = Ticket::from(Priority(1)).returning();
     queue.enqueue("again", back).unwrap();
     queue.enqueue("c", Priority(1)).unwrap();

@@ -291,7 +291,7 @@ fn who_says_nothing_of_its_arrival_is_not_late_though_waits_are_bounded_at_that_
                 queue.reconfigure(bounded(max_wait));
             }
         });
-        let late = (0..20_000).find(|&item| {
+        let late = (0..100_000).find(|&item| {
             let is_late = queue.enqueue(item, Priority(0)).is_err();
             is_late || queue.try_dequeue() != Ok(item)
         });

@@ -80,9 +80,10 @@ fn one_from_the_future_stands_by_when_it_was_handed_in() {
         ticket.arrival = Some(far);
         ticket
     };
-    room.arrive("a", 1, from_the_future).unwrap();
+    room.arrive("a", 1, |t| t).unwrap();
+    room.arrive("b", 1, from_the_future).unwrap();
     room.arrive("again", 3, back(came)).unwrap();
-    assert_eq!(room.served(), ["a", "again"]);
+    assert_eq!(room.served(), ["a", "b", "again"]);
 }
 
 #[test]
