@@ -322,6 +322,15 @@ mod tests {
     }
 
     #[test]
+    fn a_row_that_thinned_out_while_it_was_filled_is_used_again() {
+        let mut rows = Rows::new();
+        let full: Vec<u32> = (0..ROW).map(|_| sit(&mut rows, 0)).collect();
+        (0..ROW - u32::from(THIN)).for_each(|nth| rows.leave(full[nth as usize]));
+        assert_eq!(sit(&mut rows, 0), full[0]);
+        assert_eq!(rows.len(), ROW as usize);
+    }
+
+    #[test]
     fn a_row_that_thins_out_is_used_again() {
         let mut rows = Rows::new();
         let full: Vec<u32> = (0..ROW).map(|_| sit(&mut rows, 0)).collect();

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::time::{advance, sleep};
 use tower_triage::batch::DequeueError;
-use tower_triage::{Levels, Rejected, RoomConfig};
+use tower_triage::{Levels, Priority, Rejected, RoomConfig, Ticket};
 
 use super::support::{Bell, Told, block_on, drained, now, poll, queue, room, telling, ticket};
 
@@ -56,6 +57,22 @@ fn nobody_is_given_what_has_expired_even_without_a_clock_that_ticks() {
         assert_eq!(fetch(&queue), Some("alive"));
         assert_eq!(told(&rejected), [("expired", Rejected::DeadlinePassed)]);
         assert!(!queue.contains(id));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_now_is_over_for_whoever_comes_though_the_timer_has_not_run() {
+    type Come = fn(&tower_triage::RequestQueue<&'static str>);
+    let comes: [Come; 2] = [
+        |queue| assert!(queue.enqueue("b", ticket(1)).is_ok()),
+        |queue| assert_eq!(queue.try_dequeue(), Err(DequeueError::Empty)),
+    ];
+    for come in comes {
+        let (queue, rejected) = telling(room(|room| room.max_wait = Some(SECOND)));
+        queue.enqueue("a", ticket(1)).unwrap();
+        assert_eq!(advance(SECOND).now_or_never(), None);
+        come(&queue);
+        assert_eq!(told(&rejected), [("a", Rejected::TimedOut)]);
     }
 }
 
@@ -255,6 +272,17 @@ async fn less_patience_holds_for_those_who_wait() {
     assert_eq!(told(&rejected), [("a", Rejected::TimedOut)]);
     sleep(4 * SECOND).await;
     assert_eq!(told(&rejected), [("b", Rejected::TimedOut)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_a_timeout_waits_since_it_was_set_though_its_arrival_matters_only_later() {
+    let (queue, rejected) = telling(room(|_| ()));
+    let ticket = Ticket::from(Priority(1)).timeout(10 * SECOND);
+    queue.enqueue("a", ticket).unwrap();
+    sleep(4 * SECOND).await;
+    queue.reconfigure(room(|room| room.max_wait = Some(5 * SECOND)));
+    sleep(2 * SECOND).await;
+    assert_eq!(told(&rejected), [("a", Rejected::TimedOut)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -62,13 +62,20 @@ async fn its_place_is_that_of_when_it_was_enqueued() {
     queue.enqueue("later", ticket(1)).unwrap();
     let back = Ticket::from(NORMAL).returning();
     queue.enqueue("back, since who knows when", back).unwrap();
+    queue.enqueue("last", NORMAL).unwrap();
     queue.reconfigure(room(|room| {
         room.discipline = Discipline::Deadline;
         room.max_wait = None;
     }));
     assert_eq!(
         drained(&queue),
-        ["dated", "undated", "later", "back, since who knows when"]
+        [
+            "dated",
+            "undated",
+            "later",
+            "back, since who knows when",
+            "last"
+        ]
     );
 }
 

@@ -28,7 +28,8 @@ pub(crate) enum Event {
         tenant: usize,
         lane: usize,
         cost: u32,
-        ago: Time,
+        /// How long ago its ticket says that it arrived, if it does.
+        ago: Option<Time>,
         within: Option<Time>,
         returning: bool,
     },
@@ -164,7 +165,7 @@ impl Driver {
                 within,
                 returning,
             } => {
-                let arrival = self.model.now - ago;
+                let arrival = self.model.now - ago.unwrap_or(0);
                 let who = Arrival {
                     id: self.arrived,
                     priority,
@@ -173,9 +174,15 @@ impl Driver {
                     cost,
                     arrival,
                     deadline: within.map(|within| arrival + within),
-                    returning,
+                    // It has to say since when.
+                    returning: returning && ago.is_some(),
                 };
-                self.arrive(who, &mut woken);
+                let mut ticket = self.ticket(&who);
+                ticket.returning = returning;
+                if ago.is_none() {
+                    ticket.arrival = None;
+                }
+                self.arrive(who, ticket, &mut woken);
             }
             Event::Release(which) if !self.running.is_empty() => {
                 let bed = self.running.swap_remove(which.index(self.running.len()));
@@ -277,15 +284,17 @@ impl Driver {
         Some((id, self.keys[&id]))
     }
 
-    fn arrive(&mut self, who: Arrival, woken: &mut Woken<Id>) {
-        let (id, lane, now) = (who.id, who.lane, self.now());
-        self.arrived += 1;
-        let arrival = self.at(who.arrival);
-        let mut ticket = Ticket::new(Priority(who.priority), arrival)
+    fn ticket(&self, who: &Arrival) -> Ticket {
+        let mut ticket = Ticket::new(Priority(who.priority), self.at(who.arrival))
             .tenant(who.tenant.into())
             .cost(who.cost);
         ticket.deadline = who.deadline.map(|end| self.at(end));
-        ticket.returning = who.returning;
+        ticket
+    }
+
+    fn arrive(&mut self, who: Arrival, ticket: Ticket, woken: &mut Woken<Id>) {
+        let (id, lane, now) = (who.id, who.lane, self.now());
+        self.arrived += 1;
         let outcome = self.room.arrive(&self.wards, ticket, lane, now, woken);
         match (outcome, self.model.arrive(who)) {
             (Outcome::Queued(key), None) => {
@@ -540,12 +549,12 @@ impl Event {
     /// The same, with nothing special about it.
     fn plainly(self) -> Self {
         match self {
-            Self::Arrive { priority, .. } => Self::Arrive {
+            Self::Arrive { priority, ago, .. } => Self::Arrive {
                 priority,
                 tenant: 0,
                 lane: 0,
                 cost: 1,
-                ago: 0,
+                ago: ago.map(|_| 0),
                 within: None,
                 returning: false,
             },
@@ -573,14 +582,15 @@ pub(crate) fn plain_events(
     })
 }
 
-/// Half of those who come say no more than how urgent they are.
+/// Half of those who come say no more than how urgent they are, and perhaps since when.
 pub(crate) fn arrival(lanes: usize) -> impl Strategy<Value = Event> {
-    let plain = (0u8..4, 0..lanes).prop_map(|(priority, lane)| Event::Arrive {
+    let is_dated = prop::bool::weighted(0.6);
+    let plain = (0u8..4, 0..lanes, is_dated).prop_map(|(priority, lane, is_dated)| Event::Arrive {
         priority,
         tenant: 0,
         lane,
         cost: 1,
-        ago: 0,
+        ago: is_dated.then_some(0),
         within: None,
         returning: false,
     });
@@ -594,7 +604,7 @@ fn any_arrival(lanes: usize) -> impl Strategy<Value = Event> {
         0..TENANTS.len(),
         0..lanes,
         prop_oneof![3 => Just(1u32), 1 => 0u32..4],
-        prop_oneof![4 => Just(0u64), 1 => 0u64..15],
+        prop_oneof![2 => Just(None), 6 => Just(Some(0u64)), 2 => (0u64..15).prop_map(Some)],
         weighted(0.4, 0u64..40),
         prop::bool::weighted(0.2),
     )

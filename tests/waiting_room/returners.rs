@@ -45,6 +45,22 @@ fn who_comes_back_stands_behind_all_who_came_before_or_with_it() {
 }
 
 #[test]
+fn who_comes_back_stands_before_who_was_handed_in_later_and_says_no_more() {
+    for cost in [1, 2] {
+        let mut room = Room::new(config(|c| c.chairs = 4));
+        let undated = |mut ticket: Ticket| {
+            ticket.arrival = None;
+            ticket.cost(cost)
+        };
+        room.arrive("a", 1, undated).unwrap();
+        room.arrive("b", 3, undated).unwrap();
+        let came = room.at(2);
+        room.arrive("again", 5, back(came)).unwrap();
+        assert_eq!(room.served(), ["a", "again", "b"], "of cost {cost}");
+    }
+}
+
+#[test]
 fn who_does_not_come_back_stands_last_whatever_its_ticket_says() {
     let mut room = one_of_three(Discipline::Fifo);
     let came = room.at(1);
@@ -54,6 +70,20 @@ fn who_does_not_come_back_stands_last_whatever_its_ticket_says() {
     };
     room.arrive("d", 5, came_elsewhere).unwrap();
     assert_eq!(room.served(), ["b", "c", "d"]);
+}
+
+#[test]
+fn one_from_the_future_stands_by_when_it_was_handed_in() {
+    let mut room = Room::new(config(|c| c.chairs = 4));
+    let (far, came) = (room.at(1_000), room.at(2));
+    let from_the_future = |mut ticket: Ticket| {
+        ticket.arrival = Some(far);
+        ticket
+    };
+    room.arrive("a", 1, |t| t).unwrap();
+    room.arrive("b", 1, from_the_future).unwrap();
+    room.arrive("again", 3, back(came)).unwrap();
+    assert_eq!(room.served(), ["a", "b", "again"]);
 }
 
 #[test]

@@ -130,12 +130,12 @@ impl Way {
         else {
             unreachable!("it is an arrival")
         };
-        let mut ticket = Ticket::new(Priority(priority), self.now - Duration::from_secs(ago))
+        let mut ticket = Ticket::from(Priority(priority))
             .tenant(TENANTS[tenant].into())
             .cost(self.cost);
-        if let Some(within) = within {
-            ticket = ticket.timeout(Duration::from_secs(within));
-        }
+        ticket.arrival = ago.map(|ago| self.now - Duration::from_secs(ago));
+        let arrival = ticket.arrival.unwrap_or(self.now);
+        ticket.deadline = within.map(|within| arrival + Duration::from_secs(within));
         ticket.returning = returning;
         let id = self.came;
         self.came += 1;
