@@ -15,11 +15,15 @@ use super::chairs::NONE;
 const ROW: u32 = 64;
 /// A row in which so many sit at most is used again.
 const THIN: u8 = 32;
+/// So few rows are not worth to be put in order again.
+const FEW: usize = 8;
 
 /// Which chairs are taken. What is written for everyone who sits down stands first.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Rows {
+    /// How many chairs are taken.
+    taken: u32,
     /// One that was left a moment ago: its memory is still at hand. Counts as taken in its row.
     warm: u32,
     /// By level, the row that is being filled.
@@ -64,6 +68,7 @@ impl Rows {
             open: [none; Levels::MOST],
             rows: Vec::new(),
             thin: Vec::new(),
+            taken: 0,
             warm: NONE,
         }
     }
@@ -89,6 +94,7 @@ impl Rows {
     /// Somebody of that level sits down where the next one of it does.
     #[inline(always)]
     pub(crate) fn take(&mut self, level: u8) {
+        self.taken += 1;
         if self.warm != NONE {
             self.warm = NONE;
             return;
@@ -100,6 +106,22 @@ impl Rows {
     /// Whoever sat there leaves, in turn: those next to it will soon do so, too.
     #[inline(always)]
     pub(crate) fn leave(&mut self, at: u32) {
+        self.vacate(at);
+        self.count_out();
+    }
+
+    /// Whoever sat there leaves, out of turn. The next to come sits there, whatever its level.
+    #[inline]
+    pub(crate) fn leave_early(&mut self, at: u32) {
+        match std::mem::replace(&mut self.warm, at) {
+            NONE => {}
+            cold => self.vacate(cold),
+        }
+        self.count_out();
+    }
+
+    #[inline(always)]
+    fn vacate(&mut self, at: u32) {
         let row = &mut self.rows[(at / ROW) as usize];
         row.taken &= !(1 << (at % ROW));
         row.count -= 1;
@@ -109,12 +131,12 @@ impl Rows {
         }
     }
 
-    /// Whoever sat there leaves, out of turn. The next to come sits there, whatever its level.
-    #[inline]
-    pub(crate) fn leave_early(&mut self, at: u32) {
-        match std::mem::replace(&mut self.warm, at) {
-            NONE => {}
-            cold => self.leave(cold),
+    #[inline(always)]
+    fn count_out(&mut self) {
+        self.taken -= 1;
+        if self.taken == 0 && self.rows.len() > FEW {
+            // Or the next to come would sit in rows out of order, as these left them.
+            *self = Self::new();
         }
     }
 
@@ -217,6 +239,10 @@ mod tests {
                         }
                     },
                 }
+                if rows.len() == 0 {
+                    prop_assert!(taken.is_empty());
+                    (most, levels) = (0, BTreeSet::new());
+                }
                 let sits = (0..rows.len() as u32).filter(|&at| {
                     let (row, bit) = (at / ROW, 1 << (at % ROW));
                     let is_open = rows.open.iter().any(|open| open.row == row && open.vacant & bit != 0);
@@ -265,6 +291,19 @@ mod tests {
                 );
                 assert_eq!(row[0] % ROW, 0);
             }
+        }
+    }
+
+    #[test]
+    fn after_everyone_has_left_a_large_room_the_next_sit_in_order_again() {
+        const MANY: u32 = 1_009;
+        let mut rows = Rows::new();
+        for level in [0, 2, 1] {
+            let all: Vec<u32> = (0..MANY).map(|_| sit(&mut rows, level)).collect();
+            assert!(all.iter().copied().eq(0..MANY));
+            // All over the place.
+            (0..MANY).for_each(|nth| rows.leave(all[(nth * 500 % MANY) as usize]));
+            assert_eq!(rows.len(), 0);
         }
     }
 

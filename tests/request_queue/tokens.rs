@@ -195,7 +195,7 @@ fn a_token_used_a_hundred_thousand_times_is_as_it_was() {
             assert_eq!(queue.try_dequeue(), Ok(item));
         }
     };
-    pass(10);
+    pass(100);
     let kept = allocation_counter::measure(|| pass(100_000));
     assert_eq!((kept.count_current, kept.bytes_current), (0, 0));
     queue.enqueue(1, ticket(1)).unwrap();
@@ -214,7 +214,7 @@ fn children_of_one_parent_are_not_kept() {
             queue.try_dequeue().unwrap();
         }
     };
-    pass(10);
+    pass(100);
     let kept = allocation_counter::measure(|| pass(10_000));
     assert_eq!(kept.count_current, 0);
 }
