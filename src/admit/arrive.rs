@@ -189,7 +189,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             NEVER => self.since(self.behind_all(), false),
             arrival => self.since(arrival.min(now), is_back),
         };
-        let at = self.chairs.next(priority);
+        let at = self.chairs.take(priority);
         let key = Key { at, seq };
         let state = State::Waiting(note(key));
         let waiter = Waiter { demand, state };

@@ -129,10 +129,10 @@ impl<T> Chairs<T> {
         }
     }
 
-    /// Where the next one of that level sits.
+    /// A chair for one of that level, who sits down on it next.
     #[inline(always)]
-    pub(crate) fn next(&mut self, Priority(level): Priority) -> u32 {
-        self.rows.next(level)
+    pub(crate) fn take(&mut self, Priority(level): Priority) -> u32 {
+        self.rows.take(level)
     }
 
     /// Seats the holder of a ticket, whose level is this one. It does not wait yet.
@@ -194,7 +194,6 @@ impl<T> Chairs<T> {
 
     #[inline(always)]
     fn seat(&mut self, at: u32, place: Place, body: T) {
-        self.rows.take(place.level);
         if at as usize >= self.seats.len() {
             self.furnish();
         }

@@ -64,7 +64,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             NEVER => (Wording::Undated, self.behind_all()),
             arrival => (Wording::Plain, arrival),
         };
-        let (seq, at) = (self.seq, self.chairs.next(level));
+        let (seq, at) = (self.seq, self.chairs.take(level));
         let (came, key) = ((self.latest, seq), Key { at, seq });
         let state = State::Waiting(note(key));
         let waiter = Waiter { demand, state };

@@ -78,29 +78,21 @@ impl Rows {
         self.rows.len() * ROW as usize
     }
 
-    /// Where the next one of that level sits down.
+    /// A chair for the next one of that level.
     #[inline(always)]
-    pub(crate) fn next(&mut self, level: u8) -> u32 {
-        if self.warm != NONE {
-            return self.warm;
-        }
-        let open = self.open[usize::from(level)];
-        match open.vacant {
-            0 => self.open_row(level, open.row),
-            vacant => open.row * ROW + vacant.trailing_zeros(),
-        }
-    }
-
-    /// Somebody of that level sits down where the next one of it does.
-    #[inline(always)]
-    pub(crate) fn take(&mut self, level: u8) {
+    pub(crate) fn take(&mut self, level: u8) -> u32 {
         self.taken += 1;
         if self.warm != NONE {
-            self.warm = NONE;
-            return;
+            return std::mem::replace(&mut self.warm, NONE);
         }
         let open = &mut self.open[usize::from(level)];
+        if open.vacant == 0 {
+            self.open_row(level);
+        }
+        let open = &mut self.open[usize::from(level)];
+        let nth = open.vacant.trailing_zeros();
         open.vacant &= open.vacant.wrapping_sub(1);
+        open.row * ROW + nth
     }
 
     /// Whoever sat there leaves, in turn: those next to it will soon do so, too.
@@ -142,7 +134,8 @@ impl Rows {
 
     /// Opens another row for a level that has filled one.
     #[inline(never)]
-    fn open_row(&mut self, level: u8, filled: u32) -> u32 {
+    fn open_row(&mut self, level: u8) {
+        let filled = self.open[usize::from(level)].row;
         if let Some(row) = self.rows.get_mut(filled as usize) {
             row.is_used = row.count <= THIN;
             if row.is_used {
@@ -153,7 +146,6 @@ impl Rows {
         let vacant = !self.rows[row as usize].taken;
         self.rows[row as usize].fill();
         self.open[usize::from(level)] = Open { row, vacant };
-        row * ROW + vacant.trailing_zeros()
     }
 
     fn add(&mut self) -> u32 {
@@ -176,12 +168,6 @@ mod tests {
 
     /// A row in which so many sit is not used again.
     const KEPT: usize = THIN as usize + 1;
-
-    fn sit(rows: &mut Rows, level: u8) -> u32 {
-        let at = rows.next(level);
-        rows.take(level);
-        at
-    }
 
     fn most_chairs(most_at_once: usize, levels: usize) -> usize {
         (most_at_once.saturating_sub(1) / KEPT + levels) * ROW as usize
@@ -221,10 +207,8 @@ mod tests {
             for event in events {
                 match event {
                     Event::Come(level, count) => for _ in 0..count {
-                        let next = rows.next(level);
-                        prop_assert_eq!(rows.next(level), next);
+                        let next = rows.take(level);
                         prop_assert!(taken.insert(next), "{} is taken", next);
-                        rows.take(level);
                         most = most.max(taken.len());
                         levels.insert(level);
                         prop_assert!((next as usize) < rows.len());
@@ -258,19 +242,19 @@ mod tests {
         for levels in 1..4 {
             let mut rows = Rows::new();
             for level in 1..levels {
-                let at = sit(&mut rows, level);
+                let at = rows.take(level);
                 rows.leave(at);
             }
             let mut most = 0;
             for _ in 0..50 {
                 for _ in KEPT..ROW as usize {
-                    let at = sit(&mut rows, 0);
+                    let at = rows.take(0);
                     rows.leave(at);
                 }
-                (0..KEPT).for_each(|_| _ = sit(&mut rows, 0));
+                (0..KEPT).for_each(|_| _ = rows.take(0));
                 most += KEPT;
             }
-            sit(&mut rows, 0);
+            rows.take(0);
             assert_eq!(rows.len(), most_chairs(most + 1, levels.into()));
         }
     }
@@ -281,7 +265,7 @@ mod tests {
         let mut by_level = [const { Vec::new() }; 3];
         for nth in 0..100 {
             let level = nth % 7 % 3;
-            by_level[level].push(sit(&mut rows, level as u8));
+            by_level[level].push(rows.take(level as u8));
         }
         for chairs in by_level {
             for row in chairs.chunks(ROW as usize) {
@@ -299,7 +283,7 @@ mod tests {
         const MANY: u32 = 1_009;
         let mut rows = Rows::new();
         for level in [0, 2, 1] {
-            let all: Vec<u32> = (0..MANY).map(|_| sit(&mut rows, level)).collect();
+            let all: Vec<u32> = (0..MANY).map(|_| rows.take(level)).collect();
             assert!(all.iter().copied().eq(0..MANY));
             // All over the place.
             (0..MANY).for_each(|nth| rows.leave(all[(nth * 500 % MANY) as usize]));
@@ -310,33 +294,33 @@ mod tests {
     #[test]
     fn the_next_sits_where_somebody_left_out_of_turn() {
         let mut rows = Rows::new();
-        let [first, second, third] = [0, 0, 1].map(|level| sit(&mut rows, level));
+        let [first, second, third] = [0, 0, 1].map(|level| rows.take(level));
         rows.leave_early(second);
-        assert_eq!(sit(&mut rows, 1), second);
-        assert_eq!(sit(&mut rows, 1), third + 1);
+        assert_eq!(rows.take(1), second);
+        assert_eq!(rows.take(1), third + 1);
         for at in [first, third] {
             rows.leave_early(at);
         }
-        assert_eq!(sit(&mut rows, 0), third);
-        assert_eq!(sit(&mut rows, 0), second + 1);
+        assert_eq!(rows.take(0), third);
+        assert_eq!(rows.take(0), second + 1);
     }
 
     #[test]
     fn a_row_that_thinned_out_while_it_was_filled_is_used_again() {
         let mut rows = Rows::new();
-        let full: Vec<u32> = (0..ROW).map(|_| sit(&mut rows, 0)).collect();
+        let full: Vec<u32> = (0..ROW).map(|_| rows.take(0)).collect();
         (0..ROW - u32::from(THIN)).for_each(|nth| rows.leave(full[nth as usize]));
-        assert_eq!(sit(&mut rows, 0), full[0]);
+        assert_eq!(rows.take(0), full[0]);
         assert_eq!(rows.len(), ROW as usize);
     }
 
     #[test]
     fn a_row_that_thins_out_is_used_again() {
         let mut rows = Rows::new();
-        let full: Vec<u32> = (0..ROW).map(|_| sit(&mut rows, 0)).collect();
-        sit(&mut rows, 0);
+        let full: Vec<u32> = (0..ROW).map(|_| rows.take(0)).collect();
+        rows.take(0);
         (0..ROW - u32::from(THIN)).for_each(|nth| rows.leave(full[nth as usize]));
-        assert_eq!(sit(&mut rows, 1), full[0]);
+        assert_eq!(rows.take(1), full[0]);
         assert_eq!(rows.len(), 2 * ROW as usize);
     }
 }
