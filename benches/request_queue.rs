@@ -24,7 +24,7 @@ const LEVELS: u8 = 3;
 /// Operations in a pass. No queue is ever full, so that no producer waits: those on other threads may run ahead of
 /// the consumer by as many.
 const OPERATIONS: usize = 20_000;
-const PASSES: usize = 21;
+const PASSES: usize = 41;
 const BATCH: usize = 64;
 
 trait Producer<T>: Clone + Send + 'static {
