@@ -148,7 +148,7 @@ impl<T> State<T> {
         Some(entry.item)
     }
 
-    /// Those who join a batch now.
+    /// Those who join a batch now, up to which [time was kept](Self::keep_time).
     pub(super) fn select(&mut self, mut selection: Selection) -> Batch<T> {
         let most = selection.most().min(self.room.len());
         let mut batch = Batch {

@@ -20,6 +20,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Whether the lane is that of `key`.
     #[inline]
     pub(crate) fn is(&self, lane: u32, key: &L) -> bool {
+        // Of a type of no size there is one value.
         size_of::<L>() == 0 || self.lanes[lane as usize].key == *key
     }
 
