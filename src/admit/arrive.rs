@@ -6,7 +6,8 @@
 //! came, whatever their tickets say of it, for clocks are read outside the gate's lock and tickets may come
 //! from elsewhere. Only a ticket that is [returning](Ticket::returning) stands where its arrival puts it. So
 //! that both orders are one, everyone is taken to have come when their ticket says, but not before anybody who
-//! sat down before, returners aside, and not after they sat down. Equal instants go in the order of entry.
+//! sat down before, returners aside, and not after they sat down. Equal instants go in the order of entry. Of whom
+//! it is not known came next after all who are there.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
