@@ -10,11 +10,11 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
-use tokio::runtime::Handle;
-use tokio::time::{Sleep, sleep_until};
+use tokio::time::Sleep;
 use tower_service::Service;
 
 use crate::admit::{Capacity, Rejected, Ticket};
+use crate::clock;
 use crate::gate::{self, Acquire, Chair, Gate, Permit};
 use crate::queue::Hold;
 
@@ -374,15 +374,15 @@ where
             unreachable!("the slot is there");
         };
         if patience.is_none() {
-            // As in the gate: without Tokio's clock, no wait times out.
-            if Handle::try_current().is_err() {
-                return Poll::Pending;
-            }
             let gate = self.visit.desk.gate();
             let Some((end, why)) = gate.end_of_wait(self.arrival, self.deadline) else {
                 return Poll::Pending;
             };
-            let ends = Box::pin(sleep_until(end.into()));
+            // As in the gate: without Tokio's clock, no wait times out.
+            let Some(sleep) = clock::sleep_until(end) else {
+                return Poll::Pending;
+            };
+            let ends = Box::pin(sleep);
             *patience = Some(Patience { ends, why });
         }
         let Some(Patience { ends, why }) = patience else {

@@ -7,6 +7,7 @@ mod real {
     pub(crate) use std::sync::atomic::AtomicU64;
     pub(crate) use std::sync::atomic::Ordering::{Relaxed, SeqCst};
     pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use tokio::task::coop::poll_proceed;
 }
 
 #[cfg(loom)]
@@ -17,6 +18,7 @@ mod model {
     pub(crate) use std::sync::Arc;
     use std::sync::atomic::Ordering;
     pub(crate) use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+    use std::task::{Context, Poll};
 
     use loom::sync::atomic::fence;
     pub(crate) use loom::sync::{Mutex, MutexGuard};
@@ -48,6 +50,17 @@ mod model {
                 fence(SeqCst);
             }
         }
+    }
+
+    /// A budget that is never used up: the models have no runtime.
+    pub(crate) struct Budget;
+
+    impl Budget {
+        pub(crate) fn made_progress(&self) {}
+    }
+
+    pub(crate) fn poll_proceed(_: &mut Context<'_>) -> Poll<Budget> {
+        Poll::Ready(Budget)
     }
 
     #[derive(Debug)]

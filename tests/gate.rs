@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -389,18 +389,18 @@ async fn a_detached_permit_is_a_string_to_serde() {
 
 #[tokio::test]
 async fn a_capacity_that_panics_does_not_wedge_the_gate() {
-    let gate = Gate::new(Moody::default(), config(4, None));
+    let gate = Gate::new(Flaky::default(), config(4, None));
     let held = gate.try_acquire(&()).unwrap();
-    let panics = |act: &mut dyn FnMut()| gate.capacity().panics_after(0, act);
+    let fails = |act: &mut dyn FnMut()| gate.capacity().fails_after(0, act);
     let mut newcomer = gate.acquire(ticket(), ());
-    panics(&mut || drop(poll(&mut newcomer)));
+    assert!(fails(&mut || drop(poll(&mut newcomer))));
     let mut waiter = gate.acquire(ticket(), ());
     assert!(poll(&mut waiter).is_pending());
     let mut newcomer = gate.acquire(ticket(), ());
-    panics(&mut || drop(poll(&mut newcomer)));
+    assert!(fails(&mut || drop(poll(&mut newcomer))));
     assert_eq!(gate.status().depth, 1);
     let mut held = Some(held);
-    panics(&mut || drop(held.take()));
+    assert!(!fails(&mut || drop(held.take())));
     let mut next = gate.acquire(ticket(), ());
     assert!(poll(&mut next).is_pending());
     let Poll::Ready(Ok(permit)) = poll(&mut waiter) else {
@@ -412,18 +412,46 @@ async fn a_capacity_that_panics_does_not_wedge_the_gate() {
 }
 
 #[tokio::test]
-async fn who_got_a_slot_before_a_capacity_panicked_is_woken() {
-    let gate = Gate::new(Moody::default(), config(4, None));
+async fn a_waiter_gets_its_slot_though_the_capacity_panicked_when_it_came_back() {
+    let gate = Gate::new(Flaky::default(), config(4, None));
     let mut held = Some(gate.try_acquire(&()).unwrap());
     let first = tokio::spawn(gate.acquire(ticket(), ()));
     let second = tokio::spawn(gate.acquire(ticket(), ()));
     yield_now().await;
     assert_eq!(gate.status().depth, 2);
-    gate.capacity().panics_after(0, &mut || drop(held.take()));
-    gate.capacity()
-        .panics_after(1, &mut || gate.capacity_changed());
+    let panicked = gate.capacity().fails_after(0, &mut || drop(held.take()));
+    assert!(!panicked, "the request that gave the slot back");
     drop(first.await.unwrap().unwrap());
+    let panicked = gate
+        .capacity()
+        .fails_after(1, &mut || gate.capacity_changed());
+    assert!(!panicked);
     assert!(second.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_request_over_which_the_capacity_panics_again_ends_and_the_next_is_served() {
+    let gate = Gate::new(Flaky::default(), config(4, None));
+    let mut held = Some(gate.try_acquire(&()).unwrap());
+    let first = tokio::spawn(gate.acquire(ticket(), ()));
+    let second = tokio::spawn(gate.acquire(ticket(), ()));
+    yield_now().await;
+    gate.capacity().fails.store(2, Ordering::SeqCst);
+    drop(held.take());
+    assert!(first.await.unwrap_err().is_panic());
+    assert!(second.await.unwrap().is_ok());
+    assert_eq!((gate.status().depth, gate.status().running), (0, 0));
+}
+
+#[tokio::test]
+async fn a_capacity_that_panics_when_a_slot_comes_back_harms_no_request() {
+    let gate = Gate::new(Flaky::default(), config(4, None));
+    let held = gate.try_acquire(&()).unwrap();
+    let waiter = tokio::spawn(gate.acquire(ticket(), ()));
+    yield_now().await;
+    gate.capacity().forgets.store(true, Ordering::SeqCst);
+    drop(held);
+    assert!(waiter.await.unwrap().is_ok());
 }
 
 #[tokio::test]
@@ -490,42 +518,53 @@ impl Capacity for Forgetful {
 }
 
 /// One slot, and a bug.
-struct Moody {
+struct Flaky {
     slots: Permits,
     /// How many times it still works.
     works: AtomicI64,
+    /// How many times it fails before that.
+    fails: AtomicI64,
+    /// Whether it panics once it has taken a slot back.
+    forgets: AtomicBool,
 }
 
-impl Moody {
-    fn panics_after(&self, times: i64, act: &mut dyn FnMut()) {
+impl Flaky {
+    /// Whether `act` panics, when all but so many questions do.
+    fn fails_after(&self, times: i64, act: &mut dyn FnMut()) -> bool {
         self.works.store(times, Ordering::SeqCst);
-        assert!(catch_unwind(AssertUnwindSafe(act)).is_err());
+        let failed = catch_unwind(AssertUnwindSafe(act)).is_err();
         self.works.store(i64::MAX, Ordering::SeqCst);
+        failed
     }
 }
 
-impl Default for Moody {
+impl Default for Flaky {
     fn default() -> Self {
         Self {
             slots: Permits::new(1),
             works: AtomicI64::new(i64::MAX),
+            fails: AtomicI64::new(0),
+            forgets: AtomicBool::new(false),
         }
     }
 }
 
-impl Capacity for Moody {
+impl Capacity for Flaky {
     type Demand = ();
     type Lease = <Permits as Capacity>::Lease;
     type Lane = ();
     type Never = Infallible;
 
     fn try_lease(&self, demand: &()) -> Result<Self::Lease, Denied<Infallible>> {
+        assert!(self.fails.fetch_sub(1, Ordering::SeqCst) <= 0, "a bug");
         assert!(self.works.fetch_sub(1, Ordering::SeqCst) > 0, "a bug");
         self.slots.try_lease(demand)
     }
 
     fn release(&self, lease: Self::Lease) -> Pool {
-        self.slots.release(lease)
+        let pool = self.slots.release(lease);
+        assert!(!self.forgets.load(Ordering::SeqCst), "a bug");
+        pool
     }
 
     fn pool(&self, lease: &Self::Lease) -> Pool {

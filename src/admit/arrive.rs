@@ -29,12 +29,24 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         now: Instant,
         woken: &mut Woken<W>,
     ) -> Outcome<C> {
+        self.arrive_keeping(capacity, ticket, demand, now, woken).0
+    }
+
+    /// As [`arrive`](Self::arrive). The demand comes back unless it waits.
+    pub(crate) fn arrive_keeping(
+        &mut self,
+        capacity: &C,
+        ticket: Ticket,
+        demand: C::Demand,
+        now: Instant,
+        woken: &mut Woken<W>,
+    ) -> (Outcome<C>, Option<C::Demand>) {
         let arrival = ticket.arrival.unwrap_or(now);
         let times = self.epoch.times(Some(arrival), Some(now));
         self.arrive_at(capacity, ticket, demand, times, woken)
     }
 
-    /// As [`arrive`](Self::arrive), where the times are known.
+    /// As [`arrive_keeping`](Self::arrive_keeping), where the times are known.
     pub(super) fn arrive_at(
         &mut self,
         capacity: &C,
@@ -42,12 +54,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         demand: C::Demand,
         times: Times,
         woken: &mut Woken<W>,
-    ) -> Outcome<C> {
-        let outcome = self.admit(capacity, ticket, demand, times, woken);
+    ) -> (Outcome<C>, Option<C::Demand>) {
+        let (outcome, demand) = self.admit(capacity, ticket, demand, times, woken);
         if let Outcome::Rejected(why) = &outcome {
             self.counts.reject(why);
         }
-        outcome
+        (outcome, demand)
     }
 
     fn admit(
@@ -57,16 +69,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         demand: C::Demand,
         times: Times,
         woken: &mut Woken<W>,
-    ) -> Outcome<C> {
+    ) -> (Outcome<C>, Option<C::Demand>) {
         if self.closed {
-            return Outcome::Rejected(Rejected::ShuttingDown);
+            return (Outcome::Rejected(Rejected::ShuttingDown), Some(demand));
         }
         let (arrival, now) = (self.arrival(times), times.now);
         self.catch_up(now, woken);
         if self.waiting == 0 {
             match capacity.try_lease(&demand) {
-                Ok(lease) => return Outcome::Leased(lease),
-                Err(Denied::Never(why)) => return Outcome::Rejected(Rejected::Never(why)),
+                Ok(lease) => return (Outcome::Leased(lease), Some(demand)),
+                Err(Denied::Never(why)) => {
+                    return (Outcome::Rejected(Rejected::Never(why)), Some(demand));
+                }
                 Err(Denied::Busy) => self.drain.room_was_empty(now),
             }
         }
@@ -82,27 +96,36 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 (key, refusal)
             }
         };
+        // A capacity that panics here leaves a waiter behind that has no caller.
         let claimed = catch_unwind(AssertUnwindSafe(|| {
             self.claim(capacity, key.at, woken);
         }));
         if let Err(panic) = claimed {
-            // Nobody would ever come for what is at this key.
             if let (Some(lease), _) = self.cancel(key) {
                 capacity.release(lease);
             }
             resume_unwind(panic);
         }
         if self.chairs.body(key.at).state.is_waiting() {
-            return self.stay(key, refusal, woken);
+            return match self.refused(key, refusal, woken) {
+                None => (Outcome::Queued(key), None),
+                Some(why) => {
+                    self.unlink(key.at);
+                    let waiter = self.chairs.leave(key.at);
+                    (Outcome::Rejected(why), Some(waiter.demand))
+                }
+            };
         }
-        match self.chairs.leave(key.at).state {
+        let Waiter { demand, state } = self.chairs.leave(key.at);
+        let outcome = match state {
             State::Leased(lease) => Outcome::Leased(lease),
             State::Rejected(why) => {
                 self.counts.unreject(&why);
                 Outcome::Rejected(why)
             }
             State::Waiting(_) => unreachable!("it was found not to wait"),
-        }
+        };
+        (outcome, Some(demand))
     }
 
     /// Why this ticket may not wait, whoever else does.
@@ -125,20 +148,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         (patience.end(longest) <= now).then(|| patience.why_expired(longest))
     }
 
-    /// Lets the waiter who sat down last wait, unless there is a reason not to.
+    /// Why the waiter that came last may not wait, if there is a reason.
     #[inline]
-    fn stay(
+    fn refused(
         &mut self,
         key: Key,
         refusal: Option<Rejected<C::Never>>,
         woken: &mut Woken<W>,
-    ) -> Outcome<C> {
-        let Some(why) = refusal.or_else(|| self.no_chair(key, woken)) else {
-            return Outcome::Queued(key);
-        };
-        self.unlink(key.at);
-        self.chairs.leave(key.at);
-        Outcome::Rejected(why)
+    ) -> Option<Rejected<C::Never>> {
+        refusal.or_else(|| self.no_chair(key, woken))
     }
 
     /// Why the waiter who sat down last must get up again; or who gets up instead.

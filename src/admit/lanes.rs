@@ -20,7 +20,7 @@ use super::discipline::{Queue, Standing, Turn};
 use super::heap::Heap;
 use super::{Discipline, RoomConfig};
 
-pub(crate) use best::{Best, Scope};
+pub(crate) use best::{Best, NO_PUMP, Scope};
 
 /// The order over lanes of one discipline: level first, then the discipline's turn. Words throughout: with a byte
 /// in between, a copy has to wait until what it copies is written.

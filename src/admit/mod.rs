@@ -47,6 +47,7 @@ pub use permits::{Permits, Slot};
 pub use priority::{InvalidLevels, Levels, Priority};
 pub use pull::Aside;
 pub use rejected::Rejected;
+pub(crate) use room::{Answer, State};
 pub use room::{Key, Outcome, WaitingRoom};
 pub use ticket::{Tenant, Ticket};
 pub use woken::Woken;

@@ -92,7 +92,7 @@ impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
         times: Times,
         woken: &mut Woken<W>,
     ) -> Result<Key, Rejected<C::Never>> {
-        match self.arrive_at(capacity, ticket, demand, times, woken) {
+        match self.arrive_at(capacity, ticket, demand, times, woken).0 {
             Outcome::Queued(key) => {
                 self.chairs.body_mut(key.at).state = State::Waiting(note(key));
                 Ok(key)

@@ -1,10 +1,11 @@
 //! The whole scheduler: seat the best waiter for whom there is a slot, until there is none.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use super::lanes::{Best, Scope};
+use super::lanes::{Best, NO_PUMP, Scope};
 use super::nanos::{NEVER, Nanos};
-use super::room::{State, WaitingRoom};
+use super::room::{Key, State, WaitingRoom};
 use super::{Capacity, Denied, Pool, Rejected, Woken};
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
@@ -29,22 +30,65 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.pump(capacity, Scope::All, woken);
     }
 
-    /// Asks for a slot for one who has just sat down. What is found goes to the best who can use it.
+    /// Looks for a slot for a waiter whose waker was taken though it still waits. It is for the waiter's own task to
+    /// call, because the capacity may panic.
+    pub(crate) fn retry(&mut self, capacity: &C, key: Key, now: Instant, woken: &mut Woken<W>) {
+        self.catch_up(self.epoch.nanos(now), woken);
+        self.claim(capacity, key.at, woken);
+    }
+
+    /// Looks for a slot for the waiter `at`.
     ///
-    /// Every other slot that somebody here could use has a release of its own on the way.
+    /// If a slot is free that it could use, the slot goes to the best of the waiters that can use it: to `at`, or
+    /// to others that go before it, which may leave one for `at`. Every other slot that a waiter here could use has a
+    /// release of its own on the way.
+    ///
+    /// Ends because each round but the last answers a waiter. A slot that `at` could use and that the waiters before
+    /// it refuse has changed hands meanwhile, or the room has not yet been told of a change in the capacity: then
+    /// `at` goes on waiting, for there is a release on the way, or a call of [`rearranged`](Self::rearranged).
     pub(super) fn claim(&mut self, capacity: &C, at: u32, woken: &mut Woken<W>) {
         while self.chairs.body(at).state.is_waiting() {
-            match capacity.try_lease(&self.chairs.body(at).demand) {
-                Ok(lease) => {
-                    let pool = capacity.release(lease);
-                    self.counts.unclaimed += 1;
-                    let group = self.lanes.group_at(self.chairs.place(at).lane);
-                    self.pump(capacity, Scope::Claim(pool, group), woken);
-                }
+            let lease = match capacity.try_lease(&self.chairs.body(at).demand) {
+                Ok(lease) => lease,
                 Err(Denied::Busy) => return,
-                Err(Denied::Never(why)) => self.answer(at, Rejected::Never(why), woken),
+                Err(Denied::Never(why)) => return self.answer(at, Rejected::Never(why), woken),
+            };
+            let pool = capacity.pool(&lease);
+            let scope = Scope::Claim(pool, self.lanes.group_at(self.chairs.place(at).lane));
+            let best = self.lanes.best(&self.chairs, scope, NO_PUMP);
+            if best.is_none_or(|best| best.at == at) {
+                return self.seat(at, lease, woken);
+            }
+            capacity.release(lease);
+            self.counts.unclaimed += 1;
+            let waiting = self.waiting;
+            self.pump(capacity, scope, woken);
+            if self.waiting == waiting {
+                return;
             }
         }
+    }
+
+    /// Asks for a slot for the waiter `at`, on behalf of another request: mostly the one whose slot just came back.
+    ///
+    /// The capacity may be user code. If it panics, the other request has nothing to do with it. So the waiter is woken
+    /// to [`retry`](Self::retry) in its own task; until then its slot counts as busy.
+    fn lease_for(
+        &mut self,
+        capacity: &C,
+        at: u32,
+        woken: &mut Woken<W>,
+    ) -> Result<C::Lease, Denied<C::Never>> {
+        let demand = &self.chairs.body(at).demand;
+        let asked = catch_unwind(AssertUnwindSafe(|| capacity.try_lease(demand)));
+        asked.unwrap_or_else(|_| {
+            if let State::Waiting(note) = &mut self.chairs.body_mut(at).state
+                && let Some(note) = note.take()
+            {
+                woken.push(note);
+            }
+            Err(Denied::Busy)
+        })
     }
 
     /// Whether anything ever happens here by itself.
@@ -65,6 +109,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
+    /// Gives free slots to the best waiters in `scope`, until there is no slot left that one of them could use.
+    ///
+    /// Ends whatever the capacity answers: each round answers a waiter, or blocks a group for the rest of this pump,
+    /// or gives groups a second look, which each group gets once between two of its waiters that are served.
     pub(super) fn pump(&mut self, capacity: &C, scope: Scope, woken: &mut Woken<W>) {
         self.pumps += 1;
         let pump = self.pumps;
@@ -72,7 +120,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             if matches!(scope, Scope::All) && self.a_rival_is_out(capacity, best, pump, woken) {
                 continue;
             }
-            match capacity.try_lease(&self.chairs.body(best.at).demand) {
+            match self.lease_for(capacity, best.at, woken) {
                 Ok(lease) => {
                     // The slot may have come back after a better waiter for it was found blocked.
                     let pool = capacity.pool(&lease);
@@ -106,7 +154,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         woken: &mut Woken<W>,
     ) -> bool {
         for rival in self.lanes.rivals(best, pump) {
-            match capacity.try_lease(&self.chairs.body(rival.at).demand) {
+            match self.lease_for(capacity, rival.at, woken) {
                 Ok(lease) => {
                     capacity.release(lease);
                     self.counts.unclaimed += 1;

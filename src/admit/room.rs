@@ -57,13 +57,15 @@ impl Key {
     }
 }
 
+pub(crate) type Answer<C> = Result<<C as Capacity>::Lease, Rejected<<C as Capacity>::Never>>;
+
 /// What a waiter brought, and what became of it.
-pub(super) struct Waiter<C: Capacity, W> {
-    pub(super) demand: C::Demand,
-    pub(super) state: State<C, W>,
+pub(crate) struct Waiter<C: Capacity, W> {
+    pub(crate) demand: C::Demand,
+    pub(crate) state: State<C, W>,
 }
 
-pub(super) enum State<C: Capacity, W> {
+pub(crate) enum State<C: Capacity, W> {
     Waiting(Option<W>),
     Leased(C::Lease),
     Rejected(Rejected<C::Never>),
@@ -167,12 +169,19 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Takes the waiter's answer, if there is one; its key is void then.
     pub fn collect(&mut self, key: Key) -> Option<Result<C::Lease, Rejected<C::Never>>> {
+        let (answer, _) = self.take_answer(key)?;
+        Some(answer)
+    }
+
+    /// As [`collect`](Self::collect), with the demand.
+    pub(crate) fn take_answer(&mut self, key: Key) -> Option<(Answer<C>, C::Demand)> {
         if self.chairs.body(key.at).state.is_waiting() {
             return None;
         }
-        match self.chairs.leave(key.at).state {
-            State::Leased(lease) => Some(Ok(lease)),
-            State::Rejected(why) => Some(Err(why)),
+        let Waiter { demand, state } = self.chairs.leave(key.at);
+        match state {
+            State::Leased(lease) => Some((Ok(lease), demand)),
+            State::Rejected(why) => Some((Err(why), demand)),
             State::Waiting(_) => None,
         }
     }
@@ -180,19 +189,25 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// The waiter goes away. A slot that it was given already comes back, to be released; so does the note
     /// that it left.
     pub fn cancel(&mut self, key: Key) -> (Option<C::Lease>, Option<W>) {
+        match self.remove(key).state {
+            State::Waiting(note) => (None, note),
+            State::Leased(lease) => (Some(lease), None),
+            State::Rejected(_) => (None, None),
+        }
+    }
+
+    /// As [`cancel`](Self::cancel), with all that is left of the waiter.
+    pub(crate) fn remove(&mut self, key: Key) -> Waiter<C, W> {
         if self.chairs.body(key.at).state.is_waiting() {
             self.unlink(key.at);
             self.counts.cancelled += 1;
         }
-        match self.chairs.leave_early(key.at).state {
-            State::Waiting(note) => (None, note),
-            State::Leased(lease) => {
-                self.counts.unclaimed += 1;
-                self.counts.cancelled += 1;
-                (Some(lease), None)
-            }
-            State::Rejected(_) => (None, None),
+        let waiter = self.chairs.leave_early(key.at);
+        if matches!(waiter.state, State::Leased(_)) {
+            self.counts.unclaimed += 1;
+            self.counts.cancelled += 1;
         }
+        waiter
     }
 
     /// Whether the waiter's ticket lets it wait.

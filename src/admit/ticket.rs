@@ -37,9 +37,11 @@ impl From<String> for Tenant {
     }
 }
 
+/// Copies the name. The bytes may be a slice of a whole request's head, which would stay in memory for as long as
+/// the tenant waits; and their owner may have a destructor of its own, which must not run in the waiting room.
 impl From<Bytes> for Tenant {
     fn from(name: Bytes) -> Self {
-        Self(name)
+        Self(Bytes::copy_from_slice(&name))
     }
 }
 

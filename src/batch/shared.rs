@@ -24,7 +24,7 @@ use super::summary::Summary;
 use super::{Cost, DequeueError, EnqueueError, Misfit, TooLarge};
 use crate::admit::{Epoch, Key, Rejected, RoomConfig, Ticket, Times, Woken};
 use crate::gate::now;
-use crate::gate::timer::{Call, Timed, Timer};
+use crate::gate::timer::{RuntimeId, TimerHost, TimerRequest};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
 
 pub(super) type OnRejected<T> = dyn Fn(T, Rejected<TooLarge>) + Send + Sync;
@@ -40,7 +40,6 @@ pub(super) struct Shared<T> {
     cost: Option<Box<dyn Cost<T>>>,
     misfit: Misfit,
     on_rejected: Option<Box<OnRejected<T>>>,
-    timer: Timer,
     /// What the room measures instants from.
     epoch: Epoch,
 }
@@ -120,8 +119,8 @@ impl<T: Send + 'static> Shared<T> {
         if joined.is_ok() {
             state.cost += u128::from(cost);
         }
-        let call = state.call_timer();
-        self.settle(guard, aftermath, || self.take_timer(call));
+        let timer = state.arm_timer_here();
+        self.settle(guard, aftermath, || self.run(timer));
         joined.map_err(|why| match item {
             Some(item) => EnqueueError {
                 item,
@@ -224,15 +223,17 @@ impl<T: Send + 'static> Shared<T> {
 
     pub(super) fn reconfigure(self: &Arc<Self>, config: RoomConfig) {
         let now = now();
-        self.locked_and_timed(|shared, state, aftermath| {
+        let timers = self.locked_and_timed(|shared, state, aftermath| {
             let ended = &mut aftermath.ended;
             state.room.reconfigure(&shared.capacity, config, now, ended);
             // Those who wait for a chair may have nothing to wait for any more.
             state.standing.tell_all(&mut aftermath.wakers);
+            state.timers.rearm_all(state.room.next_end())
         });
+        self.run(timers);
     }
 
-    /// As [`locked`](Self::locked); and calls the timer, if it is to wake earlier than it will.
+    /// As [`locked`](Self::locked); and sees to it that waits end in the runtime that calls this.
     fn locked_and_timed<R>(
         self: &Arc<Self>,
         act: impl FnOnce(&Self, &mut State<T>, &mut Aftermath<T>) -> R,
@@ -240,14 +241,14 @@ impl<T: Send + 'static> Shared<T> {
         let mut aftermath = Aftermath::new();
         let mut state = self.lock();
         let result = act(self, &mut state, &mut aftermath);
-        let call = state.call_timer();
-        self.settle(state, aftermath, || self.take_timer(call));
+        let timer = state.arm_timer_here();
+        self.settle(state, aftermath, || self.run(timer));
         result
     }
 
-    fn take_timer(self: &Arc<Self>, call: Option<Call>) {
-        if let Some(call) = call {
-            Timer::take(self, call);
+    fn run(self: &Arc<Self>, timer: Option<TimerRequest>) {
+        if let Some(timer) = timer {
+            timer.run(self);
         }
     }
 }
@@ -264,7 +265,6 @@ impl<T> Shared<T> {
             summary: AtomicU64::new(state.summary().0),
             epoch: Epoch(state.room.epoch()),
             state: Mutex::new(state),
-            timer: Timer::new(),
         })
     }
 
@@ -495,23 +495,20 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T: Send + 'static> Timed for Shared<T> {
-    fn timer(&self) -> &Timer {
-        &self.timer
-    }
-
-    fn ring(self: &Arc<Self>) -> Option<Instant> {
+impl<T: Send + 'static> TimerHost for Shared<T> {
+    fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant> {
         let now = now();
         self.locked(|_, state, aftermath| {
             state.room.expire(now, &mut aftermath.ended);
-            state.alarm.looked(now, state.room.next_end())
+            let next_end = state.room.next_end();
+            state.timers.on_woken(runtime, now, next_end)
         })
     }
 
-    /// Consumers who wait on another runtime are told, to start the timer there.
-    fn timer_stopped(&self, ran: bool) {
+    /// Consumers that wait in another runtime are woken, to arm the timer of that one.
+    fn on_timer_stopped(&self, runtime: RuntimeId, ran: bool) {
         self.locked(|_, state, aftermath| {
-            state.alarm.stopped();
+            state.timers.remove(runtime);
             if ran {
                 state.consumers.wake(usize::MAX, &mut aftermath.wakers);
             }
@@ -521,6 +518,10 @@ impl<T: Send + 'static> Timed for Shared<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        self.timer.wake();
+        let state = self.state.get_mut();
+        state
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .timers
+            .wake_all();
     }
 }

@@ -15,7 +15,7 @@ use crate::admit::{
     Aside, Express, Key, Nanos, Rejected, RoomConfig, Ticket, Times, WaitingRoom, Woken,
 };
 use crate::gate::now;
-use crate::gate::timer::{Alarm, Call};
+use crate::gate::timer::{TimerRequest, Timers};
 use crate::gate::wishes::Wishes;
 
 /// A batch is rarely larger.
@@ -32,7 +32,7 @@ pub(super) struct State<T> {
     pub(super) standing: Wishes,
     /// Who waits until a batch is due.
     pub(super) batcher: Option<Batcher>,
-    pub(super) alarm: Alarm,
+    pub(super) timers: Timers,
     /// What takes a waiter out when its token is cancelled, by chair.
     registrations: HashMap<u32, Registration>,
 }
@@ -92,7 +92,7 @@ impl<T> State<T> {
             consumers: Consumers::default(),
             standing: Wishes::default(),
             batcher: None,
-            alarm: Alarm::default(),
+            timers: Timers::default(),
             registrations: HashMap::new(),
         }
     }
@@ -122,7 +122,7 @@ impl<T> State<T> {
     #[inline(always)]
     pub(super) fn express(&self, ticket: &Ticket, times: Times) -> Option<Express> {
         let who = self.room.express(ticket, &(), times)?;
-        let has_timer = !self.room.is_timed() || self.alarm.is_set();
+        let has_timer = !self.room.is_timed() || !self.timers.is_empty();
         has_timer.then_some(who)
     }
 
@@ -279,9 +279,9 @@ impl<T> State<T> {
         Summary::new(self.room.len(), self.room.is_closed(), self.room.is_timed())
     }
 
-    /// What the timer is to be told.
+    /// Requests wait, and the runtime that calls this is one in which their waits are to end.
     #[inline]
-    pub(super) fn call_timer(&mut self) -> Option<Call> {
-        self.alarm.call(self.room.next_end())
+    pub(super) fn arm_timer_here(&mut self) -> Option<TimerRequest> {
+        self.timers.arm_here(self.room.next_end())
     }
 }

@@ -2,17 +2,18 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use super::chair::Chair;
 use super::permit::Permit;
 use super::shared::Shared;
-use super::timer::{Call, Timer};
-use crate::admit::{Capacity, Key, Outcome, Rejected, Ticket};
+use super::timer::TimerRequest;
+use crate::admit::{self, Capacity, Key, Outcome, Rejected, State, Ticket};
 use crate::clock;
-use crate::sync::Arc;
+use crate::sync::{Arc, poll_proceed};
 
 /// Waits for a slot. Made by [`Gate::acquire`](super::Gate::acquire).
 ///
@@ -137,7 +138,12 @@ impl<C: Capacity> Future for Acquire<C> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer<C>> {
         let lease = match &mut self.0 {
-            Step::Arriving(arriving) => arriving.shared.pass(&arriving.demand),
+            Step::Arriving(arriving) => {
+                // Only here: a task that waits lets others run anyway.
+                let budget = ready!(poll_proceed(cx));
+                budget.made_progress();
+                arriving.shared.pass(&arriving.demand)
+            }
             Step::Waiting(waiting) => return waiting.look(cx),
             Step::Done => panic!("`Acquire` polled after it was answered"),
         };
@@ -197,56 +203,83 @@ impl<C: Capacity> Waiting<C> {
         let permit = |lease| Permit::new(Arc::clone(&self.shared), lease, self.request);
         Poll::Ready(answer.map(permit))
     }
-}
 
-impl<C: Capacity> Waiting<C> {
     /// The answer, if there is one; else `waker` will be told.
-    fn answer(&self, key: Key, waker: &Waker) -> Option<Result<C::Lease, Rejected<C::Never>>> {
+    fn answer(&mut self, key: Key, waker: &Waker) -> Option<admit::Answer<C>> {
         let mut state = self.shared.lock();
-        let answer = state.room.collect(key);
-        let told = || {
-            let note = state.room.note(key);
-            note.is_some_and(|note| note.will_wake(waker))
-        };
-        if answer.is_some() || told() {
-            let call = state.call_timer();
+        if let Some((answer, demand)) = state.room.take_answer(key) {
             drop(state);
-            self.take_timer(call);
-            return answer;
+            drop(demand);
+            return Some(answer);
+        }
+        let known = state.room.note(key).map(|note| note.will_wake(waker));
+        if known == Some(true) {
+            let timer = state.arm_timer_here();
+            drop(state);
+            self.run(timer);
+            return None;
         }
         drop(state);
         // A waker's own code runs when it is cloned or dropped: not under the lock.
         let new = waker.clone();
+        if known.is_none() {
+            self.retry(key);
+        }
         let mut state = self.shared.lock();
-        let answer = state.room.collect(key);
-        let unused = match answer {
-            None => state.room.leave_note(key, new).unwrap_or_else(Some),
-            Some(_) => Some(new),
+        let answer = state.room.take_answer(key);
+        let (unused, timer) = match answer {
+            None => {
+                let old = state.room.leave_note(key, new).unwrap_or_else(Some);
+                (old, state.arm_timer_here())
+            }
+            Some(_) => (Some(new), None),
         };
-        let call = state.call_timer();
         drop(state);
         drop(unused);
-        self.take_timer(call);
-        answer
+        self.run(timer);
+        answer.map(|(answer, _demand)| answer)
     }
 
-    fn take_timer(&self, call: Option<Call>) {
-        if let Some(call) = call {
-            Timer::take(&self.shared, call);
+    /// Its waker was taken though it has no answer: perhaps because the capacity panicked when another request's slot
+    /// was to go to this one. If it panics again, this request ends with it, and the slot goes to the next.
+    #[cold]
+    fn retry(&mut self, key: Key) {
+        let shared = Arc::clone(&self.shared);
+        let retried = catch_unwind(AssertUnwindSafe(|| {
+            shared.locked(|shared, state, woken| {
+                let now = state.now_if_it_matters();
+                state.room.retry(&shared.capacity, key, now, woken);
+            });
+        }));
+        if let Err(panic) = retried {
+            self.leave();
+            shared.grown();
+            resume_unwind(panic);
+        }
+    }
+
+    /// Gives up the place in line, or the slot.
+    fn leave(&mut self) {
+        let Some(key) = self.key.take() else {
+            return;
+        };
+        // Taken apart without the lock: the waker and the demand are the caller's, and so are their destructors.
+        let waiter = self.shared.locked(|_, state, _| state.room.remove(key));
+        if let State::Leased(lease) = waiter.state {
+            self.shared.release(lease);
+        }
+    }
+
+    fn run(&self, timer: Option<TimerRequest>) {
+        if let Some(timer) = timer {
+            timer.run(&self.shared);
         }
     }
 }
 
 impl<C: Capacity> Drop for Waiting<C> {
     fn drop(&mut self) {
-        let Some(key) = self.key else {
-            return;
-        };
-        let (lease, waker) = self.shared.locked(|_, state, _| state.room.cancel(key));
-        drop(waker);
-        if let Some(lease) = lease {
-            self.shared.release(lease);
-        }
+        self.leave();
     }
 }
 

@@ -28,7 +28,20 @@
 //!
 //! # Time
 //!
-//! Waits end by Tokio's clock. A gate that is used outside a Tokio runtime serves, but no wait times out.
+//! Waits end by Tokio's clock, kept by a timer in each runtime in which requests wait. Outside a Tokio runtime, or in
+//! one without a time driver, a gate serves as well, but no wait times out there by itself; for the latter there is one
+//! warning in the log.
+//!
+//! # Cooperation
+//!
+//! [`Acquire`] takes part in Tokio's cooperative budget: a task that acquires in a loop and always finds a slot free
+//! still lets others run.
+//!
+//! # Panics
+//!
+//! A [`Capacity`] may be user code. If it panics when it is asked for the slot of a request that waits, that request is
+//! woken, and its [`Acquire`] asks again. If the capacity panics then, too, so does this `Acquire`, and the slot goes to
+//! the next request. Dropping a [`Permit`] never panics.
 
 mod acquire;
 mod chair;
@@ -141,12 +154,18 @@ impl<C: Capacity> Gate<C> {
     /// answered, the latest of the lowest level first.
     pub fn reconfigure(&self, config: RoomConfig) {
         let now = now();
-        self.shared.locked(|shared, state, woken| {
+        let timers = self.shared.locked(|shared, state, woken| {
             let room = &mut state.room;
             room.reconfigure(&shared.capacity, config, now, woken);
             // Those who wait for a chair may have nothing to wait for any more.
             state.standing.tell_all(woken);
+            // Waits that had no end may have one now: each waiter arms the timer of its runtime.
+            state.room.take_notes(woken);
+            state.timers.rearm_all(state.room.next_end())
         });
+        if let Some(timers) = timers {
+            timers.run(&self.shared);
+        }
     }
 
     /// The capacity's lanes, pools or sections are not what they were, or it has more slots. Everyone who waits
@@ -247,14 +266,6 @@ impl<C: Capacity> Gate<C> {
     pub(crate) fn tell_head(&self) {
         self.shared.locked(|_, state, _| state.told = None);
     }
-
-    /// More slots are free than were: they go to those who wait.
-    fn grown(&self) {
-        self.shared.locked(|shared, state, woken| {
-            let now = state.now_if_it_matters();
-            state.room.grown(&shared.capacity, now, woken);
-        });
-    }
 }
 
 /// Every chair was taken.
@@ -275,7 +286,7 @@ impl Gate<Permits> {
     /// it is raised again. More than [`Permits::MAX`] are as many as that.
     pub fn set_limit(&self, limit: usize) {
         if self.shared.capacity.set_limit(limit) {
-            self.grown();
+            self.shared.grown();
         }
     }
 }

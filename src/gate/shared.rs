@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use super::detached::Detached;
 use super::full::Full;
-use super::timer::{Alarm, Call, Timed, Timer};
+use super::timer::{RuntimeId, TimerHost, TimerRequest, Timers};
 use super::wishes::Wishes;
 use crate::admit::{Capacity, Key, Outcome, Pool, RoomConfig, Ticket, WaitingRoom, Woken};
 use crate::clock;
@@ -39,7 +39,6 @@ pub(crate) struct Shared<C: Capacity> {
     /// Tells this gate's detached permits from those of others.
     pub(crate) nonce: u64,
     state: Mutex<State<C>>,
-    pub(crate) timer: Timer,
     pub(crate) drained: tokio::sync::Notify,
 }
 
@@ -52,7 +51,7 @@ pub(crate) struct State<C: Capacity> {
     pub(crate) standing: Wishes,
     /// Who was last told to be the head, where heads make slots. Nobody while another has the turn.
     pub(crate) told: Option<Key>,
-    pub(crate) alarm: Alarm,
+    pub(crate) timers: Timers,
 }
 
 /// Set in `waiting` while the gate is closed, so that nobody passes without the lock.
@@ -77,9 +76,8 @@ impl<C: Capacity> Shared<C> {
                 serial: 0,
                 standing: Wishes::default(),
                 told: None,
-                alarm: Alarm::default(),
+                timers: Timers::default(),
             }),
-            timer: Timer::new(),
             drained: tokio::sync::Notify::new(),
         })
     }
@@ -136,15 +134,16 @@ impl<C: Capacity> Shared<C> {
         reserved: bool,
     ) -> Outcome<C> {
         let waker = waker.clone();
-        self.locked(|shared, state, woken| {
+        let (outcome, rest) = self.locked(|shared, state, woken| {
             if reserved {
                 state.room.unreserve();
             }
             let one_more = state.room.len() as u64 + 1;
             shared.waiting.store(one_more | shared.flags(state), SeqCst);
-            let outcome = state
-                .room
-                .arrive(&shared.capacity, ticket, demand, now, woken);
+            let (outcome, demand) =
+                state
+                    .room
+                    .arrive_keeping(&shared.capacity, ticket, demand, now, woken);
             if let Outcome::Queued(key) = outcome {
                 // Nobody can have been answered between the call before and this one.
                 let _ = state.room.leave_note(key, waker);
@@ -152,30 +151,54 @@ impl<C: Capacity> Shared<C> {
                     // It need not be woken to look whether it is next.
                     state.told = Some(key);
                 }
-                return (outcome, None);
+                return (outcome, Ok(state.arm_timer_here()));
             }
-            (outcome, Some(waker))
-        })
-        .0
+            (outcome, Err((waker, demand)))
+        });
+        // What is left over is the caller's, and is dropped without the lock.
+        if let Ok(Some(timer)) = rest {
+            timer.run(self);
+        }
+        outcome
     }
 
-    /// Gives a slot back: to the best waiter, if anybody waits.
+    /// Gives a slot back: to the best waiter, if there is one.
+    ///
+    /// This runs where a request's answer ends, often in a destructor. The capacity may be user code, and so are
+    /// wakers; if one of them panics, the request whose slot this was has nothing to do with it.
     #[inline]
     pub(crate) fn release(self: &Arc<Self>, lease: C::Lease) {
-        let pool = self.capacity.release(lease);
-        if self.waiting.load(SeqCst) != 0 {
-            self.hand_on(pool);
+        let released = catch_unwind(AssertUnwindSafe(|| self.capacity.release(lease)));
+        if self.waiting.load(SeqCst) != 0 || released.is_err() {
+            self.hand_on(released.ok());
         }
     }
 
+    /// Gives the slots of `pool` to the best waiters; or all slots, if it is not known which came back.
     #[cold]
     #[inline(never)]
-    fn hand_on(self: &Arc<Self>, pool: Pool) {
+    fn hand_on(self: &Arc<Self>, pool: Option<Pool>) {
+        let handed = catch_unwind(AssertUnwindSafe(|| {
+            self.locked(|shared, state, woken| {
+                let now = state.now_if_it_matters();
+                match pool {
+                    Some(pool) => state.room.released(&shared.capacity, pool, now, woken),
+                    None => state.room.grown(&shared.capacity, now, woken),
+                }
+            });
+        }));
+        if pool.is_none() || handed.is_err() {
+            tracing::error!("a capacity or a waker panicked while a slot was given back");
+        }
+        self.tell_if_drained();
+    }
+
+    /// More slots are free than were: they go to the best waiters.
+    pub(crate) fn grown(self: &Arc<Self>) {
         self.locked(|shared, state, woken| {
             let now = state.now_if_it_matters();
-            state.room.released(&shared.capacity, pool, now, woken);
+            state.room.grown(&shared.capacity, now, woken);
         });
-        self.tell_if_drained();
     }
 
     /// A slot that its waiter made is used up: whoever is next may make another.
@@ -222,11 +245,7 @@ impl<C: Capacity> Shared<C> {
                 state.told = None;
             }
         }
-        let call = state.call_timer();
         drop(state);
-        if let Some(call) = call {
-            Timer::take(self, call);
-        }
         if !woken.is_empty() {
             woken.into_iter().for_each(Waker::wake);
         }
@@ -272,30 +291,27 @@ impl<C: Capacity> State<C> {
         self.told = head;
     }
 
-    /// What the timer is to be told.
-    pub(crate) fn call_timer(&mut self) -> Option<Call> {
-        self.alarm.call(self.room.next_end())
+    /// A request waits in the runtime that calls this.
+    pub(crate) fn arm_timer_here(&mut self) -> Option<TimerRequest> {
+        self.timers.arm_here(self.room.next_end())
     }
 }
 
-impl<C: Capacity> Timed for Shared<C> {
-    fn timer(&self) -> &Timer {
-        &self.timer
-    }
-
-    fn ring(self: &Arc<Self>) -> Option<Instant> {
+impl<C: Capacity> TimerHost for Shared<C> {
+    fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant> {
         let now = clock::now();
         self.locked(|_, state, woken| {
             state.room.expire(now, woken);
-            state.alarm.looked(now, state.room.next_end())
+            let next_end = state.room.next_end();
+            state.timers.on_woken(runtime, now, next_end)
         })
     }
 
-    /// Those who wait on another runtime are told, to start the timer there.
-    fn timer_stopped(&self, ran: bool) {
+    /// Requests that waited there and have moved to another runtime are woken, to arm the timer of that one.
+    fn on_timer_stopped(&self, runtime: RuntimeId, ran: bool) {
         let mut woken = Woken::new();
         let mut state = self.lock();
-        state.alarm.stopped();
+        state.timers.remove(runtime);
         if ran {
             state.room.take_notes(&mut woken);
         }
@@ -306,6 +322,10 @@ impl<C: Capacity> Timed for Shared<C> {
 
 impl<C: Capacity> Drop for Shared<C> {
     fn drop(&mut self) {
-        self.timer.wake();
+        let state = self.state.get_mut();
+        state
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .timers
+            .wake_all();
     }
 }

@@ -1,147 +1,200 @@
-//! The one timer of a waiting room.
+//! Timers that end waits: one task for each Tokio runtime in which requests wait.
 //!
-//! A timer for each waiter would cost every queued request the making and unmaking of one. Instead a task
-//! sleeps until the earliest end of a wait, answers everyone whose end has come, and goes on to the next.
-//! It runs only while somebody with an end to their wait has come, and does not keep the room alive.
+//! A timer for each waiter would cost every queued request the making and dropping of a `Sleep`. Instead a task
+//! sleeps until the earliest end of a wait, ends all waits that are due, and sleeps until the next one. One task for
+//! all runtimes would not do: while its runtime is busy computing, or is not driven at all, no wait in another
+//! runtime would end. A task runs only while there are waits that end, and does not keep the room alive.
 
 use std::time::Instant;
 
 use crate::sync::Arc;
 
-/// What has a waiting room and a lock around it, as far as its timer goes.
+/// A waiting room behind a lock, as far as its timers go.
 #[cfg_attr(loom, expect(dead_code, reason = "no time passes"))]
-pub(crate) trait Timed: Send + Sync + 'static {
-    fn timer(&self) -> &Timer;
+pub(crate) trait TimerHost: Send + Sync + 'static {
+    /// Ends all waits that are due, and says until when the timer of `runtime` is to sleep. `None`: it has been
+    /// removed from [`Timers`], because no wait is left that ends.
+    fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant>;
 
-    /// Answers everyone whose wait has ended, and says when to look again, which is not after the next one's does.
-    /// If never, the place of the task is free from then on.
-    fn ring(self: &Arc<Self>) -> Option<Instant>;
-
-    /// The task is gone because its runtime was shut down, before it `ran` or later, or has no timer, where it
-    /// never runs.
-    fn timer_stopped(&self, ran: bool);
-}
-
-/// Until when the timer sleeps, while it runs. Kept under the room's lock.
-#[derive(Debug, Default)]
-pub(crate) struct Alarm(Option<Instant>);
-
-impl Alarm {
-    /// What the timer is to be told if it sleeps beyond the `next` end of a wait, or not at all.
-    #[inline]
-    pub(crate) fn call(&mut self, next: Option<Instant>) -> Option<Call> {
-        let next = next?;
-        if self.0.is_some_and(|alarm| alarm <= next) {
-            return None;
-        }
-        let call = Timer::call(self.0.is_some())?;
-        self.0 = Some(next);
-        Some(call)
-    }
-
-    /// Whether the timer runs, and sleeps no longer than it may.
-    #[cfg(feature = "batch")]
-    pub(crate) fn is_set(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// It has looked at `now`: until when it sleeps. Where those who come are soon served, none of them is to start
-    /// the task anew, so it stays until it was to look.
-    pub(crate) fn looked(&mut self, now: Instant, next: Option<Instant>) -> Option<Instant> {
-        let not_yet = self.0.filter(|&alarm| alarm > now);
-        self.0 = next.or(not_yet);
-        self.0
-    }
-
-    /// It does not run any more.
-    pub(crate) fn stopped(&mut self) {
-        self.0 = None;
-    }
+    /// The timer of `runtime` is gone, because the runtime was shut down before it `ran` or later.
+    fn on_timer_stopped(&self, runtime: RuntimeId, ran: bool);
 }
 
 #[cfg(not(loom))]
-pub(crate) use running::{Call, Timer};
+pub(crate) use running::{RuntimeId, TimerRequest, Timers};
 #[cfg(loom)]
-pub(crate) use stopped::{Call, Timer};
+pub(crate) use stopped::{RuntimeId, TimerRequest, Timers};
 
 #[cfg(not(loom))]
 mod running {
+    use std::future::{Future, poll_fn};
+    use std::pin::pin;
     use std::sync::{Arc, Weak};
+    use std::task::Poll;
+    use std::time::Instant;
 
     use tokio::runtime::Handle;
+    pub(crate) use tokio::runtime::Id as RuntimeId;
     use tokio::sync::Notify;
-    use tokio::time::timeout_at;
 
-    use super::Timed;
+    use super::TimerHost;
+    use crate::clock;
 
-    pub(crate) struct Timer {
+    /// The timers of one room. Kept under the room's lock.
+    #[derive(Debug, Default)]
+    pub(crate) struct Timers(Vec<Timer>);
+
+    #[derive(Debug)]
+    struct Timer {
+        runtime: RuntimeId,
+        /// When it wakes next. Not after the end of any wait of this runtime.
+        until: Instant,
         changed: Arc<Notify>,
     }
 
-    /// What the timer is told: to look again, or to start here.
-    pub(crate) enum Call {
-        Look,
-        Start(Handle),
+    /// What is to be done about timers once the lock is released: a runtime that was shut down drops a new task at
+    /// once, and with it what the task refers to.
+    #[must_use]
+    pub(crate) enum TimerRequest {
+        Wake(Vec<Arc<Notify>>),
+        Start(Handle, Arc<Notify>),
+    }
+
+    impl Timers {
+        /// A request waits in the runtime that calls this, and the next wait ends at `next_end`.
+        ///
+        /// Outside a Tokio runtime there is no timer, and waits end by a slot alone, or by another runtime's timer.
+        pub(crate) fn arm_here(&mut self, next_end: Option<Instant>) -> Option<TimerRequest> {
+            let until = next_end?;
+            let runtime = Handle::try_current().ok()?;
+            let id = runtime.id();
+            if let Some(timer) = self.of(id) {
+                return timer
+                    .rearm(until)
+                    .map(|timer| TimerRequest::Wake(vec![timer]));
+            }
+            let changed = Arc::new(Notify::new());
+            self.0.push(Timer {
+                runtime: id,
+                until,
+                changed: Arc::clone(&changed),
+            });
+            Some(TimerRequest::Start(runtime, changed))
+        }
+
+        /// Waits that have begun may end earlier than before: the next one at `next_end`.
+        pub(crate) fn rearm_all(&mut self, next_end: Option<Instant>) -> Option<TimerRequest> {
+            let until = next_end?;
+            let late = self.0.iter_mut().filter_map(|timer| timer.rearm(until));
+            Some(TimerRequest::Wake(late.collect()))
+        }
+
+        /// The timer of `runtime` has looked at `now`, and the next wait ends at `next_end`. Returns until when it
+        /// sleeps. Without a wait that ends, it still sleeps for as long as it was to: in a room whose waiters are
+        /// served soon, the next one finds it running.
+        pub(crate) fn on_woken(
+            &mut self,
+            runtime: RuntimeId,
+            now: Instant,
+            next_end: Option<Instant>,
+        ) -> Option<Instant> {
+            let timer = self.of(runtime)?;
+            let until = next_end.or(Some(timer.until).filter(|&until| until > now));
+            match until {
+                Some(until) => timer.until = until,
+                None => self.remove(runtime),
+            }
+            until
+        }
+
+        pub(crate) fn remove(&mut self, runtime: RuntimeId) {
+            self.0.retain(|timer| timer.runtime != runtime);
+        }
+
+        /// Whether any timer runs.
+        #[cfg(feature = "batch")]
+        pub(crate) fn is_empty(&self) -> bool {
+            self.0.is_empty()
+        }
+
+        /// Wakes all timers, for the room is gone.
+        pub(crate) fn wake_all(&self) {
+            self.0.iter().for_each(|timer| timer.changed.notify_one());
+        }
+
+        fn of(&mut self, runtime: RuntimeId) -> Option<&mut Timer> {
+            self.0.iter_mut().find(|timer| timer.runtime == runtime)
+        }
     }
 
     impl Timer {
-        pub(crate) fn new() -> Self {
-            Self {
-                changed: Arc::new(Notify::new()),
-            }
+        /// What to wake if it would sleep for longer than `until`.
+        fn rearm(&mut self, until: Instant) -> Option<Arc<Notify>> {
+            let is_late = self.until > until;
+            is_late.then(|| {
+                self.until = until;
+                Arc::clone(&self.changed)
+            })
         }
+    }
 
-        /// What to tell it. Outside a Tokio runtime it can't start, and waits end only by a slot.
-        pub(crate) fn call(runs: bool) -> Option<Call> {
-            if runs {
-                return Some(Call::Look);
-            }
-            Handle::try_current().ok().map(Call::Start)
-        }
-
-        /// Takes the call, without the lock: a runtime that was shut down drops the task at once.
-        pub(crate) fn take<S: Timed>(shared: &Arc<S>, call: Call) {
-            let timer = shared.timer();
-            match call {
-                Call::Look => timer.wake(),
-                Call::Start(runtime) => {
-                    let keeper = Keeper {
-                        shared: Arc::downgrade(shared),
+    impl TimerRequest {
+        /// Call it without the lock.
+        pub(crate) fn run<H: TimerHost>(self, host: &Arc<H>) {
+            match self {
+                Self::Wake(timers) => timers.iter().for_each(|timer| timer.notify_one()),
+                Self::Start(runtime, changed) => {
+                    let task = TimerTask {
+                        host: Arc::downgrade(host),
+                        runtime: runtime.id(),
                         ran: false,
                     };
-                    runtime.spawn(keeper.keep_time(Arc::clone(&timer.changed)));
+                    runtime.spawn(task.run(changed));
                 }
             }
         }
-
-        pub(crate) fn wake(&self) {
-            self.changed.notify_one();
-        }
     }
 
-    /// The task. There is one while the room has an alarm.
-    struct Keeper<S: Timed> {
-        shared: Weak<S>,
+    struct TimerTask<H: TimerHost> {
+        host: Weak<H>,
+        runtime: RuntimeId,
         ran: bool,
     }
 
-    impl<S: Timed> Keeper<S> {
-        async fn keep_time(mut self, changed: Arc<Notify>) {
-            while let Some(alarm) = self.shared.upgrade().and_then(|shared| shared.ring()) {
-                // Panics in a runtime without a timer.
-                let nap = timeout_at(alarm.into(), changed.notified());
-                self.ran = true;
-                let _ = nap.await;
+    impl<H: TimerHost> TimerTask<H> {
+        async fn run(mut self, changed: Arc<Notify>) {
+            self.ran = true;
+            while let Some(until) = self.on_timer() {
+                match clock::sleep_until(until) {
+                    Some(sleep) => either(sleep, changed.notified()).await,
+                    // Without a time driver it only holds the runtime's place among the timers, so that none is
+                    // started again for each waiter.
+                    None => changed.notified().await,
+                }
             }
-            self.shared = Weak::new();
+            self.host = Weak::new();
+        }
+
+        fn on_timer(&self) -> Option<Instant> {
+            self.host.upgrade()?.on_timer(self.runtime)
         }
     }
 
-    /// Its runtime was shut down, or has no timer.
-    impl<S: Timed> Drop for Keeper<S> {
+    /// Resolves with the first of the two.
+    async fn either(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+        let (mut a, mut b) = (pin!(a), pin!(b));
+        poll_fn(|cx| match a.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => b.as_mut().poll(cx),
+        })
+        .await;
+    }
+
+    /// The runtime was shut down, unless the task has come to its end.
+    impl<H: TimerHost> Drop for TimerTask<H> {
         fn drop(&mut self) {
-            if let Some(shared) = self.shared.upgrade() {
-                shared.timer_stopped(self.ran);
+            if let Some(host) = self.host.upgrade() {
+                host.on_timer_stopped(self.runtime, self.ran);
             }
         }
     }
@@ -150,26 +203,50 @@ mod running {
 /// Under `loom` no time passes by itself.
 #[cfg(loom)]
 mod stopped {
-    use super::Timed;
+    use std::time::Instant;
+
+    use super::TimerHost;
     use crate::sync::Arc;
 
-    pub(crate) struct Timer;
+    #[derive(Clone, Copy)]
+    pub(crate) struct RuntimeId;
 
-    pub(crate) enum Call {}
+    #[derive(Debug, Default)]
+    pub(crate) struct Timers;
 
-    impl Timer {
-        pub(crate) fn new() -> Self {
-            Self
-        }
+    pub(crate) enum TimerRequest {}
 
-        pub(crate) fn call(_runs: bool) -> Option<Call> {
+    impl Timers {
+        pub(crate) fn arm_here(&mut self, _: Option<Instant>) -> Option<TimerRequest> {
             None
         }
 
-        pub(crate) fn take<S: Timed>(_: &Arc<S>, call: Call) {
-            match call {}
+        pub(crate) fn rearm_all(&mut self, _: Option<Instant>) -> Option<TimerRequest> {
+            None
         }
 
-        pub(crate) fn wake(&self) {}
+        pub(crate) fn on_woken(
+            &mut self,
+            _: RuntimeId,
+            _: Instant,
+            _: Option<Instant>,
+        ) -> Option<Instant> {
+            None
+        }
+
+        pub(crate) fn remove(&mut self, _: RuntimeId) {}
+
+        #[cfg(feature = "batch")]
+        pub(crate) fn is_empty(&self) -> bool {
+            true
+        }
+
+        pub(crate) fn wake_all(&self) {}
+    }
+
+    impl TimerRequest {
+        pub(crate) fn run<H: TimerHost>(self, _: &Arc<H>) {
+            match self {}
+        }
     }
 }

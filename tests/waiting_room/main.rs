@@ -6,6 +6,7 @@
 mod disciplines;
 mod driver;
 mod fairness;
+mod inconsistent;
 mod model;
 mod promises;
 mod returners;

@@ -28,6 +28,8 @@ pub(crate) struct Wards {
     sections: Mutex<Vec<Section>>,
     asked: AtomicUsize,
     leased: AtomicUsize,
+    /// Says that all is busy once it was asked this often.
+    most_asked: AtomicUsize,
     /// A ward that gets a bed as soon as somebody was told that it is busy.
     late: Mutex<Option<usize>>,
 }
@@ -46,6 +48,7 @@ impl Wards {
             lanes: Mutex::new(lanes.map(|(i, treats)| (Arc::new(i), treats)).collect()),
             sections: Mutex::new(sections),
             asked: AtomicUsize::new(0),
+            most_asked: AtomicUsize::new(usize::MAX),
             leased: AtomicUsize::new(0),
             late: Mutex::new(None),
         }
@@ -84,6 +87,11 @@ impl Wards {
         *self.late.lock().unwrap() = Some(ward);
     }
 
+    /// Says that all is busy once it was asked this often, so that a test of a loop without end ends.
+    pub(crate) fn stop_after(&self, asked: usize) {
+        self.most_asked.store(asked, SeqCst);
+    }
+
     /// How often a bed was asked for since the last call.
     pub(crate) fn asked(&self) -> usize {
         self.asked.swap(0, SeqCst)
@@ -97,7 +105,9 @@ impl Capacity for Wards {
     type Never = &'static str;
 
     fn try_lease(&self, &lane: &usize) -> Result<Bed, Denied<&'static str>> {
-        self.asked.fetch_add(1, SeqCst);
+        if self.asked.fetch_add(1, SeqCst) >= self.most_asked.load(SeqCst) {
+            return Err(Denied::Busy);
+        }
         let treats = self.lanes.lock().unwrap()[lane].1.clone();
         if treats.is_empty() {
             return Err(Denied::Never("no ward"));

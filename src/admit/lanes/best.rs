@@ -39,7 +39,7 @@ pub(crate) struct Best {
 }
 
 /// The number of no pump, for which every group is asked.
-const NO_PUMP: u64 = u64::MAX;
+pub(crate) const NO_PUMP: u64 = u64::MAX;
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
     /// The best waiter of all.

@@ -1,0 +1,199 @@
+//! Capacities that change before the room is told of it, or that contradict themselves.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use tower_triage::admit::{Key, Outcome, WaitingRoom, Woken};
+use tower_triage::{Capacity, Denied, Discipline, Levels, Pool, Pools, Priority};
+use tower_triage::{RoomConfig, Tenant, Ticket};
+
+use super::scenarios::config;
+use super::wards::Wards;
+
+/// More questions than a room of a few dozen waiters has a reason to ask in one step.
+const TOO_MANY: usize = 20_000;
+
+#[test]
+fn a_lane_whose_pools_changed_in_secret_does_not_hang_its_group() {
+    for discipline in [Discipline::Fifo, Discipline::Fair, Discipline::Deadline] {
+        let wards = Wards::new(&[0, 0], &[vec![0], vec![0]]);
+        wards.stop_after(TOO_MANY);
+        let now = Instant::now();
+        let mut room = WaitingRoom::new(config(|c| c.discipline = discipline), now);
+        let arrive = |room: &mut WaitingRoom<Wards, usize>, lane| {
+            let ticket = Ticket::new(Priority::HIGHEST, now);
+            match room.arrive(&wards, ticket, lane, now, &mut Woken::new()) {
+                Outcome::Queued(key) => key,
+                other => panic!("{other:?}"),
+            }
+        };
+        // Both lanes are busy together as far as the room knows.
+        arrive(&mut room, 0);
+        arrive(&mut room, 1);
+        wards.set_treats(1, vec![1]);
+        wards.set_beds(1, 1);
+        wards.asked();
+        let key = arrive(&mut room, 1);
+        assert!(wards.asked() < 10, "{discipline:?}");
+
+        let mut woken = Woken::new();
+        room.rearranged(&wards, now, &mut woken);
+        assert_eq!(room.len(), 2, "one slot, which the oldest of its lane got");
+        assert!(room.position(key).is_some());
+    }
+}
+
+#[test]
+fn no_answers_of_a_capacity_hang_the_room() {
+    for seed in 0..300 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let erratic = Erratic::new(rng.u64(..));
+        let begin = Instant::now();
+        let mut room: WaitingRoom<Erratic, ()> = WaitingRoom::new(random_config(&mut rng), begin);
+        let mut keys: Vec<Key> = Vec::new();
+        for step in 0..400 {
+            let now = begin + Duration::from_millis(step);
+            let mut woken = Woken::new();
+            if rng.u8(..4) == 0 {
+                erratic.shuffle();
+            }
+            match rng.u8(..10) {
+                0..=4 => {
+                    let ticket = Ticket::new(Priority(rng.u8(..3)), now)
+                        .tenant(["a", "b", "c"][rng.usize(..3)].into());
+                    match room.arrive(&erratic, ticket, rng.u32(..DEMANDS), now, &mut woken) {
+                        Outcome::Queued(key) => keys.push(key),
+                        Outcome::Leased(lease) => _ = erratic.release(lease),
+                        Outcome::Rejected(_) => {}
+                    }
+                }
+                5..=6 => room.released(&erratic, Pool(rng.u32(..3)), now, &mut woken),
+                7 => room.grown(&erratic, now, &mut woken),
+                8 => room.rearranged(&erratic, now, &mut woken),
+                _ if !keys.is_empty() => {
+                    let key = keys.swap_remove(rng.usize(..keys.len()));
+                    room.cancel(key).0.map(|lease| erratic.release(lease));
+                }
+                _ => {}
+            }
+            keys.retain(|&key| match room.collect(key) {
+                Some(Ok(lease)) => {
+                    erratic.release(lease);
+                    false
+                }
+                Some(Err(_)) => false,
+                None => true,
+            });
+            assert!(!erratic.gave_up(), "seed {seed}, step {step}");
+            assert_eq!(room.len(), keys.len(), "seed {seed}, step {step}");
+        }
+    }
+}
+
+fn random_config(rng: &mut fastrand::Rng) -> RoomConfig {
+    config(|c| {
+        c.chairs = 24;
+        c.levels = Levels::new(["a", "b", "c"], "b").unwrap();
+        c.displace = rng.bool();
+        c.discipline = [Discipline::Fifo, Discipline::Fair, Discipline::Deadline][rng.usize(..3)];
+        c.weights = [(Tenant::from("a"), 3)].into();
+    })
+}
+
+/// Answers at random, each question the same way until it is shuffled.
+struct Erratic {
+    answers: Mutex<Answers>,
+    asked: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Answers {
+    rng: fastrand::Rng,
+    /// By demand.
+    leases: Vec<Result<u32, Denied<&'static str>>>,
+    /// By demand.
+    lanes: Vec<u32>,
+    /// By lane.
+    pools: Vec<Pools>,
+}
+
+const DEMANDS: u32 = 6;
+const LANES: u32 = 8;
+
+impl Erratic {
+    fn new(seed: u64) -> Self {
+        let erratic = Self {
+            answers: Mutex::default(),
+            asked: AtomicUsize::new(0),
+        };
+        erratic.answers.lock().unwrap().rng.seed(seed);
+        erratic.shuffle();
+        erratic
+    }
+
+    fn shuffle(&self) {
+        let answers = &mut *self.answers.lock().unwrap();
+        let rng = &mut answers.rng;
+        let mut lease = || match rng.u8(..16) {
+            0 => Err(Denied::Never("never")),
+            1..=9 => Err(Denied::Busy),
+            pool => Ok(u32::from(pool % 3)),
+        };
+        answers.leases = (0..DEMANDS).map(|_| lease()).collect();
+        answers.lanes = (0..DEMANDS).map(|_| rng.u32(..LANES)).collect();
+        let mut pools = || (0..rng.u8(..3)).map(|_| Pool(rng.u32(..3))).collect();
+        answers.pools = (0..LANES).map(|_| pools()).collect();
+    }
+
+    /// Whether it was asked too often since the last call.
+    fn gave_up(&self) -> bool {
+        self.asked.swap(0, SeqCst) >= TOO_MANY
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap()
+    }
+}
+
+impl Capacity for Erratic {
+    type Demand = u32;
+    type Lease = u32;
+    type Lane = u32;
+    type Never = &'static str;
+
+    fn try_lease(&self, &demand: &u32) -> Result<u32, Denied<&'static str>> {
+        if self.asked.fetch_add(1, SeqCst) >= TOO_MANY {
+            return Err(Denied::Busy);
+        }
+        self.answers().leases[demand as usize]
+    }
+
+    fn release(&self, pool: u32) -> Pool {
+        Pool(pool)
+    }
+
+    fn pool(&self, &pool: &u32) -> Pool {
+        Pool(pool)
+    }
+
+    fn lane(&self, &demand: &u32) -> u32 {
+        self.answers().lanes[demand as usize]
+    }
+
+    fn pools(&self, &lane: &u32) -> Pools {
+        self.answers().pools[lane as usize].clone()
+    }
+
+    fn in_use(&self) -> usize {
+        0
+    }
+
+    fn limit(&self) -> usize {
+        0
+    }
+
+    fn leased(&self) -> u64 {
+        0
+    }
+}
