@@ -85,6 +85,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             }
         }
         self.drain.observe(now);
+        self.trim_if_due(capacity, now);
         let lane = capacity.lane(&demand);
         let (key, refusal) = match self.express(&ticket, &lane, times) {
             Some(who) => (self.sit_down(who, demand, |_| None), None),

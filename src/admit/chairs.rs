@@ -300,6 +300,32 @@ impl<T> Chairs<T> {
         }
     }
 
+    /// Whether no place is taken: nothing waits, and all answers have been collected.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.taken() == 0
+    }
+
+    /// For how many there is memory.
+    #[inline]
+    pub(crate) fn room_for(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Gives back the memory behind the last place that is taken. Places that are taken stay where they are.
+    pub(crate) fn trim(&mut self) {
+        self.rows.trim();
+        let len = self.rows.len();
+        self.seats.truncate(len);
+        self.seats.shrink_to_fit();
+        self.terms.truncate(len);
+        self.terms.shrink_to_fit();
+        for numbers in self.found.iter_mut().chain([&mut self.flows]) {
+            numbers.truncate(len);
+            numbers.shrink_to_fit();
+        }
+    }
+
     /// All lists are gone.
     pub(crate) fn clear_lists(&mut self) {
         self.blocks = Blocks::new();

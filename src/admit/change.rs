@@ -2,15 +2,11 @@
 
 use std::time::Instant;
 
-use super::alarm::Alarms;
 use super::chairs::Came;
-use super::ends::Ends;
 use super::lanes::Scope;
-use super::line::ByLevel;
 use super::nanos::Nanos;
 use super::patience::longest_wait;
 use super::room::WaitingRoom;
-use super::sections::Sections;
 use super::{Capacity, Levels, Priority, Rejected, RoomConfig, Woken};
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
@@ -57,20 +53,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.pump(capacity, Scope::All, woken);
     }
 
-    fn move_over(&mut self, capacity: &C, now: Nanos, rename: impl Fn(Priority) -> Priority) {
+    pub(super) fn move_over(
+        &mut self,
+        capacity: &C,
+        now: Nanos,
+        rename: impl Fn(Priority) -> Priority,
+    ) {
         let waiting = self.chairs.waiting();
         let mut everyone: Vec<(Came, u32)> =
             waiting.map(|(at, place)| (place.came(), at)).collect();
         everyone.sort_unstable();
         let old = self.lanes.renew(&self.config);
-        self.express = None;
-        self.chairs.clear_lists();
-        self.arrivals = ByLevel::new(self.config.levels.count());
-        self.sections = Sections::new(self.config.levels.count());
-        self.tenants.clear();
-        self.ends = Ends::new();
-        self.rises = Alarms::default();
-        self.waiting = 0;
+        self.clear_indices();
         for (_, at) in everyone {
             let standing = self.lanes.standing_from(&old, &self.chairs, at);
             let place = self.chairs.place_mut(at);

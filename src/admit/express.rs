@@ -81,6 +81,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.chairs
             .sit_plainly(at, came, level, wording, (who.lane, found), waiter);
         self.waiting += 1;
+        self.high_water.note(self.waiting);
         key
     }
 
@@ -120,6 +121,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.forget_plainly(at);
         self.drain.depart();
         let Waiter { demand, state } = self.chairs.leave(at);
+        self.trim_if_empty();
         match state {
             State::Waiting(note) => Some((demand, note?)),
             State::Leased(_) | State::Rejected(_) => None,

@@ -33,6 +33,7 @@ mod room;
 mod rows;
 mod sections;
 mod ticket;
+mod trim;
 mod woken;
 
 pub use capacity::{Capacity, Denied, Pool, Pools, Section};

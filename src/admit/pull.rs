@@ -66,6 +66,7 @@ impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
             self.counts.reject(&why);
             return Err(why);
         }
+        self.trim_if_due(capacity, now);
         let asks = (capacity.lane(&demand), demand);
         Ok(self.sit(capacity, ticket, patience, asks, note, now))
     }
@@ -143,6 +144,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.serve(key.at);
         self.drain.depart();
         let Waiter { demand, state } = self.chairs.leave(key.at);
+        self.trim_if_empty();
         match state {
             State::Waiting(note) => Some((demand, note?)),
             State::Leased(_) | State::Rejected(_) => None,

@@ -19,6 +19,7 @@ use super::line::ByLevel;
 use super::nanos::{Epoch, Nanos};
 use super::patience::longest_wait;
 use super::sections::Sections;
+use super::trim::HighWater;
 use super::{Capacity, Counts, Rejected, RoomConfig, Tenant, Woken};
 
 /// What an arrival gets.
@@ -116,6 +117,7 @@ pub struct WaitingRoom<C: Capacity, W> {
     pub(super) tenants: HashMap<Tenant, usize>,
     pub(super) counts: Counts,
     pub(super) pumps: u64,
+    pub(super) high_water: HighWater,
     /// What instants are measured from.
     pub(super) epoch: Epoch,
 }
@@ -140,6 +142,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             closed: false,
             notes_arrivals: false,
             pumps: 0,
+            high_water: HighWater::default(),
             seq: 0,
             latest: 0,
             epoch: Epoch(now),
@@ -179,6 +182,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             return None;
         }
         let Waiter { demand, state } = self.chairs.leave(key.at);
+        self.trim_if_empty();
         match state {
             State::Leased(lease) => Some((Ok(lease), demand)),
             State::Rejected(why) => Some((Err(why), demand)),
@@ -203,6 +207,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             self.counts.cancelled += 1;
         }
         let waiter = self.chairs.leave_early(key.at);
+        self.trim_if_empty();
         if matches!(waiter.state, State::Leased(_)) {
             self.counts.unclaimed += 1;
             self.counts.cancelled += 1;
@@ -360,6 +365,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.lanes
             .push(&mut self.chairs, at, lane, ask, standing, &self.config);
         self.waiting += 1;
+        self.high_water.note(self.waiting);
         self.chairs.place_mut(at).waits = true;
         self.ends.enter(&mut self.chairs, at);
         if self.config.chairs_per_tenant.is_some() {

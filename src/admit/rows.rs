@@ -41,6 +41,13 @@ struct Open {
     vacant: u64,
 }
 
+impl Open {
+    const NONE: Self = Self {
+        row: NONE,
+        vacant: 0,
+    };
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Row {
     /// Those of its chairs, by bit, that are taken, or will be before the next row is opened.
@@ -60,16 +67,46 @@ impl Row {
 
 impl Rows {
     pub(crate) fn new() -> Self {
-        let none = Open {
-            row: NONE,
-            vacant: 0,
-        };
         Self {
-            open: [none; Levels::MOST],
+            open: [Open::NONE; Levels::MOST],
             rows: Vec::new(),
             thin: Vec::new(),
             taken: 0,
             warm: NONE,
+        }
+    }
+
+    /// How many are taken.
+    #[inline]
+    pub(crate) fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    /// Drops the rows behind the last one in which a place is taken, and fills the first ones first from now on, so
+    /// that more rows become empty at the end.
+    pub(crate) fn trim(&mut self) {
+        if self.warm != NONE {
+            let cold = std::mem::replace(&mut self.warm, NONE);
+            self.vacate(cold);
+        }
+        for open in &mut self.open {
+            if let Some(row) = self.rows.get_mut(open.row as usize) {
+                // Its vacant places were counted as taken while it was being filled.
+                row.taken &= !open.vacant;
+                row.count = row.taken.count_ones() as u8;
+            }
+            *open = Open::NONE;
+        }
+        let last = self.rows.iter().rposition(|row| row.count > 0);
+        self.rows.truncate(last.map_or(0, |last| last + 1));
+        self.rows.shrink_to_fit();
+        self.thin.clear();
+        self.thin.shrink_to_fit();
+        for (number, row) in self.rows.iter_mut().enumerate().rev() {
+            row.is_used = row.count <= THIN;
+            if row.is_used {
+                self.thin.push(number as u32);
+            }
         }
     }
 
@@ -179,6 +216,7 @@ mod tests {
         Come(u8, usize),
         Leave(Vec<Index>),
         LeaveEarly(Vec<Index>),
+        Trim,
     }
 
     fn event() -> impl Strategy<Value = Event> {
@@ -188,6 +226,7 @@ mod tests {
             4 => prop::collection::vec(any::<Index>(), 1..40).prop_map(Event::Leave),
             1 => prop::collection::vec(any::<Index>(), 1_000).prop_map(Event::Leave),
             2 => prop::collection::vec(any::<Index>(), 1..40).prop_map(Event::LeaveEarly),
+            1 => Just(Event::Trim),
         ]
     }
 
@@ -214,6 +253,11 @@ mod tests {
                         prop_assert!((next as usize) < rows.len());
                         prop_assert!(rows.len() <= most_chairs(most, levels.len()) + ROW as usize);
                     },
+                    Event::Trim => {
+                        rows.trim();
+                        let last = taken.last().map_or(0, |&last| last + 1);
+                        prop_assert_eq!(rows.len() as u32, last.next_multiple_of(ROW));
+                    }
                     Event::Leave(ref who) | Event::LeaveEarly(ref who) => for who in who {
                         let Some(&at) = taken.iter().nth(who.index(taken.len().max(1))) else { break };
                         taken.remove(&at);

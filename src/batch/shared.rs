@@ -500,8 +500,9 @@ impl<T: Send + 'static> TimerHost for Shared<T> {
         let now = now();
         self.locked(|_, state, aftermath| {
             state.room.expire(now, &mut aftermath.ended);
-            let next_end = state.room.next_end();
-            state.timers.on_woken(runtime, now, next_end)
+            let next = state.room.next_end();
+            let next = next.or_else(|| state.room.trim_idle(now));
+            state.timers.on_woken(runtime, now, next)
         })
     }
 

@@ -302,8 +302,9 @@ impl<C: Capacity> TimerHost for Shared<C> {
         let now = clock::now();
         self.locked(|_, state, woken| {
             state.room.expire(now, woken);
-            let next_end = state.room.next_end();
-            state.timers.on_woken(runtime, now, next_end)
+            let next = state.room.next_end();
+            let next = next.or_else(|| state.room.trim_idle(now));
+            state.timers.on_woken(runtime, now, next)
         })
     }
 

@@ -13,7 +13,7 @@ use crate::sync::Arc;
 #[cfg_attr(loom, expect(dead_code, reason = "no time passes"))]
 pub(crate) trait TimerHost: Send + Sync + 'static {
     /// Ends all waits that are due, and says until when the timer of `runtime` is to sleep. `None`: it has been
-    /// removed from [`Timers`], because no wait is left that ends.
+    /// removed from [`Timers`], because there is nothing left to do.
     fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant>;
 
     /// The timer of `runtime` is gone, because the runtime was shut down before it `ran` or later.
@@ -89,17 +89,17 @@ mod running {
             Some(TimerRequest::Wake(late.collect()))
         }
 
-        /// The timer of `runtime` has looked at `now`, and the next wait ends at `next_end`. Returns until when it
-        /// sleeps. Without a wait that ends, it still sleeps for as long as it was to: in a room whose waiters are
-        /// served soon, the next one finds it running.
+        /// The timer of `runtime` has looked at `now`, and has something to do at `next`. Returns until when it sleeps.
+        /// With nothing to do, it still sleeps for as long as it was to: in a room whose waiters are served soon, the
+        /// next one finds it running.
         pub(crate) fn on_woken(
             &mut self,
             runtime: RuntimeId,
             now: Instant,
-            next_end: Option<Instant>,
+            next: Option<Instant>,
         ) -> Option<Instant> {
             let timer = self.of(runtime)?;
-            let until = next_end.or(Some(timer.until).filter(|&until| until > now));
+            let until = next.or(Some(timer.until).filter(|&until| until > now));
             match until {
                 Some(until) => timer.until = until,
                 None => self.remove(runtime),

@@ -1,0 +1,113 @@
+//! What a gate keeps in memory after a burst of many tenants.
+#![cfg(not(loom))]
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::time::{Instant, advance};
+use tower_triage::gate::{Acquire, Gate, Permit};
+use tower_triage::{Discipline, Permits, Priority, RoomConfig, Tenant, Ticket};
+
+const MANY: usize = 50_000;
+/// What a small room may keep.
+const LITTLE: i64 = 400_000;
+
+#[test]
+fn a_gate_that_empties_again_after_a_burst_keeps_little() {
+    let kept = kept_after(|gate| async move {
+        let _held = burst(&gate);
+        for _ in 0..2 {
+            assert!(poll(&mut acquire(&gate, 0)).is_pending());
+        }
+    });
+    assert!(kept < LITTLE, "{kept} bytes");
+}
+
+#[test]
+fn a_gate_that_is_small_for_a_while_after_a_burst_keeps_little() {
+    let kept = kept_after(|gate| async move {
+        let mut last = acquire(&gate, 0);
+        let _held = burst_and(&gate, || assert!(poll(&mut last).is_pending()));
+        for nth in 0..8 {
+            let mut next = acquire(&gate, nth);
+            assert!(poll(&mut next).is_pending());
+            last = next;
+            advance(Duration::from_secs(6)).await;
+        }
+        drop(last);
+    });
+    assert!(kept < LITTLE, "{kept} bytes");
+}
+
+#[test]
+fn a_gate_that_is_idle_after_a_burst_keeps_little() {
+    let kept = kept_after(|gate| async move {
+        let _held = burst(&gate);
+        tokio::task::yield_now().await;
+        for _ in 0..4 {
+            advance(Duration::from_secs(31)).await;
+            tokio::task::yield_now().await;
+        }
+    });
+    assert!(kept < LITTLE, "{kept} bytes");
+}
+
+#[test]
+fn a_gate_that_fills_again_and_again_keeps_its_memory() {
+    let gate = gate();
+    let mut allocated = Vec::new();
+    for _ in 0..3 {
+        let measured = allocation_counter::measure(|| drop(burst(&gate)));
+        allocated.push(measured.bytes_total);
+    }
+    assert!(allocated[2] < allocated[0] / 2, "{allocated:?}");
+}
+
+/// So many tenants wait, and leave. Returns the slot that they waited for.
+fn burst(gate: &Gate<Permits>) -> Permit<Permits> {
+    burst_and(gate, || ())
+}
+
+/// As [`burst`], and does something before they leave.
+fn burst_and(gate: &Gate<Permits>, act: impl FnOnce()) -> Permit<Permits> {
+    let held = gate.try_acquire(&()).unwrap();
+    let mut all: Vec<_> = (0..MANY).map(|nth| acquire(gate, nth)).collect();
+    assert!(all.iter_mut().all(|acquire| poll(acquire).is_pending()));
+    act();
+    held
+}
+
+/// The bytes that are still allocated after `act`, and were not before.
+fn kept_after<F: Future<Output = ()>>(act: impl FnOnce(Gate<Permits>) -> F) -> i64 {
+    let runtime = Builder::new_current_thread();
+    let runtime = { runtime }
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let gate = runtime.block_on(async { gate() });
+    let act = act(gate.clone());
+    let measured = allocation_counter::measure(|| runtime.block_on(act));
+    assert!(measured.bytes_max > 10 * LITTLE as u64, "there was a burst");
+    assert_eq!(gate.status().depth, 0);
+    measured.bytes_current
+}
+
+fn gate() -> Gate<Permits> {
+    let mut config = RoomConfig::default();
+    config.chairs = 2 * MANY;
+    config.discipline = Discipline::Fair;
+    config.chairs_per_tenant = Some(10);
+    Gate::new(Permits::new(1), config)
+}
+
+fn acquire(gate: &Gate<Permits>, tenant: usize) -> Acquire<Permits> {
+    let ticket = Ticket::new(Priority::HIGHEST, Instant::now().into_std());
+    gate.acquire(ticket.tenant(Tenant::from(tenant.to_string())), ())
+}
+
+fn poll(acquire: &mut Acquire<Permits>) -> Poll<<Acquire<Permits> as Future>::Output> {
+    Pin::new(acquire).poll(&mut Context::from_waker(Waker::noop()))
+}
