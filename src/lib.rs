@@ -79,6 +79,7 @@ pub mod batch;
 mod clock;
 pub mod gate;
 pub mod http;
+mod on_cancel;
 pub mod queue;
 #[cfg(feature = "route")]
 pub mod route;

@@ -50,3 +50,5 @@ pub use rejected::Rejected;
 pub use room::{Key, Outcome, WaitingRoom};
 pub use ticket::{Tenant, Ticket};
 pub use woken::Woken;
+#[cfg(feature = "batch")]
+pub(crate) use woken::wake;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::builder::Builder;
-use super::cancel::Registration;
+use super::cancel::remove_on_cancel;
 use super::shared::Shared;
 use super::{Dequeue, DequeueError, EnqueueError, Occupied, RequestGuard};
 use crate::admit::{Counts, Key, RoomConfig, Ticket};
@@ -124,7 +124,7 @@ impl<T: Send + 'static> RequestQueue<T> {
         token: CancellationToken,
     ) -> Result<RequestId, EnqueueError<T>> {
         let key = self.shared.enqueue(item, ticket.into(), false)?;
-        match Registration::new(&self.shared, key, token) {
+        match remove_on_cancel(&self.shared, key, token) {
             Some(registration) => self.shared.register(key, registration),
             None => drop(self.shared.remove(key)),
         }
