@@ -185,13 +185,14 @@ impl<K> QueueLayer<Plain<K>> {
 }
 
 impl<P> QueueLayer<P> {
-    /// Closes the waiting room when `token` is cancelled: everyone who waits is answered at once, and so is
-    /// everyone who comes; running requests finish.
+    /// Closes the waiting room when `token` is cancelled: every waiting request and every later one is answered with
+    /// `shutting_down`; running requests finish.
     ///
-    /// A layer that is built outside a Tokio runtime watches the token from its first request on.
+    /// The room is closed before `cancel` returns, on any runtime or none; at once if `token` has been cancelled
+    /// already. Another token takes the place of the one before. A token keeps no layer alive.
     #[must_use]
     pub fn shutdown(self, token: CancellationToken) -> Self {
-        self.common.shut_down_with(token);
+        self.common.close_on(token);
         self
     }
 

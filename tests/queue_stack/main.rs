@@ -6,6 +6,7 @@ mod inner_not_ready;
 mod order;
 mod panics;
 mod plain;
+mod shutdown;
 mod stacks;
 mod streams;
 mod turns;

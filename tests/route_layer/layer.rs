@@ -202,3 +202,30 @@ async fn the_discipline_of_a_model_changes_while_requests_wait() {
     }
     assert_eq!(order, "abaa");
 }
+
+#[test]
+fn a_token_closes_the_room_inside_cancel() {
+    let token = tokio_util::sync::CancellationToken::new();
+    let registry = Registry::new(vec![endpoint("gpu", 1, &["m"])]).unwrap();
+    let layer = RouteLayer::new(Router::new(registry)).shutdown(token.clone());
+    let service = layer.layer(service_fn(|_: Request<RouteBody<Full<Bytes>>>| async {
+        Ok::<_, Infallible>(status(200))
+    }));
+    let ask = || {
+        let request = Request::new(Full::from(r#"{"model":"m"}"#));
+        let builder = &mut tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().build().unwrap();
+        runtime
+            .block_on(service.clone().oneshot(request))
+            .unwrap()
+            .status()
+    };
+    assert_eq!(ask(), 200);
+    token.cancel();
+    assert!(layer.handle().status().closed);
+    assert_eq!(ask(), 503);
+
+    let registry = Registry::new(vec![endpoint("gpu", 1, &["m"])]).unwrap();
+    let late = RouteLayer::new(Router::new(registry)).shutdown(token);
+    assert!(late.handle().status().closed);
+}
