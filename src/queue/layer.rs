@@ -11,7 +11,7 @@ use super::common::Common;
 use super::handle::QueueHandle;
 use super::protocol::{Http, Plain};
 use super::service::Queue;
-use super::shared::Shared;
+use super::shared::{InnerServices, Shared};
 use super::{Concurrency, ConfigError, QueueConfig};
 use crate::admit::Permits;
 use crate::http::Rejection;
@@ -45,6 +45,7 @@ use crate::http::Rejection;
 #[derive(Debug, Clone)]
 pub struct QueueLayer<P = Http> {
     common: Arc<Common<Permits>>,
+    inner: Arc<InnerServices>,
     protocol: P,
 }
 
@@ -71,6 +72,7 @@ impl QueueLayer {
     pub fn try_new(config: QueueConfig) -> Result<Self, ConfigError> {
         Ok(Self {
             common: common(config)?,
+            inner: Arc::default(),
             protocol: Http {
                 classify: ByHeaders,
                 render: None,
@@ -110,6 +112,7 @@ impl QueueLayer<Plain> {
     pub fn plain(config: QueueConfig) -> Result<Self, ConfigError> {
         Ok(Self {
             common: common(config)?,
+            inner: Arc::default(),
             protocol: Plain { classify: Everyone },
         })
     }
@@ -137,6 +140,7 @@ impl<K> QueueLayer<Http<K>> {
     pub fn classify<N>(self, classify: N) -> QueueLayer<Http<N>> {
         QueueLayer {
             common: self.common,
+            inner: self.inner,
             protocol: Http {
                 classify,
                 render: self.protocol.render,
@@ -179,6 +183,7 @@ impl<K> QueueLayer<Plain<K>> {
     pub fn classify<N>(self, classify: N) -> QueueLayer<Plain<N>> {
         QueueLayer {
             common: self.common,
+            inner: self.inner,
             protocol: Plain { classify },
         }
     }
@@ -202,25 +207,38 @@ impl<P> QueueLayer<P> {
         QueueHandle(Arc::clone(&self.common))
     }
 
-    /// For inner services that cannot be cloned, such as a rate limit: the services that are made share one
-    /// inner service, which only the request that is next uses.
+    /// For an inner service that cannot be cloned, such as a rate limit: the clones of the service that is made share
+    /// it, and only the request that is next uses it.
     ///
     /// # Errors
     ///
-    /// If the concurrency is not [`Concurrency::Inner`]: with a number of its own, several requests would
-    /// use the inner service at a time.
+    /// - If the concurrency is not [`Concurrency::Inner`]: with a number of its own, several requests would
+    ///   use the inner service at a time.
+    /// - If this layer or a clone of it has made a service already, or this method has been called before: an inner
+    ///   service that is shared must be the only one behind its waiting room.
     pub fn share_inner(self) -> Result<SharedQueueLayer<P>, ConfigError> {
         match self.common.settings().config.concurrency {
-            Concurrency::Inner => Ok(SharedQueueLayer(self)),
             Concurrency::Limit(_) => Err(ConfigError::CannotShare),
+            Concurrency::Inner if self.inner.claim() => Ok(SharedQueueLayer(self)),
+            Concurrency::Inner => Err(ConfigError::NotAlone),
         }
+    }
+
+    fn takes_turns(&self) -> bool {
+        self.common.settings().config.concurrency == Concurrency::Inner
     }
 }
 
 impl<S, P: Clone> Layer<S> for QueueLayer<P> {
     type Service = Queue<S, P>;
 
+    /// # Panics
+    ///
+    /// If an inner service is [shared](QueueLayer::share_inner) behind the same waiting room.
     fn layer(&self, inner: S) -> Self::Service {
+        if self.takes_turns() && !self.inner.add_cloned() {
+            panic!("{}", ConfigError::NotAlone);
+        }
         Queue::new(inner, Arc::clone(&self.common), self.protocol.clone())
     }
 }
@@ -251,7 +269,10 @@ fn common(config: QueueConfig) -> Result<Arc<Common<Permits>>, ConfigError> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+///
+/// It makes one service, whose clones share the inner one. It is no `Clone`, so that nothing takes it that would make
+/// more, such as `axum::Router::layer`; wrap each further service in a layer of its own.
+#[derive(Debug)]
 pub struct SharedQueueLayer<P = Http>(QueueLayer<P>);
 
 impl<P> SharedQueueLayer<P> {
@@ -265,7 +286,15 @@ impl<P> SharedQueueLayer<P> {
 impl<S, P: Clone> Layer<S> for SharedQueueLayer<P> {
     type Service = Queue<Shared<S>, P>;
 
+    /// # Panics
+    ///
+    /// When it is called for the second time.
     fn layer(&self, inner: S) -> Self::Service {
-        self.0.layer(Shared::new(inner))
+        let Self(layer) = self;
+        if !layer.inner.add_shared() {
+            panic!("{}", ConfigError::NotAlone);
+        }
+        let (common, protocol) = (Arc::clone(&layer.common), layer.protocol.clone());
+        Queue::new(Shared::new(inner), common, protocol)
     }
 }
