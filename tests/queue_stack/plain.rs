@@ -12,7 +12,7 @@ async fn rejections_are_errors_that_say_why() {
         Err(QueueError::Rejected(Rejected::Full))
     );
     advance(secs(1.1)).await;
-    let late: BoxError = waiting.await.unwrap().unwrap_err().into();
+    let late = waiting.await.unwrap().unwrap_err();
     assert_eq!(late.to_string(), <Rejected>::TimedOut.to_string());
     handle.close();
     assert_eq!(

@@ -116,6 +116,7 @@ async fn below_a_buffer_and_a_timeout() {
         .buffer(64)
         .timeout(secs(60.0))
         .layer(layer)
+        .map_err(|error: &'static str| BoxedError(error.into()))
         .concurrency_limit(2)
         .service(echo());
     serve_readied(stack, handle).await;
