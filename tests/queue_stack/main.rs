@@ -3,6 +3,7 @@
 
 mod backpressure;
 mod errors;
+mod grpc;
 mod inner_not_ready;
 mod order;
 mod panics;

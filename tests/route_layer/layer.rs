@@ -96,6 +96,16 @@ async fn an_encoded_body_is_refused() {
             .unwrap();
         let answer = house.send(request).await.unwrap();
         assert_eq!(answer.status() == 415, refused, "{encoding}");
+        let grpc = Request::post("/")
+            .header("content-encoding", encoding)
+            .header("content-type", "application/grpc")
+            .body(Full::from(r#"{"model":"unknown"}"#));
+        let answer = house.send(grpc.unwrap()).await.unwrap();
+        let unimplemented = answer
+            .headers()
+            .get("grpc-status")
+            .is_some_and(|status| status == "12");
+        assert_eq!(unimplemented, refused, "{encoding}");
     }
 }
 
