@@ -10,7 +10,7 @@ pub(crate) enum AnswerFormat {
     Http,
     /// A gRPC status in trailers, which travel as headers where there is nothing else.
     Grpc,
-    /// The same: clients of gRPC-Web look for the status in the headers before they read any body.
+    /// The same: clients of gRPC-Web read the status from the headers, too.
     GrpcWeb,
     /// gRPC-Web with its body in Base64; a body there is none.
     GrpcWebText,

@@ -169,7 +169,7 @@ impl Rejection {
     /// | request | answer |
     /// |---|---|
     /// | `application/grpc`, `application/grpc+...` | a trailers-only gRPC response: HTTP 200, no body, the gRPC status in the headers |
-    /// | `application/grpc-web...`, `application/grpc-web-text...` | the same with the content type of gRPC-Web, whose clients look for the status in the headers, too. Browsers show it to a page of another origin only if CORS exposes `grpc-status` and `grpc-message` |
+    /// | `application/grpc-web...`, `application/grpc-web-text...` | the same with the content type of gRPC-Web, whose clients read the status from the headers, too. Browsers show it to a page of another origin only if CORS exposes `grpc-status` and `grpc-message` |
     /// | any other, or none | HTTP with a JSON body shaped like OpenAI's errors |
     #[must_use]
     pub fn into_response_to(self, request: &HeaderMap) -> Response<Bytes> {

@@ -42,6 +42,32 @@ use crate::http::Rejection;
 /// assert_eq!(response.headers()["server-timing"], "queue;dur=0");
 /// # }
 /// ```
+///
+/// # Once per request
+///
+/// A request must pass the services of one layer only once. Where the same layer is around a router and around one
+/// that is nested in it, a request holds one slot while it waits for another; when as many requests as there are
+/// slots do that, each waits for the others until its wait times out. It is not detected: that takes a mark in every
+/// request, which those that find a free slot would pay for. Put the layer around the outer router alone; what is
+/// merged after it is not limited.
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tower_triage::{QueueConfig, QueueLayer};
+///
+/// let chat = Router::new().route("/chat", get(|| async { "hello" }));
+/// let app: Router = Router::new()
+///     .nest("/v1", chat)
+///     .route("/models", get(|| async { "llama" }))
+///     .layer(QueueLayer::new(QueueConfig::new(1)))
+///     .merge(Router::new().route("/health", get(|| async { "ok" })));
+/// # use tower::ServiceExt;
+/// # let request = http::Request::get("/v1/chat").body(axum::body::Body::empty()).unwrap();
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// # assert_eq!(runtime.block_on(app.oneshot(request)).unwrap().status(), 200);
+/// ```
+///
+/// Where the nested router needs a smaller limit besides, give it a layer of its own.
 #[derive(Debug, Clone)]
 pub struct QueueLayer<P = Http> {
     common: Arc<Common<Permits>>,
