@@ -42,6 +42,25 @@ async fn a_wait_ends_at_the_request_s_own_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_position_counts_promotions_that_are_due() {
+    let mut config = config(9, None);
+    config.promote_after = Some(ms(100));
+    let gate = Gate::new(Permits::new(1), config);
+    let held = gate.try_acquire(&()).unwrap();
+    let now = || Instant::now().into_std();
+    let mut low = gate.acquire(Ticket::new(Priority(1), now()), ());
+    assert!(poll(&mut low).is_pending());
+    advance(ms(90)).await;
+    let mut high = gate.acquire(Ticket::new(Priority::HIGHEST, now()), ());
+    assert!(poll(&mut high).is_pending());
+    assert_eq!((high.position(), low.position()), (Some(1), Some(2)));
+    advance(ms(10)).await;
+    assert_eq!((high.position(), low.position()), (Some(2), Some(1)));
+    drop(held);
+    assert!(poll(&mut low).is_ready());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deadline_that_has_passed_is_answered_at_once() {
     let gate = gate(1, 1, None);
     let late = ticket().timeout(Duration::ZERO);

@@ -221,11 +221,15 @@ impl<T> RequestQueue<T> {
         key.is_some_and(|key| self.shared.lock().room.waits(key))
     }
 
-    /// Where the request stands, in the order in which all would be taken one by one: 1 is next. `None` if it no
-    /// longer waits. O(n log n).
+    /// Where the request stands by now, in the order in which all would be taken one by one: 1 is next. `None` if it
+    /// no longer waits. Requests whose wait has ended by now are rejected first. O(n log n).
     #[must_use]
     pub fn position(&self, id: RequestId) -> Option<usize> {
-        self.shared.lock().room.position(self.key(id)?)
+        let key = self.key(id)?;
+        self.shared.locked(|_, state, aftermath| {
+            state.keep_time(&mut aftermath.ended);
+            state.room.position(key)
+        })
     }
 
     /// How many wait.

@@ -261,6 +261,13 @@ impl<C: Capacity> State<C> {
         }
     }
 
+    /// Where the waiter stands by now: promotions that are due count.
+    pub(crate) fn position(&mut self, key: Key, woken: &mut Woken<Waker>) -> Option<usize> {
+        let now = self.now_if_it_matters();
+        self.room.keep_time(now, woken);
+        self.room.position(key)
+    }
+
     /// Wakes the head if it has only just become it.
     fn tell_head(&mut self, woken: &mut Woken<Waker>) {
         let head = self.room.head();
