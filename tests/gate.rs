@@ -41,6 +41,18 @@ async fn a_wait_ends_at_the_request_s_own_deadline() {
     assert_eq!(gate.status().counts.deadline_passed, 1);
 }
 
+#[test]
+fn a_program_that_seeds_its_random_numbers_gives_no_two_gates_the_same_names() {
+    let [one, other] = [(), ()].map(|()| {
+        fastrand::seed(7);
+        gate(1, 1, None)
+    });
+    let [held, of_other] = [&one, &other].map(|gate| gate.try_acquire(&()).unwrap().detach());
+    assert_ne!(held.to_string(), of_other.to_string());
+    assert!(!other.release(&held));
+    assert!(one.release(&held) && other.release(&of_other));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_position_counts_promotions_that_are_due() {
     let mut config = config(9, None);

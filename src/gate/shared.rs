@@ -18,6 +18,7 @@
 //! - A lease is released outside the lock, unless the capacity itself is being asked.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 use std::time::Instant;
@@ -62,6 +63,11 @@ const BY_TURN: u64 = 1 << 62;
 /// Set in `waiting` beside the number of those who do, while the notice of a [`Full`] room is up.
 const FULL: u64 = 1 << 61;
 
+/// A number from the system's randomness, which no program can seed as it can seed a generator.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
 impl<C: Capacity> Shared<C> {
     pub(crate) fn new(capacity: C, config: RoomConfig) -> Arc<Self> {
         let waiting = if capacity.made_by_head() { BY_TURN } else { 0 };
@@ -70,7 +76,7 @@ impl<C: Capacity> Shared<C> {
             capacity,
             waiting: AtomicU64::new(waiting),
             full: Full::new(epoch),
-            nonce: fastrand::u64(..),
+            nonce: random(),
             state: Mutex::new(State {
                 room: WaitingRoom::new(config, epoch),
                 detached: HashMap::new(),
