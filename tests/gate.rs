@@ -3,8 +3,9 @@
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -51,6 +52,36 @@ fn a_program_that_seeds_its_random_numbers_gives_no_two_gates_the_same_names() {
     assert_ne!(held.to_string(), of_other.to_string());
     assert!(!other.release(&held));
     assert!(one.release(&held) && other.release(&of_other));
+}
+
+#[test]
+fn a_waker_that_panics_costs_no_other_task_its_wake_up() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("the waker panics");
+        }
+    }
+    #[derive(Default)]
+    struct Woken(AtomicI64);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let gate = gate(1, 9, None);
+    let _held = gate.try_acquire(&()).unwrap();
+    let woken = Arc::new(Woken::default());
+    let panics = Waker::from(Arc::new(Panics));
+    let wakers = [woken.clone().into(), panics, woken.clone().into()];
+    let mut waiting = [(); 3].map(|()| gate.acquire(ticket(), ()));
+    for (waiting, waker) in waiting.iter_mut().zip(&wakers) {
+        let polled = std::pin::Pin::new(waiting).poll(&mut Context::from_waker(waker));
+        assert!(polled.is_pending());
+    }
+    let closed = catch_unwind(AssertUnwindSafe(|| gate.close()));
+    assert_eq!(woken.0.load(Ordering::SeqCst), 2);
+    assert!(closed.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

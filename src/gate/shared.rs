@@ -234,7 +234,7 @@ impl<C: Capacity> Shared<C> {
             Timer::take(self, call);
         }
         if !woken.is_empty() {
-            woken.into_iter().for_each(Waker::wake);
+            woken.wake_all();
         }
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
@@ -313,7 +313,7 @@ impl<C: Capacity> Timed for Shared<C> {
             state.room.take_notes(&mut woken);
         }
         drop(state);
-        woken.into_iter().for_each(Waker::wake);
+        woken.wake_all();
     }
 }
 
