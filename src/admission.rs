@@ -204,8 +204,8 @@ where
         permit: Permit<C>,
         tail: Tail,
     ) -> Self {
-        let arrival = ticket.arrival.unwrap_or_else(gate::now);
-        let times = (arrival, ticket.deadline);
+        let now = gate::now();
+        let times = (arrived(ticket, now), ticket.deadline);
         Self::queued(visit, times, Wait::for_inner(permit), tail)
     }
 
@@ -218,7 +218,7 @@ where
         chair: Option<Chair<C>>,
         tail: Tail,
     ) -> Self {
-        let times = (ticket.arrival.unwrap_or(now), ticket.deadline);
+        let times = (arrived(&ticket, now), ticket.deadline);
         let acquire = visit.desk.gate().acquire_at(ticket, now, demand);
         let wait = Wait::ForSlot {
             acquire: match chair {
@@ -250,6 +250,11 @@ where
             },
         }
     }
+}
+
+/// When a request arrived: not after `now`, whatever its ticket says, so that its wait has a bound.
+fn arrived(ticket: &Ticket, now: Instant) -> Instant {
+    ticket.arrival.map_or(now, |arrival| arrival.min(now))
 }
 
 impl<C, S, Req, D, N> Admission<C, S, Req, D, N>

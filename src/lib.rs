@@ -79,6 +79,7 @@ pub mod batch;
 mod clock;
 pub mod gate;
 pub mod http;
+mod on_cancel;
 pub mod queue;
 #[cfg(feature = "route")]
 pub mod route;
@@ -93,8 +94,8 @@ pub use admit::{
 pub use batch::{BatchLayer, RequestQueue};
 pub use gate::Gate;
 pub use queue::{
-    Concurrency, ConfigError, Hold, Overflow, Queue, QueueConfig, QueueError, QueueHandle,
-    QueueLayer, Streaming,
+    BoxedError, Concurrency, ConfigError, Hold, Overflow, Queue, QueueConfig, QueueError,
+    QueueHandle, QueueLayer, Streaming,
 };
 #[cfg(feature = "route")]
 pub use route::{Route, RouteLayer, Router, RouterHandle};

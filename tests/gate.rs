@@ -3,8 +3,9 @@
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -39,6 +40,67 @@ async fn a_wait_ends_at_the_request_s_own_deadline() {
     assert_eq!(why, Rejected::DeadlinePassed);
     assert_eq!(start.elapsed(), ms(200));
     assert_eq!(gate.status().counts.deadline_passed, 1);
+}
+
+#[test]
+fn a_program_that_seeds_its_random_numbers_gives_no_two_gates_the_same_names() {
+    let [one, other] = [(), ()].map(|()| {
+        fastrand::seed(7);
+        gate(1, 1, None)
+    });
+    let [held, of_other] = [&one, &other].map(|gate| gate.try_acquire(&()).unwrap().detach());
+    assert_ne!(held.to_string(), of_other.to_string());
+    assert!(!other.release(&held));
+    assert!(one.release(&held) && other.release(&of_other));
+}
+
+#[test]
+fn a_waker_that_panics_costs_no_other_task_its_wake_up() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("the waker panics");
+        }
+    }
+    #[derive(Default)]
+    struct Woken(AtomicI64);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let gate = gate(1, 9, None);
+    let _held = gate.try_acquire(&()).unwrap();
+    let woken = Arc::new(Woken::default());
+    let panics = Waker::from(Arc::new(Panics));
+    let wakers = [woken.clone().into(), panics, woken.clone().into()];
+    let mut waiting = [(); 3].map(|()| gate.acquire(ticket(), ()));
+    for (waiting, waker) in waiting.iter_mut().zip(&wakers) {
+        let polled = std::pin::Pin::new(waiting).poll(&mut Context::from_waker(waker));
+        assert!(polled.is_pending());
+    }
+    let closed = catch_unwind(AssertUnwindSafe(|| gate.close()));
+    assert_eq!(woken.0.load(Ordering::SeqCst), 2);
+    assert!(closed.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_position_counts_promotions_that_are_due() {
+    let mut config = config(9, None);
+    config.promote_after = Some(ms(100));
+    let gate = Gate::new(Permits::new(1), config);
+    let held = gate.try_acquire(&()).unwrap();
+    let now = || Instant::now().into_std();
+    let mut low = gate.acquire(Ticket::new(Priority(1), now()), ());
+    assert!(poll(&mut low).is_pending());
+    advance(ms(90)).await;
+    let mut high = gate.acquire(Ticket::new(Priority::HIGHEST, now()), ());
+    assert!(poll(&mut high).is_pending());
+    assert_eq!((high.position(), low.position()), (Some(1), Some(2)));
+    advance(ms(10)).await;
+    assert_eq!((high.position(), low.position()), (Some(2), Some(1)));
+    drop(held);
+    assert!(poll(&mut low).is_ready());
 }
 
 #[tokio::test(start_paused = true)]

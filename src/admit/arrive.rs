@@ -219,12 +219,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         key
     }
 
-    /// When somebody arrived, as far as anybody asks.
+    /// When somebody arrived, as far as anybody asks; not after now, or the wait would have no bound but the ticket's.
     #[inline]
     pub(super) fn arrival(&self, Times { arrival, now }: Times) -> Nanos {
         match arrival {
             NEVER if self.measures_waits() => now,
-            arrival => arrival,
+            NEVER => NEVER,
+            arrival => arrival.min(now),
         }
     }
 

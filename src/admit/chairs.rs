@@ -282,7 +282,7 @@ impl<T> Chairs<T> {
         all.filter(|(_, place)| place.waits)
     }
 
-    /// Whoever came when nobody asked for the time came now.
+    /// A waiter whose arrival is not known, or is still to come, arrived now.
     pub(crate) fn date(&mut self, now: Nanos) {
         for at in 0..self.seats.len() {
             let place = &mut self.seats[at].place;
@@ -290,8 +290,8 @@ impl<T> Chairs<T> {
                 continue;
             }
             match place.wording {
-                Wording::Plain => {}
-                Wording::Undated => {
+                Wording::Plain if place.since <= now => {}
+                Wording::Plain | Wording::Undated => {
                     place.wording = Wording::Special;
                     self.note_terms(at, Priority::HIGHEST.into(), Patience::of_all(now));
                 }

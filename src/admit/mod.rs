@@ -52,3 +52,5 @@ pub(crate) use room::{Answer, State};
 pub use room::{Key, Outcome, WaitingRoom};
 pub use ticket::{Tenant, Ticket};
 pub use woken::Woken;
+#[cfg(feature = "batch")]
+pub(crate) use woken::wake;

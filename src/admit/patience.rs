@@ -30,11 +30,9 @@ impl Patience {
         deadline: NEVER,
     };
 
-    /// If it is not known when its holder arrived, that was now.
+    /// If its holder's arrival is not known, or is still to come, it was now.
     pub(super) fn date(&mut self, now: Nanos) {
-        if self.arrival == NEVER {
-            self.arrival = now;
-        }
+        self.arrival = self.arrival.min(now);
     }
 
     /// What everyone has who arrived then.

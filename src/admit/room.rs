@@ -320,6 +320,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Where the waiter stands among those who compete for the same slots, in the order in which they would
     /// be served now: 1 is next. `None` if it no longer waits. O(n log n).
+    ///
+    /// Promotions that are due count once the room [knows of the time](Self::keep_time).
     #[must_use]
     pub fn position(&self, key: Key) -> Option<usize> {
         if !self.chairs.still_waits(key.at, key.seq) {

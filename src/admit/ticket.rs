@@ -87,7 +87,7 @@ pub struct Ticket {
     pub cost: u32,
     /// When it first arrived. Kept when it waits again, so that waiting twice is not waiting longer. `None`: it
     /// arrives when it is handed in; or, in a `RequestQueue` in which nothing depends on how long anybody waits, when
-    /// something first does.
+    /// something first does. One that is still to come counts as `None` as far as waits go.
     pub arrival: Option<Instant>,
     /// The user's own name for it, to find it among the permits that are out. Default 0.
     pub id: u64,

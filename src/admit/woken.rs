@@ -1,5 +1,8 @@
 //! Whom to tell that their wait is over.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
 /// The notes of those whose wait ended, to be acted on after the lock is released.
 ///
 /// Nearly every release seats one waiter, so the first needs no allocation.
@@ -33,6 +36,19 @@ impl<W> Woken<W> {
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }
+}
+
+impl Woken<Waker> {
+    /// Wakes every task. As [`wake`], so that one waker that panics keeps no other task asleep.
+    pub(crate) fn wake_all(self) {
+        self.into_iter().for_each(wake);
+    }
+}
+
+/// Wakes a task. If its waker panics, the panic ends here, where the panic hook has reported it: the caller may
+/// be a destructor, or hold an item or a permit that an unwinding would lose.
+pub(crate) fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
 impl<W> Default for Woken<W> {

@@ -47,7 +47,11 @@ fn refusal(why: &Rejected<TooLarge>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     })
 }
 
-impl<T> Error for EnqueueError<T> {}
+impl<T> Error for EnqueueError<T> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.why)
+    }
+}
 
 /// There was nothing to dequeue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -62,6 +66,10 @@ pub enum DequeueError {
 
 /// Why a request got no answer from its batch. `E` is the inner service's error, `I` that of a single request
 /// (see [`PerItem`](super::PerItem)).
+///
+/// It is an [`Error`] if both are, with the one that it was, or the reason of the rejection, as its source. Inner
+/// errors that are boxed, as those of Tower's own layers are, need a [`BoxedError`](crate::BoxedError) around them for
+/// that.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BatchError<E, I = Infallible> {
@@ -113,5 +121,13 @@ impl<E: fmt::Display, I: fmt::Display> fmt::Display for BatchError<E, I> {
     }
 }
 
-// Not every inner error is an `Error`: those of Tower's own layers are boxed ones, which are not.
-impl<E: fmt::Debug + fmt::Display, I: fmt::Debug + fmt::Display> Error for BatchError<E, I> {}
+impl<E: Error + 'static, I: Error + 'static> Error for BatchError<E, I> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Rejected(why) => Some(why),
+            Self::Inner(error) => Some(&**error),
+            Self::Item(error) => Some(error),
+            Self::WrongCount { .. } | Self::Lost => None,
+        }
+    }
+}

@@ -33,6 +33,9 @@ use crate::queue::Everyone;
 /// How many batches run at a time is the inner service's to say, by when it is ready: put a
 /// [`ConcurrencyLimit`](https://docs.rs/tower/0.5/tower/limit/struct.ConcurrencyLimit.html) around it for one.
 ///
+/// If the inner service panics, in `poll_ready`, `call` or its future, the requests of the batch that it was asked for
+/// get [`BatchError::Lost`], and the next batch is tried as if nothing had happened.
+///
 /// A caller that goes away leaves its batch if that has not gone yet. When all callers of one that has gone are
 /// gone, it is dropped. If the inner service was ready for those who left, it is kept so for those who come next.
 ///

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::builder::Builder;
-use super::cancel::Registration;
+use super::cancel::remove_on_cancel;
 use super::shared::Shared;
 use super::{Dequeue, DequeueError, EnqueueError, Occupied, RequestGuard};
 use crate::admit::{Counts, Key, RoomConfig, Ticket};
@@ -124,7 +124,7 @@ impl<T: Send + 'static> RequestQueue<T> {
         token: CancellationToken,
     ) -> Result<RequestId, EnqueueError<T>> {
         let key = self.shared.enqueue(item, ticket.into(), false)?;
-        match Registration::new(&self.shared, key, token) {
+        match remove_on_cancel(&self.shared, key, token) {
             Some(registration) => self.shared.register(key, registration),
             None => drop(self.shared.remove(key)),
         }
@@ -221,11 +221,15 @@ impl<T> RequestQueue<T> {
         key.is_some_and(|key| self.shared.lock().room.waits(key))
     }
 
-    /// Where the request stands, in the order in which all would be taken one by one: 1 is next. `None` if it no
-    /// longer waits. O(n log n).
+    /// Where the request stands by now, in the order in which all would be taken one by one: 1 is next. `None` if it
+    /// no longer waits. Requests whose wait has ended by now are rejected first. O(n log n).
     #[must_use]
     pub fn position(&self, id: RequestId) -> Option<usize> {
-        self.shared.lock().room.position(self.key(id)?)
+        let key = self.key(id)?;
+        self.shared.locked(|_, state, aftermath| {
+            state.keep_time(&mut aftermath.ended);
+            state.room.position(key)
+        })
     }
 
     /// How many wait.

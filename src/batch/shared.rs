@@ -9,7 +9,7 @@
 //! - An item is in one place: on its chair, or with the one who took it out under the lock. Whose wait ended comes
 //!   out of the room in the same breath, and is told after the lock.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ use super::selection::Selection;
 use super::state::{Entry, Left, State};
 use super::summary::Summary;
 use super::{Cost, DequeueError, EnqueueError, Misfit, TooLarge};
-use crate::admit::{Epoch, Key, Rejected, RoomConfig, Ticket, Times, Woken};
+use crate::admit::{Epoch, Key, Rejected, RoomConfig, Ticket, Times, Woken, wake};
 use crate::gate::now;
 use crate::gate::timer::{RuntimeId, TimerHost, TimerRequest};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
@@ -423,12 +423,12 @@ impl<T> Shared<T> {
             let requests = state.room.len();
             let waker = state.consumers.wake_next(requests);
             drop(state);
-            return waker.into_iter().for_each(Waker::wake);
+            return waker.into_iter().for_each(wake);
         }
         let mut wakers = Woken::new();
         state.tell(&mut wakers);
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.wake_all();
     }
 
     /// Leaves the lock, sees to the timer, and tells everyone whom it concerns.
@@ -468,15 +468,12 @@ impl<T> Shared<T> {
         state.tell(&mut wakers);
         drop(state);
         timer();
-        drop(unused);
-        // A waker that panics must not take along what others are to be told.
-        let woken = catch_unwind(AssertUnwindSafe(|| {
-            wakers.into_iter().for_each(Waker::wake)
-        }));
+        wakers.wake_all();
         if !rejected.is_empty() {
             self.tell_rejected(rejected);
         }
-        woken.unwrap_or_else(|panic| resume_unwind(panic));
+        // Last, because a waker's own code runs when it is dropped, and may panic.
+        drop(unused);
     }
 
     #[cold]

@@ -15,7 +15,7 @@ use tower_service::Service;
 use super::BatchError;
 use super::answers::Answers;
 use super::due::{Due, Until};
-use super::member::{Members, Reply, discard};
+use super::member::{Member, Members, Reply, discard};
 use crate::gate::now;
 
 /// When a batch is full, and when it goes though it is not.
@@ -25,6 +25,20 @@ pub(super) struct Terms {
     pub(super) max_delay: Duration,
     pub(super) budget: u64,
 }
+
+/// What is to be done next.
+enum Next<E> {
+    /// A batch is due, and the inner service is ready for it.
+    Send,
+    /// A batch is due, and the inner service panicked instead of being ready for it.
+    Lose,
+    /// No request waits.
+    Nothing,
+    Fail(E),
+}
+
+/// The inner service panicked in `poll_ready`.
+struct Panicked;
 
 /// The error with which an inner service has failed for good, if it has.
 pub(super) type Fate<E> = Arc<OnceLock<Arc<E>>>;
@@ -69,40 +83,56 @@ where
     /// Sends batches until nobody waits and nobody will ever come.
     pub(super) async fn run(mut self) {
         while self.waiting.0.occupied().await {
-            match self.is_next().await {
-                Ok(true) => self.send(),
-                Ok(false) => {}
-                Err(error) => return self.fail(error),
+            match self.next().await {
+                Next::Send => self.send(),
+                Next::Lose => self.lose(),
+                Next::Nothing => {}
+                Next::Fail(error) => return self.fail(error),
             }
         }
     }
 
-    /// Waits until a batch is due and the inner service is ready. `false` if nobody waits any more.
-    async fn is_next(&mut self) -> Result<bool, S::Error> {
+    /// Waits until a batch is due and the inner service is ready, or has failed.
+    async fn next(&mut self) -> Next<S::Error> {
         while self.waiting.is_due(&self.terms).await {
-            self.is_ready().await?;
+            let ready = self.is_ready().await;
+            if let Ok(Err(error)) = ready {
+                return Next::Fail(error);
+            }
             // Those who made the batch due may have left meanwhile.
             if let Due::Now = self.waiting.due(&self.terms) {
-                return Ok(true);
+                return ready.map_or(Next::Lose, |_| Next::Send);
             }
         }
-        Ok(false)
+        Next::Nothing
     }
 
-    /// Waits until the inner service is ready, or nobody is left who needs it.
-    async fn is_ready(&mut self) -> Result<(), S::Error> {
-        poll_fn(|cx| match self.inner.poll_ready(cx) {
-            Poll::Ready(ready) => Poll::Ready(ready),
-            Poll::Pending => self.waiting.0.poll_until(cx, Until::Deserted).map(Ok),
+    /// Waits until the inner service is ready, or no request is left that needs it; or until it panics.
+    async fn is_ready(&mut self) -> Result<Result<(), S::Error>, Panicked> {
+        poll_fn(|cx| {
+            let asked = catch_unwind(AssertUnwindSafe(|| self.inner.poll_ready(cx)));
+            match asked {
+                Ok(Poll::Ready(ready)) => Poll::Ready(Ok(ready)),
+                Ok(Poll::Pending) => self
+                    .waiting
+                    .0
+                    .poll_until(cx, Until::Deserted)
+                    .map(|()| Ok(Ok(()))),
+                Err(_) => Poll::Ready(Err(Panicked)),
+            }
         })
         .await
     }
 
+    /// The inner service panicked when it was asked for this batch. The next one is asked for anew.
+    fn lose(&self) {
+        for member in self.waiting.take_batch(&self.terms) {
+            member.fail(BatchError::Lost);
+        }
+    }
+
     fn send(&mut self) {
-        let Terms {
-            max_count, budget, ..
-        } = self.terms;
-        let batch = self.waiting.0.take_batch(max_count, budget);
+        let batch = self.waiting.take_batch(&self.terms);
         if batch.is_empty() {
             return;
         }
@@ -140,6 +170,10 @@ impl<Req, A, E, I> Waiting<Req, A, E, I> {
                 Due::Nobody => return false,
             }
         }
+    }
+
+    fn take_batch(&self, terms: &Terms) -> Vec<Member<Req, A, E, I>> {
+        self.0.take_batch(terms.max_count, terms.budget)
     }
 
     /// When a batch is due, in so far as it is not yet.

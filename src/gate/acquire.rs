@@ -80,12 +80,14 @@ impl<C: Capacity> Acquire<C> {
         self
     }
 
-    /// Where it stands among those who compete for the same slots: 1 is next. `None` unless it waits.
+    /// Where it stands by now among those who compete for the same slots: 1 is next. `None` unless it waits.
     /// O(n log n) in the number of those who wait.
     #[must_use]
     pub fn position(&self) -> Option<usize> {
         let (waiting, key) = self.waiting()?;
-        waiting.shared.lock().room.position(key)
+        waiting
+            .shared
+            .locked(|_, state, woken| state.position(key, woken))
     }
 
     /// How long it will probably wait still, from the measured drain rate. `None` unless it waits and the
@@ -93,8 +95,10 @@ impl<C: Capacity> Acquire<C> {
     #[must_use]
     pub fn estimated_wait(&self) -> Option<Duration> {
         let (waiting, key) = self.waiting()?;
-        let state = waiting.shared.lock();
-        state.room.estimated_wait(state.room.position(key)?)
+        waiting.shared.locked(|_, state, woken| {
+            let position = state.position(key, woken)?;
+            state.room.estimated_wait(position)
+        })
     }
 
     /// Whether it has not been polled yet.

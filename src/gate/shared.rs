@@ -18,6 +18,7 @@
 //! - A lease is released outside the lock, unless the capacity itself is being asked.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 use std::time::Instant;
@@ -61,6 +62,11 @@ const BY_TURN: u64 = 1 << 62;
 /// Set in `waiting` beside the number of those who do, while the notice of a [`Full`] room is up.
 const FULL: u64 = 1 << 61;
 
+/// A number from the system's randomness, which no program can seed as it can seed a generator.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
 impl<C: Capacity> Shared<C> {
     pub(crate) fn new(capacity: C, config: RoomConfig) -> Arc<Self> {
         let waiting = if capacity.made_by_head() { BY_TURN } else { 0 };
@@ -69,7 +75,7 @@ impl<C: Capacity> Shared<C> {
             capacity,
             waiting: AtomicU64::new(waiting),
             full: Full::new(epoch),
-            nonce: fastrand::u64(..),
+            nonce: random(),
             state: Mutex::new(State {
                 room: WaitingRoom::new(config, epoch),
                 detached: HashMap::new(),
@@ -247,7 +253,7 @@ impl<C: Capacity> Shared<C> {
         }
         drop(state);
         if !woken.is_empty() {
-            woken.into_iter().for_each(Waker::wake);
+            woken.wake_all();
         }
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
@@ -278,6 +284,13 @@ impl<C: Capacity> State<C> {
             Some(_) => clock::now(),
             None => self.room.epoch(),
         }
+    }
+
+    /// Where the waiter stands by now: promotions that are due count.
+    pub(crate) fn position(&mut self, key: Key, woken: &mut Woken<Waker>) -> Option<usize> {
+        let now = self.now_if_it_matters();
+        self.room.keep_time(now, woken);
+        self.room.position(key)
     }
 
     /// Wakes the head if it has only just become it.
@@ -317,7 +330,7 @@ impl<C: Capacity> TimerHost for Shared<C> {
             state.room.take_notes(&mut woken);
         }
         drop(state);
-        woken.into_iter().for_each(Waker::wake);
+        woken.wake_all();
     }
 }
 

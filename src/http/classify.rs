@@ -6,9 +6,10 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName};
 
+use super::AnswerFormat;
 use crate::admit::{Levels, Priority, Ticket};
 
 /// Reads a request's [`Ticket`] from its headers.
@@ -104,16 +105,13 @@ pub fn wants_stream(headers: &HeaderMap) -> bool {
 }
 
 /// Whether the request is gRPC, so that its client looks for `grpc-status` and not for an HTTP status: its
-/// content type begins with `application/grpc`.
+/// content type is `application/grpc` or `application/grpc+...`. One of gRPC-Web is not: its answers are of another
+/// content type (see [`Rejection::into_response_to`](super::Rejection::into_response_to)).
 #[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {
-    headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.as_bytes().get(..GRPC.len()))
-        .is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
+    AnswerFormat::of(headers) == AnswerFormat::Grpc
 }
 
-const GRPC: &[u8] = b"application/grpc";
 const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
@@ -355,8 +353,10 @@ mod tests {
 
     #[test]
     fn grpc_is_told_by_the_content_type() {
-        let cases: [(&[u8], bool); 6] = [
+        let cases: [(&[u8], bool); 8] = [
             (b"application/grpc", true),
+            (b"application/grpcfoo", false),
+            (b"application/grpc-web", false),
             (b"application/grpc+proto", true),
             (b"Application/GRPC; charset=utf-8", true),
             (b"application/json", false),

@@ -27,6 +27,7 @@
 
 mod body;
 mod classify;
+mod format;
 mod rejection;
 mod render;
 mod retry_after;
@@ -34,6 +35,7 @@ mod timing;
 
 pub use body::PermitBody;
 pub use classify::{HeaderClassifier, is_grpc, wants_stream};
+pub(crate) use format::AnswerFormat;
 pub(crate) use rejection::queue_full;
 pub use rejection::{Explain, Rejection};
 pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};

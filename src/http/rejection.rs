@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 
-use super::{render, stamp};
+use super::{AnswerFormat, render, stamp};
 use crate::admit::Rejected;
 
 /// What a client is told when its request is not served.
@@ -55,6 +55,7 @@ impl Rejection {
     /// | 429 | `rate_limit_error` | 8 `RESOURCE_EXHAUSTED` |
     /// | 503 | `server_error` | 14 `UNAVAILABLE` |
     /// | 504 | `server_error` | 4 `DEADLINE_EXCEEDED` |
+    /// | 415 | `invalid_request_error` | 12 `UNIMPLEMENTED` |
     /// | other 4xx | `invalid_request_error` | 2 `UNKNOWN` |
     /// | any other | `server_error` | 2 `UNKNOWN` |
     ///
@@ -157,10 +158,28 @@ impl Rejection {
     /// [speaks gRPC](super::is_grpc), a trailers-only gRPC response.
     #[must_use]
     pub fn into_response(self, is_grpc: bool) -> Response<Bytes> {
-        if is_grpc {
-            render::grpc(&self)
-        } else {
-            render::http(&self)
+        self.into_response_in(match is_grpc {
+            true => AnswerFormat::Grpc,
+            false => AnswerFormat::Http,
+        })
+    }
+
+    /// The answer as it goes out to the client whose request has these headers. By the request's content type:
+    ///
+    /// | request | answer |
+    /// |---|---|
+    /// | `application/grpc`, `application/grpc+...` | a trailers-only gRPC response: HTTP 200, no body, the gRPC status in the headers |
+    /// | `application/grpc-web...`, `application/grpc-web-text...` | the same with the content type of gRPC-Web, whose clients read the status from the headers, too. Browsers show it to a page of another origin only if CORS exposes `grpc-status` and `grpc-message` |
+    /// | any other, or none | HTTP with a JSON body shaped like OpenAI's errors |
+    #[must_use]
+    pub fn into_response_to(self, request: &HeaderMap) -> Response<Bytes> {
+        self.into_response_in(AnswerFormat::of(request))
+    }
+
+    pub(crate) fn into_response_in(self, format: AnswerFormat) -> Response<Bytes> {
+        match format {
+            AnswerFormat::Http => render::http(&self),
+            _ => render::grpc(&self, format.grpc_content_type()),
         }
     }
 
@@ -206,12 +225,16 @@ impl Explain for Infallible {
 
 /// The answer of a full room to one who has not waited. Over HTTP nothing in it differs but the seconds, so
 /// each is made once and then copied: a copy looks up no header.
-pub(crate) fn queue_full(is_grpc: bool, retry_after: u64, server_timing: bool) -> Response<Bytes> {
+pub(crate) fn queue_full(
+    format: AnswerFormat,
+    retry_after: u64,
+    server_timing: bool,
+) -> Response<Bytes> {
     static KEPT: [[OnceLock<Response<Bytes>>; 2]; MOST_KEPT] =
         [const { [const { OnceLock::new() }; 2] }; MOST_KEPT];
     let write = || {
         let rejection = QUEUE_FULL.with_retry_after(Duration::from_secs(retry_after));
-        let mut response = rejection.into_response(is_grpc);
+        let mut response = rejection.into_response_in(format);
         if server_timing {
             stamp(response.headers_mut(), Duration::ZERO);
         }
@@ -219,7 +242,9 @@ pub(crate) fn queue_full(is_grpc: bool, retry_after: u64, server_timing: bool) -
     };
     let seconds = usize::try_from(retry_after).unwrap_or(usize::MAX);
     match KEPT.get(seconds) {
-        Some(kept) if !is_grpc => kept[usize::from(server_timing)].get_or_init(write).clone(),
+        Some(kept) if format == AnswerFormat::Http => {
+            kept[usize::from(server_timing)].get_or_init(write).clone()
+        }
         _ => write(),
     }
 }
@@ -232,6 +257,7 @@ const fn grpc_status(status: StatusCode) -> i32 {
         400 => 3,
         404 => 5,
         413 | 429 => 8,
+        415 => 12,
         503 => 14,
         504 => 4,
         _ => 2,

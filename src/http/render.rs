@@ -31,10 +31,10 @@ pub(super) fn http(rejection: &Rejection) -> Response<Bytes> {
 const MOST_HEADERS: usize = 3;
 
 /// A response of nothing but trailers, which travel as its headers: HTTP 200 and an empty body.
-pub(super) fn grpc(rejection: &Rejection) -> Response<Bytes> {
+pub(super) fn grpc(rejection: &Rejection, content_type: HeaderValue) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, GRPC);
+    headers.insert(CONTENT_TYPE, content_type);
     headers.insert(GRPC_STATUS, rejection.grpc_status().into());
     headers.insert(GRPC_MESSAGE, grpc_message(rejection));
     if let Some(wait) = rejection.retry_after() {
@@ -45,7 +45,6 @@ pub(super) fn grpc(rejection: &Rejection) -> Response<Bytes> {
 }
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
@@ -142,6 +141,10 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
+
+    fn grpc(rejection: &Rejection) -> Response<Bytes> {
+        super::grpc(rejection, HeaderValue::from_static("application/grpc"))
+    }
 
     fn busy(message: &'static str) -> Rejection {
         Rejection::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)

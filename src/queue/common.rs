@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{ConfigError, Hold, Overflow, QueueConfig, Streaming};
@@ -16,6 +14,7 @@ use crate::admission::Tail;
 use crate::admit::Capacity;
 use crate::gate::Gate;
 use crate::http::HeaderClassifier;
+use crate::on_cancel::OnCancel;
 
 #[derive(Debug)]
 pub(crate) struct Common<C: Capacity> {
@@ -26,9 +25,8 @@ pub(crate) struct Common<C: Capacity> {
     holds_body: AtomicBool,
     server_timing: AtomicBool,
     backpressure: AtomicBool,
-    shutdown: Mutex<Shutdown>,
-    /// Whether there is a token that nobody watches yet.
-    unwatched: AtomicBool,
+    /// What closes the gate when the layer's token is cancelled.
+    shutdown: Mutex<Option<OnCancel>>,
 }
 
 /// What a request is read and answered by, once it has to wait.
@@ -36,12 +34,6 @@ pub(crate) struct Common<C: Capacity> {
 pub(crate) struct Settings {
     pub(crate) config: QueueConfig,
     pub(crate) classifier: HeaderClassifier,
-}
-
-#[derive(Debug, Default)]
-struct Shutdown {
-    token: Option<CancellationToken>,
-    watch: Option<AbortHandle>,
 }
 
 impl<C: Capacity> Common<C> {
@@ -56,7 +48,6 @@ impl<C: Capacity> Common<C> {
             settings: RwLock::new(Arc::new(settings)),
             changing: Mutex::default(),
             shutdown: Mutex::default(),
-            unwatched: AtomicBool::new(false),
         }))
     }
 
@@ -114,53 +105,22 @@ impl<C: Capacity> Common<C> {
         self.backpressure.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn shut_down_with(self: &Arc<Self>, token: CancellationToken) {
-        let mut shutdown = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(watch) = shutdown.watch.take() {
-            watch.abort();
-        }
-        shutdown.token = Some(token);
-        drop(shutdown);
-        self.unwatched.store(true, Ordering::Release);
-        self.watch_shutdown();
-    }
-
-    /// Watches the token, once there is a runtime to do it in: a layer may well be built before.
-    #[inline]
-    pub(crate) fn watch_shutdown(self: &Arc<Self>) {
-        if self.unwatched.load(Ordering::Acquire) {
-            self.start_watching();
-        }
-    }
-
-    #[cold]
-    fn start_watching(self: &Arc<Self>) {
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        let mut shutdown = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(token) = shutdown.token.take() else {
-            return;
-        };
-        self.unwatched.store(false, Ordering::Release);
-        let gate = self.gate.clone();
-        let watch = runtime.spawn(async move {
-            token.cancelled().await;
-            gate.close();
+    /// Closes the gate inside the token's `cancel`, or at once if that has been called already. The token takes the
+    /// place of the one before, and does not keep the gate alive.
+    pub(crate) fn close_on(self: &Arc<Self>, token: CancellationToken) {
+        let common = Arc::downgrade(self);
+        let registration = OnCancel::new(token, move || {
+            if let Some(common) = common.upgrade() {
+                common.gate.close();
+            }
         });
-        shutdown.watch = Some(watch.abort_handle());
-    }
-}
-
-impl<C: Capacity> Drop for Common<C> {
-    fn drop(&mut self) {
-        let shutdown = self
-            .shutdown
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(watch) = &shutdown.watch {
-            watch.abort();
+        if registration.is_none() {
+            self.gate.close();
         }
+        let mut shutdown = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
+        let replaced = std::mem::replace(&mut *shutdown, registration);
+        drop(shutdown);
+        drop(replaced);
     }
 }
 

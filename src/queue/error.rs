@@ -6,6 +6,9 @@ use std::fmt;
 use crate::admit::Rejected;
 
 /// Why a request got no response.
+///
+/// It is an [`Error`] if the inner one is, with that, or the reason of the rejection, as its source. Inner errors that
+/// are boxed, as those of Tower's own layers are, need a [`BoxedError`] around them for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueError<E> {
     /// It got no slot.
@@ -23,5 +26,45 @@ impl<E: fmt::Display> fmt::Display for QueueError<E> {
     }
 }
 
-// Not every inner error is an `Error`: those of Tower's own layers are boxed ones, which are not.
-impl<E: fmt::Debug + fmt::Display> Error for QueueError<E> {}
+impl<E: Error + 'static> Error for QueueError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(match self {
+            Self::Rejected(why) => why,
+            Self::Inner(error) => error,
+        })
+    }
+}
+
+/// A boxed error as an [`Error`], which a box of any error is not: put it between a layer of this crate and an inner
+/// service whose errors are boxed.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+/// use tower_triage::{BoxedError, QueueConfig, QueueLayer};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// let mut service = ServiceBuilder::new()
+///     .layer(QueueLayer::plain(QueueConfig::new(4))?)
+///     .map_err(BoxedError)
+///     .timeout(Duration::from_secs(10))
+///     .service(service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) }));
+/// assert_eq!(service.ready().await?.call(1).await?, 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct BoxedError(pub Box<dyn Error + Send + Sync>);
+
+impl fmt::Display for BoxedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for BoxedError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
+    }
+}

@@ -11,7 +11,7 @@ use super::common::Common;
 use super::handle::QueueHandle;
 use super::protocol::{Http, Plain};
 use super::service::Queue;
-use super::shared::Shared;
+use super::shared::{InnerServices, Shared};
 use super::{Concurrency, ConfigError, QueueConfig};
 use crate::admit::Permits;
 use crate::http::Rejection;
@@ -42,9 +42,36 @@ use crate::http::Rejection;
 /// assert_eq!(response.headers()["server-timing"], "queue;dur=0");
 /// # }
 /// ```
+///
+/// # Once per request
+///
+/// A request must pass the services of one layer only once. Where the same layer is around a router and around one
+/// that is nested in it, a request holds one slot while it waits for another; when as many requests as there are
+/// slots do that, each waits for the others until its wait times out. It is not detected: that takes a mark in every
+/// request, which those that find a free slot would pay for. Put the layer around the outer router alone; what is
+/// merged after it is not limited.
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tower_triage::{QueueConfig, QueueLayer};
+///
+/// let chat = Router::new().route("/chat", get(|| async { "hello" }));
+/// let app: Router = Router::new()
+///     .nest("/v1", chat)
+///     .route("/models", get(|| async { "llama" }))
+///     .layer(QueueLayer::new(QueueConfig::new(1)))
+///     .merge(Router::new().route("/health", get(|| async { "ok" })));
+/// # use tower::ServiceExt;
+/// # let request = http::Request::get("/v1/chat").body(axum::body::Body::empty()).unwrap();
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// # assert_eq!(runtime.block_on(app.oneshot(request)).unwrap().status(), 200);
+/// ```
+///
+/// Where the nested router needs a smaller limit besides, give it a layer of its own.
 #[derive(Debug, Clone)]
 pub struct QueueLayer<P = Http> {
     common: Arc<Common<Permits>>,
+    inner: Arc<InnerServices>,
     protocol: P,
 }
 
@@ -71,6 +98,7 @@ impl QueueLayer {
     pub fn try_new(config: QueueConfig) -> Result<Self, ConfigError> {
         Ok(Self {
             common: common(config)?,
+            inner: Arc::default(),
             protocol: Http {
                 classify: ByHeaders,
                 render: None,
@@ -110,6 +138,7 @@ impl QueueLayer<Plain> {
     pub fn plain(config: QueueConfig) -> Result<Self, ConfigError> {
         Ok(Self {
             common: common(config)?,
+            inner: Arc::default(),
             protocol: Plain { classify: Everyone },
         })
     }
@@ -137,6 +166,7 @@ impl<K> QueueLayer<Http<K>> {
     pub fn classify<N>(self, classify: N) -> QueueLayer<Http<N>> {
         QueueLayer {
             common: self.common,
+            inner: self.inner,
             protocol: Http {
                 classify,
                 render: self.protocol.render,
@@ -179,19 +209,21 @@ impl<K> QueueLayer<Plain<K>> {
     pub fn classify<N>(self, classify: N) -> QueueLayer<Plain<N>> {
         QueueLayer {
             common: self.common,
+            inner: self.inner,
             protocol: Plain { classify },
         }
     }
 }
 
 impl<P> QueueLayer<P> {
-    /// Closes the waiting room when `token` is cancelled: everyone who waits is answered at once, and so is
-    /// everyone who comes; running requests finish.
+    /// Closes the waiting room when `token` is cancelled: every waiting request and every later one is answered with
+    /// `shutting_down`; running requests finish.
     ///
-    /// A layer that is built outside a Tokio runtime watches the token from its first request on.
+    /// The room is closed before `cancel` returns, on any runtime or none; at once if `token` has been cancelled
+    /// already. Another token takes the place of the one before. A token keeps no layer alive.
     #[must_use]
     pub fn shutdown(self, token: CancellationToken) -> Self {
-        self.common.shut_down_with(token);
+        self.common.close_on(token);
         self
     }
 
@@ -201,25 +233,38 @@ impl<P> QueueLayer<P> {
         QueueHandle(Arc::clone(&self.common))
     }
 
-    /// For inner services that cannot be cloned, such as a rate limit: the services that are made share one
-    /// inner service, which only the request that is next uses.
+    /// For an inner service that cannot be cloned, such as a rate limit: the clones of the service that is made share
+    /// it, and only the request that is next uses it.
     ///
     /// # Errors
     ///
-    /// If the concurrency is not [`Concurrency::Inner`]: with a number of its own, several requests would
-    /// use the inner service at a time.
+    /// - If the concurrency is not [`Concurrency::Inner`]: with a number of its own, several requests would
+    ///   use the inner service at a time.
+    /// - If this layer or a clone of it has made a service already, or this method has been called before: an inner
+    ///   service that is shared must be the only one behind its waiting room.
     pub fn share_inner(self) -> Result<SharedQueueLayer<P>, ConfigError> {
         match self.common.settings().config.concurrency {
-            Concurrency::Inner => Ok(SharedQueueLayer(self)),
             Concurrency::Limit(_) => Err(ConfigError::CannotShare),
+            Concurrency::Inner if self.inner.claim() => Ok(SharedQueueLayer(self)),
+            Concurrency::Inner => Err(ConfigError::NotAlone),
         }
+    }
+
+    fn takes_turns(&self) -> bool {
+        self.common.settings().config.concurrency == Concurrency::Inner
     }
 }
 
 impl<S, P: Clone> Layer<S> for QueueLayer<P> {
     type Service = Queue<S, P>;
 
+    /// # Panics
+    ///
+    /// If an inner service is [shared](QueueLayer::share_inner) behind the same waiting room.
     fn layer(&self, inner: S) -> Self::Service {
+        if self.takes_turns() && !self.inner.add_cloned() {
+            panic!("{}", ConfigError::NotAlone);
+        }
         Queue::new(inner, Arc::clone(&self.common), self.protocol.clone())
     }
 }
@@ -250,7 +295,10 @@ fn common(config: QueueConfig) -> Result<Arc<Common<Permits>>, ConfigError> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+///
+/// It makes one service, whose clones share the inner one. It is no `Clone`, so that nothing takes it that would make
+/// more, such as `axum::Router::layer`; wrap each further service in a layer of its own.
+#[derive(Debug)]
 pub struct SharedQueueLayer<P = Http>(QueueLayer<P>);
 
 impl<P> SharedQueueLayer<P> {
@@ -264,7 +312,15 @@ impl<P> SharedQueueLayer<P> {
 impl<S, P: Clone> Layer<S> for SharedQueueLayer<P> {
     type Service = Queue<Shared<S>, P>;
 
+    /// # Panics
+    ///
+    /// When it is called for the second time.
     fn layer(&self, inner: S) -> Self::Service {
-        self.0.layer(Shared::new(inner))
+        let Self(layer) = self;
+        if !layer.inner.add_shared() {
+            panic!("{}", ConfigError::NotAlone);
+        }
+        let (common, protocol) = (Arc::clone(&layer.common), layer.protocol.clone());
+        Queue::new(Shared::new(inner), common, protocol)
     }
 }

@@ -22,7 +22,7 @@ mod shared;
 
 pub use classify::{ByHeaders, Classify, Everyone};
 pub use config::{Concurrency, ConfigError, Hold, Overflow, QueueConfig, Streaming};
-pub use error::QueueError;
+pub use error::{BoxedError, QueueError};
 pub use future::ResponseFuture;
 pub use handle::QueueHandle;
 pub use layer::{QueueLayer, SharedQueueLayer};

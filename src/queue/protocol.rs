@@ -15,7 +15,7 @@ use super::error::QueueError;
 use crate::admission::Tail;
 use crate::admit::{Capacity, Permits, Rejected, Ticket};
 use crate::gate::Permit;
-use crate::http::{Explain, PermitBody, Rejection, is_grpc, queue_full, stamp, wants_stream};
+use crate::http::{AnswerFormat, Explain, PermitBody, Rejection, queue_full, stamp, wants_stream};
 use crate::queue::Hold;
 
 /// What the service behind a queue speaks: [`Http`] or [`Plain`].
@@ -64,7 +64,7 @@ pub(super) mod sealed {
     /// What one that was turned away is told.
     #[derive(Clone, Copy)]
     pub struct Notice {
-        pub(in crate::queue) is_grpc: bool,
+        pub(in crate::queue) format: super::AnswerFormat,
         pub(in crate::queue) server_timing: bool,
         /// In seconds.
         pub(in crate::queue) retry_after: u64,
@@ -146,14 +146,14 @@ where
         let full = common.0.gate.turn_away()?;
         tracing::debug!(reason = %Rejected::<Infallible>::Full, "request rejected");
         Some(sealed::Notice {
-            is_grpc: is_grpc(request.headers()),
+            format: AnswerFormat::of(request.headers()),
             server_timing: common.0.tail().server_timing,
             retry_after: common.0.retry_after(full.estimated_wait),
         })
     }
 
     fn turned_away(notice: sealed::Notice) -> Result<Self::Response, S::Error> {
-        let response = queue_full(notice.is_grpc, notice.retry_after, notice.server_timing);
+        let response = queue_full(notice.format, notice.retry_after, notice.server_timing);
         Ok(response.map(PermitBody::rejection))
     }
 
@@ -204,7 +204,7 @@ impl<C: Capacity> Common<C> {
     ) -> http::Response<Bytes> {
         let mut response = match render {
             Some(render) => render(&rejection, headers),
-            None => rejection.into_response(is_grpc(headers)),
+            None => rejection.into_response_to(headers),
         };
         if self.tail().server_timing {
             stamp(response.headers_mut(), waited);
@@ -251,7 +251,7 @@ where
     fn turn_away(&self, _: &Req, common: &sealed::Common<'_>) -> Option<sealed::Notice> {
         common.0.gate.turn_away()?;
         Some(sealed::Notice {
-            is_grpc: false,
+            format: AnswerFormat::Http,
             server_timing: false,
             retry_after: 0,
         })

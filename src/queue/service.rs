@@ -30,7 +30,6 @@ pub struct Queue<S, P = Http> {
 
 impl<S, P> Queue<S, P> {
     pub(super) fn new(inner: S, common: Arc<Common<Permits>>, protocol: P) -> Self {
-        common.watch_shutdown();
         Self {
             inner,
             common,
@@ -117,7 +116,6 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        self.common.watch_shutdown();
         let chair = self.seat.take();
         let Some(permit) = self.common.gate.try_acquire(&()) else {
             return self.wait(request, chair);

@@ -1,5 +1,9 @@
 //! One inner service for all clones.
+//!
+//! It must be the only one behind its waiting room. What it reserves when it is asked, it keeps until it is called; so
+//! two of them could each keep what the other waits for, while the requests of both stand in one line.
 
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -23,6 +27,39 @@ impl<S> Shared<S> {
 impl<S> Clone for Shared<S> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
+    }
+}
+
+/// Which inner services are behind a waiting room in which one request at a time has the turn.
+#[derive(Debug, Default)]
+pub(super) struct InnerServices(AtomicU8);
+
+const NONE: u8 = 0;
+/// Any number, each cloned per request.
+const CLONED: u8 = 1;
+/// One is to come that is shared.
+const CLAIMED: u8 = 2;
+/// One that is shared.
+const SHARED: u8 = 3;
+
+impl InnerServices {
+    /// One more that is cloned per request. `false` if there is one that must be alone.
+    pub(super) fn add_cloned(&self) -> bool {
+        self.step(NONE, CLONED) || self.0.load(Relaxed) == CLONED
+    }
+
+    /// One that is shared is to come. `false` unless it is the only one.
+    pub(super) fn claim(&self) -> bool {
+        self.step(NONE, CLAIMED)
+    }
+
+    /// The one that was claimed has come. `false` if it has come before.
+    pub(super) fn add_shared(&self) -> bool {
+        self.step(CLAIMED, SHARED)
+    }
+
+    fn step(&self, from: u8, to: u8) -> bool {
+        self.0.compare_exchange(from, to, Relaxed, Relaxed).is_ok()
     }
 }
 

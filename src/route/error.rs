@@ -229,7 +229,7 @@ mod tests {
                 },
                 "unsupported_encoding",
                 415,
-                2,
+                12,
                 None,
             ),
             (RouteError::malformed("x"), "malformed_body", 400, 3, None),

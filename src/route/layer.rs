@@ -76,11 +76,14 @@ impl RouteLayer {
         Ok(Self(Arc::new(desk)))
     }
 
-    /// Closes the waiting room when `token` is cancelled: everyone who waits is answered at once, and so is
-    /// everyone who comes; running requests finish.
+    /// Closes the waiting room when `token` is cancelled: every waiting request and every later one is answered with
+    /// `shutting_down`; running requests finish.
+    ///
+    /// The room is closed before `cancel` returns, on any runtime or none; at once if `token` has been cancelled
+    /// already. Another token takes the place of the one before. A token keeps no layer alive.
     #[must_use]
     pub fn shutdown(self, token: CancellationToken) -> Self {
-        self.0.common.shut_down_with(token);
+        self.0.common.close_on(token);
         self
     }
 

@@ -30,7 +30,6 @@ pub struct Route<S> {
 
 impl<S> Route<S> {
     pub(super) fn new(inner: S, desk: Arc<Desk>) -> Self {
-        desk.common.watch_shutdown();
         Self {
             inner,
             desk,
@@ -63,7 +62,6 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> RouteFuture<S, B, R> {
-        self.desk.common.watch_shutdown();
         let chair = self.seat.take();
         RouteFuture::new(Arc::clone(&self.desk), self.inner.clone(), chair, request)
     }

@@ -110,3 +110,23 @@ async fn with_results_of_their_own_a_batch_can_still_fail_as_a_whole() {
         assert_eq!(error.to_string(), "one of 2 is out of range");
     }
 }
+
+#[test]
+fn an_error_gives_what_it_is_about_as_its_source() {
+    use std::error::Error as _;
+    use std::io;
+
+    type Failed = BatchError<io::Error, io::Error>;
+    let broken = || io::Error::other("broken");
+    let kind = |error: &Failed| {
+        let source = error.source()?.downcast_ref::<io::Error>();
+        source.map(io::Error::kind)
+    };
+    let inner = Failed::Inner(Arc::new(broken()));
+    assert_eq!(kind(&inner), Some(io::ErrorKind::Other));
+    assert_eq!(kind(&Failed::Item(broken())), Some(io::ErrorKind::Other));
+    let rejected = Failed::Rejected(Rejected::Full);
+    let why = rejected.source().and_then(|why| why.downcast_ref());
+    assert_eq!(why, Some(&Rejected::<tower_triage::batch::TooLarge>::Full));
+    assert!(Failed::Lost.source().is_none());
+}

@@ -84,6 +84,8 @@ pub(crate) enum Mood {
     Busy,
     Broken,
     Panics,
+    /// And is ready from then on.
+    PanicsOnce,
 }
 
 /// What a test knows of the engine.
@@ -215,6 +217,10 @@ impl<T: Numbered> tower::Service<Vec<T>> for EngineService {
             }
             Mood::Broken => Poll::Ready(Err("broken")),
             Mood::Panics => panic!("the engine panics in poll_ready"),
+            Mood::PanicsOnce => {
+                state.mood = Mood::Ready;
+                panic!("the engine panics once in poll_ready");
+            }
         }
     }
 

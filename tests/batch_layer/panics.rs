@@ -89,7 +89,69 @@ async fn in_poll_ready() {
     }
     let later = send(&service, job(4)).await.await.unwrap();
     assert!(matches!(later, Err(BatchError::Lost)));
-    assert!(!engine.is_alive());
+    engine.is(Mood::Ready);
+    assert_eq!(answer(send(&service, job(5)).await).await, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_poll_ready_once() {
+    let engine = Engine::new();
+    engine.is(Mood::Busy);
+    let service = layer(2, millis(5)).layer(engine.service());
+    let mut sent = Vec::new();
+    for number in 0..4 {
+        sent.push(send(&service, job(number)).await);
+    }
+    engine.is(Mood::PanicsOnce);
+    for (number, sent) in (0..).zip(sent) {
+        match sent.await.unwrap() {
+            Err(BatchError::Lost) => assert!(number < 2, "{number}"),
+            Ok(answer) => assert!(number >= 2 && answer == 2 * number),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(engine.batches(), [[2, 3]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_poll_ready_after_those_who_made_the_batch_due_have_left() {
+    let engine = Engine::new();
+    engine.is(Mood::Busy);
+    let service = layer(2, millis(5)).layer(engine.service());
+    let gone = [0, 1].map(|n| tokio::spawn(service.clone().oneshot(job(n))));
+    settle().await;
+    gone.iter().for_each(|gone| gone.abort());
+    settle().await;
+    let later = send(&service, job(2)).await;
+    engine.is(Mood::PanicsOnce);
+    assert_eq!(answer(later).await, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_drop_of_a_batch_whose_callers_left() {
+    struct Panics(bool);
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            assert!(!self.0, "the batch panics when it is dropped");
+        }
+    }
+    let explosive = service_fn(|batch: Vec<u32>| {
+        let panics = Panics(batch.contains(&0));
+        async move {
+            tokio::time::sleep(millis(100)).await;
+            drop(panics);
+            Ok::<_, &str>(batch)
+        }
+    });
+    let inner = tower::limit::ConcurrencyLimit::new(explosive, 1);
+    let service = BatchLayer::new(2, millis(5)).layer(inner);
+    let gone = [0, 1].map(|n| tokio::spawn(service.clone().oneshot(n)));
+    settle().await;
+    gone.iter().for_each(|gone| gone.abort());
+    let next = [2, 3].map(|n| tokio::spawn(service.clone().oneshot(n)));
+    for (n, next) in (2..).zip(next) {
+        assert_eq!(next.await.unwrap().unwrap(), n);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use super::*;
 use std::convert::Infallible;
 use tower::{BoxError, Service as _, ServiceBuilder};
 use tower_triage::queue::ByHeaders;
-use tower_triage::{Priority, QueueConfig, QueueLayer, Ticket};
+use tower_triage::{BoxedError, Priority, QueueConfig, QueueLayer, Ticket};
 
 type Lengths = Result<Vec<usize>, Infallible>;
 
@@ -52,6 +52,7 @@ async fn under_a_timeout_and_a_queue_of_its_own() {
         .timeout(millis(100))
         .layer(queue)
         .layer(layer(8, millis(5)))
+        .map_err(|error: &'static str| BoxedError(error.into()))
         .service(engine.service());
     let sent: Vec<_> = (0..3)
         .map(|n| tokio::spawn(service.clone().oneshot(job(n))))
@@ -134,6 +135,7 @@ async fn over_a_timeout_which_is_that_of_the_batch() {
     let engine = Engine::by_hand();
     let service = ServiceBuilder::new()
         .layer(layer(2, millis(5)))
+        .map_err(BoxedError)
         .timeout(millis(100))
         .service(engine.service());
     let both = [0, 1].map(|n| tokio::spawn(service.clone().oneshot(job(n))));
@@ -142,6 +144,9 @@ async fn over_a_timeout_which_is_that_of_the_batch() {
         assert!(matches!(&error, BatchError::Inner(_)), "{error:?}");
         let error: BoxError = error.into();
         assert_eq!(error.to_string(), "request timed out");
+        let inner = error.source().expect("the error of the batch");
+        let inner = inner.source().expect("the one in the box");
+        assert!(inner.is::<tower::timeout::error::Elapsed>());
     }
     assert_eq!(engine.running(), 0);
 }

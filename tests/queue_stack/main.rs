@@ -2,10 +2,13 @@
 #![cfg(not(loom))]
 
 mod backpressure;
+mod errors;
+mod grpc;
 mod inner_not_ready;
 mod order;
 mod panics;
 mod plain;
+mod shutdown;
 mod stacks;
 mod streams;
 mod turns;
@@ -28,7 +31,8 @@ use tower::load_shed::LoadShed;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_triage::queue::{Plain, Queue};
 use tower_triage::{
-    Priority, QueueConfig, QueueError, QueueHandle, QueueLayer, Rejected, Rejection, Ticket,
+    BoxedError, Priority, QueueConfig, QueueError, QueueHandle, QueueLayer, Rejected, Rejection,
+    Ticket,
 };
 use ward::{Answer, ByHand, Moody, Patient, Sent, Ward, normal, send, settle, triage, urgent};
 

@@ -12,7 +12,7 @@ async fn rejections_are_errors_that_say_why() {
         Err(QueueError::Rejected(Rejected::Full))
     );
     advance(secs(1.1)).await;
-    let late: BoxError = waiting.await.unwrap().unwrap_err().into();
+    let late = waiting.await.unwrap().unwrap_err();
     assert_eq!(late.to_string(), <Rejected>::TimedOut.to_string());
     handle.close();
     assert_eq!(
@@ -107,6 +107,29 @@ async fn a_ticket_that_is_dated_wrong_harms_only_itself() {
     ward.finish(3);
     for sent in [running, waiting, tomorrow] {
         assert!(sent.await.unwrap().is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ticket_of_tomorrow_waits_no_longer_than_the_room_allows() {
+    let never_ready = Both(Moody::new([]), Ward::new());
+    for waits_for_inner in [false, true] {
+        let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(secs(10.0)))
+            .unwrap()
+            .classify(|_: &Patient, now| Ticket::new(Priority::HIGHEST, now + secs(86_400.0)));
+        let (queue, handle) = (layer.layer(never_ready.clone()), layer.handle());
+        let mut sent = vec![send(&queue, normal("holds the slot")).await];
+        if !waits_for_inner {
+            sent.push(send(&queue, normal("waits for a slot")).await);
+        }
+        advance(secs(10.1)).await;
+        settle().await;
+        for sent in sent {
+            assert!(sent.is_finished());
+            let answer = sent.await.unwrap();
+            assert_eq!(answer, Err(QueueError::Rejected(Rejected::TimedOut)));
+        }
+        nothing_is_left(&handle);
     }
 }
 

@@ -116,6 +116,7 @@ async fn below_a_buffer_and_a_timeout() {
         .buffer(64)
         .timeout(secs(60.0))
         .layer(layer)
+        .map_err(|error: &'static str| BoxedError(error.into()))
         .concurrency_limit(2)
         .service(echo());
     serve_readied(stack, handle).await;
@@ -183,4 +184,43 @@ async fn a_cancelled_wait_below_holds_nobody_up() {
 fn only_an_inner_limit_can_be_shared() {
     assert!(layer(QueueConfig::new(1)).share_inner().is_err());
     assert!(layer(QueueConfig::inner()).share_inner().is_ok());
+}
+
+#[test]
+fn an_inner_service_that_is_shared_is_the_only_one_behind_its_room() {
+    let refused = |made: std::thread::Result<_>| {
+        let panic: Box<dyn std::any::Any + Send> = made.map(|_: Queue<_, _>| ()).unwrap_err();
+        panic.downcast::<String>().unwrap().contains("of its own")
+    };
+    let cloned = layer(QueueConfig::inner());
+    let shared = cloned.clone().share_inner().unwrap();
+    assert!(cloned.clone().share_inner().is_err());
+    let queue = shared.layer(Ward::new());
+    assert!(queue.handle().status().depth == 0);
+    let again = catch_unwind(AssertUnwindSafe(|| shared.layer(Ward::new())));
+    assert!(refused(again));
+    let beside = catch_unwind(AssertUnwindSafe(|| cloned.layer(Ward::new())));
+    assert!(beside.is_err());
+
+    let cloned = layer(QueueConfig::inner());
+    let _two = [cloned.layer(Ward::new()), cloned.layer(Ward::new())];
+    assert!(cloned.share_inner().is_err());
+}
+
+/// The one room for both makes them one line, and each keeps nothing that the other waits for.
+#[tokio::test(start_paused = true)]
+async fn two_services_of_one_layer_may_share_a_limit() {
+    let semaphore = Arc::new(tokio::sync::Semaphore::new(1));
+    let ward = Ward::new();
+    let limited = || ConcurrencyLimit::with_semaphore(ward.clone(), Arc::clone(&semaphore));
+    let layer = layer(QueueConfig::inner().wait_forever());
+    let (a, b) = (layer.layer(limited()), layer.layer(limited()));
+    let running = send(&a, normal("running")).await;
+    let one = send(&a, normal("a")).await;
+    let two = send(&b, urgent("b")).await;
+    ward.finish(3);
+    for sent in [running, two, one] {
+        let answered = tokio::time::timeout(secs(10.0), sent).await;
+        assert!(answered.expect("no deadlock").unwrap().is_ok());
+    }
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tower_triage::RoomConfig;
 use tower_triage::batch::RequestQueue;
 
-use super::support::{drained, now, poll, queue, room, ticket};
+use super::support::{Bell, drained, now, poll, queue, room, ticket};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -296,18 +296,64 @@ fn a_ticket_from_the_end_of_time_is_harmless() {
     assert_eq!(drained(&queue), ["far", "near"]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_waker_that_panics_does_not_stop_the_clock() {
+/// A waker that panics.
+fn panicking_waker() -> Waker {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
             panic();
         }
     }
+    Waker::from(Arc::new(Panics))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_panics_does_not_stop_the_clock() {
     let queue = RequestQueue::new(room(|room| room.max_wait = Some(SECOND)));
     let mut consumer = queue.dequeue();
-    assert!(poll(&mut consumer, &Waker::from(Arc::new(Panics))).is_pending());
-    assert!(catch_unwind(AssertUnwindSafe(|| queue.enqueue(1, ticket(1)))).is_err());
+    assert!(poll(&mut consumer, &panicking_waker()).is_pending());
+    queue.enqueue(1, ticket(1)).unwrap();
     sleep(2 * SECOND).await;
     assert!(queue.is_empty());
+}
+
+#[test]
+fn a_waker_that_panics_costs_no_other_task_its_wake_up() {
+    let queue = queue::<u8>();
+    let (bell, waker) = Bell::new();
+    let (mut one, mut two) = (queue.dequeue(), queue.dequeue());
+    assert!(poll(&mut one, &panicking_waker()).is_pending());
+    assert!(poll(&mut two, &waker).is_pending());
+    // Both consumers are woken in one go.
+    let closed = catch_unwind(AssertUnwindSafe(|| queue.close()));
+    assert_eq!(bell.rung(), 1);
+    assert!(closed.is_ok());
+}
+
+#[test]
+fn an_item_that_panics_when_its_token_drops_it_takes_no_other_along() {
+    struct Bomb(bool);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if self.0 {
+                panic();
+            }
+        }
+    }
+    let queue = queue();
+    let token = CancellationToken::new();
+    for armed in [true, false, true, false] {
+        let item = Bomb(armed);
+        let enqueued = queue.enqueue_with_token(item, ticket(1), token.clone());
+        assert!(enqueued.is_ok());
+    }
+    let child = token.child_token();
+    let (mut waits, mut child_waits) = (Box::pin(token.cancelled()), Box::pin(child.cancelled()));
+    let (bell, waker) = Bell::new();
+    assert!(poll(&mut waits, &waker).is_pending());
+    assert!(poll(&mut child_waits, &waker).is_pending());
+    let cancelled = catch_unwind(AssertUnwindSafe(|| token.cancel()));
+    assert_eq!(queue.len(), 0);
+    assert_eq!(bell.rung(), 2);
+    assert!(cancelled.is_ok());
 }

@@ -58,6 +58,18 @@ async fn who_has_waited_long_enough_rises() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_position_counts_promotions_that_are_due() {
+    let queue = RequestQueue::new(room(|room| room.promote_after = Some(10 * SECOND)));
+    let low = queue.enqueue("low", ticket(1)).unwrap();
+    advance(9 * SECOND).await;
+    let high = queue.enqueue("high", ticket(0)).unwrap();
+    assert_eq!([high, low].map(|id| queue.position(id)), [Some(1), Some(2)]);
+    advance(SECOND).await;
+    assert_eq!([high, low].map(|id| queue.position(id)), [Some(2), Some(1)]);
+    assert_eq!(drained(&queue), ["low", "high"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn consumers_meet_those_who_rose() {
     for by_batch in [false, true] {
         let queue = RequestQueue::new(room(|room| room.promote_after = Some(10 * SECOND)));

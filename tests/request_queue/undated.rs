@@ -54,6 +54,37 @@ async fn whoever_came_while_nobody_asked_waits_from_when_somebody_does() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_ticket_of_tomorrow_waits_from_now_or_from_when_the_room_begins_to_bound_waits() {
+    let tomorrow = || {
+        let mut ticket = ticket(1);
+        ticket.arrival = Some(now() + 86_400 * SECOND);
+        ticket
+    };
+    let bounded = || room(|room| room.max_wait = Some(10 * SECOND));
+    for is_bounded_at_first in [true, false] {
+        for is_plain in [true, false] {
+            let (queue, told) = telling(match is_bounded_at_first {
+                true => bounded(),
+                false => room(|_| ()),
+            });
+            let ticket = match is_plain {
+                true => tomorrow(),
+                false => tomorrow().tenant("a".into()),
+            };
+            queue.enqueue("of tomorrow", ticket).unwrap();
+            if !is_bounded_at_first {
+                advance(8 * SECOND).await;
+                queue.reconfigure(bounded());
+            }
+            sleep(9 * SECOND).await;
+            assert_eq!(queue.len(), 1);
+            sleep(2 * SECOND).await;
+            assert_eq!(*told.lock().unwrap(), [("of tomorrow", Rejected::TimedOut)]);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn its_place_is_that_of_when_it_was_enqueued() {
     let queue = queue();
     queue.enqueue("dated", ticket(1)).unwrap();
@@ -152,7 +183,7 @@ async fn at_the_end_of_time_nobody_waits_for_ever() {
         queue.reconfigure(max_wait(Some(SECOND)));
         sleep(2 * SECOND).await;
         let told: Vec<_> = told.lock().unwrap().iter().map(|(who, _)| *who).collect();
-        assert_eq!(told, ["a", "b"]);
+        assert_eq!(told, ["far", "a", "b"]);
     }
 }
 

@@ -318,7 +318,11 @@ async fn who_waits_beside_one_from_the_future_is_told_in_time() {
     others_run().await;
     queue.enqueue("from now", ticket(1)).unwrap();
     tokio::time::sleep(Duration::from_secs(11)).await;
-    assert_eq!(*told.lock().unwrap(), [("from now", Rejected::TimedOut)]);
+    let late = |item| (item, Rejected::TimedOut);
+    assert_eq!(
+        *told.lock().unwrap(),
+        [late("from the future"), late("from now")]
+    );
 }
 
 #[test]

@@ -96,6 +96,16 @@ async fn an_encoded_body_is_refused() {
             .unwrap();
         let answer = house.send(request).await.unwrap();
         assert_eq!(answer.status() == 415, refused, "{encoding}");
+        let grpc = Request::post("/")
+            .header("content-encoding", encoding)
+            .header("content-type", "application/grpc")
+            .body(Full::from(r#"{"model":"unknown"}"#));
+        let answer = house.send(grpc.unwrap()).await.unwrap();
+        let unimplemented = answer
+            .headers()
+            .get("grpc-status")
+            .is_some_and(|status| status == "12");
+        assert_eq!(unimplemented, refused, "{encoding}");
     }
 }
 
@@ -201,4 +211,31 @@ async fn the_discipline_of_a_model_changes_while_requests_wait() {
         order += body["user"].as_str().unwrap();
     }
     assert_eq!(order, "abaa");
+}
+
+#[test]
+fn a_token_closes_the_room_inside_cancel() {
+    let token = tokio_util::sync::CancellationToken::new();
+    let registry = Registry::new(vec![endpoint("gpu", 1, &["m"])]).unwrap();
+    let layer = RouteLayer::new(Router::new(registry)).shutdown(token.clone());
+    let service = layer.layer(service_fn(|_: Request<RouteBody<Full<Bytes>>>| async {
+        Ok::<_, Infallible>(status(200))
+    }));
+    let ask = || {
+        let request = Request::new(Full::from(r#"{"model":"m"}"#));
+        let builder = &mut tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().build().unwrap();
+        runtime
+            .block_on(service.clone().oneshot(request))
+            .unwrap()
+            .status()
+    };
+    assert_eq!(ask(), 200);
+    token.cancel();
+    assert!(layer.handle().status().closed);
+    assert_eq!(ask(), 503);
+
+    let registry = Registry::new(vec![endpoint("gpu", 1, &["m"])]).unwrap();
+    let late = RouteLayer::new(Router::new(registry)).shutdown(token);
+    assert!(late.handle().status().closed);
 }

@@ -10,7 +10,8 @@ pub enum Concurrency {
     Limit(usize),
     /// As many as it says itself: its `poll_ready` is asked by the request that is next, and by no other.
     ///
-    /// Keeps the order in front of a rate limit, a buffer or a load balancer.
+    /// Keeps the order in front of a rate limit, a buffer or a load balancer. All services of one layer wait in one
+    /// line: while the inner service of the request that is next is not ready, requests to others wait, too.
     Inner,
 }
 

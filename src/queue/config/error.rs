@@ -43,6 +43,11 @@ pub enum ConfigError {
     /// Only a queue whose requests take turns can share an inner service.
     #[error("an inner service that can't be cloned needs `concurrency` to be \"inner\"")]
     CannotShare,
+    /// An inner service that is shared must be the only one behind its waiting room.
+    #[error(
+        "this layer has an inner service already: one that can't be cloned needs a layer, and so a waiting room, of its own"
+    )]
+    NotAlone,
     /// `retry_after` contradicts itself.
     #[error(transparent)]
     RetryAfter(#[from] InvalidRetryAfter),

@@ -1,0 +1,154 @@
+//! A token that is cancelled closes the room inside `cancel`.
+
+use super::*;
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+fn shutting_down<T>() -> Result<T, QueueError<&'static str>> {
+    Err(QueueError::Rejected(Rejected::ShuttingDown))
+}
+
+fn runtime() -> Runtime {
+    let builder = &mut tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().build().unwrap()
+}
+
+#[test]
+fn the_room_closes_though_the_runtime_of_the_first_call_is_gone_or_not_driven() {
+    for is_gone in [true, false] {
+        let ward = Ward::new();
+        ward.finish(1);
+        let token = CancellationToken::new();
+        let layer = layer(QueueConfig::new(1)).shutdown(token.clone());
+        let queue = layer.layer(ward.clone());
+        let first = runtime();
+        let served = first.block_on(queue.clone().oneshot(normal("first")));
+        assert_eq!(served, Ok("first"));
+        let _not_driven = (!is_gone).then_some(first);
+
+        runtime().block_on(async {
+            let running = send(&queue, normal("running")).await;
+            let waiting = send(&queue, normal("waiting")).await;
+            token.cancel();
+            assert!(layer.handle().status().closed);
+            assert!(is_done(&waiting).await);
+            assert_eq!(waiting.await.unwrap(), shutting_down());
+            ward.finish(1);
+            assert_eq!(running.await.unwrap(), Ok("running"));
+        });
+    }
+}
+
+#[test]
+fn the_room_closes_without_any_runtime() {
+    let ward = Ward::new();
+    let token = CancellationToken::new();
+    let queue = layer(QueueConfig::new(1))
+        .shutdown(token.clone())
+        .layer(ward.clone());
+    let mut running = ByHand::new(queue.clone().oneshot(normal("running")));
+    assert!(running.poll().is_pending());
+    let mut waiting = ByHand::new(queue.clone().oneshot(normal("waiting")));
+    assert!(waiting.poll().is_pending());
+    token.cancel();
+    assert!(waiting.is_woken());
+    assert_eq!(waiting.poll(), Poll::Ready(shutting_down()));
+    let mut later = ByHand::new(queue.oneshot(normal("later")));
+    assert_eq!(later.poll(), Poll::Ready(shutting_down()));
+    ward.finish(1);
+    assert_eq!(running.run(), Poll::Ready(Ok("running")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_cancelled_beforehand_lets_no_request_in() {
+    let token = CancellationToken::new();
+    token.cancel();
+    let ward = Ward::new();
+    ward.finish(9);
+    let layer = layer(QueueConfig::new(1)).shutdown(token);
+    let queue = layer.layer(ward.clone());
+    assert_eq!(queue.oneshot(normal("first")).await, shutting_down());
+    assert!(ward.came().is_empty());
+    layer.handle().closed().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_token_replaces_the_one_before() {
+    let (old, new) = (CancellationToken::new(), CancellationToken::new());
+    let ward = Ward::new();
+    ward.finish(9);
+    let layer = layer(QueueConfig::new(1))
+        .shutdown(old.clone())
+        .shutdown(new.clone());
+    let queue = layer.layer(ward);
+    old.cancel();
+    assert_eq!(queue.clone().oneshot(normal("a")).await, Ok("a"));
+    layer.handle().reconfigure(QueueConfig::new(2)).unwrap();
+    new.cancel();
+    assert_eq!(queue.oneshot(normal("b")).await, shutting_down());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_services_need_neither_their_layer_nor_a_handle_to_be_closed() {
+    let token = CancellationToken::new();
+    let ward = Ward::new();
+    ward.finish(9);
+    let queue = layer(QueueConfig::new(1))
+        .shutdown(token.clone())
+        .layer(ward);
+    token.cancel();
+    assert_eq!(queue.oneshot(normal("a")).await, shutting_down());
+}
+
+#[test]
+fn a_token_keeps_no_layer_and_no_layer_leaves_anything_at_its_token() {
+    let token = CancellationToken::new();
+    let witness = Arc::new(());
+    let come_and_go = |times| {
+        for _ in 0..times {
+            let kept = Arc::clone(&witness);
+            let layer = QueueLayer::plain(QueueConfig::new(1))
+                .unwrap()
+                .shutdown(token.clone())
+                .classify(move |patient: &Patient, arrival| {
+                    let _ = &kept;
+                    triage(patient, arrival)
+                });
+            let queue = layer.layer(Ward::new());
+            drop(layer);
+            let mut sent = ByHand::new(queue.clone().oneshot(normal("n")));
+            assert!(sent.poll().is_pending());
+        }
+    };
+    come_and_go(10);
+    let kept = allocation_counter::measure(|| come_and_go(100));
+    assert_eq!((kept.count_current, kept.bytes_current), (0, 0));
+    assert_eq!(Arc::strong_count(&witness), 1);
+    token.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_panics_does_not_keep_the_token_from_waking_others() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("the waker panics");
+        }
+    }
+    let token = CancellationToken::new();
+    let queue = layer(QueueConfig::new(1))
+        .shutdown(token.clone())
+        .layer(Ward::new());
+    let _running = send(&queue, normal("running")).await;
+    let waker = Waker::from(Arc::new(Panics));
+    let mut waiting = Box::pin(queue.clone().oneshot(normal("waiting")));
+    let polled = waiting.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    let told = tokio::spawn({
+        let token = token.clone();
+        async move { token.cancelled().await }
+    });
+    settle().await;
+    token.cancel();
+    assert!(is_done(&told).await);
+}
