@@ -20,6 +20,8 @@ mod environment;
 mod forwarding;
 #[path = "gateway/log.rs"]
 mod log;
+#[path = "gateway/log_stuck.rs"]
+mod log_stuck;
 #[path = "gateway/metrics.rs"]
 mod metrics;
 #[path = "gateway/openai.rs"]
