@@ -18,6 +18,8 @@ mod configuration;
 mod environment;
 #[path = "gateway/forwarding.rs"]
 mod forwarding;
+#[path = "gateway/hang_up.rs"]
+mod hang_up;
 #[path = "gateway/log.rs"]
 mod log;
 #[path = "gateway/log_stuck.rs"]

@@ -9,6 +9,7 @@ mod admin;
 mod args;
 mod config;
 mod demo;
+mod hang_up;
 mod log;
 mod metrics;
 mod reload;

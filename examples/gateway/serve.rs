@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_triage::route::BodyError;
 
+use crate::hang_up;
 use crate::log::Watched;
 use crate::surface::Gateway;
 
@@ -40,11 +41,14 @@ pub(crate) async fn serve(listener: TcpListener, gateway: Gateway, stop: Cancell
         };
         let gateway = Arc::clone(&gateway);
         let answer = service_fn(move |request| answer(Arc::clone(&gateway), request, peer));
+        let (socket, watch) = hang_up::watched(socket);
         let connection = protocols.serve_connection(TokioIo::new(socket), answer);
         let connection = connections.watch(connection.into_owned());
         tokio::spawn(async {
-            if let Err(error) = connection.await {
-                tracing::debug!(error, "a connection broke off");
+            match watch.drive(connection).await {
+                Some(Ok(())) => {}
+                Some(Err(error)) => tracing::debug!(error, "a connection broke off"),
+                None => tracing::debug!("a client hung up"),
             }
         });
     }
