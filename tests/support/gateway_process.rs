@@ -251,10 +251,25 @@ impl Gateway {
         logged(&self.log, words).await
     }
 
+    /// Returns once more than `before` lines of the log have this word.
+    pub(crate) async fn logs_more(&self, word: &str, before: usize) {
+        let mut log = self.log.clone();
+        let count = |lines: &Vec<String>| lines.iter().filter(|line| line.contains(word)).count();
+        let more = log.wait_for(|lines| count(lines) > before);
+        let more = timeout(PATIENCE, more).await;
+        more.unwrap_or_else(|_| panic!("no more lines in the log: {word}"))
+            .unwrap();
+    }
+
     /// How many lines of the log so far have this word.
     pub(crate) fn logged(&self, word: &str) -> usize {
         let lines = self.log.borrow();
         lines.iter().filter(|line| line.contains(word)).count()
+    }
+
+    /// Where its configuration is.
+    pub(crate) fn config_file(&self) -> &Path {
+        &self.config.0
     }
 
     /// Writes its file anew and tells it to read it.
