@@ -26,12 +26,12 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 use tower_triage::route::Registry;
 
 use args::{Args, Command};
 use config::Config;
 use reload::{Hangups, Reload};
+use serve::Server;
 use shutdown::Signals;
 use surface::Gateway;
 
@@ -99,8 +99,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         handle: handle.clone(),
         answers: log::Answers::default(),
     };
-    let stop = CancellationToken::new();
-    let server = tokio::spawn(serve::serve(listener, gateway, stop.clone()));
+    let server = Server::start(listener, gateway);
     tracing::info!("listening on http://{addr}");
     let mut words = format!("listening on http://{addr}\n");
     if args.config.is_none() {
@@ -116,13 +115,8 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     };
     tokio::select! {
         never = reload.whenever(hangups) => match never {},
-        () = shutdown::drained(signals, &handle, args.grace) => {}
+        () = shutdown::drained(signals, &handle, server, args.grace) => Ok(()),
     }
-    stop.cancel();
-    if timeout(shutdown::LAST_BYTES, server).await.is_err() {
-        tracing::warn!("connections were still open at the end");
-    }
-    Ok(())
 }
 
 /// Prints without waiting for it: standard output may be closed, or a pipe that is full and not read.
