@@ -18,8 +18,12 @@ mod configuration;
 mod environment;
 #[path = "gateway/forwarding.rs"]
 mod forwarding;
+#[path = "gateway/hang_up.rs"]
+mod hang_up;
 #[path = "gateway/log.rs"]
 mod log;
+#[path = "gateway/log_stuck.rs"]
+mod log_stuck;
 #[path = "gateway/metrics.rs"]
 mod metrics;
 #[path = "gateway/openai.rs"]

@@ -11,14 +11,16 @@ Usage: gateway [--config FILE] [--log text|json] [--grace SECONDS]
   --config FILE     the backends and rules to serve (see examples/gateway/gateway.example.toml);
                     without it, three demo backends are started and served on 127.0.0.1:8080
   --log text|json   how each request is logged, on standard error; default text
-  --grace SECONDS   how long running requests may take to finish at shutdown; default 30
+  --grace SECONDS   how long running requests may take to finish at shutdown, and clients to receive
+                    their answers; default 30
   --help            this text
 
 TRIAGE_LOG (or RUST_LOG) says what is logged, such as `info` or `gateway=debug`; default info.
 TRIAGE_ROUTING_STRATEGY and TRIAGE_ROUTING_MAX_RETRIES override those keys of the file's [routing].
 
 SIGHUP makes it read FILE again: backends, [queue] and [routing] change while requests wait and run.
-SIGTERM or Ctrl-C ends it: who waits is told at once, who is being served is served.
+SIGTERM or Ctrl-C ends it: who waits is told at once, who is being served is served. Answers that take
+longer than --grace are cut off, and the log says how many. The exit status is 0 either way.
 ";
 
 #[derive(Debug, Clone, PartialEq)]

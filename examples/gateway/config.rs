@@ -119,8 +119,8 @@ fn routing_warnings(routing: &RoutingConfig, by_variable: bool, place: &str) -> 
 fn registry_warnings(registry: &Registry, place: &str) -> Vec<String> {
     let endpoints = registry.endpoints();
     if endpoints.is_empty() {
-        let nobody = "no [[backends]]: every request for a model will be answered 404";
-        return vec![format!("{place}: {nobody}")];
+        let none = "no [[backends]]: every request for a model will be answered 503";
+        return vec![format!("{place}: {none}")];
     }
     let idle = endpoints
         .iter()

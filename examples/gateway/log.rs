@@ -1,5 +1,8 @@
 //! One line per request, written when its answer has ended: only then is its status the whole truth.
 
+mod writer;
+
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,20 +18,34 @@ use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::LogFormat;
+pub(crate) use writer::{Log, dropped_lines};
+
+/// How many bytes of a method or a path are logged: both are as long as a client likes.
+const LONGEST: usize = 1024;
 
 /// Starts logging to standard error, as `TRIAGE_LOG` or `RUST_LOG` say; `info` if neither is there.
-pub(crate) fn start(format: LogFormat) {
+pub(crate) fn start(format: LogFormat) -> Log {
+    let (writer, log) = writer::start();
     let filter = EnvFilter::try_from_env("TRIAGE_LOG")
         .or_else(|_| EnvFilter::try_from_default_env())
         .unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt()
         .with_ansi(std::io::stderr().is_terminal())
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .log_internal_errors(false) // they would be printed to standard error
+        .with_writer(writer);
     match format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Text => lines.init(),
+        LogFormat::Json => lines.json().flatten_event(true).init(),
     }
+    // The default hook prints to standard error, and so blocks for as long as that does.
+    std::panic::set_hook(Box::new(|panic| {
+        let backtrace = Backtrace::capture();
+        let captured = backtrace.status() == BacktraceStatus::Captured;
+        let backtrace = captured.then(|| tracing::field::display(&backtrace));
+        tracing::error!(backtrace, "{panic}");
+    }));
+    log
 }
 
 /// How many requests were answered with which status.
@@ -58,7 +75,7 @@ impl Watched {
         Self(tracing::enabled!(Level::INFO).then(|| Line {
             start: Instant::now(),
             method: request.method().clone(),
-            path: request.uri().path().to_owned(),
+            path: cut(request.uri().path()).to_owned(),
             answer: None,
         }))
     }
@@ -105,6 +122,7 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         let Self { method, path, .. } = self;
+        let method = cut(method.as_str());
         let total_ms = self.start.elapsed().as_micros() as f64 / 1e3;
         match &self.answer {
             Some(Answer {
@@ -132,6 +150,13 @@ impl Drop for Line {
             None => tracing::info!(%method, path, total_ms, "request given up by its client"),
         }
     }
+}
+
+/// Its beginning, if it is long.
+fn cut(text: &str) -> &str {
+    let longest = text.len().min(LONGEST);
+    let end = (0..=longest).rev().find(|&end| text.is_char_boundary(end));
+    &text[..end.unwrap_or(0)]
 }
 
 /// The time in the queue, from `server-timing: queue;dur=1.5`.

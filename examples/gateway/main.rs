@@ -9,6 +9,7 @@ mod admin;
 mod args;
 mod config;
 mod demo;
+mod hang_up;
 mod log;
 mod metrics;
 mod reload;
@@ -23,40 +24,51 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 use tower_triage::route::Registry;
 
 use args::{Args, Command};
 use config::Config;
 use reload::{Hangups, Reload};
+use serve::Server;
 use shutdown::Signals;
 use surface::Gateway;
 
 /// How long requests wait for the first word of how the backends are.
 const FIRST_RESULTS: Duration = Duration::from_secs(1);
 
-#[tokio::main]
-async fn main() -> ExitCode {
+/// How long the runtime may take to end, with all that it still runs.
+const LAST_TASKS: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
     let args = match args::parse(std::env::args().skip(1)) {
         Ok(Command::Serve(args)) => args,
         Ok(Command::Help) => {
-            print!("{}", args::USAGE);
+            _ = std::io::stdout().write_all(args::USAGE.as_bytes());
             return ExitCode::SUCCESS;
         }
         Err(problem) => {
-            eprintln!("{problem}\n\n{}", args::USAGE);
+            _ = writeln!(std::io::stderr(), "{problem}\n\n{}", args::USAGE);
             return ExitCode::from(2);
         }
     };
-    log::start(args.log);
-    match serve(args).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(problem) => {
-            eprintln!("{problem}");
-            ExitCode::FAILURE
-        }
-    }
+    let log = log::start(args.log);
+    let problem = run(args).err().map(|problem| problem.to_string());
+    let code = match problem {
+        None => ExitCode::SUCCESS,
+        Some(_) => ExitCode::FAILURE,
+    };
+    log.end(problem);
+    code
+}
+
+/// Returns when nothing runs any more, and so nothing is logged.
+fn run(args: Args) -> Result<(), Box<dyn Error>> {
+    let runtime = Runtime::new()?;
+    let served = runtime.block_on(serve(args));
+    runtime.shutdown_timeout(LAST_TASKS);
+    served
 }
 
 async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
@@ -87,12 +99,13 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         handle: handle.clone(),
         answers: log::Answers::default(),
     };
-    let stop = CancellationToken::new();
-    let server = tokio::spawn(serve::serve(listener, gateway, stop.clone()));
-    say(&format!("listening on http://{addr}\n"))?;
+    let server = Server::start(listener, gateway);
+    tracing::info!("listening on http://{addr}");
+    let mut words = format!("listening on http://{addr}\n");
     if args.config.is_none() {
-        say(&demo::commands(addr))?;
+        words += &demo::commands(addr);
     }
+    say(words);
 
     let reload = Reload {
         path: args.config,
@@ -102,20 +115,19 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     };
     tokio::select! {
         never = reload.whenever(hangups) => match never {},
-        () = shutdown::drained(signals, &handle, args.grace) => {}
+        () = shutdown::drained(signals, &handle, server, args.grace) => Ok(()),
     }
-    stop.cancel();
-    if timeout(shutdown::LAST_BYTES, server).await.is_err() {
-        tracing::warn!("connections were still open at the end");
-    }
-    Ok(())
 }
 
-/// Whoever started the gateway may wait for these words on a pipe.
-fn say(text: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+/// Prints without waiting for it: standard output may be closed, or a pipe that is full and not read.
+fn say(text: String) {
+    std::thread::spawn(move || {
+        let mut out = std::io::stdout().lock();
+        let said = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        if let Err(error) = said {
+            tracing::warn!(%error, "standard output cannot be written to");
+        }
+    });
 }
 
 #[cfg(test)]

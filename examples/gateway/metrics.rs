@@ -7,6 +7,7 @@ use std::time::Duration;
 use metrics::{Unit, counter, describe_counter};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+use crate::log::dropped_lines;
 use crate::service::Handle;
 
 /// In seconds: a wait that nobody notices, up to one that few have the patience for.
@@ -44,6 +45,10 @@ fn recorder() -> &'static PrometheusHandle {
             ),
             (REJECTED, "Requests that were turned away, by reason."),
             (RESPONSES, "Requests that were answered, by status."),
+            (
+                LOG_LINES_DROPPED,
+                "Lines of the log that standard error did not take.",
+            ),
         ] {
             describe_counter!(name, Unit::Count, help);
         }
@@ -55,6 +60,7 @@ const SERVED: &str = "triage_served_total";
 const CANCELLED: &str = "triage_cancelled_total";
 const REJECTED: &str = "triage_rejected_total";
 const RESPONSES: &str = "triage_responses_total";
+const LOG_LINES_DROPPED: &str = "triage_log_lines_dropped_total";
 
 /// The page, with the answers given so far by status.
 pub(crate) fn page(handle: &Handle, answers: &BTreeMap<u16, u64>) -> String {
@@ -69,5 +75,6 @@ pub(crate) fn page(handle: &Handle, answers: &BTreeMap<u16, u64>) -> String {
     for (status, count) in answers {
         counter!(RESPONSES, "status" => status.to_string()).absolute(*count);
     }
+    counter!(LOG_LINES_DROPPED).absolute(dropped_lines());
     recorder.render()
 }

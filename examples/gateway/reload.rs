@@ -39,6 +39,13 @@ impl Reload {
             return Ok(());
         };
         let new = Config::read(path, self.environment)?;
+        if new.registry.endpoints().is_empty() {
+            // The file may still be being written, and an empty one is valid.
+            let place = path.display();
+            return Err(
+                format!("{place}: no [[backends]]: a reload must leave at least one").into(),
+            );
+        }
         let changes = self.handle.change(&self.running, &new)?;
         for warning in &new.warnings {
             tracing::warn!("{warning}");

@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use axum::serve::{Listener, ListenerExt};
 use http::{Request, Response};
@@ -14,14 +14,49 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower_triage::route::BodyError;
 
+use crate::hang_up;
 use crate::log::Watched;
 use crate::surface::Gateway;
 
-/// Serves whoever connects, until it is told to stop; returns when the last answer is out.
-pub(crate) async fn serve(listener: TcpListener, gateway: Gateway, stop: CancellationToken) {
+/// Serves connections until it is told to stop.
+pub(crate) struct Server {
+    stop: CancellationToken,
+    /// Each open connection has a copy.
+    open: Arc<()>,
+    serving: JoinHandle<()>,
+}
+
+impl Server {
+    pub(crate) fn start(listener: TcpListener, gateway: Gateway) -> Self {
+        let (stop, open) = (CancellationToken::new(), Arc::new(()));
+        let serving = serve(listener, gateway, stop.clone(), Arc::downgrade(&open));
+        Self {
+            stop,
+            open,
+            serving: tokio::spawn(serving),
+        }
+    }
+
+    /// Takes no connection any more, and closes each as soon as it has no answer to send.
+    pub(crate) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Returns once it has been stopped and the last connection is closed. It must not be called again then.
+    pub(crate) async fn stopped(&mut self) {
+        _ = (&mut self.serving).await;
+    }
+
+    pub(crate) fn open_connections(&self) -> usize {
+        Arc::strong_count(&self.open) - 1
+    }
+}
+
+async fn serve(listener: TcpListener, gateway: Gateway, stop: CancellationToken, open: Weak<()>) {
     // A word of an answer does not wait until the client has acknowledged the one before.
     let mut listener = listener.tap_io(|socket| {
         if let Err(error) = socket.set_nodelay(true) {
@@ -40,11 +75,16 @@ pub(crate) async fn serve(listener: TcpListener, gateway: Gateway, stop: Cancell
         };
         let gateway = Arc::clone(&gateway);
         let answer = service_fn(move |request| answer(Arc::clone(&gateway), request, peer));
+        let (socket, watch) = hang_up::watched(socket);
         let connection = protocols.serve_connection(TokioIo::new(socket), answer);
         let connection = connections.watch(connection.into_owned());
-        tokio::spawn(async {
-            if let Err(error) = connection.await {
-                tracing::debug!(error, "a connection broke off");
+        let open = open.upgrade();
+        tokio::spawn(async move {
+            let _open = open;
+            match watch.drive(connection).await {
+                Some(Ok(())) => {}
+                Some(Err(error)) => tracing::debug!(error, "a connection broke off"),
+                None => tracing::debug!("a client hung up"),
             }
         });
     }

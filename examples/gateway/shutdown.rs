@@ -2,18 +2,27 @@
 //!
 //! On SIGTERM or Ctrl-C the gate closes: who waits is answered at once. The listener stays open until the
 //! last running request has ended, so that whoever still comes, on an old connection or a new one, hears
-//! `shutting_down` and a load balancer sees `/healthz` fail, instead of a refused connection.
+//! `shutting_down` and a load balancer sees `/healthz` fail, instead of a refused connection. A request has
+//! ended before its client has received all of the answer: the connections are waited for, too.
 
 use std::io;
 use std::time::Duration;
 
+use tokio::time::{sleep, timeout};
+
+use crate::serve::Server;
 use crate::service::Handle;
 
-/// What the last answers may take to leave the sockets.
-pub(crate) const LAST_BYTES: Duration = Duration::from_secs(1);
+/// What answers that are complete may take to leave the sockets when the grace period is over.
+const LAST_BYTES: Duration = Duration::from_secs(1);
 
-/// Returns after a signal, when nothing runs any more, `grace` is over, or Ctrl-C is pressed once more.
-pub(crate) async fn drained(mut signals: Signals, handle: &Handle, grace: Duration) {
+/// Returns after a signal, when the last answer is out, `grace` is over, or Ctrl-C is pressed once more.
+pub(crate) async fn drained(
+    mut signals: Signals,
+    handle: &Handle,
+    mut server: Server,
+    grace: Duration,
+) {
     signals.any().await;
     handle.close();
     tracing::info!(
@@ -21,13 +30,25 @@ pub(crate) async fn drained(mut signals: Signals, handle: &Handle, grace: Durati
         ?grace,
         "shutting down"
     );
-    let left = tokio::select! {
-        () = handle.closed() => return,
-        () = tokio::time::sleep(grace) => "the grace period is over",
+    let last_answers = async {
+        handle.closed().await;
+        server.stop();
+        server.stopped().await;
+    };
+    let why = tokio::select! {
+        () = last_answers => return,
+        () = sleep(grace) => "the grace period is over",
         () = signals.interrupt() => "interrupted again",
     };
-    let running = handle.snapshot().queue.running;
-    tracing::warn!(running, "ending without the last answers: {left}");
+    server.stop();
+    if timeout(LAST_BYTES, server.stopped()).await.is_ok() {
+        return;
+    }
+    tracing::warn!(
+        connections = server.open_connections(),
+        running = handle.snapshot().queue.running,
+        "answers are cut off: {why}"
+    );
 }
 
 /// The signals that end the gateway well. They kill it until these are there to hear them.

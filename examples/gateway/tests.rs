@@ -37,7 +37,7 @@ impl Running {
         };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(serve::serve(listener, gateway, CancellationToken::new()));
+        Server::start(listener, gateway);
         Self {
             handle,
             url,

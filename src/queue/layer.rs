@@ -21,6 +21,9 @@ use crate::http::Rejection;
 /// **Every service that one layer value makes, and every clone of either, shares one waiting room and its
 /// slots**: wrapped around two routes and served on four connections, a limit of 1 is a limit of 1.
 ///
+/// A slot is held until the response's body is over. A connection that a handler upgrades, to a WebSocket for
+/// example, holds none from the 101 on: see [`Hold`](super::Hold).
+///
 /// ```
 /// use std::time::Duration;
 /// use http::{Request, Response};

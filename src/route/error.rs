@@ -12,7 +12,7 @@ use crate::http::{Explain, Rejection};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouteError {
-    /// No endpoint is configured to serve the model.
+    /// Endpoints are configured, and none of them to serve the model.
     #[error("Model '{}'{} not found", Cut(model), AliasOf(alias_of.as_deref()))]
     ModelNotFound {
         /// The name that was asked for.
@@ -32,7 +32,7 @@ pub enum RouteError {
         /// What is missing: `vision`, `tools`, `json_mode`, `context_length`.
         missing: Vec<&'static str>,
     },
-    /// All endpoints that could serve the request are unhealthy.
+    /// All endpoints that could serve the request are unhealthy, or no endpoint is configured at all.
     #[error("No healthy backend available for model '{}'", Cut(model))]
     NoHealthyBackend {
         /// The model: the one asked for, or what its name is an alias of.

@@ -118,6 +118,31 @@ async fn headers_about_one_connection_stop_at_the_gateway() {
 }
 
 #[tokio::test]
+async fn no_upgrade_passes_the_gateway() {
+    let backend = Backend::start().await;
+    let gateway = gateway(&backend, 1).await;
+    let ask = || {
+        let ask = gateway.ask("m").header("connection", "upgrade");
+        ask.header("upgrade", "websocket")
+    };
+    let (answer, ()) = tokio::join!(ask().answer(), async {
+        let arrived = backend.next().await;
+        assert_eq!(arrived.header("upgrade"), None);
+        arrived.answer("no websocket");
+    });
+    answer.must_say("no websocket");
+    let (answer, ()) = tokio::join!(ask().answer(), async {
+        let mut unasked = status(101);
+        let headers = unasked.headers_mut();
+        headers.insert("connection", "upgrade".parse().unwrap());
+        headers.insert("upgrade", "websocket".parse().unwrap());
+        backend.next().await.respond(unasked);
+    });
+    answer.must_be(502, "upstream_failed");
+    serves(&gateway, &backend).await;
+}
+
+#[tokio::test]
 async fn an_answer_says_which_endpoint_gave_it_for_which_model() {
     let backend = Backend::start().await;
     for model in ["llama3:70b", "org/llama \u{1f999}", "\u{6a21}\u{578b}"] {

@@ -35,8 +35,10 @@ async fn a_line_says_where_a_request_went_and_why() {
 
 #[tokio::test]
 async fn a_request_that_went_nowhere_has_a_line_too() {
-    let gateway = Setup::new().start().await;
-    let answer = gateway.ask("m").path("/nowhere").answer().await;
+    let backend = Backend::start().await;
+    let setup = Setup::new().backend("a", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    let answer = gateway.ask("gpt-5").path("/nowhere").answer().await;
     answer.must_be(404, "model_not_found");
     let line = gateway.logs(&["path=\"/nowhere\"", "status=404"]).await;
     assert!(!line.contains("endpoint="), "{line}");

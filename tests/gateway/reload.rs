@@ -215,3 +215,72 @@ async fn a_backend_that_is_down_at_the_start_or_when_it_is_added_is_given_nothin
         .await
         .must_be(503, "no_healthy_backend");
 }
+
+/// Asserts that the log says `problem` of the file as it is now, and that the gateway goes on as before.
+async fn refuses(gateway: &Gateway, problem: &str) {
+    let before = gateway.state().await.0;
+    let errors = gateway.logged(" ERROR ");
+    gateway.signal("HUP");
+    gateway.logs_more(" ERROR ", errors).await;
+    let words = ["ERROR", problem, "nothing has changed"];
+    gateway.logs(&words).await;
+    assert_eq!(gateway.state().await.0, before, "{problem}");
+}
+
+#[tokio::test]
+async fn a_file_without_backends_takes_none_away() {
+    let backend = Backend::start().await;
+    let setup = Setup::new().backend("a", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    let running = gateway.ask("m").send();
+    let arrived = backend.next().await;
+    let waiting = gateway.ask("m").send();
+    gateway.depth(1).await;
+
+    let file = gateway.config_file();
+    let whole = std::fs::read_to_string(file).unwrap();
+    let backends_at = whole.find("[[backends]]").unwrap();
+    let cut_within = |word| &whole[..whole.find(word).unwrap() + 3];
+    for (text, problem) in [
+        ("", "no [[backends]]"),
+        ("# later", "no [[backends]]"),
+        (&whole[..backends_at], "no [[backends]]"),
+        (&whole[..backends_at + 13], "missing field `name`"),
+        (cut_within("url"), "line "),
+        (cut_within("models"), "line "),
+    ] {
+        std::fs::write(file, text).unwrap();
+        refuses(&gateway, problem).await;
+    }
+    std::fs::write(file, b"listen = \"\xff\"").unwrap();
+    refuses(&gateway, "valid UTF-8").await;
+    std::fs::remove_file(file).unwrap();
+    refuses(&gateway, "No such file").await;
+    std::fs::create_dir(file).unwrap();
+    refuses(&gateway, "directory").await;
+    std::fs::remove_dir(file).unwrap();
+
+    arrived.answer("1");
+    backend.next().await.answer("2");
+    running.answer().await.must_say("1");
+    waiting.answer().await.must_say("2");
+}
+
+#[tokio::test]
+async fn without_backends_no_model_is_unknown() {
+    let backend = Backend::saying("fine").await;
+    let gateway = Setup::new()
+        .routing("aliases = { alias = \"m\" }")
+        .start()
+        .await;
+    gateway.logs(&["WARN", "no [[backends]]", "503"]).await;
+    for name in ["m", "alias", "gpt-5"] {
+        let answer = gateway.ask(name).answer().await;
+        answer.must_be(503, "no_healthy_backend");
+    }
+    gateway.reload(&Setup::new().backend("a", &backend, 1, &["m"]));
+    gateway.logs(&["INFO", "endpoints added: a"]).await;
+    gateway.ask("m").answer().await.must_say("fine");
+    let answer = gateway.ask("gpt-5").answer().await;
+    answer.must_be(404, "model_not_found");
+}

@@ -1,10 +1,15 @@
 //! SIGTERM and Ctrl-C: who waits is told at once, who is served is served.
 
+use std::time::Duration;
+
 use http_body_util::BodyExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
 
 use crate::backend::Backend;
 use crate::client::Sent;
-use crate::process::Setup;
+use crate::process::{Gateway, PATIENCE, Setup};
 
 #[tokio::test]
 async fn at_the_end_waiters_are_told_and_running_requests_finish() {
@@ -127,4 +132,76 @@ async fn who_presses_ctrl_c_twice_waits_for_nobody() {
     assert_eq!(gateway.exit().await.code(), Some(0));
     arrived.hung_up().await;
     drop(running);
+}
+
+/// An answer of several megabytes, more than the buffers between a backend and a client take.
+const LARGE: usize = 16 << 20;
+
+/// A client that has asked for a large answer, and has read only its beginning.
+async fn slow_reader(gateway: &Gateway, backend: &Backend) -> TcpStream {
+    let mut client = TcpStream::connect(gateway.addr()).await.unwrap();
+    let body = r#"{"model":"m"}"#;
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}",
+        body.len()
+    );
+    let request = format!("{head}\r\n\r\n{body}");
+    client.write_all(request.as_bytes()).await.unwrap();
+    backend.next().await.answer(&"~".repeat(LARGE));
+    let mut status = [0; 12];
+    client.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    client
+}
+
+/// Reads some of a large answer: how much of it that was, or nothing at its end.
+async fn read(client: &mut TcpStream) -> Option<usize> {
+    let mut piece = vec![0; 64 << 10];
+    let read = timeout(PATIENCE, client.read(&mut piece)).await;
+    match read.expect("nothing comes") {
+        Ok(0) | Err(_) => None,
+        Ok(count) => Some(piece[..count].iter().filter(|&&byte| byte == b'~').count()),
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_still_being_received_is_received_whole() {
+    for hold in ["body", "headers"] {
+        let backend = Backend::start().await;
+        let setup = Setup::new().queue(&format!("hold = {hold:?}"));
+        let setup = setup.backend("gpu-1", &backend, 1, &["m"]);
+        let mut gateway = setup.start().await;
+        let mut client = slow_reader(&gateway, &backend).await;
+        let mut received = 0;
+        while gateway.state().await.running() > 0 {
+            received += read(&mut client).await.expect("an early end");
+        }
+        gateway.signal("TERM");
+        sleep(Duration::from_secs(2)).await; // longer than what needs no grace
+        while let Some(more) = read(&mut client).await {
+            received += more;
+        }
+        assert_eq!(received, LARGE, "{hold}");
+        assert_eq!(gateway.exit().await.code(), Some(0));
+        assert_eq!(gateway.logged(" WARN "), 0);
+    }
+}
+
+#[tokio::test]
+async fn answers_that_the_grace_period_cuts_are_counted_in_the_log() {
+    let backend = Backend::start().await;
+    let setup = Setup::new()
+        .arguments(&["--grace", "1.5"])
+        .queue("hold = \"headers\"")
+        .backend("gpu-1", &backend, 2, &["m"]);
+    let mut gateway = setup.start().await;
+    let clients = [
+        slow_reader(&gateway, &backend).await,
+        slow_reader(&gateway, &backend).await,
+    ];
+    gateway.idle().await;
+    gateway.signal("TERM");
+    assert_eq!(gateway.exit().await.code(), Some(0));
+    gateway.logs(&["WARN", "grace", "connections=2"]).await;
+    drop(clients);
 }

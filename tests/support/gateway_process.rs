@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{Child, ChildStderr, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -27,6 +27,8 @@ pub(crate) struct Setup {
     backends: String,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    stdout: Option<Stdio>,
+    stderr: Option<Stdio>,
 }
 
 impl Setup {
@@ -99,6 +101,18 @@ impl Setup {
         self
     }
 
+    /// Where its standard output goes, in place of a pipe that is read.
+    pub(crate) fn stdout(mut self, to: impl Into<Stdio>) -> Self {
+        self.stdout = Some(to.into());
+        self
+    }
+
+    /// Where its standard error goes, in place of a pipe that is read. Then [`Gateway::logs`] finds nothing.
+    pub(crate) fn stderr(mut self, to: impl Into<Stdio>) -> Self {
+        self.stderr = Some(to.into());
+        self
+    }
+
     fn config(&self) -> String {
         let Self {
             top,
@@ -111,7 +125,7 @@ impl Setup {
     }
 
     pub(crate) async fn start(self) -> Gateway {
-        Gateway::start(&self).await
+        Gateway::start(self).await
     }
 
     /// What the gateway says when it refuses to start so.
@@ -135,31 +149,35 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    async fn start(setup: &Setup) -> Self {
+    async fn start(setup: Setup) -> Self {
         let file = ConfigFile::new(&setup.config());
         let mut command = command(&setup.environment);
-        let mut child = command
-            .arg("--config")
-            .arg(&file.0)
-            .args(&setup.arguments)
-            .spawn()
-            .unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
-        let line = timeout(PATIENCE, stdout.next_line()).await;
-        let line = line.expect("the gateway says nothing").unwrap();
-        let Some(url) = line
-            .as_deref()
-            .and_then(|l| l.strip_prefix("listening on "))
-        else {
-            panic!(
-                "not what a gateway says first: {line:?}\n{}",
-                rest(&mut child).await
-            );
+        command.arg("--config").arg(&file.0).args(&setup.arguments);
+        if let Some(stdout) = setup.stdout {
+            command.stdout(stdout);
+        }
+        if let Some(stderr) = setup.stderr {
+            command.stderr(stderr);
+        }
+        let mut child = command.spawn().unwrap();
+        drop(command); // with its copies of the pipes
+        let (lines, log) = watch::channel(Vec::new());
+        let url = match child.stdout.take() {
+            Some(stdout) => {
+                let url = printed_url(stdout, &mut child).await;
+                if let Some(stderr) = child.stderr.take() {
+                    tokio::spawn(drain(stderr, lines));
+                }
+                url
+            }
+            None => {
+                tokio::spawn(drain(child.stderr.take().unwrap(), lines));
+                let line = logged(&log, &["listening on http://"]).await;
+                let (_, url) = line.split_once("listening on ").unwrap();
+                url.to_owned()
+            }
         };
         assert!(url.starts_with("http://127.0.0.1:"), "{url}");
-        let url = url.to_owned();
-        let (lines, log) = watch::channel(Vec::new());
-        tokio::spawn(drain(child.stderr.take().unwrap(), lines));
         Self {
             child,
             client: Client::new(url.clone()),
@@ -230,18 +248,28 @@ impl Gateway {
 
     /// Returns a line of the log with all these words, once there is one.
     pub(crate) async fn logs(&self, words: &[&str]) -> String {
+        logged(&self.log, words).await
+    }
+
+    /// Returns once more than `before` lines of the log have this word.
+    pub(crate) async fn logs_more(&self, word: &str, before: usize) {
         let mut log = self.log.clone();
-        let all = |line: &&String| words.iter().all(|word| line.contains(word));
-        let logged = log.wait_for(|lines| lines.iter().any(|line| all(&line)));
-        let lines = timeout(PATIENCE, logged).await;
-        let lines = lines.unwrap_or_else(|_| panic!("not in the log: {words:?}"));
-        lines.unwrap().iter().find(all).unwrap().clone()
+        let count = |lines: &Vec<String>| lines.iter().filter(|line| line.contains(word)).count();
+        let more = log.wait_for(|lines| count(lines) > before);
+        let more = timeout(PATIENCE, more).await;
+        more.unwrap_or_else(|_| panic!("no more lines in the log: {word}"))
+            .unwrap();
     }
 
     /// How many lines of the log so far have this word.
     pub(crate) fn logged(&self, word: &str) -> usize {
         let lines = self.log.borrow();
         lines.iter().filter(|line| line.contains(word)).count()
+    }
+
+    /// Where its configuration is.
+    pub(crate) fn config_file(&self) -> &Path {
+        &self.config.0
     }
 
     /// Writes its file anew and tells it to read it.
@@ -379,10 +407,39 @@ async fn end_of(mut command: Command) -> (Option<i32>, String) {
     (ended.unwrap().code(), rest(&mut child).await)
 }
 
+/// The URL that a gateway prints first.
+async fn printed_url(stdout: ChildStdout, child: &mut Child) -> String {
+    let mut stdout = BufReader::new(stdout).lines();
+    let line = timeout(PATIENCE, stdout.next_line()).await;
+    let line = line.expect("the gateway says nothing").unwrap();
+    let url = line
+        .as_deref()
+        .and_then(|line| line.strip_prefix("listening on "));
+    match url {
+        Some(url) => url.to_owned(),
+        None => {
+            let rest = rest(child).await;
+            panic!("not what a gateway says first: {line:?}\n{rest}")
+        }
+    }
+}
+
+/// A line with all these words, once there is one.
+async fn logged(log: &watch::Receiver<Vec<String>>, words: &[&str]) -> String {
+    let mut log = log.clone();
+    let all = |line: &&String| words.iter().all(|word| line.contains(word));
+    let logged = log.wait_for(|lines| lines.iter().any(|line| all(&line)));
+    let lines = timeout(PATIENCE, logged).await;
+    let lines = lines.unwrap_or_else(|_| panic!("not in the log: {words:?}"));
+    lines.unwrap().iter().find(all).unwrap().clone()
+}
+
 /// Everything that is written on standard error until it closes.
 async fn rest(child: &mut Child) -> String {
     let mut text = String::new();
-    let mut stderr = child.stderr.take().unwrap();
+    let Some(mut stderr) = child.stderr.take() else {
+        return text;
+    };
     stderr.read_to_string(&mut text).await.unwrap();
     text
 }

@@ -51,6 +51,11 @@ pub enum Streaming {
 }
 
 /// How long a served request holds its slot.
+///
+/// **An upgraded connection holds none.** The response to an upgrade (101, or 2xx to `CONNECT`) has no body,
+/// and hyper hands the connection from the server to the handler past every layer. A handler that is to hold
+/// a slot for as long as its connection is open takes a [`Permit`](crate::gate::Permit) of a
+/// [`Gate`](crate::Gate), and keeps it in the task that serves the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]

@@ -143,7 +143,7 @@ impl Fleet {
     pub(super) fn take<'a>(&'a self, demand: &'a Demand) -> Result<Taken<'a>, Denied<RouteError>> {
         let lane = &demand.wish;
         let Some(way) = self.ways.at(demand.way, &lane.name) else {
-            return Err(Denied::Never(unknown(lane)));
+            return Err(Denied::Never(self.unknown(lane, None)));
         };
         for avoiding in lane.passes() {
             let mut busy = false;
@@ -238,19 +238,31 @@ impl Fleet {
         let Some(first) = known().next() else {
             return match way.has_fallbacks() {
                 true => exhausted(way),
-                false => RouteError::ModelNotFound {
-                    model: lane.name.clone(),
-                    alias_of: way.alias_of().cloned(),
-                },
+                false => self.unknown(lane, way.alias_of()),
             };
         };
         // If nobody could whatever happens, it is the request's fault; else it is that of who is not well.
         match missing.collect::<Option<Vec<_>>>() {
-            Some(missing) => missing.into_iter().next().unwrap_or_else(|| unknown(lane)),
+            Some(missing) => {
+                let missing = missing.into_iter().next();
+                missing.unwrap_or_else(|| self.unknown(lane, None))
+            }
             None if way.has_fallbacks() => exhausted(way),
             None => RouteError::NoHealthyBackend {
                 model: self.served[first].model.clone(),
             },
+        }
+    }
+
+    /// No endpoint is configured for `lane`. Where there is none at all, nothing can be said of its model.
+    fn unknown(&self, lane: &Lane, alias_of: Option<&Arc<str>>) -> RouteError {
+        let model = lane.name.clone();
+        if self.endpoints.is_empty() {
+            return RouteError::NoHealthyBackend { model };
+        }
+        RouteError::ModelNotFound {
+            model,
+            alias_of: alias_of.cloned(),
         }
     }
 
@@ -299,13 +311,6 @@ fn next_on_trial<'a>(served: &Served, candidates: &Candidates<'a>) -> Option<Can
     }
     may.store(true, SeqCst);
     candidates.free().find(Candidate::is_trial)
-}
-
-fn unknown(lane: &Lane) -> RouteError {
-    RouteError::ModelNotFound {
-        model: lane.name.clone(),
-        alias_of: None,
-    }
 }
 
 fn exhausted(way: &Way) -> RouteError {

@@ -104,15 +104,20 @@ fn busy_waits_and_a_released_slot_is_free_again() {
 }
 
 #[test]
-fn an_unknown_model_is_not_found() {
-    for endpoints in [fleet([]), fleet([endpoint("a", 1, &["m"])])] {
-        let not_found = RouteError::ModelNotFound {
-            model: "gpt-5".into(),
-            alias_of: None,
-        };
+fn an_unknown_model_is_not_found_unless_there_is_no_endpoint() {
+    let model: Arc<str> = "gpt-5".into();
+    let not_found = RouteError::ModelNotFound {
+        model: model.clone(),
+        alias_of: None,
+    };
+    let nothing_to_know_it = RouteError::NoHealthyBackend { model };
+    for (endpoints, why) in [
+        (fleet([endpoint("a", 1, &["m"])]), not_found),
+        (fleet([]), nothing_to_know_it),
+    ] {
         assert_eq!(
             lease(&endpoints, &Requirements::new("gpt-5")).unwrap_err(),
-            Denied::Never(not_found)
+            Denied::Never(why)
         );
     }
 }

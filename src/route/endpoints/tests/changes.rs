@@ -61,7 +61,7 @@ fn who_comes_back_has_what_it_had_in_flight() {
     let gone = lease(&endpoints, &Requirements::new("m")).unwrap_err();
     assert!(matches!(
         gone,
-        Denied::Never(RouteError::ModelNotFound { .. })
+        Denied::Never(RouteError::NoHealthyBackend { .. })
     ));
     assert_eq!(change(&endpoints, [a]).added, ["a"]);
     assert_eq!((endpoints.in_use(), endpoints.limit()), (1, 2));

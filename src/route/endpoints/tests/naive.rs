@@ -338,6 +338,11 @@ impl Naive {
             if has_chain {
                 return RouteError::FallbackChainExhausted { tried: tried() };
             }
+            if self.wards.is_empty() {
+                return RouteError::NoHealthyBackend {
+                    model: (*asked.model).into(),
+                };
+            }
             let alias = self.routing.aliases.get(&*asked.model);
             return RouteError::ModelNotFound {
                 model: (*asked.model).into(),

@@ -1,0 +1,114 @@
+//! What is held while a connection is upgraded: a response without a body holds no slot of a queue.
+#![cfg(not(loom))]
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use axum::routing::get;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+use tower_triage::{Gate, Permits, Priority, QueueConfig, QueueLayer, Ticket};
+
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Answers 101, and then echoes for as long as the client stays; `held` is dropped when it has gone.
+fn upgrade(mut request: Request<Body>, held: impl Send + 'static) -> Response<Body> {
+    let upgraded = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let upgraded = TokioIo::new(upgraded.await.unwrap());
+        let (mut from, mut to) = tokio::io::split(upgraded);
+        _ = tokio::io::copy(&mut from, &mut to).await;
+        drop(held);
+    });
+    let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+    let response = response
+        .header("connection", "upgrade")
+        .header("upgrade", "echo");
+    response.body(Body::empty()).unwrap()
+}
+
+async fn serve(router: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    addr
+}
+
+/// A client that has asked for an upgrade.
+async fn ask(addr: SocketAddr) -> TcpStream {
+    let mut client = TcpStream::connect(addr).await.unwrap();
+    let request = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+    client.write_all(request).await.unwrap();
+    client
+}
+
+/// Asserts that it gets one, and that it is served.
+async fn is_upgraded(client: &mut TcpStream) {
+    let upgraded = async {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(client.read_u8().await.unwrap());
+        }
+        assert!(head.starts_with(b"HTTP/1.1 101"), "{}", head.escape_ascii());
+        client.write_all(b"echo").await.unwrap();
+        let mut echo = [0; 4];
+        client.read_exact(&mut echo).await.unwrap();
+        assert_eq!(&echo, b"echo");
+    };
+    timeout(LIMIT, upgraded).await.expect("no upgrade");
+}
+
+async fn until(what: &str, is: impl Fn() -> bool) {
+    let becomes = async {
+        while !is() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(LIMIT, becomes).await.expect(what);
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_holds_no_slot_of_the_queue() {
+    let queue = QueueLayer::new(QueueConfig::new(1));
+    let handle = queue.handle();
+    let handler = async |request| upgrade(request, ());
+    let addr = serve(Router::new().route("/", get(handler)).layer(queue)).await;
+    let mut clients = [ask(addr).await, ask(addr).await];
+    for client in &mut clients {
+        is_upgraded(client).await;
+    }
+    until("slots are free", || handle.status().running == 0).await;
+    assert_eq!(handle.status().served, 2);
+}
+
+#[tokio::test]
+async fn a_permit_of_a_gate_is_held_for_as_long_as_its_upgraded_connection() {
+    let room = QueueConfig::new(1).room().unwrap();
+    let gate = Gate::new(Permits::new(1), room);
+    let handler = {
+        let gate = gate.clone();
+        async move |request| {
+            let ticket = Ticket::new(Priority::HIGHEST, Instant::now());
+            match gate.acquire(ticket, ()).await {
+                Ok(permit) => upgrade(request, permit),
+                Err(_) => panic!("the room is neither full nor closed"),
+            }
+        }
+    };
+    let addr = serve(Router::new().route("/", get(handler))).await;
+    let mut first = ask(addr).await;
+    is_upgraded(&mut first).await;
+    let mut second = ask(addr).await;
+    until("the second waits", || gate.status().depth == 1).await;
+    assert_eq!(gate.status().running, 1);
+    drop(first);
+    is_upgraded(&mut second).await;
+    drop(second);
+    until("the slot is free", || gate.status().running == 0).await;
+}
