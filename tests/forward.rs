@@ -5,6 +5,8 @@ mod upstream;
 
 #[path = "forward/bodies.rs"]
 mod bodies;
+#[path = "forward/early_answers.rs"]
+mod early_answers;
 #[path = "forward/own_headers.rs"]
 mod own_headers;
 #[path = "forward/timeouts.rs"]

@@ -92,12 +92,15 @@ where
                     None
                 }
             };
+            // How long it took says something of the endpoint only if the answer does.
+            let called = called.filter(|_| !matches!(verdict, Verdict::Unknown { .. }));
             let Some(kept) = kept else {
                 return Conclusion::Answer(finish(failed, Some((permit, called)), tally));
             };
             let endpoint = failed.decision.endpoint.clone();
             // Its slot is free for others while it looks for another one.
             drop(permit);
+            tally.desk.pass_trial_on();
             kept.failed = Some(failed);
             Conclusion::Again(kept.again(&endpoint, retry), tally)
         }

@@ -6,6 +6,7 @@
 
 mod body;
 mod connect;
+mod connection;
 mod failure;
 mod future;
 mod headers;
@@ -15,6 +16,7 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "forward/no_tls.rs"]
 mod tls;
+mod upload;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -39,6 +41,7 @@ pub(super) use target::{InvalidTarget, host, join};
 use tls::Tls;
 #[cfg(feature = "tls")]
 pub use tls::TlsError;
+use upload::{Upload, watched};
 
 use super::{Decision, EndpointRef, HealthChecks, RouterHandle};
 
@@ -50,6 +53,8 @@ use super::{Decision, EndpointRef, HealthChecks, RouterHandle};
 ///   [`PeerAddr`] in its extensions, a request's `x-forwarded-for` names the peer.
 /// - Bodies are streamed. Dropping the future or the response's body closes the connection to the
 ///   endpoint, which so learns that nobody listens any more.
+/// - An answer that comes before the request's body is sent is passed on, and the body goes on meanwhile. What is
+///   not sent of it when the answer is over will not be: the connection is closed.
 /// - Connections are kept and used again. A request that a closing connection did not take is sent on
 ///   another one. One that has begun is never sent again.
 /// - An `https://` endpoint needs feature `tls`, and a certificate for its host, be that a name or an IP
@@ -66,7 +71,8 @@ use super::{Decision, EndpointRef, HealthChecks, RouterHandle};
 /// | no connection in [time](Self::connect_timeout) | 504 | `upstream_connect_timeout` | `ConnectTimeout` |
 /// | it broke off before it answered | 502 | `upstream_failed` | `BrokeOff` |
 /// | no answer in [time](Self::first_byte_timeout) | 504 | `upstream_timeout` | `Timeout` |
-/// | the request's body broke off | 400 | `request_body_failed` | none |
+/// | it closed before it had read the request's body | 502 | `upstream_failed` | `BodyNotSent` |
+/// | the request's body broke off | 400 | `request_body_failed` | `BodyNotSent` |
 ///
 /// # Cancel safety
 ///
@@ -116,7 +122,7 @@ use super::{Decision, EndpointRef, HealthChecks, RouterHandle};
 /// ```
 pub struct Forward<B> {
     /// Behind one pointer: each request clones the service, and a client is made of many.
-    client: Arc<Client<Connector, B>>,
+    client: Arc<Client<Connector, Upload<B>>>,
     tls: Tls,
     connect_timeout: Duration,
     first_byte_timeout: Duration,
@@ -153,8 +159,12 @@ where
 
     /// How long an endpoint may take until the head of its answer is there. Default 600 s.
     ///
-    /// Counts from `call`: connecting and sending the request are part of it. How long the answer's body
+    /// Counts from `call`, and anew from each piece of the request's body that the endpoint takes. While the
+    /// client is awaited, which has not sent the next piece, the clock stands still. How long the answer's body
     /// takes is not limited.
+    ///
+    /// A client that never finishes sending keeps its request, and the endpoint's slot. How long a client may
+    /// take is for the server in front to limit, for example with `tower-http`'s `RequestBodyTimeoutLayer`.
     #[must_use]
     pub fn first_byte_timeout(mut self, limit: Duration) -> Self {
         self.first_byte_timeout = limit;
@@ -269,8 +279,10 @@ where
         let peer = parts.extensions.get().copied();
         let headers = request.headers_mut();
         headers::to_endpoint(headers, endpoint.headers(), length, peer);
+        let (request, sending) = watched(request);
         let answer = self.client.request(request);
-        ForwardFuture::new(answer, endpoint.clone(), self.first_byte_timeout)
+        let limit = self.first_byte_timeout;
+        ForwardFuture::new(answer, endpoint.clone(), sending, limit)
     }
 }
 

@@ -13,6 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::timeout;
 use tower_service::Service;
 
+use super::connection::Connection;
 use super::tls::{Stream, Tls};
 
 #[derive(Clone)]
@@ -33,9 +34,9 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = Stream;
+    type Response = Connection<Stream>;
     type Error = ConnectError;
-    type Future = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Connection<Stream>, ConnectError>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         self.tcp.poll_ready(cx).map_err(ConnectError::failed)
@@ -49,7 +50,7 @@ impl Service<Uri> for Connector {
                 Ok(Err(ConnectError::Failed(error))) if timed_out(&*error) => {
                     Err(ConnectError::TimedOut(limit))
                 }
-                Ok(done) => done,
+                Ok(done) => done.map(Connection::new),
                 Err(_) => Err(ConnectError::TimedOut(limit)),
             }
         })
