@@ -7,6 +7,8 @@ mod upstream;
 mod bodies;
 #[path = "forward/early_answers.rs"]
 mod early_answers;
+#[path = "forward/failed_answers.rs"]
+mod failed_answers;
 #[path = "forward/own_headers.rs"]
 mod own_headers;
 #[path = "forward/timeouts.rs"]
