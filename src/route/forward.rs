@@ -10,6 +10,7 @@ mod connection;
 mod failure;
 mod future;
 mod headers;
+mod lookups;
 mod target;
 #[cfg(feature = "tls")]
 mod tls;
@@ -37,6 +38,7 @@ pub(super) use connect::Connector;
 use failure::Failure;
 pub(super) use future::Causes;
 pub use future::ForwardFuture;
+use lookups::Lookups;
 pub(super) use target::{InvalidTarget, host, join};
 use tls::Tls;
 #[cfg(feature = "tls")]
@@ -57,6 +59,7 @@ use super::{Decision, EndpointRef, HealthChecks, RouterHandle};
 ///   not sent of it when the answer is over will not be: the connection is closed.
 /// - Connections are kept and used again. A request that a closing connection did not take is sent on
 ///   another one. One that has begun is never sent again.
+/// - An endpoint's name is looked up once for all connections that are made meanwhile, and for 5 s afterwards.
 /// - An `https://` endpoint needs feature `tls`, and a certificate for its host, be that a name or an IP
 ///   address, from one of the system's roots, or of those in `root_certificates`. The system's are read once
 ///   per process, when they are first needed. Where there are none, `https://` endpoints are unreachable and
@@ -122,10 +125,16 @@ use super::{Decision, EndpointRef, HealthChecks, RouterHandle};
 /// ```
 pub struct Forward<B> {
     /// Behind one pointer: each request clones the service, and a client is made of many.
-    client: Arc<Client<Connector, Upload<B>>>,
-    tls: Tls,
-    connect_timeout: Duration,
+    shared: Arc<Shared<B>>,
     first_byte_timeout: Duration,
+}
+
+/// The client, and what it was made of.
+struct Shared<B> {
+    client: Client<Connector, Upload<B>>,
+    tls: Tls,
+    lookups: Lookups,
+    connect_timeout: Duration,
 }
 
 /// Long enough for any network that answers at all.
@@ -145,7 +154,8 @@ where
     /// A client without connections yet. Clones share them.
     #[must_use]
     pub fn new() -> Self {
-        Self::with(Tls::default(), CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT)
+        let (tls, lookups) = (Tls::default(), Lookups::default());
+        Self::with(tls, lookups, CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT)
     }
 
     /// How long a connection to an endpoint may take to make, looking up its name and TLS included. Default
@@ -154,7 +164,8 @@ where
     /// The client begins with no connections, and shares none with clones made before.
     #[must_use]
     pub fn connect_timeout(self, limit: Duration) -> Self {
-        Self::with(self.tls, limit, self.first_byte_timeout)
+        let (tls, lookups) = (self.shared.tls.clone(), self.shared.lookups.clone());
+        Self::with(tls, lookups, limit, self.first_byte_timeout)
     }
 
     /// How long an endpoint may take until the head of its answer is there. Default 600 s.
@@ -185,9 +196,11 @@ where
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: &[u8]) -> Result<Self, TlsError> {
         let tls = Tls::only(pem)?;
+        let lookups = self.shared.lookups.clone();
         Ok(Self::with(
             tls,
-            self.connect_timeout,
+            lookups,
+            self.shared.connect_timeout,
             self.first_byte_timeout,
         ))
     }
@@ -225,21 +238,30 @@ where
     /// # }
     /// ```
     pub fn checks(&self, handle: &RouterHandle) -> HealthChecks {
-        let connector = Connector::new(self.tls.clone(), self.connect_timeout);
+        let (tls, lookups) = (self.shared.tls.clone(), self.shared.lookups.clone());
+        let connector = Connector::new(tls, lookups, self.shared.connect_timeout);
         HealthChecks::start(connector, handle.clone())
     }
 
-    fn with(tls: Tls, connect_timeout: Duration, first_byte_timeout: Duration) -> Self {
-        let connector = Connector::new(tls.clone(), connect_timeout);
+    fn with(
+        tls: Tls,
+        lookups: Lookups,
+        connect_timeout: Duration,
+        first_byte_timeout: Duration,
+    ) -> Self {
+        let connector = Connector::new(tls.clone(), lookups.clone(), connect_timeout);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .set_host(false) // the endpoint's headers have it
             .build(connector);
         Self {
-            client: Arc::new(client),
-            tls,
-            connect_timeout,
+            shared: Arc::new(Shared {
+                client,
+                tls,
+                lookups,
+                connect_timeout,
+            }),
             first_byte_timeout,
         }
     }
@@ -280,7 +302,7 @@ where
         let headers = request.headers_mut();
         headers::to_endpoint(headers, endpoint.headers(), length, peer);
         let (request, sending) = watched(request);
-        let answer = self.client.request(request);
+        let answer = self.shared.client.request(request);
         let limit = self.first_byte_timeout;
         ForwardFuture::new(answer, endpoint.clone(), sending, limit)
     }
@@ -289,9 +311,7 @@ where
 impl<B> Clone for Forward<B> {
     fn clone(&self) -> Self {
         Self {
-            client: Arc::clone(&self.client),
-            tls: self.tls.clone(),
-            connect_timeout: self.connect_timeout,
+            shared: Arc::clone(&self.shared),
             first_byte_timeout: self.first_byte_timeout,
         }
     }

@@ -14,18 +14,21 @@ use tokio::time::timeout;
 use tower_service::Service;
 
 use super::connection::Connection;
+use super::lookups::Lookups;
 use super::tls::{Stream, Tls};
+
+pub(super) type Tcp = HttpConnector<Lookups>;
 
 #[derive(Clone)]
 pub(in crate::route) struct Connector {
-    tcp: HttpConnector,
+    tcp: Tcp,
     tls: Tls,
     limit: Duration,
 }
 
 impl Connector {
-    pub(super) fn new(tls: Tls, limit: Duration) -> Self {
-        let mut tcp = HttpConnector::new();
+    pub(super) fn new(tls: Tls, lookups: Lookups, limit: Duration) -> Self {
+        let mut tcp = HttpConnector::new_with_resolver(lookups);
         tcp.set_nodelay(true);
         // Shares the time among the addresses of a name, so that a dead one leaves some to the next.
         tcp.set_connect_timeout(Some(limit));
