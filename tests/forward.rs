@@ -16,6 +16,8 @@ mod timeouts;
 #[cfg(feature = "tls")]
 #[path = "forward/tls.rs"]
 mod tls;
+#[path = "forward/trailers.rs"]
+mod trailers;
 
 use std::error::Error;
 use std::time::Duration;

@@ -53,6 +53,10 @@ use super::{Decision, EndpointRef, HealthChecks, RouterHandle};
 /// - Hop-by-hop headers stop here, in both directions. Everything else passes, `Authorization` included,
 ///   unless the endpoint has [a header of its own](super::Endpoint::header) in its place. With a
 ///   [`PeerAddr`] in its extensions, a request's `x-forwarded-for` names the peer.
+/// - Trailers of an answer pass; to a client of HTTP/1.1, if it wants them and the endpoint announces them. Those of a
+///   request pass if they are announced, and its body is neither read by the router nor of a length that is known.
+///   `te` and `trailer` pass where that which they are about does.
+/// - The `cookie` lines of an HTTP/2 request become one.
 /// - Bodies are streamed. Dropping the future or the response's body closes the connection to the
 ///   endpoint, which so learns that nobody listens any more.
 /// - An answer that comes before the request's body is sent is passed on, and the body goes on meanwhile. What is
@@ -300,7 +304,7 @@ where
         let length = request.body().size_hint().exact();
         let peer = parts.extensions.get().copied();
         let headers = request.headers_mut();
-        headers::to_endpoint(headers, endpoint.headers(), length, peer);
+        headers::to_endpoint(headers, parts.version, endpoint.headers(), length, peer);
         let (request, sending) = watched(request);
         let answer = self.shared.client.request(request);
         let limit = self.first_byte_timeout;

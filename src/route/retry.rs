@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
+use http::header::{RETRY_AFTER, TRAILER};
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
@@ -147,8 +147,9 @@ impl<S, E> Kept<S, E> {
     pub(super) fn failed_with(&mut self, answer: Failed<Option<Bytes>, E>) {
         let endpoint = answer.decision.endpoint.name();
         let result = answer.result.map(|response| {
-            let (head, body) = response.into_parts();
+            let (mut head, body) = response.into_parts();
             if let Some(body) = body {
+                head.headers.remove(TRAILER); // none were kept
                 return Response::from_parts(head, body);
             }
             let why = format!(

@@ -114,7 +114,7 @@ fn answered(
         // Nobody asked it to: `Upgrade` stops here.
         return Failure::BrokeOff(endpoint.name().to_owned()).response();
     }
-    headers::strip_hop_by_hop(response.headers_mut());
+    headers::strip_hop_by_hop(response.headers_mut(), true);
     *response.version_mut() = Version::HTTP_11;
     let connection = response.extensions_mut().remove();
     let sending = sending.zip(connection);
