@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 use tower_triage::route::{Forward, Unanswered};
 
@@ -11,17 +11,17 @@ use super::bodies::upload;
 use super::upstream::{Connection, Upstream};
 use super::{Failure, SOON, endpoint, send, text};
 
-const TOO_LARGE: &str =
+pub(super) const TOO_LARGE: &str =
     "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 9\r\n\r\ntoo large";
 
 /// Far more than the buffers of a connection hold.
-const LARGE: usize = 16 << 20;
+pub(super) const LARGE: usize = 16 << 20;
 
 /// Whether an early answer gets through depends on timing where it is not made sure.
-const TRIES: usize = 20;
+pub(super) const TRIES: usize = 20;
 
 /// Reads up to the first bytes of a request's body.
-async fn read_head(connection: &mut Connection) {
+pub(super) async fn read_head<S: AsyncRead + Unpin>(connection: &mut Connection<S>) {
     let mut byte = [0];
     let mut seen = Vec::new();
     while !seen.ends_with(b"\r\n\r\n") {
