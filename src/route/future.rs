@@ -158,7 +158,7 @@ where
                     continue;
                 }
                 StepProj::Reading { .. } | StepProj::Streaming { .. } => {
-                    unreachable!("whoever has arrived is admitted")
+                    unreachable!("a request is admitted once it has been read")
                 }
             };
             let Some(tally) = this.tally.take() else {

@@ -52,6 +52,28 @@ async fn an_answer_to_a_large_body_that_was_not_read_gets_through() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_early_answer_may_end_with_its_connection() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let forward = Forward::new();
+    for _ in 0..TRIES {
+        let serve = async {
+            let mut connection = upstream.accept().await;
+            read_head(&mut connection).await;
+            connection
+                .send("HTTP/1.0 413 Too Large\r\n\r\ntoo large")
+                .await;
+        };
+        let request = Request::post("/").extension(to.clone());
+        let body = Full::from(Bytes::from(vec![0; LARGE]));
+        let ask = send(&forward, request.body(body).unwrap());
+        let ((), response) = tokio::join!(serve, ask);
+        assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        assert_eq!(text(response).await, "too large");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_to_a_streamed_body_that_was_not_read_gets_through() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
@@ -149,7 +171,7 @@ async fn the_connection_of_an_early_answer_without_a_body_is_closed_with_its_hea
 }
 
 #[tokio::test]
-async fn who_answers_while_it_reads_gets_the_whole_body() {
+async fn an_endpoint_that_answers_while_it_reads_gets_the_whole_body() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let forward = Forward::new();
@@ -178,7 +200,7 @@ async fn who_answers_while_it_reads_gets_the_whole_body() {
     let again = send(&forward, upload(&to, "/").1);
     let serve = super::bodies::read_to(&mut connection, "0\r\n\r\n");
     tokio::select! {
-        _ = again => unreachable!("nobody has answered"),
+        _ = again => unreachable!("there is no answer yet"),
         () = serve => {}
     }
 }

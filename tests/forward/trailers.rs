@@ -161,7 +161,7 @@ async fn trailers_of_a_streamed_body_reach_the_endpoint_if_they_are_announced() 
             .expect(end);
     };
     tokio::select! {
-        _ = response => unreachable!("nobody has answered"),
+        _ = response => unreachable!("there is no answer yet"),
         () = send => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Requests whose body did not get to their endpoint, which may be anybody's fault.
+//! Requests whose body did not get to their endpoint, which says nothing of the endpoint.
 
 use std::time::Duration;
 

@@ -24,8 +24,8 @@ pub(in crate::route) struct Connection<S> {
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionHandle(Arc<Shared>);
 
-/// The flags are told apart by time only loosely, which `Relaxed` allows: each is read by itself, and whoever is
-/// to act on `closed` is woken through the lock.
+/// The flags are `Relaxed`: each is read by itself, and says nothing of other memory. That hyper's task sees `closed`
+/// follows from the lock around the waker, which orders the wake-up after it.
 #[derive(Debug)]
 struct Shared {
     /// Whether hyper has nothing left to write.
@@ -139,7 +139,13 @@ impl<S: Read + Unpin> Read for Connection<S> {
             self.handle.wake_on_close(cx);
         }
         self.check()?;
-        read
+        match read {
+            // The endpoint closed with some of the request unread. What it had sent before has been read by now.
+            Poll::Ready(Err(error)) if is_closed(&error) && !self.handle.is_flushed() => {
+                Poll::Ready(Ok(()))
+            }
+            read => read,
+        }
     }
 }
 

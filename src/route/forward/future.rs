@@ -118,7 +118,7 @@ fn answered(
     *response.version_mut() = Version::HTTP_11;
     let connection = response.extensions_mut().remove();
     let sending = sending.zip(connection);
-    let sending = sending.and_then(|(sending, connection)| sending.over(connection));
+    let sending = sending.and_then(|(sending, connection)| sending.carried_by(connection));
     response.map(|body| ForwardBody::endpoint(body, sending))
 }
 
@@ -136,7 +136,7 @@ fn unanswered(error: &Error, endpoint: &EndpointRef, sending: Option<Sending>) -
     }
     let connection = error.connect_info().and_then(ConnectionHandle::of);
     let sending = sending.zip(connection);
-    let unsent = sending.and_then(|(sending, connection)| sending.over(connection));
+    let unsent = sending.and_then(|(sending, connection)| sending.carried_by(connection));
     match cause.and_then(|cause| cause.downcast_ref::<hyper::Error>()) {
         Some(error) if error.is_user() => Failure::Body(name),
         _ if unsent.is_some() => Failure::NotRead(name),

@@ -1,5 +1,5 @@
-//! A name whose lookup takes long takes a thread for as long, however soon those who asked have given up. One for
-//! each connection, they leave no thread for the names of other endpoints.
+//! The system's lookup of a name blocks a thread, and goes on after the request that needed it has timed out. If each
+//! connection made its own, those of one slow name would leave no thread for the names of other endpoints.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,15 +16,15 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tower_service::Service;
 
-/// Looks names up: each once at a time, for all who ask for it meanwhile and a little later.
+/// Looks names up. Connections to the same name share one lookup, and what it found for a little while.
 #[derive(Clone)]
 pub(super) struct Lookups(Arc<Shared>);
 
 struct Shared {
     resolve: Box<Resolve>,
     names: Mutex<HashMap<Name, Known>>,
-    /// How many more lookups there may be at a time.
-    room: Semaphore,
+    /// Bounds how many lookups run at a time.
+    limit: Semaphore,
 }
 
 /// Blocks until the addresses of a name are known.
@@ -32,16 +32,19 @@ type Resolve = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
 /// What is known of a name.
 enum Known {
+    /// A lookup is running, and sends its result.
     Soon(watch::Receiver<Option<Answer>>),
+    /// What was found, and until when it is used.
     Until(Instant, Vec<SocketAddr>),
 }
 
 type Answer = Result<Vec<SocketAddr>, Arc<io::Error>>;
 
-/// A name that has moved is noticed after so long. That it cannot be found is not remembered.
+/// How long a result is used. Failures are not kept.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Of the 512 threads that Tokio has for what blocks, some are left for others.
+/// How many lookups run at a time. Tokio has 512 blocking threads by default, which the program needs for other work,
+/// too.
 const AT_A_TIME: usize = 64;
 
 impl Default for Lookups {
@@ -58,7 +61,7 @@ impl Lookups {
         Self(Arc::new(Shared {
             resolve: Box::new(resolve),
             names: Mutex::default(),
-            room: Semaphore::new(AT_A_TIME),
+            limit: Semaphore::new(AT_A_TIME),
         }))
     }
 
@@ -86,7 +89,7 @@ impl Lookups {
                 Known::Until(until, addresses) if *until > Instant::now() => {
                     Known::Until(*until, addresses.clone())
                 }
-                // It has failed to say so if its runtime has ended.
+                // A lookup whose runtime has shut down never ends: its sender is gone.
                 Known::Soon(soon) if soon.has_changed().is_ok() => Known::Soon(soon.clone()),
                 Known::Until(..) | Known::Soon(_) => {
                     let soon = self.start(known.key().clone());
@@ -102,12 +105,12 @@ impl Lookups {
         }
     }
 
-    /// Looks `name` up, whether or not anybody still waits for it: a thread that blocks cannot be called off.
+    /// Looks `name` up in a task of its own: a lookup that blocks cannot be cancelled with the request that began it.
     fn start(&self, name: Name) -> watch::Receiver<Option<Answer>> {
         let (told, soon) = watch::channel(None);
         let shared = Arc::clone(&self.0);
         tokio::spawn(async move {
-            let _room = shared.room.acquire().await;
+            let _running = shared.limit.acquire().await;
             let (asked, host) = (Arc::clone(&shared), name.clone());
             let found = spawn_blocking(move || (asked.resolve)(host.as_str())).await;
             let found = found.unwrap_or_else(|panicked| Err(io::Error::other(panicked)));
@@ -118,7 +121,7 @@ impl Lookups {
 }
 
 impl Shared {
-    /// What was found is known to those who ask from now on, before it is told to those who wait.
+    /// Stores what was found, before it is sent to the connections that wait for it.
     fn learn(&self, name: &Name, found: io::Result<Vec<SocketAddr>>) -> Answer {
         let (mut names, now) = (self.lock(), Instant::now());
         names.retain(|_, known| !matches!(known, Known::Until(until, _) if *until <= now));

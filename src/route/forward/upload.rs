@@ -165,7 +165,7 @@ pub(super) fn watched<B: Body>(request: Request<B>) -> (Request<Upload<B>>, Opti
 
 impl Sending {
     /// Goes on with the connection that has turned out to carry the request. Nothing is left if all is sent.
-    pub(super) fn over(mut self, connection: ConnectionHandle) -> Option<Self> {
+    pub(super) fn carried_by(mut self, connection: ConnectionHandle) -> Option<Self> {
         self.connection = Carrier::Known(connection);
         (!self.is_over()).then_some(self)
     }
