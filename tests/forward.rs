@@ -5,6 +5,10 @@ mod upstream;
 
 #[path = "forward/bodies.rs"]
 mod bodies;
+#[path = "forward/early_answers.rs"]
+mod early_answers;
+#[path = "forward/failed_answers.rs"]
+mod failed_answers;
 #[path = "forward/own_headers.rs"]
 mod own_headers;
 #[path = "forward/timeouts.rs"]
@@ -12,6 +16,8 @@ mod timeouts;
 #[cfg(feature = "tls")]
 #[path = "forward/tls.rs"]
 mod tls;
+#[path = "forward/trailers.rs"]
+mod trailers;
 
 use std::error::Error;
 use std::time::Duration;

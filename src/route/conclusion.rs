@@ -8,11 +8,12 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::front::Tried;
-use super::future::{Admitted, MaybeKept, Routed};
+use super::future::{MaybeKept, Routed};
 use super::meter::Outcome;
 use super::retry::Failed;
 use super::router::Stamps;
 use super::tally::Tally;
+use super::unread::Unread;
 use super::verdict::{Retry, Verdict};
 use super::{Decision, Endpoints, Measured, RouteBody};
 use crate::gate::{self, Permit};
@@ -20,16 +21,17 @@ use crate::http::PermitBody;
 use crate::queue::protocol::pass_on;
 
 /// What follows from one try.
-pub(super) enum Conclusion<A, T> {
-    Answer(A),
-    Again(T, Tally),
+pub(super) enum Conclusion<R, E> {
+    Answer(Result<Routed<R>, E>),
+    /// Another try, when the answer has been read.
+    Again(Unread<R, E>, Tally),
 }
 
 pub(super) fn conclude<S, B, R>(
     tried: Tried<R, S::Error>,
     tally: Tally,
-    kept: &mut MaybeKept<S, R, S::Error>,
-) -> Conclusion<Result<Routed<R>, S::Error>, Admitted<S, B>>
+    kept: &mut MaybeKept<S, S::Error>,
+) -> Conclusion<R, S::Error>
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
     B: Body<Data = Bytes>,
@@ -46,7 +48,7 @@ where
                 // The slot that it had while it waited for the inner service may have been a trial's, and the
                 // tally stays with the answer.
                 tally.desk.pass_trial_on();
-                return Conclusion::Answer(finish(failed, None, tally));
+                return Conclusion::Answer(finish_kept(failed, tally));
             }
             let (response, code) = tally.desk.refuse(&headers, &why, waited);
             reject(Some(tally), code);
@@ -84,58 +86,64 @@ where
                 tail,
             };
             let retry = verdict.retry();
-            let kept = match kept {
-                _ if retry == Retry::No => None,
-                Ok(kept) => kept.may_try_again().then_some(kept),
+            let again = match kept {
+                _ if retry == Retry::No => false,
+                Ok(kept) => kept.may_try_again(),
                 Err(why) => {
                     why.tell(&failed.decision);
-                    None
+                    false
                 }
             };
-            let Some(kept) = kept else {
-                return Conclusion::Answer(finish(failed, Some((permit, called)), tally));
-            };
-            let endpoint = failed.decision.endpoint.clone();
-            // Its slot is free for others while it looks for another one.
-            drop(permit);
-            kept.failed = Some(failed);
-            Conclusion::Again(kept.again(&endpoint, retry), tally)
+            if again {
+                return Conclusion::Again(Unread::new(failed, retry, permit), tally);
+            }
+            // How long it took says something of the endpoint only if the answer does.
+            let called = called.filter(|_| !matches!(verdict, Verdict::Unknown { .. }));
+            Conclusion::Answer(finish(failed, permit, called, tally))
         }
     }
 }
 
-/// Passes an answer on, with the permit if its slot is still held.
+/// Passes an answer on, with its slot.
 fn finish<R, E>(
     answer: Failed<R, E>,
-    held: Option<(Permit<Endpoints>, Option<Instant>)>,
+    permit: Permit<Endpoints>,
+    called: Option<Instant>,
     mut tally: Tally,
 ) -> Result<Routed<R>, E>
 where
     R: Body<Data = Bytes>,
 {
-    let Failed {
-        result,
-        decision,
-        waited,
-        tail,
-    } = answer;
-    let (permit, called) = match held {
-        Some((permit, called)) => (Some(permit), called),
-        None => (None, None),
-    };
-    let mut response = match result {
-        Ok(response) => response,
-        Err(error) => {
-            tally.outcome = Outcome::Failed;
-            tally.decision = Some(decision);
-            return Err(error);
-        }
-    };
-    stamp(&mut response, &decision, tally.desk.stamps);
-    tally.outcome = Outcome::Answered(response.status());
-    tally.decision = Some(decision);
+    let response = count(answer.result, answer.decision, &mut tally)?;
     let response = response.map(|body| Measured::new(body, tally, called));
-    Ok(pass_on(response, permit, waited, tail))
+    Ok(pass_on(response, Some(permit), answer.waited, answer.tail))
+}
+
+/// Answers with the failure that was kept.
+fn finish_kept<R, E>(answer: Failed<Bytes, E>, mut tally: Tally) -> Result<Routed<R>, E> {
+    let mut response = count(answer.result, answer.decision, &mut tally)?;
+    if answer.tail.server_timing {
+        crate::http::stamp(response.headers_mut(), answer.waited);
+    }
+    Ok(response.map(PermitBody::rejection))
+}
+
+/// Says in the answer, and for the count, where it comes from.
+fn count<R, E>(
+    result: Result<Response<R>, E>,
+    decision: Decision,
+    tally: &mut Tally,
+) -> Result<Response<R>, E> {
+    let result = result.map(|mut response| {
+        stamp(&mut response, &decision, tally.desk.stamps);
+        response
+    });
+    tally.outcome = match &result {
+        Ok(response) => Outcome::Answered(response.status()),
+        Err(_) => Outcome::Failed,
+    };
+    tally.decision = Some(decision);
+    result
 }
 
 const X_TRIAGE_ENDPOINT: HeaderName = HeaderName::from_static("x-triage-endpoint");

@@ -112,18 +112,21 @@ impl Desk {
     /// What an answer says of the endpoint that gave it, or didn't.
     pub(super) fn learn(self: &Arc<Self>, permit: &mut Permit<Endpoints>, verdict: Verdict) {
         let lease = permit.lease_mut();
-        let trial = std::mem::take(&mut lease.trial);
         let endpoint = &lease.decision.endpoint;
         match verdict {
+            Verdict::Unknown { .. } => {} // the trial is not over with it
             Verdict::Served => {
                 if let Some(called) = lease.called {
                     let now = gate::now();
                     let took = now.saturating_duration_since(called);
                     endpoint.live().latency.answered(took, Moment::at(now));
                 }
-                self.succeeded(endpoint, trial);
+                self.succeeded(endpoint, std::mem::take(&mut lease.trial));
             }
-            Verdict::Failed { answered, .. } => self.failed(&lease.decision, trial, answered),
+            Verdict::Failed { answered, .. } => {
+                let trial = std::mem::take(&mut lease.trial);
+                self.failed(&lease.decision, trial, answered);
+            }
         }
     }
 

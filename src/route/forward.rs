@@ -6,15 +6,18 @@
 
 mod body;
 mod connect;
+mod connection;
 mod failure;
 mod future;
 mod headers;
+mod lookups;
 mod target;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "forward/no_tls.rs"]
 mod tls;
+mod upload;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -35,10 +38,12 @@ pub(super) use connect::Connector;
 use failure::Failure;
 pub(super) use future::Causes;
 pub use future::ForwardFuture;
+use lookups::Lookups;
 pub(super) use target::{InvalidTarget, host, join};
 use tls::Tls;
 #[cfg(feature = "tls")]
 pub use tls::TlsError;
+use upload::{Upload, watched};
 
 use super::{Decision, EndpointRef, HealthChecks, RouterHandle};
 
@@ -48,10 +53,17 @@ use super::{Decision, EndpointRef, HealthChecks, RouterHandle};
 /// - Hop-by-hop headers stop here, in both directions. Everything else passes, `Authorization` included,
 ///   unless the endpoint has [a header of its own](super::Endpoint::header) in its place. With a
 ///   [`PeerAddr`] in its extensions, a request's `x-forwarded-for` names the peer.
+/// - Trailers of an answer pass; to a client of HTTP/1.1, if it wants them and the endpoint announces them. Those of a
+///   request pass if they are announced, and its body is neither read by the router nor of a length that is known.
+///   `te` and `trailer` pass where that which they are about does.
+/// - The `cookie` lines of an HTTP/2 request become one.
 /// - Bodies are streamed. Dropping the future or the response's body closes the connection to the
 ///   endpoint, which so learns that nobody listens any more.
+/// - An answer that comes before the request's body is sent is passed on, and the body goes on meanwhile. What is
+///   not sent of it when the answer is over will not be: the connection is closed.
 /// - Connections are kept and used again. A request that a closing connection did not take is sent on
 ///   another one. One that has begun is never sent again.
+/// - An endpoint's name is looked up once for all connections that are made meanwhile, and for 5 s afterwards.
 /// - An `https://` endpoint needs feature `tls`, and a certificate for its host, be that a name or an IP
 ///   address, from one of the system's roots, or of those in `root_certificates`. The system's are read once
 ///   per process, when they are first needed. Where there are none, `https://` endpoints are unreachable and
@@ -66,7 +78,8 @@ use super::{Decision, EndpointRef, HealthChecks, RouterHandle};
 /// | no connection in [time](Self::connect_timeout) | 504 | `upstream_connect_timeout` | `ConnectTimeout` |
 /// | it broke off before it answered | 502 | `upstream_failed` | `BrokeOff` |
 /// | no answer in [time](Self::first_byte_timeout) | 504 | `upstream_timeout` | `Timeout` |
-/// | the request's body broke off | 400 | `request_body_failed` | none |
+/// | it closed before it had read the request's body | 502 | `upstream_failed` | `BodyNotSent` |
+/// | the request's body broke off | 400 | `request_body_failed` | `BodyNotSent` |
 ///
 /// # Cancel safety
 ///
@@ -116,10 +129,16 @@ use super::{Decision, EndpointRef, HealthChecks, RouterHandle};
 /// ```
 pub struct Forward<B> {
     /// Behind one pointer: each request clones the service, and a client is made of many.
-    client: Arc<Client<Connector, B>>,
-    tls: Tls,
-    connect_timeout: Duration,
+    shared: Arc<Shared<B>>,
     first_byte_timeout: Duration,
+}
+
+/// The client, and what it was made of.
+struct Shared<B> {
+    client: Client<Connector, Upload<B>>,
+    tls: Tls,
+    lookups: Lookups,
+    connect_timeout: Duration,
 }
 
 /// Long enough for any network that answers at all.
@@ -139,7 +158,8 @@ where
     /// A client without connections yet. Clones share them.
     #[must_use]
     pub fn new() -> Self {
-        Self::with(Tls::default(), CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT)
+        let (tls, lookups) = (Tls::default(), Lookups::default());
+        Self::with(tls, lookups, CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT)
     }
 
     /// How long a connection to an endpoint may take to make, looking up its name and TLS included. Default
@@ -148,13 +168,18 @@ where
     /// The client begins with no connections, and shares none with clones made before.
     #[must_use]
     pub fn connect_timeout(self, limit: Duration) -> Self {
-        Self::with(self.tls, limit, self.first_byte_timeout)
+        let (tls, lookups) = (self.shared.tls.clone(), self.shared.lookups.clone());
+        Self::with(tls, lookups, limit, self.first_byte_timeout)
     }
 
     /// How long an endpoint may take until the head of its answer is there. Default 600 s.
     ///
-    /// Counts from `call`: connecting and sending the request are part of it. How long the answer's body
+    /// Counts from `call`, and anew from each piece of the request's body that the endpoint takes. While the
+    /// client is awaited, which has not sent the next piece, the clock stands still. How long the answer's body
     /// takes is not limited.
+    ///
+    /// A client that never finishes sending keeps its request, and the endpoint's slot. How long a client may
+    /// take is for the server in front to limit, for example with `tower-http`'s `RequestBodyTimeoutLayer`.
     #[must_use]
     pub fn first_byte_timeout(mut self, limit: Duration) -> Self {
         self.first_byte_timeout = limit;
@@ -175,9 +200,11 @@ where
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: &[u8]) -> Result<Self, TlsError> {
         let tls = Tls::only(pem)?;
+        let lookups = self.shared.lookups.clone();
         Ok(Self::with(
             tls,
-            self.connect_timeout,
+            lookups,
+            self.shared.connect_timeout,
             self.first_byte_timeout,
         ))
     }
@@ -215,21 +242,30 @@ where
     /// # }
     /// ```
     pub fn checks(&self, handle: &RouterHandle) -> HealthChecks {
-        let connector = Connector::new(self.tls.clone(), self.connect_timeout);
+        let (tls, lookups) = (self.shared.tls.clone(), self.shared.lookups.clone());
+        let connector = Connector::new(tls, lookups, self.shared.connect_timeout);
         HealthChecks::start(connector, handle.clone())
     }
 
-    fn with(tls: Tls, connect_timeout: Duration, first_byte_timeout: Duration) -> Self {
-        let connector = Connector::new(tls.clone(), connect_timeout);
+    fn with(
+        tls: Tls,
+        lookups: Lookups,
+        connect_timeout: Duration,
+        first_byte_timeout: Duration,
+    ) -> Self {
+        let connector = Connector::new(tls.clone(), lookups.clone(), connect_timeout);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .set_host(false) // the endpoint's headers have it
             .build(connector);
         Self {
-            client: Arc::new(client),
-            tls,
-            connect_timeout,
+            shared: Arc::new(Shared {
+                client,
+                tls,
+                lookups,
+                connect_timeout,
+            }),
             first_byte_timeout,
         }
     }
@@ -268,18 +304,18 @@ where
         let length = request.body().size_hint().exact();
         let peer = parts.extensions.get().copied();
         let headers = request.headers_mut();
-        headers::to_endpoint(headers, endpoint.headers(), length, peer);
-        let answer = self.client.request(request);
-        ForwardFuture::new(answer, endpoint.clone(), self.first_byte_timeout)
+        headers::to_endpoint(headers, parts.version, endpoint.headers(), length, peer);
+        let (request, sending) = watched(request);
+        let answer = self.shared.client.request(request);
+        let limit = self.first_byte_timeout;
+        ForwardFuture::new(answer, endpoint.clone(), sending, limit)
     }
 }
 
 impl<B> Clone for Forward<B> {
     fn clone(&self) -> Self {
         Self {
-            client: Arc::clone(&self.client),
-            tls: self.tls.clone(),
-            connect_timeout: self.connect_timeout,
+            shared: Arc::clone(&self.shared),
             first_byte_timeout: self.first_byte_timeout,
         }
     }

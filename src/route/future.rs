@@ -21,6 +21,7 @@ use super::desk::Desk;
 use super::front::Front;
 use super::retry::{Kept, Unkept};
 use super::tally::Tally;
+use super::unread::Unread;
 use super::{Decision, EndpointLease, Endpoints, Measured, ReadBody, RouteBody, RouteError};
 use crate::admission::Admission;
 use crate::gate::{self, Chair, Permit};
@@ -29,7 +30,7 @@ use crate::http::PermitBody;
 pub(super) type Admitted<S, B> = Admission<Endpoints, S, Request<RouteBody<B>>, Front, Infallible>;
 
 /// A request in case that it fails, or why it is not kept.
-pub(super) type MaybeKept<S, R, E> = Result<Box<Kept<S, R, E>>, Unkept>;
+pub(super) type MaybeKept<S, E> = Result<Box<Kept<S, E>>, Unkept>;
 
 pub(super) type Routed<R> = Response<PermitBody<Measured<R>, Permit<Endpoints>>>;
 
@@ -44,8 +45,8 @@ pin_project! {
         S: Service<Request<RouteBody<B>>>,
     {
         #[pin]
-        step: Step<S, B, Admitted<S, B>>,
-        kept: MaybeKept<S, R, S::Error>,
+        step: StepOf<S, B, R>,
+        kept: MaybeKept<S, S::Error>,
         // Dropped last: it looks at what the others leave behind.
         tally: Option<Tally>,
     }
@@ -65,10 +66,11 @@ pin_project! {
 
 pin_project! {
     #[project = StepProj]
-    enum Step<S, B, A> {
+    enum Step<S, B, A, R, E> {
         Reading { #[pin] body: ReadBody<B>, arrival: Option<Arrival<S>> },
         Streaming { body: Option<B>, arrival: Option<Arrival<S>> },
         Admitted { #[pin] admission: A },
+        Failed { unread: Pin<Box<Unread<R, E>>> },
     }
 }
 
@@ -140,27 +142,45 @@ where
             }
         }
         loop {
-            let StepProj::Admitted { admission } = this.step.as_mut().project() else {
-                unreachable!("whoever has arrived is admitted");
+            let tried = match this.step.as_mut().project() {
+                StepProj::Admitted { admission } => ready!(admission.poll(cx)),
+                StepProj::Failed { unread } => {
+                    let (failed, retry) = ready!(unread.as_mut().poll(cx));
+                    let (Ok(kept), Some(tally)) = (&mut *this.kept, &*this.tally) else {
+                        unreachable!("only a request that is kept is tried again");
+                    };
+                    // This try may have been a trial.
+                    tally.desk.pass_trial_on();
+                    let endpoint = failed.decision.endpoint.clone();
+                    kept.failed_with(failed);
+                    let admission = kept.again(&endpoint, retry);
+                    this.step.set(Step::Admitted { admission });
+                    continue;
+                }
+                StepProj::Reading { .. } | StepProj::Streaming { .. } => {
+                    unreachable!("a request is admitted once it has been read")
+                }
             };
-            let tried = ready!(admission.poll(cx));
             let Some(tally) = this.tally.take() else {
                 panic!("response future polled after it was answered");
             };
             match conclude(tried, tally, this.kept) {
                 Conclusion::Answer(answer) => return Poll::Ready(answer),
-                Conclusion::Again(admission, tally) => {
+                Conclusion::Again(unread, tally) => {
                     *this.tally = Some(tally);
-                    this.step.set(Step::Admitted { admission });
+                    let unread = Box::pin(unread);
+                    this.step.set(Step::Failed { unread });
                 }
             }
         }
     }
 }
 
+type StepOf<S, B, R> = Step<S, B, Admitted<S, B>, R, <S as Service<Request<RouteBody<B>>>>::Error>;
+
 type Arrived<S, B> = (Arrival<S>, Result<Asked<B>, RouteError>);
 
-impl<S, B, A> Step<S, B, A>
+impl<S, B, A, R, E> Step<S, B, A, R, E>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -184,21 +204,22 @@ where
                 let asked = arrival.read_head(once(body.take()));
                 Some((arrival, asked))
             }
-            StepProj::Admitted { .. } => None,
+            StepProj::Admitted { .. } | StepProj::Failed { .. } => None,
         })
     }
 }
 
 /// Where a request was, or had been, when it was given up before it was answered.
 fn given_up<S, B, R>(
-    step: Pin<&mut Step<S, B, Admitted<S, B>>>,
-    kept: &mut MaybeKept<S, R, S::Error>,
+    step: Pin<&mut StepOf<S, B, R>>,
+    kept: &mut MaybeKept<S, S::Error>,
 ) -> Option<Decision>
 where
     S: Service<Request<RouteBody<B>>>,
 {
     let lease = match step.project() {
         StepProj::Admitted { admission } => admission.lease(),
+        StepProj::Failed { unread } => return unread.decision().cloned(),
         StepProj::Reading { .. } | StepProj::Streaming { .. } => None,
     };
     let failed = || Some(&kept.as_ref().ok()?.failed.as_ref()?.decision);

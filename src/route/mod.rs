@@ -44,6 +44,7 @@ mod source;
 mod strategy;
 mod tally;
 mod unanswered;
+mod unread;
 mod verdict;
 
 pub use body::ReadBody;

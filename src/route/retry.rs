@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::header::{RETRY_AFTER, TRAILER};
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
@@ -18,9 +19,10 @@ use super::verdict::Retry;
 use super::{Decision, Demand, EndpointRef, RouteBody};
 use crate::admission::Tail;
 use crate::gate;
+use crate::http::{Rejection, is_grpc};
 
 /// A request as it came, in case that it fails.
-pub(super) struct Kept<S, R, E> {
+pub(super) struct Kept<S, E> {
     desk: Arc<Desk>,
     inner: S,
     head: Parts,
@@ -35,10 +37,10 @@ pub(super) struct Kept<S, R, E> {
     /// How many more retries there may be.
     left: u32,
     /// What it is answered with if it finds no other endpoint.
-    pub(super) failed: Option<Failed<R, E>>,
+    pub(super) failed: Option<Failed<Bytes, E>>,
 }
 
-/// The answer of an endpoint that failed. Its slot is free already.
+/// The answer of an endpoint that failed.
 pub(super) struct Failed<R, E> {
     pub(super) result: Result<Response<R>, E>,
     pub(super) decision: Decision,
@@ -76,7 +78,7 @@ impl Unkept {
 
 impl<S: Clone> Arrival<S> {
     /// Keeps the request for another try.
-    pub(super) fn keep<B, R, E>(&self, asked: &Asked<B>) -> Result<Box<Kept<S, R, E>>, Unkept> {
+    pub(super) fn keep<B, E>(&self, asked: &Asked<B>) -> Result<Box<Kept<S, E>>, Unkept> {
         let retries = self.desk.endpoints().retries();
         if retries.max == 0 {
             return Err(Unkept::NoRetries);
@@ -103,7 +105,7 @@ impl<S: Clone> Arrival<S> {
     }
 }
 
-impl<S, R, E> Kept<S, R, E> {
+impl<S, E> Kept<S, E> {
     /// It was tried, after it `came` and `waited`. Says how long it waited over all its tries.
     pub(super) fn was_tried(&mut self, came: Instant, waited: Duration) -> Duration {
         if self.first_came.is_none() {
@@ -140,8 +142,38 @@ impl<S, R, E> Kept<S, R, E> {
         ticket.deadline.is_some_and(|deadline| deadline <= now)
     }
 
+    /// Keeps what it is answered with if it finds no other endpoint: what is left of an answer that could not be
+    /// read is its status, and when to come back.
+    pub(super) fn failed_with(&mut self, answer: Failed<Option<Bytes>, E>) {
+        let endpoint = answer.decision.endpoint.name();
+        let result = answer.result.map(|response| {
+            let (mut head, body) = response.into_parts();
+            if let Some(body) = body {
+                head.headers.remove(TRAILER); // none were kept
+                return Response::from_parts(head, body);
+            }
+            let why = format!(
+                "Endpoint '{endpoint}' answered {}, at such length that nothing else of it was kept while \
+                 another endpoint was looked for",
+                head.status
+            );
+            let rejection = Rejection::new(head.status, "upstream_failed", why);
+            let mut response = rejection.into_response(is_grpc(&self.head.headers));
+            if let Some(after) = head.headers.get(RETRY_AFTER) {
+                response.headers_mut().insert(RETRY_AFTER, after.clone());
+            }
+            response
+        });
+        self.failed = Some(Failed {
+            result,
+            decision: answer.decision,
+            waited: answer.waited,
+            tail: answer.tail,
+        });
+    }
+
     /// Tries it once more, after it failed at `endpoint`.
-    pub(super) fn again<B>(&mut self, endpoint: &EndpointRef, retry: Retry) -> Admitted<S, B>
+    pub(super) fn again<B, R>(&mut self, endpoint: &EndpointRef, retry: Retry) -> Admitted<S, B>
     where
         S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
         B: Body<Data = Bytes>,

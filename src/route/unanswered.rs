@@ -14,6 +14,9 @@ pub enum Unanswered {
     /// The connection ended, or talked nonsense, before the answer's head was there. The endpoint may have
     /// worked on the request.
     BrokeOff,
+    /// The request's body could not be sent whole: its client broke off, or the connection ended before the
+    /// endpoint had read it, as when it refuses a body by its length. That says nothing of the endpoint.
+    BodyNotSent,
     /// The answer's head was not there in time. The endpoint may have worked on the request.
     Timeout,
 }

@@ -10,6 +10,8 @@ use super::Unanswered;
 pub(super) enum Verdict {
     /// It served the request, or said what is wrong with it.
     Served,
+    /// That cannot be told from it.
+    Unknown { retry: Retry },
     Failed {
         /// Whether it gave an answer at all.
         answered: bool,
@@ -32,13 +34,14 @@ impl Verdict {
             return Self::unanswered(Retry::Yes);
         };
         if let Some(why) = response.extensions().get::<Unanswered>() {
-            return Self::unanswered(match why {
+            return match why {
                 // It may still be at work, and all that time is gone.
-                Unanswered::Timeout => Retry::No,
+                Unanswered::Timeout => Self::unanswered(Retry::No),
                 Unanswered::Unreachable | Unanswered::ConnectTimeout | Unanswered::BrokeOff => {
-                    Retry::Yes
+                    Self::unanswered(Retry::Yes)
                 }
-            });
+                Unanswered::BodyNotSent => Self::Unknown { retry: Retry::Yes },
+            };
         }
         match response.status() {
             StatusCode::BAD_GATEWAY
@@ -68,7 +71,7 @@ impl Verdict {
     pub(super) fn retry(self) -> Retry {
         match self {
             Self::Served => Retry::No,
-            Self::Failed { retry, .. } => retry,
+            Self::Unknown { retry } | Self::Failed { retry, .. } => retry,
         }
     }
 }
@@ -115,6 +118,16 @@ mod tests {
         let mut response = answer(503);
         response.headers_mut().insert(RETRY_AFTER, 1.into());
         assert_eq!(verdict(response).retry(), Retry::Elsewhere);
+    }
+
+    #[test]
+    fn a_body_that_could_not_be_sent_says_nothing_of_the_endpoint() {
+        for status in [400, 502] {
+            let mut response = answer(status);
+            response.extensions_mut().insert(Unanswered::BodyNotSent);
+            let retry = Retry::Yes;
+            assert_eq!(verdict(response), Verdict::Unknown { retry });
+        }
     }
 
     #[test]

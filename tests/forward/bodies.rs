@@ -14,7 +14,7 @@ use super::upstream::{Connection, Upstream};
 use super::{Failure, OK, SOON, endpoint, send, text};
 
 /// A request whose body the test writes.
-fn upload(
+pub(super) fn upload(
     to: &Decision,
     path: &str,
 ) -> (Sender<Bytes, io::Error>, Request<Channel<Bytes, io::Error>>) {
@@ -24,7 +24,7 @@ fn upload(
 }
 
 /// Reads from a connection until `text` has come.
-async fn read_to(connection: &mut Connection, text: &str) {
+pub(super) async fn read_to(connection: &mut Connection, text: &str) {
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains(text) {
         assert_ne!(connection.0.read_buf(&mut seen).await.unwrap(), 0);
@@ -77,7 +77,7 @@ async fn a_request_that_has_begun_is_not_sent_again() {
     };
     let ((), response) = tokio::join!(serve, send(&forward, request));
     let failure = Failure::read(response).await;
-    failure.is(502, "upstream_failed", Unanswered::BrokeOff);
+    failure.is(502, "upstream_failed", Unanswered::BodyNotSent);
 
     let (body, request) = upload(&to, "/third");
     drop(body);
@@ -106,7 +106,7 @@ async fn a_request_body_that_breaks_off_is_not_the_endpoints_fault() {
     };
     let (connection, response) = tokio::join!(serve, send(&forward, request));
     let failure = Failure::read(response).await;
-    failure.is(400, "request_body_failed", None);
+    failure.is(400, "request_body_failed", Unanswered::BodyNotSent);
     timeout(SOON, connection.closed())
         .await
         .expect("the endpoint is told");

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use tokio::time::{advance, pause, resume, timeout};
+use tokio::time::{Instant, advance, pause, resume, sleep, timeout};
 use tower::ServiceExt;
 use tower_triage::route::{Forward, Unanswered};
 
+use super::bodies::{read_to, upload};
 use super::upstream::Upstream;
 use super::{Failure, OK, SOON, endpoint, post, send};
 
@@ -80,6 +81,77 @@ async fn a_body_may_take_longer_than_its_first_byte() {
     connection.send("half").await;
     let body = response.into_body().collect().await.unwrap();
     assert_eq!(body.to_bytes(), "halfhalf");
+}
+
+#[tokio::test]
+async fn a_client_that_stops_sending_is_not_the_endpoints_fault() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (mut body, request) = upload(&to, "/");
+    let answer = tokio::spawn(Forward::new().first_byte_timeout(SOON).oneshot(request));
+    let mut connection = upstream.accept().await;
+    body.send_data("half".into()).await.unwrap();
+    read_to(&mut connection, "half").await;
+
+    pause();
+    sleep(SOON * 10).await;
+    assert!(!answer.is_finished());
+    resume();
+    drop(body);
+    read_to(&mut connection, "0\r\n\r\n").await;
+    connection.send(OK).await;
+    assert_eq!(answer.await.unwrap().unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn the_clock_starts_when_the_body_is_sent() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (mut body, request) = upload(&to, "/");
+    let answer = tokio::spawn(Forward::new().first_byte_timeout(SOON).oneshot(request));
+    let mut connection = upstream.accept().await;
+    body.send_data("half".into()).await.unwrap();
+    read_to(&mut connection, "half").await;
+
+    pause();
+    sleep(SOON * 10).await;
+    let sent = Instant::now();
+    drop(body);
+    let response = answer.await.unwrap().unwrap();
+    let waited = sent.elapsed();
+    resume();
+    let failure = Failure::read(response).await;
+    failure.is(504, "upstream_timeout", Unanswered::Timeout);
+    let grain = Duration::from_millis(1);
+    assert!(
+        waited >= SOON - grain && waited <= SOON + grain,
+        "{waited:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_endpoint_that_stops_reading_is_given_up() {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (mut body, request) = upload(&to, "/");
+    let answer = tokio::spawn(Forward::new().first_byte_timeout(SOON).oneshot(request));
+    let connection = upstream.accept().await;
+    let piece = Bytes::from(vec![0; 1 << 20]);
+    let write = async move { while body.send_data(piece.clone()).await.is_ok() {} };
+    let write = tokio::spawn(write);
+
+    pause(); // the clock jumps once all buffers between are full
+    let response = answer.await.unwrap().unwrap();
+    resume();
+    let failure = Failure::read(response).await;
+    failure.is(504, "upstream_timeout", Unanswered::Timeout);
+    timeout(SOON, write)
+        .await
+        .expect("the body is let go")
+        .unwrap();
+    timeout(SOON, connection.closed())
+        .await
+        .expect("the endpoint is told");
 }
 
 #[tokio::test]

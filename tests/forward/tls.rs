@@ -5,7 +5,11 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::{pause, resume, timeout};
@@ -17,6 +21,7 @@ use tokio_rustls::server::TlsStream;
 use tower::ServiceExt;
 use tower_triage::route::{Forward, TlsError, Unanswered};
 
+use super::early_answers::{LARGE, TOO_LARGE, TRIES, read_head};
 use super::upstream::{Connection, Upstream};
 use super::{Failure, OK, SOON, endpoint, post, send, text};
 
@@ -88,6 +93,32 @@ async fn an_endpoint_that_proves_its_name_or_its_address_is_served_over_http_1()
         assert!(head.starts_with("post /base/v1/chat/completions"), "{head}");
         assert!(head.contains(&format!("host: {host}:")), "{head}");
         assert_eq!((&*body, &*answer), ("{}", "ok"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_to_a_body_that_was_not_read_gets_through() {
+    let authority = Authority::new();
+    let acceptor = authority.server("localhost");
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("https://localhost:{}", upstream.addr().port()));
+    let forward = Forward::new();
+    let forward = forward.root_certificates(authority.pem.as_bytes()).unwrap();
+    for _ in 0..TRIES {
+        let serve = async {
+            let mut connection = accept(&upstream, &acceptor).await.unwrap();
+            // What is not sent when it closes would be lost.
+            connection.0.get_ref().0.set_nodelay(true).unwrap();
+            read_head(&mut connection).await;
+            connection.send(TOO_LARGE).await;
+            connection.0.flush().await.unwrap();
+        };
+        let request = Request::post("/").extension(to.clone());
+        let body = Full::from(Bytes::from(vec![0; LARGE]));
+        let ask = send(&forward, request.body(body).unwrap());
+        let ((), response) = tokio::join!(serve, ask);
+        assert_eq!(response.status(), 413);
+        assert_eq!(text(response).await, "too large");
     }
 }
 

@@ -1,13 +1,15 @@
 //! The body of an answer: the endpoint's as it comes in, or our own words.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
+
+use super::upload::Sending;
 
 pin_project! {
     /// The body of a [`Forward`](super::Forward)'s response. Dropping it unread closes the connection to
@@ -16,6 +18,8 @@ pin_project! {
     pub struct ForwardBody {
         #[pin]
         inner: Inner,
+        // What is not sent of the request when its answer is over will not be.
+        sending: Option<Sending>,
     }
 }
 
@@ -34,15 +38,20 @@ pin_project! {
 pub struct BodyError(#[source] hyper::Error);
 
 impl ForwardBody {
-    pub(super) fn endpoint(body: Incoming) -> Self {
-        let inner = Inner::Endpoint { body };
-        Self { inner }
+    /// An endpoint's answer, and what it has not waited for of the request.
+    pub(super) fn endpoint(body: Incoming, sending: Option<Sending>) -> Self {
+        Self {
+            sending: sending.filter(|_| !body.is_end_stream()),
+            inner: Inner::Endpoint { body },
+        }
     }
 
     pub(super) fn full(body: Bytes) -> Self {
         let body = Full::from(body);
-        let inner = Inner::Own { body };
-        Self { inner }
+        Self {
+            inner: Inner::Own { body },
+            sending: None,
+        }
     }
 }
 
@@ -54,8 +63,15 @@ impl Body for ForwardBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match self.project().inner.project() {
-            InnerProj::Endpoint { body } => body.poll_frame(cx).map_err(BodyError),
+        let this = self.project();
+        match this.inner.project() {
+            InnerProj::Endpoint { mut body } => {
+                let frame = ready!(body.as_mut().poll_frame(cx));
+                if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
+                    *this.sending = None;
+                }
+                Poll::Ready(frame.map(|frame| frame.map_err(BodyError)))
+            }
             InnerProj::Own { body } => body.poll_frame(cx).map_err(|never| match never {}),
         }
     }

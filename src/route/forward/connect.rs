@@ -13,18 +13,22 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::timeout;
 use tower_service::Service;
 
+use super::connection::Connection;
+use super::lookups::Lookups;
 use super::tls::{Stream, Tls};
+
+pub(super) type Tcp = HttpConnector<Lookups>;
 
 #[derive(Clone)]
 pub(in crate::route) struct Connector {
-    tcp: HttpConnector,
+    tcp: Tcp,
     tls: Tls,
     limit: Duration,
 }
 
 impl Connector {
-    pub(super) fn new(tls: Tls, limit: Duration) -> Self {
-        let mut tcp = HttpConnector::new();
+    pub(super) fn new(tls: Tls, lookups: Lookups, limit: Duration) -> Self {
+        let mut tcp = HttpConnector::new_with_resolver(lookups);
         tcp.set_nodelay(true);
         // Shares the time among the addresses of a name, so that a dead one leaves some to the next.
         tcp.set_connect_timeout(Some(limit));
@@ -33,9 +37,9 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = Stream;
+    type Response = Connection<Stream>;
     type Error = ConnectError;
-    type Future = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Connection<Stream>, ConnectError>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         self.tcp.poll_ready(cx).map_err(ConnectError::failed)
@@ -49,7 +53,7 @@ impl Service<Uri> for Connector {
                 Ok(Err(ConnectError::Failed(error))) if timed_out(&*error) => {
                     Err(ConnectError::TimedOut(limit))
                 }
-                Ok(done) => done,
+                Ok(done) => done.map(Connection::new),
                 Err(_) => Err(ConnectError::TimedOut(limit)),
             }
         })

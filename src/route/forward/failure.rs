@@ -21,6 +21,8 @@ pub(super) enum Failure {
     BrokeOff(String),
     #[error("Endpoint '{0}' did not begin to answer within {s} s", s = .1.as_secs_f64())]
     Timeout(String, Duration),
+    #[error("Endpoint '{0}' closed the connection before it had read the request's body")]
+    NotRead(String),
     #[error("The request's body broke off on its way to endpoint '{0}'")]
     Body(String),
     #[error("The request's path cannot be joined to that of its endpoint")]
@@ -38,7 +40,7 @@ impl Failure {
                 (StatusCode::BAD_GATEWAY, "upstream_unreachable")
             }
             Self::ConnectTimeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_connect_timeout"),
-            Self::BrokeOff(_) => (StatusCode::BAD_GATEWAY, "upstream_failed"),
+            Self::BrokeOff(_) | Self::NotRead(_) => (StatusCode::BAD_GATEWAY, "upstream_failed"),
             Self::Timeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
             Self::Body(_) => (StatusCode::BAD_REQUEST, "request_body_failed"),
             Self::Target => (StatusCode::BAD_REQUEST, "invalid_path"),
@@ -53,14 +55,15 @@ impl Failure {
         response
     }
 
-    /// What it says of the endpoint, if it says anything.
+    /// What became of the request at its endpoint, if it was on its way.
     fn unanswered(&self) -> Option<Unanswered> {
         match self {
             Self::Unreachable(_) | Self::NoTls(..) => Some(Unanswered::Unreachable),
             Self::ConnectTimeout(..) => Some(Unanswered::ConnectTimeout),
             Self::BrokeOff(_) => Some(Unanswered::BrokeOff),
             Self::Timeout(..) => Some(Unanswered::Timeout),
-            Self::Body(_) | Self::Target | Self::Tunnel | Self::NoEndpoint => None,
+            Self::NotRead(_) | Self::Body(_) => Some(Unanswered::BodyNotSent),
+            Self::Target | Self::Tunnel | Self::NoEndpoint => None,
         }
     }
 }

@@ -11,10 +11,12 @@ use http::{Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Error, ResponseFuture};
 use pin_project_lite::pin_project;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::connect::ConnectError;
+use super::connection::ConnectionHandle;
 use super::failure::Failure;
+use super::upload::Sending;
 use super::{EndpointRef, ForwardBody, headers};
 
 pin_project! {
@@ -33,6 +35,7 @@ pin_project! {
             #[pin]
             answer: ResponseFuture,
             endpoint: EndpointRef,
+            sending: Option<Sending>,
             limit: Duration,
             #[pin]
             late: Sleep,
@@ -43,12 +46,18 @@ pin_project! {
 }
 
 impl ForwardFuture {
-    /// Waits for `answer` until `limit` has passed from now.
-    pub(super) fn new(answer: ResponseFuture, endpoint: EndpointRef, limit: Duration) -> Self {
+    /// Waits for `answer` until the endpoint has been awaited for `limit`.
+    pub(super) fn new(
+        answer: ResponseFuture,
+        endpoint: EndpointRef,
+        sending: Option<Sending>,
+        limit: Duration,
+    ) -> Self {
         let late = sleep(limit);
         let state = State::Sent {
             answer,
             endpoint,
+            sending,
             limit,
             late,
         };
@@ -70,13 +79,20 @@ impl Future for ForwardFuture {
             StateProj::Sent {
                 answer,
                 endpoint,
+                sending,
                 limit,
-                late,
+                mut late,
             } => match answer.poll(cx) {
-                Poll::Ready(Ok(response)) => answered(response, endpoint),
-                Poll::Ready(Err(error)) => unanswered(&error, endpoint).response(),
+                Poll::Ready(Ok(response)) => answered(response, endpoint, sending.take()),
+                Poll::Ready(Err(error)) => unanswered(&error, endpoint, sending.take()).response(),
                 Poll::Pending => {
-                    ready!(late.poll(cx));
+                    ready!(late.as_mut().poll(cx));
+                    while let Some(at) = sending.as_ref().and_then(|it| it.late_at(*limit))
+                        && at > Instant::now()
+                    {
+                        late.as_mut().reset(at);
+                        ready!(late.as_mut().poll(cx));
+                    }
                     tracing::warn!(endpoint = endpoint.name(), ?limit, "no answer in time");
                     Failure::Timeout(endpoint.name().to_owned(), *limit).response()
                 }
@@ -89,17 +105,24 @@ impl Future for ForwardFuture {
     }
 }
 
-fn answered(mut response: Response<Incoming>, endpoint: &EndpointRef) -> Response<ForwardBody> {
+fn answered(
+    mut response: Response<Incoming>,
+    endpoint: &EndpointRef,
+    sending: Option<Sending>,
+) -> Response<ForwardBody> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // Nobody asked it to: `Upgrade` stops here.
         return Failure::BrokeOff(endpoint.name().to_owned()).response();
     }
-    headers::strip_hop_by_hop(response.headers_mut());
+    headers::strip_hop_by_hop(response.headers_mut(), true);
     *response.version_mut() = Version::HTTP_11;
-    response.map(ForwardBody::endpoint)
+    let connection = response.extensions_mut().remove();
+    let sending = sending.zip(connection);
+    let sending = sending.and_then(|(sending, connection)| sending.carried_by(connection));
+    response.map(|body| ForwardBody::endpoint(body, sending))
 }
 
-fn unanswered(error: &Error, endpoint: &EndpointRef) -> Failure {
+fn unanswered(error: &Error, endpoint: &EndpointRef, sending: Option<Sending>) -> Failure {
     let name = endpoint.name();
     tracing::warn!(endpoint = name, error = %Causes(error), "no answer from the endpoint");
     let name = name.to_owned();
@@ -111,8 +134,12 @@ fn unanswered(error: &Error, endpoint: &EndpointRef) -> Failure {
             Some(ConnectError::Failed(_)) | None => Failure::Unreachable(name),
         };
     }
+    let connection = error.connect_info().and_then(ConnectionHandle::of);
+    let sending = sending.zip(connection);
+    let unsent = sending.and_then(|(sending, connection)| sending.carried_by(connection));
     match cause.and_then(|cause| cause.downcast_ref::<hyper::Error>()) {
         Some(error) if error.is_user() => Failure::Body(name),
+        _ if unsent.is_some() => Failure::NotRead(name),
         _ => Failure::BrokeOff(name),
     }
 }

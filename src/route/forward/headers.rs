@@ -3,25 +3,35 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TE};
+use http::Version;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
+};
 
 use super::PeerAddr;
 use crate::route::hop_by_hop::is_hop_by_hop;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Makes a client's headers those of a request to an endpoint that wants its `own`, `Host` among them, with a
-/// body that has `length` if it is known.
+/// Makes the headers of a client that speaks `version` those of a request over HTTP/1.1 to an endpoint that wants
+/// its `own`, `Host` among them, with a body that has `length` if it is known.
 pub(super) fn to_endpoint(
     headers: &mut HeaderMap,
+    version: Version,
     own: &HeaderMap,
     length: Option<u64>,
     peer: Option<PeerAddr>,
 ) {
-    let trailers = tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
-    strip_hop_by_hop(headers);
-    if trailers {
+    // HTTP/1.0 has no trailers.
+    let wants_trailers = version >= Version::HTTP_11
+        && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
+    // Over HTTP/1.1, only a body in chunks has trailers.
+    strip_hop_by_hop(headers, length.is_none());
+    if wants_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if version >= Version::HTTP_2 {
+        join_cookies(headers);
     }
     match length {
         // Where nobody announced an empty body, none is the same.
@@ -38,10 +48,14 @@ pub(super) fn to_endpoint(
     }
 }
 
-/// Removes what was only about the connection to the other side.
-pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+/// Removes what was only about the connection to the other side. The announcement of trailers is not, if they are
+/// passed on.
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap, passes_trailers: bool) {
     // To look at the few that are there is cheaper than to look for all that may be.
-    let known = headers.keys().filter(|name| is_hop_by_hop(name));
+    let known = headers.keys().filter(|&name| {
+        let announces_trailers = passes_trailers && name == TRAILER;
+        is_hop_by_hop(name) && !announces_trailers
+    });
     let named = tokens(headers, &CONNECTION).filter_map(|name| name.parse().ok());
     let gone: Vec<HeaderName> = named.chain(known.cloned()).collect();
     for name in gone {
@@ -56,6 +70,18 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .map(str::trim)
+}
+
+/// HTTP/2 may send each cookie in a line of its own; HTTP/1.1 has one for all (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let lines: Vec<_> = headers.get_all(COOKIE).iter().collect();
+    if lines.len() < 2 {
+        return;
+    }
+    let lines: Vec<_> = lines.into_iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(joined) = HeaderValue::from_maybe_shared(Bytes::from(lines.join(&b"; "[..]))) {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 fn forwarded_for(headers: &mut HeaderMap, peer: IpAddr) {
@@ -109,7 +135,7 @@ mod tests {
             ("authorization", "Bearer x"),
             ("accept", "text/event-stream"),
         ]);
-        strip_hop_by_hop(&mut got);
+        strip_hop_by_hop(&mut got, false);
         assert_eq!(
             got,
             headers(&[
@@ -122,8 +148,46 @@ mod tests {
     #[test]
     fn of_te_only_trailers_pass() {
         let mut got = headers(&[("te", "gzip, Trailers"), ("connection", "TE")]);
-        to_endpoint(&mut got, &HeaderMap::new(), None, None);
+        to_endpoint(&mut got, Version::HTTP_11, &HeaderMap::new(), None, None);
         assert_eq!(got, headers(&[("te", "trailers")]));
+    }
+
+    #[test]
+    fn trailers_are_announced_where_they_are_passed_on() {
+        for (version, length, sent) in [
+            (
+                Version::HTTP_2,
+                None,
+                &[("te", "trailers"), ("trailer", "x-sum")][..],
+            ),
+            (
+                Version::HTTP_11,
+                None,
+                &[("te", "trailers"), ("trailer", "x-sum")],
+            ),
+            (Version::HTTP_11, Some(0), &[("te", "trailers")]),
+            (Version::HTTP_10, Some(0), &[]),
+        ] {
+            let mut got = headers(&[("te", "trailers"), ("trailer", "x-sum")]);
+            to_endpoint(&mut got, version, &HeaderMap::new(), length, None);
+            assert_eq!(got, headers(sent), "{version:?}");
+        }
+        let mut got = headers(&[("connection", "trailer"), ("trailer", "x-sum")]);
+        strip_hop_by_hop(&mut got, true);
+        assert!(got.is_empty());
+    }
+
+    #[test]
+    fn only_http_2_has_many_lines_of_cookies() {
+        let cookies = [("cookie", "a=1"), ("cookie", "b=2; c=3")];
+        for (version, sent) in [
+            (Version::HTTP_2, &[("cookie", "a=1; b=2; c=3")][..]),
+            (Version::HTTP_11, &cookies),
+        ] {
+            let mut got = headers(&cookies);
+            to_endpoint(&mut got, version, &HeaderMap::new(), None, None);
+            assert_eq!(got, headers(sent), "{version:?}");
+        }
     }
 
     #[test]
@@ -142,7 +206,7 @@ mod tests {
                     .into_iter()
                     .collect::<Vec<_>>(),
             );
-            to_endpoint(&mut got, &HeaderMap::new(), length, None);
+            to_endpoint(&mut got, Version::HTTP_11, &HeaderMap::new(), length, None);
             assert_eq!(
                 got.get(CONTENT_LENGTH).map(|value| value.to_str().unwrap()),
                 sent
@@ -154,7 +218,7 @@ mod tests {
     fn the_peer_is_added_to_those_before_it() {
         let peer = Some(PeerAddr(([192, 0, 2, 7], 9).into()));
         let mut got = headers(&[("x-forwarded-for", "a, b"), ("x-forwarded-for", "c")]);
-        to_endpoint(&mut got, &HeaderMap::new(), None, peer);
+        to_endpoint(&mut got, Version::HTTP_11, &HeaderMap::new(), None, peer);
         assert_eq!(got, headers(&[("x-forwarded-for", "a, b, c, 192.0.2.7")]));
     }
 
@@ -172,7 +236,7 @@ mod tests {
             ("host", "gateway"),
             ("accept", "*/*"),
         ]);
-        to_endpoint(&mut got, &own, None, None);
+        to_endpoint(&mut got, Version::HTTP_11, &own, None, None);
         assert_eq!(
             got,
             headers(&[

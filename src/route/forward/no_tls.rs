@@ -2,12 +2,11 @@
 
 use http::Uri;
 use http::uri::Scheme;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-use super::connect::ConnectError;
+use super::connect::{ConnectError, Tcp};
 
 pub(super) type Stream = TokioIo<TcpStream>;
 
@@ -19,11 +18,7 @@ pub(super) enum Tls {
 }
 
 impl Tls {
-    pub(super) async fn connect(
-        self,
-        mut tcp: HttpConnector,
-        to: Uri,
-    ) -> Result<Stream, ConnectError> {
+    pub(super) async fn connect(self, mut tcp: Tcp, to: Uri) -> Result<Stream, ConnectError> {
         if to.scheme() == Some(&Scheme::HTTPS) {
             return Err(ConnectError::NoTls(
                 "https:// needs the feature `tls` of tower-triage",

@@ -5,15 +5,18 @@ use http::{HeaderValue, Uri};
 
 /// `base`'s scheme, host and path, then `asked`'s path and query.
 pub(in crate::route) fn join(base: &Uri, asked: &Uri) -> Result<Uri, InvalidTarget> {
-    let asked = asked
-        .path_and_query()
-        .filter(|asked| asked.as_str().starts_with('/'));
     let prefix = base.path().trim_end_matches('/');
     let mut parts = base.clone().into_parts();
-    parts.path_and_query = Some(match asked {
-        None => PathAndQuery::from_static("/"), // such as `OPTIONS *`
-        Some(asked) if prefix.is_empty() => asked.clone(),
-        Some(asked) => PathAndQuery::try_from(format!("{prefix}{asked}"))?,
+    parts.path_and_query = Some(match asked.path_and_query() {
+        Some(asked) if asked.as_str().starts_with('/') => match prefix.is_empty() {
+            true => asked.clone(),
+            false => PathAndQuery::try_from(format!("{prefix}{asked}"))?,
+        },
+        // Such as `http://gateway?q=1`: without a path, it is the root that is asked for.
+        Some(asked) if asked.as_str().starts_with('?') => {
+            PathAndQuery::try_from(format!("{prefix}/{}", asked.as_str()))?
+        }
+        _ => PathAndQuery::from_static("/"), // such as `OPTIONS *`
     });
     Ok(Uri::from_parts(parts)?)
 }
@@ -52,6 +55,9 @@ mod tests {
             ("http://a:81/base", "/v1?q=/", "http://a:81/base/v1?q=/"),
             ("http://a/base/", "/", "http://a/base/"),
             ("http://a/base", "http://gateway/v1", "http://a/base/v1"),
+            ("http://a", "http://gateway?q=1", "http://a/?q=1"),
+            ("http://a/base", "http://gateway?q=1", "http://a/base/?q=1"),
+            ("http://a/base", "http://gateway", "http://a/base/"),
             ("http://a/base", "*", "http://a/"),
             ("http://[::1]:9", "/%20?%20", "http://[::1]:9/%20?%20"),
         ] {

@@ -5,7 +5,6 @@ use std::sync::{Arc, LazyLock};
 use http::Uri;
 use http::uri::Scheme;
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, MaybeHttpsStream};
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use rustls::client::WantsClientCert;
 use rustls::crypto::ring;
@@ -15,7 +14,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-use super::connect::ConnectError;
+use super::connect::{ConnectError, Tcp};
 
 pub(super) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
@@ -56,11 +55,7 @@ impl Tls {
         Ok(Self::Only(config))
     }
 
-    pub(super) async fn connect(
-        self,
-        mut tcp: HttpConnector,
-        to: Uri,
-    ) -> Result<Stream, ConnectError> {
+    pub(super) async fn connect(self, mut tcp: Tcp, to: Uri) -> Result<Stream, ConnectError> {
         if to.scheme() != Some(&Scheme::HTTPS) {
             let stream = tcp.call(to).await.map_err(ConnectError::failed)?;
             return Ok(MaybeHttpsStream::Http(stream));
