@@ -32,6 +32,8 @@ mod reload;
 mod routing_bodies;
 #[path = "gateway/routing_capabilities.rs"]
 mod routing_capabilities;
+#[path = "gateway/routing_ejection.rs"]
+mod routing_ejection;
 #[path = "gateway/routing_failures.rs"]
 mod routing_failures;
 #[path = "gateway/routing_fallbacks.rs"]

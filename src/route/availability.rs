@@ -98,6 +98,11 @@ impl Availability {
         self.marks().is_healthy()
     }
 
+    /// Whether its failures speak against it.
+    pub(super) fn is_out_by_failures(&self) -> bool {
+        self.marks().has_any(Marks::EJECTED.or(Marks::ON_TRIAL))
+    }
+
     /// Whether it is given requests like any other.
     pub(super) fn is_open(&self) -> bool {
         self.marks().admit() == Admits::All

@@ -68,8 +68,10 @@ where
             waited,
             tail,
         } => {
+            let mut tally = tally;
             let verdict = Verdict::of(&result);
-            tally.desk.learn(&mut permit, verdict);
+            tally.desk.learn(&mut permit, verdict, tally.has_failed);
+            tally.has_failed |= verdict != Verdict::Served;
             let lease = permit.lease();
             let called = lease.called;
             let came = called.and_then(|called| called.checked_sub(waited));
@@ -86,7 +88,10 @@ where
             let retry = verdict.retry();
             let kept = match kept {
                 _ if retry == Retry::No => None,
-                Ok(kept) => kept.may_try_again().then_some(kept),
+                Ok(kept) => {
+                    let endpoint = &failed.decision.endpoint;
+                    kept.may_try_again(endpoint, retry).then_some(kept)
+                }
                 Err(why) => {
                     why.tell(&failed.decision);
                     None
@@ -95,11 +100,11 @@ where
             let Some(kept) = kept else {
                 return Conclusion::Answer(finish(failed, Some((permit, called)), tally));
             };
-            let endpoint = failed.decision.endpoint.clone();
             // Its slot is free for others while it looks for another one.
             drop(permit);
+            tally.desk.pass_trial_on();
             kept.failed = Some(failed);
-            Conclusion::Again(kept.again(&endpoint, retry), tally)
+            Conclusion::Again(kept.again(), tally)
         }
     }
 }

@@ -17,7 +17,7 @@ use super::meter::Meter;
 use super::router::Stamps;
 use super::source::Source;
 use super::verdict::Verdict;
-use super::{Decision, EndpointRef, Endpoints, RouteError};
+use super::{EndpointRef, Endpoints, RouteError};
 use crate::admit::Rejected;
 use crate::gate::{self, Permit};
 use crate::http::{Explain, PermitBody};
@@ -109,9 +109,19 @@ impl Desk {
         self.budget.load().withdraw()
     }
 
-    /// What an answer says of the endpoint that gave it, or didn't.
-    pub(super) fn learn(self: &Arc<Self>, permit: &mut Permit<Endpoints>, verdict: Verdict) {
+    /// What an answer says of the endpoint that gave it, or didn't. Nothing bad, if the request `has_failed`
+    /// elsewhere: then it may be the request that is at fault.
+    pub(super) fn learn(
+        self: &Arc<Self>,
+        permit: &mut Permit<Endpoints>,
+        verdict: Verdict,
+        has_failed: bool,
+    ) {
         let lease = permit.lease_mut();
+        if has_failed && verdict != Verdict::Served {
+            // If it was a trial, the next request is one.
+            return;
+        }
         let trial = std::mem::take(&mut lease.trial);
         let endpoint = &lease.decision.endpoint;
         match verdict {
@@ -123,7 +133,10 @@ impl Desk {
                 }
                 self.succeeded(endpoint, trial);
             }
-            Verdict::Failed { answered, .. } => self.failed(&lease.decision, trial, answered),
+            Verdict::Failed { answered, .. } => {
+                tracing::debug!(endpoint = endpoint.name(), answered, "request failed");
+                self.failed(endpoint, trial);
+            }
         }
     }
 
@@ -137,27 +150,18 @@ impl Desk {
     }
 
     /// An endpoint failed a request: it gave a bad answer, or none.
-    fn failed(self: &Arc<Self>, decision: &Decision, trial: bool, answered: bool) {
-        let endpoint = &decision.endpoint;
-        let (live, policy) = (endpoint.live(), self.ejection_policy());
-        let too_often = live.ejection.failed(policy);
-        if !trial && !too_often {
-            return;
-        }
-        // Whoever answers is there. As the last one it is better than nobody: what it cannot answer well may
-        // be one client's fault.
-        if !answered || !self.endpoints().is_last(endpoint, &decision.asked) {
+    fn failed(self: &Arc<Self>, endpoint: &EndpointRef, trial: bool) {
+        let policy = self.ejection_policy();
+        let too_often = endpoint.live().ejection.failed(policy);
+        if trial || too_often {
             self.eject(endpoint, policy);
-        } else if trial {
-            self.shifted(endpoint, live.availability.acquit());
         }
     }
 
     /// The answer of an endpoint broke off.
-    pub(super) fn broke_off(self: &Arc<Self>, decision: &Decision) {
-        let (endpoint, policy) = (&decision.endpoint, self.ejection_policy());
-        let too_often = endpoint.live().ejection.broke_off(policy);
-        if too_often && !self.endpoints().is_last(endpoint, &decision.asked) {
+    pub(super) fn broke_off(self: &Arc<Self>, endpoint: &EndpointRef) {
+        let policy = self.ejection_policy();
+        if endpoint.live().ejection.broke_off(policy) {
             self.eject(endpoint, policy);
         }
     }
@@ -173,10 +177,14 @@ impl Desk {
     fn eject(self: &Arc<Self>, endpoint: &EndpointRef, policy: EjectionPolicy) {
         let live = endpoint.live();
         let Ok(runtime) = Handle::try_current() else {
-            // Without Tokio's clock nobody would ever bring it back.
+            // Without Tokio's clock nothing would ever bring it back.
             return self.shifted(endpoint, live.availability.acquit());
         };
-        let shift = live.availability.eject();
+        let Some(shift) = self.endpoints().eject(endpoint) else {
+            // It stays in service, and its failures count anew.
+            live.ejection.spared();
+            return self.shifted(endpoint, live.availability.acquit());
+        };
         if !shift.is_new() {
             return;
         }

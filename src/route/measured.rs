@@ -64,8 +64,10 @@ impl Measure {
 
     fn break_off(mut self) {
         self.tally.outcome = Outcome::BrokeOff;
-        if let Some(decision) = &self.tally.decision {
-            self.tally.desk.broke_off(decision);
+        if let Some(decision) = &self.tally.decision
+            && !self.tally.has_failed
+        {
+            self.tally.desk.broke_off(&decision.endpoint);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Counting a client's mistakes as failures of the endpoint takes it away from everybody else.
 
-use http::header::RETRY_AFTER;
 use http::{Response, StatusCode};
 
 use super::Unanswered;
@@ -21,9 +20,9 @@ pub(super) enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Retry {
     No,
+    /// One, and no more after it: it may be the request that makes endpoints break off.
+    Once,
     Yes,
-    /// Another one: this one wants to be left alone for a while.
-    Elsewhere,
 }
 
 impl Verdict {
@@ -35,9 +34,8 @@ impl Verdict {
             return Self::unanswered(match why {
                 // It may still be at work, and all that time is gone.
                 Unanswered::Timeout => Retry::No,
-                Unanswered::Unreachable | Unanswered::ConnectTimeout | Unanswered::BrokeOff => {
-                    Retry::Yes
-                }
+                Unanswered::BrokeOff => Retry::Once,
+                Unanswered::Unreachable | Unanswered::ConnectTimeout => Retry::Yes,
             });
         }
         match response.status() {
@@ -45,10 +43,7 @@ impl Verdict {
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT => Self::Failed {
                 answered: true,
-                retry: match response.headers().contains_key(RETRY_AFTER) {
-                    true => Retry::Elsewhere,
-                    false => Retry::Yes,
-                },
+                retry: Retry::Yes,
             },
             status if status.is_server_error() => Self::Failed {
                 answered: true,
@@ -111,19 +106,12 @@ mod tests {
     }
 
     #[test]
-    fn who_says_when_to_come_back_is_not_asked_before() {
-        let mut response = answer(503);
-        response.headers_mut().insert(RETRY_AFTER, 1.into());
-        assert_eq!(verdict(response).retry(), Retry::Elsewhere);
-    }
-
-    #[test]
     fn no_answer_is_worth_another_try_unless_it_took_all_the_time() {
         assert_eq!(Verdict::of::<(), _>(&Err(())).retry(), Retry::Yes);
         for (why, retry) in [
             (Unanswered::Unreachable, Retry::Yes),
             (Unanswered::ConnectTimeout, Retry::Yes),
-            (Unanswered::BrokeOff, Retry::Yes),
+            (Unanswered::BrokeOff, Retry::Once),
             (Unanswered::Timeout, Retry::No),
         ] {
             let mut response = answer(502);

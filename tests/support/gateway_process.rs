@@ -73,10 +73,19 @@ impl Setup {
     }
 
     /// A backend whose health is not checked, with these lines.
-    pub(crate) fn backend_with(mut self, name: &str, url: &str, lines: &str) -> Self {
-        self.backends.push_str(&format!(
-            "[[backends]]\nname = {name:?}\nurl = {url:?}\nhealth = false\n{lines}\n"
-        ));
+    pub(crate) fn backend_with(self, name: &str, url: &str, lines: &str) -> Self {
+        self.backend_lines(name, url, &format!("health = false\n{lines}"))
+    }
+
+    /// A backend for `m` with one slot that is checked with these settings.
+    pub(crate) fn backend_checked(self, name: &str, url: &str, health: &str) -> Self {
+        let lines = "max_concurrent = 1\nmodels = [{ name = \"m\" }]";
+        self.backend_lines(name, url, &format!("health = {{ {health} }}\n{lines}"))
+    }
+
+    fn backend_lines(mut self, name: &str, url: &str, lines: &str) -> Self {
+        let backend = format!("[[backends]]\nname = {name:?}\nurl = {url:?}\n{lines}\n");
+        self.backends.push_str(&backend);
         self
     }
 

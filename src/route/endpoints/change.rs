@@ -56,6 +56,7 @@ impl Endpoints {
         Self {
             fleet: ArcSwap::from_pointee(fleet),
             changing: Mutex::default(),
+            ejecting: Mutex::default(),
             leased: AtomicU64::new(0),
             trial_abandoned: AtomicBool::new(false),
         }

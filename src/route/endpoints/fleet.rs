@@ -15,7 +15,7 @@ use super::{Demand, EndpointRef, Lane};
 use crate::route::capabilities::Capabilities;
 use crate::route::strategy::{Candidate, Candidates, Choice, Strategy};
 use crate::route::{FallbackWhen, Registry, Requirements, RouteError, RoutingConfig};
-use crate::{Denied, Pool, Pools, Section};
+use crate::{Denied, Pools, Section};
 
 #[derive(Debug)]
 pub(super) struct Fleet {
@@ -98,7 +98,7 @@ impl Fleet {
                 name,
                 needs,
                 context_length: asked.estimated_tokens,
-                avoid: None,
+                failed_at: None,
             },
             way,
             prefix: asked.prefix,
@@ -145,35 +145,33 @@ impl Fleet {
         let Some(way) = self.ways.at(demand.way, &lane.name) else {
             return Err(Denied::Never(unknown(lane)));
         };
-        for avoiding in lane.passes() {
-            let mut busy = false;
-            for step in &way.steps {
-                match self.try_step(step, demand, avoiding) {
-                    Tried::Taken(taken) => return Ok(taken),
-                    Tried::Busy if self.waits_for_first() => return Err(Denied::Busy),
-                    Tried::Busy => busy = true,
-                    Tried::Unavailable => {}
-                }
-            }
-            if busy {
-                return Err(Denied::Busy);
+        let mut busy = false;
+        for step in &way.steps {
+            match self.try_step(step, demand) {
+                Tried::Taken(taken) => return Ok(taken),
+                Tried::Busy if self.waits_for_first() => return Err(Denied::Busy),
+                Tried::Busy => busy = true,
+                Tried::Unavailable => {}
             }
         }
-        Err(Denied::Never(self.why(way, lane)))
+        match busy {
+            true => Err(Denied::Busy),
+            false => Err(Denied::Never(self.why(way, lane))),
+        }
     }
 
     fn waits_for_first(&self) -> bool {
         self.routing.fallback_when == FallbackWhen::Unavailable
     }
 
-    fn try_step<'a>(&'a self, step: &'a Step, demand: &'a Demand, avoiding: bool) -> Tried<'a> {
+    fn try_step<'a>(&'a self, step: &'a Step, demand: &'a Demand) -> Tried<'a> {
         let Some(served) = step.served.map(|at| &self.served[at]) else {
             return Tried::Unavailable;
         };
         let candidates = Candidates {
             servers: &served.servers,
             endpoints: &served.endpoints,
-            asks: demand.wish.asks(avoiding),
+            asks: demand.wish.asks(),
             prefix: demand.prefix,
             turns: &served.turns,
             turn: Cell::new(None),
@@ -213,22 +211,17 @@ impl Fleet {
     /// The pools whose slots [`take`](Self::take) would look at now.
     pub(super) fn pools(&self, lane: &Lane) -> Pools {
         let steps = self.ways.get(&lane.name).map_or(&[][..], |way| &way.steps);
-        for avoiding in lane.passes() {
-            let mut pools = Vec::new();
-            for step in steps {
-                let served = step.served.map(|at| &self.served[at]);
-                let servers = served.into_iter().flat_map(|served| &served.servers);
-                let able = servers.filter(|server| server.look(lane.asks(avoiding)).is_some());
-                pools.extend(able.map(|server| server.live.pool));
-                if self.waits_for_first() && !pools.is_empty() {
-                    break;
-                }
-            }
-            if !pools.is_empty() {
-                return pools.into_iter().collect();
+        let mut pools = Vec::new();
+        for step in steps {
+            let served = step.served.map(|at| &self.served[at]);
+            let servers = served.into_iter().flat_map(|served| &served.servers);
+            let able = servers.filter(|server| server.look(lane.asks()).is_some());
+            pools.extend(able.map(|server| server.live.pool));
+            if self.waits_for_first() && !pools.is_empty() {
+                break;
             }
         }
-        std::iter::empty::<Pool>().collect()
+        pools.into_iter().collect()
     }
 
     /// Why nobody will serve `lane`.
@@ -271,6 +264,37 @@ impl Fleet {
             .flat_map(|at| &self.served[at].endpoints)
             .filter(|other| !other.is_same(endpoint));
         !others.any(|other| other.live().availability.is_open())
+    }
+
+    /// Whether `endpoint` may be taken out of service because it failed: of each of its models, no more than a
+    /// share is out so, and another endpoint stays. Where a fallback could serve, a model's only one may go.
+    pub(super) fn may_eject(&self, endpoint: &EndpointRef) -> bool {
+        let is_same = |other: &&EndpointRef| other.is_same(endpoint);
+        let Some(endpoint) = self.endpoints.iter().find(is_same) else {
+            return false;
+        };
+        let percent = self.routing.max_ejected_percent as usize;
+        self.served_by(endpoint).all(|served| {
+            let others = served.endpoints.iter().filter(|other| !is_same(other));
+            let out = others.filter(|other| other.live().availability.is_out_by_failures());
+            let share = served.endpoints.len() * percent / 100;
+            let most = match percent > 0 && self.has_substitute(served, endpoint) {
+                true => share.max(1),
+                false => share,
+            };
+            out.count() < most && !self.is_last(endpoint, &served.model)
+        })
+    }
+
+    /// Whether a model other than `served`, on the way of its name, has an endpoint in service beside `endpoint`.
+    fn has_substitute(&self, served: &Served, endpoint: &EndpointRef) -> bool {
+        let way = self.ways.get(&served.model);
+        let steps = way.map_or(&[][..], |way| &way.steps).iter();
+        let substitutes = steps
+            .filter(|step| step.model != served.model)
+            .filter_map(|step| step.served);
+        let mut endpoints = substitutes.flat_map(|at| &self.served[at].endpoints);
+        endpoints.any(|other| !other.is_same(endpoint) && other.live().availability.is_open())
     }
 
     /// Each model of `endpoint` has somebody who may be waiting for its trial.

@@ -96,8 +96,7 @@ impl Server {
             return None;
         }
         let seen = self.live.availability.slots.load();
-        let avoided = |avoids: &Lane| avoids.avoids(self.live.pool);
-        let may = seen.marks().admit() != Admits::None && !asks.avoids.is_some_and(avoided);
+        let may = seen.marks().admit() != Admits::None && !asks.leaves_out(self.live.pool);
         may.then_some(seen)
     }
 

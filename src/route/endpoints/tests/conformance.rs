@@ -112,7 +112,7 @@ fn only_those_serve_that_can_and_may() {
                 ..asked(nth)
             };
             let demand = endpoints.demand(&asked);
-            let demand = demand.again(named("failed"), Avoid::IfPossible);
+            let demand = demand.again(named("failed"));
             let leases: Vec<_> = (0..4)
                 .map(|_| endpoints.try_lease(&demand).unwrap())
                 .collect();

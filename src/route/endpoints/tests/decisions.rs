@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::Uri;
 
-use super::naive::{Avoided, Expected, Health, Naive, State};
+use super::naive::{Expected, FailedAt, Health, Naive, State};
 use super::*;
 use crate::route::latency::Moment;
 
@@ -19,7 +19,6 @@ enum Step {
         tokens: u32,
         prefix: Option<u64>,
         failed_at: Vec<usize>,
-        avoid: bool,
     },
     Release(usize),
     Limit(usize, u32),
@@ -130,9 +129,9 @@ fn step() -> impl Strategy<Value = Step> {
     let failed_at = prop::collection::vec(any::<usize>(), 0..3);
     let at = 0..SPECS;
     prop_oneof![
-        12 => (0..NAMES.len(), needs, tokens, prefix, failed_at, any::<bool>()).prop_map(
-            |(name, needs, tokens, prefix, failed_at, avoid)| Step::Lease {
-                name, needs, tokens, prefix, failed_at, avoid,
+        12 => (0..NAMES.len(), needs, tokens, prefix, failed_at).prop_map(
+            |(name, needs, tokens, prefix, failed_at)| Step::Lease {
+                name, needs, tokens, prefix, failed_at,
             }
         ),
         6 => any::<usize>().prop_map(Step::Release),
@@ -181,7 +180,6 @@ impl Pair {
                 tokens,
                 prefix,
                 failed_at,
-                avoid,
             } => {
                 let asked = Requirements {
                     vision,
@@ -191,12 +189,7 @@ impl Pair {
                     prefix,
                     ..Requirements::new(NAMES[name])
                 };
-                let avoid = if avoid {
-                    Avoid::Always
-                } else {
-                    Avoid::IfPossible
-                };
-                self.lease(&asked, &failed_at, avoid);
+                self.lease(&asked, &failed_at);
             }
             Step::Release(nth) if !self.held.is_empty() => {
                 let (lease, state) = self.held.swap_remove(nth % self.held.len());
@@ -272,21 +265,18 @@ impl Pair {
         }
     }
 
-    fn lease(&mut self, asked: &Requirements<'_>, failed_at: &[usize], avoid: Avoid) {
+    fn lease(&mut self, asked: &Requirements<'_>, failed_at: &[usize]) {
         let mut demand = self.endpoints.demand(asked);
-        let mut avoided: Avoided = None;
+        let mut pools: FailedAt = Vec::new();
         for &nth in failed_at {
             let Some(at) = nth.checked_rem(self.held.len()) else {
                 break;
             };
             let endpoint = self.held[at].0.endpoint().clone();
-            demand = demand.again(&endpoint, avoid);
-            avoided
-                .get_or_insert((Vec::new(), avoid))
-                .0
-                .push(endpoint.pool());
+            demand = demand.again(&endpoint);
+            pools.push(endpoint.pool());
         }
-        let (expected, pools) = self.naive.expect(asked, &avoided);
+        let (expected, pools) = self.naive.expect(asked, &pools);
         let lane = self.endpoints.lane(&demand);
         let waits_for: HashSet<Pool> = self.endpoints.pools(&lane).iter().copied().collect();
         assert_eq!(waits_for, pools);
@@ -323,18 +313,8 @@ impl Pair {
             assert_eq!(endpoint.draining(), state.draining);
             let healthy = !state.down && state.health == Health::Well;
             assert_eq!(endpoint.healthy(), healthy);
-            for model in &ward.config.models {
-                let way = self.naive.way(&model.name);
-                let others = self.naive.wards.iter();
-                let mut others = others.filter(|other| other.config.name != ward.config.name);
-                let is_last = !others.any(|other| {
-                    let mut models = other.config.models.iter();
-                    let serves = models.any(|it| way.iter().any(|(name, _)| *name == it.name));
-                    let state = other.state.borrow();
-                    serves && state.is_open() && state.health == Health::Well
-                });
-                assert_eq!(self.endpoints.is_last(endpoint, &model.name), is_last);
-            }
+            let may_go = self.naive.may_lose(ward);
+            assert_eq!(self.endpoints.fleet.load().may_eject(endpoint), may_go);
         }
         assert_eq!(self.endpoints.in_use(), self.held.len());
         let limits = self
@@ -376,7 +356,7 @@ proptest! {
             if let Step::Lease { name, tokens, .. } = step {
                 let asked = Requirements { estimated_tokens: tokens, ..Requirements::new(NAMES[name]) };
                 let demand = pair.endpoints.demand(&asked);
-                let again = pair.held.iter().map(|(lease, _)| demand.clone().again(lease.endpoint(), Avoid::IfPossible));
+                let again = pair.held.iter().map(|(lease, _)| demand.clone().again(lease.endpoint()));
                 waiting.extend(again.take(1));
                 waiting.push(demand);
             }

@@ -83,8 +83,8 @@ pub(super) enum Expected {
     Never(RouteError),
 }
 
-/// What a retry stays away from.
-pub(super) type Avoided = Option<(Vec<Pool>, Avoid)>;
+/// Where a retry has failed before.
+pub(super) type FailedAt = Vec<Pool>;
 
 impl Naive {
     pub(super) fn new(endpoints: &Endpoints) -> Self {
@@ -176,56 +176,74 @@ impl Naive {
         models.any(|it| it.name == model)
     }
 
+    /// Whether `ward` may be taken out of service because it failed.
+    pub(super) fn may_lose(&self, ward: &Ward) -> bool {
+        let percent = self.routing.max_ejected_percent as usize;
+        let others = |name: &str| -> Vec<&Ward> {
+            let serves = |it: &&Ward| it.config.models.iter().any(|model| model.name == name);
+            let is_other = |it: &&Ward| !Rc::ptr_eq(&it.state, &ward.state);
+            self.wards.iter().filter(is_other).filter(serves).collect()
+        };
+        let is_out = |it: &&Ward| it.state.borrow().health != Health::Well;
+        let in_service = |name: &str| {
+            let others = others(name);
+            others
+                .iter()
+                .any(|it| !is_out(it) && it.state.borrow().is_open())
+        };
+        let mut models = ward.config.models.iter().map(|model| model.name.as_str());
+        models.all(|model| {
+            let out = others(model).into_iter().filter(|it| is_out(it)).count();
+            let mut way = self.way(model).into_iter();
+            let substitute = way.any(|(name, _)| name != model && in_service(&name));
+            let share = (others(model).len() + 1) * percent / 100;
+            let most = share.max(usize::from(substitute && percent > 0));
+            out < most && (substitute || in_service(model))
+        })
+    }
+
     /// What is to come of a request, and the pools whose slots it would wait for.
     pub(super) fn expect(
         &mut self,
         asked: &Requirements<'_>,
-        avoided: &Avoided,
+        failed_at: &FailedAt,
     ) -> (Expected, HashSet<Pool>) {
         let way = self.way(&asked.model);
         let only_first = self.routing.fallback_when == FallbackWhen::Unavailable;
-        let none = Vec::new();
-        let passes = match avoided {
-            None => vec![&none],
-            Some((pools, Avoid::IfPossible)) => vec![pools, &none],
-            Some((pools, Avoid::Always)) => vec![pools],
+        let able = |model: &str| -> Vec<usize> {
+            let able = (0..self.wards.len()).filter(|&at| {
+                let ward = &self.wards[at];
+                let capable = ward
+                    .lacks(asked, model)
+                    .is_some_and(|lacks| lacks.is_empty());
+                let state = ward.state.borrow();
+                capable && state.is_open() && !failed_at.contains(&state.pool)
+            });
+            able.collect()
         };
-        for avoided in passes {
-            let able = |model: &str| -> Vec<usize> {
-                let able = (0..self.wards.len()).filter(|&at| {
-                    let ward = &self.wards[at];
-                    let capable = ward
-                        .lacks(asked, model)
-                        .is_some_and(|lacks| lacks.is_empty());
-                    let state = ward.state.borrow();
-                    capable && state.is_open() && !avoided.contains(&state.pool)
-                });
-                able.collect()
-            };
-            let mut steps: Vec<(String, Vec<usize>)> = way
-                .iter()
-                .map(|(model, _)| (model.clone(), able(model)))
-                .filter(|(_, able)| !able.is_empty())
-                .collect();
-            if only_first {
-                steps.truncate(1);
+        let mut steps: Vec<(String, Vec<usize>)> = way
+            .iter()
+            .map(|(model, _)| (model.clone(), able(model)))
+            .filter(|(_, able)| !able.is_empty())
+            .collect();
+        if only_first {
+            steps.truncate(1);
+        }
+        let places = steps.iter().flat_map(|(_, able)| able);
+        let pools: HashSet<Pool> = places
+            .map(|&at| self.wards[at].state.borrow().pool)
+            .collect();
+        for (model, able) in &steps {
+            let is_free = |at: &usize| self.wards[*at].state.borrow().is_free();
+            let free: Vec<usize> = able.iter().copied().filter(is_free).collect();
+            if !free.is_empty() {
+                let chosen = self.choose(asked, model, able, &free);
+                let chosen = self.trial(&free, chosen);
+                return (Expected::At(chosen, model.clone()), pools);
             }
-            let places = steps.iter().flat_map(|(_, able)| able);
-            let pools: HashSet<Pool> = places
-                .map(|&at| self.wards[at].state.borrow().pool)
-                .collect();
-            for (model, able) in &steps {
-                let is_free = |at: &usize| self.wards[*at].state.borrow().is_free();
-                let free: Vec<usize> = able.iter().copied().filter(is_free).collect();
-                if !free.is_empty() {
-                    let chosen = self.choose(asked, model, able, &free);
-                    let chosen = self.trial(&free, chosen);
-                    return (Expected::At(chosen, model.clone()), pools);
-                }
-            }
-            if !steps.is_empty() {
-                return (Expected::Busy, pools);
-            }
+        }
+        if !steps.is_empty() {
+            return (Expected::Busy, pools);
         }
         (Expected::Never(self.why(asked, &way)), HashSet::new())
     }
