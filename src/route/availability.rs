@@ -45,6 +45,12 @@ impl Marks {
         !self.has_any(Self::DOWN.or(Self::EJECTED).or(Self::ON_TRIAL))
     }
 
+    /// Whether it is out of service for a while only: it is left alone, or a request is trying it.
+    pub(super) fn is_recovering(self) -> bool {
+        self.has_any(Self::EJECTED.or(Self::TRIAL_OUT))
+            && !self.has_any(Self::DOWN.or(Self::DRAINING))
+    }
+
     /// What a decision may do with an endpoint that has these.
     #[inline]
     pub(super) fn admit(self) -> Admits {

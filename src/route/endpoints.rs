@@ -36,7 +36,8 @@ use crate::{Capacity, Denied, Pool, Pools, Section};
 /// A request's model is tried first, or what its name is an alias of; then the fallbacks, in order. Among the
 /// endpoints that are well, can do what is asked and have a slot free, the strategy chooses.
 ///
-/// A demand that no endpoint can serve, or none that is well, is denied for good: it never waits. Demands
+/// A demand that no endpoint can serve, or none that is well, is denied for good: it never waits. While the only
+/// ones left are out of service because they failed, it waits for them as for a slot. Demands
 /// wait in one lane if they ask for the same name with the same capabilities, and if the same endpoints
 /// have room for their tokens.
 #[derive(Debug)]

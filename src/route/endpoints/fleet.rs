@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::served::Served;
+use super::served::{Served, Server};
 use super::way::{Step, Way, Ways};
 use super::{Demand, EndpointRef, Lane};
 use crate::route::capabilities::Capabilities;
@@ -154,7 +154,7 @@ impl Fleet {
                 Tried::Unavailable => {}
             }
         }
-        match busy {
+        match busy || self.expected_back(&way.steps, lane).next().is_some() {
             true => Err(Denied::Busy),
             false => Err(Denied::Never(self.why(way, lane))),
         }
@@ -213,15 +213,33 @@ impl Fleet {
         let steps = self.ways.get(&lane.name).map_or(&[][..], |way| &way.steps);
         let mut pools = Vec::new();
         for step in steps {
-            let served = step.served.map(|at| &self.served[at]);
-            let servers = served.into_iter().flat_map(|served| &served.servers);
+            let servers = self.servers(step);
             let able = servers.filter(|server| server.look(lane.asks()).is_some());
             pools.extend(able.map(|server| server.live.pool));
             if self.waits_for_first() && !pools.is_empty() {
                 break;
             }
         }
+        if pools.is_empty() {
+            let expected = self.expected_back(steps, lane);
+            pools.extend(expected.map(|server| server.live.pool));
+        }
         pools.into_iter().collect()
+    }
+
+    fn servers(&self, step: &Step) -> impl Iterator<Item = &Server> {
+        let served = step.served.map(|at| &self.served[at]);
+        served.into_iter().flat_map(|served| &served.servers)
+    }
+
+    /// Those for which `lane` waits if nobody can serve it now or has it busy: out of service for a while only.
+    fn expected_back<'a>(
+        &'a self,
+        steps: &'a [Step],
+        lane: &'a Lane,
+    ) -> impl Iterator<Item = &'a Server> {
+        let servers = steps.iter().flat_map(|step| self.servers(step));
+        servers.filter(|server| server.is_expected_back(lane.asks()))
     }
 
     /// Why nobody will serve `lane`.

@@ -27,6 +27,10 @@ pub(in crate::route) struct Asks<'a> {
 }
 
 impl Asks<'_> {
+    pub(super) fn is_retry(&self) -> bool {
+        !self.failed_at.is_empty()
+    }
+
     #[inline]
     pub(super) fn leaves_out(&self, pool: Pool) -> bool {
         self.failed_at.contains(&pool)

@@ -245,6 +245,26 @@ impl Naive {
         if !steps.is_empty() {
             return (Expected::Busy, pools);
         }
+        // Out of service for a while only: waited for, unless the request has failed already.
+        let recovers = |state: &State| {
+            let recovers = matches!(state.health, Health::Ejected | Health::TrialOut);
+            recovers && !state.down && !state.draining && failed_at.is_empty()
+        };
+        let mut back = HashSet::new();
+        for (model, _) in &way {
+            for ward in &self.wards {
+                let able = ward
+                    .lacks(asked, model)
+                    .is_some_and(|lacks| lacks.is_empty());
+                let state = ward.state.borrow();
+                if able && recovers(&state) {
+                    back.insert(state.pool);
+                }
+            }
+        }
+        if !back.is_empty() {
+            return (Expected::Busy, back);
+        }
         (Expected::Never(self.why(asked, &way)), HashSet::new())
     }
 
