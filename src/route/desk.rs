@@ -118,6 +118,12 @@ impl Desk {
         has_failed: bool,
     ) {
         let lease = permit.lease_mut();
+        if let Verdict::Served | Verdict::Failed { answered: true, .. } = verdict {
+            let endpoint = &lease.decision.endpoint;
+            if let Some(shift) = endpoint.live().availability.answered() {
+                self.shifted(endpoint, shift);
+            }
+        }
         if has_failed && verdict != Verdict::Served {
             // If it was a trial, the next request is one.
             return;
@@ -133,10 +139,7 @@ impl Desk {
                 }
                 self.succeeded(endpoint, trial);
             }
-            Verdict::Failed { answered, .. } => {
-                tracing::debug!(endpoint = endpoint.name(), answered, "request failed");
-                self.failed(endpoint, trial);
-            }
+            Verdict::Failed { .. } => self.failed(endpoint, trial),
         }
     }
 
@@ -230,7 +233,7 @@ impl Desk {
     /// `endpoint` has left, and its checks with it. Should it come back, nothing is known of it.
     #[cfg(feature = "client")]
     pub(super) fn forget_checks(&self, endpoint: &EndpointRef) {
-        if endpoint.set_healthy(true) {
+        if endpoint.live().availability.forget_checks().is_new() {
             self.common.gate.capacity_changed();
         }
     }

@@ -42,6 +42,11 @@ impl Ejection {
         reset(&self.broke_off_in_a_row);
     }
 
+    /// Whether it failed the last request.
+    pub(super) fn is_failing(&self) -> bool {
+        self.in_a_row.load(Relaxed) > 0
+    }
+
     /// It passed its trial.
     pub(super) fn acquitted(&self) {
         self.in_a_row.store(0, Relaxed);

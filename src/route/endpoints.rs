@@ -48,6 +48,8 @@ pub struct Endpoints {
     /// Held while an endpoint is taken out of service because it failed. No decision waits for it.
     ejecting: Mutex<()>,
     leased: AtomicU64,
+    /// Whether endpoints get one request at a time until something is heard of them. Only a router hears.
+    answers_first: bool,
     /// A trial ended without a verdict, and somebody may wait for the next.
     trial_abandoned: AtomicBool,
 }
@@ -56,7 +58,7 @@ impl Endpoints {
     /// The endpoints of `registry`, all well and idle, routed by the defaults of [`RoutingConfig`].
     #[must_use]
     pub fn new(registry: Registry) -> Self {
-        Self::routed(registry, RoutingConfig::default())
+        Self::routed(registry, RoutingConfig::default(), false)
     }
 
     /// What to ask of this capacity for a request that has these `requirements`.

@@ -2,6 +2,7 @@
 
 mod failures;
 mod layer;
+mod newcomers;
 mod recovery;
 mod retries;
 mod sources;

@@ -58,18 +58,18 @@ impl Setup {
         self
     }
 
+    /// A backend that is found well once, when the gateway starts: it gets as many requests as it has slots.
     pub(crate) fn backend(self, name: &str, at: &Backend, slots: u32, models: &[&str]) -> Self {
-        self.backend_at(name, &at.url(), slots, models)
+        let lines = format!(
+            "health = {{ interval_seconds = 3600 }}\n{}",
+            serves(slots, models)
+        );
+        self.backend_lines(name, &at.url(), &lines)
     }
 
+    /// A backend whose health is not checked: it gets one request at a time until it has answered.
     pub(crate) fn backend_at(self, name: &str, url: &str, slots: u32, models: &[&str]) -> Self {
-        let models: Vec<String> = models
-            .iter()
-            .map(|model| format!("{{ name = {model:?} }}"))
-            .collect();
-        let models = models.join(", ");
-        let lines = format!("max_concurrent = {slots}\nmodels = [{models}]");
-        self.backend_with(name, url, &lines)
+        self.backend_with(name, url, &serves(slots, models))
     }
 
     /// A backend whose health is not checked, with these lines.
@@ -132,6 +132,14 @@ impl Setup {
         assert_eq!(code, Some(1), "{said}");
         said
     }
+}
+
+fn serves(slots: u32, models: &[&str]) -> String {
+    let models: Vec<String> = models
+        .iter()
+        .map(|model| format!("{{ name = {model:?} }}"))
+        .collect();
+    format!("max_concurrent = {slots}\nmodels = [{}]", models.join(", "))
 }
 
 /// A gateway that runs; killed when it is dropped.

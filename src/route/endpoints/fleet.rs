@@ -168,10 +168,11 @@ impl Fleet {
         let Some(served) = step.served.map(|at| &self.served[at]) else {
             return Tried::Unavailable;
         };
-        let candidates = Candidates {
+        let mut candidates = Candidates {
             servers: &served.servers,
             endpoints: &served.endpoints,
             asks: demand.wish.asks(),
+            last: false,
             prefix: demand.prefix,
             turns: &served.turns,
             turn: Cell::new(None),
@@ -179,9 +180,14 @@ impl Fleet {
         };
         loop {
             let Some(choice) = self.choose(served, &candidates) else {
-                return match candidates.all().next() {
-                    Some(_) => Tried::Busy,
-                    None => Tried::Unavailable,
+                if !candidates.last {
+                    candidates.last = true;
+                    continue;
+                }
+                let looks = |server: &Server| server.look(candidates.asks).is_some();
+                return match served.servers.iter().any(looks) {
+                    true => Tried::Busy,
+                    false => Tried::Unavailable,
                 };
             };
             let Candidate { server, seen, .. } = choice.candidate;
@@ -192,6 +198,8 @@ impl Fleet {
                     strategy: self.strategy.name(),
                 });
             }
+            // Something has changed: those that go first may have a slot by now.
+            candidates.last = false;
         }
     }
 
@@ -281,7 +289,7 @@ impl Fleet {
         let mut others = served
             .flat_map(|at| &self.served[at].endpoints)
             .filter(|other| !other.is_same(endpoint));
-        !others.any(|other| other.live().availability.is_open())
+        !others.any(|other| other.live().can_stand_in())
     }
 
     /// Whether `endpoint` may be taken out of service because it failed: of each of its models, no more than a
@@ -312,7 +320,7 @@ impl Fleet {
             .filter(|step| step.model != served.model)
             .filter_map(|step| step.served);
         let mut endpoints = substitutes.flat_map(|at| &self.served[at].endpoints);
-        endpoints.any(|other| !other.is_same(endpoint) && other.live().availability.is_open())
+        endpoints.any(|other| !other.is_same(endpoint) && other.live().can_stand_in())
     }
 
     /// Each model of `endpoint` has somebody who may be waiting for its trial.

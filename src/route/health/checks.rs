@@ -122,7 +122,10 @@ impl Keeper {
                 .send_modify(|decided| _ = decided.remove(&endpoint.pool()));
             match endpoints.iter().find(|now| now.is_same(&endpoint)) {
                 Some(now) if is_checked(&now) => {} // its next check decides
-                Some(now) => self.handle.set_healthy(now, true),
+                Some(now) => {
+                    let shift = now.live().availability.forget_checks();
+                    self.handle.0.shifted(now, shift);
+                }
                 None => self.handle.0.forget_checks(&endpoint),
             }
         }

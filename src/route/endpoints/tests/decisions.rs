@@ -9,6 +9,7 @@ use http::Uri;
 
 use super::naive::{Expected, FailedAt, Health, Naive, State};
 use super::*;
+use crate::route::HealthCheck;
 use crate::route::latency::Moment;
 
 #[derive(Debug, Clone)]
@@ -27,6 +28,7 @@ enum Step {
     Eject(usize),
     Try(usize),
     Acquit(usize),
+    Answer(usize),
     Slow(usize, u32),
     Change(Vec<Option<Spec>>),
 }
@@ -35,6 +37,7 @@ enum Step {
 #[derive(Debug, Clone)]
 struct Spec {
     moved: bool,
+    checked: bool,
     slots: u32,
     priority: u32,
     models: [Option<([bool; 3], u32)>; 3],
@@ -51,6 +54,10 @@ impl Spec {
         let empty = Endpoint::new(format!("e{at}"), Uri::from_static(url))
             .max_concurrent(self.slots)
             .priority(self.priority);
+        let empty = match self.checked {
+            true => empty.health(HealthCheck::default()),
+            false => empty,
+        };
         let models = self.models.iter().zip(["m0", "m1", "m2"]);
         models.fold(empty, |endpoint, (model, name)| match *model {
             Some(([vision, tools, json_mode], context_length)) => endpoint.model(
@@ -106,12 +113,14 @@ fn spec() -> impl Strategy<Value = Spec> {
     let priority = prop::sample::select(vec![0, 0, 1, 1, 2, 100, 4_000_000_000]);
     (
         prop::bool::weighted(0.2),
+        any::<bool>(),
         1..4_u32,
         priority,
         [model.clone(), model.clone(), model],
     )
-        .prop_map(|(moved, slots, priority, models)| Spec {
+        .prop_map(|(moved, checked, slots, priority, models)| Spec {
             moved,
+            checked,
             slots,
             priority,
             models,
@@ -141,6 +150,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => at.clone().prop_map(Step::Eject),
         2 => at.clone().prop_map(Step::Try),
         1 => at.clone().prop_map(Step::Acquit),
+        2 => at.clone().prop_map(Step::Answer),
         1 => (at, 0..1_500_u32).prop_map(|(at, ms)| Step::Slow(at, ms)),
         1 => specs().prop_map(Step::Change),
     ]
@@ -154,8 +164,9 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(specs: &[Option<Spec>], routing: RoutingConfig) -> Self {
-        let endpoints = Endpoints::with_routing(registry(specs), routing).unwrap();
+    /// With `answers_first`, nothing is known of endpoints when they come.
+    fn new(specs: &[Option<Spec>], routing: RoutingConfig, answers_first: bool) -> Self {
+        let endpoints = Endpoints::routed(registry(specs), routing, answers_first);
         Self {
             naive: Naive::new(&endpoints),
             endpoints,
@@ -217,8 +228,10 @@ impl Pair {
             }
             Step::Up(at, up) => {
                 if let Some((endpoint, mut state)) = self.ward(at) {
-                    assert_eq!(endpoint.set_healthy(up), state.down == up);
+                    let is_new = state.down == up || state.new || state.last;
+                    assert_eq!(endpoint.set_healthy(up), is_new);
                     state.down = !up;
+                    (state.new, state.last) = (false, false);
                 }
             }
             Step::Drain(at, draining) => {
@@ -251,6 +264,13 @@ impl Pair {
                     let back = endpoint.live().availability.acquit();
                     assert_eq!(back.is_new(), state.health != Health::Well);
                     state.health = Health::Well;
+                }
+            }
+            Step::Answer(at) => {
+                if let Some((endpoint, mut state)) = self.ward(at) {
+                    let news = endpoint.live().availability.answered();
+                    assert_eq!(news.is_some(), state.new || state.last);
+                    (state.new, state.last) = (false, false);
                 }
             }
             Step::Slow(at, ms) => {
@@ -331,12 +351,13 @@ proptest! {
     fn every_decision_is_that_of_the_naive_walk(
         strategy in strategies(),
         when in prop::sample::select(vec![FallbackWhen::Unavailable, FallbackWhen::Busy]),
+        answers_first in any::<bool>(),
         first in specs(),
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let time = frozen_time();
         let _entered = time.enter();
-        let mut pair = Pair::new(&first, tangled(strategy, when));
+        let mut pair = Pair::new(&first, tangled(strategy, when), answers_first);
         for step in steps {
             pair.take(step);
             pair.check();
@@ -347,10 +368,11 @@ proptest! {
     #[test]
     fn who_waits_for_the_same_pools_is_busy_together(
         when in prop::sample::select(vec![FallbackWhen::Unavailable, FallbackWhen::Busy]),
+        answers_first in any::<bool>(),
         first in specs(),
         steps in prop::collection::vec(step(), 1..60),
     ) {
-        let mut pair = Pair::new(&first, tangled(StrategyChoice::LeastLoaded, when));
+        let mut pair = Pair::new(&first, tangled(StrategyChoice::LeastLoaded, when), answers_first);
         let mut waiting = Vec::new();
         for step in steps {
             if let Step::Lease { name, tokens, .. } = step {

@@ -3,8 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use super::*;
+use crate::route::ejection::EjectionPolicy;
 
 const MODELS: [&str; 4] = ["m0", "m1", "m2", "m3"];
 
@@ -133,4 +135,23 @@ fn a_models_only_endpoint_goes_where_a_fallback_could_serve() {
         all[1].set_healthy(false);
         assert!(endpoints.eject(&all[0]).is_none());
     }
+}
+
+#[test]
+fn an_endpoint_that_was_asked_and_has_never_answered_is_no_other_endpoint() {
+    let wards = ["a", "new"].map(|name| endpoint(name, 1, &["m"]));
+    let registry = Registry::new(wards.into()).unwrap();
+    let endpoints = Endpoints::of_router(registry, RoutingConfig::default()).unwrap();
+    let all = endpoints.endpoints();
+    all[0].set_healthy(true);
+    let policy = EjectionPolicy {
+        after: 5,
+        first: Duration::from_secs(1),
+    };
+    assert!(endpoints.eject(&all[0]).is_some(), "it was never asked");
+    _ = all[0].live().availability.acquit();
+    all[1].live().ejection.failed(policy);
+    assert!(endpoints.eject(&all[0]).is_none());
+    _ = all[1].live().availability.answered();
+    assert!(endpoints.eject(&all[0]).is_some());
 }

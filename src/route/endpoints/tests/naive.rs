@@ -24,6 +24,10 @@ pub(super) struct State {
     pub(super) down: bool,
     pub(super) draining: bool,
     pub(super) health: Health,
+    /// Nothing is known of it.
+    pub(super) new: bool,
+    /// And a check is to come, until which the others go first.
+    pub(super) last: bool,
     pub(super) latency_ms: Option<u32>,
 }
 
@@ -34,7 +38,16 @@ impl State {
     }
 
     fn is_free(&self) -> bool {
-        self.in_use < self.limit
+        let slots = if self.new {
+            1.min(self.limit)
+        } else {
+            self.limit
+        };
+        self.in_use < slots
+    }
+
+    fn goes_last(&self) -> bool {
+        self.last && self.health == Health::Well
     }
 }
 
@@ -69,6 +82,7 @@ pub(super) struct Naive {
     pub(super) wards: Vec<Ward>,
     leaving: Vec<Ward>,
     routing: RoutingConfig,
+    answers_first: bool,
     turns: HashMap<String, usize>,
     /// Which of two endpoints is warmer for a prefix.
     warmer: RefCell<HashMap<(u64, String, String), bool>>,
@@ -92,6 +106,7 @@ impl Naive {
             wards: Vec::new(),
             leaving: Vec::new(),
             routing: (*endpoints.routing()).clone(),
+            answers_first: endpoints.answers_first,
             turns: HashMap::new(),
             warmer: RefCell::default(),
         };
@@ -105,6 +120,7 @@ impl Naive {
         for endpoint in endpoints.endpoints().iter() {
             let config = endpoint.config().clone();
             let slots = config.max_concurrent;
+            let checked = config.health.is_some();
             let stays = old.iter().find(|ward| ward.is(&config));
             let back = self.leaving.iter().position(|ward| ward.is(&config));
             let state = match (stays, back) {
@@ -126,9 +142,12 @@ impl Naive {
                     down: false,
                     draining: false,
                     health: Health::Well,
+                    new: self.answers_first,
+                    last: self.answers_first,
                     latency_ms: None,
                 })),
             };
+            state.borrow_mut().last &= checked;
             assert_eq!(state.borrow().pool, endpoint.pool());
             self.wards.push(Ward { config, state });
         }
@@ -187,9 +206,11 @@ impl Naive {
         let is_out = |it: &&Ward| it.state.borrow().health != Health::Well;
         let in_service = |name: &str| {
             let others = others(name);
-            others
-                .iter()
-                .any(|it| !is_out(it) && it.state.borrow().is_open())
+            others.iter().any(|it| {
+                let state = it.state.borrow();
+                let never_answered = state.new && state.in_use > 0;
+                state.health == Health::Well && state.is_open() && !never_answered
+            })
         };
         let mut models = ward.config.models.iter().map(|model| model.name.as_str());
         models.all(|model| {
@@ -234,12 +255,16 @@ impl Naive {
             .map(|&at| self.wards[at].state.borrow().pool)
             .collect();
         for (model, able) in &steps {
-            let is_free = |at: &usize| self.wards[*at].state.borrow().is_free();
-            let free: Vec<usize> = able.iter().copied().filter(is_free).collect();
-            if !free.is_empty() {
-                let chosen = self.choose(asked, model, able, &free);
-                let chosen = self.trial(&free, chosen);
-                return (Expected::At(chosen, model.clone()), pools);
+            for last in [false, true] {
+                let is_now = |at: &usize| self.wards[*at].state.borrow().goes_last() == last;
+                let able: Vec<usize> = able.iter().copied().filter(is_now).collect();
+                let is_free = |at: &usize| self.wards[*at].state.borrow().is_free();
+                let free: Vec<usize> = able.iter().copied().filter(is_free).collect();
+                if !free.is_empty() {
+                    let chosen = self.choose(asked, model, &able, &free);
+                    let chosen = self.trial(&free, chosen);
+                    return (Expected::At(chosen, model.clone()), pools);
+                }
             }
         }
         if !steps.is_empty() {
