@@ -24,6 +24,9 @@ mod log;
 mod metrics;
 #[path = "gateway/openai.rs"]
 mod openai;
+#[cfg(unix)]
+#[path = "gateway/out_of_files.rs"]
+mod out_of_files;
 #[path = "gateway/pages.rs"]
 mod pages;
 #[path = "gateway/reload.rs"]

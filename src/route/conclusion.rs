@@ -71,7 +71,7 @@ where
             let mut tally = tally;
             let verdict = Verdict::of(&result);
             tally.desk.learn(&mut permit, verdict, tally.has_failed);
-            tally.has_failed |= verdict != Verdict::Served;
+            tally.has_failed |= verdict.is_failure();
             let lease = permit.lease();
             let called = lease.called;
             let came = called.and_then(|called| called.checked_sub(waited));

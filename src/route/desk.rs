@@ -124,7 +124,7 @@ impl Desk {
                 self.shifted(endpoint, shift);
             }
         }
-        if has_failed && verdict != Verdict::Served {
+        if verdict == Verdict::NotAsked || has_failed && verdict.is_failure() {
             // If it was a trial, the next request is one.
             return;
         }
@@ -139,6 +139,7 @@ impl Desk {
                 }
                 self.succeeded(endpoint, trial);
             }
+            Verdict::NotAsked => {}
             Verdict::Failed { .. } => self.failed(endpoint, trial),
         }
     }

@@ -23,8 +23,9 @@ pub use checks::HealthChecks;
 ///
 /// A check is a `GET`, on a connection of its own, with the endpoint's own headers. An answer of 2xx that ends
 /// in time speaks for the endpoint. Anything else speaks against it: another status, no connection, an answer
-/// that breaks off or is late. The first check decides at once. Only a 404 at the default path does not speak
-/// against an endpoint: it says that there is no such page, and that somebody is there to say so.
+/// that breaks off or is late. The first check decides at once. At the default path, 401, 403, 404, 405 and redirects
+/// speak for an endpoint: it need not have such a page, or not for everyone, but it is there to say so. A check that
+/// cannot be made because this process has no file descriptors left counts for nothing.
 ///
 /// What is wrong with one is said by [`Registry::new`](super::Registry::new).
 ///

@@ -9,6 +9,8 @@ use super::Unanswered;
 pub(super) enum Verdict {
     /// It served the request, or said what is wrong with it.
     Served,
+    /// Nothing: it was not asked.
+    NotAsked,
     Failed {
         /// Whether it gave an answer at all.
         answered: bool,
@@ -32,6 +34,7 @@ impl Verdict {
         };
         if let Some(why) = response.extensions().get::<Unanswered>() {
             return Self::unanswered(match why {
+                Unanswered::OutOfFiles => return Self::NotAsked,
                 // It may still be at work, and all that time is gone.
                 Unanswered::Timeout => Retry::No,
                 Unanswered::BrokeOff => Retry::Once,
@@ -60,9 +63,13 @@ impl Verdict {
         }
     }
 
+    pub(super) fn is_failure(self) -> bool {
+        matches!(self, Self::Failed { .. })
+    }
+
     pub(super) fn retry(self) -> Retry {
         match self {
-            Self::Served => Retry::No,
+            Self::Served | Self::NotAsked => Retry::No,
             Self::Failed { retry, .. } => retry,
         }
     }
@@ -103,6 +110,13 @@ mod tests {
             let expected = Verdict::Failed { answered, retry };
             assert_eq!(verdict(answer(status)), expected, "{status}");
         }
+    }
+
+    #[test]
+    fn files_of_our_own_that_ran_out_say_nothing_of_the_endpoint() {
+        let mut response = answer(502);
+        response.extensions_mut().insert(Unanswered::OutOfFiles);
+        assert_eq!(verdict(response), Verdict::NotAsked);
     }
 
     #[test]

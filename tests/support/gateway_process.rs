@@ -27,6 +27,7 @@ pub(crate) struct Setup {
     backends: String,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    open_files: Option<usize>,
 }
 
 impl Setup {
@@ -108,6 +109,13 @@ impl Setup {
         self
     }
 
+    /// How many files it may have open at a time, connections included.
+    #[cfg(unix)]
+    pub(crate) fn open_files(mut self, limit: usize) -> Self {
+        self.open_files = Some(limit);
+        self
+    }
+
     fn config(&self) -> String {
         let Self {
             top,
@@ -154,7 +162,15 @@ pub(crate) struct Gateway {
 impl Gateway {
     async fn start(setup: &Setup) -> Self {
         let file = ConfigFile::new(&setup.config());
-        let mut command = command(&setup.environment);
+        let mut command = match setup.open_files {
+            None => command(&setup.environment),
+            Some(limit) => {
+                let mut shell = Command::new("sh");
+                let script = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
+                shell.arg("-c").arg(script).arg(binary());
+                prepared(shell, &setup.environment)
+            }
+        };
         let mut child = command
             .arg("--config")
             .arg(&file.0)
@@ -336,7 +352,10 @@ impl Drop for ConfigFile {
 }
 
 fn command(environment: &[(String, String)]) -> Command {
-    let mut command = Command::new(binary());
+    prepared(Command::new(binary()), environment)
+}
+
+fn prepared(mut command: Command, environment: &[(String, String)]) -> Command {
     command
         .env_remove("TRIAGE_ROUTING_STRATEGY")
         .env_remove("TRIAGE_ROUTING_MAX_RETRIES")

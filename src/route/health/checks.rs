@@ -174,6 +174,9 @@ async fn run(getter: Getter, handle: RouterHandle, decided: Decided, endpoint: E
     let tell = |up: Option<bool>, result: Result<(), CheckError>| {
         let name = endpoint.name();
         match (result, up) {
+            (Err(error), _) if error.is_our_own() => {
+                tracing::warn!(endpoint = name, %error, "no check of the endpoint could be made");
+            }
             (Err(error), Some(_)) => {
                 tracing::warn!(endpoint = name, %error, "endpoint fails its checks");
             }

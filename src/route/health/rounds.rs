@@ -24,7 +24,9 @@ pub(super) async fn rounds<F>(
             Ok(result) => result,
             Err(_) => Err(CheckError::Late(check.timeout)),
         };
-        tell(state.hear(result.is_ok(), check), result);
+        let counts = !matches!(&result, Err(error) if error.is_our_own());
+        let up = counts.then(|| state.hear(result.is_ok(), check)).flatten();
+        tell(up, result);
         pause.await;
     }
 }
