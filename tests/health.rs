@@ -3,6 +3,8 @@
 #[path = "support/upstream.rs"]
 mod upstream;
 
+#[path = "health/busy.rs"]
+mod busy;
 #[path = "health/changes.rs"]
 mod changes;
 #[path = "health/logs.rs"]

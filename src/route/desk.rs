@@ -120,6 +120,7 @@ impl Desk {
         let lease = permit.lease_mut();
         if let Verdict::Served | Verdict::Failed { answered: true, .. } = verdict {
             let endpoint = &lease.decision.endpoint;
+            endpoint.live().signs.heard();
             if let Some(shift) = endpoint.live().availability.answered() {
                 self.shifted(endpoint, shift);
             }

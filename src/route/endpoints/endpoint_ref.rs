@@ -17,6 +17,7 @@ use crate::route::forward::host;
 use crate::route::latency::{Latency, Moment};
 #[cfg(feature = "metrics")]
 use crate::route::meter::Series;
+use crate::route::signs_of_life::SignsOfLife;
 
 /// An endpoint in service: where it is, and how busy. Clones are cheap and mean the same endpoint.
 #[derive(Clone)]
@@ -44,6 +45,7 @@ pub(in crate::route) struct Live {
     pub(in crate::route) availability: Availability,
     pub(in crate::route) latency: Latency,
     pub(in crate::route) ejection: Ejection,
+    pub(in crate::route) signs: SignsOfLife,
     pub(in crate::route) pool: Pool,
     /// Of the endpoint's name.
     pub(in crate::route) hash: u64,
@@ -70,6 +72,7 @@ impl EndpointRef {
             availability: Availability::new(endpoint.max_concurrent),
             latency: Latency::default(),
             ejection: Ejection::default(),
+            signs: SignsOfLife::default(),
             pool,
             hash: hash(&endpoint.name),
         };

@@ -73,6 +73,12 @@ impl ConnectError {
     }
 }
 
+/// Whether a request failed because there was no connection in time.
+pub(in crate::route) fn connect_timed_out(error: &(dyn Error + 'static)) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    matches!(cause, Some(ConnectError::TimedOut(_)))
+}
+
 /// Whether an error comes from time running out, ours or the kernel's.
 fn timed_out(error: &(dyn Error + 'static)) -> bool {
     has_cause(error, |error| error.kind() == io::ErrorKind::TimedOut)

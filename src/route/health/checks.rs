@@ -192,7 +192,8 @@ async fn run(getter: Getter, handle: RouterHandle, decided: Decided, endpoint: E
             });
         }
     };
-    rounds(check, get, tell).await;
+    let signs = || endpoint.live().signs.count();
+    rounds(check, get, signs, tell).await;
 }
 
 fn is_checked(endpoint: &&EndpointRef) -> bool {

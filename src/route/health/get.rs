@@ -11,7 +11,9 @@ use hyper_util::rt::TokioExecutor;
 
 use super::DEFAULT_PATH;
 use crate::route::EndpointRef;
-use crate::route::forward::{Causes, Connector, InvalidTarget, join, out_of_files};
+use crate::route::forward::{
+    Causes, Connector, InvalidTarget, connect_timed_out, join, out_of_files,
+};
 
 /// Sends checks.
 #[derive(Clone)]
@@ -73,6 +75,15 @@ fn request(target: Uri, headers: &HeaderMap) -> Request<Empty<Bytes>> {
 }
 
 impl CheckError {
+    /// Whether there was no answer in time, or no connection.
+    pub(super) fn is_late(&self) -> bool {
+        match self {
+            Self::Late(_) => true,
+            Self::Unanswered(error) => connect_timed_out(error),
+            _ => false,
+        }
+    }
+
     /// Whether the endpoint was not asked, for a reason of this process.
     pub(super) fn is_our_own(&self) -> bool {
         matches!(self, Self::Unanswered(error) if out_of_files(error))
