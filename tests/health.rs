@@ -11,6 +11,8 @@ mod changes;
 mod logs;
 #[path = "health/results.rs"]
 mod results;
+#[path = "health/spread.rs"]
+mod spread;
 #[cfg(feature = "tls")]
 #[path = "health/tls.rs"]
 mod tls;
