@@ -28,6 +28,9 @@ mod log_stuck;
 mod metrics;
 #[path = "gateway/openai.rs"]
 mod openai;
+#[cfg(unix)]
+#[path = "gateway/out_of_files.rs"]
+mod out_of_files;
 #[path = "gateway/pages.rs"]
 mod pages;
 #[path = "gateway/reload.rs"]
@@ -36,6 +39,8 @@ mod reload;
 mod routing_bodies;
 #[path = "gateway/routing_capabilities.rs"]
 mod routing_capabilities;
+#[path = "gateway/routing_ejection.rs"]
+mod routing_ejection;
 #[path = "gateway/routing_failures.rs"]
 mod routing_failures;
 #[path = "gateway/routing_fallbacks.rs"]

@@ -3,12 +3,16 @@
 #[path = "support/upstream.rs"]
 mod upstream;
 
+#[path = "health/busy.rs"]
+mod busy;
 #[path = "health/changes.rs"]
 mod changes;
 #[path = "health/logs.rs"]
 mod logs;
 #[path = "health/results.rs"]
 mod results;
+#[path = "health/spread.rs"]
+mod spread;
 #[cfg(feature = "tls")]
 #[path = "health/tls.rs"]
 mod tls;

@@ -28,6 +28,10 @@ impl Marks {
     const TRIAL_OUT: Self = Self(1 << 3);
     /// The operator says that nothing new is to go there.
     const DRAINING: Self = Self(1 << 4);
+    /// It has neither answered nor been checked: it gets one request at a time.
+    pub(super) const NEW: Self = Self(1 << 5);
+    /// Its first check will tell more: until then, endpoints that are known go first.
+    const LAST: Self = Self(1 << 6);
 
     const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -41,14 +45,29 @@ impl Marks {
         self.0 & of.0 != 0
     }
 
+    #[inline]
+    pub(super) const fn is_new(self) -> bool {
+        self.has_any(Self::NEW)
+    }
+
     const fn is_healthy(self) -> bool {
         !self.has_any(Self::DOWN.or(Self::EJECTED).or(Self::ON_TRIAL))
+    }
+
+    /// Whether it is out of service for a while only: it is left alone, or a request is trying it.
+    pub(super) fn is_recovering(self) -> bool {
+        self.has_any(Self::EJECTED.or(Self::TRIAL_OUT))
+            && !self.has_any(Self::DOWN.or(Self::DRAINING))
     }
 
     /// What a decision may do with an endpoint that has these.
     #[inline]
     pub(super) fn admit(self) -> Admits {
-        match self {
+        if self == Self::NONE {
+            return Admits::All;
+        }
+        match self.without(Self::NEW.or(Self::LAST)) {
+            Self::NONE if self.has_any(Self::LAST) => Admits::Last,
             Self::NONE => Admits::All,
             Self::ON_TRIAL => Admits::Trial,
             _ => Admits::None,
@@ -56,10 +75,15 @@ impl Marks {
     }
 }
 
+/// What is said of an endpoint until it has answered or been checked.
+const UNKNOWN: Marks = Marks::NEW.or(Marks::LAST);
+
 /// What a decision may do with an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admits {
     All,
+    /// Requests for which none of the others has a slot free.
+    Last,
     /// One request, whose fate decides.
     Trial,
     None,
@@ -93,14 +117,47 @@ impl Availability {
         }
     }
 
+    /// Nothing is known of it yet. If it is going to be checked, the others go first until then.
+    pub(super) fn begin_unknown(&self, is_checked: bool) {
+        let last = if is_checked { Marks::LAST } else { Marks::NONE };
+        self.slots.mark(|marks| marks.or(Marks::NEW).or(last));
+    }
+
+    /// It has answered a request. That is news if nothing was known of it.
+    pub(super) fn answered(&self) -> Option<Shift> {
+        let is_news = self.marks().has_any(UNKNOWN);
+        is_news.then(|| self.shift(|marks| marks.without(UNKNOWN)))
+    }
+
+    /// It will not be checked: only requests can tell how it is.
+    pub(super) fn expect_no_check(&self) {
+        if self.marks().has_any(Marks::LAST) {
+            self.slots.mark(|marks| marks.without(Marks::LAST));
+        }
+    }
+
+    /// What its checks said counts no more. If that was that it is down, nothing is known of it.
+    #[cfg(feature = "client")]
+    pub(super) fn forget_checks(&self) -> Shift {
+        self.shift(|marks| match marks.has_any(Marks::DOWN) {
+            true => marks.without(Marks::DOWN).or(Marks::NEW),
+            false => marks,
+        })
+    }
+
     /// Whether neither the checks nor its failures speak against it.
     pub(super) fn is_healthy(&self) -> bool {
         self.marks().is_healthy()
     }
 
+    /// Whether its failures speak against it.
+    pub(super) fn is_out_by_failures(&self) -> bool {
+        self.marks().has_any(Marks::EJECTED.or(Marks::ON_TRIAL))
+    }
+
     /// Whether it is given requests like any other.
     pub(super) fn is_open(&self) -> bool {
-        self.marks().admit() == Admits::All
+        matches!(self.marks().admit(), Admits::All | Admits::Last)
     }
 
     /// Whether it has yet to be tried, be it now or when nothing else speaks against it.
@@ -114,7 +171,10 @@ impl Availability {
 
     /// Says what the checks say.
     pub(super) fn set_up(&self, up: bool) -> Shift {
-        self.set(Marks::DOWN, !up)
+        self.shift(|marks| match up {
+            true => marks.without(UNKNOWN.or(Marks::DOWN)),
+            false => marks.without(UNKNOWN).or(Marks::DOWN),
+        })
     }
 
     /// Says what the operator says.
@@ -141,7 +201,7 @@ impl Availability {
     #[inline]
     pub(super) fn take(&self, seen: Load) -> bool {
         let marks = match seen.marks().admit() {
-            Admits::All => seen.marks(),
+            Admits::All | Admits::Last => seen.marks(),
             Admits::Trial => seen.marks().or(Marks::TRIAL_OUT),
             Admits::None => return false,
         };
@@ -268,6 +328,37 @@ mod tests {
         _ = availability.set_draining(false);
         assert!(take(&availability));
         assert!(availability.awaits_trial());
+    }
+
+    #[test]
+    fn an_answer_or_a_check_makes_an_endpoint_known() {
+        for checked in [false, true] {
+            let availability = Availability::new(9);
+            availability.begin_unknown(checked);
+            let all = if checked { Admits::Last } else { Admits::All };
+            assert_eq!(admits(&availability), all);
+            assert!(availability.is_open() && availability.is_healthy());
+            assert!(take(&availability));
+            assert!(!availability.slots.load().is_free());
+            match checked {
+                true => assert!(availability.set_up(true).is_new()),
+                false => assert!(availability.answered().unwrap().is_new()),
+            }
+            assert_eq!(admits(&availability), Admits::All);
+            assert!(take(&availability));
+            assert!(availability.answered().is_none());
+        }
+    }
+
+    #[test]
+    fn an_endpoint_of_which_nothing_is_known_is_tried_after_an_ejection_as_any_other() {
+        let availability = Availability::new(9);
+        availability.begin_unknown(true);
+        _ = availability.eject();
+        availability.put_on_trial();
+        assert_eq!(admits(&availability), Admits::Trial);
+        assert!(take(&availability));
+        assert_eq!(admits(&availability), Admits::None);
     }
 
     #[test]

@@ -70,8 +70,10 @@ where
             waited,
             tail,
         } => {
+            let mut tally = tally;
             let verdict = Verdict::of(&result);
-            tally.desk.learn(&mut permit, verdict);
+            tally.desk.learn(&mut permit, verdict, tally.has_failed);
+            tally.has_failed |= verdict.is_failure();
             let lease = permit.lease();
             let called = lease.called;
             let came = called.and_then(|called| called.checked_sub(waited));
@@ -88,14 +90,14 @@ where
             let retry = verdict.retry();
             let again = match kept {
                 _ if retry == Retry::No => false,
-                Ok(kept) => kept.may_try_again(),
+                Ok(kept) => kept.may_try_again(&failed.decision.endpoint, retry),
                 Err(why) => {
                     why.tell(&failed.decision);
                     false
                 }
             };
             if again {
-                return Conclusion::Again(Unread::new(failed, retry, permit), tally);
+                return Conclusion::Again(Unread::new(failed, permit), tally);
             }
             // How long it took says something of the endpoint only if the answer does.
             let called = called.filter(|_| !matches!(verdict, Verdict::Unknown { .. }));

@@ -17,7 +17,7 @@ use super::meter::Meter;
 use super::router::Stamps;
 use super::source::Source;
 use super::verdict::Verdict;
-use super::{Decision, EndpointRef, Endpoints, RouteError};
+use super::{EndpointRef, Endpoints, RouteError};
 use crate::admit::Rejected;
 use crate::gate::{self, Permit};
 use crate::http::{Explain, PermitBody};
@@ -109,12 +109,27 @@ impl Desk {
         self.budget.load().withdraw()
     }
 
-    /// What an answer says of the endpoint that gave it, or didn't.
-    pub(super) fn learn(self: &Arc<Self>, permit: &mut Permit<Endpoints>, verdict: Verdict) {
+    /// What an answer says of the endpoint that gave it, or didn't. Nothing bad, if the request `has_failed`
+    /// elsewhere: then it may be the request that is at fault.
+    pub(super) fn learn(
+        self: &Arc<Self>,
+        permit: &mut Permit<Endpoints>,
+        verdict: Verdict,
+        has_failed: bool,
+    ) {
         let lease = permit.lease_mut();
         let endpoint = &lease.decision.endpoint;
+        if let Verdict::Served | Verdict::Failed { answered: true, .. } = verdict {
+            endpoint.live().signs.heard();
+            if let Some(shift) = endpoint.live().availability.answered() {
+                self.shifted(endpoint, shift);
+            }
+        }
         match verdict {
-            Verdict::Unknown { .. } => {} // the trial is not over with it
+            // If it was a trial, the next request is one.
+            Verdict::Unknown { .. } => {}
+            Verdict::Failed { .. } if has_failed => {}
+            Verdict::Failed { .. } => self.failed(endpoint, std::mem::take(&mut lease.trial)),
             Verdict::Served => {
                 if let Some(called) = lease.called {
                     let now = gate::now();
@@ -122,10 +137,6 @@ impl Desk {
                     endpoint.live().latency.answered(took, Moment::at(now));
                 }
                 self.succeeded(endpoint, std::mem::take(&mut lease.trial));
-            }
-            Verdict::Failed { answered, .. } => {
-                let trial = std::mem::take(&mut lease.trial);
-                self.failed(&lease.decision, trial, answered);
             }
         }
     }
@@ -140,27 +151,18 @@ impl Desk {
     }
 
     /// An endpoint failed a request: it gave a bad answer, or none.
-    fn failed(self: &Arc<Self>, decision: &Decision, trial: bool, answered: bool) {
-        let endpoint = &decision.endpoint;
-        let (live, policy) = (endpoint.live(), self.ejection_policy());
-        let too_often = live.ejection.failed(policy);
-        if !trial && !too_often {
-            return;
-        }
-        // Whoever answers is there. As the last one it is better than nobody: what it cannot answer well may
-        // be one client's fault.
-        if !answered || !self.endpoints().is_last(endpoint, &decision.asked) {
+    fn failed(self: &Arc<Self>, endpoint: &EndpointRef, trial: bool) {
+        let policy = self.ejection_policy();
+        let too_often = endpoint.live().ejection.failed(policy);
+        if trial || too_often {
             self.eject(endpoint, policy);
-        } else if trial {
-            self.shifted(endpoint, live.availability.acquit());
         }
     }
 
     /// The answer of an endpoint broke off.
-    pub(super) fn broke_off(self: &Arc<Self>, decision: &Decision) {
-        let (endpoint, policy) = (&decision.endpoint, self.ejection_policy());
-        let too_often = endpoint.live().ejection.broke_off(policy);
-        if too_often && !self.endpoints().is_last(endpoint, &decision.asked) {
+    pub(super) fn broke_off(self: &Arc<Self>, endpoint: &EndpointRef) {
+        let policy = self.ejection_policy();
+        if endpoint.live().ejection.broke_off(policy) {
             self.eject(endpoint, policy);
         }
     }
@@ -176,10 +178,14 @@ impl Desk {
     fn eject(self: &Arc<Self>, endpoint: &EndpointRef, policy: EjectionPolicy) {
         let live = endpoint.live();
         let Ok(runtime) = Handle::try_current() else {
-            // Without Tokio's clock nobody would ever bring it back.
+            // Without Tokio's clock nothing would ever bring it back.
             return self.shifted(endpoint, live.availability.acquit());
         };
-        let shift = live.availability.eject();
+        let Some(shift) = self.endpoints().eject(endpoint) else {
+            // It stays in service, and its failures count anew.
+            live.ejection.spared();
+            return self.shifted(endpoint, live.availability.acquit());
+        };
         if !shift.is_new() {
             return;
         }
@@ -225,7 +231,7 @@ impl Desk {
     /// `endpoint` has left, and its checks with it. Should it come back, nothing is known of it.
     #[cfg(feature = "client")]
     pub(super) fn forget_checks(&self, endpoint: &EndpointRef) {
-        if endpoint.set_healthy(true) {
+        if endpoint.live().availability.forget_checks().is_new() {
             self.common.gate.capacity_changed();
         }
     }

@@ -42,6 +42,11 @@ impl Ejection {
         reset(&self.broke_off_in_a_row);
     }
 
+    /// Whether it failed the last request.
+    pub(super) fn is_failing(&self) -> bool {
+        self.in_a_row.load(Relaxed) > 0
+    }
+
     /// It passed its trial.
     pub(super) fn acquitted(&self) {
         self.in_a_row.store(0, Relaxed);
@@ -58,10 +63,15 @@ impl Ejection {
         once_more(&self.broke_off_in_a_row, policy)
     }
 
-    /// It is ejected now: for how long?
-    pub(super) fn sentence(&self, policy: EjectionPolicy) -> Duration {
+    /// It would be ejected, but has to stay: its failures count from 0 again.
+    pub(super) fn spared(&self) {
         self.in_a_row.store(0, Relaxed);
         self.broke_off_in_a_row.store(0, Relaxed);
+    }
+
+    /// It is ejected now: for how long?
+    pub(super) fn sentence(&self, policy: EjectionPolicy) -> Duration {
+        self.spared();
         let times = self.times.fetch_add(1, Relaxed);
         let doubled = 2_u32.saturating_pow(times);
         let longest = LONGEST.max(policy.first);

@@ -109,6 +109,9 @@ pub struct Endpoint {
     pub models: Vec<Model>,
     /// How it is asked whether it is well; by default not at all: it is taken to be well until requests fail.
     ///
+    /// A router gives an endpoint one request at a time until it has answered one, or a check has passed. One that
+    /// has a check here gets them only while no other endpoint that could serve them has a slot free.
+    ///
     /// `Forward::checks` asks. Not read from a configuration file.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub health: Option<HealthCheck>,

@@ -13,7 +13,7 @@ mod way;
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -22,11 +22,12 @@ pub use change::Changes;
 pub use endpoint_ref::EndpointRef;
 pub(in crate::route) use endpoint_ref::Live;
 use fleet::Fleet;
+pub(in crate::route) use lane::Asks;
 pub use lane::Lane;
-pub(in crate::route) use lane::{Asks, Avoid};
 pub(in crate::route) use served::Server;
 use way::Found;
 
+use super::availability::Shift;
 use super::{Decision, Registry, Requirements, RouteError, RoutingConfig};
 use crate::{Capacity, Denied, Pool, Pools, Section};
 
@@ -35,7 +36,8 @@ use crate::{Capacity, Denied, Pool, Pools, Section};
 /// A request's model is tried first, or what its name is an alias of; then the fallbacks, in order. Among the
 /// endpoints that are well, can do what is asked and have a slot free, the strategy chooses.
 ///
-/// A demand that no endpoint can serve, or none that is well, is denied for good: it never waits. Demands
+/// A demand that no endpoint can serve, or none that is well, is denied for good: it never waits. While the only
+/// ones left are out of service because they failed, it waits for them as for a slot. Demands
 /// wait in one lane if they ask for the same name with the same capabilities, and if the same endpoints
 /// have room for their tokens.
 #[derive(Debug)]
@@ -43,7 +45,11 @@ pub struct Endpoints {
     fleet: ArcSwap<Fleet>,
     /// Held by the one who changes the fleet.
     changing: Mutex<()>,
+    /// Held while an endpoint is taken out of service because it failed. No decision waits for it.
+    ejecting: Mutex<()>,
     leased: AtomicU64,
+    /// Whether endpoints get one request at a time until something is heard of them. Only a router hears.
+    answers_first: bool,
     /// A trial ended without a verdict, and somebody may wait for the next.
     trial_abandoned: AtomicBool,
 }
@@ -52,7 +58,7 @@ impl Endpoints {
     /// The endpoints of `registry`, all well and idle, routed by the defaults of [`RoutingConfig`].
     #[must_use]
     pub fn new(registry: Registry) -> Self {
-        Self::routed(registry, RoutingConfig::default())
+        Self::routed(registry, RoutingConfig::default(), false)
     }
 
     /// What to ask of this capacity for a request that has these `requirements`.
@@ -96,9 +102,18 @@ impl Endpoints {
         self.fleet.load().is_configured(name)
     }
 
-    /// Whether requests for the name `asked` would have nobody but `endpoint`, on all of their way.
-    pub(super) fn is_last(&self, endpoint: &EndpointRef, asked: &str) -> bool {
-        self.fleet.load().is_last(endpoint, asked)
+    /// Whether an endpoint could serve `demand`, now or when it has a slot free.
+    pub(super) fn could_serve(&self, demand: &Demand) -> bool {
+        !self.fleet.load().pools(&demand.wish).is_empty()
+    }
+
+    /// Takes `endpoint` out of service because it failed. `None` if it has to stay, because too many are out
+    /// so already, or no other would be left.
+    pub(super) fn eject(&self, endpoint: &EndpointRef) -> Option<Shift> {
+        // Of two that fail at the same instant, the second must see that the first is out.
+        let _alone = self.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = self.fleet.load().may_eject(endpoint);
+        may.then(|| endpoint.live().availability.eject())
     }
 
     /// `endpoint` has been left alone for long enough: the next request may try it.
@@ -213,9 +228,9 @@ impl Demand {
         self.wish.name.clone()
     }
 
-    /// The same once more, after it failed at `endpoint`.
-    pub(super) fn again(mut self, endpoint: &EndpointRef, avoid: Avoid) -> Self {
-        self.wish = self.wish.avoiding(endpoint.pool(), avoid);
+    /// The same once more, after it failed at `endpoint`: for another one.
+    pub(super) fn again(mut self, endpoint: &EndpointRef) -> Self {
+        self.wish = self.wish.failed_at(endpoint.pool());
         self.retries += 1;
         self
     }

@@ -34,7 +34,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower_service::Service;
 
 pub use body::{BodyError, ForwardBody};
-pub(super) use connect::Connector;
+pub(super) use connect::{Connector, connect_timed_out, out_of_files};
 use failure::Failure;
 pub(super) use future::Causes;
 pub use future::ForwardFuture;

@@ -68,7 +68,7 @@ impl Front {
         let now = gate::now();
         lease.called = Some(now);
         if lease.trial {
-            // Nobody else is given the endpoint for now: who waited for it goes elsewhere, or is answered.
+            // No other request is given the endpoint for now: those that wait may have a fallback.
             self.desk.common.gate.capacity_changed();
         }
         if let Some((priority, since)) = self.waits {

@@ -145,15 +145,14 @@ where
             let tried = match this.step.as_mut().project() {
                 StepProj::Admitted { admission } => ready!(admission.poll(cx)),
                 StepProj::Failed { unread } => {
-                    let (failed, retry) = ready!(unread.as_mut().poll(cx));
+                    let failed = ready!(unread.as_mut().poll(cx));
                     let (Ok(kept), Some(tally)) = (&mut *this.kept, &*this.tally) else {
                         unreachable!("only a request that is kept is tried again");
                     };
                     // This try may have been a trial.
                     tally.desk.pass_trial_on();
-                    let endpoint = failed.decision.endpoint.clone();
                     kept.failed_with(failed);
-                    let admission = kept.again(&endpoint, retry);
+                    let admission = kept.again();
                     this.step.set(Step::Admitted { admission });
                     continue;
                 }

@@ -23,8 +23,10 @@ pub use checks::HealthChecks;
 ///
 /// A check is a `GET`, on a connection of its own, with the endpoint's own headers. An answer of 2xx that ends
 /// in time speaks for the endpoint. Anything else speaks against it: another status, no connection, an answer
-/// that breaks off or is late. The first check decides at once. Only a 404 at the default path does not speak
-/// against an endpoint: it says that there is no such page, and that somebody is there to say so.
+/// that breaks off or is late. The first check decides at once. At the default path, 401, 403, 404, 405 and redirects
+/// speak for an endpoint: it need not have such a page, or not for everyone, but it is there to say so. A check that
+/// cannot be made because this process has no file descriptors left counts for nothing, nor does one that is late if the
+/// endpoint has answered a request since it began, or delivered a piece of an answer.
 ///
 /// What is wrong with one is said by [`Registry::new`](super::Registry::new).
 ///
@@ -45,7 +47,8 @@ pub struct HealthCheck {
     /// How long from the start of a check to that of the next, give or take a tenth by chance. A check that
     /// takes longer delays the next: there is never more than one at a time. Above zero; default 10 s.
     pub interval: Duration,
-    /// How long a check may take, from connecting to the end of the answer. Above zero; default 5 s.
+    /// How long a check may take, from connecting to the end of the answer. Above zero; default 5 s. To deliver pieces of
+    /// answers meanwhile is a sign of life, too.
     pub timeout: Duration,
     /// After so many failed checks in a row, an endpoint that was well is out of service. At least 1; default
     /// 3.

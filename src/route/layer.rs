@@ -14,6 +14,8 @@ use crate::queue::common::Common;
 /// Reads what each request asks, waits for a slot of an endpoint that can serve it, and tells the inner
 /// service which: a [`Decision`](super::Decision) in the request's extensions.
 ///
+/// An endpoint that is new gets one request at a time until it has answered, or a health check has passed.
+///
 /// The inner service gets the body as a [`RouteBody`](super::RouteBody); with feature `client`, `Forward` is one
 /// that sends it on. Every service that one layer value makes shares the same endpoints and
 /// the same waiting room.
@@ -70,7 +72,7 @@ impl RouteLayer {
     /// If the router's queue or routing configuration is invalid: which field, its value, and what is
     /// allowed.
     pub fn try_new(router: Router) -> Result<Self, RouterError> {
-        let endpoints = Endpoints::with_routing(router.registry, router.routing)?;
+        let endpoints = Endpoints::of_router(router.registry, router.routing)?;
         let common = Common::new(endpoints, router.queue)?;
         let desk = Desk::new(common, router.body_limit, router.source, router.stamps);
         Ok(Self(Arc::new(desk)))

@@ -62,10 +62,19 @@ impl Measure {
         self.tally.outcome = self.outcome;
     }
 
+    /// A piece of the answer has come.
+    fn heard(&self) {
+        if let Some(decision) = &self.tally.decision {
+            decision.endpoint.live().signs.heard();
+        }
+    }
+
     fn break_off(mut self) {
         self.tally.outcome = Outcome::BrokeOff;
-        if let Some(decision) = &self.tally.decision {
-            self.tally.desk.broke_off(decision);
+        if let Some(decision) = &self.tally.decision
+            && !self.tally.has_failed
+        {
+            self.tally.desk.broke_off(&decision.endpoint);
         }
     }
 }
@@ -80,6 +89,9 @@ impl<B: Body<Data = Bytes>> Body for Measured<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.body.as_mut().poll_frame(cx));
+        if let (Some(Ok(_)), Some(measure)) = (&frame, &this.measure) {
+            measure.heard();
+        }
         match &frame {
             Some(Ok(_)) if !this.body.is_end_stream() => {}
             Some(Ok(_)) | None => this.measure.take().into_iter().for_each(Measure::end),

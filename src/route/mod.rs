@@ -39,6 +39,7 @@ mod retry;
 mod router;
 mod routing;
 mod service;
+mod signs_of_life;
 mod slots;
 mod source;
 mod strategy;

@@ -12,7 +12,6 @@ use tower_service::Service;
 
 use super::arrival::{Arrival, Asked, Content};
 use super::desk::Desk;
-use super::endpoints::Avoid;
 use super::future::Admitted;
 use super::request_body::Whole;
 use super::verdict::Retry;
@@ -117,8 +116,14 @@ impl<S, E> Kept<S, E> {
         before.unwrap_or_default() + waited.saturating_sub(self.came_back_after)
     }
 
-    /// Whether it may be tried once more; if so, that try is paid for.
-    pub(super) fn may_try_again(&mut self) -> bool {
+    /// Whether it may be tried once more, after it failed at `endpoint`; if so, that try is paid for, and goes
+    /// elsewhere.
+    pub(super) fn may_try_again(&mut self, endpoint: &EndpointRef, retry: Retry) -> bool {
+        match retry {
+            Retry::No => return false,
+            Retry::Once => self.left = self.left.min(1),
+            Retry::Yes => {}
+        }
         if self.left == 0 {
             return false;
         }
@@ -126,11 +131,18 @@ impl<S, E> Kept<S, E> {
             tracing::debug!("request not retried: its deadline has passed");
             return false;
         }
+        let elsewhere = self.demand.clone().again(endpoint);
+        if !self.desk.endpoints().could_serve(&elsewhere) {
+            tracing::debug!("request not retried: no other endpoint could serve it");
+            return false;
+        }
         if !self.desk.withdraw() {
             tracing::debug!("request not retried: the budget for retries is spent");
             return false;
         }
         self.left -= 1;
+        self.demand = elsewhere;
+        self.desk.meter.retried(endpoint);
         true
     }
 
@@ -172,19 +184,13 @@ impl<S, E> Kept<S, E> {
         });
     }
 
-    /// Tries it once more, after it failed at `endpoint`.
-    pub(super) fn again<B, R>(&mut self, endpoint: &EndpointRef, retry: Retry) -> Admitted<S, B>
+    /// Tries it once more.
+    pub(super) fn again<B, R>(&mut self) -> Admitted<S, B>
     where
         S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
         B: Body<Data = Bytes>,
         R: Body<Data = Bytes>,
     {
-        let avoid = match retry {
-            Retry::Elsewhere => Avoid::Always,
-            Retry::No | Retry::Yes => Avoid::IfPossible,
-        };
-        self.demand = self.demand.clone().again(endpoint, avoid);
-        self.desk.meter.retried(endpoint);
         let first_came = *self.first_came.get_or_insert_with(gate::now);
         self.came_back_after = gate::now().saturating_duration_since(first_came);
         let arrival = Arrival {

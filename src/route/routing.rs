@@ -54,8 +54,9 @@ pub struct RoutingConfig {
     /// Whether a fallback is taken only when nobody can serve the model asked for, or also when all who can
     /// are busy. Default: `unavailable`.
     pub fallback_when: FallbackWhen,
-    /// How often a request that failed at an endpoint is tried again. One whose body is passed on as it comes
-    /// never is. Default 2.
+    /// How often a request that failed at an endpoint is tried again, each time at another one: if there is none,
+    /// the failure is the answer. One on which an endpoint broke off is tried once more at most, and one whose
+    /// body is passed on as it comes never is. Default 2.
     pub max_retries: u32,
     /// How many retries there may be per request that was tried in the last 10 seconds, beside 10 a second that
     /// are always allowed: 0 to 1, rounded up to one in a whole number (1, 1/2, 1/3 and so on). Default 0.2.
@@ -64,8 +65,14 @@ pub struct RoutingConfig {
     /// How many bytes a request's body may have to be kept for a retry. Default 1 MiB.
     pub retry_body_limit_bytes: usize,
     /// How many failures in a row, or answers in a row that break off, take an endpoint out of service for a
-    /// while; 0: never. Default 5.
+    /// while; 0: never. A request that fails at several endpoints counts against the first. Default 5.
     pub eject_after: u32,
+    /// How many of a model's endpoints may be out of service at a time because they failed, as a share of them
+    /// rounded down: 0 to 100. The last one that is in service is never taken out, whatever this says; a model's
+    /// only one is where a fallback could serve instead, unless this is 0. An endpoint of several models stays
+    /// if one of them would lose too many. Default 50.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "read::percent"))]
+    pub max_ejected_percent: u32,
     /// How long the first ejection lasts; each further one in a row lasts twice as long as the one before,
     /// up to a minute, or this if it is longer. Default 1 s.
     #[cfg_attr(
@@ -92,6 +99,7 @@ impl Default for RoutingConfig {
             retry_share: 0.2,
             retry_body_limit_bytes: 1 << 20,
             eject_after: 5,
+            max_ejected_percent: 50,
             eject_for: Duration::from_secs(1),
             rooms: BTreeMap::new(),
             room_ceiling: 1_000, // Workers AI's clamp
@@ -140,10 +148,17 @@ impl RoutingConfig {
         self
     }
 
-    /// How often a request that failed at an endpoint is tried again.
+    /// How often a request that failed at an endpoint is tried again at another one.
     #[must_use]
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = retries;
+        self
+    }
+
+    /// How many of a model's endpoints may be out of service at a time because they failed: 0 to 100 per cent.
+    #[must_use]
+    pub fn max_ejected_percent(mut self, percent: u32) -> Self {
+        self.max_ejected_percent = percent;
         self
     }
 
@@ -164,6 +179,11 @@ impl RoutingConfig {
         if !(0.0..=1.0).contains(&self.retry_share) {
             return Err(RoutingError::RetryShare {
                 share: self.retry_share,
+            });
+        }
+        if self.max_ejected_percent > 100 {
+            return Err(RoutingError::MaxEjectedPercent {
+                percent: self.max_ejected_percent,
             });
         }
         if self.eject_for.is_zero() {

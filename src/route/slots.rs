@@ -64,7 +64,7 @@ impl Slots {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Load(u64);
 
-const COUNT_BITS: u32 = 29;
+const COUNT_BITS: u32 = 28;
 
 /// No endpoint has more slots, whatever is configured.
 const MOST_SLOTS: u32 = (1 << COUNT_BITS) - 1;
@@ -89,9 +89,14 @@ impl Load {
         Marks((self.0 >> (2 * COUNT_BITS)) as u8)
     }
 
+    /// Whether it has a slot for one more. An endpoint of which nothing is known has one slot.
     #[inline]
     pub(super) fn is_free(self) -> bool {
-        self.in_use() < self.limit()
+        let slots = match self.marks().is_new() {
+            true => self.limit().min(1),
+            false => self.limit(),
+        };
+        self.in_use() < slots
     }
 
     /// Whether a larger share of the slots is free here than at `other`, which has some.
@@ -158,6 +163,14 @@ mod tests {
         slots.release();
         slots.mark(|_| Marks::NONE);
         assert_eq!(slots.load(), load(0, MOST_SLOTS));
+    }
+
+    #[test]
+    fn an_endpoint_of_which_nothing_is_known_has_one_slot() {
+        for (limit, free) in [(0, false), (1, true), (5, true)] {
+            assert_eq!(load(0, limit).marked(Marks::NEW).is_free(), free, "{limit}");
+            assert!(!load(1, limit).marked(Marks::NEW).is_free(), "{limit}");
+        }
     }
 
     #[test]

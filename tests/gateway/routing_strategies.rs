@@ -80,6 +80,7 @@ async fn priority_only_takes_the_lowest_number_however_busy_it_is() {
         .backend_with("second", &second.url(), &with(2))
         .backend_with("first", &first.url(), &with(1));
     let gateway = setup.start().await;
+    goes_to(&gateway, &first).await;
     let _all_of_them = hold(&gateway, &first, "m", 10).await;
     assert_eq!(second.counts().arrived, 0);
     goes_to(&gateway, &second).await;

@@ -17,11 +17,11 @@ async fn each_change_of_health_is_logged_once_whoever_says_so() {
     let mut routing = RoutingConfig::default().max_retries(0);
     (routing.eject_after, routing.eject_for) = (1, HOUR);
     let check = often().healthy_after(1).unhealthy_after(1);
-    let model = Model::new("breaks");
-    let house = House::routed(
-        [endpoint("a", &upstream).model(model).health(check)],
-        routing,
-    );
+    // The last endpoint would not be ejected.
+    let other = endpoint("b", &upstream).priority(2);
+    let [a, b] = [endpoint("a", &upstream).health(check), other];
+    let breaks = |endpoint: Endpoint| endpoint.model(Model::new("breaks"));
+    let house = House::routed([breaks(a), breaks(b)], routing);
     let _checks = house.checks();
 
     let (mut check, _) = check_at(&upstream).await;

@@ -3,6 +3,8 @@
 mod bodies_not_sent;
 mod failures;
 mod layer;
+mod newcomers;
+mod recovery;
 mod retries;
 mod sources;
 mod states;

@@ -13,7 +13,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_triage::route::{Decision, Registry, RouteBody, RoutingConfig};
 use tower_triage::{QueueConfig, RouteLayer, Router};
 
-use super::support::{House, endpoint, header, settle, status, two, two_routed};
+use super::support::{House, endpoint, header, settle, status, two};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -103,7 +103,8 @@ async fn nobody_is_tried_again_after_its_own_deadline() {
 async fn those_who_are_turned_away_pay_for_no_retries() {
     let mut routing = RoutingConfig::default().max_retries(1);
     routing.eject_after = 0;
-    let mut house = House::new([endpoint("a", 50, &["m"])], routing);
+    let wards = [endpoint("a", 50, &["m"]), endpoint("b", 50, &["m"])];
+    let mut house = House::new(wards, routing);
     for _ in 0..1_000 {
         assert_eq!(house.ask("unknown").await.unwrap().status(), 404);
     }
@@ -115,7 +116,8 @@ async fn a_change_of_endpoints_is_no_new_budget() {
     let mut routing = RoutingConfig::default().max_retries(1);
     routing.eject_after = 0;
     routing.retry_share = 0.0;
-    let mut house = House::new([endpoint("a", 50, &["m"])], routing);
+    let wards = [endpoint("a", 50, &["m"]), endpoint("b", 50, &["m"])];
+    let mut house = House::new(wards, routing);
     let mut tried_again = 0;
     for slots in 51..=55 {
         tried_again += retries(&mut house, 100).await;
@@ -180,8 +182,8 @@ async fn a_retry_is_not_kept_waiting_if_streams_must_not() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_mid_retry_leaves_nothing_behind() {
     for when in ["called", "polled"] {
-        let registry = Registry::new(vec![endpoint("a", 1, &["m"])]).unwrap();
-        let layer = RouteLayer::new(Router::new(registry));
+        let endpoints = vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
+        let layer = RouteLayer::new(Router::new(Registry::new(endpoints).unwrap()));
         let inner = service_fn(move |request: Request<RouteBody<Full<Bytes>>>| {
             let retries = request.extensions().get::<Decision>().unwrap().retries;
             assert!(retries == 0 || when == "polled");
@@ -260,7 +262,8 @@ async fn a_request_without_a_body_is_tried_again_however_it_is_routed() {
 
 #[tokio::test(start_paused = true)]
 async fn each_try_learns_only_its_own_decision() {
-    let mut house = two_routed(RoutingConfig::default().max_retries(3));
+    let wards = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
+    let mut house = House::new(wards, RoutingConfig::default().max_retries(3));
     let asked = house.ask("m");
     for retries in 0..=3 {
         let call = house.call().await;

@@ -21,6 +21,9 @@ type Permit = tower_triage::gate::Permit<tower_triage::route::Endpoints>;
 pub(crate) type Routed = Response<PermitBody<Measured<Full<Bytes>>, Permit>>;
 type Inner = BoxCloneSyncService<Request<RouteBody<Full<Bytes>>>, Answer, Infallible>;
 
+/// Of the paused clock: a test that waits so long waits for what never comes.
+const HANG_GUARD: std::time::Duration = std::time::Duration::from_secs(86_400);
+
 /// An endpoint that serves `models`.
 pub(crate) fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
     let url = http::Uri::from_static("http://127.0.0.1:9");
@@ -97,7 +100,8 @@ impl House {
 
     /// The next call to reach the other side.
     pub(crate) async fn call(&mut self) -> Call {
-        self.calls.recv().await.expect("the router is there")
+        let call = tokio::time::timeout(HANG_GUARD, self.calls.recv()).await;
+        call.expect("no call").expect("the router is there")
     }
 
     /// The call that has reached the other side by now, if any has.

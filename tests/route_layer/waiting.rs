@@ -90,6 +90,7 @@ async fn whoever_may_be_served_by_either_takes_the_first_that_is_free() {
 #[tokio::test(start_paused = true)]
 async fn a_new_or_changed_endpoint_serves_who_waits() {
     let mut house = House::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
+    house.handle.set_healthy(&house.endpoint("a"), true);
     house.ask("m");
     let _busy = house.call().await;
     (0..3).for_each(|_| _ = house.ask("m"));
@@ -109,6 +110,7 @@ async fn a_new_or_changed_endpoint_serves_who_waits() {
     let at_a = house.call().await;
     assert_eq!(at_a.endpoint(), "a");
     house.handle.set_limit(&house.endpoint("b"), 2);
+    house.handle.set_healthy(&house.endpoint("b"), true);
     assert_eq!(house.call().await.endpoint(), "b");
 }
 

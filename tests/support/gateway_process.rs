@@ -29,6 +29,7 @@ pub(crate) struct Setup {
     environment: Vec<(String, String)>,
     stdout: Option<Stdio>,
     stderr: Option<Stdio>,
+    open_files: Option<usize>,
 }
 
 impl Setup {
@@ -60,25 +61,34 @@ impl Setup {
         self
     }
 
+    /// A backend that is found well once, when the gateway starts: it gets as many requests as it has slots.
     pub(crate) fn backend(self, name: &str, at: &Backend, slots: u32, models: &[&str]) -> Self {
-        self.backend_at(name, &at.url(), slots, models)
+        let lines = format!(
+            "health = {{ interval_seconds = 3600 }}\n{}",
+            serves(slots, models)
+        );
+        self.backend_lines(name, &at.url(), &lines)
     }
 
+    /// A backend whose health is not checked: it gets one request at a time until it has answered.
     pub(crate) fn backend_at(self, name: &str, url: &str, slots: u32, models: &[&str]) -> Self {
-        let models: Vec<String> = models
-            .iter()
-            .map(|model| format!("{{ name = {model:?} }}"))
-            .collect();
-        let models = models.join(", ");
-        let lines = format!("max_concurrent = {slots}\nmodels = [{models}]");
-        self.backend_with(name, url, &lines)
+        self.backend_with(name, url, &serves(slots, models))
     }
 
     /// A backend whose health is not checked, with these lines.
-    pub(crate) fn backend_with(mut self, name: &str, url: &str, lines: &str) -> Self {
-        self.backends.push_str(&format!(
-            "[[backends]]\nname = {name:?}\nurl = {url:?}\nhealth = false\n{lines}\n"
-        ));
+    pub(crate) fn backend_with(self, name: &str, url: &str, lines: &str) -> Self {
+        self.backend_lines(name, url, &format!("health = false\n{lines}"))
+    }
+
+    /// A backend for `m` with one slot that is checked with these settings.
+    pub(crate) fn backend_checked(self, name: &str, url: &str, health: &str) -> Self {
+        let lines = "max_concurrent = 1\nmodels = [{ name = \"m\" }]";
+        self.backend_lines(name, url, &format!("health = {{ {health} }}\n{lines}"))
+    }
+
+    fn backend_lines(mut self, name: &str, url: &str, lines: &str) -> Self {
+        let backend = format!("[[backends]]\nname = {name:?}\nurl = {url:?}\n{lines}\n");
+        self.backends.push_str(&backend);
         self
     }
 
@@ -113,6 +123,13 @@ impl Setup {
         self
     }
 
+    /// How many files it may have open at a time, connections included.
+    #[cfg(unix)]
+    pub(crate) fn open_files(mut self, limit: usize) -> Self {
+        self.open_files = Some(limit);
+        self
+    }
+
     fn config(&self) -> String {
         let Self {
             top,
@@ -139,6 +156,14 @@ impl Setup {
     }
 }
 
+fn serves(slots: u32, models: &[&str]) -> String {
+    let models: Vec<String> = models
+        .iter()
+        .map(|model| format!("{{ name = {model:?} }}"))
+        .collect();
+    format!("max_concurrent = {slots}\nmodels = [{}]", models.join(", "))
+}
+
 /// A gateway that runs; killed when it is dropped.
 pub(crate) struct Gateway {
     child: Child,
@@ -151,7 +176,15 @@ pub(crate) struct Gateway {
 impl Gateway {
     async fn start(setup: Setup) -> Self {
         let file = ConfigFile::new(&setup.config());
-        let mut command = command(&setup.environment);
+        let mut command = match setup.open_files {
+            None => command(&setup.environment),
+            Some(limit) => {
+                let mut shell = Command::new("sh");
+                let script = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
+                shell.arg("-c").arg(script).arg(binary());
+                prepared(shell, &setup.environment)
+            }
+        };
         command.arg("--config").arg(&file.0).args(&setup.arguments);
         if let Some(stdout) = setup.stdout {
             command.stdout(stdout);
@@ -347,7 +380,10 @@ impl Drop for ConfigFile {
 }
 
 fn command(environment: &[(String, String)]) -> Command {
-    let mut command = Command::new(binary());
+    prepared(Command::new(binary()), environment)
+}
+
+fn prepared(mut command: Command, environment: &[(String, String)]) -> Command {
     command
         .env_remove("TRIAGE_ROUTING_STRATEGY")
         .env_remove("TRIAGE_ROUTING_MAX_RETRIES")

@@ -42,21 +42,32 @@ impl Endpoints {
     /// If the routing is invalid.
     pub fn with_routing(registry: Registry, routing: RoutingConfig) -> Result<Self, RoutingError> {
         routing.validate()?;
-        Ok(Self::routed(registry, routing))
+        Ok(Self::routed(registry, routing, false))
+    }
+
+    /// The same for a router, which says what it hears of each: nothing is known of them yet.
+    pub(in crate::route) fn of_router(
+        registry: Registry,
+        routing: RoutingConfig,
+    ) -> Result<Self, RoutingError> {
+        routing.validate()?;
+        Ok(Self::routed(registry, routing, true))
     }
 
     /// `routing` is known to be valid.
-    pub(super) fn routed(registry: Registry, routing: RoutingConfig) -> Self {
+    pub(super) fn routed(registry: Registry, routing: RoutingConfig, answers_first: bool) -> Self {
         let endpoints = (0..)
             .zip(registry.endpoints())
-            .map(|(index, endpoint)| EndpointRef::new(endpoint.clone(), Pool(index)))
+            .map(|(index, endpoint)| EndpointRef::new(endpoint.clone(), Pool(index), answers_first))
             .collect();
         let (registry, routing) = (Arc::new(registry), Arc::new(routing));
         let fleet = Fleet::new(registry, routing, endpoints, Vec::new(), None);
         Self {
             fleet: ArcSwap::from_pointee(fleet),
             changing: Mutex::default(),
+            ejecting: Mutex::default(),
             leased: AtomicU64::new(0),
+            answers_first,
             trial_abandoned: AtomicBool::new(false),
         }
     }
@@ -73,7 +84,7 @@ impl Endpoints {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.fleet.load_full();
         let (registry, routing) = change(&old.registry, &old.routing)?;
-        let (changes, endpoints) = succession(&old, registry.endpoints());
+        let (changes, endpoints) = succession(&old, registry.endpoints(), self.answers_first);
         let gone: Vec<EndpointRef> = old
             .endpoints
             .iter()
@@ -98,7 +109,11 @@ impl Endpoints {
 }
 
 /// The endpoints that are configured from now on: those that there were, as far as they stay.
-fn succession(old: &Fleet, configured: &[Endpoint]) -> (Changes, Vec<EndpointRef>) {
+fn succession(
+    old: &Fleet,
+    configured: &[Endpoint],
+    answers_first: bool,
+) -> (Changes, Vec<EndpointRef>) {
     let mut changes = Changes::default();
     let mut pools = free_pools(old);
     let endpoints: Vec<EndpointRef> = configured
@@ -126,7 +141,8 @@ fn succession(old: &Fleet, configured: &[Endpoint]) -> (Changes, Vec<EndpointRef
                 back.set_limit(endpoint.max_concurrent);
                 return back.changed_to(endpoint.clone());
             }
-            EndpointRef::new(endpoint.clone(), pools.next().unwrap_or(Pool(u32::MAX)))
+            let pool = pools.next().unwrap_or(Pool(u32::MAX));
+            EndpointRef::new(endpoint.clone(), pool, answers_first)
         })
         .collect();
     let is_gone = |old: &&EndpointRef| configured.iter().all(|new| new.name != old.name());

@@ -17,6 +17,7 @@ use crate::route::forward::host;
 use crate::route::latency::{Latency, Moment};
 #[cfg(feature = "metrics")]
 use crate::route::meter::Series;
+use crate::route::signs_of_life::SignsOfLife;
 
 /// An endpoint in service: where it is, and how busy. Clones are cheap and mean the same endpoint.
 #[derive(Clone)]
@@ -44,29 +45,48 @@ pub(in crate::route) struct Live {
     pub(in crate::route) availability: Availability,
     pub(in crate::route) latency: Latency,
     pub(in crate::route) ejection: Ejection,
+    pub(in crate::route) signs: SignsOfLife,
     pub(in crate::route) pool: Pool,
     /// Of the endpoint's name.
     pub(in crate::route) hash: u64,
+}
+
+impl Live {
+    /// Whether others may rely on it when they are taken out of service: it is in service, and if it has never
+    /// answered, nothing but that it was never asked is to blame.
+    pub(super) fn can_stand_in(&self) -> bool {
+        let seen = self.availability.slots.load();
+        let was_asked = seen.in_use() > 0 || self.ejection.is_failing();
+        self.availability.is_open() && !(seen.marks().is_new() && was_asked)
+    }
 }
 
 /// Every priority beyond is as low as this.
 const LOWEST_PRIORITY: u8 = 100;
 
 impl EndpointRef {
-    /// One that enters service, with its slots in `pool`.
-    pub(super) fn new(endpoint: Endpoint, pool: Pool) -> Self {
+    /// One that enters service, with its slots in `pool`. It may have to answer first, before it gets more than
+    /// one request at a time.
+    pub(super) fn new(endpoint: Endpoint, pool: Pool, answers_first: bool) -> Self {
         let live = Live {
             availability: Availability::new(endpoint.max_concurrent),
             latency: Latency::default(),
             ejection: Ejection::default(),
+            signs: SignsOfLife::default(),
             pool,
             hash: hash(&endpoint.name),
         };
+        if answers_first {
+            live.availability.begin_unknown(endpoint.health.is_some());
+        }
         Self::with(endpoint, Arc::new(live))
     }
 
     /// The same endpoint, as it is configured now.
     pub(super) fn changed_to(&self, endpoint: Endpoint) -> Self {
+        if endpoint.health.is_none() {
+            self.live().availability.expect_no_check();
+        }
         Self::with(endpoint, Arc::clone(&self.0.live))
     }
 
@@ -162,7 +182,7 @@ impl EndpointRef {
     }
 
     /// Says whether it is well, as its checks do. What is in flight is not interrupted. Returns whether that
-    /// is new.
+    /// is new, as it is when nothing was known of it.
     ///
     /// Tell the gate afterwards: it can seat those who wait for an endpoint that is back, and must answer
     /// those who have none left.

@@ -9,13 +9,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::served::Served;
+use super::served::{Served, Server};
 use super::way::{Step, Way, Ways};
 use super::{Demand, EndpointRef, Lane};
 use crate::route::capabilities::Capabilities;
 use crate::route::strategy::{Candidate, Candidates, Choice, Strategy};
 use crate::route::{FallbackWhen, Registry, Requirements, RouteError, RoutingConfig};
-use crate::{Denied, Pool, Pools, Section};
+use crate::{Denied, Pools, Section};
 
 #[derive(Debug)]
 pub(super) struct Fleet {
@@ -98,7 +98,7 @@ impl Fleet {
                 name,
                 needs,
                 context_length: asked.estimated_tokens,
-                avoid: None,
+                failed_at: None,
             },
             way,
             prefix: asked.prefix,
@@ -145,35 +145,34 @@ impl Fleet {
         let Some(way) = self.ways.at(demand.way, &lane.name) else {
             return Err(Denied::Never(self.unknown(lane, None)));
         };
-        for avoiding in lane.passes() {
-            let mut busy = false;
-            for step in &way.steps {
-                match self.try_step(step, demand, avoiding) {
-                    Tried::Taken(taken) => return Ok(taken),
-                    Tried::Busy if self.waits_for_first() => return Err(Denied::Busy),
-                    Tried::Busy => busy = true,
-                    Tried::Unavailable => {}
-                }
-            }
-            if busy {
-                return Err(Denied::Busy);
+        let mut busy = false;
+        for step in &way.steps {
+            match self.try_step(step, demand) {
+                Tried::Taken(taken) => return Ok(taken),
+                Tried::Busy if self.waits_for_first() => return Err(Denied::Busy),
+                Tried::Busy => busy = true,
+                Tried::Unavailable => {}
             }
         }
-        Err(Denied::Never(self.why(way, lane)))
+        match busy || self.expected_back(&way.steps, lane).next().is_some() {
+            true => Err(Denied::Busy),
+            false => Err(Denied::Never(self.why(way, lane))),
+        }
     }
 
     fn waits_for_first(&self) -> bool {
         self.routing.fallback_when == FallbackWhen::Unavailable
     }
 
-    fn try_step<'a>(&'a self, step: &'a Step, demand: &'a Demand, avoiding: bool) -> Tried<'a> {
+    fn try_step<'a>(&'a self, step: &'a Step, demand: &'a Demand) -> Tried<'a> {
         let Some(served) = step.served.map(|at| &self.served[at]) else {
             return Tried::Unavailable;
         };
-        let candidates = Candidates {
+        let mut candidates = Candidates {
             servers: &served.servers,
             endpoints: &served.endpoints,
-            asks: demand.wish.asks(avoiding),
+            asks: demand.wish.asks(),
+            last: false,
             prefix: demand.prefix,
             turns: &served.turns,
             turn: Cell::new(None),
@@ -181,9 +180,14 @@ impl Fleet {
         };
         loop {
             let Some(choice) = self.choose(served, &candidates) else {
-                return match candidates.all().next() {
-                    Some(_) => Tried::Busy,
-                    None => Tried::Unavailable,
+                if !candidates.last {
+                    candidates.last = true;
+                    continue;
+                }
+                let looks = |server: &Server| server.look(candidates.asks).is_some();
+                return match served.servers.iter().any(looks) {
+                    true => Tried::Busy,
+                    false => Tried::Unavailable,
                 };
             };
             let Candidate { server, seen, .. } = choice.candidate;
@@ -194,6 +198,8 @@ impl Fleet {
                     strategy: self.strategy.name(),
                 });
             }
+            // Something has changed: those that go first may have a slot by now.
+            candidates.last = false;
         }
     }
 
@@ -213,22 +219,35 @@ impl Fleet {
     /// The pools whose slots [`take`](Self::take) would look at now.
     pub(super) fn pools(&self, lane: &Lane) -> Pools {
         let steps = self.ways.get(&lane.name).map_or(&[][..], |way| &way.steps);
-        for avoiding in lane.passes() {
-            let mut pools = Vec::new();
-            for step in steps {
-                let served = step.served.map(|at| &self.served[at]);
-                let servers = served.into_iter().flat_map(|served| &served.servers);
-                let able = servers.filter(|server| server.look(lane.asks(avoiding)).is_some());
-                pools.extend(able.map(|server| server.live.pool));
-                if self.waits_for_first() && !pools.is_empty() {
-                    break;
-                }
-            }
-            if !pools.is_empty() {
-                return pools.into_iter().collect();
+        let mut pools = Vec::new();
+        for step in steps {
+            let servers = self.servers(step);
+            let able = servers.filter(|server| server.look(lane.asks()).is_some());
+            pools.extend(able.map(|server| server.live.pool));
+            if self.waits_for_first() && !pools.is_empty() {
+                break;
             }
         }
-        std::iter::empty::<Pool>().collect()
+        if pools.is_empty() {
+            let expected = self.expected_back(steps, lane);
+            pools.extend(expected.map(|server| server.live.pool));
+        }
+        pools.into_iter().collect()
+    }
+
+    fn servers(&self, step: &Step) -> impl Iterator<Item = &Server> {
+        let served = step.served.map(|at| &self.served[at]);
+        served.into_iter().flat_map(|served| &served.servers)
+    }
+
+    /// Those for which `lane` waits if nobody can serve it now or has it busy: out of service for a while only.
+    fn expected_back<'a>(
+        &'a self,
+        steps: &'a [Step],
+        lane: &'a Lane,
+    ) -> impl Iterator<Item = &'a Server> {
+        let servers = steps.iter().flat_map(|step| self.servers(step));
+        servers.filter(|server| server.is_expected_back(lane.asks()))
     }
 
     /// Why nobody will serve `lane`.
@@ -282,7 +301,38 @@ impl Fleet {
         let mut others = served
             .flat_map(|at| &self.served[at].endpoints)
             .filter(|other| !other.is_same(endpoint));
-        !others.any(|other| other.live().availability.is_open())
+        !others.any(|other| other.live().can_stand_in())
+    }
+
+    /// Whether `endpoint` may be taken out of service because it failed: of each of its models, no more than a
+    /// share is out so, and another endpoint stays. Where a fallback could serve, a model's only one may go.
+    pub(super) fn may_eject(&self, endpoint: &EndpointRef) -> bool {
+        let is_same = |other: &&EndpointRef| other.is_same(endpoint);
+        let Some(endpoint) = self.endpoints.iter().find(is_same) else {
+            return false;
+        };
+        let percent = self.routing.max_ejected_percent as usize;
+        self.served_by(endpoint).all(|served| {
+            let others = served.endpoints.iter().filter(|other| !is_same(other));
+            let out = others.filter(|other| other.live().availability.is_out_by_failures());
+            let share = served.endpoints.len() * percent / 100;
+            let most = match percent > 0 && self.has_substitute(served, endpoint) {
+                true => share.max(1),
+                false => share,
+            };
+            out.count() < most && !self.is_last(endpoint, &served.model)
+        })
+    }
+
+    /// Whether a model other than `served`, on the way of its name, has an endpoint in service beside `endpoint`.
+    fn has_substitute(&self, served: &Served, endpoint: &EndpointRef) -> bool {
+        let way = self.ways.get(&served.model);
+        let steps = way.map_or(&[][..], |way| &way.steps).iter();
+        let substitutes = steps
+            .filter(|step| step.model != served.model)
+            .filter_map(|step| step.served);
+        let mut endpoints = substitutes.flat_map(|at| &self.served[at].endpoints);
+        endpoints.any(|other| !other.is_same(endpoint) && other.live().can_stand_in())
     }
 
     /// Each model of `endpoint` has somebody who may be waiting for its trial.

@@ -90,15 +90,25 @@ impl Server {
     /// How busy the endpoint is, if it may be given a request that asks so.
     #[inline]
     pub(in crate::route) fn look(&self, asks: Asks<'_>) -> Option<Load> {
-        let able = asks.needs.without(self.capabilities) == Capabilities::NONE
-            && asks.context_length <= self.context_length;
-        if !able {
+        if !self.is_able(asks) {
             return None;
         }
         let seen = self.live.availability.slots.load();
-        let avoided = |avoids: &Lane| avoids.avoids(self.live.pool);
-        let may = seen.marks().admit() != Admits::None && !asks.avoids.is_some_and(avoided);
+        let may = seen.marks().admit() != Admits::None && !asks.leaves_out(self.live.pool);
         may.then_some(seen)
+    }
+
+    #[inline]
+    fn is_able(&self, asks: Asks<'_>) -> bool {
+        asks.needs.without(self.capabilities) == Capabilities::NONE
+            && asks.context_length <= self.context_length
+    }
+
+    /// Whether a request that asks so may wait for the endpoint to be back in service. One that comes back from
+    /// a failure does not: it has an answer already.
+    pub(super) fn is_expected_back(&self, asks: Asks<'_>) -> bool {
+        let marks = self.live.availability.slots.load().marks();
+        !asks.is_retry() && self.is_able(asks) && marks.is_recovering()
     }
 
     fn lacks(&self, lane: &Lane) -> Capabilities {

@@ -1,6 +1,7 @@
 mod changes;
 mod conformance;
 mod decisions;
+mod ejection;
 mod naive;
 mod strategies;
 

@@ -77,13 +77,33 @@ impl ConnectError {
     }
 }
 
+/// Whether a request failed because there was no connection in time.
+pub(in crate::route) fn connect_timed_out(error: &(dyn Error + 'static)) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    matches!(cause, Some(ConnectError::TimedOut(_)))
+}
+
 /// Whether an error comes from time running out, ours or the kernel's.
 fn timed_out(error: &(dyn Error + 'static)) -> bool {
+    has_cause(error, |error| error.kind() == io::ErrorKind::TimedOut)
+}
+
+/// Whether an error comes from this process, or this machine, having no file descriptors left.
+pub(in crate::route) fn out_of_files(error: &(dyn Error + 'static)) -> bool {
+    has_cause(error, |error| {
+        matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
+    })
+}
+
+/// The system's files, on all that is like Unix.
+const ENFILE: i32 = 23;
+/// The process's files.
+const EMFILE: i32 = 24;
+
+fn has_cause(error: &(dyn Error + 'static), is_it: impl Fn(&io::Error) -> bool) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(error) = error.downcast_ref::<io::Error>()
-            && error.kind() == io::ErrorKind::TimedOut
-        {
+        if error.downcast_ref::<io::Error>().is_some_and(&is_it) {
             return true;
         }
         next = error.source();
@@ -107,5 +127,15 @@ mod tests {
         assert!(timed_out(&Outer(timeout())));
         assert!(!timed_out(&refused()));
         assert!(!timed_out(&Outer(refused())));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn files_that_ran_out_are_found_below_other_errors() {
+        for (code, expected) in [(23, true), (24, true), (111, false)] {
+            let error = || io::Error::from_raw_os_error(code);
+            assert_eq!(out_of_files(&error()), expected, "{code}");
+            assert_eq!(out_of_files(&Outer(error())), expected, "{code}");
+        }
     }
 }

@@ -15,6 +15,8 @@ pub(super) enum Failure {
     Unreachable(String),
     #[error("No connection could be made to endpoint '{0}': {1}")]
     NoTls(String, &'static str),
+    #[error("No connection could be made to endpoint '{0}': the gateway has too many files open")]
+    OutOfFiles(String),
     #[error("No connection could be made to endpoint '{0}' within {s} s", s = .1.as_secs_f64())]
     ConnectTimeout(String, Duration),
     #[error("Endpoint '{0}' broke off before it answered")]
@@ -36,7 +38,7 @@ pub(super) enum Failure {
 impl Failure {
     pub(super) fn response(&self) -> Response<ForwardBody> {
         let (status, code) = match self {
-            Self::Unreachable(_) | Self::NoTls(..) => {
+            Self::Unreachable(_) | Self::NoTls(..) | Self::OutOfFiles(_) => {
                 (StatusCode::BAD_GATEWAY, "upstream_unreachable")
             }
             Self::ConnectTimeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_connect_timeout"),
@@ -59,6 +61,7 @@ impl Failure {
     fn unanswered(&self) -> Option<Unanswered> {
         match self {
             Self::Unreachable(_) | Self::NoTls(..) => Some(Unanswered::Unreachable),
+            Self::OutOfFiles(_) => Some(Unanswered::OutOfFiles),
             Self::ConnectTimeout(..) => Some(Unanswered::ConnectTimeout),
             Self::BrokeOff(_) => Some(Unanswered::BrokeOff),
             Self::Timeout(..) => Some(Unanswered::Timeout),

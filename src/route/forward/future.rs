@@ -13,7 +13,7 @@ use hyper_util::client::legacy::{Error, ResponseFuture};
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::connect::ConnectError;
+use super::connect::{ConnectError, out_of_files};
 use super::connection::ConnectionHandle;
 use super::failure::Failure;
 use super::upload::Sending;
@@ -127,6 +127,9 @@ fn unanswered(error: &Error, endpoint: &EndpointRef, sending: Option<Sending>) -
     tracing::warn!(endpoint = name, error = %Causes(error), "no answer from the endpoint");
     let name = name.to_owned();
     let cause = error.source();
+    if out_of_files(error) {
+        return Failure::OutOfFiles(name);
+    }
     if error.is_connect() {
         return match cause.and_then(|cause| cause.downcast_ref()) {
             Some(&ConnectError::TimedOut(limit)) => Failure::ConnectTimeout(name, limit),

@@ -4,9 +4,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::get::{CheckError, Getter};
 use super::rounds::rounds;
@@ -17,7 +19,8 @@ use crate::route::{EndpointRef, RouterHandle};
 /// Asks the endpoints of a router whether they are well, for as long as it lives. Made by
 /// [`Forward::checks`](super::super::Forward::checks).
 ///
-/// Those are asked that have a [`HealthCheck`](super::HealthCheck), all at the same time. When the endpoints
+/// Those are asked that have a [`HealthCheck`](super::HealthCheck). The first eight are asked at once, in the registry's
+/// order; the first checks of the others are spread over their interval. When the endpoints
 /// are changed, those that come are asked from then on, those that go no more; an endpoint that is configured
 /// as before, as far as checks go, is not asked anew. One that loses its check is taken to be well.
 ///
@@ -51,7 +54,7 @@ impl HealthChecks {
     }
 
     /// Resolves when each endpoint that is to be checked now has had its first result, or is to be checked no
-    /// more.
+    /// more. With more than eight of them, that takes about an interval.
     ///
     /// # Cancel safety
     ///
@@ -122,21 +125,29 @@ impl Keeper {
                 .send_modify(|decided| _ = decided.remove(&endpoint.pool()));
             match endpoints.iter().find(|now| now.is_same(&endpoint)) {
                 Some(now) if is_checked(&now) => {} // its next check decides
-                Some(now) => self.handle.set_healthy(now, true),
+                Some(now) => {
+                    let shift = now.live().availability.forget_checks();
+                    self.handle.0.shifted(now, shift);
+                }
                 None => self.handle.0.forget_checks(&endpoint),
             }
         }
-        for (pool, endpoint) in checked {
-            let (getter, handle, decided) = (&self.getter, &self.handle, &self.decided);
-            self.running.entry(pool).or_insert_with(|| Running {
-                endpoint: endpoint.clone(),
-                task: tokio::spawn(run(
-                    getter.clone(),
-                    handle.clone(),
-                    Arc::clone(decided),
-                    endpoint.clone(),
-                )),
-            });
+        // In the registry's order, so that it is known which is checked when.
+        let is_new = |endpoint: &&EndpointRef| !self.running.contains_key(&endpoint.pool());
+        let new: Vec<&EndpointRef> = endpoints.iter().filter(is_checked).filter(is_new).collect();
+        for (nth, endpoint) in new.iter().enumerate() {
+            let check = endpoint.config().health.as_ref();
+            let pause = check.map(|check| first_pause(nth, new.len(), check.interval));
+            let task = tokio::spawn(run(
+                pause.unwrap_or_default(),
+                self.getter.clone(),
+                self.handle.clone(),
+                Arc::clone(&self.decided),
+                (*endpoint).clone(),
+            ));
+            let endpoint = (*endpoint).clone();
+            let running = Running { endpoint, task };
+            self.running.insert(running.endpoint.pool(), running);
         }
     }
 }
@@ -162,15 +173,38 @@ impl Drop for Running {
     }
 }
 
-async fn run(getter: Getter, handle: RouterHandle, decided: Decided, endpoint: EndpointRef) {
+/// So many endpoints are asked at once when their checks begin.
+const AT_ONCE: usize = 8;
+
+/// How long the `nth` of `count` endpoints whose checks begin together, counted from 0, waits for its first: the first
+/// few not at all, the others spread over the interval.
+fn first_pause(nth: usize, count: usize, interval: Duration) -> Duration {
+    let others = count.saturating_sub(AT_ONCE);
+    match nth.checked_sub(AT_ONCE) {
+        None => Duration::ZERO,
+        Some(nth) => interval.mul_f64((nth + 1) as f64 / (others + 1) as f64),
+    }
+}
+
+async fn run(
+    pause: Duration,
+    getter: Getter,
+    handle: RouterHandle,
+    decided: Decided,
+    endpoint: EndpointRef,
+) {
     let Some(check) = &endpoint.config().health else {
         return;
     };
+    sleep(pause).await;
     let mut first = true;
     let get = || getter.get(&endpoint, &check.path);
     let tell = |up: Option<bool>, result: Result<(), CheckError>| {
         let name = endpoint.name();
         match (result, up) {
+            (Err(error), _) if error.is_our_own() => {
+                tracing::warn!(endpoint = name, %error, "no check of the endpoint could be made");
+            }
             (Err(error), Some(_)) => {
                 tracing::warn!(endpoint = name, %error, "endpoint fails its checks");
             }
@@ -186,7 +220,8 @@ async fn run(getter: Getter, handle: RouterHandle, decided: Decided, endpoint: E
             });
         }
     };
-    rounds(check, get, tell).await;
+    let signs = || endpoint.live().signs.count();
+    rounds(check, get, signs, tell).await;
 }
 
 fn is_checked(endpoint: &&EndpointRef) -> bool {
@@ -198,4 +233,34 @@ fn is_same_check(one: &EndpointRef, other: &EndpointRef) -> bool {
     one.is_same(other)
         && one.config().health == other.config().health
         && one.headers() == other.headers()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn few_endpoints_are_asked_at_once() {
+        for count in 0..=AT_ONCE {
+            assert!((0..count).all(|nth| first_pause(nth, count, INTERVAL).is_zero()));
+        }
+    }
+
+    #[test]
+    fn the_others_are_asked_evenly_over_the_interval() {
+        for count in [AT_ONCE + 1, 20, 1_000] {
+            let pauses: Vec<_> = (AT_ONCE - 1..count)
+                .map(|nth| first_pause(nth, count, INTERVAL))
+                .collect();
+            let apart = INTERVAL.div_f64((count - AT_ONCE + 1) as f64);
+            let rounding = Duration::from_micros(1);
+            for pair in pauses.windows(2) {
+                assert!((pair[1] - pair[0]).abs_diff(apart) < rounding, "{count}");
+            }
+            assert!((pauses[pauses.len() - 1] + apart).abs_diff(INTERVAL) < rounding);
+        }
+        assert!(first_pause(999, 1_000, Duration::MAX) < Duration::MAX);
+    }
 }

@@ -11,7 +11,9 @@ use hyper_util::rt::TokioExecutor;
 
 use super::DEFAULT_PATH;
 use crate::route::EndpointRef;
-use crate::route::forward::{Causes, Connector, InvalidTarget, join};
+use crate::route::forward::{
+    Causes, Connector, InvalidTarget, connect_timed_out, join, out_of_files,
+};
 
 /// Sends checks.
 #[derive(Clone)]
@@ -34,9 +36,8 @@ impl Getter {
         let target = target(endpoint.url(), path)?;
         let response = self.0.request(request(target, endpoint.headers())).await?;
         let status = response.status();
-        // Whoever was not told where to ask has found out only that it was not there.
-        let is_no_page = status == StatusCode::NOT_FOUND && path == DEFAULT_PATH;
-        if !status.is_success() && !is_no_page {
+        let says_it_is_there = path == DEFAULT_PATH && is_no_such_page(status);
+        if !status.is_success() && !says_it_is_there {
             return Err(CheckError::Status(status));
         }
         let (mut body, mut read) = (response.into_body(), 0);
@@ -49,6 +50,19 @@ impl Getter {
     }
 }
 
+/// Whether an answer says no more than that the page is not there, or not for strangers, or elsewhere. Where no
+/// page was promised, it is enough that there is an answer.
+fn is_no_such_page(status: StatusCode) -> bool {
+    let denied = matches!(
+        status,
+        StatusCode::UNAUTHORIZED
+            | StatusCode::FORBIDDEN
+            | StatusCode::NOT_FOUND
+            | StatusCode::METHOD_NOT_ALLOWED
+    );
+    denied || status.is_redirection()
+}
+
 fn target(base: &Uri, path: &str) -> Result<Uri, InvalidTarget> {
     join(base, &Uri::try_from(path)?)
 }
@@ -58,6 +72,22 @@ fn request(target: Uri, headers: &HeaderMap) -> Request<Empty<Bytes>> {
     *request.uri_mut() = target;
     *request.headers_mut() = headers.clone();
     request
+}
+
+impl CheckError {
+    /// Whether there was no answer in time, or no connection.
+    pub(super) fn is_late(&self) -> bool {
+        match self {
+            Self::Late(_) => true,
+            Self::Unanswered(error) => connect_timed_out(error),
+            _ => false,
+        }
+    }
+
+    /// Whether the endpoint was not asked, for a reason of this process.
+    pub(super) fn is_our_own(&self) -> bool {
+        matches!(self, Self::Unanswered(error) if out_of_files(error))
+    }
 }
 
 /// Why a check failed.

@@ -10,9 +10,12 @@ use crate::route::HealthCheck;
 
 /// Checks by turns, for ever: `get` asks once, and `tell` hears of each result whether the endpoint is up, if
 /// that is new.
+///
+/// A check that is late counts for nothing if `signs` of life were counted meanwhile: the endpoint is busy.
 pub(super) async fn rounds<F>(
     check: &HealthCheck,
     get: impl Fn() -> F,
+    signs: impl Fn() -> u32,
     mut tell: impl FnMut(Option<bool>, Result<(), CheckError>),
 ) where
     F: Future<Output = Result<(), CheckError>>,
@@ -20,11 +23,18 @@ pub(super) async fn rounds<F>(
     let mut state = State::default();
     loop {
         let pause = sleep(jittered(check.interval, fastrand::f64())); // counts from here
+        let signs_before = signs();
         let result = match timeout(check.timeout, get()).await {
             Ok(result) => result,
             Err(_) => Err(CheckError::Late(check.timeout)),
         };
-        tell(state.hear(result.is_ok(), check), result);
+        let counts = match &result {
+            Err(error) if error.is_late() => signs() == signs_before,
+            Err(error) => !error.is_our_own(),
+            Ok(()) => true,
+        };
+        let up = counts.then(|| state.hear(result.is_ok(), check)).flatten();
+        tell(up, result);
         pause.await;
     }
 }
@@ -73,7 +83,7 @@ mod tests {
             }
         };
         let begun = Instant::now();
-        _ = timeout(INTERVAL * 100, rounds(&check, get, |_, _| {})).await;
+        _ = timeout(INTERVAL * 100, rounds(&check, get, || 0, |_, _| {})).await;
         let starts = starts.into_inner();
         assert_eq!(starts[0], begun);
         assert!((90..=112).contains(&starts.len()), "{}", starts.len());
@@ -101,7 +111,7 @@ mod tests {
             told.borrow_mut().push(up);
         };
         let begun = Instant::now();
-        _ = timeout(INTERVAL * 10, rounds(&check, get, tell)).await;
+        _ = timeout(INTERVAL * 10, rounds(&check, get, || 0, tell)).await;
         assert_eq!(begun.elapsed(), INTERVAL * 10);
         assert_eq!(*told.borrow(), [Some(false), None, None]);
     }

@@ -45,6 +45,12 @@ pub enum RoutingError {
         /// What it is.
         share: f64,
     },
+    /// The share of endpoints that may be ejected is no share.
+    #[error("`max_ejected_percent` = {percent} must be between 0 and 100")]
+    MaxEjectedPercent {
+        /// What it is.
+        percent: u32,
+    },
     /// Ejections would end at once.
     #[error("`eject_seconds` must be above 0; to eject nobody, set `eject_after` = 0")]
     NoEjection,

@@ -54,6 +54,16 @@ pub(super) fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D
     }
 }
 
+pub(super) fn percent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let percent = i64::deserialize(deserializer)?;
+    match u32::try_from(percent) {
+        Ok(percent @ 0..=100) => Ok(percent),
+        _ => Err(D::Error::custom(format_args!(
+            "{percent} must be a whole number between 0 and 100"
+        ))),
+    }
+}
+
 pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let seconds = f64::deserialize(deserializer)?;
     match Duration::try_from_secs_f64(seconds) {

@@ -13,11 +13,16 @@ use crate::route::latency::Moment;
 use crate::route::slots::Load;
 
 /// The endpoints that can serve a request: they have the model, do what is asked, and are well.
+///
+/// Endpoints whose first check is still to come, and that have answered no request, are not among them as long as
+/// one of the others has a slot free; a strategy is then asked a second time, to choose among those.
 pub struct Candidates<'a> {
     pub(in crate::route) servers: &'a [Server],
     /// Whose each of them is.
     pub(in crate::route) endpoints: &'a [EndpointRef],
     pub(in crate::route) asks: Asks<'a>,
+    /// Whether these are the ones that come last: of which nothing is known.
+    pub(in crate::route) last: bool,
     pub(in crate::route) prefix: Option<u64>,
     pub(in crate::route) turns: &'a AtomicU64,
     pub(in crate::route) turn: Cell<Option<u64>>,
@@ -47,9 +52,9 @@ impl<'a> Candidates<'a> {
 
     /// All of them, those that are busy included, in the registry's order.
     pub fn all(&self) -> impl Iterator<Item = Candidate<'a>> {
-        let asks = self.asks;
+        let (asks, last) = (self.asks, self.last);
         let servers = self.servers.iter().zip(self.endpoints);
-        servers.filter_map(move |(server, endpoint)| Candidate::of(server, endpoint, asks))
+        servers.filter_map(move |(server, endpoint)| Candidate::of(server, endpoint, asks, last))
     }
 
     /// How many places there are, those of endpoints included that cannot serve the request.
@@ -62,7 +67,7 @@ impl<'a> Candidates<'a> {
     #[must_use]
     pub fn at(&self, place: usize) -> Option<Candidate<'a>> {
         let (server, endpoint) = (self.servers.get(place)?, self.endpoints.get(place)?);
-        Candidate::of(server, endpoint, self.asks)
+        Candidate::of(server, endpoint, self.asks, self.last)
     }
 
     /// How many requests for the model were given a turn before this one. Each has a turn of its own, which
@@ -119,10 +124,18 @@ pub struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
-    /// `server`, if it may be given a request that asks so.
+    /// `server`, if it may be given a request that asks so, now or `last`.
     #[inline]
-    fn of(server: &'a Server, endpoint: &'a EndpointRef, asks: Asks<'_>) -> Option<Self> {
+    fn of(
+        server: &'a Server,
+        endpoint: &'a EndpointRef,
+        asks: Asks<'_>,
+        last: bool,
+    ) -> Option<Self> {
         let seen = server.look(asks)?;
+        if (seen.marks().admit() == Admits::Last) != last {
+            return None;
+        }
         Some(Self {
             server,
             endpoint,
@@ -169,7 +182,7 @@ impl<'a> Candidate<'a> {
         self.seen.limit()
     }
 
-    /// Whether it has a slot free.
+    /// Whether it has a slot free. Until it has answered, or a check has, it has one at most.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.seen.is_free()

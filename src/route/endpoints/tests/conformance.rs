@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::thread;
 
 use super::*;
-use crate::route::{Candidates, Choice, Strategy};
+use crate::route::{Candidates, Choice, HealthCheck, Strategy};
 
 /// A strategy that does something else than it was asked for.
 #[derive(Debug, Clone, Copy)]
@@ -112,7 +112,7 @@ fn only_those_serve_that_can_and_may() {
                 ..asked(nth)
             };
             let demand = endpoints.demand(&asked);
-            let demand = demand.again(named("failed"), Avoid::IfPossible);
+            let demand = demand.again(named("failed"));
             let leases: Vec<_> = (0..4)
                 .map(|_| endpoints.try_lease(&demand).unwrap())
                 .collect();
@@ -122,6 +122,28 @@ fn only_those_serve_that_can_and_may() {
                 endpoints.release(lease);
             }
         }
+    });
+}
+
+#[test]
+fn endpoints_that_are_still_to_be_checked_are_chosen_when_no_other_is_free_and_once() {
+    for_every_strategy(|routing| {
+        let checked = |name: &str| endpoint(name, 3, &["m"]).health(HealthCheck::default());
+        let wards = ["new", "known", "newer"].map(checked);
+        let registry = Registry::new(wards.into()).unwrap();
+        let endpoints = Endpoints::of_router(registry, routing).unwrap();
+        endpoints.endpoints()[1].set_healthy(true);
+        let leases: Vec<_> = (0..5)
+            .map(|nth| lease(&endpoints, &asked(nth)).unwrap())
+            .collect();
+        let names: Vec<&str> = leases.iter().map(|it| it.endpoint().name()).collect();
+        assert_eq!(names[..3], ["known"; 3]);
+        assert_ne!(names[3], names[4]);
+        let more = lease(&endpoints, &asked(5)).unwrap_err();
+        assert_eq!(more, Denied::Busy);
+        leases
+            .into_iter()
+            .for_each(|lease| _ = endpoints.release(lease));
     });
 }
 

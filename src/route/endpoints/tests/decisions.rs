@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use http::Uri;
 
-use super::naive::{Avoided, Expected, Health, Naive, State};
+use super::naive::{Expected, FailedAt, Health, Naive, State};
 use super::*;
+use crate::route::HealthCheck;
 use crate::route::latency::Moment;
 
 #[derive(Debug, Clone)]
@@ -19,7 +20,6 @@ enum Step {
         tokens: u32,
         prefix: Option<u64>,
         failed_at: Vec<usize>,
-        avoid: bool,
     },
     Release(usize),
     Limit(usize, u32),
@@ -28,6 +28,7 @@ enum Step {
     Eject(usize),
     Try(usize),
     Acquit(usize),
+    Answer(usize),
     Slow(usize, u32),
     Change(Vec<Option<Spec>>),
 }
@@ -36,6 +37,7 @@ enum Step {
 #[derive(Debug, Clone)]
 struct Spec {
     moved: bool,
+    checked: bool,
     slots: u32,
     priority: u32,
     models: [Option<([bool; 3], u32)>; 3],
@@ -52,6 +54,10 @@ impl Spec {
         let empty = Endpoint::new(format!("e{at}"), Uri::from_static(url))
             .max_concurrent(self.slots)
             .priority(self.priority);
+        let empty = match self.checked {
+            true => empty.health(HealthCheck::default()),
+            false => empty,
+        };
         let models = self.models.iter().zip(["m0", "m1", "m2"]);
         models.fold(empty, |endpoint, (model, name)| match *model {
             Some(([vision, tools, json_mode], context_length)) => endpoint.model(
@@ -107,12 +113,14 @@ fn spec() -> impl Strategy<Value = Spec> {
     let priority = prop::sample::select(vec![0, 0, 1, 1, 2, 100, 4_000_000_000]);
     (
         prop::bool::weighted(0.2),
+        any::<bool>(),
         1..4_u32,
         priority,
         [model.clone(), model.clone(), model],
     )
-        .prop_map(|(moved, slots, priority, models)| Spec {
+        .prop_map(|(moved, checked, slots, priority, models)| Spec {
             moved,
+            checked,
             slots,
             priority,
             models,
@@ -130,9 +138,9 @@ fn step() -> impl Strategy<Value = Step> {
     let failed_at = prop::collection::vec(any::<usize>(), 0..3);
     let at = 0..SPECS;
     prop_oneof![
-        12 => (0..NAMES.len(), needs, tokens, prefix, failed_at, any::<bool>()).prop_map(
-            |(name, needs, tokens, prefix, failed_at, avoid)| Step::Lease {
-                name, needs, tokens, prefix, failed_at, avoid,
+        12 => (0..NAMES.len(), needs, tokens, prefix, failed_at).prop_map(
+            |(name, needs, tokens, prefix, failed_at)| Step::Lease {
+                name, needs, tokens, prefix, failed_at,
             }
         ),
         6 => any::<usize>().prop_map(Step::Release),
@@ -142,6 +150,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => at.clone().prop_map(Step::Eject),
         2 => at.clone().prop_map(Step::Try),
         1 => at.clone().prop_map(Step::Acquit),
+        2 => at.clone().prop_map(Step::Answer),
         1 => (at, 0..1_500_u32).prop_map(|(at, ms)| Step::Slow(at, ms)),
         1 => specs().prop_map(Step::Change),
     ]
@@ -155,8 +164,9 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(specs: &[Option<Spec>], routing: RoutingConfig) -> Self {
-        let endpoints = Endpoints::with_routing(registry(specs), routing).unwrap();
+    /// With `answers_first`, nothing is known of endpoints when they come.
+    fn new(specs: &[Option<Spec>], routing: RoutingConfig, answers_first: bool) -> Self {
+        let endpoints = Endpoints::routed(registry(specs), routing, answers_first);
         Self {
             naive: Naive::new(&endpoints),
             endpoints,
@@ -181,7 +191,6 @@ impl Pair {
                 tokens,
                 prefix,
                 failed_at,
-                avoid,
             } => {
                 let asked = Requirements {
                     vision,
@@ -191,12 +200,7 @@ impl Pair {
                     prefix,
                     ..Requirements::new(NAMES[name])
                 };
-                let avoid = if avoid {
-                    Avoid::Always
-                } else {
-                    Avoid::IfPossible
-                };
-                self.lease(&asked, &failed_at, avoid);
+                self.lease(&asked, &failed_at);
             }
             Step::Release(nth) if !self.held.is_empty() => {
                 let (lease, state) = self.held.swap_remove(nth % self.held.len());
@@ -224,8 +228,10 @@ impl Pair {
             }
             Step::Up(at, up) => {
                 if let Some((endpoint, mut state)) = self.ward(at) {
-                    assert_eq!(endpoint.set_healthy(up), state.down == up);
+                    let is_new = state.down == up || state.new || state.last;
+                    assert_eq!(endpoint.set_healthy(up), is_new);
                     state.down = !up;
+                    (state.new, state.last) = (false, false);
                 }
             }
             Step::Drain(at, draining) => {
@@ -260,6 +266,13 @@ impl Pair {
                     state.health = Health::Well;
                 }
             }
+            Step::Answer(at) => {
+                if let Some((endpoint, mut state)) = self.ward(at) {
+                    let news = endpoint.live().availability.answered();
+                    assert_eq!(news.is_some(), state.new || state.last);
+                    (state.new, state.last) = (false, false);
+                }
+            }
             Step::Slow(at, ms) => {
                 if let Some((endpoint, mut state)) = self.ward(at)
                     && state.latency_ms.is_none()
@@ -272,21 +285,18 @@ impl Pair {
         }
     }
 
-    fn lease(&mut self, asked: &Requirements<'_>, failed_at: &[usize], avoid: Avoid) {
+    fn lease(&mut self, asked: &Requirements<'_>, failed_at: &[usize]) {
         let mut demand = self.endpoints.demand(asked);
-        let mut avoided: Avoided = None;
+        let mut pools: FailedAt = Vec::new();
         for &nth in failed_at {
             let Some(at) = nth.checked_rem(self.held.len()) else {
                 break;
             };
             let endpoint = self.held[at].0.endpoint().clone();
-            demand = demand.again(&endpoint, avoid);
-            avoided
-                .get_or_insert((Vec::new(), avoid))
-                .0
-                .push(endpoint.pool());
+            demand = demand.again(&endpoint);
+            pools.push(endpoint.pool());
         }
-        let (expected, pools) = self.naive.expect(asked, &avoided);
+        let (expected, pools) = self.naive.expect(asked, &pools);
         let lane = self.endpoints.lane(&demand);
         let waits_for: HashSet<Pool> = self.endpoints.pools(&lane).iter().copied().collect();
         assert_eq!(waits_for, pools);
@@ -323,18 +333,8 @@ impl Pair {
             assert_eq!(endpoint.draining(), state.draining);
             let healthy = !state.down && state.health == Health::Well;
             assert_eq!(endpoint.healthy(), healthy);
-            for model in &ward.config.models {
-                let way = self.naive.way(&model.name);
-                let others = self.naive.wards.iter();
-                let mut others = others.filter(|other| other.config.name != ward.config.name);
-                let is_last = !others.any(|other| {
-                    let mut models = other.config.models.iter();
-                    let serves = models.any(|it| way.iter().any(|(name, _)| *name == it.name));
-                    let state = other.state.borrow();
-                    serves && state.is_open() && state.health == Health::Well
-                });
-                assert_eq!(self.endpoints.is_last(endpoint, &model.name), is_last);
-            }
+            let may_go = self.naive.may_lose(ward);
+            assert_eq!(self.endpoints.fleet.load().may_eject(endpoint), may_go);
         }
         assert_eq!(self.endpoints.in_use(), self.held.len());
         let limits = self
@@ -351,12 +351,13 @@ proptest! {
     fn every_decision_is_that_of_the_naive_walk(
         strategy in strategies(),
         when in prop::sample::select(vec![FallbackWhen::Unavailable, FallbackWhen::Busy]),
+        answers_first in any::<bool>(),
         first in specs(),
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let time = frozen_time();
         let _entered = time.enter();
-        let mut pair = Pair::new(&first, tangled(strategy, when));
+        let mut pair = Pair::new(&first, tangled(strategy, when), answers_first);
         for step in steps {
             pair.take(step);
             pair.check();
@@ -367,16 +368,17 @@ proptest! {
     #[test]
     fn who_waits_for_the_same_pools_is_busy_together(
         when in prop::sample::select(vec![FallbackWhen::Unavailable, FallbackWhen::Busy]),
+        answers_first in any::<bool>(),
         first in specs(),
         steps in prop::collection::vec(step(), 1..60),
     ) {
-        let mut pair = Pair::new(&first, tangled(StrategyChoice::LeastLoaded, when));
+        let mut pair = Pair::new(&first, tangled(StrategyChoice::LeastLoaded, when), answers_first);
         let mut waiting = Vec::new();
         for step in steps {
             if let Step::Lease { name, tokens, .. } = step {
                 let asked = Requirements { estimated_tokens: tokens, ..Requirements::new(NAMES[name]) };
                 let demand = pair.endpoints.demand(&asked);
-                let again = pair.held.iter().map(|(lease, _)| demand.clone().again(lease.endpoint(), Avoid::IfPossible));
+                let again = pair.held.iter().map(|(lease, _)| demand.clone().again(lease.endpoint()));
                 waiting.extend(again.take(1));
                 waiting.push(demand);
             }

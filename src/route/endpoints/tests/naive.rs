@@ -24,6 +24,10 @@ pub(super) struct State {
     pub(super) down: bool,
     pub(super) draining: bool,
     pub(super) health: Health,
+    /// Nothing is known of it.
+    pub(super) new: bool,
+    /// And a check is to come, until which the others go first.
+    pub(super) last: bool,
     pub(super) latency_ms: Option<u32>,
 }
 
@@ -34,7 +38,16 @@ impl State {
     }
 
     fn is_free(&self) -> bool {
-        self.in_use < self.limit
+        let slots = if self.new {
+            1.min(self.limit)
+        } else {
+            self.limit
+        };
+        self.in_use < slots
+    }
+
+    fn goes_last(&self) -> bool {
+        self.last && self.health == Health::Well
     }
 }
 
@@ -69,6 +82,7 @@ pub(super) struct Naive {
     pub(super) wards: Vec<Ward>,
     leaving: Vec<Ward>,
     routing: RoutingConfig,
+    answers_first: bool,
     turns: HashMap<String, usize>,
     /// Which of two endpoints is warmer for a prefix.
     warmer: RefCell<HashMap<(u64, String, String), bool>>,
@@ -83,8 +97,8 @@ pub(super) enum Expected {
     Never(RouteError),
 }
 
-/// What a retry stays away from.
-pub(super) type Avoided = Option<(Vec<Pool>, Avoid)>;
+/// Where a retry has failed before.
+pub(super) type FailedAt = Vec<Pool>;
 
 impl Naive {
     pub(super) fn new(endpoints: &Endpoints) -> Self {
@@ -92,6 +106,7 @@ impl Naive {
             wards: Vec::new(),
             leaving: Vec::new(),
             routing: (*endpoints.routing()).clone(),
+            answers_first: endpoints.answers_first,
             turns: HashMap::new(),
             warmer: RefCell::default(),
         };
@@ -105,6 +120,7 @@ impl Naive {
         for endpoint in endpoints.endpoints().iter() {
             let config = endpoint.config().clone();
             let slots = config.max_concurrent;
+            let checked = config.health.is_some();
             let stays = old.iter().find(|ward| ward.is(&config));
             let back = self.leaving.iter().position(|ward| ward.is(&config));
             let state = match (stays, back) {
@@ -126,9 +142,12 @@ impl Naive {
                     down: false,
                     draining: false,
                     health: Health::Well,
+                    new: self.answers_first,
+                    last: self.answers_first,
                     latency_ms: None,
                 })),
             };
+            state.borrow_mut().last &= checked;
             assert_eq!(state.borrow().pool, endpoint.pool());
             self.wards.push(Ward { config, state });
         }
@@ -176,56 +195,100 @@ impl Naive {
         models.any(|it| it.name == model)
     }
 
+    /// Whether `ward` may be taken out of service because it failed.
+    pub(super) fn may_lose(&self, ward: &Ward) -> bool {
+        let percent = self.routing.max_ejected_percent as usize;
+        let others = |name: &str| -> Vec<&Ward> {
+            let serves = |it: &&Ward| it.config.models.iter().any(|model| model.name == name);
+            let is_other = |it: &&Ward| !Rc::ptr_eq(&it.state, &ward.state);
+            self.wards.iter().filter(is_other).filter(serves).collect()
+        };
+        let is_out = |it: &&Ward| it.state.borrow().health != Health::Well;
+        let in_service = |name: &str| {
+            let others = others(name);
+            others.iter().any(|it| {
+                let state = it.state.borrow();
+                let never_answered = state.new && state.in_use > 0;
+                state.health == Health::Well && state.is_open() && !never_answered
+            })
+        };
+        let mut models = ward.config.models.iter().map(|model| model.name.as_str());
+        models.all(|model| {
+            let out = others(model).into_iter().filter(|it| is_out(it)).count();
+            let mut way = self.way(model).into_iter();
+            let substitute = way.any(|(name, _)| name != model && in_service(&name));
+            let share = (others(model).len() + 1) * percent / 100;
+            let most = share.max(usize::from(substitute && percent > 0));
+            out < most && (substitute || in_service(model))
+        })
+    }
+
     /// What is to come of a request, and the pools whose slots it would wait for.
     pub(super) fn expect(
         &mut self,
         asked: &Requirements<'_>,
-        avoided: &Avoided,
+        failed_at: &FailedAt,
     ) -> (Expected, HashSet<Pool>) {
         let way = self.way(&asked.model);
         let only_first = self.routing.fallback_when == FallbackWhen::Unavailable;
-        let none = Vec::new();
-        let passes = match avoided {
-            None => vec![&none],
-            Some((pools, Avoid::IfPossible)) => vec![pools, &none],
-            Some((pools, Avoid::Always)) => vec![pools],
+        let able = |model: &str| -> Vec<usize> {
+            let able = (0..self.wards.len()).filter(|&at| {
+                let ward = &self.wards[at];
+                let capable = ward
+                    .lacks(asked, model)
+                    .is_some_and(|lacks| lacks.is_empty());
+                let state = ward.state.borrow();
+                capable && state.is_open() && !failed_at.contains(&state.pool)
+            });
+            able.collect()
         };
-        for avoided in passes {
-            let able = |model: &str| -> Vec<usize> {
-                let able = (0..self.wards.len()).filter(|&at| {
-                    let ward = &self.wards[at];
-                    let capable = ward
-                        .lacks(asked, model)
-                        .is_some_and(|lacks| lacks.is_empty());
-                    let state = ward.state.borrow();
-                    capable && state.is_open() && !avoided.contains(&state.pool)
-                });
-                able.collect()
-            };
-            let mut steps: Vec<(String, Vec<usize>)> = way
-                .iter()
-                .map(|(model, _)| (model.clone(), able(model)))
-                .filter(|(_, able)| !able.is_empty())
-                .collect();
-            if only_first {
-                steps.truncate(1);
-            }
-            let places = steps.iter().flat_map(|(_, able)| able);
-            let pools: HashSet<Pool> = places
-                .map(|&at| self.wards[at].state.borrow().pool)
-                .collect();
-            for (model, able) in &steps {
+        let mut steps: Vec<(String, Vec<usize>)> = way
+            .iter()
+            .map(|(model, _)| (model.clone(), able(model)))
+            .filter(|(_, able)| !able.is_empty())
+            .collect();
+        if only_first {
+            steps.truncate(1);
+        }
+        let places = steps.iter().flat_map(|(_, able)| able);
+        let pools: HashSet<Pool> = places
+            .map(|&at| self.wards[at].state.borrow().pool)
+            .collect();
+        for (model, able) in &steps {
+            for last in [false, true] {
+                let is_now = |at: &usize| self.wards[*at].state.borrow().goes_last() == last;
+                let able: Vec<usize> = able.iter().copied().filter(is_now).collect();
                 let is_free = |at: &usize| self.wards[*at].state.borrow().is_free();
                 let free: Vec<usize> = able.iter().copied().filter(is_free).collect();
                 if !free.is_empty() {
-                    let chosen = self.choose(asked, model, able, &free);
+                    let chosen = self.choose(asked, model, &able, &free);
                     let chosen = self.trial(&free, chosen);
                     return (Expected::At(chosen, model.clone()), pools);
                 }
             }
-            if !steps.is_empty() {
-                return (Expected::Busy, pools);
+        }
+        if !steps.is_empty() {
+            return (Expected::Busy, pools);
+        }
+        // Out of service for a while only: waited for, unless the request has failed already.
+        let recovers = |state: &State| {
+            let recovers = matches!(state.health, Health::Ejected | Health::TrialOut);
+            recovers && !state.down && !state.draining && failed_at.is_empty()
+        };
+        let mut back = HashSet::new();
+        for (model, _) in &way {
+            for ward in &self.wards {
+                let able = ward
+                    .lacks(asked, model)
+                    .is_some_and(|lacks| lacks.is_empty());
+                let state = ward.state.borrow();
+                if able && recovers(&state) {
+                    back.insert(state.pool);
+                }
             }
+        }
+        if !back.is_empty() {
+            return (Expected::Busy, back);
         }
         (Expected::Never(self.why(asked, &way)), HashSet::new())
     }

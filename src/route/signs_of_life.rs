@@ -1,0 +1,26 @@
+//! A backend with one thread answers no check while it streams, and to a check that looks like death.
+//!
+//! [`SignsOfLife`] counts what is heard of an endpoint beside its checks: answers, and pieces of them.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed; // only whether it has changed is asked
+
+/// How often something was heard of an endpoint. On a cache line of its own: a decision does not read it, and every
+/// piece of every answer writes it.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct SignsOfLife(AtomicU32);
+
+impl SignsOfLife {
+    /// An answer has begun, or a piece of one has come.
+    #[inline]
+    pub(super) fn heard(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    /// How often so far. It wraps around.
+    #[cfg(feature = "client")]
+    pub(super) fn count(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+}

@@ -1,0 +1,89 @@
+//! How many endpoints the failures of a few requests can take out of service.
+
+use crate::backend::{Backend, status};
+use crate::process::{Gateway, Setup};
+
+/// A backend that breaks off on every request labelled `poison`, and answers all others.
+async fn fragile() -> Backend {
+    let answer = |arrived: crate::backend::Arrived| match arrived.label() {
+        "poison" => drop(arrived),
+        "bad" => arrived.respond(status(503)),
+        _ => arrived.answer("fine"),
+    };
+    Backend::answering(answer).await
+}
+
+/// So many fragile backends for `m`. What is ejected stays out.
+async fn gateway(backends: &[Backend], routing: &str) -> Gateway {
+    let mut setup = Setup::new().routing("eject_seconds = 600").routing(routing);
+    for (nth, backend) in backends.iter().enumerate() {
+        setup = setup.backend(&format!("b{nth}"), backend, 4, &["m"]);
+    }
+    setup.start().await
+}
+
+async fn fail(gateway: &Gateway, label: &str, times: usize) {
+    for _ in 0..times {
+        let status = gateway.ask("m").label(label).answer().await.status;
+        assert!(status >= 500, "{status}");
+    }
+}
+
+async fn in_service(gateway: &Gateway) -> usize {
+    let healthy = gateway.state().await.healthy();
+    healthy.into_iter().filter(|healthy| *healthy).count()
+}
+
+#[tokio::test]
+async fn five_requests_that_break_every_backend_eject_one_of_three() {
+    let backends = [fragile().await, fragile().await, fragile().await];
+    let gateway = gateway(&backends, "").await;
+    fail(&gateway, "poison", 5).await;
+    let tries: usize = backends.iter().map(|b| b.counts().arrived).sum();
+    assert_eq!(
+        (in_service(&gateway).await, tries),
+        (2, 10),
+        "one of three is out, and each request was tried once more"
+    );
+    for _ in 0..20 {
+        gateway.ask("m").answer().await.must_say("fine");
+    }
+}
+
+#[tokio::test]
+async fn however_many_requests_fail_half_of_the_endpoints_stay_and_always_the_last() {
+    for (label, count, routing, left) in [
+        ("poison", 1, "max_retries = 0", 1),
+        ("bad", 2, "max_retries = 0", 1),
+        ("poison", 3, "max_retries = 0", 2),
+        ("poison", 4, "", 2),
+        ("bad", 3, "max_retries = 0\nmax_ejected_percent = 100", 1),
+        ("bad", 3, "max_retries = 0\nmax_ejected_percent = 0", 3),
+    ] {
+        let mut backends = Vec::new();
+        for _ in 0..count {
+            backends.push(fragile().await);
+        }
+        let gateway = gateway(&backends, routing).await;
+        fail(&gateway, label, 40).await;
+        assert_eq!(
+            in_service(&gateway).await,
+            left,
+            "{label} {count} {routing}"
+        );
+        gateway.ask("m").answer().await.must_say("fine");
+    }
+}
+
+#[tokio::test]
+async fn a_share_of_ejected_endpoints_that_cannot_be_is_refused_by_name() {
+    let backend = fragile().await;
+    for value in ["101", "-1", "\"half\""] {
+        let setup = Setup::new()
+            .routing(&format!("max_ejected_percent = {value}"))
+            .backend("b0", &backend, 1, &["m"]);
+        let said = setup.refusal().await;
+        assert!(said.contains("max_ejected_percent`"), "{value}: {said}");
+        assert!(!said.contains("unknown"), "{value}: {said}");
+    }
+}

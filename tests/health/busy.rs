@@ -1,0 +1,84 @@
+//! Endpoints that serve requests while they do not answer their checks.
+
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use tokio::sync::mpsc;
+
+use super::*;
+
+/// Its checks, one after the other, have so long that a test can do something meanwhile.
+fn one_failure_is_enough() -> HealthCheck {
+    often().timeout(Duration::from_secs(1)).unhealthy_after(1)
+}
+
+/// A request that runs at `a`, which has passed its first check; the next one has begun.
+async fn busy(house: &House, upstream: &Upstream) -> (JoinHandle<(u16, String)>, Connection) {
+    answer(upstream, WELL).await;
+    until(|| house.endpoint("a").healthy()).await;
+    let (check, _) = check_at(upstream).await;
+    (house.enter("m").await, check)
+}
+
+#[tokio::test]
+async fn an_endpoint_that_answered_since_its_check_began_is_busy_and_not_ill() {
+    let upstream = Upstream::bind().await;
+    let house = House::of([endpoint("a", &upstream).health(one_failure_is_enough())]);
+    let _checks = house.checks();
+    let (running, check) = busy(&house, &upstream).await;
+    house.go.add_permits(1);
+    assert_eq!(soon(running).await.unwrap().0, 200);
+    soon(check.closed()).await;
+    let (_next, _) = check_at(&upstream).await;
+    assert!(house.endpoint("a").healthy());
+}
+
+#[tokio::test]
+async fn an_endpoint_whose_answers_deliver_bytes_is_busy_and_not_ill() {
+    let upstream = Upstream::bind().await;
+    let house = House::of([endpoint("a", &upstream).health(one_failure_is_enough())]);
+    let _checks = house.checks();
+    answer(&upstream, WELL).await;
+
+    let (bytes, rest) = mpsc::unbounded_channel::<Bytes>();
+    let rest = std::sync::Mutex::new(Some(rest));
+    let inner = service_fn(move |_: Request<RouteBody<Empty<Bytes>>>| {
+        let rest = rest.lock().unwrap().take();
+        let frames = stream::unfold(rest, async |mut rest| {
+            let bytes = rest.as_mut()?.recv().await?;
+            Some((Ok::<_, Infallible>(Frame::data(bytes)), rest))
+        });
+        let body = StreamBody::new(Box::pin(frames));
+        async { Ok::<_, Infallible>(Response::new(body)) }
+    });
+    let inner = tower::util::BoxService::new(inner);
+    let inner = tower::buffer::Buffer::new(inner, 1);
+    let request = Request::get("/").header(MODEL, "m").body(Empty::new());
+    let response = house.layer.layer(inner).oneshot(request.unwrap());
+    let mut body = soon(response).await.unwrap().into_body();
+
+    for _ in 0..2 {
+        let (check, _) = check_at(&upstream).await;
+        bytes.send("word".into()).unwrap();
+        soon(body.frame()).await.unwrap().unwrap();
+        soon(check.closed()).await;
+    }
+    let (silent, _) = check_at(&upstream).await;
+    assert!(house.endpoint("a").healthy());
+    // A check in which it says nothing at all counts.
+    soon(silent.closed()).await;
+    until(|| !house.endpoint("a").healthy()).await;
+}
+
+#[tokio::test]
+async fn an_endpoint_that_answers_and_refuses_connections_is_ill() {
+    let upstream = Upstream::bind().await;
+    let house = House::of([endpoint("a", &upstream).health(one_failure_is_enough())]);
+    let _checks = house.checks();
+    let (running, check) = busy(&house, &upstream).await;
+    drop(upstream);
+    house.go.add_permits(1);
+    soon(running).await.unwrap();
+    drop(check);
+    until(|| !house.endpoint("a").healthy()).await;
+}
