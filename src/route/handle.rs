@@ -4,12 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::desk::Desk;
+use super::strategy::forbid_in_strategy;
 use super::{Changes, Endpoint, EndpointRef, Registry, RegistryError, RoutingConfig, RoutingError};
 use crate::gate::Status;
 use crate::queue::{ConfigError, QueueConfig};
 
 /// Reports on a router and changes it while requests wait. Made by
 /// [`RouteLayer::handle`](super::RouteLayer::handle); clones are the same handle.
+///
+/// # Panics
+///
+/// Methods that report on the waiting room, or change anything, panic if a [`Strategy`](super::Strategy) calls them: it
+/// is asked under the lock for which they would wait.
 #[derive(Debug, Clone)]
 pub struct RouterHandle(pub(super) Arc<Desk>);
 
@@ -17,6 +23,7 @@ impl RouterHandle {
     /// How many wait and run, what became of the others, and how long the next would wait.
     #[must_use]
     pub fn status(&self) -> Status {
+        forbid_in_strategy("RouterHandle::status");
         self.0.common.gate.status()
     }
 
@@ -52,18 +59,21 @@ impl RouterHandle {
     /// Changes how many requests an endpoint may serve at a time. A lower limit takes effect as slots come
     /// back.
     pub fn set_limit(&self, endpoint: &EndpointRef, slots: u32) {
+        forbid_in_strategy("RouterHandle::set_limit");
         endpoint.set_limit(slots);
         self.0.common.gate.capacity_changed();
     }
 
     /// Says whether an endpoint is well, as its checks do. Those that wait for nothing else are answered.
     pub fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
+        forbid_in_strategy("RouterHandle::set_healthy");
         let shift = endpoint.live().availability.set_up(healthy);
         self.0.shifted(endpoint, shift);
     }
 
     /// Gives an endpoint nothing new, or again. What it has in flight finishes.
     pub fn drain(&self, endpoint: &EndpointRef, draining: bool) {
+        forbid_in_strategy("RouterHandle::drain");
         let shift = endpoint.live().availability.set_draining(draining);
         self.0.shifted(endpoint, shift);
     }
@@ -111,6 +121,7 @@ impl RouterHandle {
         &self,
         change: impl FnOnce(&Registry, &RoutingConfig) -> Result<(Registry, RoutingConfig), E>,
     ) -> Result<Changes, E> {
+        forbid_in_strategy("RouterHandle::change_endpoints");
         let old = self.routing().retry_share;
         let changes = self.0.endpoints().change(change)?;
         let share = self.routing().retry_share;
@@ -130,11 +141,13 @@ impl RouterHandle {
     ///
     /// If the configuration is invalid. Nothing has changed then.
     pub fn reconfigure(&self, queue: QueueConfig) -> Result<(), ConfigError> {
+        forbid_in_strategy("RouterHandle::reconfigure");
         self.0.common.reconfigure(queue, |_, _| Ok(()))
     }
 
     /// Answers everyone who waits and everyone who comes with `shutting_down`. Running requests finish.
     pub fn close(&self) {
+        forbid_in_strategy("RouterHandle::close");
         self.0.common.gate.close();
     }
 

@@ -4,6 +4,7 @@
 //! after it, if nothing has changed meanwhile; so no strategy can overload an endpoint or pick one that
 //! lacks what the request needs.
 
+mod ask;
 mod candidates;
 mod least_loaded;
 mod power_of_two;
@@ -15,6 +16,7 @@ mod smart;
 
 use std::fmt;
 
+pub(super) use ask::{ask, forbid_in_strategy};
 pub use candidates::{Candidate, Candidates};
 pub(super) use least_loaded::LeastLoaded;
 pub(super) use power_of_two::PowerOfTwo;
@@ -26,8 +28,12 @@ pub(super) use smart::Smart;
 
 /// Which of the endpoints that can serve a request now is given it.
 ///
-/// It is asked by many threads at once, without a lock, and again if another request took the slot
-/// meanwhile. It must neither block nor do I/O, and should not allocate.
+/// It is asked by many threads at once, and again if another request took the slot meanwhile. It must neither block nor
+/// do I/O, and should not allocate. While requests wait, it is asked under the lock of the waiting room. So it must not
+/// use a [`RouterHandle`](super::RouterHandle): methods that need the lock panic inside a strategy, at every call.
+/// [`Candidates`] says how busy each endpoint is.
+///
+/// If it panics, the first candidate that is free is taken, and there is an error in the log.
 ///
 /// ```
 /// use tower_triage::route::{Candidates, Choice, Strategy};

@@ -4,6 +4,7 @@ mod bodies_not_sent;
 mod failures;
 mod layer;
 mod newcomers;
+mod own_strategy;
 mod recovery;
 mod retries;
 mod sources;

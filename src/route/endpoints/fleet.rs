@@ -13,7 +13,7 @@ use super::served::{Served, Server};
 use super::way::{Step, Way, Ways};
 use super::{Demand, EndpointRef, Lane};
 use crate::route::capabilities::Capabilities;
-use crate::route::strategy::{Candidate, Candidates, Choice, Strategy};
+use crate::route::strategy::{Candidate, Candidates, Choice, Strategy, ask};
 use crate::route::{FallbackWhen, Registry, Requirements, RouteError, RoutingConfig};
 use crate::{Denied, Pools, Section};
 
@@ -25,6 +25,7 @@ pub(super) struct Fleet {
     /// Endpoints that are registered no more and have requests in flight.
     pub(super) leaving: Vec<EndpointRef>,
     strategy: Arc<dyn Strategy>,
+    strategy_name: &'static str,
     served: Vec<Served>,
     by_model: HashMap<Arc<str>, usize>,
     ways: Ways,
@@ -72,9 +73,11 @@ impl Fleet {
                 served[at].push(endpoint.clone(), model, nth);
             }
         }
+        let strategy = routing.strategy.strategy(routing.weights);
         Self {
             ways: Ways::new(&routing, &served, &by_model),
-            strategy: routing.strategy.strategy(routing.weights),
+            strategy_name: strategy.name(),
+            strategy,
             registry,
             routing,
             endpoints,
@@ -195,7 +198,7 @@ impl Fleet {
                 return Tried::Taken(Taken {
                     choice,
                     step,
-                    strategy: self.strategy.name(),
+                    strategy: self.strategy_name,
                 });
             }
             // Something has changed: those that go first may have a slot by now.
@@ -204,7 +207,7 @@ impl Fleet {
     }
 
     fn choose<'a>(&self, served: &Served, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        let choice = self.strategy.choose(candidates);
+        let choice = ask(&*self.strategy, candidates);
         let choice = choice
             .filter(|choice| choice.candidate.is_free())
             .or_else(|| candidates.free().next().map(Choice::new))?;

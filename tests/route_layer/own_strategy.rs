@@ -1,0 +1,104 @@
+//! Strategies of one's own that do what they must not.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use tokio::task::JoinHandle;
+use tower_triage::RouterHandle;
+use tower_triage::route::{Candidates, Choice, RoutingConfig, Strategy, StrategyChoice};
+
+use super::support::{House, Routed, endpoint, settle};
+
+const GUARD: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Default)]
+struct Own {
+    handle: OnceLock<RouterHandle>,
+    panics: AtomicBool,
+}
+
+impl Strategy for Own {
+    fn name(&self) -> &'static str {
+        "own"
+    }
+
+    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+        assert!(!self.panics.load(SeqCst), "a bug");
+        if let Some(handle) = self.handle.get() {
+            let _ = handle.status();
+        }
+        candidates.free().last().map(Choice::new)
+    }
+}
+
+fn house(own: &Arc<Own>) -> House {
+    let routing = RoutingConfig::default().strategy(StrategyChoice::Custom(own.clone()));
+    let endpoints = ["a", "b"].map(|name| endpoint(name, 1, &["m"]));
+    House::new(endpoints, routing)
+}
+
+/// Reads the answer to its end, where its slot comes back.
+fn read(asked: JoinHandle<Routed>) -> JoinHandle<Bytes> {
+    tokio::spawn(async move {
+        let body = asked.await.unwrap().into_body();
+        body.collect().await.unwrap().to_bytes()
+    })
+}
+
+/// Fails if `act` does not end, on a paused clock.
+fn within_guard<F: Future<Output = ()>>(act: impl FnOnce() -> F + Send + 'static) {
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(act());
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(GUARD).expect("it hangs, or panicked");
+}
+
+#[test]
+fn a_strategy_that_asks_its_router_hangs_nothing() {
+    within_guard(|| async {
+        let own = Arc::new(Own::default());
+        let mut house = house(&own);
+        own.handle.set(house.handle.clone()).unwrap();
+        let asked: Vec<_> = (0..4).map(|_| read(house.ask("m"))).collect();
+        settle().await;
+        assert_eq!(house.handle.status().depth, 2);
+        for _ in 0..4 {
+            house.call().await.ok();
+        }
+        for answer in asked {
+            assert_eq!(answer.await.unwrap(), "ok");
+        }
+    });
+}
+
+#[test]
+fn a_strategy_that_panics_while_a_slot_comes_back_harms_no_request() {
+    within_guard(|| async {
+        let own = Arc::new(Own::default());
+        let mut house = house(&own);
+        let asked: Vec<_> = (0..3).map(|_| read(house.ask("m"))).collect();
+        settle().await;
+        assert_eq!(house.handle.status().depth, 1);
+        own.panics.store(true, SeqCst);
+        house.call().await.ok();
+        house.call().await.ok();
+        settle().await;
+        assert_eq!(house.handle.status().depth, 0, "the waiter has the slot");
+        house.call().await.ok();
+        for answer in asked {
+            assert_eq!(answer.await.unwrap(), "ok");
+        }
+    });
+}
