@@ -19,7 +19,7 @@ TRIAGE_LOG (or RUST_LOG) says what is logged, such as `info` or `gateway=debug`;
 TRIAGE_ROUTING_STRATEGY and TRIAGE_ROUTING_MAX_RETRIES override those keys of the file's [routing].
 
 SIGHUP makes it read FILE again: backends, [queue] and [routing] change while requests wait and run.
-SIGTERM or Ctrl-C ends it: who waits is told at once, who is being served is served. Answers that take
+SIGTERM or Ctrl-C ends it: waiting requests are rejected at once, running requests finish. Answers that take
 longer than --grace are cut off, and the log says how many. The exit status is 0 either way.
 ";
 

@@ -154,7 +154,7 @@ async fn the_backend_of_a_client_that_hangs_up_within_an_answer_is_told() {
 }
 
 #[tokio::test]
-async fn a_hundred_that_hung_up_keep_nobody_out() {
+async fn a_hundred_clients_that_hung_up_leave_their_places() {
     let backend = Backend::start().await;
     let setup = Setup::new().queue("max_size = 100\nmax_wait_seconds = 3600");
     let setup = setup.backend("gpu-1", &backend, 1, &["m"]);
