@@ -145,7 +145,8 @@ async fn trailers_of_a_streamed_body_reach_the_endpoint_if_they_are_announced() 
         .await
         .expect(end);
 
-    let mut client = http2(server).await;
+    let upstream = Upstream::bind().await;
+    let mut client = http2(serve(&upstream, true).await).await;
     let (mut sender, body) = Channel::<Bytes, std::io::Error>::new(1);
     let request = Request::post("http://g/")
         .header("x-model", "m")
