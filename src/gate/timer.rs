@@ -111,10 +111,13 @@ mod running {
             self.0.retain(|timer| timer.runtime != runtime);
         }
 
-        /// Whether any timer runs.
+        /// Whether a timer runs in the runtime that calls this, or in any if it is outside of all.
         #[cfg(feature = "batch")]
-        pub(crate) fn is_empty(&self) -> bool {
-            self.0.is_empty()
+        pub(crate) fn run_here(&self) -> bool {
+            match Handle::try_current() {
+                Ok(runtime) => self.0.iter().any(|timer| timer.runtime == runtime.id()),
+                Err(_) => !self.0.is_empty(),
+            }
         }
 
         /// Wakes all timers, for the room is gone.
@@ -237,8 +240,8 @@ mod stopped {
         pub(crate) fn remove(&mut self, _: RuntimeId) {}
 
         #[cfg(feature = "batch")]
-        pub(crate) fn is_empty(&self) -> bool {
-            true
+        pub(crate) fn run_here(&self) -> bool {
+            false
         }
 
         pub(crate) fn wake_all(&self) {}

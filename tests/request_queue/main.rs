@@ -10,6 +10,7 @@ mod leaving;
 mod model;
 mod order;
 mod promises;
+mod runtimes;
 mod support;
 mod taking;
 mod threads;

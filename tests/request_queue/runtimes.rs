@@ -1,0 +1,36 @@
+//! A queue between two runtimes, one of which is not driven.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tower_triage::{Priority, Rejected, RequestQueue, RoomConfig};
+
+const GUARD: Duration = Duration::from_secs(20);
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+#[test]
+fn waits_end_though_the_first_producer_s_runtime_is_not_driven() {
+    let mut config = RoomConfig::default();
+    config.max_wait = Some(Duration::from_millis(50));
+    let (ended, waits) = mpsc::channel();
+    let queue = RequestQueue::builder(config)
+        .on_rejected(move |item: u32, why| ended.send((item, why)).unwrap())
+        .build();
+    let first = runtime();
+    first.block_on(async {
+        queue.enqueue(1, Priority::HIGHEST).unwrap();
+        tokio::task::yield_now().await;
+    });
+    let second = runtime();
+    let all: Vec<_> = second.block_on(async {
+        queue.enqueue(2, Priority::HIGHEST).unwrap();
+        let next = move || waits.recv_timeout(GUARD).expect("it ends");
+        let all = tokio::task::spawn_blocking(move || [next(), next()]);
+        all.await.unwrap().into()
+    });
+    assert_eq!(all, [(1, Rejected::TimedOut), (2, Rejected::TimedOut)]);
+}
