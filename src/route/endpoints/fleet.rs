@@ -240,7 +240,8 @@ impl Fleet {
         served.into_iter().flat_map(|served| &served.servers)
     }
 
-    /// Those for which `lane` waits if nobody can serve it now or has it busy: out of service for a while only.
+    /// The endpoints for which `lane` waits if no other can serve it, not even a busy one: those that are out of
+    /// service for a while only.
     fn expected_back<'a>(
         &'a self,
         steps: &'a [Step],
