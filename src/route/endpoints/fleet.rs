@@ -184,8 +184,8 @@ impl Fleet {
                     candidates.last = true;
                     continue;
                 }
-                let looks = |server: &Server| server.look(candidates.asks).is_some();
-                return match served.servers.iter().any(looks) {
+                let may_serve = |server: &Server| server.may_serve(candidates.asks);
+                return match served.servers.iter().any(may_serve) {
                     true => Tried::Busy,
                     false => Tried::Unavailable,
                 };
@@ -222,7 +222,7 @@ impl Fleet {
         let mut pools = Vec::new();
         for step in steps {
             let servers = self.servers(step);
-            let able = servers.filter(|server| server.look(lane.asks()).is_some());
+            let able = servers.filter(|server| server.may_serve(lane.asks()));
             pools.extend(able.map(|server| server.live.pool));
             if self.waits_for_first() && !pools.is_empty() {
                 break;
