@@ -47,6 +47,8 @@ mod routing_failures;
 mod routing_fallbacks;
 #[path = "gateway/routing_models.rs"]
 mod routing_models;
+#[path = "gateway/routing_newcomers.rs"]
+mod routing_newcomers;
 #[path = "gateway/routing_retries.rs"]
 mod routing_retries;
 #[path = "gateway/routing_strategies.rs"]

@@ -60,6 +60,25 @@ impl Marks {
             && !self.has_any(Self::DOWN.or(Self::DRAINING))
     }
 
+    /// Whether a strategy may choose an endpoint that has these: among those that come first, or `last`.
+    #[inline]
+    pub(super) fn are_offered(self, last: bool) -> bool {
+        match self {
+            // As it is with most endpoints.
+            Self::NONE => !last,
+            _ => self.some_are_offered(last),
+        }
+    }
+
+    #[cold]
+    fn some_are_offered(self, last: bool) -> bool {
+        match self.admit() {
+            Admits::All | Admits::Trial => !last,
+            Admits::Last => last,
+            Admits::None => false,
+        }
+    }
+
     /// What a decision may do with an endpoint that has these.
     #[inline]
     pub(super) fn admit(self) -> Admits {

@@ -5,10 +5,8 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed; // only whether it has changed is asked
 
-/// How often something was heard of an endpoint. On a cache line of its own: a decision does not read it, and every
-/// piece of every answer writes it.
+/// How often something was heard of an endpoint.
 #[derive(Debug, Default)]
-#[repr(align(64))]
 pub(super) struct SignsOfLife(AtomicU32);
 
 impl SignsOfLife {

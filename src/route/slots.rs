@@ -92,11 +92,7 @@ impl Load {
     /// Whether it has a slot for one more. An endpoint of which nothing is known has one slot.
     #[inline]
     pub(super) fn is_free(self) -> bool {
-        let slots = match self.marks().is_new() {
-            true => self.limit().min(1),
-            false => self.limit(),
-        };
-        self.in_use() < slots
+        self.in_use() < self.limit() && (self.in_use() == 0 || !self.marks().is_new())
     }
 
     /// Whether a larger share of the slots is free here than at `other`, which has some.

@@ -71,8 +71,8 @@ async fn only_what_another_endpoint_may_do_better_is_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn there_are_as_many_retries_as_configured_and_the_last_answer_is_passed_on() {
     for retries in [0, 1, 3] {
-        let wards = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
-        let mut house = House::new(wards, RoutingConfig::default().max_retries(retries));
+        let several = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
+        let mut house = House::new(several, RoutingConfig::default().max_retries(retries));
         let asked = house.ask("m");
         for _ in 0..=retries {
             house.call().await.answer(status(503));
@@ -114,8 +114,8 @@ async fn a_failure_is_not_tried_again_at_the_same_endpoint() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_endpoints_break_off_on_is_tried_once_more_elsewhere() {
-    let wards = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
-    let mut house = House::new(wards, RoutingConfig::default().max_retries(3));
+    let several = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
+    let mut house = House::new(several, RoutingConfig::default().max_retries(3));
     let asked = house.ask("m");
     for name in ["a", "b"] {
         let call = house.call().await;
@@ -128,9 +128,9 @@ async fn a_request_that_endpoints_break_off_on_is_tried_once_more_elsewhere() {
 
 #[tokio::test(start_paused = true)]
 async fn the_failures_of_one_request_count_once_against_the_first_that_failed_it() {
-    let wards = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
+    let several = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
     for answer in [|| status(503), broke_off, unreachable] {
-        let mut house = House::new(wards.clone(), RoutingConfig::default().max_retries(3));
+        let mut house = House::new(several.clone(), RoutingConfig::default().max_retries(3));
         for _ in 0..5 {
             let asked = house.ask("m");
             while let Some(call) = house.settled().await {
@@ -212,8 +212,8 @@ async fn a_body_too_large_to_keep_is_not_tried_again() {
 async fn retries_never_become_the_load() {
     let mut routing = RoutingConfig::default().max_retries(5);
     routing.eject_after = 0;
-    let wards = [endpoint("a", 50, &["m"]), endpoint("b", 50, &["m"])];
-    let mut house = House::new(wards, routing);
+    let several = [endpoint("a", 50, &["m"]), endpoint("b", 50, &["m"])];
+    let mut house = House::new(several, routing);
     let mut calls = 0;
     for _ in 0..1_000 {
         let asked = house.ask("m");

@@ -66,7 +66,7 @@ async fn at_the_start_each_endpoint_gets_one_request_until_it_has_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_mute_newcomer_is_served_when_its_check_passes() {
+async fn requests_that_wait_for_a_mute_newcomer_are_served_when_its_check_passes() {
     let mut house = checked(&["only"], "smart");
     let _asked: Vec<_> = (0..6).map(|_| house.ask("m")).collect();
     settle().await;
@@ -84,7 +84,7 @@ async fn who_waits_for_a_mute_newcomer_is_served_when_its_check_passes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_mute_newcomer_is_answered_when_its_check_fails() {
+async fn requests_that_wait_for_a_mute_newcomer_are_answered_when_its_check_fails() {
     let house = checked(&["only"], "smart");
     let _hangs = house.ask("m");
     settle().await;
@@ -113,7 +113,7 @@ async fn a_bad_answer_is_an_answer_and_no_answer_is_none() {
     }
 }
 
-/// Nobody will ever ask it how it is, so only a request can tell.
+/// No check will ever ask how it is, so only a request can tell.
 #[tokio::test(start_paused = true)]
 async fn a_newcomer_without_a_check_gets_its_share_one_request_at_a_time() {
     let routing = RoutingConfig::default().strategy(StrategyChoice::RoundRobin);

@@ -103,8 +103,8 @@ async fn nobody_is_tried_again_after_its_own_deadline() {
 async fn those_who_are_turned_away_pay_for_no_retries() {
     let mut routing = RoutingConfig::default().max_retries(1);
     routing.eject_after = 0;
-    let wards = [endpoint("a", 50, &["m"]), endpoint("b", 50, &["m"])];
-    let mut house = House::new(wards, routing);
+    let several = [endpoint("a", 50, &["m"]), endpoint("b", 50, &["m"])];
+    let mut house = House::new(several, routing);
     for _ in 0..1_000 {
         assert_eq!(house.ask("unknown").await.unwrap().status(), 404);
     }
@@ -116,8 +116,8 @@ async fn a_change_of_endpoints_is_no_new_budget() {
     let mut routing = RoutingConfig::default().max_retries(1);
     routing.eject_after = 0;
     routing.retry_share = 0.0;
-    let wards = [endpoint("a", 50, &["m"]), endpoint("b", 50, &["m"])];
-    let mut house = House::new(wards, routing);
+    let several = [endpoint("a", 50, &["m"]), endpoint("b", 50, &["m"])];
+    let mut house = House::new(several, routing);
     let mut tried_again = 0;
     for slots in 51..=55 {
         tried_again += retries(&mut house, 100).await;
@@ -262,8 +262,8 @@ async fn a_request_without_a_body_is_tried_again_however_it_is_routed() {
 
 #[tokio::test(start_paused = true)]
 async fn each_try_learns_only_its_own_decision() {
-    let wards = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
-    let mut house = House::new(wards, RoutingConfig::default().max_retries(3));
+    let several = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
+    let mut house = House::new(several, RoutingConfig::default().max_retries(3));
     let asked = house.ask("m");
     for retries in 0..=3 {
         let call = house.call().await;

@@ -25,6 +25,8 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn one_ejected() -> House {
     let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
     let mut house = House::new(endpoints, RoutingConfig::default().max_retries(0));
+    // It is busy, and known to be well.
+    house.handle.set_healthy(&house.endpoint("a"), true);
     house.ask("m");
     let busy = house.call().await;
     assert_eq!(busy.endpoint(), "a");
@@ -150,6 +152,8 @@ async fn a_trial_that_a_retry_gives_back_unused_is_for_whoever_waits() {
     let endpoints = vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
     let router = Router::new(Registry::new(endpoints).unwrap()).routing(routing);
     let layer = RouteLayer::new(router.queue(QueueConfig::default().max_wait(5 * SECOND)));
+    let handle = layer.handle();
+    handle.set_healthy(&handle.endpoints()[0], true);
     let open = Arc::new(AtomicBool::new(true));
     // `b` fails at once, `a` after two seconds.
     let inner = service_fn(async |request: Request<RouteBody<Full<Bytes>>>| {

@@ -80,9 +80,9 @@ impl Setup {
         self.backend_lines(name, url, &format!("health = false\n{lines}"))
     }
 
-    /// A backend for `m` with one slot that is checked with these settings.
+    /// A backend for `m` with four slots that is checked with these settings.
     pub(crate) fn backend_checked(self, name: &str, url: &str, health: &str) -> Self {
-        let lines = "max_concurrent = 1\nmodels = [{ name = \"m\" }]";
+        let lines = "max_concurrent = 4\nmodels = [{ name = \"m\" }]";
         self.backend_lines(name, url, &format!("health = {{ {health} }}\n{lines}"))
     }
 

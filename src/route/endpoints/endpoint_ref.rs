@@ -45,7 +45,8 @@ pub(in crate::route) struct Live {
     pub(in crate::route) availability: Availability,
     pub(in crate::route) latency: Latency,
     pub(in crate::route) ejection: Ejection,
-    pub(in crate::route) signs: SignsOfLife,
+    /// Elsewhere in memory: a decision does not read it, and every piece of every answer writes it.
+    pub(in crate::route) signs: Box<SignsOfLife>,
     pub(in crate::route) pool: Pool,
     /// Of the endpoint's name.
     pub(in crate::route) hash: u64,
@@ -72,7 +73,7 @@ impl EndpointRef {
             availability: Availability::new(endpoint.max_concurrent),
             latency: Latency::default(),
             ejection: Ejection::default(),
-            signs: SignsOfLife::default(),
+            signs: Box::default(),
             pool,
             hash: hash(&endpoint.name),
         };

@@ -187,8 +187,8 @@ impl Fleet {
                     candidates.last = true;
                     continue;
                 }
-                let looks = |server: &Server| server.look(candidates.asks).is_some();
-                return match served.servers.iter().any(looks) {
+                let may_serve = |server: &Server| server.may_serve(candidates.asks);
+                return match served.servers.iter().any(may_serve) {
                     true => Tried::Busy,
                     false => Tried::Unavailable,
                 };
@@ -225,7 +225,7 @@ impl Fleet {
         let mut pools = Vec::new();
         for step in steps {
             let servers = self.servers(step);
-            let able = servers.filter(|server| server.look(lane.asks()).is_some());
+            let able = servers.filter(|server| server.may_serve(lane.asks()));
             pools.extend(able.map(|server| server.live.pool));
             if self.waits_for_first() && !pools.is_empty() {
                 break;
@@ -243,7 +243,8 @@ impl Fleet {
         served.into_iter().flat_map(|served| &served.servers)
     }
 
-    /// Those for which `lane` waits if nobody can serve it now or has it busy: out of service for a while only.
+    /// The endpoints for which `lane` waits if no other can serve it, not even a busy one: those that are out of
+    /// service for a while only.
     fn expected_back<'a>(
         &'a self,
         steps: &'a [Step],

@@ -27,13 +27,14 @@ pub(in crate::route) struct Asks<'a> {
 }
 
 impl Asks<'_> {
+    #[inline]
     pub(super) fn is_retry(&self) -> bool {
         !self.failed_at.is_empty()
     }
 
     #[inline]
     pub(super) fn leaves_out(&self, pool: Pool) -> bool {
-        self.failed_at.contains(&pool)
+        self.is_retry() && self.failed_at.contains(&pool)
     }
 }
 

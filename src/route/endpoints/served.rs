@@ -87,15 +87,22 @@ impl Server {
         }
     }
 
-    /// How busy the endpoint is, if it may be given a request that asks so.
+    /// How busy the endpoint is, if a strategy may choose it for a request that asks so: among those that come first, or
+    /// `last`.
     #[inline]
-    pub(in crate::route) fn look(&self, asks: Asks<'_>) -> Option<Load> {
+    pub(in crate::route) fn offer(&self, asks: Asks<'_>, last: bool) -> Option<Load> {
         if !self.is_able(asks) {
             return None;
         }
         let seen = self.live.availability.slots.load();
-        let may = seen.marks().admit() != Admits::None && !asks.leaves_out(self.live.pool);
+        let may = seen.marks().are_offered(last) && !asks.leaves_out(self.live.pool);
         may.then_some(seen)
+    }
+
+    /// Whether the endpoint may be given a request that asks so, when it has a slot free.
+    pub(super) fn may_serve(&self, asks: Asks<'_>) -> bool {
+        let marks = self.live.availability.slots.load().marks();
+        self.is_able(asks) && marks.admit() != Admits::None && !asks.leaves_out(self.live.pool)
     }
 
     #[inline]

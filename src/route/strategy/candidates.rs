@@ -132,10 +132,7 @@ impl<'a> Candidate<'a> {
         asks: Asks<'_>,
         last: bool,
     ) -> Option<Self> {
-        let seen = server.look(asks)?;
-        if (seen.marks().admit() == Admits::Last) != last {
-            return None;
-        }
+        let seen = server.offer(asks, last)?;
         Some(Self {
             server,
             endpoint,

@@ -129,8 +129,8 @@ fn only_those_serve_that_can_and_may() {
 fn endpoints_that_are_still_to_be_checked_are_chosen_when_no_other_is_free_and_once() {
     for_every_strategy(|routing| {
         let checked = |name: &str| endpoint(name, 3, &["m"]).health(HealthCheck::default());
-        let wards = ["new", "known", "newer"].map(checked);
-        let registry = Registry::new(wards.into()).unwrap();
+        let three = ["new", "known", "newer"].map(checked);
+        let registry = Registry::new(three.into()).unwrap();
         let endpoints = Endpoints::of_router(registry, routing).unwrap();
         endpoints.endpoints()[1].set_healthy(true);
         let leases: Vec<_> = (0..5)

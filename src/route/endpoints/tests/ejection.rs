@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 use std::sync::Barrier;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::Duration;
 
@@ -59,12 +61,54 @@ proptest! {
                 prop_assert!(out <= own * percent as usize / 100, "{out} of {own}");
                 prop_assert!(own == 0 || open > 0);
             }
-            // Nobody stayed who could have gone.
+            // Each that stayed has to stay.
             let stayed = || all.iter().filter(|endpoint| endpoint.healthy());
             prop_assert!(stayed().all(|endpoint| endpoints.eject(endpoint).is_none()));
             all.iter().for_each(|endpoint| _ = endpoint.live().availability.acquit());
         }
     }
+}
+
+/// Without a lock both threads find, every few thousand rounds, that one more may go.
+#[test]
+fn two_that_fail_at_the_same_instant_are_never_both_out() {
+    const ROUNDS: usize = 10_000;
+    let endpoints = with_models(&[HashSet::from([0]), HashSet::from([0])], 50);
+    let all = endpoints.endpoints();
+    let (round, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let wait = |counter: &AtomicUsize, until: usize| {
+        for spins in 0_u32.. {
+            if counter.load(SeqCst) >= until {
+                return;
+            }
+            match spins % 1_000 {
+                999 => thread::yield_now(),
+                _ => std::hint::spin_loop(),
+            }
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for nth in 1..=ROUNDS {
+                wait(&round, nth);
+                _ = endpoints.eject(&all[1]);
+                done.store(nth, SeqCst);
+            }
+        });
+        for nth in 1..=ROUNDS {
+            round.store(nth, SeqCst);
+            _ = endpoints.eject(&all[0]);
+            wait(&done, nth);
+            let out = all.iter().filter(|endpoint| !endpoint.healthy());
+            if out.count() != 1 {
+                // The other thread must come to its end before this one can.
+                round.store(ROUNDS, SeqCst);
+                panic!("in round {nth}");
+            }
+            all.iter()
+                .for_each(|endpoint| _ = endpoint.live().availability.acquit());
+        }
+    });
 }
 
 /// How many of `count` endpoints of one model can be ejected.
@@ -95,7 +139,7 @@ fn the_share_is_rounded_down_and_the_last_one_stays() {
 }
 
 #[test]
-fn who_is_on_trial_still_counts_as_out() {
+fn an_endpoint_that_is_being_tried_still_counts_as_out() {
     let endpoints = fleet([endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]);
     let all = endpoints.endpoints();
     assert!(endpoints.eject(&all[0]).is_some());
@@ -105,10 +149,10 @@ fn who_is_on_trial_still_counts_as_out() {
 }
 
 #[test]
-fn whoever_else_is_down_or_draining_is_no_other_endpoint() {
+fn endpoints_that_are_down_or_draining_do_not_count_as_others() {
     for down in [true, false] {
-        let wards = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
-        let endpoints = fleet(wards);
+        let four = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
+        let endpoints = fleet(four);
         let all = endpoints.endpoints();
         for endpoint in &all[1..] {
             match down {
@@ -126,8 +170,8 @@ fn a_models_only_endpoint_goes_where_a_fallback_could_serve() {
         let routing = routing(StrategyChoice::LeastLoaded)
             .fallbacks("m", ["n"])
             .max_ejected_percent(percent);
-        let wards = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])];
-        let endpoints = routed(wards, routing);
+        let two = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])];
+        let endpoints = routed(two, routing);
         let all = endpoints.endpoints();
         assert!(endpoints.eject(&all[1]).is_none());
         assert_eq!(endpoints.eject(&all[0]).is_some(), goes);
@@ -138,9 +182,9 @@ fn a_models_only_endpoint_goes_where_a_fallback_could_serve() {
 }
 
 #[test]
-fn an_endpoint_that_was_asked_and_has_never_answered_is_no_other_endpoint() {
-    let wards = ["a", "new"].map(|name| endpoint(name, 1, &["m"]));
-    let registry = Registry::new(wards.into()).unwrap();
+fn an_endpoint_that_was_asked_and_has_never_answered_does_not_count_as_another() {
+    let two = ["a", "new"].map(|name| endpoint(name, 1, &["m"]));
+    let registry = Registry::new(two.into()).unwrap();
     let endpoints = Endpoints::of_router(registry, RoutingConfig::default()).unwrap();
     let all = endpoints.endpoints();
     all[0].set_healthy(true);

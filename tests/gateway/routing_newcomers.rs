@@ -1,0 +1,67 @@
+//! Backends of which nothing is known yet.
+
+use crate::backend::Backend;
+use crate::client::Sent;
+use crate::process::Setup;
+
+/// A backend that takes connections and says nothing, not even to a check.
+async fn mute() -> (tokio::net::TcpListener, String) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+#[tokio::test]
+async fn a_mute_backend_that_comes_gets_nothing_while_a_good_one_is_free() {
+    let good = Backend::start().await;
+    let (_listener, url) = mute().await;
+    let setup = || {
+        Setup::new()
+            .routing("strategy = \"round_robin\"")
+            .backend("good", &good, 4, &["m"])
+    };
+    let gateway = setup().start().await;
+    gateway.reload(&setup().backend_checked(
+        "mute",
+        &url,
+        "interval_seconds = 600, timeout_seconds = 600",
+    ));
+    gateway
+        .until("two backends", |state| state.in_flight().len() == 2)
+        .await;
+    for _ in 0..6 {
+        let sent = gateway.ask("m").send();
+        good.next().await.answer("good");
+        sent.answer().await.must_say("good");
+    }
+    // With the good one full, the mute one gets a request, and no more than one.
+    let mut held = Vec::new();
+    let sent: Vec<Sent> = (0..6).map(|_| gateway.ask("m").send()).collect();
+    for _ in 0..4 {
+        held.push(good.next().await);
+    }
+    let state = gateway.until("one waits", |state| state.depth() == 1).await;
+    assert_eq!(state.in_flight(), [4, 1]);
+    held.into_iter().for_each(|held| held.answer("good"));
+    good.next().await.answer("good");
+    drop(sent);
+}
+
+#[tokio::test]
+async fn of_two_unchecked_backends_a_mute_one_costs_one_request_of_six() {
+    let good = Backend::saying("good").await;
+    let (_listener, url) = mute().await;
+    let setup = Setup::new()
+        .routing("strategy = \"round_robin\"")
+        .backend_at("mute", &url, 4, &["m"])
+        .backend_at("good", &good.url(), 4, &["m"]);
+    let gateway = setup.start().await;
+    let sent: Vec<Sent> = (0..6).map(|_| gateway.ask("m").send()).collect();
+    let state = gateway
+        .until("five are served", |state| {
+            state.in_flight() == [1, 0] && state.depth() == 0 && good.counts().arrived == 5
+        })
+        .await;
+    assert_eq!(state.healthy(), [true, true]);
+    drop(sent);
+}
