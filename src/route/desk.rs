@@ -19,6 +19,7 @@ use super::source::Source;
 use super::verdict::Verdict;
 use super::{EndpointRef, Endpoints, RouteError};
 use crate::admit::Rejected;
+use crate::clock;
 use crate::gate::{self, Permit};
 use crate::http::{Explain, PermitBody};
 use crate::queue::common::Common;
@@ -177,8 +178,9 @@ impl Desk {
 
     fn eject(self: &Arc<Self>, endpoint: &EndpointRef, policy: EjectionPolicy) {
         let live = endpoint.live();
-        let Ok(runtime) = Handle::try_current() else {
-            // Without Tokio's clock nothing would ever bring it back.
+        // Without Tokio's clock nothing would ever bring it back.
+        let has_clock = clock::sleep_until(clock::now()).is_some();
+        let Some(runtime) = Handle::try_current().ok().filter(|_| has_clock) else {
             return self.shifted(endpoint, live.availability.acquit());
         };
         let Some(shift) = self.endpoints().eject(endpoint) else {
