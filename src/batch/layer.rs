@@ -59,8 +59,7 @@ use crate::queue::Everyone;
 /// ```
 ///
 /// Each service that the layer makes has a queue of its own, for it has an inner service of its own; its clones
-/// share both. What drives the batches is a task. It is started with the first call, in the runtime of that, whose
-/// clock ends all waits. It ends, and drops the inner service, when the last clone has been dropped and the last
+/// share both. What drives the batches is a task. It is started with the first call, in the runtime of that. It ends, and drops the inner service, when the last clone has been dropped and the last
 /// request has gone with its batch.
 pub struct BatchLayer<Req, K = Everyone, M = InOrder> {
     terms: Terms,
