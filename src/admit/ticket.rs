@@ -18,6 +18,11 @@ impl Tenant {
     /// The one of requests that name none.
     pub(crate) const NOBODY: Self = Self(Bytes::new());
 
+    /// The tenant of this name.
+    pub(crate) fn copied(name: &[u8]) -> Self {
+        Self(Bytes::copy_from_slice(name))
+    }
+
     /// The tenant's name as it was given.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -41,7 +46,7 @@ impl From<String> for Tenant {
 /// the tenant waits; and their owner may have a destructor of its own, which must not run in the waiting room.
 impl From<Bytes> for Tenant {
     fn from(name: Bytes) -> Self {
-        Self(Bytes::copy_from_slice(&name))
+        Self::copied(&name)
     }
 }
 

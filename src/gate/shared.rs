@@ -170,8 +170,8 @@ impl<C: Capacity> Shared<C> {
 
     /// Gives a slot back: to the best waiter, if there is one.
     ///
-    /// This runs where a request's answer ends, often in a destructor. The capacity may be user code, and so are
-    /// wakers; if one of them panics, the request whose slot this was has nothing to do with it.
+    /// This runs where a request's answer ends, often in a destructor. The capacity may be user code; if it panics, the
+    /// request whose slot this was has nothing to do with it.
     #[inline]
     pub(crate) fn release(self: &Arc<Self>, lease: C::Lease) {
         let released = catch_unwind(AssertUnwindSafe(|| self.capacity.release(lease)));
@@ -192,11 +192,11 @@ impl<C: Capacity> Shared<C> {
                     None => state.room.grown(&shared.capacity, now, woken),
                 }
             });
+            self.tell_if_drained();
         }));
         if pool.is_none() || handed.is_err() {
-            tracing::error!("a capacity or a waker panicked while a slot was given back");
+            tracing::error!("a capacity panicked while a slot was given back");
         }
-        self.tell_if_drained();
     }
 
     /// More slots are free than were: they go to the best waiters.

@@ -5,12 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName};
 
 use super::AnswerFormat;
-use crate::admit::{Levels, Priority, Ticket};
+use crate::admit::{Levels, Priority, Tenant, Ticket};
 
 /// Reads a request's [`Ticket`] from its headers.
 ///
@@ -82,7 +81,7 @@ impl HeaderClassifier {
             .as_ref()
             .and_then(|name| headers.get(name))
         {
-            ticket = ticket.tenant(Bytes::copy_from_slice(name.as_bytes()).into());
+            ticket = ticket.tenant(Tenant::copied(name.as_bytes()));
         }
         if let Some(timeout) = timeout(headers) {
             ticket = ticket.timeout(timeout);
