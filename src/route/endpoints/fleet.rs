@@ -181,6 +181,7 @@ impl Fleet {
             turn: Cell::new(None),
             now: Cell::new(None),
         };
+        // Each round but the last means that another thread has taken or given back a slot since the choice.
         loop {
             let Some(choice) = self.choose(served, &candidates) else {
                 if !candidates.last {
