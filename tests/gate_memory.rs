@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Builder;
+use tokio::task::{unconstrained, yield_now};
 use tokio::time::{Instant, advance};
 use tower_triage::gate::{Acquire, Gate, Permit};
 use tower_triage::{Discipline, Permits, Priority, RoomConfig, Tenant, Ticket};
@@ -45,10 +46,30 @@ fn a_gate_that_is_small_for_a_while_after_a_burst_keeps_little() {
 fn a_gate_that_is_idle_after_a_burst_keeps_little() {
     let kept = kept_after(|gate| async move {
         let _held = burst(&gate);
-        tokio::task::yield_now().await;
+        yield_now().await;
         for _ in 0..4 {
             advance(Duration::from_secs(31)).await;
-            tokio::task::yield_now().await;
+            yield_now().await;
+        }
+    });
+    assert!(kept < LITTLE, "{kept} bytes");
+}
+
+#[test]
+fn a_gate_that_is_idle_after_the_waits_of_a_burst_timed_out_keeps_little() {
+    let kept = kept_after(|gate| async move {
+        let _held = gate.try_acquire(&()).unwrap();
+        let mut all: Vec<_> = (0..MANY).map(|nth| acquire(&gate, nth)).collect();
+        assert!(all.iter_mut().all(|acquire| poll(acquire).is_pending()));
+        yield_now().await;
+        advance(Duration::from_secs(31)).await;
+        yield_now().await;
+        assert!(all.iter_mut().all(|acquire| poll(acquire).is_ready()));
+        drop(all);
+        assert_eq!(gate.status().counts.timed_out, MANY as u64);
+        for _ in 0..4 {
+            advance(Duration::from_secs(31)).await;
+            yield_now().await;
         }
     });
     assert!(kept < LITTLE, "{kept} bytes");
@@ -75,6 +96,7 @@ fn burst_and(gate: &Gate<Permits>, act: impl FnOnce()) -> Permit<Permits> {
     let held = gate.try_acquire(&()).unwrap();
     let mut all: Vec<_> = (0..MANY).map(|nth| acquire(gate, nth)).collect();
     assert!(all.iter_mut().all(|acquire| poll(acquire).is_pending()));
+    assert!(gate.status().depth >= MANY);
     act();
     held
 }
@@ -89,7 +111,8 @@ fn kept_after<F: Future<Output = ()>>(act: impl FnOnce(Gate<Permits>) -> F) -> i
         .unwrap();
     let gate = runtime.block_on(async { gate() });
     let act = act(gate.clone());
-    let measured = allocation_counter::measure(|| runtime.block_on(act));
+    // All of a burst arrive at one poll.
+    let measured = allocation_counter::measure(|| runtime.block_on(unconstrained(act)));
     assert!(measured.bytes_max > 10 * LITTLE as u64, "there was a burst");
     assert_eq!(gate.status().depth, 0);
     measured.bytes_current

@@ -57,7 +57,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// something else happens.
     pub(crate) fn trim_idle(&mut self, now: Instant) -> Option<Instant> {
         self.trim_if_empty();
-        let keeps_more = self.chairs.is_empty() && self.chairs.room_for() > KEPT;
+        // Answers that are still to be collected take up places, but not for long.
+        let keeps_more = self.waiting == 0 && self.chairs.room_for() > KEPT;
         keeps_more.then(|| now + INTERVAL)
     }
 
