@@ -1,13 +1,16 @@
 //! Strategies of one's own that do what they must not.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock, mpsc};
-use std::thread;
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::task::{Context, Waker};
 use std::time::Duration;
+use std::{fmt, thread};
 
 use bytes::Bytes;
-use http_body_util::BodyExt;
+use http::Request;
+use http_body_util::{BodyExt, Full};
 use tokio::task::JoinHandle;
+use tower::ServiceExt;
 use tower_triage::RouterHandle;
 use tower_triage::route::{Candidates, Choice, RoutingConfig, Strategy, StrategyChoice};
 
@@ -19,6 +22,25 @@ const GUARD: Duration = Duration::from_secs(20);
 struct Own {
     handle: OnceLock<RouterHandle>,
     panics: AtomicBool,
+    other: Mutex<Option<Other>>,
+}
+
+/// Another router, and a strategy that asks it.
+struct Other(House);
+
+impl fmt::Debug for Other {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Other")
+    }
+}
+
+impl Other {
+    fn ask(&self) {
+        let request = Request::new(Full::from(r#"{"model":"m"}"#));
+        let mut answer = Box::pin(self.0.route.clone().oneshot(request));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(answer.as_mut().poll(&mut cx).is_pending());
+    }
 }
 
 impl Strategy for Own {
@@ -28,6 +50,9 @@ impl Strategy for Own {
 
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
         assert!(!self.panics.load(SeqCst), "a bug");
+        if let Some(other) = &*self.other.lock().unwrap() {
+            other.ask();
+        }
         if let Some(handle) = self.handle.get() {
             let _ = handle.status();
         }
@@ -67,10 +92,20 @@ fn within_guard<F: Future<Output = ()>>(act: impl FnOnce() -> F + Send + 'static
 
 #[test]
 fn a_strategy_that_asks_its_router_hangs_nothing() {
-    within_guard(|| async {
+    asks_its_router(|| None);
+}
+
+#[test]
+fn a_strategy_that_asks_another_router_and_its_own_hangs_nothing() {
+    asks_its_router(|| Some(Other(house(&Arc::new(Own::default())))));
+}
+
+fn asks_its_router(other: fn() -> Option<Other>) {
+    within_guard(move || async move {
         let own = Arc::new(Own::default());
         let mut house = house(&own);
         own.handle.set(house.handle.clone()).unwrap();
+        *own.other.lock().unwrap() = other();
         let asked: Vec<_> = (0..4).map(|_| read(house.ask("m"))).collect();
         settle().await;
         assert_eq!(house.handle.status().depth, 2);

@@ -18,9 +18,10 @@ pub(in crate::route) fn ask<'a>(
     strategy: &dyn Strategy,
     candidates: &Candidates<'a>,
 ) -> Option<Choice<'a>> {
-    ASKING.set(true);
+    // A strategy may ask another router, whose strategy is then asked within this one.
+    let outer = ASKING.replace(true);
     let chosen = catch_unwind(AssertUnwindSafe(|| strategy.choose(candidates)));
-    ASKING.set(false);
+    ASKING.set(outer);
     chosen.unwrap_or_else(|_| {
         tracing::error!("a routing strategy panicked; the first endpoint that is free is taken");
         None
