@@ -6,7 +6,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -24,12 +24,26 @@ pub(in crate::route) struct Connection<S> {
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionHandle(Arc<Shared>);
 
+/// A point in the order of what happens: later ones are greater. One task drives a connection and the body that is
+/// sent on it, so that for these two the order is that of the task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment(u64);
+
+impl Moment {
+    pub(super) fn now() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self(LAST.fetch_add(1, Relaxed) + 1)
+    }
+}
+
 /// The flags are `Relaxed`: each is read by itself, and says nothing of other memory. That hyper's task sees `closed`
 /// follows from the lock around the waker, which orders the wake-up after it.
 #[derive(Debug)]
 struct Shared {
     /// Whether hyper has nothing left to write.
     flushed: AtomicBool,
+    /// The `Moment` at which that became so last.
+    flushed_at: AtomicU64,
     /// Whether the endpoint has closed while something was being written.
     write_failed: AtomicBool,
     closed: AtomicBool,
@@ -41,12 +55,18 @@ impl<S> Connection<S> {
     pub(super) fn new(io: S) -> Self {
         let shared = Shared {
             flushed: AtomicBool::new(true),
+            flushed_at: AtomicU64::new(0),
             write_failed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             waker: Mutex::new(None),
         };
         let handle = ConnectionHandle(Arc::new(shared));
         Self { io, handle }
+    }
+
+    #[cfg(test)]
+    pub(super) fn handle(&self) -> ConnectionHandle {
+        self.handle.clone()
     }
 
     fn check(&self) -> io::Result<()> {
@@ -82,6 +102,16 @@ impl<S> Connection<S> {
     }
 }
 
+impl Shared {
+    /// Notes that all is written, and when.
+    fn flush(&self) {
+        if !self.flushed.load(Relaxed) {
+            self.flushed_at.store(Moment::now().0, Relaxed);
+            self.flushed.store(true, Relaxed);
+        }
+    }
+}
+
 /// Whether the other side has closed: nothing more will come but what is there.
 fn is_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
@@ -102,6 +132,12 @@ impl ConnectionHandle {
     /// Whether all that hyper had to write was written.
     pub(super) fn is_flushed(&self) -> bool {
         self.0.flushed.load(Relaxed) && !self.0.write_failed.load(Relaxed)
+    }
+
+    /// Whether all that hyper had to write at `moment` was written. Unlike [`is_flushed`](Self::is_flushed), this stays
+    /// true when the next request is being written.
+    pub(super) fn is_flushed_since(&self, moment: Moment) -> bool {
+        self.0.flushed_at.load(Relaxed) > moment.0 || self.is_flushed()
     }
 
     /// Closes the connection, though hyper may have more to write.
@@ -178,7 +214,7 @@ impl<S: Write + Unpin> Write for Connection<S> {
             return Poll::Ready(Ok(()));
         }
         match Pin::new(&mut self.io).poll_flush(cx) {
-            Poll::Ready(Ok(())) => self.handle.0.flushed.store(true, Relaxed),
+            Poll::Ready(Ok(())) => self.handle.0.flush(),
             Poll::Ready(Err(error)) if is_closed(&error) => {
                 self.handle.0.write_failed.store(true, Relaxed);
             }

@@ -17,7 +17,7 @@ use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection}
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
-use super::connection::ConnectionHandle;
+use super::connection::{ConnectionHandle, Moment};
 
 pin_project! {
     /// A request's body on its way to an endpoint.
@@ -49,8 +49,8 @@ struct Progress(Arc<Mutex<State>>);
 struct State {
     /// The client has yet to send something that the endpoint has room for.
     client_awaited: bool,
-    /// hyper has all of it.
-    ended: bool,
+    /// When hyper had all of it.
+    ended: Option<Moment>,
     /// When it went on last.
     since: Instant,
 }
@@ -59,7 +59,7 @@ impl Progress {
     fn new() -> Self {
         Self(Arc::new(Mutex::new(State {
             client_awaited: false,
-            ended: false,
+            ended: None,
             since: Instant::now(),
         })))
     }
@@ -76,7 +76,7 @@ impl Progress {
 
     fn end(&self) {
         self.went_on();
-        self.lock().ended = true;
+        self.lock().ended.get_or_insert_with(Moment::now);
     }
 }
 
@@ -181,8 +181,13 @@ impl Sending {
     }
 
     fn is_over(&self) -> bool {
-        let ended = self.progress.lock().ended;
-        ended && self.handle().is_none_or(|handle| handle.is_flushed())
+        let Some(ended) = self.progress.lock().ended else {
+            return false;
+        };
+        // Its answer may be read and the connection be used again before this is asked: what the next request has
+        // not written yet does not count.
+        self.handle()
+            .is_none_or(|handle| handle.is_flushed_since(ended))
     }
 
     fn handle(&self) -> Option<ConnectionHandle> {
@@ -203,6 +208,47 @@ impl Drop for Sending {
             && let Some(connection) = self.handle()
         {
             connection.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use hyper::rt::Write;
+    use hyper_util::rt::TokioIo;
+
+    use super::super::connection::Connection;
+    use super::*;
+
+    #[test]
+    fn a_request_that_is_sent_does_not_close_the_connection_of_the_next() {
+        for length in [9, 1 << 20] {
+            let (_endpoint, io) = tokio::io::duplex(64);
+            let mut connection = Connection::new(TokioIo::new(io));
+            let mut cx = Context::from_waker(Waker::noop());
+            let body = Full::new(Bytes::from(vec![0; length]));
+            let (request, sending) = watched(Request::new(body));
+            let mut upload = pin!(request.into_body());
+            assert!(upload.as_mut().poll_frame(&mut cx).is_ready());
+            let mut write = |flushes: bool| {
+                let mut connection = Pin::new(&mut connection);
+                let written = connection.as_mut().poll_write(&mut cx, b"bytes");
+                assert!(matches!(written, Poll::Ready(Ok(5))), "{written:?}");
+                if flushes {
+                    assert!(connection.as_mut().poll_flush(&mut cx).is_ready());
+                }
+                connection.handle()
+            };
+            write(true);
+            let handle = write(false);
+            let sending = sending.unwrap().carried_by(handle);
+            assert!(sending.is_none(), "{length}");
+            write(false);
         }
     }
 }
