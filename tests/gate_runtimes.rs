@@ -2,11 +2,11 @@
 #![cfg(not(loom))]
 
 use std::future::{Future, ready};
-use std::pin::pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -74,6 +74,21 @@ fn a_waiter_that_moved_to_another_runtime_times_out_there() {
 }
 
 #[test]
+fn a_waiter_of_a_runtime_that_never_ran_times_out_elsewhere() {
+    let gate = gate(ms(30));
+    let _held = gate.try_acquire(&()).unwrap();
+    let first = runtime();
+    let mut waiting = Lazy::new(gate.acquire(ticket(), ()));
+    {
+        let _inside = first.enter();
+        assert!(poll_once(&mut waiting).is_pending());
+    }
+    drop(first);
+    let answer = runtime().block_on(async { timeout(GUARD, waiting).await });
+    assert_eq!(answer.expect("ends").unwrap_err(), Rejected::TimedOut);
+}
+
+#[test]
 fn a_bound_on_waits_that_is_set_later_holds_in_each_runtime() {
     let mut config = RoomConfig::default();
     config.max_wait = None;
@@ -132,6 +147,47 @@ fn a_task_that_always_finds_a_slot_lets_others_run() {
         }
         assert!(other.is_finished());
     });
+}
+
+/// Polls what it holds only when that was woken, as `FuturesUnordered` does.
+struct Lazy<F> {
+    future: F,
+    flag: Arc<Flag>,
+}
+struct Flag {
+    woken: AtomicBool,
+    outer: Mutex<Option<Waker>>,
+}
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.woken.store(true, SeqCst);
+        if let Some(waker) = self.outer.lock().unwrap().take() {
+            waker.wake();
+        }
+    }
+}
+impl<F> Lazy<F> {
+    fn new(future: F) -> Self {
+        let flag = Flag {
+            woken: AtomicBool::new(true),
+            outer: Mutex::new(None),
+        };
+        Self {
+            future,
+            flag: Arc::new(flag),
+        }
+    }
+}
+impl<F: Future + Unpin> Future for Lazy<F> {
+    type Output = F::Output;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        *self.flag.outer.lock().unwrap() = Some(cx.waker().clone());
+        if !self.flag.woken.swap(false, SeqCst) {
+            return Poll::Pending;
+        }
+        let waker = Waker::from(Arc::clone(&self.flag));
+        Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker))
+    }
 }
 
 /// Is ready at the tenth look.
@@ -205,5 +261,5 @@ fn runtime() -> Runtime {
 }
 
 fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }

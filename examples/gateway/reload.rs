@@ -7,7 +7,9 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
+use std::thread;
 
+use tokio::sync::oneshot;
 use tower_triage::route::Changes;
 
 use crate::config::{Config, Environment};
@@ -27,24 +29,28 @@ impl Reload {
     pub(crate) async fn whenever(mut self, mut told: Hangups) -> Infallible {
         loop {
             told.next().await;
-            if let Err(error) = self.once() {
+            if let Err(error) = self.once().await {
                 tracing::error!("{error}; nothing has changed");
             }
         }
     }
 
-    fn once(&mut self) -> Result<(), Box<dyn Error>> {
+    async fn once(&mut self) -> Result<(), Box<dyn Error>> {
         let Some(path) = &self.path else {
             tracing::info!("SIGHUP: there is no file to read again, the backends are the demo's");
             return Ok(());
         };
-        let new = Config::read(path, self.environment)?;
-        if new.registry.endpoints().is_empty() {
-            // The file may still be being written, and an empty one is valid.
-            let place = path.display();
-            return Err(
-                format!("{place}: no [[backends]]: a reload must leave at least one").into(),
+        let new = read(path.clone(), self.environment).await?;
+        if new.registry.models().next().is_none() {
+            // The file may still be being written: one that is empty, or ends within a backend, is valid.
+            let (place, what) = (
+                path.display(),
+                match new.registry.endpoints() {
+                    [] => "no [[backends]]: a reload must leave at least one",
+                    _ => "no model in any of [[backends]]: a reload must leave at least one",
+                },
             );
+            return Err(format!("{place}: {what}").into());
         }
         let changes = self.handle.change(&self.running, &new)?;
         for warning in &new.warnings {
@@ -68,6 +74,14 @@ impl Reload {
         };
         Ok(())
     }
+}
+
+/// Reads the file in a thread of its own: it may be on a disk that does not answer, and requests and the shutdown do not
+/// wait for it.
+async fn read(path: PathBuf, environment: Environment) -> Result<Config, Box<dyn Error>> {
+    let (told, read) = oneshot::channel();
+    thread::Builder::new().spawn(move || told.send(Config::read(&path, environment)))?;
+    Ok(read.await??)
 }
 
 /// What differs and cannot be changed while the gateway runs.

@@ -40,6 +40,15 @@ impl Handle {
             .collect()
     }
 
+    /// As if all checks had passed.
+    #[cfg(test)]
+    pub(crate) fn expect_all_well(&self) {
+        let endpoints = self.0.endpoints();
+        endpoints
+            .iter()
+            .for_each(|endpoint| self.0.set_healthy(endpoint, true));
+    }
+
     pub(crate) fn snapshot(&self) -> Snapshot {
         let status = self.0.status();
         Snapshot {

@@ -137,6 +137,7 @@ async fn an_alias_and_a_model_that_nobody_has_are_served_by_the_models_they_lead
 #[tokio::test]
 async fn requests_spread_over_the_slots_there_are_and_no_backend_gets_more() {
     let gateway = Running::start().await;
+    gateway.handle.expect_all_well();
     let ask = || gateway.post("/v1/chat/completions", r#"{"model":"llama3:8b"}"#);
     let answers = join_all((0..4).map(|_| ask())).await;
     assert!(answers.iter().all(|answer| answer.status == StatusCode::OK));

@@ -29,10 +29,20 @@ impl Alarms {
     pub(crate) fn leave_behind<T>(&mut self, chairs: &Chairs<T>) {
         self.dead += 1;
         if self.dead > SWEEP_ABOVE && self.dead > self.heap.len() / 2 {
-            self.heap
-                .retain(|&Reverse((_, seq, chair))| chairs.still_waits(chair, seq));
-            self.dead = 0;
+            self.sweep(chairs);
         }
+    }
+
+    /// Forgets the alarms of waiters that have left, and gives their memory back.
+    pub(crate) fn trim<T>(&mut self, chairs: &Chairs<T>) {
+        self.sweep(chairs);
+        self.heap.shrink_to_fit();
+    }
+
+    fn sweep<T>(&mut self, chairs: &Chairs<T>) {
+        self.heap
+            .retain(|&Reverse((_, seq, chair))| chairs.still_waits(chair, seq));
+        self.dead = 0;
     }
 
     /// Takes the next alarm that still has a waiter, if it is due then, and at equal instants that waiter came no

@@ -10,12 +10,16 @@
 //! it is not known came next after all who are there.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
 use std::time::Instant;
 
 use super::nanos::{NEVER, Nanos, Times};
 use super::patience::Patience;
 use super::room::{Key, Outcome, State, Waiter, WaitingRoom};
 use super::{Capacity, Denied, Rejected, Ticket, Woken};
+
+/// What became of an arrival, or the capacity's panic; and its demand, unless it waits.
+pub(crate) type Arrived<C> = (thread::Result<Outcome<C>>, Option<<C as Capacity>::Demand>);
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Somebody arrives: a slot if one is free that no waiter could use, else a chair, else a reason.
@@ -29,10 +33,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         now: Instant,
         woken: &mut Woken<W>,
     ) -> Outcome<C> {
-        self.arrive_keeping(capacity, ticket, demand, now, woken).0
+        let (outcome, _) = self.arrive_keeping(capacity, ticket, demand, now, woken);
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// As [`arrive`](Self::arrive). The demand comes back unless it waits.
+    /// As [`arrive`](Self::arrive). The demand comes back unless it waits, also if the capacity panics.
     pub(crate) fn arrive_keeping(
         &mut self,
         capacity: &C,
@@ -40,7 +45,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         demand: C::Demand,
         now: Instant,
         woken: &mut Woken<W>,
-    ) -> (Outcome<C>, Option<C::Demand>) {
+    ) -> Arrived<C> {
         let arrival = ticket.arrival.unwrap_or(now);
         let times = self.epoch.times(Some(arrival), Some(now));
         self.arrive_at(capacity, ticket, demand, times, woken)
@@ -54,9 +59,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         demand: C::Demand,
         times: Times,
         woken: &mut Woken<W>,
-    ) -> (Outcome<C>, Option<C::Demand>) {
+    ) -> Arrived<C> {
         let (outcome, demand) = self.admit(capacity, ticket, demand, times, woken);
-        if let Outcome::Rejected(why) = &outcome {
+        if let Ok(Outcome::Rejected(why)) = &outcome {
             self.counts.reject(why);
         }
         (outcome, demand)
@@ -69,51 +74,60 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         demand: C::Demand,
         times: Times,
         woken: &mut Woken<W>,
-    ) -> (Outcome<C>, Option<C::Demand>) {
+    ) -> Arrived<C> {
         if self.closed {
-            return (Outcome::Rejected(Rejected::ShuttingDown), Some(demand));
+            let outcome = Outcome::Rejected(Rejected::ShuttingDown);
+            return (Ok(outcome), Some(demand));
         }
         let (arrival, now) = (self.arrival(times), times.now);
         self.catch_up(now, woken);
         if self.waiting == 0 {
-            match capacity.try_lease(&demand) {
-                Ok(lease) => return (Outcome::Leased(lease), Some(demand)),
-                Err(Denied::Never(why)) => {
-                    return (Outcome::Rejected(Rejected::Never(why)), Some(demand));
-                }
-                Err(Denied::Busy) => self.drain.room_was_empty(now),
+            let outcome = match catch_unwind(AssertUnwindSafe(|| capacity.try_lease(&demand))) {
+                Ok(Ok(lease)) => Some(Ok(Outcome::Leased(lease))),
+                Ok(Err(Denied::Never(why))) => Some(Ok(Outcome::Rejected(Rejected::Never(why)))),
+                Ok(Err(Denied::Busy)) => None,
+                Err(panic) => Some(Err(panic)),
+            };
+            if let Some(outcome) = outcome {
+                return (outcome, Some(demand));
             }
+            self.drain.room_was_empty(now);
         }
         self.drain.observe(now);
-        self.trim_if_due(capacity, now);
-        let lane = capacity.lane(&demand);
-        let (key, refusal) = match self.express(&ticket, &lane, times) {
-            Some(who) => (self.sit_down(who, demand, |_| None), None),
-            None => {
+        self.trim_if_due(now);
+        let asked = catch_unwind(AssertUnwindSafe(|| {
+            let lane = capacity.lane(&demand);
+            let express = self.express(&ticket, &lane, times);
+            express.ok_or_else(|| self.lane_of(capacity, lane))
+        }));
+        let (key, refusal) = match asked {
+            Ok(Ok(express)) => (self.sit_down(express, demand, |_| None), None),
+            Ok(Err(lane)) => {
                 let patience = Patience::new(arrival, ticket.deadline, self.epoch);
                 let refusal = self.refusal(capacity, &ticket, patience, now);
-                let asks = (lane, demand);
-                let key = self.sit(capacity, ticket, patience, asks, |_| None, now);
+                let key = self.sit(ticket, patience, (lane, demand), |_| None, now);
                 (key, refusal)
             }
+            Err(panic) => return (Err(panic), Some(demand)),
         };
         // A capacity that panics here leaves a waiter behind that has no caller.
         let claimed = catch_unwind(AssertUnwindSafe(|| {
             self.claim(capacity, key.at, woken);
         }));
         if let Err(panic) = claimed {
-            if let (Some(lease), _) = self.cancel(key) {
+            let Waiter { demand, state } = self.remove(key);
+            if let State::Leased(lease) = state {
                 capacity.release(lease);
             }
-            resume_unwind(panic);
+            return (Err(panic), Some(demand));
         }
         if self.chairs.body(key.at).state.is_waiting() {
             return match self.refused(key, refusal, woken) {
-                None => (Outcome::Queued(key), None),
+                None => (Ok(Outcome::Queued(key)), None),
                 Some(why) => {
                     self.unlink(key.at);
                     let waiter = self.chairs.leave(key.at);
-                    (Outcome::Rejected(why), Some(waiter.demand))
+                    (Ok(Outcome::Rejected(why)), Some(waiter.demand))
                 }
             };
         }
@@ -126,7 +140,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             }
             State::Waiting(_) => unreachable!("it was found not to wait"),
         };
-        (outcome, Some(demand))
+        (Ok(outcome), Some(demand))
+    }
+
+    /// The lane of this key. The capacity is asked before anything is changed, because it may panic.
+    #[inline]
+    pub(super) fn lane_of(&mut self, capacity: &C, lane: C::Lane) -> u32 {
+        let ask = |lane: &C::Lane| (capacity.pools(lane), capacity.section(lane));
+        self.lanes.lane_of(&self.chairs, lane, ask)
     }
 
     /// Why this ticket may not wait, whoever else does.
@@ -194,10 +215,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[inline]
     pub(super) fn sit(
         &mut self,
-        capacity: &C,
         ticket: Ticket,
         patience: Patience,
-        (lane, demand): (C::Lane, C::Demand),
+        (lane, demand): (u32, C::Demand),
         note: impl FnOnce(Key) -> Option<W>,
         now: Nanos,
     ) -> Key {
@@ -215,7 +235,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let waiter = Waiter { demand, state };
         self.chairs
             .sit(at, (since, seq), priority, ticket, patience, waiter);
-        self.line_up(capacity, at, lane, None, now);
+        self.line_up(at, lane, None, now);
         key
     }
 

@@ -1,5 +1,6 @@
 //! Changing the room while requests wait in it.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use super::chairs::Came;
@@ -7,7 +8,16 @@ use super::lanes::Scope;
 use super::nanos::Nanos;
 use super::patience::longest_wait;
 use super::room::WaitingRoom;
-use super::{Capacity, Levels, Priority, Rejected, RoomConfig, Woken};
+use super::{Capacity, Levels, Pools, Priority, Rejected, RoomConfig, Section, Woken};
+
+/// A waiter, and the lane that is its from now on.
+struct Moving<C: Capacity> {
+    came: Came,
+    at: u32,
+    lane: C::Lane,
+    pools: Pools,
+    section: Section,
+}
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Nobody may wait any more: everyone who does is answered, and so is everyone who comes.
@@ -31,13 +41,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ) {
         let now = self.epoch.nanos(now);
         self.catch_up(now, woken);
+        let everyone = self.ask_lanes(capacity);
         let old = std::mem::replace(&mut self.config, config).levels;
         let new = self.config.levels.clone();
         self.chairs.longest_wait = longest_wait(&self.config);
         if self.measures_waits() {
             self.chairs.date(now);
         }
-        self.move_over(capacity, now, |priority| rename(&old, &new, priority));
+        self.move_over(everyone, now, |priority| rename(&old, &new, priority));
         self.catch_up(now, woken);
         self.send_away(woken);
         self.pump(capacity, Scope::All, woken);
@@ -48,29 +59,51 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub fn rearranged(&mut self, capacity: &C, now: Instant, woken: &mut Woken<W>) {
         let now = self.epoch.nanos(now);
         self.catch_up(now, woken);
-        self.move_over(capacity, now, |priority| priority);
+        let everyone = self.ask_lanes(capacity);
+        self.move_over(everyone, now, |priority| priority);
         self.send_away_from_sections(woken);
         self.pump(capacity, Scope::All, woken);
     }
 
-    pub(super) fn move_over(
+    /// Everyone who waits, in the order of arrival, and what the capacity says of their lanes now. It is asked before
+    /// anything is changed, because it may panic.
+    fn ask_lanes(&self, capacity: &C) -> Vec<Moving<C>> {
+        let mut known: HashMap<C::Lane, (Pools, Section)> = HashMap::new();
+        let waiting = self.chairs.waiting();
+        let mut everyone: Vec<Moving<C>> = waiting
+            .map(|(at, place)| {
+                let lane = capacity.lane(&self.chairs.body(at).demand);
+                let ask = || (capacity.pools(&lane), capacity.section(&lane));
+                let (pools, section) = known.entry(lane.clone()).or_insert_with(ask).clone();
+                Moving {
+                    came: place.came(),
+                    at,
+                    lane,
+                    pools,
+                    section,
+                }
+            })
+            .collect();
+        everyone.sort_unstable_by_key(|moving| moving.came);
+        everyone
+    }
+
+    fn move_over(
         &mut self,
-        capacity: &C,
+        everyone: Vec<Moving<C>>,
         now: Nanos,
         rename: impl Fn(Priority) -> Priority,
     ) {
-        let waiting = self.chairs.waiting();
-        let mut everyone: Vec<(Came, u32)> =
-            waiting.map(|(at, place)| (place.came(), at)).collect();
-        everyone.sort_unstable();
         let old = self.lanes.renew(&self.config);
         self.clear_indices();
-        for (_, at) in everyone {
+        for moving in everyone {
+            let at = moving.at;
             let standing = self.lanes.standing_from(&old, &self.chairs, at);
             let place = self.chairs.place_mut(at);
             place.priority = rename(Priority(place.priority)).0;
-            let lane = capacity.lane(&self.chairs.body(at).demand);
-            self.line_up(capacity, at, lane, standing, now);
+            let ask = |_: &C::Lane| (moving.pools, moving.section);
+            let lane = self.lanes.lane_of(&self.chairs, moving.lane, ask);
+            self.line_up(at, lane, standing, now);
         }
     }
 

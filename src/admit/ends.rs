@@ -62,6 +62,11 @@ impl Ends {
         }
     }
 
+    /// Gives back memory that the waiters of now do not need.
+    pub(crate) fn trim<T>(&mut self, chairs: &Chairs<T>) {
+        self.others.trim(chairs);
+    }
+
     /// The earliest end, perhaps of one who has left.
     #[inline]
     pub(crate) fn next(&self) -> Nanos {

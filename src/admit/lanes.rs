@@ -160,17 +160,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         Some(Standing { start, turn })
     }
 
-    /// Lines up the waiter on chair `at`, in a lane whose pools and section are asked for if it is new.
+    /// The lane of this key, whose pools and section are asked for if it is new.
     #[inline]
-    pub(crate) fn push<T>(
+    pub(crate) fn lane_of<T>(
         &mut self,
-        chairs: &mut Chairs<T>,
-        at: u32,
+        chairs: &Chairs<T>,
         key: L,
         ask: impl FnOnce(&L) -> (Pools, Section),
-        standing: Option<Standing>,
-        config: &RoomConfig,
-    ) {
+    ) -> u32 {
         let lane = match self.lanes.get(self.latest as usize) {
             Some(lane) if lane.key == key => self.latest,
             _ => match self.by_key.get(&key) {
@@ -179,8 +176,28 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             },
         };
         self.latest = lane;
+        lane
+    }
+
+    /// Lines up the waiter on chair `at`.
+    #[inline]
+    pub(crate) fn push<T>(
+        &mut self,
+        chairs: &mut Chairs<T>,
+        at: u32,
+        lane: u32,
+        standing: Option<Standing>,
+        config: &RoomConfig,
+    ) {
         chairs.place_mut(at).lane = lane;
         self.line_up(chairs, at, standing, config);
+    }
+
+    /// Gives back memory that the waiters of now do not need. Their order stays.
+    pub(crate) fn trim<T>(&mut self, chairs: &mut Chairs<T>) {
+        for (_, lane) in &mut self.lanes {
+            lane.levels.iter_mut().for_each(|queue| queue.trim(chairs));
+        }
     }
 
     /// Lines up a waiter whose level changed in the lane that it was in.

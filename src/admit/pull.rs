@@ -17,6 +17,7 @@ use {
     super::room::Outcome,
     super::{Denied, Rejected, Ticket},
     std::convert::Infallible,
+    std::panic::resume_unwind,
 };
 
 /// A waiter that is out of its line for a moment, to be [put back](WaitingRoom::put_back).
@@ -66,9 +67,9 @@ impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
             self.counts.reject(&why);
             return Err(why);
         }
-        self.trim_if_due(capacity, now);
-        let asks = (capacity.lane(&demand), demand);
-        Ok(self.sit(capacity, ticket, patience, asks, note, now))
+        self.trim_if_due(now);
+        let lane = self.lane_of(capacity, capacity.lane(&demand));
+        Ok(self.sit(ticket, patience, (lane, demand), note, now))
     }
 
     /// Whether the time matters to the holder of this ticket.
@@ -93,7 +94,8 @@ impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
         times: Times,
         woken: &mut Woken<W>,
     ) -> Result<Key, Rejected<C::Never>> {
-        match self.arrive_at(capacity, ticket, demand, times, woken).0 {
+        let (outcome, _) = self.arrive_at(capacity, ticket, demand, times, woken);
+        match outcome.unwrap_or_else(|panic| resume_unwind(panic)) {
             Outcome::Queued(key) => {
                 self.chairs.body_mut(key.at).state = State::Waiting(note(key));
                 Ok(key)

@@ -1,6 +1,6 @@
 //! The whole scheduler: seat the best waiter for whom there is a slot, until there is none.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
 use super::lanes::{Best, NO_PUMP, Scope};
@@ -72,16 +72,27 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Asks for a slot for the waiter `at`, on behalf of another request: mostly the one whose slot just came back.
     ///
     /// The capacity may be user code. If it panics, the other request has nothing to do with it. So the waiter is woken
-    /// to [`retry`](Self::retry) in its own task; until then its slot counts as busy.
+    /// to [`retry`](Self::retry) in its own task; until then its slot counts as busy. Should its wait end before that,
+    /// [`take_missed_slot`](Self::take_missed_slot) tells that others are to be asked.
     fn lease_for(
         &mut self,
         capacity: &C,
         at: u32,
         woken: &mut Woken<W>,
-    ) -> Result<C::Lease, Denied<C::Never>> {
+    ) -> Result<(C::Lease, Pool), Denied<C::Never>> {
         let demand = &self.chairs.body(at).demand;
-        let asked = catch_unwind(AssertUnwindSafe(|| capacity.try_lease(demand)));
+        let asked = catch_unwind(AssertUnwindSafe(|| {
+            let lease = capacity.try_lease(demand)?;
+            match catch_unwind(AssertUnwindSafe(|| capacity.pool(&lease))) {
+                Ok(pool) => Ok((lease, pool)),
+                Err(panic) => {
+                    capacity.release(lease);
+                    resume_unwind(panic)
+                }
+            }
+        }));
         asked.unwrap_or_else(|_| {
+            self.missed_slot = true;
             if let State::Waiting(note) = &mut self.chairs.body_mut(at).state
                 && let Some(note) = note.take()
             {
@@ -116,14 +127,16 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub(super) fn pump(&mut self, capacity: &C, scope: Scope, woken: &mut Woken<W>) {
         self.pumps += 1;
         let pump = self.pumps;
+        if matches!(scope, Scope::All) {
+            self.missed_slot = false;
+        }
         while let Some(best) = self.lanes.best(&self.chairs, scope, pump) {
             if matches!(scope, Scope::All) && self.a_rival_is_out(capacity, best, pump, woken) {
                 continue;
             }
             match self.lease_for(capacity, best.at, woken) {
-                Ok(lease) => {
+                Ok((lease, pool)) => {
                     // The slot may have come back after a better waiter for it was found blocked.
-                    let pool = capacity.pool(&lease);
                     if self.lanes.unblock_better(&self.chairs, pool, best, pump) {
                         capacity.release(lease);
                         self.counts.unclaimed += 1;
@@ -155,7 +168,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ) -> bool {
         for rival in self.lanes.rivals(best, pump) {
             match self.lease_for(capacity, rival.at, woken) {
-                Ok(lease) => {
+                Ok((lease, _)) => {
                     capacity.release(lease);
                     self.counts.unclaimed += 1;
                 }

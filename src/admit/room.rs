@@ -103,6 +103,8 @@ pub struct WaitingRoom<C: Capacity, W> {
     /// Chairs promised to requests that have not arrived.
     pub(super) reserved: usize,
     pub(super) closed: bool,
+    /// The capacity panicked when it was asked for a slot for a waiter: one may be free that no waiter was given.
+    pub(super) missed_slot: bool,
     /// Whether it is to be known who came first of all, whether or not anybody is displaced.
     pub(super) notes_arrivals: bool,
     pub(super) config: RoomConfig,
@@ -140,6 +142,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             waiting: 0,
             reserved: 0,
             closed: false,
+            missed_slot: false,
             notes_arrivals: false,
             pumps: 0,
             high_water: HighWater::default(),
@@ -213,6 +216,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             self.counts.cancelled += 1;
         }
         waiter
+    }
+
+    /// Whether the capacity panicked since the last call when it was asked for a slot for a waiter. Then a slot may be
+    /// free that no waiter was given, and [`grown`](Self::grown) finds it.
+    pub(crate) fn take_missed_slot(&mut self) -> bool {
+        std::mem::take(&mut self.missed_slot)
     }
 
     /// Whether the waiter's ticket lets it wait.
@@ -353,19 +362,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Links a waiter in wherever it has to be found again.
     #[inline]
-    pub(super) fn line_up(
-        &mut self,
-        capacity: &C,
-        at: u32,
-        lane: C::Lane,
-        standing: Option<Standing>,
-        now: Nanos,
-    ) {
+    pub(super) fn line_up(&mut self, at: u32, lane: u32, standing: Option<Standing>, now: Nanos) {
         self.chairs.place_mut(at).level = self.level_at(at, now);
-        // First, for a capacity that is asked may panic.
-        let ask = |lane: &C::Lane| (capacity.pools(lane), capacity.section(lane));
         self.lanes
-            .push(&mut self.chairs, at, lane, ask, standing, &self.config);
+            .push(&mut self.chairs, at, lane, standing, &self.config);
         self.waiting += 1;
         self.high_water.note(self.waiting);
         self.chairs.place_mut(at).waits = true;

@@ -9,13 +9,13 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use super::Capacity;
 use super::alarm::Alarms;
 use super::ends::Ends;
 use super::line::ByLevel;
 use super::nanos::{Nanos, span};
 use super::room::WaitingRoom;
 use super::sections::Sections;
-use super::{Capacity, Priority};
 
 /// Memory for this many waiters is always kept: some hundred kilobytes.
 const KEPT: usize = 1_024;
@@ -73,23 +73,26 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// A request arrives: gives memory back if the room has been small for a while.
     #[inline]
-    pub(super) fn trim_if_due(&mut self, capacity: &C, now: Nanos) {
+    pub(super) fn trim_if_due(&mut self, now: Nanos) {
         if self.chairs.room_for() > KEPT
             && now >= self.high_water.looked.saturating_add(span(INTERVAL))
         {
-            self.trim_in_use(capacity, now);
+            self.trim_in_use(now);
         }
     }
 
     #[cold]
-    fn trim_in_use(&mut self, capacity: &C, now: Nanos) {
+    fn trim_in_use(&mut self, now: Nanos) {
         self.high_water.looked = now;
         if self
             .high_water
             .is_excess(self.chairs.room_for(), self.waiting)
         {
             self.chairs.trim();
-            self.move_over(capacity, now, |priority: Priority| priority);
+            self.lanes.trim(&mut self.chairs);
+            self.ends.trim(&self.chairs);
+            self.rises.trim(&self.chairs);
+            self.tenants.shrink_to_fit();
         }
     }
 

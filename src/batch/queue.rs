@@ -153,6 +153,9 @@ impl<T: Send + 'static> RequestQueue<T> {
 
     /// Furnishes the waiting room anew. Everyone moves over in order; those who no longer fit are rejected, the
     /// latest of the lowest level first.
+    ///
+    /// If waits had no end before, those of requests that wait already end by the timer of the Tokio runtime in which
+    /// this is called, or else when the queue is next used.
     pub fn reconfigure(&self, room: RoomConfig) {
         self.shared.reconfigure(room);
     }

@@ -497,17 +497,17 @@ impl<T: Send + 'static> TimerHost for Shared<T> {
         let now = now();
         self.locked(|_, state, aftermath| {
             state.room.expire(now, &mut aftermath.ended);
-            let next = state.room.next_end();
-            let next = next.or_else(|| state.room.trim_idle(now));
-            state.timers.on_woken(runtime, now, next)
+            let next_end = state.room.next_end();
+            let trim = state.room.trim_idle(now);
+            state.timers.on_woken(runtime, now, next_end, trim)
         })
     }
 
     /// Consumers that wait in another runtime are woken, to arm the timer of that one.
-    fn on_timer_stopped(&self, runtime: RuntimeId, ran: bool) {
+    fn on_timer_stopped(&self, runtime: RuntimeId, was_spawned: bool) {
         self.locked(|_, state, aftermath| {
             state.timers.remove(runtime);
-            if ran {
+            if was_spawned {
                 state.consumers.wake(usize::MAX, &mut aftermath.wakers);
             }
         });

@@ -122,7 +122,7 @@ impl<T> State<T> {
     #[inline(always)]
     pub(super) fn express(&self, ticket: &Ticket, times: Times) -> Option<Express> {
         let who = self.room.express(ticket, &(), times)?;
-        let has_timer = !self.room.is_timed() || self.timers.run_here();
+        let has_timer = !self.room.is_timed() || self.timers.are_armed_here();
         has_timer.then_some(who)
     }
 

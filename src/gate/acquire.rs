@@ -212,8 +212,10 @@ impl<C: Capacity> Waiting<C> {
     fn answer(&mut self, key: Key, waker: &Waker) -> Option<admit::Answer<C>> {
         let mut state = self.shared.lock();
         if let Some((answer, demand)) = state.room.take_answer(key) {
+            let missed_slot = state.room.take_missed_slot();
             drop(state);
             drop(demand);
+            self.ask_others_if(missed_slot);
             return Some(answer);
         }
         let known = state.room.note(key).map(|note| note.will_wake(waker));
@@ -238,9 +240,11 @@ impl<C: Capacity> Waiting<C> {
             }
             Some(_) => (Some(new), None),
         };
+        let missed_slot = state.room.take_missed_slot();
         drop(state);
         drop(unused);
         self.run(timer);
+        self.ask_others_if(missed_slot);
         answer.map(|(answer, _demand)| answer)
     }
 
@@ -257,7 +261,7 @@ impl<C: Capacity> Waiting<C> {
         }));
         if let Err(panic) = retried {
             self.leave();
-            shared.grown();
+            shared.hand_on(None);
             resume_unwind(panic);
         }
     }
@@ -268,9 +272,20 @@ impl<C: Capacity> Waiting<C> {
             return;
         };
         // Taken apart without the lock: the waker and the demand are the caller's, and so are their destructors.
-        let waiter = self.shared.locked(|_, state, _| state.room.remove(key));
+        let (waiter, missed_slot) = self.shared.locked(|_, state, _| {
+            let waiter = state.room.remove(key);
+            (waiter, state.room.take_missed_slot())
+        });
         if let State::Leased(lease) = waiter.state {
             self.shared.release(lease);
+        }
+        self.ask_others_if(missed_slot);
+    }
+
+    /// This request did not ask for the slot that the capacity's panic left free, or did not need it.
+    fn ask_others_if(&self, missed_slot: bool) {
+        if missed_slot {
+            self.shared.hand_on(None);
         }
     }
 

@@ -150,7 +150,7 @@ impl<C: Capacity> Shared<C> {
                 state
                     .room
                     .arrive_keeping(&shared.capacity, ticket, demand, now, woken);
-            if let Outcome::Queued(key) = outcome {
+            if let Ok(Outcome::Queued(key)) = outcome {
                 // Nobody can have been answered between the call before and this one.
                 let _ = state.room.leave_note(key, waker);
                 if shared.capacity.made_by_head() && state.room.head() == Some(key) {
@@ -165,7 +165,7 @@ impl<C: Capacity> Shared<C> {
         if let Ok(Some(timer)) = rest {
             timer.run(self);
         }
-        outcome
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Gives a slot back: to the best waiter, if there is one.
@@ -176,14 +176,17 @@ impl<C: Capacity> Shared<C> {
     pub(crate) fn release(self: &Arc<Self>, lease: C::Lease) {
         let released = catch_unwind(AssertUnwindSafe(|| self.capacity.release(lease)));
         if self.waiting.load(SeqCst) != 0 || released.is_err() {
+            if released.is_err() {
+                tracing::error!("a capacity panicked when a slot was given back");
+            }
             self.hand_on(released.ok());
         }
     }
 
-    /// Gives the slots of `pool` to the best waiters; or all slots, if it is not known which came back.
+    /// Gives the slots of `pool` to the best waiters; or all slots, if it is not known which are free.
     #[cold]
     #[inline(never)]
-    fn hand_on(self: &Arc<Self>, pool: Option<Pool>) {
+    pub(crate) fn hand_on(self: &Arc<Self>, pool: Option<Pool>) {
         let handed = catch_unwind(AssertUnwindSafe(|| {
             self.locked(|shared, state, woken| {
                 let now = state.now_if_it_matters();
@@ -194,8 +197,8 @@ impl<C: Capacity> Shared<C> {
             });
             self.tell_if_drained();
         }));
-        if pool.is_none() || handed.is_err() {
-            tracing::error!("a capacity panicked while a slot was given back");
+        if handed.is_err() {
+            tracing::error!("a capacity panicked while a slot was handed over");
         }
     }
 
@@ -315,18 +318,18 @@ impl<C: Capacity> TimerHost for Shared<C> {
         let now = clock::now();
         self.locked(|_, state, woken| {
             state.room.expire(now, woken);
-            let next = state.room.next_end();
-            let next = next.or_else(|| state.room.trim_idle(now));
-            state.timers.on_woken(runtime, now, next)
+            let next_end = state.room.next_end();
+            let trim = state.room.trim_idle(now);
+            state.timers.on_woken(runtime, now, next_end, trim)
         })
     }
 
     /// Requests that waited there and have moved to another runtime are woken, to arm the timer of that one.
-    fn on_timer_stopped(&self, runtime: RuntimeId, ran: bool) {
+    fn on_timer_stopped(&self, runtime: RuntimeId, was_spawned: bool) {
         let mut woken = Woken::new();
         let mut state = self.lock();
         state.timers.remove(runtime);
-        if ran {
+        if was_spawned {
             state.room.take_notes(&mut woken);
         }
         drop(state);

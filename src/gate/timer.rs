@@ -16,8 +16,9 @@ pub(crate) trait TimerHost: Send + Sync + 'static {
     /// removed from [`Timers`], because there is nothing left to do.
     fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant>;
 
-    /// The timer of `runtime` is gone, because the runtime was shut down before it `ran` or later.
-    fn on_timer_stopped(&self, runtime: RuntimeId, ran: bool);
+    /// The timer of `runtime` is gone, because the runtime was shut down: after the timer `was_spawned`, or so early that
+    /// it could not be. In the latter case a waiter that is woken might ask for the same timer over and over.
+    fn on_timer_stopped(&self, runtime: RuntimeId, was_spawned: bool);
 }
 
 #[cfg(not(loom))]
@@ -29,6 +30,7 @@ pub(crate) use stopped::{RuntimeId, TimerRequest, Timers};
 mod running {
     use std::future::{Future, poll_fn};
     use std::pin::pin;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::sync::{Arc, Weak};
     use std::task::Poll;
     use std::time::Instant;
@@ -49,6 +51,8 @@ mod running {
         runtime: RuntimeId,
         /// When it wakes next. Not after the end of any wait of this runtime.
         until: Instant,
+        /// Whether there was nothing to wait for when it last looked.
+        is_idle: bool,
         changed: Arc<Notify>,
     }
 
@@ -77,6 +81,7 @@ mod running {
             self.0.push(Timer {
                 runtime: id,
                 until,
+                is_idle: false,
                 changed: Arc::clone(&changed),
             });
             Some(TimerRequest::Start(runtime, changed))
@@ -89,17 +94,20 @@ mod running {
             Some(TimerRequest::Wake(late.collect()))
         }
 
-        /// The timer of `runtime` has looked at `now`, and has something to do at `next`. Returns until when it sleeps.
-        /// With nothing to do, it still sleeps for as long as it was to: in a room whose waiters are served soon, the
-        /// next one finds it running.
+        /// The timer of `runtime` has looked at `now`, and the next wait ends at `next_end`. Returns until when it
+        /// sleeps. With no wait that ends, it still sleeps for as long as it was to, so that in a room whose waiters
+        /// are served soon the next one finds it running; and after that until `other`.
         pub(crate) fn on_woken(
             &mut self,
             runtime: RuntimeId,
             now: Instant,
-            next: Option<Instant>,
+            next_end: Option<Instant>,
+            other: Option<Instant>,
         ) -> Option<Instant> {
             let timer = self.of(runtime)?;
-            let until = next.or(Some(timer.until).filter(|&until| until > now));
+            timer.is_idle = next_end.is_none();
+            let as_it_was = Some(timer.until).filter(|&until| until > now);
+            let until = next_end.or(as_it_was).or(other);
             match until {
                 Some(until) => timer.until = until,
                 None => self.remove(runtime),
@@ -111,13 +119,13 @@ mod running {
             self.0.retain(|timer| timer.runtime != runtime);
         }
 
-        /// Whether a timer runs in the runtime that calls this, or in any if it is outside of all.
+        /// Whether a wait that ends after all others ends by a timer of the runtime that calls this, as it is; or of
+        /// any runtime, if it is called outside of all.
         #[cfg(feature = "batch")]
-        pub(crate) fn run_here(&self) -> bool {
-            match Handle::try_current() {
-                Ok(runtime) => self.0.iter().any(|timer| timer.runtime == runtime.id()),
-                Err(_) => !self.0.is_empty(),
-            }
+        pub(crate) fn are_armed_here(&self) -> bool {
+            let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
+            let is_here = |timer: &Timer| runtime.is_none_or(|id| id == timer.runtime);
+            self.0.iter().any(|timer| !timer.is_idle && is_here(timer))
         }
 
         /// Wakes all timers, for the room is gone.
@@ -133,6 +141,7 @@ mod running {
     impl Timer {
         /// What to wake if it would sleep for longer than `until`.
         fn rearm(&mut self, until: Instant) -> Option<Arc<Notify>> {
+            self.is_idle = false;
             let is_late = self.until > until;
             is_late.then(|| {
                 self.until = until;
@@ -147,12 +156,15 @@ mod running {
             match self {
                 Self::Wake(timers) => timers.iter().for_each(|timer| timer.notify_one()),
                 Self::Start(runtime, changed) => {
+                    let was_spawned = Arc::new(AtomicBool::new(false));
                     let task = TimerTask {
                         host: Arc::downgrade(host),
                         runtime: runtime.id(),
-                        ran: false,
+                        was_spawned: Arc::clone(&was_spawned),
                     };
+                    // A runtime that has been shut down drops the task in here.
                     runtime.spawn(task.run(changed));
+                    was_spawned.store(true, Relaxed); // nothing else depends on it
                 }
             }
         }
@@ -161,12 +173,11 @@ mod running {
     struct TimerTask<H: TimerHost> {
         host: Weak<H>,
         runtime: RuntimeId,
-        ran: bool,
+        was_spawned: Arc<AtomicBool>,
     }
 
     impl<H: TimerHost> TimerTask<H> {
         async fn run(mut self, changed: Arc<Notify>) {
-            self.ran = true;
             while let Some(until) = self.on_timer() {
                 match clock::sleep_until(until) {
                     Some(sleep) => either(sleep, changed.notified()).await,
@@ -197,7 +208,7 @@ mod running {
     impl<H: TimerHost> Drop for TimerTask<H> {
         fn drop(&mut self) {
             if let Some(host) = self.host.upgrade() {
-                host.on_timer_stopped(self.runtime, self.ran);
+                host.on_timer_stopped(self.runtime, self.was_spawned.load(Relaxed));
             }
         }
     }
@@ -233,6 +244,7 @@ mod stopped {
             _: RuntimeId,
             _: Instant,
             _: Option<Instant>,
+            _: Option<Instant>,
         ) -> Option<Instant> {
             None
         }
@@ -240,7 +252,7 @@ mod stopped {
         pub(crate) fn remove(&mut self, _: RuntimeId) {}
 
         #[cfg(feature = "batch")]
-        pub(crate) fn run_here(&self) -> bool {
+        pub(crate) fn are_armed_here(&self) -> bool {
             false
         }
 

@@ -248,6 +248,7 @@ async fn a_file_without_backends_takes_none_away() {
         (&whole[..backends_at + 13], "missing field `name`"),
         (cut_within("url"), "line "),
         (cut_within("models"), "line "),
+        (&whole[..whole.find("models").unwrap()], "no model"),
     ] {
         std::fs::write(file, text).unwrap();
         refuses(&gateway, problem).await;
@@ -264,6 +265,21 @@ async fn a_file_without_backends_takes_none_away() {
     backend.next().await.answer("2");
     running.answer().await.must_say("1");
     waiting.answer().await.must_say("2");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_cannot_be_read_to_its_end_holds_up_nothing() {
+    let backend = Backend::saying("fine").await;
+    let mut gateway = Setup::new().backend("a", &backend, 1, &["m"]).start().await;
+    let file = gateway.config_file();
+    std::fs::remove_file(file).unwrap();
+    let pipe = std::process::Command::new("mkfifo").arg(file).status();
+    assert!(pipe.unwrap().success());
+    gateway.signal("HUP");
+    gateway.ask("m").answer().await.must_say("fine");
+    gateway.signal("TERM");
+    assert!(gateway.exit().await.success());
 }
 
 #[tokio::test]

@@ -34,3 +34,35 @@ fn waits_end_though_the_first_producer_s_runtime_is_not_driven() {
     });
     assert_eq!(all, [(1, Rejected::TimedOut), (2, Rejected::TimedOut)]);
 }
+
+#[test]
+fn waits_end_though_the_timer_has_only_looked_after_the_memory() {
+    const BURST: u32 = 3_000;
+    let mut config = RoomConfig::default();
+    config.max_wait = Some(Duration::from_millis(50));
+    config.chairs = 100_000;
+    let (ended, waits) = mpsc::channel();
+    let queue = RequestQueue::builder(config)
+        .on_rejected(move |item: u32, _| ended.send(item).unwrap())
+        .build();
+    let runtime = runtime();
+    let wait_for = |count: u32| {
+        let end = std::time::Instant::now() + GUARD;
+        runtime.block_on(async {
+            for _ in 0..count {
+                while waits.try_recv().is_err() {
+                    assert!(std::time::Instant::now() < end, "a wait does not end");
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+        });
+    };
+    runtime.block_on(async {
+        (0..BURST).for_each(|item| _ = queue.enqueue(item, Priority::HIGHEST).unwrap());
+    });
+    wait_for(BURST);
+    // Outside of all runtimes no timer is armed for it.
+    queue.enqueue(1, Priority::HIGHEST).unwrap();
+    runtime.block_on(async { _ = queue.enqueue(2, Priority::HIGHEST).unwrap() });
+    wait_for(2);
+}

@@ -13,5 +13,6 @@ mod returners;
 mod scale;
 mod scenarios;
 mod sections;
+mod trims;
 mod wards;
 mod ways;

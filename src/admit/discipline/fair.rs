@@ -155,6 +155,20 @@ impl Fair {
         })
     }
 
+    /// Gives the flows of now the first numbers, and back the memory of the others. Waiters are not set aside meanwhile.
+    pub(super) fn trim<T>(&mut self, chairs: &mut Chairs<T>) {
+        let old = std::mem::take(self);
+        for (_, flow) in old.flows {
+            let tenant = flow.tenant.clone();
+            let index = self.flows.insert(flow) as u32;
+            self.by_tenant.insert(tenant, index);
+            for at in self.flows[index as usize].line.in_order(chairs) {
+                chairs.set_flow(at, index);
+            }
+            self.reorder(chairs, index);
+        }
+    }
+
     /// Puts a flow where its head belongs, or forgets it when nobody of it waits.
     fn reorder<T>(&mut self, chairs: &Chairs<T>, index: u32) {
         let flow = &self.flows[index as usize];

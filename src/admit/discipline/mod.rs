@@ -163,6 +163,13 @@ impl Queue {
         }
     }
 
+    /// Gives back memory that the waiters of now do not need.
+    pub(crate) fn trim<T>(&mut self, chairs: &mut Chairs<T>) {
+        if let Self::Fair(queue) = self {
+            queue.trim(chairs);
+        }
+    }
+
     /// Everyone, for a [`forecast`].
     pub(crate) fn strands<T>(&self, chairs: &Chairs<T>, strands: &mut Vec<Strand>) {
         match self {

@@ -1,0 +1,334 @@
+//! A capacity is user code: whichever of its methods panics, no other request is harmed, and no slot lost.
+#![cfg(not(loom))]
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tower_triage::gate::{Gate, Permit};
+use tower_triage::{
+    Capacity, Denied, Permits, Pool, Pools, Priority, Rejected, RoomConfig, Ticket,
+};
+
+const GUARD: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn a_slot_that_a_dropped_waiter_was_to_retry_for_goes_to_the_next() {
+    let (gate, held) = flaky();
+    let mut first = gate.acquire(ticket(), None);
+    assert!(poll_once(&mut first).is_pending());
+    let second = tokio::spawn(gate.acquire(ticket(), None));
+    tokio::task::yield_now().await;
+    gate.capacity().fails.store(1, SeqCst);
+    drop(held); // panics over the first, which is woken
+    drop(first); // its caller has left meanwhile
+    let second = timeout(GUARD, second).await;
+    assert!(second.is_ok(), "a slot is free, and the only waiter sleeps");
+}
+
+#[tokio::test]
+async fn a_slot_that_a_waiter_no_longer_needs_to_retry_for_goes_to_the_next() {
+    let gate = Gate::new(Flaky::new(2), room(None));
+    let one = gate.try_acquire(&None).unwrap();
+    let two = gate.try_acquire(&None).unwrap();
+    let mut first = gate.acquire(ticket(), None);
+    assert!(poll_once(&mut first).is_pending());
+    let second = tokio::spawn(gate.acquire(ticket(), None));
+    tokio::task::yield_now().await;
+    gate.capacity().fails.store(1, SeqCst);
+    drop(one); // panics over the first, which is woken
+    drop(two); // before it looks, it is given the other slot
+    let _permit = first.await.unwrap();
+    let second = timeout(GUARD, second).await;
+    assert!(second.is_ok(), "a slot is free, and the only waiter sleeps");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_a_waiter_was_to_retry_for_when_its_wait_ended_goes_to_the_next() {
+    let (gate, held) = flaky();
+    gate.reconfigure(room(None));
+    let mut first = gate.acquire(ticket().timeout(ms(100)), None);
+    assert!(poll_once(&mut first).is_pending());
+    let second = tokio::spawn(gate.acquire(ticket(), None));
+    tokio::task::yield_now().await;
+    gate.capacity().fails.store(1, SeqCst);
+    drop(held);
+    tokio::time::sleep(ms(200)).await; // the first is not polled before its wait is over
+    assert!(matches!(
+        poll_once(&mut first),
+        Poll::Ready(Err(Rejected::DeadlinePassed))
+    ));
+    let second = timeout(GUARD, second).await;
+    assert!(second.is_ok(), "a slot is free, and the only waiter sleeps");
+}
+
+#[tokio::test]
+async fn a_panic_in_a_select_leaves_no_slot_idle() {
+    let gate = Gate::new(Flaky::new(2), room(None));
+    let one = gate.try_acquire(&None).unwrap();
+    let two = gate.try_acquire(&None).unwrap();
+    let both = tokio::spawn({
+        let gate = gate.clone();
+        async move {
+            let mut first = gate.acquire(ticket(), None);
+            let mut second = gate.acquire(ticket(), None);
+            assert!(poll_once(&mut first).is_pending());
+            assert!(poll_once(&mut second).is_pending());
+            tokio::select! { biased; _ = &mut first => {}, _ = &mut second => {} }
+            drop((first, second));
+        }
+    });
+    tokio::task::yield_now().await;
+    let third = tokio::spawn(gate.acquire(ticket(), None));
+    let fourth = tokio::spawn(gate.acquire(ticket(), None));
+    tokio::task::yield_now().await;
+    assert_eq!(gate.status().depth, 4);
+    gate.capacity().fails.store(1, SeqCst);
+    drop(one); // the capacity panics over the first
+    drop(two);
+    gate.capacity().fails.store(3, SeqCst);
+    let _ = both.await; // may have panicked
+    for next in [third, fourth] {
+        let next = timeout(GUARD, next).await;
+        assert!(next.is_ok(), "a slot is idle");
+    }
+    assert_eq!((gate.status().depth, gate.status().running), (0, 0));
+}
+
+#[tokio::test]
+async fn a_granted_slot_dropped_in_unwinding_goes_on_though_the_capacity_panics() {
+    let (gate, held) = flaky();
+    let mut first = gate.acquire(ticket(), None);
+    assert!(poll_once(&mut first).is_pending());
+    let second = tokio::spawn(gate.acquire(ticket(), None));
+    let third = tokio::spawn(gate.acquire(ticket(), None));
+    tokio::task::yield_now().await;
+    drop(held); // to the first
+    let unwound = catch_unwind(AssertUnwindSafe(|| {
+        let _first = first;
+        gate.capacity().fails.store(1, SeqCst);
+        panic!("while a slot is there");
+    }));
+    assert!(unwound.is_err());
+    for next in [second, third] {
+        assert!(timeout(GUARD, next).await.unwrap().is_ok());
+    }
+    assert_eq!((gate.status().depth, gate.status().running), (0, 0));
+}
+
+#[test]
+fn a_demand_that_owns_a_permit_is_dropped_outside_the_lock_when_a_lease_panics() {
+    let ended = ends(|| {
+        let gate = Gate::new(Flaky::new(2), room(None));
+        let one = gate.try_acquire(&None).unwrap();
+        let two = gate.try_acquire(&None).unwrap();
+        let mut waiter = gate.acquire(ticket(), None);
+        assert!(poll_once(&mut waiter).is_pending());
+        let demand: Demand = Some(Arc::new(two));
+        let mut newcomer = gate.acquire(ticket(), demand);
+        gate.capacity().fails.store(1, SeqCst);
+        let panicked = catch_unwind(AssertUnwindSafe(|| drop(poll_once(&mut newcomer))));
+        assert!(panicked.is_err());
+        drop(one);
+    });
+    assert!(ended, "the demand was dropped under the lock");
+}
+
+#[test]
+fn a_demand_that_owns_a_permit_is_dropped_outside_the_lock_when_a_lane_panics() {
+    let ended = ends(|| {
+        let gate = Gate::new(Flaky::new(1), room(None));
+        let held = gate.try_acquire(&None).unwrap();
+        let mut waiter = gate.acquire(ticket(), None);
+        assert!(poll_once(&mut waiter).is_pending());
+        let demand: Demand = Some(Arc::new(held));
+        let mut newcomer = gate.acquire(ticket(), demand);
+        gate.capacity().lane_fails.store(true, SeqCst);
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(poll_once(&mut newcomer))));
+    });
+    assert!(ended, "the demand was dropped under the lock");
+}
+
+#[tokio::test]
+async fn a_panic_over_a_lease_s_pool_loses_no_slot() {
+    let (gate, held) = flaky();
+    let mut waiter = gate.acquire(ticket(), None);
+    assert!(poll_once(&mut waiter).is_pending());
+    gate.capacity().pool_fails.store(1, SeqCst);
+    drop(held);
+    let _ = poll_once(&mut waiter);
+    drop(waiter);
+    assert_eq!(gate.status().running, 0, "the slot is lost");
+}
+
+#[tokio::test]
+async fn dropping_a_permit_of_a_closed_gate_never_panics() {
+    let (gate, held) = flaky();
+    gate.close();
+    gate.capacity().in_use_fails.store(true, SeqCst);
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(held)));
+    gate.capacity().in_use_fails.store(false, SeqCst);
+    assert!(dropped.is_ok());
+}
+
+#[tokio::test]
+async fn a_panic_while_lanes_are_asked_for_anew_loses_no_waiter() {
+    let (gate, held) = flaky();
+    let waiter = tokio::spawn(gate.acquire(ticket(), None));
+    tokio::task::yield_now().await;
+    gate.capacity().lane_fails.store(true, SeqCst);
+    let _ = catch_unwind(AssertUnwindSafe(|| gate.capacity_changed()));
+    gate.capacity().lane_fails.store(false, SeqCst);
+    drop(held);
+    assert!(timeout(GUARD, waiter).await.is_ok(), "the waiter is lost");
+}
+
+#[tokio::test]
+async fn a_panic_over_a_new_lane_keeps_nothing_of_the_request() {
+    let gate = Gate::new(Forgetful(Permits::new(1)), room(None));
+    let held = gate.try_acquire(&Asks(true, Arc::new(()))).unwrap();
+    let kept = Arc::new(());
+    for _ in 0..5 {
+        let mut newcomer = gate.acquire(ticket(), Asks(false, Arc::clone(&kept)));
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(poll_once(&mut newcomer))));
+    }
+    drop(held);
+    assert_eq!(Arc::strong_count(&kept), 1, "demands are kept for ever");
+}
+
+/// Whether `act` ends, or panics, in time.
+fn ends(act: impl FnOnce() + Send + 'static) -> bool {
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        let _ = catch_unwind(AssertUnwindSafe(act));
+        let _ = done.send(());
+    });
+    is_done.recv_timeout(GUARD).is_ok()
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn room(max_wait: Option<Duration>) -> RoomConfig {
+    let mut config = RoomConfig::default();
+    config.max_wait = max_wait;
+    config
+}
+
+fn ticket() -> Ticket {
+    Ticket::new(Priority::HIGHEST, tokio::time::Instant::now().into_std())
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn flaky() -> (Gate<Flaky>, Permit<Flaky>) {
+    let gate = Gate::new(Flaky::new(1), room(None));
+    let held = gate.try_acquire(&None).unwrap();
+    (gate, held)
+}
+
+/// Slots, and bugs that can be switched on.
+struct Flaky {
+    slots: Permits,
+    fails: AtomicI64,
+    pool_fails: AtomicI64,
+    in_use_fails: AtomicBool,
+    lane_fails: AtomicBool,
+}
+impl Flaky {
+    fn new(slots: usize) -> Self {
+        Self {
+            slots: Permits::new(slots),
+            fails: AtomicI64::new(0),
+            pool_fails: AtomicI64::new(0),
+            in_use_fails: AtomicBool::new(false),
+            lane_fails: AtomicBool::new(false),
+        }
+    }
+}
+/// What is asked for, and what is dropped with it.
+type Demand = Option<Arc<dyn Send + Sync>>;
+impl Capacity for Flaky {
+    type Demand = Demand;
+    type Lease = <Permits as Capacity>::Lease;
+    type Lane = ();
+    type Never = Infallible;
+    fn try_lease(&self, _: &Demand) -> Result<Self::Lease, Denied<Infallible>> {
+        assert!(self.fails.fetch_sub(1, SeqCst) <= 0, "a bug");
+        self.slots.try_lease(&())
+    }
+    fn release(&self, lease: Self::Lease) -> Pool {
+        self.slots.release(lease)
+    }
+    fn pool(&self, lease: &Self::Lease) -> Pool {
+        assert!(self.pool_fails.fetch_sub(1, SeqCst) <= 0, "a bug");
+        self.slots.pool(lease)
+    }
+    fn lane(&self, _: &Demand) {
+        assert!(!self.lane_fails.load(SeqCst), "a bug");
+    }
+    fn pools(&self, lane: &()) -> Pools {
+        self.slots.pools(lane)
+    }
+    fn in_use(&self) -> usize {
+        assert!(!self.in_use_fails.load(SeqCst), "a bug");
+        self.slots.in_use()
+    }
+    fn limit(&self) -> usize {
+        self.slots.limit()
+    }
+    fn leased(&self) -> u64 {
+        self.slots.leased()
+    }
+}
+
+/// Whether the lane is known, and what is dropped with the demand.
+#[derive(Clone)]
+struct Asks(
+    bool,
+    #[expect(dead_code, reason = "counts its owners")] Arc<()>,
+);
+
+/// Has a bug in one lane.
+struct Forgetful(Permits);
+impl Capacity for Forgetful {
+    type Demand = Asks;
+    type Lease = <Permits as Capacity>::Lease;
+    type Lane = bool;
+    type Never = Infallible;
+    fn try_lease(&self, _: &Asks) -> Result<Self::Lease, Denied<Infallible>> {
+        self.0.try_lease(&())
+    }
+    fn release(&self, lease: Self::Lease) -> Pool {
+        self.0.release(lease)
+    }
+    fn pool(&self, lease: &Self::Lease) -> Pool {
+        self.0.pool(lease)
+    }
+    fn lane(&self, Asks(known, _): &Asks) -> bool {
+        *known
+    }
+    fn pools(&self, &lane: &bool) -> Pools {
+        assert!(lane, "a bug");
+        self.0.pools(&())
+    }
+    fn in_use(&self) -> usize {
+        self.0.in_use()
+    }
+    fn limit(&self) -> usize {
+        self.0.limit()
+    }
+    fn leased(&self) -> u64 {
+        self.0.leased()
+    }
+}
