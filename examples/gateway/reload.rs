@@ -80,7 +80,9 @@ impl Reload {
 /// wait for it.
 async fn read(path: PathBuf, environment: Environment) -> Result<Config, Box<dyn Error>> {
     let (told, read) = oneshot::channel();
-    thread::Builder::new().spawn(move || told.send(Config::read(&path, environment)))?;
+    thread::Builder::new().spawn(move || {
+        let _ = told.send(Config::read(&path, environment)); // the gateway may be shutting down
+    })?;
     Ok(read.await??)
 }
 
