@@ -217,20 +217,6 @@ async fn a_client_that_pipelines_and_stays_gets_every_answer_in_order() {
 }
 
 #[tokio::test]
-async fn what_can_be_answered_at_once_is_even_if_the_client_writes_no_more() {
-    let (gateway, _backend) = gateway(1).await;
-    let mut client = client(&gateway).await;
-    let sent = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
-    client.write_all(sent).await.unwrap();
-    client.shutdown().await.unwrap();
-    let mut answer = String::new();
-    let read = client.read_to_string(&mut answer);
-    timeout(PATIENCE, read).await.expect("no end").unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert!(answer.ends_with("ok\n"), "{answer}");
-}
-
-#[tokio::test]
 async fn http2_streams_come_and_go_on_a_connection_that_stays() {
     let (gateway, backend) = gateway(1).await;
     let first = gateway.ask("m").send();

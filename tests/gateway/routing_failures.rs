@@ -142,7 +142,7 @@ async fn the_last_that_answers_is_asked_no_more_than_the_budget_allows() {
 }
 
 #[tokio::test]
-async fn of_two_endpoints_that_refuse_connections_one_is_left_alone() {
+async fn of_two_endpoints_that_refuse_connections_one_stays_in_service() {
     let gone = Backend::gone().await;
     let setup = Setup::new()
         .routing("eject_after = 5\neject_seconds = 600")
@@ -151,7 +151,7 @@ async fn of_two_endpoints_that_refuse_connections_one_is_left_alone() {
     let gateway = setup.start().await;
     thousand_in_vain(&gateway).await;
     let healthy = gateway.state().await.healthy();
-    assert_ne!(healthy[0], healthy[1]);
+    assert!(healthy.contains(&true), "{healthy:?}");
     let answer = gateway.ask("m").answer().await;
     answer.must_be(502, "upstream_unreachable");
 }
