@@ -203,6 +203,42 @@ async fn a_panic_over_a_new_lane_keeps_nothing_of_the_request() {
     assert_eq!(Arc::strong_count(&kept), 1, "demands are kept for ever");
 }
 
+#[tokio::test]
+async fn a_panic_over_the_pool_of_a_newcomer_s_lease_loses_no_slot() {
+    let gate = Gate::new(Flaky::new(2), room(None));
+    let one = gate.try_acquire(&None).unwrap();
+    let two = gate.try_acquire(&None).unwrap();
+    let mut waiter = gate.acquire(ticket(), None);
+    assert!(poll_once(&mut waiter).is_pending());
+    // A slot is free that the waiter has yet to be asked for.
+    gate.capacity().fails.store(1, SeqCst);
+    drop(one);
+    gate.capacity().pool_fails.store(1, SeqCst);
+    let mut newcomer = gate.acquire(ticket(), None);
+    let asked = catch_unwind(AssertUnwindSafe(|| drop(poll_once(&mut newcomer))));
+    assert!(asked.is_err());
+    drop((waiter, two));
+    assert_eq!((gate.status().depth, gate.status().running), (0, 0));
+}
+
+#[tokio::test]
+async fn a_demand_that_panics_when_it_is_dropped_loses_no_slot() {
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            assert!(thread::panicking(), "a bug");
+        }
+    }
+    let (gate, held) = flaky();
+    let mut waiter = gate.acquire(ticket(), Some(Arc::new(Panics)));
+    assert!(poll_once(&mut waiter).is_pending());
+    drop(held);
+    let answered = catch_unwind(AssertUnwindSafe(|| drop(poll_once(&mut waiter))));
+    assert!(answered.is_err());
+    drop(waiter);
+    assert_eq!((gate.status().depth, gate.status().running), (0, 0));
+}
+
 /// Whether `act` ends, or panics, in time.
 fn ends(act: impl FnOnce() + Send + 'static) -> bool {
     let (done, is_done) = mpsc::channel();

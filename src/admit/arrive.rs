@@ -122,7 +122,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             return (Err(panic), Some(demand));
         }
         if self.chairs.body(key.at).state.is_waiting() {
-            return match self.refused(key, refusal, woken) {
+            return match refusal.or_else(|| self.no_chair(key, woken)) {
                 None => (Ok(Outcome::Queued(key)), None),
                 Some(why) => {
                     self.unlink(key.at);
@@ -168,17 +168,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         let longest = self.chairs.longest_wait;
         (patience.end(longest) <= now).then(|| patience.why_expired(longest))
-    }
-
-    /// Why the waiter that came last may not wait, if there is a reason.
-    #[inline]
-    fn refused(
-        &mut self,
-        key: Key,
-        refusal: Option<Rejected<C::Never>>,
-        woken: &mut Woken<W>,
-    ) -> Option<Rejected<C::Never>> {
-        refusal.or_else(|| self.no_chair(key, woken))
     }
 
     /// Why the waiter who sat down last must get up again; or who gets up instead.

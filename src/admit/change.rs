@@ -3,11 +3,15 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use super::alarm::Alarms;
 use super::chairs::Came;
+use super::ends::Ends;
 use super::lanes::Scope;
+use super::line::ByLevel;
 use super::nanos::Nanos;
 use super::patience::longest_wait;
 use super::room::WaitingRoom;
+use super::sections::Sections;
 use super::{Capacity, Levels, Pools, Priority, Rejected, RoomConfig, Section, Woken};
 
 /// A waiter, and the lane that is its from now on.
@@ -105,6 +109,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             let lane = self.lanes.lane_of(&self.chairs, moving.lane, ask);
             self.line_up(at, lane, standing, now);
         }
+    }
+
+    /// Forgets where waiters are found, in all but their lanes.
+    pub(super) fn clear_indices(&mut self) {
+        self.express = None;
+        self.chairs.clear_lists();
+        self.arrivals = ByLevel::new(self.config.levels.count());
+        self.sections = Sections::new(self.config.levels.count());
+        self.tenants = HashMap::new();
+        self.ends = Ends::new();
+        self.rises = Alarms::default();
+        self.waiting = 0;
     }
 
     fn send_away(&mut self, woken: &mut Woken<W>) {

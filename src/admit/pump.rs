@@ -48,12 +48,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// `at` goes on waiting, for there is a release on the way, or a call of [`rearranged`](Self::rearranged).
     pub(super) fn claim(&mut self, capacity: &C, at: u32, woken: &mut Woken<W>) {
         while self.chairs.body(at).state.is_waiting() {
-            let lease = match capacity.try_lease(&self.chairs.body(at).demand) {
-                Ok(lease) => lease,
+            let (lease, pool) = match lease(capacity, &self.chairs.body(at).demand) {
+                Ok(leased) => leased,
                 Err(Denied::Busy) => return,
                 Err(Denied::Never(why)) => return self.answer(at, Rejected::Never(why), woken),
             };
-            let pool = capacity.pool(&lease);
             let scope = Scope::Claim(pool, self.lanes.group_at(self.chairs.place(at).lane));
             let best = self.lanes.best(&self.chairs, scope, NO_PUMP);
             if best.is_none_or(|best| best.at == at) {
@@ -81,16 +80,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         woken: &mut Woken<W>,
     ) -> Result<(C::Lease, Pool), Denied<C::Never>> {
         let demand = &self.chairs.body(at).demand;
-        let asked = catch_unwind(AssertUnwindSafe(|| {
-            let lease = capacity.try_lease(demand)?;
-            match catch_unwind(AssertUnwindSafe(|| capacity.pool(&lease))) {
-                Ok(pool) => Ok((lease, pool)),
-                Err(panic) => {
-                    capacity.release(lease);
-                    resume_unwind(panic)
-                }
-            }
-        }));
+        let asked = catch_unwind(AssertUnwindSafe(|| lease(capacity, demand)));
         asked.unwrap_or_else(|_| {
             self.missed_slot = true;
             if let State::Waiting(note) = &mut self.chairs.body_mut(at).state
@@ -214,6 +204,21 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             self.enter(at);
             self.lanes.push_again(&mut self.chairs, at, &self.config);
             self.set_rise(at);
+        }
+    }
+}
+
+/// Takes a slot, and asks which pool it is of. It is given back if the capacity panics over that.
+fn lease<C: Capacity>(
+    capacity: &C,
+    demand: &C::Demand,
+) -> Result<(C::Lease, Pool), Denied<C::Never>> {
+    let lease = capacity.try_lease(demand)?;
+    match catch_unwind(AssertUnwindSafe(|| capacity.pool(&lease))) {
+        Ok(pool) => Ok((lease, pool)),
+        Err(panic) => {
+            capacity.release(lease);
+            resume_unwind(panic)
         }
     }
 }

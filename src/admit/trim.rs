@@ -6,16 +6,11 @@
 //! empty, when its timer has nothing to do any more, and now and then when a request arrives. A room that fills up
 //! again and again keeps its memory.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::Capacity;
-use super::alarm::Alarms;
-use super::ends::Ends;
-use super::line::ByLevel;
 use super::nanos::{Nanos, span};
 use super::room::WaitingRoom;
-use super::sections::Sections;
 
 /// Memory for this many waiters is always kept: some hundred kilobytes.
 const KEPT: usize = 1_024;
@@ -94,17 +89,5 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             self.rises.trim(&self.chairs);
             self.tenants.shrink_to_fit();
         }
-    }
-
-    /// Forgets where waiters are found, in all but their lanes.
-    pub(super) fn clear_indices(&mut self) {
-        self.express = None;
-        self.chairs.clear_lists();
-        self.arrivals = ByLevel::new(self.config.levels.count());
-        self.sections = Sections::new(self.config.levels.count());
-        self.tenants = HashMap::new();
-        self.ends = Ends::new();
-        self.rises = Alarms::default();
-        self.waiting = 0;
     }
 }

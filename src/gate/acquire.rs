@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use super::chair::Chair;
@@ -183,7 +183,8 @@ impl<C: Capacity> Arriving<C> {
         let request = ticket.id;
         let now = now.unwrap_or_else(clock::now);
         let reserved = chair.map(Chair::hand_over).is_some();
-        match shared.arrive(ticket, demand, now, cx.waker(), reserved) {
+        let (outcome, leftovers) = shared.arrive(ticket, demand, now, cx.waker(), reserved);
+        let arrived = match outcome {
             Outcome::Leased(lease) => Err(Ok(Permit::new(shared, lease, request))),
             Outcome::Rejected(why) => Err(Err(why)),
             Outcome::Queued(key) => Ok(Waiting {
@@ -191,7 +192,10 @@ impl<C: Capacity> Arriving<C> {
                 key: Some(key),
                 request,
             }),
-        }
+        };
+        // After the permit has been made: a destructor of the caller's may panic.
+        drop(leftovers);
+        arrived
     }
 }
 
@@ -200,52 +204,53 @@ impl<C: Capacity> Waiting<C> {
         let Some(key) = self.key else {
             panic!("`Acquire` polled after it was answered");
         };
-        let Some(answer) = self.answer(key, cx.waker()) else {
-            return Poll::Pending;
-        };
-        self.key = None;
-        let permit = |lease| Permit::new(Arc::clone(&self.shared), lease, self.request);
-        Poll::Ready(answer.map(permit))
-    }
-
-    /// The answer, if there is one; else `waker` will be told.
-    fn answer(&mut self, key: Key, waker: &Waker) -> Option<admit::Answer<C>> {
         let mut state = self.shared.lock();
-        if let Some((answer, demand)) = state.room.take_answer(key) {
+        if let Some(answer) = state.room.take_answer(key) {
             let missed_slot = state.room.take_missed_slot();
             drop(state);
-            drop(demand);
-            self.ask_others_if(missed_slot);
-            return Some(answer);
+            return Poll::Ready(self.answered(answer, missed_slot));
         }
-        let known = state.room.note(key).map(|note| note.will_wake(waker));
+        let note = state.room.note(key);
+        let known = note.map(|note| note.will_wake(cx.waker()));
         if known == Some(true) {
             let timer = state.arm_timer_here();
             drop(state);
             self.run(timer);
-            return None;
+            return Poll::Pending;
         }
         drop(state);
         // A waker's own code runs when it is cloned or dropped: not under the lock.
-        let new = waker.clone();
+        let new = cx.waker().clone();
         if known.is_none() {
             self.retry(key);
         }
         let mut state = self.shared.lock();
-        let answer = state.room.take_answer(key);
-        let (unused, timer) = match answer {
-            None => {
-                let old = state.room.leave_note(key, new).unwrap_or_else(Some);
-                (old, state.arm_timer_here())
-            }
-            Some(_) => (Some(new), None),
-        };
         let missed_slot = state.room.take_missed_slot();
+        if let Some(answer) = state.room.take_answer(key) {
+            drop(state);
+            return Poll::Ready(self.answered(answer, missed_slot));
+        }
+        let unused = state.room.leave_note(key, new).unwrap_or_else(Some);
+        let timer = state.arm_timer_here();
         drop(state);
-        drop(unused);
         self.run(timer);
         self.ask_others_if(missed_slot);
-        answer.map(|(answer, _demand)| answer)
+        drop(unused);
+        Poll::Pending
+    }
+
+    /// Its answer was taken, and so its key is void.
+    fn answered(
+        &mut self,
+        (answer, demand): (admit::Answer<C>, C::Demand),
+        missed_slot: bool,
+    ) -> Answer<C> {
+        self.key = None;
+        let answer = answer.map(|lease| Permit::new(Arc::clone(&self.shared), lease, self.request));
+        self.ask_others_if(missed_slot);
+        // After the permit has been made: a destructor of the caller's may panic.
+        drop(demand);
+        answer
     }
 
     /// Its waker was taken though it has no answer: perhaps because the capacity panicked when another request's slot

@@ -14,7 +14,8 @@
 //! - A request that passes looks at `waiting` again once it has its slot, so that it neither takes the slot of
 //!   one who came in between nor enters a gate that was closed in between.
 //! - Nothing that belongs to a caller runs under the lock: wakers are cloned before it is taken, and woken or
-//!   dropped after it is released. Waking can run a destructor that releases a permit of this same gate.
+//!   dropped after it is released, as demands are. Either can run a destructor that releases a permit of this same
+//!   gate.
 //! - A lease is released outside the lock, unless the capacity itself is being asked.
 
 use std::collections::HashMap;
@@ -54,6 +55,9 @@ pub(crate) struct State<C: Capacity> {
     pub(crate) told: Option<Key>,
     pub(crate) timers: Timers,
 }
+
+/// A waker that is not needed, and a demand.
+type Leftovers<C> = (Waker, Option<<C as Capacity>::Demand>);
 
 /// Set in `waiting` while the gate is closed, so that nobody passes without the lock.
 const CLOSED: u64 = 1 << 63;
@@ -130,7 +134,8 @@ impl<C: Capacity> Shared<C> {
         Some((waiting & !(FULL | BY_TURN)) as usize)
     }
 
-    /// The way through the lock. A waiter is told by `waker`.
+    /// The way through the lock. A waiter is told by `waker`. What is left over unless the request waits is the
+    /// caller's, to be dropped when the outcome is safe.
     pub(crate) fn arrive(
         self: &Arc<Self>,
         ticket: Ticket,
@@ -138,9 +143,9 @@ impl<C: Capacity> Shared<C> {
         now: Instant,
         waker: &Waker,
         reserved: bool,
-    ) -> Outcome<C> {
+    ) -> (Outcome<C>, Option<Leftovers<C>>) {
         let waker = waker.clone();
-        let (outcome, rest) = self.locked(|shared, state, woken| {
+        let (outcome, rest, timer) = self.locked(|shared, state, woken| {
             if reserved {
                 state.room.unreserve();
             }
@@ -157,15 +162,15 @@ impl<C: Capacity> Shared<C> {
                     // It need not be woken to look whether it is next.
                     state.told = Some(key);
                 }
-                return (outcome, Ok(state.arm_timer_here()));
+                return (outcome, None, state.arm_timer_here());
             }
-            (outcome, Err((waker, demand)))
+            (outcome, Some((waker, demand)), None)
         });
-        // What is left over is the caller's, and is dropped without the lock.
-        if let Ok(Some(timer)) = rest {
+        if let Some(timer) = timer {
             timer.run(self);
         }
-        outcome.unwrap_or_else(|panic| resume_unwind(panic))
+        let outcome = outcome.unwrap_or_else(|panic| resume_unwind(panic));
+        (outcome, rest)
     }
 
     /// Gives a slot back: to the best waiter, if there is one.
