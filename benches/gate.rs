@@ -9,11 +9,11 @@ use std::time::Instant;
 use support::{compare, now, subject};
 use tokio::sync::Semaphore;
 use tower_triage::gate::Gate;
-use tower_triage::{Permits, Priority, RoomConfig, Ticket};
+use tower_triage::{Priority, SlotPool, Ticket, WaitingRoomConfig};
 
 fn main() {
     let semaphore = Arc::new(Semaphore::new(64));
-    let gate = Gate::new(Permits::new(64), RoomConfig::default());
+    let gate = Gate::new(SlotPool::new(64), WaitingRoomConfig::default());
     let ticket = Ticket::new(Priority::HIGHEST, Instant::now());
     compare(
         "acquire().await and release, a slot is free",

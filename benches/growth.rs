@@ -6,14 +6,16 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use support::{Subject, measure, subject};
-use tower_triage::admit::{Capacity, Key, Outcome, Permits, Slot, WaitingRoom, Woken};
-use tower_triage::{Discipline, Levels, Priority, RoomConfig, Ticket};
+use tower_triage::admit::{
+    AdmitOutcome, Capacity, Slot, SlotPool, WaiterId, WaitingRoom, WakeList,
+};
+use tower_triage::{Discipline, Priority, PriorityLevels, Ticket, WaitingRoomConfig};
 
 /// A room that always has the same number of waiters, and one slot that goes from one to the next.
 struct Room {
-    permits: Permits,
+    permits: SlotPool,
     /// Who waits leaves its own key, to be told by.
-    room: WaitingRoom<Permits, Key>,
+    room: WaitingRoom<SlotPool, WaiterId>,
     lease: Option<Slot>,
     random: fastrand::Rng,
     start: Instant,
@@ -30,17 +32,17 @@ enum Traffic {
 }
 
 impl Room {
-    fn new(waiting: usize, traffic: Traffic) -> (Self, Vec<Key>) {
-        let mut config = RoomConfig::default();
-        config.chairs = waiting + 10;
+    fn new(waiting: usize, traffic: Traffic) -> (Self, Vec<WaiterId>) {
+        let mut config = WaitingRoomConfig::default();
+        config.max_size = waiting + 10;
         match traffic {
             Traffic::Tenants(discipline) => config.discipline = discipline,
             Traffic::Work => {
                 config.max_wait = None;
-                config.levels = Levels::new(["high", "normal", "low"], "normal").unwrap();
+                config.levels = PriorityLevels::new(["high", "normal", "low"], "normal").unwrap();
             }
         }
-        let permits = Permits::new(1);
+        let permits = SlotPool::new(1);
         let start = Instant::now();
         let mut room = Self {
             lease: permits.try_lease(&()).ok(),
@@ -54,7 +56,7 @@ impl Room {
         (room, keys)
     }
 
-    fn enqueue(&mut self) -> Key {
+    fn enqueue(&mut self) -> WaiterId {
         self.start += Duration::from_nanos(200);
         let random = self.random.usize(..8);
         let ticket = match self.traffic {
@@ -64,13 +66,13 @@ impl Room {
             }
             Traffic::Work => Ticket::new(Priority(random as u8 % 3), self.start),
         };
-        let mut woken = Woken::new();
+        let mut woken = WakeList::new();
         match self
             .room
             .arrive(&self.permits, ticket, (), self.start, &mut woken)
         {
-            Outcome::Queued(key) => {
-                let _ = self.room.leave_note(key, key);
+            AdmitOutcome::Queued(key) => {
+                let _ = self.room.set_waker(key, key);
                 key
             }
             other => panic!("{other:?}"),
@@ -82,15 +84,15 @@ impl Room {
         self.enqueue();
         let lease = self.lease.take().unwrap();
         let pool = self.permits.release(lease);
-        let mut woken = Woken::new();
+        let mut woken = WakeList::new();
         self.room
-            .released(&self.permits, pool, self.start, &mut woken);
+            .on_release(&self.permits, pool, self.start, &mut woken);
         let served = woken.into_iter().next().unwrap();
-        self.lease = self.room.collect(served).unwrap().ok();
+        self.lease = self.room.take_outcome(served).unwrap().ok();
     }
 
     /// One arrives, one of those in the middle leaves.
-    fn leave(&mut self, keys: &mut [Key]) {
+    fn leave(&mut self, keys: &mut [WaiterId]) {
         let (leaves, key) = pick(&mut self.random, keys);
         *leaves = self.enqueue();
         self.room.cancel(key);
@@ -98,14 +100,14 @@ impl Room {
 }
 
 /// One of all who wait. Its key is fetched before anything else is done, for that is not the room's work.
-fn pick<'a>(random: &mut fastrand::Rng, keys: &'a mut [Key]) -> (&'a mut Key, Key) {
+fn pick<'a>(random: &mut fastrand::Rng, keys: &'a mut [WaiterId]) -> (&'a mut WaiterId, WaiterId) {
     let one = &mut keys[random.usize(..keys.len())];
     let key = *one;
     (one, key)
 }
 
 /// Picking one who leaves, and that one leaving.
-fn leaving<'a>(name: &'a str, (mut room, mut keys): (Room, Vec<Key>)) -> [Subject<'a>; 2] {
+fn leaving<'a>(name: &'a str, (mut room, mut keys): (Room, Vec<WaiterId>)) -> [Subject<'a>; 2] {
     let (mut random, mut picked) = (fastrand::Rng::with_seed(8), keys.clone());
     [
         subject(name, move |n| {

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use tower_triage::gate::Gate;
-use tower_triage::{Permits, Priority, RoomConfig, Ticket};
+use tower_triage::{Priority, SlotPool, Ticket, WaitingRoomConfig};
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -12,7 +12,7 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
-    let gate = Gate::new(Permits::new(1), RoomConfig::default());
+    let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default());
     let mut times: Vec<Duration> = (0..5_000)
         .map(|_| {
             let permit = gate.try_acquire(&()).expect("the slot is free");

@@ -18,7 +18,7 @@ use support::{Subject, measure, subject};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc};
 use tower_triage::batch::{RequestId, RequestQueue};
-use tower_triage::{Levels, Priority, RoomConfig, Ticket};
+use tower_triage::{Priority, PriorityLevels, Ticket, WaitingRoomConfig};
 
 const LEVELS: u8 = 3;
 /// Operations in a pass. No queue is ever full, so that no producer waits: those on other threads may run ahead of
@@ -104,7 +104,7 @@ struct LockedHeap<T> {
 
 struct HeapState<T> {
     heap: BinaryHeap<Ranked<T>>,
-    chairs: usize,
+    max_size: usize,
     entered: u64,
 }
 
@@ -134,10 +134,10 @@ impl<T> PartialEq for Ranked<T> {
 impl<T> Eq for Ranked<T> {}
 
 impl<T> LockedHeap<T> {
-    fn new(chairs: usize) -> Self {
+    fn new(max_size: usize) -> Self {
         let state = HeapState {
             heap: BinaryHeap::new(),
-            chairs,
+            max_size,
             entered: 0,
         };
         Self {
@@ -159,7 +159,7 @@ impl<T> Clone for LockedHeap<T> {
 impl<T: Send + 'static> Producer<T> for LockedHeap<T> {
     async fn put(&self, item: T, level: u8) {
         let mut state = self.state.lock().unwrap();
-        assert!(state.heap.len() < state.chairs);
+        assert!(state.heap.len() < state.max_size);
         state.entered += 1;
         let rank = Reverse((level, state.entered));
         state.heap.push(Ranked { rank, item });
@@ -219,11 +219,11 @@ impl<T: Send + 'static> Consumer<T> for RequestQueue<T> {
     }
 }
 
-fn queue<T: Send + 'static>(chairs: usize, max_wait: Option<Duration>) -> RequestQueue<T> {
-    let mut room = RoomConfig::default();
-    room.chairs = chairs;
+fn queue<T: Send + 'static>(max_size: usize, max_wait: Option<Duration>) -> RequestQueue<T> {
+    let mut room = WaitingRoomConfig::default();
+    room.max_size = max_size;
     room.max_wait = max_wait;
-    room.levels = Levels::new(["high", "normal", "low"], "normal").unwrap();
+    room.levels = PriorityLevels::new(["high", "normal", "low"], "normal").unwrap();
     RequestQueue::new(room)
 }
 
@@ -356,18 +356,18 @@ fn compare<T: Item>(runtime: &Runtime, title: &str, traffic: Traffic, waiting: u
         Traffic::FillAndDrain => 100_000,
         _ => OPERATIONS,
     };
-    let chairs = waiting + operations;
-    let heap = LockedHeap::<T>::new(chairs);
-    let ours = queue::<T>(chairs, None);
-    let dated = queue::<T>(chairs, None);
-    let timed = queue::<T>(chairs, Some(Duration::from_secs(3_600)));
+    let max_size = waiting + operations;
+    let heap = LockedHeap::<T>::new(max_size);
+    let ours = queue::<T>(max_size, None);
+    let dated = queue::<T>(max_size, None);
+    let timed = queue::<T>(max_size, Some(Duration::from_secs(3_600)));
     let mut subjects = [
         rival(
             "tokio::sync::mpsc, bounded",
             runtime,
             traffic,
             waiting,
-            mpsc::channel::<T>(chairs),
+            mpsc::channel::<T>(max_size),
         ),
         rival(
             "tokio::sync::mpsc, unbounded",
@@ -381,7 +381,7 @@ fn compare<T: Item>(runtime: &Runtime, title: &str, traffic: Traffic, waiting: u
             runtime,
             traffic,
             waiting,
-            async_channel::bounded::<T>(chairs),
+            async_channel::bounded::<T>(max_size),
         ),
         rival(HEAP, runtime, traffic, waiting, (heap.clone(), heap)),
         rival(
