@@ -53,4 +53,3 @@ row "the same without max_wait" untimed cancel "≤ 1.5 lines, + 1 % instruction
 row "the same, 8 tenants in fair turns" fair cancel "≤ 2 lines, + 1 % instructions"
 row "enqueue + grant" plain turn "+ 1 % instructions"
 row "the same, 8 tenants in fair turns" fair turn "≤ 3 lines, + 1 % instructions"
-row "the same, earliest deadline first" deadline turn "+ 1 % instructions"

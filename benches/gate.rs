@@ -7,11 +7,11 @@ use std::time::Instant;
 use support::{Bench, now};
 use tokio::sync::Semaphore;
 use tower_triage::gate::Gate;
-use tower_triage::{Permits, Priority, RoomConfig, Ticket};
+use tower_triage::{Priority, SlotPool, Ticket, WaitingRoomConfig};
 
 fn main() {
     let semaphore = Arc::new(Semaphore::new(64));
-    let gate = Gate::new(Permits::new(64), RoomConfig::default());
+    let gate = Gate::new(SlotPool::new(64), WaitingRoomConfig::default());
     let ticket = Ticket::new(Priority::HIGHEST, Instant::now());
     Bench::new("A slot is free: acquire().await and release", 301, 5_000)
         .base("an empty loop", |n| (0..n).for_each(|i| _ = black_box(i)))

@@ -1,7 +1,7 @@
 //! Runs operations on a waiting room, for `cache_lines.sh` to count their instructions and cache lines.
 //!
 //! ```text
-//! growth <plain | untimed | fair | deadline> <waiting> <turn | cancel | pick> <operations>
+//! growth <plain | untimed | fair> <waiting> <turn | cancel | pick> <operations>
 //! ```
 //!
 //! It prints nothing, and runs the same operations each time.
@@ -9,14 +9,16 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use tower_triage::admit::{Capacity, Key, Outcome, Permits, Slot, WaitingRoom, Woken};
-use tower_triage::{Discipline, Priority, RoomConfig, Tenant, Ticket};
+use tower_triage::admit::{
+    AdmitOutcome, Capacity, Slot, SlotPool, WaiterId, WaitingRoom, WakeList,
+};
+use tower_triage::{Discipline, Priority, Tenant, Ticket, WaitingRoomConfig};
 
 /// A room that always has the same number of waiters, and one slot that goes from one to the next.
 struct Room {
-    permits: Permits,
-    /// The value that each waiter leaves is its own key.
-    room: WaitingRoom<Permits, Key>,
+    slots: SlotPool,
+    /// In place of a waker, each waiter leaves its own id.
+    room: WaitingRoom<SlotPool, WaiterId>,
     lease: Option<Slot>,
     random: fastrand::Rng,
     now: Instant,
@@ -24,20 +26,20 @@ struct Room {
 }
 
 impl Room {
-    fn new(config: RoomConfig, has_tenants: bool) -> Self {
+    fn new(config: WaitingRoomConfig, has_tenants: bool) -> Self {
         let now = Instant::now();
-        let permits = Permits::new(1);
+        let slots = SlotPool::new(1);
         Self {
-            lease: permits.try_lease(&()).ok(),
+            lease: slots.try_lease(&()).ok(),
             room: WaitingRoom::new(config, now),
-            permits,
+            slots,
             random: fastrand::Rng::with_seed(7),
             now,
             has_tenants,
         }
     }
 
-    fn enqueue(&mut self) -> Key {
+    fn enqueue(&mut self) -> WaiterId {
         self.now += Duration::from_nanos(200);
         let random = self.random.usize(..8);
         let mut ticket = Ticket::new(Priority(random as u8 % 2), self.now);
@@ -45,46 +47,43 @@ impl Room {
             let name = ["a", "b", "c", "d", "e", "f", "g", "h"][random];
             ticket = ticket.tenant(Tenant::from(name));
         }
-        let mut woken = Woken::new();
+        let mut wakers = WakeList::new();
         let arrived = self
             .room
-            .arrive(&self.permits, ticket, (), self.now, &mut woken);
-        let Outcome::Queued(key) = arrived else {
+            .arrive(&self.slots, ticket, (), self.now, &mut wakers);
+        let AdmitOutcome::Queued(id) = arrived else {
             panic!("not queued: {arrived:?}");
         };
-        let _ = self.room.leave_note(key, key);
-        key
+        let _ = self.room.set_waker(id, id);
+        id
     }
 
     /// One request arrives, the best waiter gets the slot.
     fn turn(&mut self) {
         self.enqueue();
         let lease = self.lease.take().expect("the slot is taken");
-        let pool = self.permits.release(lease);
-        let mut woken = Woken::new();
+        let pool = self.slots.release(lease);
+        let mut wakers = WakeList::new();
         self.room
-            .released(&self.permits, pool, self.now, &mut woken);
-        let served = woken.into_iter().next().expect("one waiter is served");
-        self.lease = self.room.collect(served).expect("it is answered").ok();
+            .on_release(&self.slots, pool, self.now, &mut wakers);
+        let served = wakers.into_iter().next().expect("one waiter is served");
+        self.lease = self.room.take_outcome(served).expect("it is answered").ok();
     }
 }
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [configuration, waiting, operation, operations] = arguments.as_slice() else {
-        eprintln!(
-            "growth <plain | untimed | fair | deadline> <waiting> <turn | cancel | pick> <operations>"
-        );
+        eprintln!("growth <plain | untimed | fair> <waiting> <turn | cancel | pick> <operations>");
         std::process::exit(2);
     };
     let [waiting, operations] =
         [waiting, operations].map(|n| n.parse::<usize>().expect("a number"));
-    let mut config = RoomConfig::default();
-    config.chairs = waiting + 1;
+    let mut config = WaitingRoomConfig::default();
+    config.max_size = waiting + 1;
     config.discipline = match configuration.as_str() {
         "plain" | "untimed" => Discipline::Fifo,
         "fair" => Discipline::Fair,
-        "deadline" => Discipline::Deadline,
         other => panic!("no configuration: {other}"),
     };
     if configuration == "untimed" {
@@ -92,15 +91,15 @@ fn main() {
     }
     let has_tenants = config.discipline != Discipline::Fifo;
     let mut room = Room::new(config, has_tenants);
-    let mut keys: Vec<Key> = (0..waiting).map(|_| room.enqueue()).collect();
+    let mut ids: Vec<WaiterId> = (0..waiting).map(|_| room.enqueue()).collect();
     let mut random = fastrand::Rng::with_seed(8);
     for _ in 0..operations {
         if operation == "turn" {
             room.turn();
             continue;
         }
-        // One waiter anywhere in the room, whose key makes way for a new one.
-        let picked = &mut keys[random.usize(..waiting)];
+        // One waiter anywhere in the room, whose id makes way for a new one.
+        let picked = &mut ids[random.usize(..waiting)];
         match operation.as_str() {
             "pick" => _ = black_box(std::mem::replace(picked, black_box(*picked))),
             "cancel" => {

@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tower_triage::gate::Gate;
-use tower_triage::{Permits, Priority, RoomConfig, Ticket};
+use tower_triage::{Priority, SlotPool, Ticket, WaitingRoomConfig};
 
 /// Waits for a slot on a thread of its own. Says when it has it.
 struct Waiter {
@@ -52,7 +52,7 @@ impl Waiter {
 
 fn main() {
     let semaphore = Arc::new(Semaphore::new(1));
-    let gate = Gate::new(Permits::new(1), RoomConfig::default());
+    let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default());
     let theirs = Waiter::new({
         let semaphore = Arc::clone(&semaphore);
         move || Arc::clone(&semaphore).acquire_owned()

@@ -12,7 +12,7 @@ use support::Bench;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc};
 use tower_triage::batch::RequestQueue;
-use tower_triage::{Priority, RoomConfig};
+use tower_triage::{Priority, WaitingRoomConfig};
 
 const OPERATIONS: usize = 10_000;
 const PASSES: usize = 61;
@@ -248,8 +248,8 @@ fn compare(title: &str, traffic: Traffic, waiting: usize) {
     let max_size = waiting + OPERATIONS;
     let channel = mpsc::channel(max_size);
     let heap = LockedHeap::default();
-    let mut config = RoomConfig::default();
-    config.chairs = max_size;
+    let mut config = WaitingRoomConfig::default();
+    config.max_size = max_size;
     let queue = RequestQueue::new(config);
     let title = format!("{title}, {waiting} waiting, items of 256 bytes");
     Bench::new(title, PASSES, OPERATIONS as u64)

@@ -13,9 +13,9 @@ use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 use tower_service::Service;
 
-use crate::admit::{Capacity, Rejected, Ticket};
+use crate::admit::{Capacity, RejectReason, Ticket};
 use crate::clock;
-use crate::gate::{self, Acquire, Chair, Gate, Permit};
+use crate::gate::{self, Acquire, Gate, Permit, Reservation};
 use crate::queue::Hold;
 
 /// What becomes of a request at the front desk of a layer.
@@ -31,7 +31,12 @@ pub(crate) trait Desk<C: Capacity, Req, S: Service<Req>> {
     fn seat(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
 
     /// Answers a request that got no slot.
-    fn refuse(&self, request: Req, why: Rejected<C::Never>, waited: Duration) -> Self::Answer;
+    fn refuse(
+        &self,
+        request: Req,
+        why: RejectReason<C::Unservable>,
+        waited: Duration,
+    ) -> Self::Answer;
 
     /// Answers one who was turned away.
     fn turned_away(notice: Self::Notice) -> Self::Answer;
@@ -139,11 +144,11 @@ impl<C: Capacity> Wait<C> {
 /// The rest of the wait, while the slot is there and the inner service is not ready.
 struct Patience<C: Capacity> {
     ends: Pin<Box<Sleep>>,
-    why: Rejected<C::Never>,
+    why: RejectReason<C::Unservable>,
 }
 
 /// What the gate answered.
-type Answer<C> = Result<Permit<C>, Rejected<<C as Capacity>::Never>>;
+type Answer<C> = Result<Permit<C>, RejectReason<<C as Capacity>::Unservable>>;
 
 /// The inner service's future, and the permit if it is still held; or the answer.
 type PassedOn<C, F, A> = Result<(F, Option<Permit<C>>), A>;
@@ -151,7 +156,7 @@ type PassedOn<C, F, A> = Result<(F, Option<Permit<C>>), A>;
 /// How waiting ended.
 enum End<C: Capacity, E> {
     Ready(Permit<C>),
-    Refused(Rejected<C::Never>),
+    Refused(RejectReason<C::Unservable>),
     Failed(E),
 }
 
@@ -215,14 +220,14 @@ where
         ticket: Ticket,
         now: Instant,
         demand: C::Demand,
-        chair: Option<Chair<C>>,
+        chair: Option<Reservation<C>>,
         tail: Tail,
     ) -> Self {
         let times = (arrived(&ticket, now), ticket.deadline);
         let acquire = visit.desk.gate().acquire_at(ticket, now, demand);
         let wait = Wait::ForSlot {
             acquire: match chair {
-                Some(chair) => acquire.on_chair(chair),
+                Some(chair) => acquire.with_reservation(chair),
                 None => acquire,
             },
             asked_inner: false,
@@ -353,7 +358,7 @@ where
                     Poll::Ready(Ok(answer)) => answer,
                     Poll::Ready(Err(error)) => return Poll::Ready(End::Failed(error)),
                     Poll::Pending if arrives && !acquire.may_wait() => {
-                        acquire.turn_away(Rejected::MayNotWait);
+                        acquire.turn_away(RejectReason::NotQueued);
                         ready!(Pin::new(acquire).poll(cx))
                     }
                     Poll::Pending => return Poll::Pending,
@@ -374,7 +379,7 @@ where
     }
 
     /// Resolves when the request has waited long enough, although it has a slot.
-    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<Rejected<C::Never>> {
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<RejectReason<C::Unservable>> {
         let Wait::ForInner { patience, .. } = &mut self.wait else {
             unreachable!("the slot is there");
         };

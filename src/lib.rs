@@ -85,16 +85,16 @@ pub mod queue;
 pub mod route;
 mod sync;
 
-pub use self::http::{Explain, PermitBody, Rejection, RetryAfter, RetryAfterMode};
+pub use self::http::{PermitBody, Rejection, RetryAfter, RetryAfterMode, ToRejection};
 pub use admit::{
-    Capacity, Counts, Denied, Discipline, InvalidLevels, Levels, Permits, Pool, Pools, Priority,
-    Rejected, RoomConfig, Section, Tenant, Ticket,
+    Capacity, Discipline, InvalidPriorityLevels, LeaseError, Partition, PoolId, PoolSet, Priority,
+    PriorityLevels, RejectReason, RoomStats, SlotPool, Tenant, Ticket, WaitingRoomConfig,
 };
 #[cfg(feature = "batch")]
 pub use batch::{BatchLayer, RequestQueue};
 pub use gate::Gate;
 pub use queue::{
-    BoxedError, Concurrency, ConfigError, Hold, Overflow, Queue, QueueConfig, QueueError,
+    BoxedError, Concurrency, Hold, InvalidQueueConfig, Overflow, Queue, QueueConfig, QueueError,
     QueueHandle, QueueLayer, Streaming,
 };
 #[cfg(feature = "route")]

@@ -108,7 +108,7 @@ async fn it_says_so_at_once_and_counts_it() {
         assert_eq!(response.headers()["server-timing"], "queue;dur=0");
         assert_eq!(response.headers()["content-type"], "application/json");
         assert!(response.body().ends_with(br#""code":"queue_full"}}"#));
-        assert_eq!(house.handle.status().counts.full, turned_away);
+        assert_eq!(house.handle.status().stats.full, turned_away);
         assert_eq!(house.handle.status().depth, 1);
     }
 }
@@ -159,7 +159,7 @@ fn a_wait_that_is_over_takes_no_chair_even_if_no_timer_says_so() {
     std::thread::sleep(Duration::from_millis(30));
     let mut next = (house.enter)(request());
     assert!(poll(&mut next).is_pending());
-    assert_eq!(house.handle.status().counts.timed_out, 1);
+    assert_eq!(house.handle.status().stats.timed_out, 1);
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn a_closed_one_says_that_it_is_closed() {
         panic!("a closed room answers at once");
     };
     assert!(response.body().ends_with(br#""code":"shutting_down"}}"#));
-    assert_eq!(house.handle.status().counts.full, 0);
+    assert_eq!(house.handle.status().stats.full, 0);
 }
 
 #[tokio::test]
@@ -179,7 +179,7 @@ async fn who_may_displace_does() {
     let mut urgent = (house.enter)(with("x-priority", "high"));
     assert!(poll(&mut urgent).is_pending());
     assert!(poll(&mut house.waiting).is_ready());
-    assert_eq!(house.handle.status().counts.displaced, 1);
+    assert_eq!(house.handle.status().stats.displaced, 1);
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn the_users_own_words_are_used() {
         panic!("a full room answers at once");
     };
     assert_eq!(response.body(), "queue_full");
-    assert_eq!(house.handle.status().counts.full, 1);
+    assert_eq!(house.handle.status().stats.full, 1);
 }
 
 #[tokio::test]
@@ -220,5 +220,5 @@ async fn what_is_no_http_gets_an_error() {
     }
     let error = service.clone().oneshot(()).await.unwrap_err();
     assert!(error.to_string().contains("full"));
-    assert_eq!(handle.status().counts.full, 1);
+    assert_eq!(handle.status().stats.full, 1);
 }

@@ -13,10 +13,11 @@ use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::{Instant, advance, sleep, timeout};
 use tower_triage::gate::{Acquire, DetachedPermit, Gate, Permit};
 use tower_triage::{
-    Capacity, Denied, Permits, Pool, Pools, Priority, Rejected, RoomConfig, Ticket,
+    Capacity, LeaseError, PoolId, PoolSet, Priority, RejectReason, SlotPool, Ticket,
+    WaitingRoomConfig,
 };
 
-type Answer = Result<Permit<Permits>, Rejected>;
+type Answer = Result<Permit<SlotPool>, RejectReason>;
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_after_max_wait_and_no_sooner() {
@@ -24,7 +25,7 @@ async fn a_wait_ends_after_max_wait_and_no_sooner() {
     let _held = gate.try_acquire(&()).unwrap();
     let start = Instant::now();
     let why = gate.acquire(ticket(), ()).await.unwrap_err();
-    assert_eq!(why, Rejected::TimedOut);
+    assert_eq!(why, RejectReason::TimedOut);
     assert_eq!(start.elapsed(), ms(300));
     assert_eq!(gate.status().depth, 0);
     assert!(poll(&mut gate.acquire(ticket(), ())).is_pending());
@@ -37,9 +38,9 @@ async fn a_wait_ends_at_the_request_s_own_deadline() {
     let start = Instant::now();
     let hasty = ticket().timeout(ms(200));
     let why = gate.acquire(hasty, ()).await.unwrap_err();
-    assert_eq!(why, Rejected::DeadlinePassed);
+    assert_eq!(why, RejectReason::DeadlinePassed);
     assert_eq!(start.elapsed(), ms(200));
-    assert_eq!(gate.status().counts.deadline_passed, 1);
+    assert_eq!(gate.status().stats.deadline_passed, 1);
 }
 
 #[test]
@@ -63,15 +64,15 @@ fn a_waker_that_panics_costs_no_other_task_its_wake_up() {
         }
     }
     #[derive(Default)]
-    struct Woken(AtomicI64);
-    impl Wake for Woken {
+    struct WakeList(AtomicI64);
+    impl Wake for WakeList {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
     let gate = gate(1, 9, None);
     let _held = gate.try_acquire(&()).unwrap();
-    let woken = Arc::new(Woken::default());
+    let woken = Arc::new(WakeList::default());
     let panics = Waker::from(Arc::new(Panics));
     let wakers = [woken.clone().into(), panics, woken.clone().into()];
     let mut waiting = [(); 3].map(|()| gate.acquire(ticket(), ()));
@@ -88,7 +89,7 @@ fn a_waker_that_panics_costs_no_other_task_its_wake_up() {
 async fn a_position_counts_promotions_that_are_due() {
     let mut config = config(9, None);
     config.promote_after = Some(ms(100));
-    let gate = Gate::new(Permits::new(1), config);
+    let gate = Gate::new(SlotPool::new(1), config);
     let held = gate.try_acquire(&()).unwrap();
     let now = || Instant::now().into_std();
     let mut low = gate.acquire(Ticket::new(Priority(1), now()), ());
@@ -109,7 +110,7 @@ async fn a_deadline_that_has_passed_is_answered_at_once() {
     let late = ticket().timeout(Duration::ZERO);
     let held = gate.acquire(late.clone(), ()).await.unwrap();
     let why = gate.acquire(late, ()).await.unwrap_err();
-    assert_eq!(why, Rejected::DeadlinePassed);
+    assert_eq!(why, RejectReason::DeadlinePassed);
     drop(held);
 }
 
@@ -124,7 +125,7 @@ async fn a_grant_that_raced_the_deadline_wins() {
     advance(ms(1000)).await;
     yield_now().await;
     assert!(waiter.await.is_ok());
-    assert_eq!(gate.status().counts.timed_out, 0);
+    assert_eq!(gate.status().stats.timed_out, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,7 +138,7 @@ async fn one_timer_serves_many_waiters() {
     assert_eq!(tasks(), 1);
     advance(ms(300)).await;
     for waiter in waiters {
-        assert_eq!(waiter.await.unwrap_err(), Rejected::TimedOut);
+        assert_eq!(waiter.await.unwrap_err(), RejectReason::TimedOut);
     }
     assert_eq!(tasks(), 0);
 }
@@ -150,9 +151,12 @@ async fn an_earlier_deadline_that_comes_later_is_kept() {
     let patient = spawn_acquire(&gate, ticket());
     advance(ms(50)).await;
     let hasty = spawn_acquire(&gate, ticket().timeout(ms(100)));
-    assert_eq!(hasty.await.unwrap().unwrap_err(), Rejected::DeadlinePassed);
+    assert_eq!(
+        hasty.await.unwrap().unwrap_err(),
+        RejectReason::DeadlinePassed
+    );
     assert_eq!(start.elapsed(), ms(150));
-    assert_eq!(patient.await.unwrap().unwrap_err(), Rejected::TimedOut);
+    assert_eq!(patient.await.unwrap().unwrap_err(), RejectReason::TimedOut);
     assert_eq!(start.elapsed(), ms(300));
 }
 
@@ -164,7 +168,7 @@ async fn a_shorter_max_wait_holds_for_those_who_wait() {
     let waiter = spawn_acquire(&gate, ticket());
     yield_now().await;
     gate.reconfigure(config(2, Some(ms(40))));
-    assert_eq!(waiter.await.unwrap().unwrap_err(), Rejected::TimedOut);
+    assert_eq!(waiter.await.unwrap().unwrap_err(), RejectReason::TimedOut);
     assert_eq!(start.elapsed(), ms(40));
 }
 
@@ -202,27 +206,27 @@ async fn a_waiter_that_leaves_frees_its_chair_at_once() {
         assert!(poll(&mut waiter).is_pending());
         assert_eq!(
             gate.acquire(ticket(), ()).await.unwrap_err(),
-            Rejected::Full
+            RejectReason::Full
         );
         drop(waiter);
         assert_eq!(gate.status().depth, 0);
     }
-    assert_eq!(gate.status().counts.cancelled, 3);
+    assert_eq!(gate.status().stats.cancelled, 3);
 }
 
 #[tokio::test]
 async fn a_reserved_chair_is_kept_for_its_request() {
     let gate = gate(1, 1, None);
     let _held = gate.try_acquire(&()).unwrap();
-    let mut standing = gate.standing();
+    let mut standing = gate.reserve();
     let noop = &mut Context::from_waker(Waker::noop());
     let Poll::Ready(Some(chair)) = standing.poll_reserve(noop) else {
         panic!("no chair");
     };
-    assert!(gate.standing().poll_reserve(noop).is_pending());
+    assert!(gate.reserve().poll_reserve(noop).is_pending());
     let walk_in = gate.acquire(ticket(), ());
-    assert_eq!(walk_in.await.unwrap_err(), Rejected::Full);
-    assert!(poll(&mut gate.acquire(ticket(), ()).on_chair(chair)).is_pending());
+    assert_eq!(walk_in.await.unwrap_err(), RejectReason::Full);
+    assert!(poll(&mut gate.acquire(ticket(), ()).with_reservation(chair)).is_pending());
 }
 
 #[tokio::test]
@@ -234,13 +238,16 @@ async fn close_answers_everyone_at_once_and_whoever_comes_later() {
     gate.close();
     for mut waiter in waiters {
         let answer = poll(&mut waiter);
-        assert!(matches!(answer, Poll::Ready(Err(Rejected::ShuttingDown))));
+        assert!(matches!(
+            answer,
+            Poll::Ready(Err(RejectReason::ShuttingDown))
+        ));
     }
     drop(held);
     assert!(gate.try_acquire(&()).is_none());
     let late = gate.acquire(ticket(), ());
-    assert_eq!(late.await.unwrap_err(), Rejected::ShuttingDown);
-    let mut standing = gate.standing();
+    assert_eq!(late.await.unwrap_err(), RejectReason::ShuttingDown);
+    let mut standing = gate.reserve();
     let wish = standing.poll_reserve(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(wish, Poll::Ready(None)));
 }
@@ -308,7 +315,7 @@ fn a_gate_outlives_the_runtime_that_kept_its_time() {
     let _held = gate.try_acquire(&()).unwrap();
     for _ in 0..2 {
         let answer = runtime().block_on(gate.acquire(ticket(), ()));
-        assert_eq!(answer.unwrap_err(), Rejected::TimedOut);
+        assert_eq!(answer.unwrap_err(), RejectReason::TimedOut);
         let abandoned = runtime();
         let mut waiter = gate.acquire(ticket(), ());
         abandoned.block_on(async {
@@ -337,7 +344,7 @@ fn a_waiter_times_out_though_the_runtime_that_kept_the_time_is_gone() {
         timeout(Duration::from_secs(10), waiter).await
     });
     let answer = answer.expect("nobody keeps the time").unwrap();
-    assert_eq!(answer.unwrap_err(), Rejected::TimedOut);
+    assert_eq!(answer.unwrap_err(), RejectReason::TimedOut);
 }
 
 #[test]
@@ -518,7 +525,7 @@ async fn a_capacity_that_panics_when_a_slot_comes_back_harms_no_request() {
 
 #[tokio::test]
 async fn a_capacity_that_panics_over_one_lane_keeps_no_slot_from_another() {
-    let gate = Gate::new(Forgetful(Permits::new(1)), config(4, None));
+    let gate = Gate::new(Forgetful(SlotPool::new(1)), config(4, None));
     let held = gate.try_acquire(&KNOWN).unwrap();
     let mut waiter = gate.acquire(ticket(), KNOWN);
     assert!(poll(&mut waiter).is_pending());
@@ -537,23 +544,23 @@ const KNOWN: &str = "known";
 const FORGOTTEN: &str = "forgotten";
 
 /// Slots for all lanes, and a bug in one of them.
-struct Forgetful(Permits);
+struct Forgetful(SlotPool);
 
 impl Capacity for Forgetful {
     type Demand = &'static str;
-    type Lease = <Permits as Capacity>::Lease;
+    type Lease = <SlotPool as Capacity>::Lease;
     type Lane = &'static str;
-    type Never = Infallible;
+    type Unservable = Infallible;
 
-    fn try_lease(&self, _: &&str) -> Result<Self::Lease, Denied<Infallible>> {
+    fn try_lease(&self, _: &&str) -> Result<Self::Lease, LeaseError<Infallible>> {
         self.0.try_lease(&())
     }
 
-    fn release(&self, lease: Self::Lease) -> Pool {
+    fn release(&self, lease: Self::Lease) -> PoolId {
         self.0.release(lease)
     }
 
-    fn pool(&self, lease: &Self::Lease) -> Pool {
+    fn pool(&self, lease: &Self::Lease) -> PoolId {
         self.0.pool(lease)
     }
 
@@ -561,7 +568,7 @@ impl Capacity for Forgetful {
         lane
     }
 
-    fn pools(&self, &lane: &&'static str) -> Pools {
+    fn pools(&self, &lane: &&'static str) -> PoolSet {
         assert_eq!(lane, KNOWN, "a bug");
         self.0.pools(&())
     }
@@ -581,7 +588,7 @@ impl Capacity for Forgetful {
 
 /// One slot, and a bug.
 struct Flaky {
-    slots: Permits,
+    slots: SlotPool,
     /// How many times it still works.
     works: AtomicI64,
     /// How many times it fails before that.
@@ -603,7 +610,7 @@ impl Flaky {
 impl Default for Flaky {
     fn default() -> Self {
         Self {
-            slots: Permits::new(1),
+            slots: SlotPool::new(1),
             works: AtomicI64::new(i64::MAX),
             fails: AtomicI64::new(0),
             forgets: AtomicBool::new(false),
@@ -613,29 +620,29 @@ impl Default for Flaky {
 
 impl Capacity for Flaky {
     type Demand = ();
-    type Lease = <Permits as Capacity>::Lease;
+    type Lease = <SlotPool as Capacity>::Lease;
     type Lane = ();
-    type Never = Infallible;
+    type Unservable = Infallible;
 
-    fn try_lease(&self, demand: &()) -> Result<Self::Lease, Denied<Infallible>> {
+    fn try_lease(&self, demand: &()) -> Result<Self::Lease, LeaseError<Infallible>> {
         assert!(self.fails.fetch_sub(1, Ordering::SeqCst) <= 0, "a bug");
         assert!(self.works.fetch_sub(1, Ordering::SeqCst) > 0, "a bug");
         self.slots.try_lease(demand)
     }
 
-    fn release(&self, lease: Self::Lease) -> Pool {
+    fn release(&self, lease: Self::Lease) -> PoolId {
         let pool = self.slots.release(lease);
         assert!(!self.forgets.load(Ordering::SeqCst), "a bug");
         pool
     }
 
-    fn pool(&self, lease: &Self::Lease) -> Pool {
+    fn pool(&self, lease: &Self::Lease) -> PoolId {
         self.slots.pool(lease)
     }
 
     fn lane(&self, (): &()) {}
 
-    fn pools(&self, lane: &()) -> Pools {
+    fn pools(&self, lane: &()) -> PoolSet {
         self.slots.pools(lane)
     }
 
@@ -652,13 +659,13 @@ impl Capacity for Flaky {
     }
 }
 
-fn gate(slots: usize, chairs: usize, max_wait: Option<Duration>) -> Gate<Permits> {
-    Gate::new(Permits::new(slots), config(chairs, max_wait))
+fn gate(slots: usize, max_size: usize, max_wait: Option<Duration>) -> Gate<SlotPool> {
+    Gate::new(SlotPool::new(slots), config(max_size, max_wait))
 }
 
-fn config(chairs: usize, max_wait: Option<Duration>) -> RoomConfig {
-    let mut config = RoomConfig::default();
-    config.chairs = chairs;
+fn config(max_size: usize, max_wait: Option<Duration>) -> WaitingRoomConfig {
+    let mut config = WaitingRoomConfig::default();
+    config.max_size = max_size;
     config.max_wait = max_wait;
     config
 }
@@ -675,14 +682,14 @@ fn poll<C: Capacity>(acquire: &mut Acquire<C>) -> Poll<<Acquire<C> as Future>::O
     std::pin::Pin::new(acquire).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn ready(answer: Poll<Answer>) -> Option<Permit<Permits>> {
+fn ready(answer: Poll<Answer>) -> Option<Permit<SlotPool>> {
     match answer {
         Poll::Ready(answer) => answer.ok(),
         Poll::Pending => None,
     }
 }
 
-fn spawn_acquire(gate: &Gate<Permits>, ticket: Ticket) -> JoinHandle<Answer> {
+fn spawn_acquire(gate: &Gate<SlotPool>, ticket: Ticket) -> JoinHandle<Answer> {
     tokio::spawn(gate.acquire(ticket, ()))
 }
 

@@ -6,11 +6,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use tower_triage::gate::Gate;
-use tower_triage::{Permits, Priority, RoomConfig, Ticket};
+use tower_triage::{Priority, SlotPool, Ticket, WaitingRoomConfig};
 
 #[test]
 fn who_need_not_wait_allocates_nothing() {
-    let gate = Gate::new(Permits::new(1), RoomConfig::default());
+    let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default());
     let ticket = Ticket::new(Priority::HIGHEST, Instant::now());
     let allocated = allocation_counter::measure(|| {
         for _ in 0..100 {

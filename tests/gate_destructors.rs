@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tower_triage::gate::{Acquire, Gate};
-use tower_triage::{Capacity, Denied, Discipline, Permits, Pool, Pools, Priority};
-use tower_triage::{RoomConfig, Tenant, Ticket};
+use tower_triage::{Capacity, Discipline, LeaseError, PoolId, PoolSet, Priority, SlotPool};
+use tower_triage::{Tenant, Ticket, WaitingRoomConfig};
 
 const GUARD: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_demand_whose_destructor_looks_at_the_gate_hangs_nothing() {
     within_guard(|| {
-        let gate = Gate::new(Curious(Permits::new(1)), RoomConfig::default());
+        let gate = Gate::new(Curious(SlotPool::new(1)), WaitingRoomConfig::default());
         let looks = Looks::default();
         assert!(looks.0.set(gate.clone()).is_ok());
         let demand = || looks.clone();
@@ -46,10 +46,10 @@ fn a_demand_whose_destructor_looks_at_the_gate_hangs_nothing() {
 #[test]
 fn a_tenant_s_bytes_whose_destructor_looks_at_the_gate_hang_nothing() {
     within_guard(|| {
-        let mut config = RoomConfig::default();
+        let mut config = WaitingRoomConfig::default();
         config.discipline = Discipline::Fair;
-        config.chairs_per_tenant = Some(2);
-        let gate = Gate::new(Permits::new(1), config);
+        config.max_size_per_tenant = Some(2);
+        let gate = Gate::new(SlotPool::new(1), config);
         let acquire = || {
             let owner = LookingBytes(gate.clone());
             gate.acquire(ticket().tenant(Tenant::from(Bytes::from_owner(owner))), ())
@@ -86,7 +86,7 @@ impl Drop for Looks {
     }
 }
 
-struct LookingBytes(Gate<Permits>);
+struct LookingBytes(Gate<SlotPool>);
 
 impl AsRef<[u8]> for LookingBytes {
     fn as_ref(&self) -> &[u8] {
@@ -101,29 +101,29 @@ impl Drop for LookingBytes {
 }
 
 /// Slots for demands with a destructor.
-struct Curious(Permits);
+struct Curious(SlotPool);
 
 impl Capacity for Curious {
     type Demand = Looks;
-    type Lease = <Permits as Capacity>::Lease;
+    type Lease = <SlotPool as Capacity>::Lease;
     type Lane = ();
-    type Never = Infallible;
+    type Unservable = Infallible;
 
-    fn try_lease(&self, _: &Looks) -> Result<Self::Lease, Denied<Infallible>> {
+    fn try_lease(&self, _: &Looks) -> Result<Self::Lease, LeaseError<Infallible>> {
         self.0.try_lease(&())
     }
 
-    fn release(&self, lease: Self::Lease) -> Pool {
+    fn release(&self, lease: Self::Lease) -> PoolId {
         self.0.release(lease)
     }
 
-    fn pool(&self, lease: &Self::Lease) -> Pool {
+    fn pool(&self, lease: &Self::Lease) -> PoolId {
         self.0.pool(lease)
     }
 
     fn lane(&self, _: &Looks) {}
 
-    fn pools(&self, lane: &()) -> Pools {
+    fn pools(&self, lane: &()) -> PoolSet {
         self.0.pools(lane)
     }
 

@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 use tokio::task::{unconstrained, yield_now};
 use tokio::time::{Instant, advance};
 use tower_triage::gate::{Acquire, Gate, Permit};
-use tower_triage::{Discipline, Permits, Priority, RoomConfig, Tenant, Ticket};
+use tower_triage::{Discipline, Priority, SlotPool, Tenant, Ticket, WaitingRoomConfig};
 
 const MANY: usize = 50_000;
 /// What a small room may keep.
@@ -66,7 +66,7 @@ fn a_gate_that_is_idle_after_the_waits_of_a_burst_timed_out_keeps_little() {
         yield_now().await;
         assert!(all.iter_mut().all(|acquire| poll(acquire).is_ready()));
         drop(all);
-        assert_eq!(gate.status().counts.timed_out, MANY as u64);
+        assert_eq!(gate.status().stats.timed_out, MANY as u64);
         for _ in 0..4 {
             advance(Duration::from_secs(31)).await;
             yield_now().await;
@@ -87,12 +87,12 @@ fn a_gate_that_fills_again_and_again_keeps_its_memory() {
 }
 
 /// So many tenants wait, and leave. Returns the slot that they waited for.
-fn burst(gate: &Gate<Permits>) -> Permit<Permits> {
+fn burst(gate: &Gate<SlotPool>) -> Permit<SlotPool> {
     burst_and(gate, || ())
 }
 
 /// As [`burst`], and does something before they leave.
-fn burst_and(gate: &Gate<Permits>, act: impl FnOnce()) -> Permit<Permits> {
+fn burst_and(gate: &Gate<SlotPool>, act: impl FnOnce()) -> Permit<SlotPool> {
     let held = gate.try_acquire(&()).unwrap();
     let mut all: Vec<_> = (0..MANY).map(|nth| acquire(gate, nth)).collect();
     assert!(all.iter_mut().all(|acquire| poll(acquire).is_pending()));
@@ -102,7 +102,7 @@ fn burst_and(gate: &Gate<Permits>, act: impl FnOnce()) -> Permit<Permits> {
 }
 
 /// The bytes that are still allocated after `act`, and were not before.
-fn kept_after<F: Future<Output = ()>>(act: impl FnOnce(Gate<Permits>) -> F) -> i64 {
+fn kept_after<F: Future<Output = ()>>(act: impl FnOnce(Gate<SlotPool>) -> F) -> i64 {
     let runtime = Builder::new_current_thread();
     let runtime = { runtime }
         .enable_time()
@@ -118,19 +118,19 @@ fn kept_after<F: Future<Output = ()>>(act: impl FnOnce(Gate<Permits>) -> F) -> i
     measured.bytes_current
 }
 
-fn gate() -> Gate<Permits> {
-    let mut config = RoomConfig::default();
-    config.chairs = 2 * MANY;
+fn gate() -> Gate<SlotPool> {
+    let mut config = WaitingRoomConfig::default();
+    config.max_size = 2 * MANY;
     config.discipline = Discipline::Fair;
-    config.chairs_per_tenant = Some(10);
-    Gate::new(Permits::new(1), config)
+    config.max_size_per_tenant = Some(10);
+    Gate::new(SlotPool::new(1), config)
 }
 
-fn acquire(gate: &Gate<Permits>, tenant: usize) -> Acquire<Permits> {
+fn acquire(gate: &Gate<SlotPool>, tenant: usize) -> Acquire<SlotPool> {
     let ticket = Ticket::new(Priority::HIGHEST, Instant::now().into_std());
     gate.acquire(ticket.tenant(Tenant::from(tenant.to_string())), ())
 }
 
-fn poll(acquire: &mut Acquire<Permits>) -> Poll<<Acquire<Permits> as Future>::Output> {
+fn poll(acquire: &mut Acquire<SlotPool>) -> Poll<<Acquire<SlotPool> as Future>::Output> {
     Pin::new(acquire).poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -14,7 +14,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tower_triage::gate::{Gate, Permit};
 use tower_triage::{
-    Capacity, Denied, Permits, Pool, Pools, Priority, Rejected, RoomConfig, Ticket,
+    Capacity, LeaseError, PoolId, PoolSet, Priority, RejectReason, SlotPool, Ticket,
+    WaitingRoomConfig,
 };
 
 const GUARD: Duration = Duration::from_secs(20);
@@ -63,7 +64,7 @@ async fn a_slot_that_a_waiter_was_to_retry_for_when_its_wait_ended_goes_to_the_n
     tokio::time::sleep(ms(200)).await; // the first is not polled before its wait is over
     assert!(matches!(
         poll_once(&mut first),
-        Poll::Ready(Err(Rejected::DeadlinePassed))
+        Poll::Ready(Err(RejectReason::DeadlinePassed))
     ));
     let second = timeout(GUARD, second).await;
     assert!(second.is_ok(), "a slot is free, and the only waiter sleeps");
@@ -192,7 +193,7 @@ async fn a_panic_while_lanes_are_asked_for_anew_loses_no_waiter() {
 
 #[tokio::test]
 async fn a_panic_over_a_new_lane_keeps_nothing_of_the_request() {
-    let gate = Gate::new(Forgetful(Permits::new(1)), room(None));
+    let gate = Gate::new(Forgetful(SlotPool::new(1)), room(None));
     let held = gate.try_acquire(&Asks(true, Arc::new(()))).unwrap();
     let kept = Arc::new(());
     for _ in 0..5 {
@@ -253,8 +254,8 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn room(max_wait: Option<Duration>) -> RoomConfig {
-    let mut config = RoomConfig::default();
+fn room(max_wait: Option<Duration>) -> WaitingRoomConfig {
+    let mut config = WaitingRoomConfig::default();
     config.max_wait = max_wait;
     config
 }
@@ -275,7 +276,7 @@ fn flaky() -> (Gate<Flaky>, Permit<Flaky>) {
 
 /// Slots, and bugs that can be switched on.
 struct Flaky {
-    slots: Permits,
+    slots: SlotPool,
     fails: AtomicI64,
     pool_fails: AtomicI64,
     in_use_fails: AtomicBool,
@@ -284,7 +285,7 @@ struct Flaky {
 impl Flaky {
     fn new(slots: usize) -> Self {
         Self {
-            slots: Permits::new(slots),
+            slots: SlotPool::new(slots),
             fails: AtomicI64::new(0),
             pool_fails: AtomicI64::new(0),
             in_use_fails: AtomicBool::new(false),
@@ -296,24 +297,24 @@ impl Flaky {
 type Demand = Option<Arc<dyn Send + Sync>>;
 impl Capacity for Flaky {
     type Demand = Demand;
-    type Lease = <Permits as Capacity>::Lease;
+    type Lease = <SlotPool as Capacity>::Lease;
     type Lane = ();
-    type Never = Infallible;
-    fn try_lease(&self, _: &Demand) -> Result<Self::Lease, Denied<Infallible>> {
+    type Unservable = Infallible;
+    fn try_lease(&self, _: &Demand) -> Result<Self::Lease, LeaseError<Infallible>> {
         assert!(self.fails.fetch_sub(1, SeqCst) <= 0, "a bug");
         self.slots.try_lease(&())
     }
-    fn release(&self, lease: Self::Lease) -> Pool {
+    fn release(&self, lease: Self::Lease) -> PoolId {
         self.slots.release(lease)
     }
-    fn pool(&self, lease: &Self::Lease) -> Pool {
+    fn pool(&self, lease: &Self::Lease) -> PoolId {
         assert!(self.pool_fails.fetch_sub(1, SeqCst) <= 0, "a bug");
         self.slots.pool(lease)
     }
     fn lane(&self, _: &Demand) {
         assert!(!self.lane_fails.load(SeqCst), "a bug");
     }
-    fn pools(&self, lane: &()) -> Pools {
+    fn pools(&self, lane: &()) -> PoolSet {
         self.slots.pools(lane)
     }
     fn in_use(&self) -> usize {
@@ -336,25 +337,25 @@ struct Asks(
 );
 
 /// Has a bug in one lane.
-struct Forgetful(Permits);
+struct Forgetful(SlotPool);
 impl Capacity for Forgetful {
     type Demand = Asks;
-    type Lease = <Permits as Capacity>::Lease;
+    type Lease = <SlotPool as Capacity>::Lease;
     type Lane = bool;
-    type Never = Infallible;
-    fn try_lease(&self, _: &Asks) -> Result<Self::Lease, Denied<Infallible>> {
+    type Unservable = Infallible;
+    fn try_lease(&self, _: &Asks) -> Result<Self::Lease, LeaseError<Infallible>> {
         self.0.try_lease(&())
     }
-    fn release(&self, lease: Self::Lease) -> Pool {
+    fn release(&self, lease: Self::Lease) -> PoolId {
         self.0.release(lease)
     }
-    fn pool(&self, lease: &Self::Lease) -> Pool {
+    fn pool(&self, lease: &Self::Lease) -> PoolId {
         self.0.pool(lease)
     }
     fn lane(&self, Asks(known, _): &Asks) -> bool {
         *known
     }
-    fn pools(&self, &lane: &bool) -> Pools {
+    fn pools(&self, &lane: &bool) -> PoolSet {
         assert!(lane, "a bug");
         self.0.pools(&())
     }

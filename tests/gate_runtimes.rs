@@ -14,7 +14,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tower::{Service, ServiceExt};
 use tower_triage::gate::Gate;
-use tower_triage::{Permits, Priority, QueueConfig, QueueLayer, Rejected, RoomConfig, Ticket};
+use tower_triage::{
+    Priority, QueueConfig, QueueLayer, RejectReason, SlotPool, Ticket, WaitingRoomConfig,
+};
 use tracing::span;
 
 /// Longer than any wait here, in case one never ends.
@@ -31,7 +33,7 @@ fn a_wait_ends_though_the_first_waiter_s_runtime_is_not_driven() {
         tokio::task::yield_now().await;
     });
     let answer = runtime().block_on(async { timeout(GUARD, gate.acquire(ticket(), ())).await });
-    assert_eq!(answer.expect("ends").unwrap_err(), Rejected::TimedOut);
+    assert_eq!(answer.expect("ends").unwrap_err(), RejectReason::TimedOut);
     assert_eq!(gate.status().depth, 0, "the other wait has ended, too");
 }
 
@@ -59,7 +61,7 @@ fn a_wait_ends_though_the_first_waiter_s_runtime_computes() {
     let answer = runtime().block_on(async { timeout(GUARD, gate.acquire(ticket(), ())).await });
     done.store(true, SeqCst);
     computing.join().unwrap();
-    assert_eq!(answer.expect("ends").unwrap_err(), Rejected::TimedOut);
+    assert_eq!(answer.expect("ends").unwrap_err(), RejectReason::TimedOut);
 }
 
 #[test]
@@ -70,7 +72,7 @@ fn a_waiter_that_moved_to_another_runtime_times_out_there() {
     let mut waiting = gate.acquire(ticket(), ());
     first.block_on(async { assert!(poll_once(&mut waiting).is_pending()) });
     let answer = runtime().block_on(async { timeout(GUARD, waiting).await });
-    assert_eq!(answer.expect("ends").unwrap_err(), Rejected::TimedOut);
+    assert_eq!(answer.expect("ends").unwrap_err(), RejectReason::TimedOut);
 }
 
 #[test]
@@ -85,14 +87,14 @@ fn a_waiter_of_a_runtime_that_never_ran_times_out_elsewhere() {
     }
     drop(first);
     let answer = runtime().block_on(async { timeout(GUARD, waiting).await });
-    assert_eq!(answer.expect("ends").unwrap_err(), Rejected::TimedOut);
+    assert_eq!(answer.expect("ends").unwrap_err(), RejectReason::TimedOut);
 }
 
 #[test]
 fn a_bound_on_waits_that_is_set_later_holds_in_each_runtime() {
-    let mut config = RoomConfig::default();
+    let mut config = WaitingRoomConfig::default();
     config.max_wait = None;
-    let gate = Gate::new(Permits::new(1), config.clone());
+    let gate = Gate::new(SlotPool::new(1), config.clone());
     let _held = gate.try_acquire(&()).unwrap();
     let (waits, is_waiting) = mpsc::channel();
     let waiter = thread::spawn({
@@ -110,7 +112,7 @@ fn a_bound_on_waits_that_is_set_later_holds_in_each_runtime() {
     config.max_wait = Some(ms(30));
     gate.reconfigure(config);
     let answer = waiter.join().unwrap().expect("ends");
-    assert_eq!(answer.unwrap_err(), Rejected::TimedOut);
+    assert_eq!(answer.unwrap_err(), RejectReason::TimedOut);
 }
 
 #[test]
@@ -216,7 +218,7 @@ impl Service<()> for SlowToReady {
     }
 }
 
-/// Counts the warnings of this crate.
+/// RoomStats the warnings of this crate.
 #[derive(Default)]
 struct Warnings(Arc<AtomicUsize>);
 
@@ -242,10 +244,10 @@ impl tracing::Subscriber for Warnings {
     fn exit(&self, _: &span::Id) {}
 }
 
-fn gate(max_wait: Duration) -> Gate<Permits> {
-    let mut config = RoomConfig::default();
+fn gate(max_wait: Duration) -> Gate<SlotPool> {
+    let mut config = WaitingRoomConfig::default();
     config.max_wait = Some(max_wait);
-    Gate::new(Permits::new(1), config)
+    Gate::new(SlotPool::new(1), config)
 }
 
 fn ticket() -> Ticket {

@@ -11,8 +11,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use tower_triage::gate::{Acquire, Chair, DetachedPermit, Gate, Permit, Standing};
-use tower_triage::{Discipline, Levels, Permits, Priority, RoomConfig, Tenant, Ticket};
+use tower_triage::gate::{Acquire, DetachedPermit, Gate, Permit, Reservation, Reserve};
+use tower_triage::{
+    Discipline, Priority, PriorityLevels, SlotPool, Tenant, Ticket, WaitingRoomConfig,
+};
 
 #[test]
 fn no_schedule_loses_a_wake_up_or_a_slot_or_a_chair() {
@@ -46,14 +48,14 @@ fn seeds() -> Range<u64> {
 
 struct World {
     rng: Rng,
-    gate: Gate<Permits>,
-    config: RoomConfig,
+    gate: Gate<SlotPool>,
+    config: WaitingRoomConfig,
     limit: usize,
     callers: Vec<Caller>,
-    permits: Vec<Permit<Permits>>,
+    permits: Vec<Permit<SlotPool>>,
     detached: Vec<DetachedPermit>,
-    standing: Vec<(Standing<Permits>, Arc<Flag>)>,
-    chairs: Vec<Chair<Permits>>,
+    standing: Vec<(Reserve<SlotPool>, Arc<Flag>)>,
+    max_size: Vec<Reservation<SlotPool>>,
     /// How many were running after the step before.
     running: usize,
     arrived: u64,
@@ -61,7 +63,7 @@ struct World {
 }
 
 struct Caller {
-    acquire: Acquire<Permits>,
+    acquire: Acquire<SlotPool>,
     arrival: Instant,
     deadline: Option<Instant>,
     woken: Arc<Flag>,
@@ -81,7 +83,7 @@ impl World {
         let mut rng = Rng::with_seed(seed);
         let (limit, config) = (rng.usize(0..5), random_config(&mut rng));
         Self {
-            gate: Gate::new(Permits::new(limit), config.clone()),
+            gate: Gate::new(SlotPool::new(limit), config.clone()),
             rng,
             config,
             limit,
@@ -89,7 +91,7 @@ impl World {
             permits: Vec::new(),
             detached: Vec::new(),
             standing: Vec::new(),
-            chairs: Vec::new(),
+            max_size: Vec::new(),
             running: 0,
             arrived: 0,
             served: 0,
@@ -108,7 +110,7 @@ impl World {
             }
             75..80 => self.detach_or_release(),
             80..86 => self.stand(),
-            86..88 => drop(pick(&mut self.rng, &mut self.chairs)),
+            86..88 => drop(pick(&mut self.rng, &mut self.max_size)),
             88..90 => drop(pick(&mut self.rng, &mut self.standing)),
             90..93 => {
                 self.config = random_config(&mut self.rng);
@@ -127,7 +129,10 @@ impl World {
         let arrival = now();
         let names = ["a", "b", "c"];
         let tenant = Tenant::from(names[self.rng.usize(0..3)]);
-        let levels = [Priority::HIGHEST, Levels::default().default_priority()];
+        let levels = [
+            Priority::HIGHEST,
+            PriorityLevels::default().default_priority(),
+        ];
         let level = levels[self.rng.usize(0..2)];
         let mut ticket = Ticket::new(level, arrival).tenant(tenant);
         if self.rng.bool() {
@@ -136,9 +141,9 @@ impl World {
         let deadline = ticket.deadline;
         let mut acquire = self.gate.acquire(ticket, ());
         if self.rng.bool()
-            && let Some(chair) = pick(&mut self.rng, &mut self.chairs)
+            && let Some(chair) = pick(&mut self.rng, &mut self.max_size)
         {
-            acquire = acquire.on_chair(chair);
+            acquire = acquire.with_reservation(chair);
         }
         self.arrived += 1;
         self.callers.push(Caller {
@@ -180,8 +185,8 @@ impl World {
             let woken = flag.0.swap(false, Ordering::Relaxed);
             let waker = Waker::from(Arc::clone(flag));
             if let Poll::Ready(chair) = standing.poll_reserve(&mut Context::from_waker(&waker)) {
-                assert!(woken || free.chairs == 0, "a chair without a wake-up");
-                self.chairs.extend(chair);
+                assert!(woken || free.max_size == 0, "a chair without a wake-up");
+                self.max_size.extend(chair);
                 drop(self.standing.swap_remove(at));
             }
         }
@@ -208,10 +213,10 @@ impl World {
 
     fn stand(&mut self) {
         let flag = Arc::<Flag>::default();
-        let mut standing = self.gate.standing();
+        let mut standing = self.gate.reserve();
         let waker = Waker::from(Arc::clone(&flag));
         match standing.poll_reserve(&mut Context::from_waker(&waker)) {
-            Poll::Ready(chair) => self.chairs.extend(chair),
+            Poll::Ready(chair) => self.max_size.extend(chair),
             Poll::Pending => self.standing.push((standing, flag)),
         }
     }
@@ -244,7 +249,7 @@ impl World {
         let most = self.limit.max(self.running);
         assert!(status.running <= most, "more leases than slots");
         assert!(
-            status.depth <= self.config.chairs,
+            status.depth <= self.config.max_size,
             "more waiters than chairs"
         );
         let idle = status.running < self.limit && status.depth > 0;
@@ -270,7 +275,7 @@ impl World {
             assert!(self.gate.release(&name));
         }
         let status = self.gate.status();
-        let counts = status.counts;
+        let counts = status.stats;
         assert_eq!((status.depth, status.running), (0, 0));
         assert_eq!(status.served, self.served);
         let accounted = status.served + counts.rejected() + counts.cancelled;
@@ -278,11 +283,11 @@ impl World {
     }
 }
 
-fn random_config(rng: &mut Rng) -> RoomConfig {
+fn random_config(rng: &mut Rng) -> WaitingRoomConfig {
     let disciplines = [Discipline::Fifo, Discipline::Fair, Discipline::Deadline];
-    let mut config = RoomConfig::default();
-    config.chairs = [0, 1, 4, 20, 60][rng.usize(0..5)];
-    config.chairs_per_tenant = rng.bool().then(|| rng.usize(1..6));
+    let mut config = WaitingRoomConfig::default();
+    config.max_size = [0, 1, 4, 20, 60][rng.usize(0..5)];
+    config.max_size_per_tenant = rng.bool().then(|| rng.usize(1..6));
     config.max_wait = rng.bool().then(|| Duration::from_millis(rng.u64(1..80)));
     config.discipline = disciplines[rng.usize(0..3)];
     config.promote_after = rng.bool().then(|| Duration::from_millis(20));

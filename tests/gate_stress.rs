@@ -14,7 +14,7 @@ use fastrand::Rng;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
 use tower_triage::gate::{Acquire, Gate, Permit};
-use tower_triage::{Levels, Permits, Priority, RoomConfig, Ticket};
+use tower_triage::{Priority, PriorityLevels, SlotPool, Ticket, WaitingRoomConfig};
 
 const TASKS: u64 = 48;
 const MOST: usize = 8;
@@ -31,10 +31,10 @@ struct Seen {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_million_operations_leave_nothing_behind() {
     let operations: u64 = std::env::var("OPERATIONS").map_or(1_000_000, |n| n.parse().unwrap());
-    let mut config = RoomConfig::default();
-    config.chairs = 24;
+    let mut config = WaitingRoomConfig::default();
+    config.max_size = 24;
     config.max_wait = None;
-    let gate = Gate::new(Permits::new(MOST), config);
+    let gate = Gate::new(SlotPool::new(MOST), config);
     let seen = Arc::new(Seen::default());
     let changer = tokio::spawn(change_limits(gate.clone(), Arc::clone(&seen)));
     let mut tasks = JoinSet::new();
@@ -48,7 +48,7 @@ async fn a_million_operations_leave_nothing_behind() {
     seen.done.store(true, Relaxed);
     changer.await.unwrap();
     let status = gate.status();
-    let counts = status.counts;
+    let counts = status.stats;
     assert_eq!((status.depth, status.running), (0, 0));
     assert_eq!(status.served, seen.served.load(Relaxed));
     assert_eq!(counts.rejected(), seen.rejected.load(Relaxed));
@@ -59,9 +59,12 @@ async fn a_million_operations_leave_nothing_behind() {
     gate.closed().await;
 }
 
-async fn come_and_go(gate: Gate<Permits>, seen: Arc<Seen>, seed: u64, times: u64) {
+async fn come_and_go(gate: Gate<SlotPool>, seen: Arc<Seen>, seed: u64, times: u64) {
     let mut rng = Rng::with_seed(seed);
-    let levels = [Priority::HIGHEST, Levels::default().default_priority()];
+    let levels = [
+        Priority::HIGHEST,
+        PriorityLevels::default().default_priority(),
+    ];
     for _ in 0..times {
         let ticket = Ticket::new(levels[rng.usize(0..2)], Instant::now());
         seen.arrived.fetch_add(1, Relaxed);
@@ -85,9 +88,9 @@ async fn come_and_go(gate: Gate<Permits>, seen: Arc<Seen>, seed: u64, times: u64
 }
 
 /// Waits for the answer; with patience, no longer than so many looks at it.
-async fn wait<T>(mut acquire: Acquire<Permits>, patience: Option<u8>) -> Option<T>
+async fn wait<T>(mut acquire: Acquire<SlotPool>, patience: Option<u8>) -> Option<T>
 where
-    Acquire<Permits>: Future<Output = T>,
+    Acquire<SlotPool>: Future<Output = T>,
 {
     let Some(looks) = patience else {
         return Some(acquire.await);
@@ -102,13 +105,13 @@ where
     None
 }
 
-fn give_back(gate: &Gate<Permits>, permit: Permit<Permits>, by_name: bool) {
+fn give_back(gate: &Gate<SlotPool>, permit: Permit<SlotPool>, by_name: bool) {
     if by_name {
         assert!(gate.release(&permit.detach()));
     }
 }
 
-async fn change_limits(gate: Gate<Permits>, seen: Arc<Seen>) {
+async fn change_limits(gate: Gate<SlotPool>, seen: Arc<Seen>) {
     let mut rng = Rng::with_seed(0);
     while !seen.done.load(Relaxed) {
         gate.set_limit(rng.usize(1..=MOST));

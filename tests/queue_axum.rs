@@ -194,7 +194,7 @@ async fn clients_that_hang_up_leave_their_chairs_at_once_and_are_never_served() 
     assert_eq!(next.await.unwrap().status, 200);
     assert_eq!(running.await.unwrap().status, 200);
     assert_eq!(app.ward.came(), ["running", "next"]);
-    assert_eq!(app.handle.status().counts.cancelled, 4);
+    assert_eq!(app.handle.status().stats.cancelled, 4);
     app.is_idle().await;
 }
 

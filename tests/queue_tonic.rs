@@ -236,7 +236,7 @@ async fn a_deadline_ends_the_wait_on_the_server() {
     assert_eq!(late.code(), Code::DeadlineExceeded);
     assert!(late.metadata().get("grpc-retry-pushback-ms").is_none());
     assert!(began.elapsed() >= Duration::from_millis(199));
-    assert_eq!(app.handle.status().counts.deadline_passed, 1);
+    assert_eq!(app.handle.status().stats.deadline_passed, 1);
     app.finish.add_permits(1);
     assert!(running.await.unwrap().is_ok());
 }

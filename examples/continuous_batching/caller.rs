@@ -3,14 +3,14 @@
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
 use tower_triage::batch::{RequestQueue, Tokens, TooLarge};
-use tower_triage::{Priority, Rejected, Ticket};
+use tower_triage::{Priority, RejectReason, Ticket};
 
 use crate::workload::Request;
 
 /// What waits in the queue: what the engine needs, and where the answer goes.
 pub(crate) struct Job {
     pub(crate) request: Request,
-    pub(crate) answer: oneshot::Sender<Result<Answer, Rejected<TooLarge>>>,
+    pub(crate) answer: oneshot::Sender<Result<Answer, RejectReason<TooLarge>>>,
 }
 
 /// So that its memory can be told before it is started.
@@ -35,7 +35,7 @@ pub(crate) struct Answer {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Outcome {
     Answered(Answer),
-    Rejected(Rejected<TooLarge>),
+    Rejected(RejectReason<TooLarge>),
     HungUp,
 }
 

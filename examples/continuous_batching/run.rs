@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tower_triage::batch::{Misfit, RequestQueue};
-use tower_triage::{Levels, Priority, RoomConfig};
+use tower_triage::batch::{OnOversize, RequestQueue};
+use tower_triage::{Priority, PriorityLevels, WaitingRoomConfig};
 
 use crate::caller::{Answer, Job, Outcome, call};
 use crate::engine::{CACHE, Log, MEMORY};
@@ -19,7 +19,7 @@ pub(crate) struct Plan {
     is_continuous: bool,
     /// Whether the queue is told of priorities.
     has_priorities: bool,
-    misfit: Misfit,
+    misfit: OnOversize,
 }
 
 const PLANS: [Plan; 4] = [
@@ -27,26 +27,26 @@ const PLANS: [Plan; 4] = [
         name: "static, first come",
         is_continuous: false,
         has_priorities: false,
-        misfit: Misfit::Stop,
+        misfit: OnOversize::Stop,
     },
     Plan {
         name: "continuous, first come",
         is_continuous: true,
         has_priorities: false,
-        misfit: Misfit::Stop,
+        misfit: OnOversize::Stop,
     },
     Plan {
         name: "continuous, priorities",
         is_continuous: true,
         has_priorities: true,
-        misfit: Misfit::Stop,
+        misfit: OnOversize::Stop,
     },
     Plan {
         name: "continuous, priorities, skip",
         is_continuous: true,
         has_priorities: true,
         // Most wait less, and who is large waits longer, however urgent: memory that it waits for is given away.
-        misfit: Misfit::Skip { times: 8 },
+        misfit: OnOversize::Backfill { max_overtakes: 8 },
     },
 ];
 
@@ -98,16 +98,16 @@ async fn run(plan: Plan, requests: &[Request]) -> Run {
 }
 
 impl Plan {
-    fn queue(&self, chairs: usize) -> RequestQueue<Job> {
-        let mut room = RoomConfig::default();
+    fn queue(&self, max_size: usize) -> RequestQueue<Job> {
+        let mut room = WaitingRoomConfig::default();
         // As many chairs as there are requests, so that every plan has the same to do. A server would have fewer,
         // and a `max_wait`: who comes to a full room should know at once.
-        room.chairs = chairs;
+        room.max_size = max_size;
         room.max_wait = None;
-        room.levels = Levels::new(LEVELS, "normal").expect("good names");
+        room.levels = PriorityLevels::new(LEVELS, "normal").expect("good names");
         RequestQueue::<Job>::builder(room)
             .cost(MEMORY, CACHE)
-            .misfit(self.misfit)
+            .on_oversize(self.misfit)
             // Who has waited too long is told why. If nobody listens any more, that is all the same.
             .on_rejected(|job, why| _ = job.answer.send(Err(why)))
             .build()
@@ -124,7 +124,7 @@ impl Plan {
 impl Run {
     /// Every request had one outcome; callers, queue and engine agree on which.
     fn check(&self, queue: &RequestQueue<Job>) {
-        let counts = queue.counts();
+        let counts = queue.stats();
         let answered = self.answers().count();
         let hung_up = self.count(|outcome| matches!(outcome, Outcome::HungUp));
         let rejected = self.count(|outcome| matches!(outcome, Outcome::Rejected(_)));

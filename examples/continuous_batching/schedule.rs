@@ -10,7 +10,7 @@ pub(crate) async fn continuous(queue: RequestQueue<Job>) -> Log {
     let mut engine = Engine::default();
     loop {
         // An idle engine sleeps until there is something to do.
-        if engine.is_idle() && !queue.occupied().await {
+        if engine.is_idle() && !queue.wait_nonempty().await {
             return engine.log;
         }
         // A busy one looks in passing. That never waits.
@@ -25,7 +25,7 @@ pub(crate) async fn continuous(queue: RequestQueue<Job>) -> Log {
 /// A batch is filled once, and runs until its longest member ends. The others' places stay empty meanwhile.
 pub(crate) async fn one_batch_after_the_other(queue: RequestQueue<Job>) -> Log {
     let mut engine = Engine::default();
-    while queue.occupied().await {
+    while queue.wait_nonempty().await {
         engine.admit(queue.take_batch(engine.room(), engine.memory_left()));
         while !engine.is_idle() {
             engine.step().await;

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use tower_triage::{Priority, Rejected};
+use tower_triage::{Priority, RejectReason};
 
 use crate::caller::Outcome;
 use crate::run::Run;
@@ -35,7 +35,7 @@ fn row(run: &Run) -> String {
     let per_second = run.answers().count() as f64 / run.took.as_secs_f64();
     let memory = run.memory(run.took).iter().sum::<f64>();
     let hung_up = run.count(|outcome| *outcome == Outcome::HungUp);
-    let late = Outcome::Rejected(Rejected::DeadlinePassed);
+    let late = Outcome::Rejected(RejectReason::DeadlinePassed);
     let rates = [
         format!("{:.0}", run.throughput()),
         format!("{per_second:.2}"),
@@ -58,7 +58,9 @@ fn row(run: &Run) -> String {
 fn refused(run: &Run) -> Option<String> {
     let mut outcomes = run.outcomes.iter();
     outcomes.find_map(|(_, outcome)| match outcome {
-        Outcome::Rejected(Rejected::Never(why)) => Some(format!("\nRefused each time: {why}")),
+        Outcome::Rejected(RejectReason::Unservable(why)) => {
+            Some(format!("\nRefused each time: {why}"))
+        }
         _ => None,
     })
 }

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use tower_triage::batch::TooLarge;
-use tower_triage::{Priority, Rejected};
+use tower_triage::{Priority, RejectReason};
 
 use crate::caller::Outcome;
 use crate::engine::MEMORY;
@@ -81,9 +81,12 @@ fn every_way_to_end_is_met() {
     for run in runs() {
         let name = run.plan.name;
         let is_too_large = |outcome: &Outcome| {
-            matches!(outcome, Outcome::Rejected(Rejected::Never(TooLarge { .. })))
+            matches!(
+                outcome,
+                Outcome::Rejected(RejectReason::Unservable(TooLarge { .. }))
+            )
         };
-        let is_late = |outcome: &_| *outcome == Outcome::Rejected(Rejected::DeadlinePassed);
+        let is_late = |outcome: &_| *outcome == Outcome::Rejected(RejectReason::DeadlinePassed);
         assert_eq!(run.count(is_too_large), 1, "{name}");
         assert!(run.count(is_late) > 0, "{name}");
         let left_the_queue = run.count(|outcome| *outcome == Outcome::HungUp) - run.log.abandoned;

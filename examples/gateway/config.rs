@@ -23,7 +23,7 @@ use tower_triage::{Concurrency, QueueConfig};
 
 use backend::Backend;
 pub(crate) use environment::{Environment, process};
-pub(crate) use error::ConfigError;
+pub(crate) use error::InvalidQueueConfig;
 use error::Problem;
 use health::Health;
 use unsupported::Unsupported;
@@ -45,8 +45,8 @@ pub(crate) struct Config {
 
 impl Config {
     /// Reads and checks the file at `path`.
-    pub(crate) fn read(path: &Path, environment: Environment) -> Result<Self, ConfigError> {
-        let at = |problem| ConfigError::in_file(path, problem);
+    pub(crate) fn read(path: &Path, environment: Environment) -> Result<Self, InvalidQueueConfig> {
+        let at = |problem| InvalidQueueConfig::in_file(path, problem);
         let text = std::fs::read_to_string(path).map_err(|error| at(Problem::Unreadable(error)))?;
         let mut file: File =
             toml::from_str(&text).map_err(|error| at(Problem::syntax(&text, error)))?;
@@ -90,7 +90,7 @@ impl Config {
         registry: Registry,
         mut routing: RoutingConfig,
         environment: Environment,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, InvalidQueueConfig> {
         let by_variable = environment::override_routing(&mut routing, environment)?;
         Ok(Self {
             listen: default_listen(),

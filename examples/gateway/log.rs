@@ -66,7 +66,7 @@ impl Answers {
     }
 }
 
-/// Counts and logs a request and its answer.
+/// RoomStats and logs a request and its answer.
 pub(crate) struct Watched(Option<Line>);
 
 impl Watched {

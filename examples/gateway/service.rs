@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use tower::Layer;
-use tower_triage::route::{Changes, EndpointRef, HealthChecks, Router, RouterError};
+use tower_triage::route::{Changes, EndpointRef, HealthChecks, InvalidRoute, Router};
 use tower_triage::{Route, RouteLayer, RouterHandle};
 
 use crate::admin::{EndpointState, QueueState, Snapshot};
@@ -13,7 +13,7 @@ use crate::config::{Client, Config};
 pub(crate) type Routed = Route<Client>;
 
 /// The service that `config` describes, and the handle to watch and change it.
-pub(crate) fn service(config: &Config) -> Result<(Routed, Handle), RouterError> {
+pub(crate) fn service(config: &Config) -> Result<(Routed, Handle), InvalidRoute> {
     let router = Router::new(config.registry.clone())
         .queue(config.queue.clone())
         .routing(config.routing.clone())
@@ -56,7 +56,7 @@ impl Handle {
                 depth: status.depth,
                 running: status.running,
                 served: status.served,
-                cancelled: status.counts.cancelled,
+                cancelled: status.stats.cancelled,
                 rejected: self.0.rejected(),
             },
             endpoints: self.0.endpoints().iter().map(state).collect(),
@@ -64,7 +64,7 @@ impl Handle {
     }
 
     /// Serves by `new`, and no more by `old`, from now on: its endpoints, its `[queue]` and its `[routing]`.
-    pub(crate) fn change(&self, old: &Config, new: &Config) -> Result<Changes, RouterError> {
+    pub(crate) fn change(&self, old: &Config, new: &Config) -> Result<Changes, InvalidRoute> {
         if old.queue != new.queue {
             self.0.reconfigure(new.queue.clone())?;
         }

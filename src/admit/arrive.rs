@@ -15,11 +15,14 @@ use std::time::Instant;
 
 use super::nanos::{NEVER, Nanos, Times};
 use super::patience::Patience;
-use super::room::{Key, Outcome, State, Waiter, WaitingRoom};
-use super::{Capacity, Denied, Rejected, Ticket, Woken};
+use super::room::{AdmitOutcome, State, Waiter, WaiterId, WaitingRoom};
+use super::{Capacity, LeaseError, RejectReason, Ticket, WakeList};
 
 /// What became of an arrival, or the capacity's panic; and its demand, unless it waits.
-pub(crate) type Arrived<C> = (thread::Result<Outcome<C>>, Option<<C as Capacity>::Demand>);
+pub(crate) type Arrived<C> = (
+    thread::Result<AdmitOutcome<C>>,
+    Option<<C as Capacity>::Demand>,
+);
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Somebody arrives: a slot if one is free that no waiter could use, else a chair, else a reason.
@@ -31,8 +34,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         ticket: Ticket,
         demand: C::Demand,
         now: Instant,
-        woken: &mut Woken<W>,
-    ) -> Outcome<C> {
+        woken: &mut WakeList<W>,
+    ) -> AdmitOutcome<C> {
         let (outcome, _) = self.arrive_keeping(capacity, ticket, demand, now, woken);
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
@@ -44,7 +47,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         ticket: Ticket,
         demand: C::Demand,
         now: Instant,
-        woken: &mut Woken<W>,
+        woken: &mut WakeList<W>,
     ) -> Arrived<C> {
         let arrival = ticket.arrival.unwrap_or(now);
         let times = self.epoch.times(Some(arrival), Some(now));
@@ -58,11 +61,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         ticket: Ticket,
         demand: C::Demand,
         times: Times,
-        woken: &mut Woken<W>,
+        woken: &mut WakeList<W>,
     ) -> Arrived<C> {
         let (outcome, demand) = self.admit(capacity, ticket, demand, times, woken);
-        if let Ok(Outcome::Rejected(why)) = &outcome {
-            self.counts.reject(why);
+        if let Ok(AdmitOutcome::Rejected(why)) = &outcome {
+            self.stats.reject(why);
         }
         (outcome, demand)
     }
@@ -73,19 +76,21 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         ticket: Ticket,
         demand: C::Demand,
         times: Times,
-        woken: &mut Woken<W>,
+        woken: &mut WakeList<W>,
     ) -> Arrived<C> {
         if self.closed {
-            let outcome = Outcome::Rejected(Rejected::ShuttingDown);
+            let outcome = AdmitOutcome::Rejected(RejectReason::ShuttingDown);
             return (Ok(outcome), Some(demand));
         }
         let (arrival, now) = (self.arrival(times), times.now);
         self.catch_up(now, woken);
         if self.waiting == 0 {
             let outcome = match catch_unwind(AssertUnwindSafe(|| capacity.try_lease(&demand))) {
-                Ok(Ok(lease)) => Some(Ok(Outcome::Leased(lease))),
-                Ok(Err(Denied::Never(why))) => Some(Ok(Outcome::Rejected(Rejected::Never(why)))),
-                Ok(Err(Denied::Busy)) => None,
+                Ok(Ok(lease)) => Some(Ok(AdmitOutcome::Leased(lease))),
+                Ok(Err(LeaseError::Unservable(why))) => {
+                    Some(Ok(AdmitOutcome::Rejected(RejectReason::Unservable(why))))
+                }
+                Ok(Err(LeaseError::Busy)) => None,
                 Err(panic) => Some(Err(panic)),
             };
             if let Some(outcome) = outcome {
@@ -123,20 +128,20 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         if self.chairs.body(key.at).state.is_waiting() {
             return match refusal.or_else(|| self.no_chair(key, woken)) {
-                None => (Ok(Outcome::Queued(key)), None),
+                None => (Ok(AdmitOutcome::Queued(key)), None),
                 Some(why) => {
                     self.unlink(key.at);
                     let waiter = self.chairs.leave(key.at);
-                    (Ok(Outcome::Rejected(why)), Some(waiter.demand))
+                    (Ok(AdmitOutcome::Rejected(why)), Some(waiter.demand))
                 }
             };
         }
         let Waiter { demand, state } = self.chairs.leave(key.at);
         let outcome = match state {
-            State::Leased(lease) => Outcome::Leased(lease),
+            State::Leased(lease) => AdmitOutcome::Leased(lease),
             State::Rejected(why) => {
-                self.counts.unreject(&why);
-                Outcome::Rejected(why)
+                self.stats.unreject(&why);
+                AdmitOutcome::Rejected(why)
             }
             State::Waiting(_) => unreachable!("it was found not to wait"),
         };
@@ -146,7 +151,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// The lane of this key. The capacity is asked before anything is changed, because it may panic.
     #[inline]
     pub(super) fn lane_of(&mut self, capacity: &C, lane: C::Lane) -> u32 {
-        let ask = |lane: &C::Lane| (capacity.pools(lane), capacity.section(lane));
+        let ask = |lane: &C::Lane| (capacity.pools(lane), capacity.partition(lane));
         self.lanes.lane_of(&self.chairs, lane, ask)
     }
 
@@ -158,13 +163,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         ticket: &Ticket,
         patience: Patience,
         now: Nanos,
-    ) -> Option<Rejected<C::Never>> {
-        if self.config.chairs == 0 {
-            return Some(Rejected::Disabled);
+    ) -> Option<RejectReason<C::Unservable>> {
+        if self.config.max_size == 0 {
+            return Some(RejectReason::Disabled);
         }
         // Where the head makes the slots, it has to ask before it knows whether it would wait.
-        if !ticket.may_wait && !capacity.made_by_head() {
-            return Some(Rejected::MayNotWait);
+        if !ticket.wait && !capacity.made_by_head() {
+            return Some(RejectReason::NotQueued);
         }
         let longest = self.chairs.longest_wait;
         (patience.end(longest) <= now).then(|| patience.why_expired(longest))
@@ -172,32 +177,36 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Why the waiter who sat down last must get up again; or who gets up instead.
     #[inline]
-    fn no_chair(&mut self, key: Key, woken: &mut Woken<W>) -> Option<Rejected<C::Never>> {
-        if let Some(most) = self.config.chairs_per_tenant {
+    fn no_chair(
+        &mut self,
+        key: WaiterId,
+        woken: &mut WakeList<W>,
+    ) -> Option<RejectReason<C::Unservable>> {
+        if let Some(most) = self.config.max_size_per_tenant {
             let tenant = self.chairs.tenant(key.at);
             if self
                 .tenants
                 .get(tenant)
                 .is_some_and(|&waiting| waiting > most)
             {
-                return Some(Rejected::TenantFull);
+                return Some(RejectReason::TenantFull);
             }
         }
         let place = self.chairs.place(key.at);
         let (own, section) = (place.level, self.lanes.section_at(place.lane));
         let lowest = if self.sections.is_overfull(section) {
             self.sections.lowest_and_latest(&self.chairs, section.id)
-        } else if self.waiting + self.reserved > self.config.chairs {
+        } else if self.waiting + self.reserved > self.config.max_size {
             self.arrivals.lowest_and_latest(&self.chairs)
         } else {
             return None;
         };
         match lowest {
             Some(lowest) if self.config.displace && self.chairs.place(lowest).level > own => {
-                self.answer(lowest, Rejected::Displaced, woken);
+                self.answer(lowest, RejectReason::Displaced, woken);
                 None
             }
-            _ => Some(Rejected::Full),
+            _ => Some(RejectReason::Full),
         }
     }
 
@@ -207,19 +216,19 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         ticket: Ticket,
         patience: Patience,
         (lane, demand): (u32, C::Demand),
-        note: impl FnOnce(Key) -> Option<W>,
+        note: impl FnOnce(WaiterId) -> Option<W>,
         now: Nanos,
-    ) -> Key {
+    ) -> WaiterId {
         let priority = self.config.levels.clamp(ticket.priority);
         self.seq += 1;
         let seq = self.seq;
-        let is_back = ticket.returning && ticket.arrival.is_some();
+        let is_back = ticket.requeued && ticket.arrival.is_some();
         let since = match patience.arrival {
             NEVER => self.since(self.behind_all(), false),
             arrival => self.since(arrival.min(now), is_back),
         };
         let at = self.chairs.take(priority);
-        let key = Key { at, seq };
+        let key = WaiterId { at, seq };
         let state = State::Waiting(note(key));
         let waiter = Waiter { demand, state };
         self.chairs

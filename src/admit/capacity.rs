@@ -4,7 +4,7 @@
 //! [`Capacity`] is that shape. The waiting room asks it for slots ([`Capacity::try_lease`]), tells it
 //! when one comes back ([`Capacity::release`]), and learns from it which waiting requests ask the same
 //! ([`Capacity::lane`]), which slots could serve them ([`Capacity::pools`]) and where they wait
-//! ([`Capacity::section`]).
+//! ([`Capacity::partition`]).
 
 use std::fmt;
 use std::hash::Hash;
@@ -22,7 +22,7 @@ use super::Discipline;
 /// # Contract
 ///
 /// - A lease that [`try_lease`](Self::try_lease) returned counts until [`release`](Self::release).
-/// - Demands of one lane are busy together: while one of them is told [`Denied::Busy`], so are all.
+/// - Demands of one lane are busy together: while one of them is told [`LeaseError::Busy`], so are all.
 /// - Lanes with equal [`pools`](Self::pools) are busy together, too. The waiting room then asks for one
 ///   of them only (one of each discipline), so that a thousand waiting lanes do not make one release slow.
 /// - Sections with equal ids are equal.
@@ -35,20 +35,21 @@ pub trait Capacity: Send + Sync + 'static {
     /// What waiting requests share that ask the same of this capacity.
     type Lane: Clone + Eq + Hash + Send + Sync + 'static;
     /// Why a demand can never be served.
-    type Never: Clone + fmt::Debug + fmt::Display + Send + Sync + 'static;
+    type Unservable: Clone + fmt::Debug + fmt::Display + Send + Sync + 'static;
 
     /// Takes a slot for `demand`, if one is free.
     ///
     /// # Errors
     ///
-    /// [`Denied::Busy`] if waiting helps, [`Denied::Never`] if it does not.
-    fn try_lease(&self, demand: &Self::Demand) -> Result<Self::Lease, Denied<Self::Never>>;
+    /// [`LeaseError::Busy`] if waiting helps, [`LeaseError::Unservable`] if it does not.
+    fn try_lease(&self, demand: &Self::Demand)
+    -> Result<Self::Lease, LeaseError<Self::Unservable>>;
 
     /// Gives a slot back and says which pool it belongs to.
-    fn release(&self, lease: Self::Lease) -> Pool;
+    fn release(&self, lease: Self::Lease) -> PoolId;
 
     /// The pool that a lease which is out belongs to.
-    fn pool(&self, lease: &Self::Lease) -> Pool;
+    fn pool(&self, lease: &Self::Lease) -> PoolId;
 
     /// The lane in which `demand` waits.
     fn lane(&self, demand: &Self::Demand) -> Self::Lane;
@@ -57,14 +58,14 @@ pub trait Capacity: Send + Sync + 'static {
     ///
     /// Asked when a lane gets its first waiter, and again after the gate was told that the capacity
     /// changed.
-    fn pools(&self, lane: &Self::Lane) -> Pools;
+    fn pools(&self, lane: &Self::Lane) -> PoolSet;
 
     /// The section of the waiting room in which `lane` waits. Default: the one that is furnished as the room
     /// is.
     ///
     /// Asked when [`pools`](Self::pools) is.
-    fn section(&self, _lane: &Self::Lane) -> Section {
-        Section::default()
+    fn partition(&self, _lane: &Self::Lane) -> Partition {
+        Partition::default()
     }
 
     /// How many leases are out.
@@ -99,11 +100,11 @@ pub trait Capacity: Send + Sync + 'static {
 
 /// Why [`Capacity::try_lease`] gave no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Denied<N> {
+pub enum LeaseError<N> {
     /// Every slot that could serve the demand is taken.
     Busy,
     /// No slot will ever serve the demand.
-    Never(N),
+    Unservable(N),
 }
 
 /// A part of the waiting room with chairs and an order of its own: one model's, one user's.
@@ -111,44 +112,44 @@ pub enum Denied<N> {
 /// The room's own chairs bound all sections together. By default a section has no bound of its own, and the
 /// room's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Section {
+pub struct Partition {
     /// Which one. Lanes that name the same share its chairs.
     pub id: u32,
     /// How many may wait in it. `None`: as many as the room has chairs for. 0: nobody.
-    pub chairs: Option<usize>,
+    pub max_size: Option<usize>,
     /// Who goes next among equals in one of its lanes. `None`: as in the room.
     pub discipline: Option<Discipline>,
 }
 
 /// A set of interchangeable slots, numbered densely from 0: a service, an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Pool(pub u32);
+pub struct PoolId(pub u32);
 
 /// The pools that could serve a lane, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Pools(Arc<[Pool]>);
+pub struct PoolSet(Arc<[PoolId]>);
 
-impl Pools {
+impl PoolSet {
     /// The pools of a lane that only `pool` can serve.
     #[must_use]
-    pub fn one(pool: Pool) -> Self {
+    pub fn one(pool: PoolId) -> Self {
         Self(Arc::new([pool]))
     }
 }
 
-impl FromIterator<Pool> for Pools {
-    fn from_iter<I: IntoIterator<Item = Pool>>(pools: I) -> Self {
-        let mut pools: Vec<Pool> = pools.into_iter().collect();
+impl FromIterator<PoolId> for PoolSet {
+    fn from_iter<I: IntoIterator<Item = PoolId>>(pools: I) -> Self {
+        let mut pools: Vec<PoolId> = pools.into_iter().collect();
         pools.sort_unstable();
         pools.dedup();
         Self(pools.into())
     }
 }
 
-impl std::ops::Deref for Pools {
-    type Target = [Pool];
+impl std::ops::Deref for PoolSet {
+    type Target = [PoolId];
 
-    fn deref(&self) -> &[Pool] {
+    fn deref(&self) -> &[PoolId] {
         &self.0
     }
 }

@@ -219,7 +219,7 @@ impl<T> Chairs<T> {
             patience,
             tenant: ticket.tenant,
             cost: ticket.cost,
-            may_wait: ticket.may_wait,
+            may_wait: ticket.wait,
         };
         if at >= self.terms.len() {
             let nothing = Terms {

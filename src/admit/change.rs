@@ -12,23 +12,26 @@ use super::nanos::Nanos;
 use super::patience::longest_wait;
 use super::room::WaitingRoom;
 use super::sections::Sections;
-use super::{Capacity, Levels, Pools, Priority, Rejected, RoomConfig, Section, Woken};
+use super::{
+    Capacity, Partition, PoolSet, Priority, PriorityLevels, RejectReason, WaitingRoomConfig,
+    WakeList,
+};
 
 /// A waiter, and the lane that is its from now on.
 struct Moving<C: Capacity> {
     came: Came,
     at: u32,
     lane: C::Lane,
-    pools: Pools,
-    section: Section,
+    pools: PoolSet,
+    section: Partition,
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Nobody may wait any more: everyone who does is answered, and so is everyone who comes.
-    pub fn close(&mut self, woken: &mut Woken<W>) {
+    pub fn close(&mut self, woken: &mut WakeList<W>) {
         self.closed = true;
         for at in self.latest_first() {
-            self.answer(at, Rejected::ShuttingDown, woken);
+            self.answer(at, RejectReason::ShuttingDown, woken);
         }
     }
 
@@ -39,9 +42,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub fn reconfigure(
         &mut self,
         capacity: &C,
-        config: RoomConfig,
+        config: WaitingRoomConfig,
         now: Instant,
-        woken: &mut Woken<W>,
+        woken: &mut WakeList<W>,
     ) {
         let now = self.epoch.nanos(now);
         self.catch_up(now, woken);
@@ -60,7 +63,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// The capacity's lanes, pools or sections changed: everyone moves to the lane that is theirs now. Those
     /// who no longer fit in their section are answered, the latest of its lowest level first.
-    pub fn rearranged(&mut self, capacity: &C, now: Instant, woken: &mut Woken<W>) {
+    pub fn on_capacity_changed(&mut self, capacity: &C, now: Instant, woken: &mut WakeList<W>) {
         let now = self.epoch.nanos(now);
         self.catch_up(now, woken);
         let everyone = self.ask_lanes(capacity);
@@ -72,12 +75,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Everyone who waits, in the order of arrival, and what the capacity says of their lanes now. It is asked before
     /// anything is changed, because it may panic.
     fn ask_lanes(&self, capacity: &C) -> Vec<Moving<C>> {
-        let mut known: HashMap<C::Lane, (Pools, Section)> = HashMap::new();
+        let mut known: HashMap<C::Lane, (PoolSet, Partition)> = HashMap::new();
         let waiting = self.chairs.waiting();
         let mut everyone: Vec<Moving<C>> = waiting
             .map(|(at, place)| {
                 let lane = capacity.lane(&self.chairs.body(at).demand);
-                let ask = || (capacity.pools(&lane), capacity.section(&lane));
+                let ask = || (capacity.pools(&lane), capacity.partition(&lane));
                 let (pools, section) = known.entry(lane.clone()).or_insert_with(ask).clone();
                 Moving {
                     came: place.came(),
@@ -123,8 +126,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.waiting = 0;
     }
 
-    fn send_away(&mut self, woken: &mut Woken<W>) {
-        if let Some(most) = self.config.chairs_per_tenant {
+    fn send_away(&mut self, woken: &mut WakeList<W>) {
+        if let Some(most) = self.config.max_size_per_tenant {
             for at in self.latest_first() {
                 let tenant = self.chairs.tenant(at);
                 if self
@@ -132,37 +135,37 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                     .get(tenant)
                     .is_some_and(|&waiting| waiting > most)
                 {
-                    self.answer(at, Rejected::TenantFull, woken);
+                    self.answer(at, RejectReason::TenantFull, woken);
                 }
             }
         }
         self.send_away_from_sections(woken);
-        let too_many = self.waiting.saturating_sub(self.config.chairs);
+        let too_many = self.waiting.saturating_sub(self.config.max_size);
         if too_many == 0 {
             return;
         }
         for at in self.latest_first().into_iter().take(too_many) {
-            let why = match self.config.chairs {
-                0 => Rejected::Disabled,
-                _ => Rejected::Full,
+            let why = match self.config.max_size {
+                0 => RejectReason::Disabled,
+                _ => RejectReason::Full,
             };
             self.answer(at, why, woken);
         }
     }
 
-    fn send_away_from_sections(&mut self, woken: &mut Woken<W>) {
+    fn send_away_from_sections(&mut self, woken: &mut WakeList<W>) {
         if !self.sections.any_overfull() {
             return;
         }
         for at in self.latest_first() {
             let section = self.lanes.section_at(self.chairs.place(at).lane);
             if self.sections.is_overfull(section) {
-                self.answer(at, Rejected::Full, woken);
+                self.answer(at, RejectReason::Full, woken);
             }
         }
     }
 }
 
-fn rename(old: &Levels, new: &Levels, priority: Priority) -> Priority {
+fn rename(old: &PriorityLevels, new: &PriorityLevels, priority: Priority) -> Priority {
     new.parse(old.name(priority).as_bytes())
 }

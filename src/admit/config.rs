@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{Levels, Tenant};
+use super::{PriorityLevels, Tenant};
 
 /// Who goes next among waiting requests of equal priority in one lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -31,29 +31,29 @@ impl Discipline {
 /// [`QueueConfig`](crate::QueueConfig), which also checks itself:
 ///
 /// ```
-/// use tower_triage::{QueueConfig, RoomConfig};
+/// use tower_triage::{QueueConfig, WaitingRoomConfig};
 ///
-/// let mut room = RoomConfig::default();
-/// room.chairs = 20;
+/// let mut room = WaitingRoomConfig::default();
+/// room.max_size = 20;
 /// room.displace = true;
 ///
 /// let same = QueueConfig::new(1).max_size(20).displace().room()?;
-/// assert_eq!((same.chairs, same.displace), (room.chairs, room.displace));
-/// # Ok::<(), tower_triage::ConfigError>(())
+/// assert_eq!((same.max_size, same.displace), (room.max_size, room.displace));
+/// # Ok::<(), tower_triage::InvalidQueueConfig>(())
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct RoomConfig {
+pub struct WaitingRoomConfig {
     /// How many requests may wait, over all lanes. 0: nobody waits. Default 100.
-    pub chairs: usize,
+    pub max_size: usize,
     /// How many requests of one tenant may wait. `None` (default): no limit of its own.
-    pub chairs_per_tenant: Option<usize>,
+    pub max_size_per_tenant: Option<usize>,
     /// How long a request may wait from its arrival. `None`: as long as it likes. Default 30 s.
     pub max_wait: Option<Duration>,
     /// Who goes next among equals. Default `Fifo`.
     pub discipline: Discipline,
     /// The priority levels. Default `high`, `normal`.
-    pub levels: Levels,
+    pub levels: PriorityLevels,
     /// A waiter rises one level per interval waited. `None` (default) and zero: never.
     pub promote_after: Option<Duration>,
     /// Whether an arrival that finds no chair takes the one of the latest waiter of the lowest level, if
@@ -63,14 +63,14 @@ pub struct RoomConfig {
     pub weights: HashMap<Tenant, u32>,
 }
 
-impl Default for RoomConfig {
+impl Default for WaitingRoomConfig {
     fn default() -> Self {
         Self {
-            chairs: 100,
-            chairs_per_tenant: None,
+            max_size: 100,
+            max_size_per_tenant: None,
             max_wait: Some(Duration::from_secs(30)),
             discipline: Discipline::Fifo,
-            levels: Levels::default(),
+            levels: PriorityLevels::default(),
             promote_after: None,
             displace: false,
             weights: HashMap::new(),

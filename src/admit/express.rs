@@ -7,7 +7,7 @@
 
 use super::chairs::{NONE, Wording};
 use super::nanos::{NEVER, Nanos, Times};
-use super::room::{Key, State, Waiter, WaitingRoom};
+use super::room::{State, Waiter, WaiterId, WaitingRoom};
 use super::{Capacity, Priority, Ticket};
 
 /// Somebody who may sit down by the short way.
@@ -23,8 +23,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let config = &self.config;
         let asks_more = config.displace
             || config.promote_after.is_some()
-            || config.chairs_per_tenant.is_some()
-            || self.notes_arrivals;
+            || config.max_size_per_tenant.is_some()
+            || self.tracks_oldest;
         self.express = (!asks_more).then(|| self.lanes.plain()).flatten();
     }
 
@@ -55,8 +55,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         &mut self,
         who: Express,
         demand: C::Demand,
-        note: impl FnOnce(Key) -> Option<W>,
-    ) -> Key {
+        note: impl FnOnce(WaiterId) -> Option<W>,
+    ) -> WaiterId {
         let level = self.config.levels.clamp(who.priority);
         self.seq += 1;
         let wording;
@@ -65,7 +65,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             arrival => (Wording::Plain, arrival),
         };
         let (seq, at) = (self.seq, self.chairs.take(level));
-        let (came, key) = ((self.latest, seq), Key { at, seq });
+        let (came, key) = ((self.latest, seq), WaiterId { at, seq });
         let state = State::Waiting(note(key));
         let waiter = Waiter { demand, state };
         let blocks = &mut self.chairs.blocks;

@@ -14,11 +14,11 @@ use std::hash::Hash;
 
 use slab::Slab;
 
-use super::capacity::{Pool, Pools, Section};
+use super::capacity::{Partition, PoolId, PoolSet};
 use super::chairs::Chairs;
 use super::discipline::{Queue, Standing, Turn};
 use super::heap::Heap;
-use super::{Discipline, RoomConfig};
+use super::{Discipline, WaitingRoomConfig};
 
 pub(crate) use best::{Best, NO_PUMP, Scope};
 
@@ -29,7 +29,7 @@ pub(crate) type Rank = (u64, Turn);
 #[derive(Debug)]
 struct Lane<L> {
     key: L,
-    section: Section,
+    section: Partition,
     group: u32,
     /// Its number among the lanes of its group.
     member: u32,
@@ -46,7 +46,7 @@ struct Head {
 
 #[derive(Debug)]
 struct Group {
-    pools: Pools,
+    pools: PoolSet,
     discipline: Discipline,
     lanes: Slab<u32>,
     order: Heap<Rank>,
@@ -87,7 +87,7 @@ pub(crate) struct Lanes<L> {
     alone: Option<u32>,
     occupied: usize,
     /// The groups of lanes that exactly these pools can serve: one for each discipline.
-    by_pools: HashMap<Pools, Vec<u32>>,
+    by_pools: HashMap<PoolSet, Vec<u32>>,
     groups: Slab<Group>,
     /// The groups that each pool can serve.
     by_pool: Vec<Vec<u32>>,
@@ -114,7 +114,7 @@ impl<L> Lane<L> {
 const NOT_BLOCKED: u64 = 0;
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
-    pub(crate) fn new(config: &RoomConfig) -> Self {
+    pub(crate) fn new(config: &WaitingRoomConfig) -> Self {
         Self {
             by_key: HashMap::new(),
             lanes: Slab::new(),
@@ -134,7 +134,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// Begins anew, with nobody in line, and gives the old lanes back. All rounds are at the same point now.
-    pub(crate) fn renew(&mut self, config: &RoomConfig) -> Self {
+    pub(crate) fn renew(&mut self, config: &WaitingRoomConfig) -> Self {
         let rounds = self.groups.iter().flat_map(|(_, group)| &group.rounds);
         let latest = rounds.map(|round| round.served).max();
         let new = Self {
@@ -166,7 +166,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         &mut self,
         chairs: &Chairs<T>,
         key: L,
-        ask: impl FnOnce(&L) -> (Pools, Section),
+        ask: impl FnOnce(&L) -> (PoolSet, Partition),
     ) -> u32 {
         let lane = match self.lanes.get(self.latest as usize) {
             Some(lane) if lane.key == key => self.latest,
@@ -187,7 +187,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         at: u32,
         lane: u32,
         standing: Option<Standing>,
-        config: &RoomConfig,
+        config: &WaitingRoomConfig,
     ) {
         chairs.place_mut(at).lane = lane;
         self.line_up(chairs, at, standing, config);
@@ -201,7 +201,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// Lines up a waiter whose level changed in the lane that it was in.
-    pub(crate) fn push_again<T>(&mut self, chairs: &mut Chairs<T>, at: u32, config: &RoomConfig) {
+    pub(crate) fn push_again<T>(
+        &mut self,
+        chairs: &mut Chairs<T>,
+        at: u32,
+        config: &WaitingRoomConfig,
+    ) {
         self.line_up(chairs, at, None, config);
     }
 
@@ -211,7 +216,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         chairs: &mut Chairs<T>,
         at: u32,
         standing: Option<Standing>,
-        config: &RoomConfig,
+        config: &WaitingRoomConfig,
     ) {
         let place = chairs.place(at);
         let (lane, level) = (place.lane, usize::from(place.level));
@@ -278,18 +283,18 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// Takes out a waiter that will be put back.
-    pub(crate) fn set_aside<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+    pub(crate) fn skip<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         let place = chairs.place(at);
         let (lane, level) = (place.lane, usize::from(place.level));
-        self.lanes[lane as usize].levels[level].set_aside(chairs, at);
+        self.lanes[lane as usize].levels[level].skip(chairs, at);
         self.refresh(chairs, lane, level);
     }
 
     /// Puts back a waiter that was set aside.
-    pub(crate) fn put_back<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+    pub(crate) fn restore<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         let place = chairs.place(at);
         let (lane, level) = (place.lane, usize::from(place.level));
-        if self.lanes[lane as usize].levels[level].put_back(chairs, at) {
+        if self.lanes[lane as usize].levels[level].restore(chairs, at) {
             self.refresh(chairs, lane, level);
         }
     }
@@ -308,7 +313,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// The section that a lane waits in.
     #[inline]
-    pub(crate) fn section_at(&self, lane: u32) -> Section {
+    pub(crate) fn section_at(&self, lane: u32) -> Partition {
         self.lanes[lane as usize].section
     }
 
@@ -319,7 +324,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     #[inline]
-    fn groups_on(&self, pool: Pool) -> &[u32] {
+    fn groups_on(&self, pool: PoolId) -> &[u32] {
         self.by_pool.get(pool.0 as usize).map_or(&[], Vec::as_slice)
     }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::nanos::{Epoch, NEVER, Nanos, span};
 use super::room::WaitingRoom;
-use super::{Capacity, Rejected, RoomConfig};
+use super::{Capacity, RejectReason, WaitingRoomConfig};
 
 /// What a ticket says of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,17 +50,17 @@ impl Patience {
         self.arrival.saturating_add(longest).min(self.deadline)
     }
 
-    pub(super) fn why_expired<N>(self, longest: Nanos) -> Rejected<N> {
+    pub(super) fn why_expired<N>(self, longest: Nanos) -> RejectReason<N> {
         let end = self.end(longest);
         if self.deadline == end && end < NEVER {
-            Rejected::DeadlinePassed
+            RejectReason::DeadlinePassed
         } else {
-            Rejected::TimedOut
+            RejectReason::TimedOut
         }
     }
 
     /// By how many levels it has risen by `now`.
-    fn risen_by(self, now: Nanos, config: &RoomConfig) -> u8 {
+    fn risen_by(self, now: Nanos, config: &WaitingRoomConfig) -> u8 {
         let waited = now.saturating_sub(self.arrival);
         let risen = interval(config).map_or(0, |interval| waited / interval);
         u8::try_from(risen).unwrap_or(u8::MAX)
@@ -73,7 +73,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         &self,
         arrival: Instant,
         deadline: Option<Instant>,
-    ) -> Option<(Instant, Rejected<C::Never>)> {
+    ) -> Option<(Instant, RejectReason<C::Unservable>)> {
         let patience = Patience::new(self.epoch.nanos(arrival), deadline, self.epoch);
         let end = self.epoch.instant(patience.end(self.chairs.longest_wait))?;
         Some((end, patience.why_expired(self.chairs.longest_wait)))
@@ -112,13 +112,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 }
 
 /// How long anybody waits.
-pub(super) fn longest_wait(config: &RoomConfig) -> Nanos {
+pub(super) fn longest_wait(config: &WaitingRoomConfig) -> Nanos {
     config.max_wait.map_or(NEVER, span)
 }
 
 /// How long a waiter has to wait to rise by a level.
 #[inline]
-fn interval(config: &RoomConfig) -> Option<Nanos> {
+fn interval(config: &WaitingRoomConfig) -> Option<Nanos> {
     config
         .promote_after
         .map(span)

@@ -17,23 +17,23 @@ impl Priority {
 /// Names are matched case-insensitively (ASCII) and trimmed. Default: `high`, `normal`; unknown → `normal`.
 ///
 /// ```
-/// use tower_triage::{Levels, Priority};
+/// use tower_triage::{PriorityLevels, Priority};
 ///
-/// let levels = Levels::default();
+/// let levels = PriorityLevels::default();
 /// assert_eq!(levels.parse(b" HIGH "), Priority(0));
 /// assert_eq!(levels.parse(b"urgent"), Priority(1));
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct Levels {
+pub struct PriorityLevels {
     names: Arc<[Box<str>]>,
     default: Priority,
 }
 
-impl Levels {
+impl PriorityLevels {
     /// As many as there can be.
     pub(crate) const MOST: usize = MAX_LEVELS;
 
-    /// Levels named `names`, highest first, where unknown names get the level named `default`.
+    /// PriorityLevels named `names`, highest first, where unknown names get the level named `default`.
     ///
     /// # Errors
     ///
@@ -42,24 +42,24 @@ impl Levels {
     pub fn new<N: Into<String>>(
         names: impl IntoIterator<Item = N>,
         default: &str,
-    ) -> Result<Self, InvalidLevels> {
+    ) -> Result<Self, InvalidPriorityLevels> {
         let names: Vec<Box<str>> = names.into_iter().map(|name| name.into().into()).collect();
         if names.is_empty() {
-            return Err(InvalidLevels::None);
+            return Err(InvalidPriorityLevels::None);
         }
         if names.len() > MAX_LEVELS {
-            return Err(InvalidLevels::TooMany(names.len()));
+            return Err(InvalidPriorityLevels::TooMany(names.len()));
         }
         for (i, name) in names.iter().enumerate() {
             if name.is_empty() || name.trim() != &**name {
-                return Err(InvalidLevels::Blank(name.to_string()));
+                return Err(InvalidPriorityLevels::Blank(name.to_string()));
             }
             if names[..i].iter().any(|n| n.eq_ignore_ascii_case(name)) {
-                return Err(InvalidLevels::Twice(name.to_string()));
+                return Err(InvalidPriorityLevels::Twice(name.to_string()));
             }
         }
         let default = find(&names, default.trim().as_bytes())
-            .ok_or_else(|| InvalidLevels::UnknownDefault(default.to_owned()))?;
+            .ok_or_else(|| InvalidPriorityLevels::UnknownDefault(default.to_owned()))?;
         Ok(Self {
             names: names.into(),
             default,
@@ -101,7 +101,7 @@ impl Levels {
     }
 }
 
-impl Default for Levels {
+impl Default for PriorityLevels {
     fn default() -> Self {
         Self {
             names: ["high".into(), "normal".into()].into(),
@@ -110,9 +110,9 @@ impl Default for Levels {
     }
 }
 
-impl fmt::Debug for Levels {
+impl fmt::Debug for PriorityLevels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Levels")
+        f.debug_struct("PriorityLevels")
             .field("names", &self.names)
             .field("default", &self.name(self.default))
             .finish()
@@ -132,7 +132,7 @@ fn find(names: &[Box<str>], name: &[u8]) -> Option<Priority> {
 /// What is wrong with the names of the priority levels.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum InvalidLevels {
+pub enum InvalidPriorityLevels {
     /// No name was given.
     #[error("`priorities` is empty: name at least one level, highest first")]
     None,
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn names_are_matched_trimmed_and_case_insensitively() {
-        let levels = Levels::default();
+        let levels = PriorityLevels::default();
         for high in [&b"high"[..], b"HIGH", b" High ", b"\thigh\t"] {
             assert_eq!(levels.parse(high), Priority(0), "{high:?}");
         }
@@ -169,20 +169,24 @@ mod tests {
 
     #[test]
     fn bad_names_are_refused_with_the_name() {
-        let new = |names: &[&str], default: &str| Levels::new(names.iter().copied(), default);
-        assert_eq!(new(&[], "x"), Err(InvalidLevels::None));
-        assert_eq!(new(&["a", "A"], "a"), Err(InvalidLevels::Twice("A".into())));
+        let new =
+            |names: &[&str], default: &str| PriorityLevels::new(names.iter().copied(), default);
+        assert_eq!(new(&[], "x"), Err(InvalidPriorityLevels::None));
+        assert_eq!(
+            new(&["a", "A"], "a"),
+            Err(InvalidPriorityLevels::Twice("A".into()))
+        );
         assert_eq!(
             new(&["a", " b"], "a"),
-            Err(InvalidLevels::Blank(" b".into()))
+            Err(InvalidPriorityLevels::Blank(" b".into()))
         );
         assert_eq!(
             new(&["a"], "c"),
-            Err(InvalidLevels::UnknownDefault("c".into()))
+            Err(InvalidPriorityLevels::UnknownDefault("c".into()))
         );
         assert!(new(&["a", "b", "c"], "C").is_ok());
-        let many = |names: u8| Levels::new((0..names).map(|n| n.to_string()), "0");
+        let many = |names: u8| PriorityLevels::new((0..names).map(|n| n.to_string()), "0");
         assert!(many(32).is_ok());
-        assert_eq!(many(33), Err(InvalidLevels::TooMany(33)));
+        assert_eq!(many(33), Err(InvalidPriorityLevels::TooMany(33)));
     }
 }

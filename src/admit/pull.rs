@@ -8,27 +8,27 @@
 use std::time::Instant;
 
 use super::nanos::NEVER;
-use super::room::{Key, State, Waiter, WaitingRoom};
-use super::{Capacity, Woken};
+use super::room::{State, Waiter, WaiterId, WaitingRoom};
+use super::{Capacity, WakeList};
 #[cfg(feature = "batch")]
 use {
     super::nanos::Times,
     super::patience::Patience,
-    super::room::Outcome,
-    super::{Denied, Rejected, Ticket},
+    super::room::AdmitOutcome,
+    super::{LeaseError, RejectReason, Ticket},
     std::convert::Infallible,
     std::panic::resume_unwind,
 };
 
-/// A waiter that is out of its line for a moment, to be [put back](WaitingRoom::put_back).
+/// A waiter that is out of its line for a moment, to be [put back](WaitingRoom::restore).
 #[derive(Debug)]
 #[must_use = "whoever is not put back is never served"]
-pub struct Aside(Key);
+pub struct Skipped(WaiterId);
 
-impl Aside {
+impl Skipped {
     /// Who it is.
     #[must_use]
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> WaiterId {
         self.0
     }
 }
@@ -44,10 +44,10 @@ impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
         capacity: &C,
         ticket: Ticket,
         demand: C::Demand,
-        note: impl FnOnce(Key) -> Option<W>,
+        note: impl FnOnce(WaiterId) -> Option<W>,
         times: Times,
-        woken: &mut Woken<W>,
-    ) -> Result<Key, Rejected<C::Never>> {
+        woken: &mut WakeList<W>,
+    ) -> Result<WaiterId, RejectReason<C::Unservable>> {
         if self.needs_a_look(&ticket) {
             return self.join_after_a_look(capacity, ticket, demand, note, times, woken);
         }
@@ -56,15 +56,15 @@ impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
         let patience = Patience::new(arrival, ticket.deadline, self.epoch);
         let longest = self.chairs.longest_wait;
         let refusal = match capacity.try_lease(&demand) {
-            Err(Denied::Never(why)) => Some(Rejected::Never(why)),
-            Err(Denied::Busy) if patience.end(longest) <= now => {
+            Err(LeaseError::Unservable(why)) => Some(RejectReason::Unservable(why)),
+            Err(LeaseError::Busy) if patience.end(longest) <= now => {
                 Some(patience.why_expired(longest))
             }
-            Err(Denied::Busy) => None,
+            Err(LeaseError::Busy) => None,
             Ok(never) => match never {},
         };
         if let Some(why) = refusal {
-            self.counts.reject(&why);
+            self.stats.reject(&why);
             return Err(why);
         }
         self.trim_if_due(now);
@@ -80,8 +80,8 @@ impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
     /// Whether there is more to it than to sit down.
     #[inline]
     fn needs_a_look(&self, ticket: &Ticket) -> bool {
-        let is_limited = self.config.chairs_per_tenant.is_some() || self.lanes.are_limited();
-        self.closed || is_limited || !ticket.may_wait || !self.has_chair()
+        let is_limited = self.config.max_size_per_tenant.is_some() || self.lanes.are_limited();
+        self.closed || is_limited || !ticket.wait || !self.has_chair()
     }
 
     #[cold]
@@ -90,18 +90,18 @@ impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
         capacity: &C,
         ticket: Ticket,
         demand: C::Demand,
-        note: impl FnOnce(Key) -> Option<W>,
+        note: impl FnOnce(WaiterId) -> Option<W>,
         times: Times,
-        woken: &mut Woken<W>,
-    ) -> Result<Key, Rejected<C::Never>> {
+        woken: &mut WakeList<W>,
+    ) -> Result<WaiterId, RejectReason<C::Unservable>> {
         let (outcome, _) = self.arrive_at(capacity, ticket, demand, times, woken);
         match outcome.unwrap_or_else(|panic| resume_unwind(panic)) {
-            Outcome::Queued(key) => {
+            AdmitOutcome::Queued(key) => {
                 self.chairs.body_mut(key.at).state = State::Waiting(note(key));
                 Ok(key)
             }
-            Outcome::Rejected(why) => Err(why),
-            Outcome::Leased(never) => match never {},
+            AdmitOutcome::Rejected(why) => Err(why),
+            AdmitOutcome::Leased(never) => match never {},
         }
     }
 }
@@ -109,12 +109,12 @@ impl<C: Capacity<Lease = Infallible>, W> WaitingRoom<C, W> {
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Whether it still waits. A void key is nobody's.
     #[must_use]
-    pub fn waits(&self, key: Key) -> bool {
+    pub fn waits(&self, key: WaiterId) -> bool {
         self.chairs.still_waits(key.at, key.seq)
     }
 
     /// The note of a waiter, to be written on.
-    pub fn note_mut(&mut self, key: Key) -> Option<&mut W> {
+    pub fn note_mut(&mut self, key: WaiterId) -> Option<&mut W> {
         match &mut self.chairs.body_mut(key.at).state {
             State::Waiting(note) => note.as_mut(),
             _ => None,
@@ -139,7 +139,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ///
     /// Under [`Fair`](super::Discipline::Fair) its tenant pays for it.
     #[inline]
-    pub fn take(&mut self, key: Key) -> Option<(C::Demand, W)> {
+    pub fn take(&mut self, key: WaiterId) -> Option<(C::Demand, W)> {
         if !self.waits(key) {
             return None;
         }
@@ -154,15 +154,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// What the waiter asks for.
-    pub fn demand(&self, key: Key) -> &C::Demand {
+    pub fn demand(&self, key: WaiterId) -> &C::Demand {
         &self.chairs.body(key.at).demand
     }
 
     /// Names whoever sits on the chair.
     #[cfg(feature = "batch")]
-    pub(crate) fn key_of(&self, at: u32) -> Key {
+    pub(crate) fn key_of(&self, at: u32) -> WaiterId {
         let seq = self.chairs.place(at).seq;
-        Key { at, seq }
+        WaiterId { at, seq }
     }
 
     /// Takes a waiter out of wherever it was linked in, to be served.
@@ -176,24 +176,24 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Takes the waiter out of its line, to look at the one behind it. It keeps its chair. Until it is put back,
     /// nobody comes, and nothing may end its wait: no key but those of others is taken or cancelled.
-    pub fn set_aside(&mut self, key: Key) -> Aside {
-        self.lanes.set_aside(&mut self.chairs, key.at);
-        Aside(key)
+    pub fn skip(&mut self, key: WaiterId) -> Skipped {
+        self.lanes.skip(&mut self.chairs, key.at);
+        Skipped(key)
     }
 
     /// Puts a waiter back where it stood.
-    pub fn put_back(&mut self, aside: Aside) {
-        self.lanes.put_back(&mut self.chairs, aside.0.at);
+    pub fn restore(&mut self, aside: Skipped) {
+        self.lanes.restore(&mut self.chairs, aside.0.at);
     }
 
     /// The head, and everyone who competes with it for the same slots, in the order in which they would be
     /// served if nobody else came. O(n log n).
     #[must_use]
-    pub fn in_order(&self) -> Vec<Key> {
+    pub fn in_order(&self) -> Vec<WaiterId> {
         let Some(head) = self.head() else {
             return Vec::new();
         };
-        let key = |at| Key {
+        let key = |at| WaiterId {
             at,
             seq: self.chairs.place(at).seq,
         };
@@ -203,12 +203,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// From now on it is known who came first of all who wait. Nobody waits yet.
-    pub fn note_arrivals(&mut self) {
-        self.notes_arrivals = true;
+    pub fn track_oldest(&mut self) {
+        self.tracks_oldest = true;
         self.express = None;
     }
 
-    /// When the one who came first of all who wait came, if that is [noted](Self::note_arrivals). O(levels).
+    /// When the one who came first of all who wait came, if that is [noted](Self::track_oldest). O(levels).
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
         let first = self.arrivals.first(&self.chairs)?;
@@ -216,12 +216,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Lets nobody in any more. Whoever waits still does.
-    pub fn let_nobody_in(&mut self) {
+    pub fn stop_accepting(&mut self) {
         self.closed = true;
     }
 
     /// Whoever has waited too long by `now` is answered, and whoever has waited long enough rises.
-    pub fn keep_time(&mut self, now: Instant, woken: &mut Woken<W>) {
+    pub fn keep_time(&mut self, now: Instant, woken: &mut WakeList<W>) {
         self.catch_up(self.epoch.nanos(now), woken);
     }
 }

@@ -5,12 +5,18 @@ use std::time::Instant;
 
 use super::lanes::{Best, NO_PUMP, Scope};
 use super::nanos::{NEVER, Nanos};
-use super::room::{Key, State, WaitingRoom};
-use super::{Capacity, Denied, Pool, Rejected, Woken};
+use super::room::{State, WaiterId, WaitingRoom};
+use super::{Capacity, LeaseError, PoolId, RejectReason, WakeList};
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// A slot of `pool` came back: it goes to the best waiter that it can serve. Looks at no other lanes.
-    pub fn released(&mut self, capacity: &C, pool: Pool, now: Instant, woken: &mut Woken<W>) {
+    pub fn on_release(
+        &mut self,
+        capacity: &C,
+        pool: PoolId,
+        now: Instant,
+        woken: &mut WakeList<W>,
+    ) {
         if self.has_alarms() {
             self.catch_up(self.epoch.nanos(now), woken);
         }
@@ -18,21 +24,33 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// A lease that nobody took comes back, as in [`released`](Self::released).
-    pub fn unclaimed(&mut self, capacity: &C, lease: C::Lease, now: Instant, woken: &mut Woken<W>) {
-        self.counts.unclaimed += 1;
+    pub fn on_lease_returned(
+        &mut self,
+        capacity: &C,
+        lease: C::Lease,
+        now: Instant,
+        woken: &mut WakeList<W>,
+    ) {
+        self.stats.unclaimed += 1;
         let pool = capacity.release(lease);
-        self.released(capacity, pool, now, woken);
+        self.on_release(capacity, pool, now, woken);
     }
 
     /// The capacity grew: its slots go to the best waiters.
-    pub fn grown(&mut self, capacity: &C, now: Instant, woken: &mut Woken<W>) {
+    pub fn on_capacity_grown(&mut self, capacity: &C, now: Instant, woken: &mut WakeList<W>) {
         self.catch_up(self.epoch.nanos(now), woken);
         self.pump(capacity, Scope::All, woken);
     }
 
     /// Looks for a slot for a waiter whose waker was taken though it still waits. It is for the waiter's own task to
     /// call, because the capacity may panic.
-    pub(crate) fn retry(&mut self, capacity: &C, key: Key, now: Instant, woken: &mut Woken<W>) {
+    pub(crate) fn retry(
+        &mut self,
+        capacity: &C,
+        key: WaiterId,
+        now: Instant,
+        woken: &mut WakeList<W>,
+    ) {
         self.catch_up(self.epoch.nanos(now), woken);
         self.claim(capacity, key.at, woken);
     }
@@ -46,12 +64,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Ends because each round but the last answers a waiter. A slot that `at` could use and that the waiters before
     /// it refuse has changed hands meanwhile, or the room has not yet been told of a change in the capacity: then
     /// `at` goes on waiting, for there is a release on the way, or a call of [`rearranged`](Self::rearranged).
-    pub(super) fn claim(&mut self, capacity: &C, at: u32, woken: &mut Woken<W>) {
+    pub(super) fn claim(&mut self, capacity: &C, at: u32, woken: &mut WakeList<W>) {
         while self.chairs.body(at).state.is_waiting() {
             let (lease, pool) = match lease(capacity, &self.chairs.body(at).demand) {
                 Ok(leased) => leased,
-                Err(Denied::Busy) => return,
-                Err(Denied::Never(why)) => return self.answer(at, Rejected::Never(why), woken),
+                Err(LeaseError::Busy) => return,
+                Err(LeaseError::Unservable(why)) => {
+                    return self.answer(at, RejectReason::Unservable(why), woken);
+                }
             };
             let scope = Scope::Claim(pool, self.lanes.group_at(self.chairs.place(at).lane));
             let best = self.lanes.best(&self.chairs, scope, NO_PUMP);
@@ -59,7 +79,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 return self.seat(at, lease, woken);
             }
             capacity.release(lease);
-            self.counts.unclaimed += 1;
+            self.stats.unclaimed += 1;
             let waiting = self.waiting;
             self.pump(capacity, scope, woken);
             if self.waiting == waiting {
@@ -77,8 +97,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         &mut self,
         capacity: &C,
         at: u32,
-        woken: &mut Woken<W>,
-    ) -> Result<(C::Lease, Pool), Denied<C::Never>> {
+        woken: &mut WakeList<W>,
+    ) -> Result<(C::Lease, PoolId), LeaseError<C::Unservable>> {
         let demand = &self.chairs.body(at).demand;
         let asked = catch_unwind(AssertUnwindSafe(|| lease(capacity, demand)));
         asked.unwrap_or_else(|_| {
@@ -88,7 +108,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             {
                 woken.push(note);
             }
-            Err(Denied::Busy)
+            Err(LeaseError::Busy)
         })
     }
 
@@ -101,7 +121,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Brings the room up to `now`: whose wait is over by then holds no chair, and who has risen by then
     /// has risen before anybody who comes.
     #[inline]
-    pub(super) fn catch_up(&mut self, now: Nanos, woken: &mut Woken<W>) {
+    pub(super) fn catch_up(&mut self, now: Nanos, woken: &mut WakeList<W>) {
         if self.ends.next() <= now {
             self.end_waits(now, woken);
         }
@@ -114,7 +134,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ///
     /// Ends whatever the capacity answers: each round answers a waiter, or blocks a group for the rest of this pump,
     /// or gives groups a second look, which each group gets once between two of its waiters that are served.
-    pub(super) fn pump(&mut self, capacity: &C, scope: Scope, woken: &mut Woken<W>) {
+    pub(super) fn pump(&mut self, capacity: &C, scope: Scope, woken: &mut WakeList<W>) {
         self.pumps += 1;
         let pump = self.pumps;
         if matches!(scope, Scope::All) {
@@ -129,7 +149,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                     // The slot may have come back after a better waiter for it was found blocked.
                     if self.lanes.unblock_better(&self.chairs, pool, best, pump) {
                         capacity.release(lease);
-                        self.counts.unclaimed += 1;
+                        self.stats.unclaimed += 1;
                         continue;
                     }
                     self.lanes.progress(best.group);
@@ -139,8 +159,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                         return;
                     }
                 }
-                Err(Denied::Busy) => self.lanes.block(best.group, pump),
-                Err(Denied::Never(why)) => self.answer(best.at, Rejected::Never(why), woken),
+                Err(LeaseError::Busy) => self.lanes.block(best.group, pump),
+                Err(LeaseError::Unservable(why)) => {
+                    self.answer(best.at, RejectReason::Unservable(why), woken)
+                }
             }
         }
     }
@@ -154,20 +176,20 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         capacity: &C,
         best: Best,
         pump: u64,
-        woken: &mut Woken<W>,
+        woken: &mut WakeList<W>,
     ) -> bool {
         for rival in self.lanes.rivals(best, pump) {
             match self.lease_for(capacity, rival.at, woken) {
                 Ok((lease, _)) => {
                     capacity.release(lease);
-                    self.counts.unclaimed += 1;
+                    self.stats.unclaimed += 1;
                 }
-                Err(Denied::Busy) => {
+                Err(LeaseError::Busy) => {
                     self.lanes.block(rival.group, pump);
                     return true;
                 }
-                Err(Denied::Never(why)) => {
-                    self.answer(rival.at, Rejected::Never(why), woken);
+                Err(LeaseError::Unservable(why)) => {
+                    self.answer(rival.at, RejectReason::Unservable(why), woken);
                     return true;
                 }
             }
@@ -176,11 +198,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Everyone whose wait has lasted too long by `now` is answered.
-    pub fn expire(&mut self, now: Instant, woken: &mut Woken<W>) {
+    pub fn expire(&mut self, now: Instant, woken: &mut WakeList<W>) {
         self.end_waits(self.epoch.nanos(now), woken);
     }
 
-    fn end_waits(&mut self, now: Nanos, woken: &mut Woken<W>) {
+    fn end_waits(&mut self, now: Nanos, woken: &mut WakeList<W>) {
         while let Some(at) = self.ends.due(now, &self.chairs) {
             let patience = self.chairs.patience(at);
             let why = patience.why_expired(self.chairs.longest_wait);
@@ -189,7 +211,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     #[inline]
-    fn seat(&mut self, at: u32, lease: C::Lease, woken: &mut Woken<W>) {
+    fn seat(&mut self, at: u32, lease: C::Lease, woken: &mut WakeList<W>) {
         self.serve(at);
         self.drain.depart();
         self.finish(at, State::Leased(lease), woken);
@@ -212,7 +234,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 fn lease<C: Capacity>(
     capacity: &C,
     demand: &C::Demand,
-) -> Result<(C::Lease, Pool), Denied<C::Never>> {
+) -> Result<(C::Lease, PoolId), LeaseError<C::Unservable>> {
     let lease = capacity.try_lease(demand)?;
     match catch_unwind(AssertUnwindSafe(|| capacity.pool(&lease))) {
         Ok(pool) => Ok((lease, pool)),

@@ -2,7 +2,7 @@
 //! order, whoever polls first wins.
 //!
 //! [`WaitingRoom`] is a bounded, ordered set of waiting tickets, over all lanes. It is a state machine: events
-//! come in as calls, time comes in as an argument, and whoever's wait ended comes out in a [`Woken`]. It
+//! come in as calls, time comes in as an argument, and whoever's wait ended comes out in a [`WakeList`]. It
 //! knows no async, no locks and no clock, so that a test can drive it through a million random events.
 
 use std::collections::HashMap;
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::alarm::Alarms;
 use super::chairs::{ARRIVALS, Chairs};
+use super::departure_rate::DepartureRate;
 use super::discipline::Standing;
-use super::drain::Drain;
 use super::ends::Ends;
 use super::lanes::Lanes;
 use super::line::ByLevel;
@@ -20,19 +20,19 @@ use super::nanos::{Epoch, Nanos};
 use super::patience::longest_wait;
 use super::sections::Sections;
 use super::trim::HighWater;
-use super::{Capacity, Counts, Rejected, RoomConfig, Tenant, Woken};
+use super::{Capacity, RejectReason, RoomStats, Tenant, WaitingRoomConfig, WakeList};
 
 /// What an arrival gets.
-pub enum Outcome<C: Capacity> {
+pub enum AdmitOutcome<C: Capacity> {
     /// A slot, at once.
     Leased(C::Lease),
     /// A chair.
-    Queued(Key),
+    Queued(WaiterId),
     /// Neither.
-    Rejected(Rejected<C::Never>),
+    Rejected(RejectReason<C::Unservable>),
 }
 
-impl<C: Capacity> fmt::Debug for Outcome<C> {
+impl<C: Capacity> fmt::Debug for AdmitOutcome<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Leased(_) => f.write_str("Leased"),
@@ -44,12 +44,12 @@ impl<C: Capacity> fmt::Debug for Outcome<C> {
 
 /// Names a waiter until its answer has been collected or it was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct WaiterId {
     pub(super) at: u32,
     pub(super) seq: u64,
 }
 
-impl Key {
+impl WaiterId {
     /// On which chair the waiter sits. It is another's once the key is void.
     #[cfg(feature = "batch")]
     #[inline]
@@ -58,7 +58,8 @@ impl Key {
     }
 }
 
-pub(crate) type Answer<C> = Result<<C as Capacity>::Lease, Rejected<<C as Capacity>::Never>>;
+pub(crate) type Answer<C> =
+    Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Unservable>>;
 
 /// What a waiter brought, and what became of it.
 pub(crate) struct Waiter<C: Capacity, W> {
@@ -69,7 +70,7 @@ pub(crate) struct Waiter<C: Capacity, W> {
 pub(crate) enum State<C: Capacity, W> {
     Waiting(Option<W>),
     Leased(C::Lease),
-    Rejected(Rejected<C::Never>),
+    Rejected(RejectReason<C::Unservable>),
 }
 
 impl<C: Capacity, W> State<C, W> {
@@ -85,7 +86,7 @@ impl<C: Capacity, W> State<C, W> {
 ///
 /// # Panics
 ///
-/// Methods that take a [`Key`] may panic if it is void, or take it for that of whoever has the chair by then, unless
+/// Methods that take a [`WaiterId`] may panic if it is void, or take it for that of whoever has the chair by then, unless
 /// they say otherwise: its answer was collected, or it was cancelled or taken.
 ///
 /// What changes with every waiter stands first and close together: where two threads take turns, each line of memory
@@ -96,7 +97,7 @@ pub struct WaitingRoom<C: Capacity, W> {
     pub(super) seq: u64,
     /// When the latest of all who ever sat down came, returners aside: nobody after it came before.
     pub(super) latest: u64,
-    pub(super) drain: Drain,
+    pub(super) drain: DepartureRate,
     pub(super) chairs: Chairs<Waiter<C, W>>,
     /// The lane of all who wait, if they are served in the order in which they come and no more is asked.
     pub(super) express: Option<u32>,
@@ -106,8 +107,8 @@ pub struct WaitingRoom<C: Capacity, W> {
     /// The capacity panicked when it was asked for a slot for a waiter: one may be free that no waiter was given.
     pub(super) missed_slot: bool,
     /// Whether it is to be known who came first of all, whether or not anybody is displaced.
-    pub(super) notes_arrivals: bool,
-    pub(super) config: RoomConfig,
+    pub(super) tracks_oldest: bool,
+    pub(super) config: WaitingRoomConfig,
     pub(super) lanes: Lanes<C::Lane>,
     pub(super) ends: Ends,
     pub(super) rises: Alarms,
@@ -117,7 +118,7 @@ pub struct WaitingRoom<C: Capacity, W> {
     pub(super) sections: Sections,
     /// How many of each tenant wait, if that is limited.
     pub(super) tenants: HashMap<Tenant, usize>,
-    pub(super) counts: Counts,
+    pub(super) stats: RoomStats,
     pub(super) pumps: u64,
     pub(super) high_water: HighWater,
     /// What instants are measured from.
@@ -127,7 +128,7 @@ pub struct WaitingRoom<C: Capacity, W> {
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// An empty room.
     #[must_use]
-    pub fn new(config: RoomConfig, now: Instant) -> Self {
+    pub fn new(config: WaitingRoomConfig, now: Instant) -> Self {
         Self {
             chairs: Chairs::new(longest_wait(&config)),
             lanes: Lanes::new(&config),
@@ -137,13 +138,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             tenants: HashMap::new(),
             ends: Ends::new(),
             rises: Alarms::default(),
-            drain: Drain::default(),
-            counts: Counts::default(),
+            drain: DepartureRate::default(),
+            stats: RoomStats::default(),
             waiting: 0,
             reserved: 0,
             closed: false,
             missed_slot: false,
-            notes_arrivals: false,
+            tracks_oldest: false,
             pumps: 0,
             high_water: HighWater::default(),
             seq: 0,
@@ -158,7 +159,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// # Errors
     ///
     /// `note` itself, if the wait is over.
-    pub fn leave_note(&mut self, key: Key, note: W) -> Result<Option<W>, W> {
+    pub fn set_waker(&mut self, key: WaiterId, note: W) -> Result<Option<W>, W> {
         match &mut self.chairs.body_mut(key.at).state {
             State::Waiting(old) => Ok(old.replace(note)),
             _ => Err(note),
@@ -166,7 +167,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// The note that the waiter left, if it still waits.
-    pub fn note(&self, key: Key) -> Option<&W> {
+    pub fn note(&self, key: WaiterId) -> Option<&W> {
         match &self.chairs.body(key.at).state {
             State::Waiting(note) => note.as_ref(),
             _ => None,
@@ -174,13 +175,16 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Takes the waiter's answer, if there is one; its key is void then.
-    pub fn collect(&mut self, key: Key) -> Option<Result<C::Lease, Rejected<C::Never>>> {
+    pub fn take_outcome(
+        &mut self,
+        key: WaiterId,
+    ) -> Option<Result<C::Lease, RejectReason<C::Unservable>>> {
         let (answer, _) = self.take_answer(key)?;
         Some(answer)
     }
 
     /// As [`collect`](Self::collect), with the demand.
-    pub(crate) fn take_answer(&mut self, key: Key) -> Option<(Answer<C>, C::Demand)> {
+    pub(crate) fn take_answer(&mut self, key: WaiterId) -> Option<(Answer<C>, C::Demand)> {
         if self.chairs.body(key.at).state.is_waiting() {
             return None;
         }
@@ -195,7 +199,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// The waiter goes away. A slot that it was given already comes back, to be released; so does the note
     /// that it left.
-    pub fn cancel(&mut self, key: Key) -> (Option<C::Lease>, Option<W>) {
+    pub fn cancel(&mut self, key: WaiterId) -> (Option<C::Lease>, Option<W>) {
         match self.remove(key).state {
             State::Waiting(note) => (None, note),
             State::Leased(lease) => (Some(lease), None),
@@ -204,16 +208,16 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// As [`cancel`](Self::cancel), with all that is left of the waiter.
-    pub(crate) fn remove(&mut self, key: Key) -> Waiter<C, W> {
+    pub(crate) fn remove(&mut self, key: WaiterId) -> Waiter<C, W> {
         if self.chairs.body(key.at).state.is_waiting() {
             self.unlink(key.at);
-            self.counts.cancelled += 1;
+            self.stats.cancelled += 1;
         }
         let waiter = self.chairs.leave_early(key.at);
         self.trim_if_empty();
         if matches!(waiter.state, State::Leased(_)) {
-            self.counts.unclaimed += 1;
-            self.counts.cancelled += 1;
+            self.stats.unclaimed += 1;
+            self.stats.cancelled += 1;
         }
         waiter
     }
@@ -226,12 +230,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Whether the waiter's ticket lets it wait.
     #[must_use]
-    pub fn may_wait(&self, key: Key) -> bool {
+    pub fn may_wait(&self, key: WaiterId) -> bool {
         self.chairs.may_wait(key.at)
     }
 
     /// Answers a waiter with `why`, if it still waits.
-    pub fn turn_away(&mut self, key: Key, why: Rejected<C::Never>, woken: &mut Woken<W>) {
+    pub fn turn_away(
+        &mut self,
+        key: WaiterId,
+        why: RejectReason<C::Unservable>,
+        woken: &mut WakeList<W>,
+    ) {
         if self.chairs.body(key.at).state.is_waiting() {
             self.answer(key.at, why, woken);
         }
@@ -255,14 +264,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[must_use]
     #[inline]
     pub fn has_chair(&self) -> bool {
-        self.waiting + self.reserved < self.config.chairs
+        self.waiting + self.reserved < self.config.max_size
     }
 
     /// Whether requests wait on every chair, so that whoever comes is rejected for that alone, whatever its
     /// ticket says. Of the order in which reasons are looked for, it is the first then; a section that is full,
     /// too, is the same reason.
     pub(crate) fn is_full_for_all(&self) -> bool {
-        let is_limited_by_ticket = self.config.displace || self.config.chairs_per_tenant.is_some();
+        let is_limited_by_ticket =
+            self.config.displace || self.config.max_size_per_tenant.is_some();
         self.waiting > 0 && !is_limited_by_ticket && !self.has_chair()
     }
 
@@ -292,14 +302,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Who goes before everyone else.
     #[must_use]
-    pub fn head(&self) -> Option<Key> {
+    pub fn head(&self) -> Option<WaiterId> {
         let at = self.lanes.first(&self.chairs)?;
         let seq = self.chairs.place(at).seq;
-        Some(Key { at, seq })
+        Some(WaiterId { at, seq })
     }
 
     /// Takes the note that a waiter left.
-    pub fn take_note(&mut self, key: Key) -> Option<W> {
+    pub fn take_waker(&mut self, key: WaiterId) -> Option<W> {
         match &mut self.chairs.body_mut(key.at).state {
             State::Waiting(note) => note.take(),
             _ => None,
@@ -307,7 +317,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Takes the notes of everyone who waits: they are to look again.
-    pub fn take_notes(&mut self, woken: &mut Woken<W>) {
+    pub fn take_wakers(&mut self, woken: &mut WakeList<W>) {
         for waiter in self.chairs.bodies_mut() {
             if let State::Waiting(note) = &mut waiter.state {
                 note.take().into_iter().for_each(|note| woken.push(note));
@@ -317,14 +327,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// How the room is furnished.
     #[must_use]
-    pub fn config(&self) -> &RoomConfig {
+    pub fn config(&self) -> &WaitingRoomConfig {
         &self.config
     }
 
     /// What became of those who arrived.
     #[must_use]
-    pub fn counts(&self) -> Counts {
-        self.counts
+    pub fn stats(&self) -> RoomStats {
+        self.stats
     }
 
     /// Where the waiter stands among those who compete for the same slots, in the order in which they would
@@ -332,7 +342,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ///
     /// Promotions that are due count once the room [knows of the time](Self::keep_time).
     #[must_use]
-    pub fn position(&self, key: Key) -> Option<usize> {
+    pub fn position(&self, key: WaiterId) -> Option<usize> {
         if !self.chairs.still_waits(key.at, key.seq) {
             return None;
         }
@@ -370,7 +380,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.high_water.note(self.waiting);
         self.chairs.place_mut(at).waits = true;
         self.ends.enter(&mut self.chairs, at);
-        if self.config.chairs_per_tenant.is_some() {
+        if self.config.max_size_per_tenant.is_some() {
             let tenant = self.chairs.tenant(at).clone();
             *self.tenants.entry(tenant).or_default() += 1;
         }
@@ -390,7 +400,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Whether it is kept who came in which order.
     #[inline]
     fn has_arrivals(&self) -> bool {
-        self.config.displace || self.notes_arrivals
+        self.config.displace || self.tracks_oldest
     }
 
     fn enter_lists(&mut self, at: u32) {
@@ -399,7 +409,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             self.arrivals.push(&mut self.chairs, at);
         }
         let section = self.lanes.section_at(self.chairs.place(at).lane);
-        if section.chairs.is_some() {
+        if section.max_size.is_some() {
             self.sections.enter(&mut self.chairs, section, displace, at);
         }
     }
@@ -418,7 +428,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             self.arrivals.remove(&mut self.chairs, at);
         }
         let section = self.lanes.section_at(self.chairs.place(at).lane);
-        if section.chairs.is_some() {
+        if section.max_size.is_some() {
             self.sections
                 .leave(&mut self.chairs, section.id, displace, at);
         }
@@ -448,7 +458,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[inline]
     pub(super) fn forget(&mut self, at: u32) {
         self.waiting -= 1;
-        if self.config.chairs_per_tenant.is_some() {
+        if self.config.max_size_per_tenant.is_some() {
             self.forget_tenant(at);
         }
         self.leave(at);
@@ -470,14 +480,19 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Ends a wait without a slot.
-    pub(super) fn answer(&mut self, at: u32, why: Rejected<C::Never>, woken: &mut Woken<W>) {
+    pub(super) fn answer(
+        &mut self,
+        at: u32,
+        why: RejectReason<C::Unservable>,
+        woken: &mut WakeList<W>,
+    ) {
         self.unlink(at);
-        self.counts.reject(&why);
+        self.stats.reject(&why);
         self.finish(at, State::Rejected(why), woken);
     }
 
     #[inline]
-    pub(super) fn finish(&mut self, at: u32, state: State<C, W>, woken: &mut Woken<W>) {
+    pub(super) fn finish(&mut self, at: u32, state: State<C, W>, woken: &mut WakeList<W>) {
         let old = std::mem::replace(&mut self.chairs.body_mut(at).state, state);
         if let State::Waiting(Some(note)) = old {
             woken.push(note);
@@ -490,7 +505,7 @@ impl<C: Capacity, W> fmt::Debug for WaitingRoom<C, W> {
         f.debug_struct("WaitingRoom")
             .field("config", &self.config)
             .field("waiting", &self.waiting)
-            .field("counts", &self.counts)
+            .field("counts", &self.stats)
             .finish_non_exhaustive()
     }
 }

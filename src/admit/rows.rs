@@ -8,7 +8,7 @@
 //! Whoever leaves out of turn leaves a chair in the middle of others, which is as good for the next to come as any,
 //! and whose memory is at hand.
 
-use super::Levels;
+use super::PriorityLevels;
 use super::chairs::NONE;
 
 /// Chairs in a row. Those of a line of memory each fill a page, within which a processor reads ahead.
@@ -24,10 +24,10 @@ const FEW: usize = 8;
 pub(crate) struct Rows {
     /// How many chairs are taken.
     taken: u32,
-    /// One that was left a moment ago: its memory is still at hand. Counts as taken in its row.
+    /// One that was left a moment ago: its memory is still at hand. RoomStats as taken in its row.
     warm: u32,
     /// By level, the row that is being filled.
-    open: [Open; Levels::MOST],
+    open: [Open; PriorityLevels::MOST],
     rows: Vec<Row>,
     /// Rows to be used again, the last one first.
     thin: Vec<u32>,
@@ -68,7 +68,7 @@ impl Row {
 impl Rows {
     pub(crate) fn new() -> Self {
         Self {
-            open: [Open::NONE; Levels::MOST],
+            open: [Open::NONE; PriorityLevels::MOST],
             rows: Vec::new(),
             thin: Vec::new(),
             taken: 0,

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use super::Section;
+use super::Partition;
 use super::chairs::{Chairs, SECTION};
 use super::line::ByLevel;
 
@@ -22,7 +22,7 @@ pub(crate) struct Sections {
 /// The chairs of one section.
 #[derive(Debug)]
 struct Taken {
-    chairs: Option<usize>,
+    max_size: Option<usize>,
     waiting: usize,
     arrivals: ByLevel<SECTION>,
 }
@@ -39,16 +39,16 @@ impl Sections {
     pub(crate) fn enter<T>(
         &mut self,
         chairs: &mut Chairs<T>,
-        section: Section,
+        section: Partition,
         in_order: bool,
         at: u32,
     ) {
         let taken = self.by_id.entry(section.id).or_insert_with(|| Taken {
-            chairs: None,
+            max_size: None,
             waiting: 0,
             arrivals: ByLevel::new(self.levels),
         });
-        taken.chairs = section.chairs;
+        taken.max_size = section.max_size;
         taken.waiting += 1;
         if in_order {
             taken.arrivals.push(chairs, at);
@@ -75,8 +75,8 @@ impl Sections {
     }
 
     /// Whether more wait there than it has chairs.
-    pub(crate) fn is_overfull(&self, section: Section) -> bool {
-        section.chairs.is_some() && self.by_id.get(&section.id).is_some_and(Taken::is_overfull)
+    pub(crate) fn is_overfull(&self, section: Partition) -> bool {
+        section.max_size.is_some() && self.by_id.get(&section.id).is_some_and(Taken::is_overfull)
     }
 
     /// Whether this is so anywhere.
@@ -93,6 +93,6 @@ impl Sections {
 
 impl Taken {
     fn is_overfull(&self) -> bool {
-        self.chairs.is_some_and(|chairs| self.waiting > chairs)
+        self.max_size.is_some_and(|max| self.waiting > max)
     }
 }

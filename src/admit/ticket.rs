@@ -97,10 +97,10 @@ pub struct Ticket {
     /// The user's own name for it, to find it among the permits that are out. Default 0.
     pub id: u64,
     /// Whether it may wait if every slot is busy. Default `true`.
-    pub may_wait: bool,
+    pub wait: bool,
     /// Whether it had a slot before and comes back for another. Default `false`. If so, it stands where its
     /// `arrival` puts it; everyone else stands behind those who came before.
-    pub returning: bool,
+    pub requeued: bool,
 }
 
 impl Ticket {
@@ -119,7 +119,7 @@ impl Ticket {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         let is_anybodys = self.tenant.as_bytes().is_empty() && self.cost == 1;
-        is_anybodys && self.deadline.is_none() && self.may_wait && !self.returning
+        is_anybodys && self.deadline.is_none() && self.wait && !self.requeued
     }
 
     /// Whose share it comes out of.
@@ -166,19 +166,19 @@ impl Ticket {
     /// use tower_triage::{Priority, Ticket};
     ///
     /// let first = Ticket::new(Priority::HIGHEST, Instant::now());
-    /// let again = first.clone().returning();
+    /// let again = first.clone().requeued();
     /// assert_eq!(again.arrival, first.arrival);
     /// ```
     #[must_use]
-    pub fn returning(mut self) -> Self {
-        self.returning = true;
+    pub fn requeued(mut self) -> Self {
+        self.requeued = true;
         self
     }
 
     /// Turns it away rather than let it wait.
     #[must_use]
-    pub fn must_not_wait(mut self) -> Self {
-        self.may_wait = false;
+    pub fn no_wait(mut self) -> Self {
+        self.wait = false;
         self
     }
 }
@@ -195,8 +195,8 @@ impl From<Priority> for Ticket {
             cost: 1,
             arrival: None,
             id: 0,
-            may_wait: true,
-            returning: false,
+            wait: true,
+            requeued: false,
         }
     }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::capacity::Fetched;
 use super::shared::{OnRejected, Shared};
-use super::{Cost, Misfit, RequestQueue, TooLarge};
-use crate::admit::{Rejected, RoomConfig};
+use super::{Cost, OnOversize, RequestQueue, TooLarge};
+use crate::admit::{RejectReason, WaitingRoomConfig};
 
 /// Makes a [`RequestQueue`]. Made by [`RequestQueue::builder`].
 ///
@@ -15,16 +15,16 @@ use crate::admit::{Rejected, RoomConfig};
 /// ```
 /// use tokio::sync::oneshot;
 /// use tower_triage::batch::{RequestQueue, TooLarge};
-/// use tower_triage::{Priority, Rejected, RoomConfig};
+/// use tower_triage::{Priority, RejectReason, WaitingRoomConfig};
 ///
 /// struct Job {
 ///     prompt: String,
-///     answer: oneshot::Sender<Result<String, Rejected<TooLarge>>>,
+///     answer: oneshot::Sender<Result<String, RejectReason<TooLarge>>>,
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let queue = RequestQueue::<Job>::builder(RoomConfig::default())
+/// let queue = RequestQueue::<Job>::builder(WaitingRoomConfig::default())
 ///     .cost(8_192, |job: &Job| job.prompt.len() as u64)
 ///     .on_rejected(|job, why| _ = job.answer.send(Err(why)))
 ///     .build();
@@ -33,29 +33,29 @@ use crate::admit::{Rejected, RoomConfig};
 /// let job = Job { prompt: "hello".into(), answer };
 /// queue.enqueue(job, Priority::HIGHEST)?;
 /// queue.close();
-/// assert_eq!(answered.await?, Err(Rejected::ShuttingDown));
+/// assert_eq!(answered.await?, Err(RejectReason::ShuttingDown));
 /// # Ok(())
 /// # }
 /// ```
 #[must_use]
 pub struct Builder<T> {
-    pub(super) room: RoomConfig,
+    pub(super) room: WaitingRoomConfig,
     pub(super) cost: Option<Box<dyn Cost<T>>>,
     pub(super) budget: u64,
-    pub(super) misfit: Misfit,
+    pub(super) on_oversize: OnOversize,
     pub(super) on_rejected: Option<Box<OnRejected<T>>>,
-    pub(super) notes_arrivals: bool,
+    pub(super) tracks_oldest: bool,
 }
 
 impl<T> Builder<T> {
-    pub(super) fn new(room: RoomConfig) -> Self {
+    pub(super) fn new(room: WaitingRoomConfig) -> Self {
         Self {
             room,
             cost: None,
             budget: u64::MAX,
-            misfit: Misfit::default(),
+            on_oversize: OnOversize::default(),
             on_rejected: None,
-            notes_arrivals: false,
+            tracks_oldest: false,
         }
     }
 
@@ -71,8 +71,8 @@ impl<T> Builder<T> {
     }
 
     /// What happens when the next in order does not fit into a batch. Default: the batch ends there.
-    pub fn misfit(mut self, misfit: Misfit) -> Self {
-        self.misfit = misfit;
+    pub fn on_oversize(mut self, on_oversize: OnOversize) -> Self {
+        self.on_oversize = on_oversize;
         self
     }
 
@@ -84,15 +84,15 @@ impl<T> Builder<T> {
     /// still get their turn, and its caller what it came for.
     pub fn on_rejected(
         mut self,
-        act: impl Fn(T, Rejected<TooLarge>) + Send + Sync + 'static,
+        act: impl Fn(T, RejectReason<TooLarge>) + Send + Sync + 'static,
     ) -> Self {
         self.on_rejected = Some(Box::new(act));
         self
     }
 
     /// It is to be known who came first of all who wait.
-    pub(super) fn note_arrivals(mut self) -> Self {
-        self.notes_arrivals = true;
+    pub(super) fn track_oldest(mut self) -> Self {
+        self.tracks_oldest = true;
         self
     }
 
@@ -113,7 +113,7 @@ impl<T> fmt::Debug for Builder<T> {
         f.debug_struct("Builder")
             .field("room", &self.room)
             .field("budget", &self.budget)
-            .field("misfit", &self.misfit)
+            .field("on_oversize", &self.on_oversize)
             .finish_non_exhaustive()
     }
 }

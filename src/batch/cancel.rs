@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
-use crate::admit::Key;
+use crate::admit::WaiterId;
 use crate::on_cancel::OnCancel;
 
 /// Dropping it takes it back from the token.
@@ -19,7 +19,7 @@ pub(super) type Registration = OnCancel;
 /// `None` if the token has been cancelled already.
 pub(super) fn remove_on_cancel<T: Send + 'static>(
     shared: &Arc<Shared<T>>,
-    key: Key,
+    key: WaiterId,
     token: CancellationToken,
 ) -> Option<Registration> {
     let shared = Arc::downgrade(shared);

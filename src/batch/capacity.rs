@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::admit::{Capacity, Denied, Pool, Pools, Rejected};
+use crate::admit::{Capacity, LeaseError, PoolId, PoolSet, RejectReason};
 
 /// A request costs more than there will ever be room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -28,7 +28,11 @@ pub(super) struct Fetched {
 
 impl Fetched {
     /// Why a request of that cost was rejected, with the figures.
-    pub(super) fn explain(&self, why: Rejected<Exceeds>, cost: u64) -> Rejected<TooLarge> {
+    pub(super) fn to_rejection(
+        &self,
+        why: RejectReason<Exceeds>,
+        cost: u64,
+    ) -> RejectReason<TooLarge> {
         let budget = self.budget;
         why.told(|Exceeds| TooLarge { cost, budget })
     }
@@ -39,27 +43,27 @@ impl Capacity for Fetched {
     type Demand = u64;
     type Lease = Infallible;
     type Lane = ();
-    type Never = Exceeds;
+    type Unservable = Exceeds;
 
-    fn try_lease(&self, &cost: &u64) -> Result<Infallible, Denied<Exceeds>> {
+    fn try_lease(&self, &cost: &u64) -> Result<Infallible, LeaseError<Exceeds>> {
         match cost > self.budget {
-            true => Err(Denied::Never(Exceeds)),
-            false => Err(Denied::Busy),
+            true => Err(LeaseError::Unservable(Exceeds)),
+            false => Err(LeaseError::Busy),
         }
     }
 
-    fn release(&self, lease: Infallible) -> Pool {
+    fn release(&self, lease: Infallible) -> PoolId {
         match lease {}
     }
 
-    fn pool(&self, lease: &Infallible) -> Pool {
+    fn pool(&self, lease: &Infallible) -> PoolId {
         match *lease {}
     }
 
     fn lane(&self, _: &u64) {}
 
-    fn pools(&self, (): &()) -> Pools {
-        Pools::one(Pool(0))
+    fn pools(&self, (): &()) -> PoolSet {
+        PoolSet::one(PoolId(0))
     }
 
     fn in_use(&self) -> usize {

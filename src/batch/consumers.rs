@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use crate::admit::Woken;
+use crate::admit::WakeList;
 
 #[derive(Debug, Default)]
 pub(super) struct Consumers {
@@ -68,7 +68,7 @@ impl Consumers {
     }
 
     /// Wakes as many as there are `requests`, those included who were woken and have not looked yet.
-    pub(super) fn wake(&mut self, requests: usize, woken: &mut Woken<Waker>) {
+    pub(super) fn wake(&mut self, requests: usize, woken: &mut WakeList<Waker>) {
         while self.woken < requests
             && let Some((_, waker)) = self.waiting.pop_front()
         {

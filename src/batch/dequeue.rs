@@ -21,7 +21,7 @@ pub struct Dequeue<'a, T>(Consumer<'a, T>);
 /// Waits until there is a request, and leaves it. Made by [`RequestQueue::occupied`]; as cancel-safe as
 /// [`Dequeue`].
 #[must_use = "futures do nothing unless polled"]
-pub struct Occupied<'a, T>(Consumer<'a, T>);
+pub struct WaitNonEmpty<'a, T>(Consumer<'a, T>);
 
 /// Dropping it gives up its place among the consumers.
 struct Consumer<'a, T> {
@@ -39,7 +39,7 @@ impl<'a, T> Dequeue<'a, T> {
     }
 }
 
-impl<'a, T> Occupied<'a, T> {
+impl<'a, T> WaitNonEmpty<'a, T> {
     pub(super) fn new(queue: &'a RequestQueue<T>) -> Self {
         Self(Consumer {
             queue,
@@ -75,7 +75,7 @@ impl<T: Send + 'static> Future for Dequeue<'_, T> {
     }
 }
 
-impl<T: Send + 'static> Future for Occupied<'_, T> {
+impl<T: Send + 'static> Future for WaitNonEmpty<'_, T> {
     type Output = bool;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
@@ -104,8 +104,8 @@ impl<T> fmt::Debug for Dequeue<'_, T> {
     }
 }
 
-impl<T> fmt::Debug for Occupied<'_, T> {
+impl<T> fmt::Debug for WaitNonEmpty<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Occupied").field(self.0.queue).finish()
+        f.debug_tuple("WaitNonEmpty").field(self.0.queue).finish()
     }
 }

@@ -65,7 +65,7 @@ impl<T> State<T> {
         let Some(oldest) = room.oldest() else {
             return Due::Nobody;
         };
-        let most = terms.max_count.min(room.config().chairs);
+        let most = terms.max_count.min(room.config().max_size);
         // Nobody else can join, or nobody will.
         if room.len() >= most || self.cost >= terms.budget.into() || room.is_closed() {
             return Due::Now;

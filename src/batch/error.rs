@@ -6,15 +6,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::TooLarge;
-use crate::admit::Rejected;
+use crate::admit::RejectReason;
 
 /// The item was not enqueued. It comes back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct EnqueueError<T> {
     /// What was to be enqueued.
     pub item: T,
-    /// Why it was not: [`Rejected::Full`] if every chair is taken.
-    pub why: Rejected<TooLarge>,
+    /// Why it was not: [`RejectReason::Full`] if every chair is taken.
+    pub why: RejectReason<TooLarge>,
 }
 
 // The item need not be printable for its rejection to be.
@@ -33,17 +33,17 @@ impl<T> fmt::Display for EnqueueError<T> {
 }
 
 /// A rejection in the words of a room that has no slots.
-fn refusal(why: &Rejected<TooLarge>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn refusal(why: &RejectReason<TooLarge>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(match why {
-        Rejected::Full => "the queue is full",
-        Rejected::TenantFull => "this tenant's share of the queue is full",
-        Rejected::TimedOut => "it was not taken within the longest wait allowed",
-        Rejected::DeadlinePassed => "its own deadline passed before it was taken",
-        Rejected::Disabled => "the queue has no chairs",
-        Rejected::MayNotWait => "it was not to wait",
-        Rejected::Displaced => "a request of higher priority took its place in the full queue",
-        Rejected::ShuttingDown => "the queue is closed",
-        Rejected::Never(why) => return fmt::Display::fmt(why, f),
+        RejectReason::Full => "the queue is full",
+        RejectReason::TenantFull => "this tenant's share of the queue is full",
+        RejectReason::TimedOut => "it was not taken within the longest wait allowed",
+        RejectReason::DeadlinePassed => "its own deadline passed before it was taken",
+        RejectReason::Disabled => "the queue has no chairs",
+        RejectReason::NotQueued => "it was not to wait",
+        RejectReason::Displaced => "a request of higher priority took its place in the full queue",
+        RejectReason::ShuttingDown => "the queue is closed",
+        RejectReason::Unservable(why) => return fmt::Display::fmt(why, f),
     })
 }
 
@@ -74,7 +74,7 @@ pub enum DequeueError {
 #[non_exhaustive]
 pub enum BatchError<E, I = Infallible> {
     /// It never joined a batch.
-    Rejected(Rejected<TooLarge>),
+    Rejected(RejectReason<TooLarge>),
     /// The inner service failed, and with it everyone in the batch; or it will never be ready again, and serves
     /// nobody any more.
     Inner(Arc<E>),

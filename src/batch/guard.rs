@@ -11,9 +11,9 @@ use super::{RequestId, RequestQueue};
 ///
 /// ```
 /// use tower_triage::batch::RequestQueue;
-/// use tower_triage::{Priority, RoomConfig};
+/// use tower_triage::{Priority, WaitingRoomConfig};
 ///
-/// let queue = RequestQueue::new(RoomConfig::default());
+/// let queue = RequestQueue::new(WaitingRoomConfig::default());
 /// let guard = queue.guard(queue.enqueue("a prompt", Priority::HIGHEST)?);
 /// drop(guard);
 /// assert!(queue.is_empty());

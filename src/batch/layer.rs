@@ -13,10 +13,10 @@ use super::answers::{Answers, InOrder, PerItem};
 use super::member::{Member, Members};
 use super::service::Batch;
 use super::worker::{Terms, Worker};
-use super::{BatchError, Cost, Misfit};
-use crate::admit::RoomConfig;
+use super::{BatchError, Cost, OnOversize};
+use crate::admit::WaitingRoomConfig;
 use crate::http::HeaderClassifier;
-use crate::queue::Everyone;
+use crate::queue::DefaultPriority;
 
 /// Turns a service of many requests at a time into one of single requests.
 ///
@@ -61,11 +61,11 @@ use crate::queue::Everyone;
 /// Each service that the layer makes has a queue of its own, for it has an inner service of its own; its clones
 /// share both. What drives the batches is a task. It is started with the first call, in the runtime of that. It ends, and drops the inner service, when the last clone has been dropped and the last
 /// request has gone with its batch.
-pub struct BatchLayer<Req, K = Everyone, M = InOrder> {
+pub struct BatchLayer<Req, K = DefaultPriority, M = InOrder> {
     terms: Terms,
-    room: RoomConfig,
+    room: WaitingRoomConfig,
     cost: Option<Arc<dyn Cost<Req>>>,
-    misfit: Misfit,
+    on_oversize: OnOversize,
     classify: K,
     answers: PhantomData<fn() -> M>,
 }
@@ -82,20 +82,20 @@ impl<Req> BatchLayer<Req> {
                 max_delay,
                 budget: u64::MAX,
             },
-            room: RoomConfig::default(),
+            room: WaitingRoomConfig::default(),
             cost: None,
-            misfit: Misfit::default(),
-            classify: Everyone,
+            on_oversize: OnOversize::default(),
+            classify: DefaultPriority,
             answers: PhantomData,
         }
     }
 }
 
 impl<Req, K, M> BatchLayer<Req, K, M> {
-    /// How the waiting room is furnished. Default: [`RoomConfig::default`], whose 100 chairs are also the most that
+    /// How the waiting room is furnished. Default: [`WaitingRoomConfig::default`], whose 100 chairs are also the most that
     /// a batch can have.
     #[must_use]
-    pub fn room(mut self, room: RoomConfig) -> Self {
+    pub fn room(mut self, room: WaitingRoomConfig) -> Self {
         self.room = room;
         self
     }
@@ -111,13 +111,13 @@ impl<Req, K, M> BatchLayer<Req, K, M> {
 
     /// What happens when the next in order does not fit into a batch. Default: the batch ends there.
     #[must_use]
-    pub fn misfit(mut self, misfit: Misfit) -> Self {
-        self.misfit = misfit;
+    pub fn on_oversize(mut self, on_oversize: OnOversize) -> Self {
+        self.on_oversize = on_oversize;
         self
     }
 
     /// Reads tickets with `classify`: a closure `Fn(&Req, Instant) -> Ticket`, or a
-    /// [`Classify`](crate::queue::Classify); [`ByHeaders`](crate::queue::ByHeaders) reads the level of an HTTP
+    /// [`Classify`](crate::queue::Classify); [`FromHeaders`](crate::queue::FromHeaders) reads the level of an HTTP
     /// request from its `x-priority`. Default: everyone has the default priority. Every request is asked, for every
     /// one waits.
     #[must_use]
@@ -126,7 +126,7 @@ impl<Req, K, M> BatchLayer<Req, K, M> {
             terms: self.terms,
             room: self.room,
             cost: self.cost,
-            misfit: self.misfit,
+            on_oversize: self.on_oversize,
             classify,
             answers: PhantomData,
         }
@@ -139,7 +139,7 @@ impl<Req, K, M> BatchLayer<Req, K, M> {
             terms: self.terms,
             room: self.room,
             cost: self.cost,
-            misfit: self.misfit,
+            on_oversize: self.on_oversize,
             classify: self.classify,
             answers: PhantomData,
         }
@@ -161,8 +161,8 @@ where
 
     fn layer(&self, inner: S) -> Self::Service {
         let mut queue = Members::builder(self.room.clone())
-            .misfit(self.misfit)
-            .note_arrivals()
+            .on_oversize(self.on_oversize)
+            .track_oldest()
             .on_rejected(|member: Member<Req, _, _, _>, why| {
                 member.fail(BatchError::Rejected(why));
             });
@@ -178,7 +178,7 @@ where
     }
 }
 
-/// Where [`ByHeaders`](crate::queue::ByHeaders) finds the name of the level.
+/// Where [`FromHeaders`](crate::queue::FromHeaders) finds the name of the level.
 const PRIORITY_HEADER: HeaderName = HeaderName::from_static("x-priority");
 
 impl<Req, K: Clone, M> Clone for BatchLayer<Req, K, M> {
@@ -187,7 +187,7 @@ impl<Req, K: Clone, M> Clone for BatchLayer<Req, K, M> {
             terms: self.terms,
             room: self.room.clone(),
             cost: self.cost.clone(),
-            misfit: self.misfit,
+            on_oversize: self.on_oversize,
             classify: self.classify.clone(),
             answers: PhantomData,
         }
@@ -199,7 +199,7 @@ impl<Req, K, M> fmt::Debug for BatchLayer<Req, K, M> {
         f.debug_struct("BatchLayer")
             .field("terms", &self.terms)
             .field("room", &self.room)
-            .field("misfit", &self.misfit)
+            .field("on_oversize", &self.on_oversize)
             .finish_non_exhaustive()
     }
 }

@@ -16,8 +16,8 @@ use loom::thread::{JoinHandle, spawn};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{DequeueError, Misfit, RequestQueue};
-use crate::admit::{Priority, RoomConfig, Ticket};
+use super::{DequeueError, OnOversize, RequestQueue};
+use crate::admit::{Priority, Ticket, WaitingRoomConfig};
 use crate::gate::now;
 
 #[test]
@@ -121,7 +121,7 @@ fn a_guard_that_goes_while_its_request_is_dequeued_drops_it_or_leaves_it() {
         let caller = spawn(move || drop(guard));
         let taken = queue.try_dequeue().is_ok();
         caller.join().unwrap();
-        assert_eq!(queue.counts().cancelled, u64::from(!taken));
+        assert_eq!(queue.stats().cancelled, u64::from(!taken));
         assert!(queue.is_empty());
     });
 }
@@ -135,7 +135,7 @@ fn a_token_that_is_cancelled_while_its_request_is_dequeued_drops_it_or_leaves_it
         let caller = spawn(move || token.cancel());
         let taken = queue.try_dequeue().is_ok();
         caller.join().unwrap();
-        assert_eq!(queue.counts().cancelled, u64::from(!taken));
+        assert_eq!(queue.stats().cancelled, u64::from(!taken));
         assert!(queue.is_empty());
     });
 }
@@ -155,7 +155,7 @@ fn a_token_that_is_cancelled_while_its_request_comes_takes_it_out() {
         assert!(!queue.contains(id));
         queue.drain();
         let taken = consumer.join().unwrap();
-        assert_eq!(queue.counts().cancelled, u64::from(taken.is_none()));
+        assert_eq!(queue.stats().cancelled, u64::from(taken.is_none()));
     });
 }
 
@@ -178,7 +178,7 @@ fn a_consumer_woken_for_one_that_leaves_gets_the_next_one() {
 fn a_closing_queue_answers_everyone() {
     model(|| {
         let told = Arc::new(AtomicUsize::new(0));
-        let queue = RequestQueue::builder(RoomConfig::default())
+        let queue = RequestQueue::builder(WaitingRoomConfig::default())
             .on_rejected({
                 let told = told.clone();
                 move |_: u8, _| {
@@ -254,9 +254,9 @@ fn a_batch_and_a_consumer_share_what_comes() {
 #[test]
 fn a_batch_that_passes_one_leaves_it_to_a_consumer() {
     model(|| {
-        let queue = RequestQueue::builder(RoomConfig::default())
+        let queue = RequestQueue::builder(WaitingRoomConfig::default())
             .cost(9, |&cost: &u8| u64::from(cost))
-            .misfit(Misfit::Skip { times: 1 })
+            .on_oversize(OnOversize::Backfill { max_overtakes: 1 })
             .build();
         let consumer = with(&queue, |queue| block_on(queue.dequeue()));
         come(&queue, 9);
@@ -274,7 +274,7 @@ fn a_batch_that_passes_one_leaves_it_to_a_consumer() {
 fn who_only_looks_passes_its_wake_up_on() {
     model(|| {
         let queue = queue();
-        let looker = with(&queue, |queue| block_on(queue.occupied()));
+        let looker = with(&queue, |queue| block_on(queue.wait_nonempty()));
         let consumer = with(&queue, |queue| block_on(queue.dequeue()));
         come(&queue, 1);
         assert_eq!(consumer.join().unwrap(), Some(1));
@@ -288,9 +288,9 @@ fn who_only_looks_passes_its_wake_up_on() {
 #[test]
 fn whoever_frees_a_chair_lets_another_come() {
     model(|| {
-        let config = RoomConfig {
-            chairs: 1,
-            ..RoomConfig::default()
+        let config = WaitingRoomConfig {
+            max_size: 1,
+            ..WaitingRoomConfig::default()
         };
         let queue = RequestQueue::new(config);
         come(&queue, 1);
@@ -307,7 +307,7 @@ fn who_comes_while_the_room_begins_to_bound_waits_waits_from_then_on() {
     model(|| {
         let queue = queue();
         let producer = with(&queue, |queue| come(&queue, 1));
-        queue.reconfigure(RoomConfig::default());
+        queue.reconfigure(WaitingRoomConfig::default());
         producer.join().unwrap();
         let end = queue.shared.lock().room.next_end();
         assert!(end.is_some_and(|end| end > now()));
@@ -318,9 +318,9 @@ fn who_comes_while_the_room_begins_to_bound_waits_waits_from_then_on() {
 fn one_from_the_future_who_meets_a_bound_on_waits_ends_nobodys() {
     model(|| {
         let queue = queue();
-        let config = |max_wait| RoomConfig {
+        let config = |max_wait| WaitingRoomConfig {
             max_wait,
-            ..RoomConfig::default()
+            ..WaitingRoomConfig::default()
         };
         queue.reconfigure(config(None));
         come(&queue, 1);
@@ -355,11 +355,11 @@ fn model(scenario: impl Fn() + Send + Sync + 'static) {
 fn queue() -> RequestQueue<u8> {
     if !IS_SHORT.get() {
         // Waits end, and there is never a timer here: everyone has to look for one.
-        return RequestQueue::new(RoomConfig::default());
+        return RequestQueue::new(WaitingRoomConfig::default());
     }
-    let config = RoomConfig {
+    let config = WaitingRoomConfig {
         max_wait: None,
-        ..RoomConfig::default()
+        ..WaitingRoomConfig::default()
     };
     let queue = RequestQueue::new(config);
     // The first to come makes the short way.

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::builder::Builder;
 use super::cancel::remove_on_cancel;
 use super::shared::Shared;
-use super::{Dequeue, DequeueError, EnqueueError, Occupied, RequestGuard};
-use crate::admit::{Counts, Key, RoomConfig, Ticket};
+use super::{Dequeue, DequeueError, EnqueueError, RequestGuard, WaitNonEmpty};
+use crate::admit::{RoomStats, Ticket, WaiterId, WaitingRoomConfig};
 
 /// A bounded, ordered queue of requests that somebody comes and fetches. Clones are the same queue.
 ///
@@ -22,11 +22,11 @@ use crate::admit::{Counts, Key, RoomConfig, Ticket};
 /// ```
 /// use std::time::Duration;
 /// use tower_triage::batch::RequestQueue;
-/// use tower_triage::{Priority, RoomConfig, Ticket};
+/// use tower_triage::{Priority, WaitingRoomConfig, Ticket};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_triage::batch::EnqueueError<&'static str>> {
-/// let queue = RequestQueue::new(RoomConfig::default());
+/// let queue = RequestQueue::new(WaitingRoomConfig::default());
 /// queue.enqueue("normal", Priority(1))?;
 /// let id = queue.enqueue("changed my mind", Priority(1))?;
 /// let in_time = Ticket::from(Priority(0)).timeout(Duration::from_secs(5));
@@ -61,24 +61,24 @@ pub struct RequestQueue<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId {
     queue: u32,
-    key: Key,
+    key: WaiterId,
 }
 
 impl<T> RequestQueue<T> {
     /// An empty queue, in which every item costs 1.
     #[must_use]
-    pub fn new(room: RoomConfig) -> Self {
+    pub fn new(room: WaitingRoomConfig) -> Self {
         Self::builder(room).build()
     }
 
     /// Makes a queue with costs, or with ears for rejections.
-    pub fn builder(room: RoomConfig) -> Builder<T> {
+    pub fn builder(room: WaitingRoomConfig) -> Builder<T> {
         Builder::new(room)
     }
 }
 
 impl<T: Send + 'static> RequestQueue<T> {
-    /// Lets the item wait. With [`RoomConfig::displace`], perhaps on the chair of another, who is rejected.
+    /// Lets the item wait. With [`WaitingRoomConfig::displace`], perhaps on the chair of another, who is rejected.
     ///
     /// Where no more is to be said of it than how urgent it is, its [`Priority`](crate::Priority) will do for a ticket:
     /// one without an [arrival](Ticket::arrival).
@@ -156,7 +156,7 @@ impl<T: Send + 'static> RequestQueue<T> {
     ///
     /// If waits had no end before, those of requests that wait already end by the timer of the Tokio runtime in which
     /// this is called, or else when the queue is next used.
-    pub fn reconfigure(&self, room: RoomConfig) {
+    pub fn reconfigure(&self, room: WaitingRoomConfig) {
         self.shared.reconfigure(room);
     }
 }
@@ -197,13 +197,13 @@ impl<T> RequestQueue<T> {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub fn occupied(&self) -> Occupied<'_, T> {
-        Occupied::new(self)
+    pub fn wait_nonempty(&self) -> WaitNonEmpty<'_, T> {
+        WaitNonEmpty::new(self)
     }
 
     /// Takes those who join a batch now: the best first, at most `max_count`, which together cost at most `budget`.
     ///
-    /// If the next one does not fit, what happens is what the queue's [`Misfit`](super::Misfit) says. O(k log n)
+    /// If the next one does not fit, what happens is what the queue's [`OnOversize`](super::OnOversize) says. O(k log n)
     /// for k items taken or passed.
     #[must_use = "the items have been taken out of the queue"]
     pub fn take_batch(&self, max_count: usize, budget: u64) -> Vec<T> {
@@ -249,8 +249,8 @@ impl<T> RequestQueue<T> {
 
     /// What became of those who were not taken.
     #[must_use]
-    pub fn counts(&self) -> Counts {
-        self.shared.lock().room.counts()
+    pub fn stats(&self) -> RoomStats {
+        self.shared.lock().room.stats()
     }
 
     /// Takes everyone out, in the order in which they would have been taken one by one.
@@ -277,13 +277,13 @@ impl<T> RequestQueue<T> {
         self.shared.summary().is_closed()
     }
 
-    fn id(&self, key: Key) -> RequestId {
+    fn id(&self, key: WaiterId) -> RequestId {
         let queue = self.shared.number;
         RequestId { queue, key }
     }
 
     /// What the request is called in this queue. `None` if another one named it.
-    fn key(&self, id: RequestId) -> Option<Key> {
+    fn key(&self, id: RequestId) -> Option<WaiterId> {
         (id.queue == self.shared.number).then_some(id.key)
     }
 }

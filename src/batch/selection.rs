@@ -3,7 +3,7 @@
 /// What happens when the next in order does not fit into what is left of the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum Misfit {
+pub enum OnOversize {
     /// The batch ends there: the order is strict, and what is left of the budget stays unused.
     #[default]
     Stop,
@@ -13,9 +13,9 @@ pub enum Misfit {
     ///
     /// More of the budget is used, and most wait less; but what goes before a large one takes from the room that it
     /// waits for, so that it waits longer, however urgent it is.
-    Skip {
-        /// How many may go before one that did not fit, over all batches.
-        times: u32,
+    Backfill {
+        /// How many may overtake one that did not fit, over all batches.
+        max_overtakes: u32,
     },
 }
 
@@ -30,7 +30,7 @@ pub(super) enum Choice {
 /// One batch in the making.
 #[derive(Debug)]
 pub(super) struct Selection {
-    misfit: Misfit,
+    on_oversize: OnOversize,
     count: usize,
     budget: u64,
     /// How many were taken.
@@ -45,9 +45,9 @@ pub(super) struct Selection {
 const LONGEST_LOOK: usize = 64;
 
 impl Selection {
-    pub(super) fn new(misfit: Misfit, count: usize, budget: u64) -> Self {
+    pub(super) fn new(on_oversize: OnOversize, count: usize, budget: u64) -> Self {
         Self {
-            misfit,
+            on_oversize,
             count,
             budget,
             taken: 0,
@@ -69,9 +69,11 @@ impl Selection {
         if cost <= self.budget {
             return self.take(cost);
         }
-        match self.misfit {
-            Misfit::Stop => Choice::End,
-            Misfit::Skip { times } => self.pass(times.saturating_sub(overtaken)),
+        match self.on_oversize {
+            OnOversize::Stop => Choice::End,
+            OnOversize::Backfill { max_overtakes } => {
+                self.pass(max_overtakes.saturating_sub(overtaken))
+            }
         }
     }
 
@@ -124,26 +126,26 @@ mod tests {
 
     #[test]
     fn those_who_fit_are_taken_in_order() {
-        let skip = |times| Misfit::Skip { times };
-        for (misfit, count, budget, costs, taken) in [
-            (Misfit::Stop, 9, 10, &[4, 4, 4, 2][..], "++"),
-            (Misfit::Stop, 2, 10, &[1, 1, 1], "++"),
-            (Misfit::Stop, 9, 10, &[5, 5, 0, 1], "+++"),
-            (Misfit::Stop, 9, 0, &[1], ""),
+        let skip = |max_overtakes| OnOversize::Backfill { max_overtakes };
+        for (on_oversize, count, budget, costs, taken) in [
+            (OnOversize::Stop, 9, 10, &[4, 4, 4, 2][..], "++"),
+            (OnOversize::Stop, 2, 10, &[1, 1, 1], "++"),
+            (OnOversize::Stop, 9, 10, &[5, 5, 0, 1], "+++"),
+            (OnOversize::Stop, 9, 0, &[1], ""),
             (skip(8), 9, 10, &[4, 7, 4, 2, 1], "+-++-"),
             (skip(1), 9, 10, &[7, 4, 2, 1], "+-+"),
             (skip(0), 9, 10, &[7, 4, 2], "+"),
             (skip(8), 2, 10, &[7, 4, 2, 1], "+-+"),
             (skip(8), 9, 10, &[11, 12, 13], "---"),
         ] {
-            let looked = choices(Selection::new(misfit, count, budget), costs);
-            assert_eq!(looked, taken, "{misfit:?} {count} {budget} {costs:?}");
+            let looked = choices(Selection::new(on_oversize, count, budget), costs);
+            assert_eq!(looked, taken, "{on_oversize:?} {count} {budget} {costs:?}");
         }
     }
 
     #[test]
     fn one_before_whom_enough_have_gone_is_passed_no_more() {
-        let mut selection = Selection::new(Misfit::Skip { times: 3 }, 9, 10);
+        let mut selection = Selection::new(OnOversize::Backfill { max_overtakes: 3 }, 9, 10);
         assert_eq!(selection.look(11, 3), Choice::End);
         assert_eq!(selection.look(11, 2), Choice::Pass);
         assert_eq!(selection.look(1, 0), Choice::Take);
@@ -153,7 +155,7 @@ mod tests {
     #[test]
     fn a_look_has_an_end() {
         let costs = [11; 100];
-        let selection = Selection::new(Misfit::Skip { times: 8 }, 9, 10);
+        let selection = Selection::new(OnOversize::Backfill { max_overtakes: 8 }, 9, 10);
         assert_eq!(choices(selection, &costs).len(), LONGEST_LOOK);
     }
 }

@@ -16,18 +16,18 @@ use super::member::{Member, Members};
 use super::seat::Seat;
 use super::worker::{Fate, Worker};
 use super::{BatchError, EnqueueError};
-use crate::admit::Rejected;
+use crate::admit::RejectReason;
 use crate::gate;
 use crate::http::HeaderClassifier;
-use crate::queue::{Classify, Everyone};
+use crate::queue::{Classify, DefaultPriority};
 
 /// A service of single requests in front of one of batches. Made by [`BatchLayer`](super::BatchLayer).
 ///
 /// Clones share the queue and the inner service. A chair that was reserved by `poll_ready` belongs to the clone
 /// that was asked, until that is called or dropped: a clone of it starts without. Whoever is called without one may
-/// be rejected as [`Full`](Rejected::Full), or take the chair of another
-/// ([`displace`](crate::RoomConfig::displace)).
-pub struct Batch<Req, A, E, I, K = Everyone> {
+/// be rejected as [`Full`](RejectReason::Full), or take the chair of another
+/// ([`displace`](crate::WaitingRoomConfig::displace)).
+pub struct Batch<Req, A, E, I, K = DefaultPriority> {
     common: Arc<Common<Req, A, E, I>>,
     seat: Seat<Member<Req, A, E, I>>,
     classify: K,
@@ -114,7 +114,7 @@ where
         match enqueued {
             Ok(id) => BatchFuture::waiting(queue.guard(id), answer),
             Err(EnqueueError { why, .. }) => BatchFuture::failed(match why {
-                Rejected::ShuttingDown => self.common.failure(),
+                RejectReason::ShuttingDown => self.common.failure(),
                 why => BatchError::Rejected(why),
             }),
         }

@@ -21,13 +21,15 @@ use super::queue::next_number;
 use super::selection::Selection;
 use super::state::{Entry, Left, State};
 use super::summary::Summary;
-use super::{Cost, DequeueError, EnqueueError, Misfit, TooLarge};
-use crate::admit::{Epoch, Key, Rejected, RoomConfig, Ticket, Times, Woken, wake};
+use super::{Cost, DequeueError, EnqueueError, OnOversize, TooLarge};
+use crate::admit::{
+    Epoch, RejectReason, Ticket, Times, WaiterId, WaitingRoomConfig, WakeList, wake,
+};
 use crate::gate::now;
 use crate::gate::timer::{RuntimeId, TimerHost, TimerRequest};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
 
-pub(super) type OnRejected<T> = dyn Fn(T, Rejected<TooLarge>) + Send + Sync;
+pub(super) type OnRejected<T> = dyn Fn(T, RejectReason<TooLarge>) + Send + Sync;
 
 /// What everyone writes who comes or goes stands first, in as few lines of memory as it fits in.
 #[repr(C, align(64))]
@@ -38,7 +40,7 @@ pub(super) struct Shared<T> {
     pub(super) number: u32,
     capacity: Fetched,
     cost: Option<Box<dyn Cost<T>>>,
-    misfit: Misfit,
+    on_oversize: OnOversize,
     on_rejected: Option<Box<OnRejected<T>>>,
     /// What the room measures instants from.
     epoch: Epoch,
@@ -47,8 +49,8 @@ pub(super) struct Shared<T> {
 /// What is left to do without the lock.
 pub(super) struct Aftermath<T> {
     /// Whose wait ended without being taken.
-    pub(super) ended: Woken<Entry<T>>,
-    wakers: Woken<Waker>,
+    pub(super) ended: WakeList<Entry<T>>,
+    wakers: WakeList<Waker>,
     /// A waker that nobody needs any more.
     unused: Option<Waker>,
 }
@@ -56,8 +58,8 @@ pub(super) struct Aftermath<T> {
 impl<T> Aftermath<T> {
     fn new() -> Self {
         Self {
-            ended: Woken::new(),
-            wakers: Woken::new(),
+            ended: WakeList::new(),
+            wakers: WakeList::new(),
             unused: None,
         }
     }
@@ -75,7 +77,7 @@ impl<T: Send + 'static> Shared<T> {
         item: T,
         ticket: Ticket,
         reserved: bool,
-    ) -> Result<Key, EnqueueError<T>> {
+    ) -> Result<WaiterId, EnqueueError<T>> {
         let cost = self.cost.as_ref().map_or(1, |cost| cost.cost(&item));
         let is_timed = ticket.deadline.is_some() || self.summary().is_timed();
         let times = self.epoch.times(ticket.arrival, is_timed.then(now));
@@ -102,7 +104,7 @@ impl<T: Send + 'static> Shared<T> {
         reserved: bool,
         cost: u64,
         times: Option<Times>,
-    ) -> Result<Key, EnqueueError<T>> {
+    ) -> Result<WaiterId, EnqueueError<T>> {
         let mut aftermath = Aftermath::new();
         let state = &mut *guard;
         if reserved {
@@ -124,7 +126,7 @@ impl<T: Send + 'static> Shared<T> {
         joined.map_err(|why| match item {
             Some(item) => EnqueueError {
                 item,
-                why: self.capacity.explain(why, cost),
+                why: self.capacity.to_rejection(why, cost),
             },
             None => unreachable!("who is rejected leaves no note"),
         })
@@ -181,7 +183,7 @@ impl<T: Send + 'static> Shared<T> {
         self: &Arc<Self>,
         cx: &Context<'_>,
         number: &mut Option<u64>,
-        look: impl Fn(&mut State<T>, &mut Woken<Entry<T>>) -> Poll<R>,
+        look: impl Fn(&mut State<T>, &mut WakeList<Entry<T>>) -> Poll<R>,
     ) -> Poll<R> {
         if number.is_some() || !self.is_empty() {
             let found = self.locked_and_timed(|_, state, aftermath| {
@@ -221,13 +223,13 @@ impl<T: Send + 'static> Shared<T> {
         is_empty
     }
 
-    pub(super) fn reconfigure(self: &Arc<Self>, config: RoomConfig) {
+    pub(super) fn reconfigure(self: &Arc<Self>, config: WaitingRoomConfig) {
         let now = now();
         let timers = self.locked_and_timed(|shared, state, aftermath| {
             let ended = &mut aftermath.ended;
             state.room.reconfigure(&shared.capacity, config, now, ended);
             // Those who wait for a chair may have nothing to wait for any more.
-            state.standing.tell_all(&mut aftermath.wakers);
+            state.reservation_waiters.tell_all(&mut aftermath.wakers);
             state.timers.rearm_all(state.room.next_end())
         });
         self.run(timers);
@@ -255,12 +257,12 @@ impl<T: Send + 'static> Shared<T> {
 
 impl<T> Shared<T> {
     pub(super) fn new(builder: Builder<T>, capacity: Fetched) -> Arc<Self> {
-        let state = State::new(builder.room, builder.notes_arrivals);
+        let state = State::new(builder.room, builder.tracks_oldest);
         Arc::new(Self {
             number: next_number(),
             capacity,
             cost: builder.cost,
-            misfit: builder.misfit,
+            on_oversize: builder.on_oversize,
             on_rejected: builder.on_rejected,
             summary: AtomicU64::new(state.summary().0),
             epoch: Epoch(state.room.epoch()),
@@ -323,16 +325,16 @@ impl<T> Shared<T> {
         if self.is_empty() {
             return Vec::new();
         }
-        let misfit = self.misfit;
+        let on_oversize = self.on_oversize;
         let batch = self.locked(|_, state, aftermath| {
             state.keep_time(&mut aftermath.ended);
-            state.select(Selection::new(misfit, count, budget))
+            state.select(Selection::new(on_oversize, count, budget))
         });
         batch.items
     }
 
     /// Takes the waiter out, if it still waits.
-    pub(super) fn remove(&self, key: Key) -> Option<Left<T>> {
+    pub(super) fn remove(&self, key: WaiterId) -> Option<Left<T>> {
         self.locked(|_, state, _| state.cancel(key))
     }
 
@@ -349,11 +351,11 @@ impl<T> Shared<T> {
     }
 
     pub(super) fn drain(&self) {
-        self.locked(|_, state, _| state.room.let_nobody_in());
+        self.locked(|_, state, _| state.room.stop_accepting());
     }
 
     /// Keeps the registration with its entry, for as long as that waits.
-    pub(super) fn register(&self, key: Key, registration: Registration) {
+    pub(super) fn register(&self, key: WaiterId, registration: Registration) {
         let mut state = self.lock();
         let unused = state.register(key, registration);
         drop(state);
@@ -364,13 +366,13 @@ impl<T> Shared<T> {
     pub(super) fn poll_chair(&self, cx: &Context<'_>, wish: &mut Option<u64>) -> Poll<Option<()>> {
         let waker = cx.waker().clone();
         let mut state = self.lock();
-        if state.room.is_closed() || state.room.config().chairs == 0 {
+        if state.room.is_closed() || state.room.config().max_size == 0 {
             return Poll::Ready(None);
         }
         if state.room.reserve() {
             return Poll::Ready(Some(()));
         }
-        let old = state.standing.note(wish, waker);
+        let old = state.reservation_waiters.note(wish, waker);
         drop(state);
         drop(old);
         Poll::Pending
@@ -383,7 +385,7 @@ impl<T> Shared<T> {
 
     /// Whoever wished for a chair no longer does.
     pub(super) fn withdraw(&self, wish: u64) {
-        let waker = self.lock().standing.withdraw(wish);
+        let waker = self.lock().reservation_waiters.withdraw(wish);
         drop(waker);
     }
 
@@ -425,7 +427,7 @@ impl<T> Shared<T> {
             drop(state);
             return waker.into_iter().for_each(wake);
         }
-        let mut wakers = Woken::new();
+        let mut wakers = WakeList::new();
         state.tell(&mut wakers);
         drop(state);
         wakers.wake_all();
@@ -477,7 +479,7 @@ impl<T> Shared<T> {
     }
 
     #[cold]
-    fn tell_rejected(&self, rejected: Vec<(Left<T>, Rejected<TooLarge>)>) {
+    fn tell_rejected(&self, rejected: Vec<(Left<T>, RejectReason<TooLarge>)>) {
         for (entry, why) in rejected {
             // Whoever found out is not to blame, and is not to lose what it came for.
             let _ = catch_unwind(AssertUnwindSafe(|| match &self.on_rejected {

@@ -12,11 +12,12 @@ use super::due::Batcher;
 use super::selection::{Choice, Selection};
 use super::summary::Summary;
 use crate::admit::{
-    Aside, Express, Key, Nanos, Rejected, RoomConfig, Ticket, Times, WaitingRoom, Woken,
+    Express, Nanos, RejectReason, Skipped, Ticket, Times, WaiterId, WaitingRoom, WaitingRoomConfig,
+    WakeList,
 };
 use crate::gate::now;
 use crate::gate::timer::{TimerRequest, Timers};
-use crate::gate::wishes::Wishes;
+use crate::gate::wishes::ReservationWaiters;
 
 /// A batch is rarely larger.
 const USUAL: usize = 64;
@@ -29,7 +30,7 @@ pub(super) struct State<T> {
     pub(super) room: WaitingRoom<Fetched, Entry<T>>,
     pub(super) consumers: Consumers,
     /// Who waits for a chair.
-    pub(super) standing: Wishes,
+    pub(super) reservation_waiters: ReservationWaiters,
     /// Who waits until a batch is due.
     pub(super) batcher: Option<Batcher>,
     pub(super) timers: Timers,
@@ -48,7 +49,7 @@ pub(super) struct Entry<T> {
 
 impl<T> Entry<T> {
     #[inline(always)]
-    pub(super) fn new(item: T, key: Key) -> Self {
+    pub(super) fn new(item: T, key: WaiterId) -> Self {
         Self {
             item,
             at: key.chair(),
@@ -81,16 +82,16 @@ impl<T> Batch<T> {
 }
 
 impl<T> State<T> {
-    pub(super) fn new(config: RoomConfig, notes_arrivals: bool) -> Self {
+    pub(super) fn new(config: WaitingRoomConfig, tracks_oldest: bool) -> Self {
         let mut room = WaitingRoom::new(config, now());
-        if notes_arrivals {
-            room.note_arrivals();
+        if tracks_oldest {
+            room.track_oldest();
         }
         Self {
             room,
             cost: 0,
             consumers: Consumers::default(),
-            standing: Wishes::default(),
+            reservation_waiters: ReservationWaiters::default(),
             batcher: None,
             timers: Timers::default(),
             registrations: HashMap::new(),
@@ -98,7 +99,7 @@ impl<T> State<T> {
     }
 
     /// Whose wait has ended by now is not taken.
-    pub(super) fn keep_time(&mut self, ended: &mut Woken<Entry<T>>) {
+    pub(super) fn keep_time(&mut self, ended: &mut WakeList<Entry<T>>) {
         if self.room.is_timed() {
             self.room.keep_time(now(), ended);
         }
@@ -109,7 +110,7 @@ impl<T> State<T> {
     pub(super) fn take_best(
         &mut self,
         now: Option<Instant>,
-        ended: &mut Woken<Entry<T>>,
+        ended: &mut WakeList<Entry<T>>,
     ) -> Option<Left<T>> {
         if let Some(now) = now {
             self.room.keep_time(now, ended);
@@ -127,7 +128,7 @@ impl<T> State<T> {
     }
 
     #[inline(always)]
-    pub(super) fn sit_down(&mut self, who: Express, cost: u64, item: T) -> Key {
+    pub(super) fn sit_down(&mut self, who: Express, cost: u64, item: T) -> WaiterId {
         self.cost += u128::from(cost);
         let note = |key| Some(Entry::new(item, key));
         self.room.sit_down(who, cost, note)
@@ -166,13 +167,13 @@ impl<T> State<T> {
     }
 
     fn select_the_rest(&mut self, mut selection: Selection, batch: &mut Batch<T>) {
-        let mut passed: Vec<(Aside, u32)> = Vec::new();
+        let mut passed: Vec<(Skipped, u32)> = Vec::new();
         while let Some(best) = self.room.head()
             && let Some(entry) = self.room.note(best)
         {
             match selection.look(*self.room.demand(best), entry.overtaken) {
                 Choice::Take => batch.extend(self.take(best)),
-                Choice::Pass => passed.push((self.room.set_aside(best), selection.taken)),
+                Choice::Pass => passed.push((self.room.skip(best), selection.taken)),
                 Choice::End => break,
             }
         }
@@ -180,11 +181,11 @@ impl<T> State<T> {
             if let Some(entry) = self.room.note_mut(aside.key()) {
                 entry.overtaken += selection.taken - taken_before;
             }
-            self.room.put_back(aside);
+            self.room.restore(aside);
         }
     }
 
-    fn take(&mut self, key: Key) -> Option<Left<T>> {
+    fn take(&mut self, key: WaiterId) -> Option<Left<T>> {
         let (cost, entry) = self.room.take(key)?;
         self.cost -= u128::from(cost);
         Some(self.leave(entry))
@@ -200,7 +201,7 @@ impl<T> State<T> {
     }
 
     /// Takes the waiter out, if it still waits.
-    pub(super) fn cancel(&mut self, key: Key) -> Option<Left<T>> {
+    pub(super) fn cancel(&mut self, key: WaiterId) -> Option<Left<T>> {
         if !self.room.waits(key) {
             return None;
         }
@@ -212,7 +213,7 @@ impl<T> State<T> {
     /// Keeps the registration for as long as the waiter waits. Gives back one that is of no use any more.
     pub(super) fn register(
         &mut self,
-        key: Key,
+        key: WaiterId,
         registration: Registration,
     ) -> Option<Registration> {
         match self.room.waits(key) {
@@ -225,16 +226,16 @@ impl<T> State<T> {
     #[cold]
     pub(super) fn reasons(
         &mut self,
-        ended: Woken<Entry<T>>,
+        ended: WakeList<Entry<T>>,
         capacity: &Fetched,
-    ) -> Vec<(Left<T>, Rejected<TooLarge>)> {
+    ) -> Vec<(Left<T>, RejectReason<TooLarge>)> {
         let mut rejected = Vec::new();
         for entry in ended {
             let key = self.room.key_of(entry.at);
             let cost = *self.room.demand(key);
             self.cost -= u128::from(cost);
-            if let Some(Err(why)) = self.room.collect(key) {
-                rejected.push((self.leave(entry), capacity.explain(why, cost)));
+            if let Some(Err(why)) = self.room.take_outcome(key) {
+                rejected.push((self.leave(entry), capacity.to_rejection(why, cost)));
             }
         }
         rejected
@@ -248,17 +249,17 @@ impl<T> State<T> {
     /// Whether only consumers wait for anything to happen.
     #[inline]
     pub(super) fn concerns_consumers(&self) -> bool {
-        self.standing.is_empty() && self.batcher.is_none() && !self.room.is_closed()
+        self.reservation_waiters.is_empty() && self.batcher.is_none() && !self.room.is_closed()
     }
 
     /// Whether nobody waits for anything to happen.
     #[inline]
     pub(super) fn concerns_nobody(&self) -> bool {
-        self.consumers.none_waits() && self.standing.is_empty() && self.batcher.is_none()
+        self.consumers.none_waits() && self.reservation_waiters.is_empty() && self.batcher.is_none()
     }
 
     /// Wakes whoever waited for what is so now.
-    pub(super) fn tell(&mut self, wakers: &mut Woken<Waker>) {
+    pub(super) fn tell(&mut self, wakers: &mut WakeList<Waker>) {
         let is_closed = self.room.is_closed();
         let nothing_will_come = is_closed && self.room.is_empty();
         let requests = if nothing_will_come {
@@ -267,8 +268,8 @@ impl<T> State<T> {
             self.room.len()
         };
         self.consumers.wake(requests, wakers);
-        if !self.standing.is_empty() && (self.room.has_chair() || is_closed) {
-            self.standing.tell_all(wakers);
+        if !self.reservation_waiters.is_empty() && (self.room.has_chair() || is_closed) {
+            self.reservation_waiters.tell_all(wakers);
         }
         if let Some(waker) = self.call_batcher() {
             wakers.push(waker);

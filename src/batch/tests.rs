@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Misfit, RequestId, RequestQueue};
-use crate::admit::{Priority, RoomConfig, Ticket};
+use super::{OnOversize, RequestId, RequestQueue};
+use crate::admit::{Priority, Ticket, WaitingRoomConfig};
 use crate::gate::now;
 
 fn ticket(level: u8) -> Ticket {
@@ -41,22 +41,22 @@ fn whoever_leaves_in_whatever_way_takes_its_cost_along() {
         }),
         ("expired", |queue, _, _| {
             let max_wait = Some(Duration::from_nanos(1));
-            queue.reconfigure(RoomConfig {
+            queue.reconfigure(WaitingRoomConfig {
                 max_wait,
-                ..RoomConfig::default()
+                ..WaitingRoomConfig::default()
             });
             assert!(queue.try_dequeue().is_err());
         }),
         ("closed", |queue, _, _| queue.close()),
     ];
     for (name, leave) in ways {
-        let queue = RequestQueue::builder(RoomConfig {
-            chairs: 2,
+        let queue = RequestQueue::builder(WaitingRoomConfig {
+            max_size: 2,
             displace: true,
-            ..RoomConfig::default()
+            ..WaitingRoomConfig::default()
         })
         .cost(u64::MAX, |&cost: &u64| cost)
-        .misfit(Misfit::Skip { times: 9 })
+        .on_oversize(OnOversize::Backfill { max_overtakes: 9 })
         .build();
         let token = CancellationToken::new();
         queue.enqueue(u64::MAX, ticket(1)).unwrap();
@@ -74,10 +74,10 @@ fn whoever_leaves_in_whatever_way_takes_its_cost_along() {
 
 #[test]
 fn who_comes_on_a_reserved_chair_leaves_no_promise_behind() {
-    let queue = RequestQueue::new(RoomConfig {
-        chairs: 2,
+    let queue = RequestQueue::new(WaitingRoomConfig {
+        max_size: 2,
         max_wait: None,
-        ..RoomConfig::default()
+        ..WaitingRoomConfig::default()
     });
     queue.enqueue(1, ticket(1)).unwrap();
     let cx = Context::from_waker(Waker::noop());
@@ -98,9 +98,9 @@ fn who_comes_on_a_reserved_chair_leaves_no_promise_behind() {
 
 #[test]
 fn whoever_goes_the_short_way_takes_its_cost_along() {
-    let config = RoomConfig {
+    let config = WaitingRoomConfig {
         max_wait: None,
-        ..RoomConfig::default()
+        ..WaitingRoomConfig::default()
     };
     let queue = RequestQueue::builder(config)
         .cost(9, |&cost: &u64| cost)

@@ -82,7 +82,7 @@ where
 
     /// Sends batches until nobody waits and nobody will ever come.
     pub(super) async fn run(mut self) {
-        while self.waiting.0.occupied().await {
+        while self.waiting.0.wait_nonempty().await {
             match self.next().await {
                 Next::Send => self.send(),
                 Next::Lose => self.lose(),

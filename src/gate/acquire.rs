@@ -7,11 +7,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::chair::Chair;
+use super::chair::Reservation;
 use super::permit::Permit;
 use super::shared::Shared;
 use super::timer::TimerRequest;
-use crate::admit::{self, Capacity, Key, Outcome, Rejected, State, Ticket};
+use crate::admit::{self, AdmitOutcome, Capacity, RejectReason, State, Ticket, WaiterId};
 use crate::clock;
 use crate::sync::{Arc, poll_proceed};
 
@@ -36,7 +36,7 @@ struct Arriving<C: Capacity> {
     shared: Arc<Shared<C>>,
     ticket: Ticket,
     demand: C::Demand,
-    chair: Option<Chair<C>>,
+    chair: Option<Reservation<C>>,
     /// The time, if somebody has looked at the clock.
     now: Option<Instant>,
 }
@@ -44,14 +44,14 @@ struct Arriving<C: Capacity> {
 /// Dropping it gives up the chair, or the slot.
 struct Waiting<C: Capacity> {
     shared: Arc<Shared<C>>,
-    key: Option<Key>,
+    key: Option<WaiterId>,
     request: u64,
 }
 
 /// Nothing in it is ever pinned.
 impl<C: Capacity> Unpin for Acquire<C> {}
 
-type Answer<C> = Result<Permit<C>, Rejected<<C as Capacity>::Never>>;
+type Answer<C> = Result<Permit<C>, RejectReason<<C as Capacity>::Unservable>>;
 
 impl<C: Capacity> Acquire<C> {
     pub(super) fn new(shared: Arc<Shared<C>>, ticket: Ticket, demand: C::Demand) -> Self {
@@ -73,7 +73,7 @@ impl<C: Capacity> Acquire<C> {
     }
 
     /// Arrives on a chair that was reserved before.
-    pub fn on_chair(mut self, chair: Chair<C>) -> Self {
+    pub fn with_reservation(mut self, chair: Reservation<C>) -> Self {
         if let Step::Arriving(arriving) = &mut self.0 {
             arriving.chair = Some(chair);
         }
@@ -121,7 +121,7 @@ impl<C: Capacity> Acquire<C> {
     }
 
     /// Answers it with `why`, if it still waits.
-    pub(crate) fn turn_away(&self, why: Rejected<C::Never>) {
+    pub(crate) fn turn_away(&self, why: RejectReason<C::Unservable>) {
         if let Some((waiting, key)) = self.waiting() {
             waiting
                 .shared
@@ -129,7 +129,7 @@ impl<C: Capacity> Acquire<C> {
         }
     }
 
-    fn waiting(&self) -> Option<(&Waiting<C>, Key)> {
+    fn waiting(&self) -> Option<(&Waiting<C>, WaiterId)> {
         match &self.0 {
             Step::Waiting(waiting) => Some((waiting, waiting.key?)),
             _ => None,
@@ -182,12 +182,12 @@ impl<C: Capacity> Arriving<C> {
         } = self;
         let request = ticket.id;
         let now = now.unwrap_or_else(clock::now);
-        let reserved = chair.map(Chair::hand_over).is_some();
+        let reserved = chair.map(Reservation::hand_over).is_some();
         let (outcome, leftovers) = shared.arrive(ticket, demand, now, cx.waker(), reserved);
         let arrived = match outcome {
-            Outcome::Leased(lease) => Err(Ok(Permit::new(shared, lease, request))),
-            Outcome::Rejected(why) => Err(Err(why)),
-            Outcome::Queued(key) => Ok(Waiting {
+            AdmitOutcome::Leased(lease) => Err(Ok(Permit::new(shared, lease, request))),
+            AdmitOutcome::Rejected(why) => Err(Err(why)),
+            AdmitOutcome::Queued(key) => Ok(Waiting {
                 shared,
                 key: Some(key),
                 request,
@@ -230,7 +230,7 @@ impl<C: Capacity> Waiting<C> {
             drop(state);
             return Poll::Ready(self.answered(answer, missed_slot));
         }
-        let unused = state.room.leave_note(key, new).unwrap_or_else(Some);
+        let unused = state.room.set_waker(key, new).unwrap_or_else(Some);
         let timer = state.arm_timer_here();
         drop(state);
         self.run(timer);
@@ -256,7 +256,7 @@ impl<C: Capacity> Waiting<C> {
     /// Its waker was taken though it has no answer: perhaps because the capacity panicked when another request's slot
     /// was to go to this one. If it panics again, this request ends with it, and the slot goes to the next.
     #[cold]
-    fn retry(&mut self, key: Key) {
+    fn retry(&mut self, key: WaiterId) {
         let shared = Arc::clone(&self.shared);
         let retried = catch_unwind(AssertUnwindSafe(|| {
             shared.locked(|shared, state, woken| {

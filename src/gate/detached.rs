@@ -1,4 +1,4 @@
-//! Permits that outlive the code that took them.
+//! SlotPool that outlive the code that took them.
 
 use std::fmt;
 use std::str::FromStr;

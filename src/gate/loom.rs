@@ -13,18 +13,18 @@ use loom::future::block_on;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread::{JoinHandle, spawn};
 
-use super::{Acquire, Chair, Gate, Permit, now};
-use crate::admit::{Levels, Permits, Priority, Rejected, RoomConfig, Ticket};
+use super::{Acquire, Gate, Permit, Reservation, now};
+use crate::admit::{Priority, PriorityLevels, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 use crate::sync::Fences;
 
-type Answer = Result<Permit<Permits>, Rejected>;
+type Answer = Result<Permit<SlotPool>, RejectReason>;
 
 #[test]
 fn one_slot_serves_everyone_one_at_a_time() {
     model(|| {
         let gate = gate(1);
         let inside = Arc::new(AtomicUsize::new(0));
-        let visit = |gate: Gate<Permits>, inside: Arc<AtomicUsize>| {
+        let visit = |gate: Gate<SlotPool>, inside: Arc<AtomicUsize>| {
             let permit = block_on(acquire(&gate)).unwrap();
             assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
             inside.fetch_sub(1, Ordering::Relaxed);
@@ -45,7 +45,7 @@ fn two_slots_serve_three_two_at_a_time() {
     model(|| {
         let gate = gate(2);
         let inside = Arc::new(AtomicUsize::new(0));
-        let visit = |gate: Gate<Permits>, inside: Arc<AtomicUsize>| {
+        let visit = |gate: Gate<SlotPool>, inside: Arc<AtomicUsize>| {
             let permit = block_on(acquire(&gate)).unwrap();
             assert!(inside.fetch_add(1, Ordering::Relaxed) < 2);
             inside.fetch_sub(1, Ordering::Relaxed);
@@ -105,7 +105,7 @@ fn a_waiter_that_leaves_passes_its_slot_on() {
         leaver.join().unwrap();
         canceller.join().unwrap();
         assert_idle(&gate, 2);
-        assert_eq!(gate.status().counts.cancelled, 1);
+        assert_eq!(gate.status().stats.cancelled, 1);
     });
 }
 
@@ -136,13 +136,13 @@ fn a_waiter_is_either_served_or_expired() {
         let served = match answer {
             Ok(_) => 2,
             Err(why) => {
-                assert_eq!(why, Rejected::TimedOut);
+                assert_eq!(why, RejectReason::TimedOut);
                 1
             }
         };
         drop(answer);
         assert_idle(&gate, served);
-        assert_eq!(gate.status().counts.timed_out, 2 - served);
+        assert_eq!(gate.status().stats.timed_out, 2 - served);
         assert!(gate.try_acquire(&()).is_some());
     });
 }
@@ -161,7 +161,7 @@ fn an_expiry_that_races_a_cancel_leaves_no_ghost() {
         timer.join().unwrap();
         canceller.join().unwrap();
         let status = gate.status();
-        let counts = status.counts;
+        let counts = status.stats;
         assert_eq!((status.depth, status.running), (0, 0));
         assert_eq!(status.served + counts.timed_out + counts.cancelled, 3);
     });
@@ -174,7 +174,7 @@ fn a_closing_gate_answers_whoever_comes() {
         let held = gate.try_acquire(&()).unwrap();
         let closer = with(&gate, |gate| gate.close());
         let why = block_on(acquire(&gate)).unwrap_err();
-        assert_eq!(why, Rejected::ShuttingDown);
+        assert_eq!(why, RejectReason::ShuttingDown);
         closer.join().unwrap();
         drop(held);
         assert_idle(&gate, 1);
@@ -195,7 +195,7 @@ fn a_closing_gate_answers_everyone_who_waits() {
         leaver.join().unwrap();
         let served = served.into_iter().filter(|&served| served).count() as u64;
         assert_idle(&gate, 1 + served);
-        assert_eq!(gate.status().counts.shutting_down, 2 - served);
+        assert_eq!(gate.status().stats.shutting_down, 2 - served);
     });
 }
 
@@ -312,7 +312,7 @@ fn a_newcomer_takes_no_slot_from_one_who_waits() {
         let gate = gate(1);
         let held = gate.try_acquire(&()).unwrap();
         let newcomer = with(&gate, |gate| {
-            let normal = Levels::default().default_priority();
+            let normal = PriorityLevels::default().default_priority();
             let mut newcomer = gate.acquire(Ticket::new(normal, now()), ());
             (poll(&mut newcomer), newcomer)
         });
@@ -378,11 +378,11 @@ fn a_chair_that_becomes_free_goes_to_one_who_stands() {
         let chair = block_on(reserve(&gate)).unwrap();
         riser.join().unwrap();
         let _held = gate.try_acquire(&()).unwrap();
-        let mut seated = acquire(&gate).on_chair(chair);
+        let mut seated = acquire(&gate).with_reservation(chair);
         assert!(poll(&mut seated).is_pending());
         assert!(matches!(
             poll(&mut acquire(&gate)),
-            Poll::Ready(Err(Rejected::Full))
+            Poll::Ready(Err(RejectReason::Full))
         ));
     });
 }
@@ -396,13 +396,13 @@ fn a_reserved_chair_is_taken_by_nobody_else() {
             let mut newcomer = acquire(&gate);
             (poll(&mut newcomer), newcomer)
         });
-        let mut standing = gate.standing();
+        let mut standing = gate.reserve();
         let wish = standing.poll_reserve(&mut Context::from_waker(Waker::noop()));
         let (answer, newcomer) = newcomer.join().unwrap();
         assert_ne!(answer.is_pending(), wish.is_ready());
         drop(newcomer);
         if let Poll::Ready(chair) = wish {
-            let mut seated = acquire(&gate).on_chair(chair.unwrap());
+            let mut seated = acquire(&gate).with_reservation(chair.unwrap());
             assert!(poll(&mut seated).is_pending());
         }
     });
@@ -462,7 +462,7 @@ fn nobody_is_turned_away_once_a_chair_is_free() {
         assert!(!(was_free && turned_away));
         leaver.join().unwrap();
         assert!(gate.turn_away().is_none());
-        assert_eq!(gate.status().counts.full, u64::from(turned_away));
+        assert_eq!(gate.status().stats.full, u64::from(turned_away));
     });
 }
 
@@ -483,7 +483,7 @@ fn who_finds_neither_slot_nor_chair_is_turned_away_once() {
         newcomer.join().unwrap();
         let status = gate.status();
         assert_eq!((status.depth, status.running), (0, 0));
-        assert_eq!(status.served + status.counts.full, 3);
+        assert_eq!(status.served + status.stats.full, 3);
     });
 }
 
@@ -517,46 +517,46 @@ fn model(scenario: impl Fn() + Send + Sync + Copy + 'static) {
     }
 }
 
-fn gate(slots: usize) -> Gate<Permits> {
-    Gate::new(Permits::new(slots), RoomConfig::default())
+fn gate(slots: usize) -> Gate<SlotPool> {
+    Gate::new(SlotPool::new(slots), WaitingRoomConfig::default())
 }
 
 /// One slot, and so many chairs.
-fn room_of(chairs: usize) -> Gate<Permits> {
-    let config = RoomConfig {
-        chairs,
-        ..RoomConfig::default()
+fn room_of(max_size: usize) -> Gate<SlotPool> {
+    let config = WaitingRoomConfig {
+        max_size,
+        ..WaitingRoomConfig::default()
     };
-    Gate::new(Permits::new(1), config)
+    Gate::new(SlotPool::new(1), config)
 }
 
-fn acquire(gate: &Gate<Permits>) -> Acquire<Permits> {
+fn acquire(gate: &Gate<SlotPool>) -> Acquire<SlotPool> {
     gate.acquire(Ticket::new(Priority::HIGHEST, now()), ())
 }
 
 /// An arrival that found no slot, and whom nothing tells so far.
-fn waiting(gate: &Gate<Permits>) -> Acquire<Permits> {
+fn waiting(gate: &Gate<SlotPool>) -> Acquire<SlotPool> {
     let mut acquire = acquire(gate);
     assert!(poll(&mut acquire).is_pending());
     acquire
 }
 
-async fn reserve(gate: &Gate<Permits>) -> Option<Chair<Permits>> {
-    let mut standing = gate.standing();
+async fn reserve(gate: &Gate<SlotPool>) -> Option<Reservation<SlotPool>> {
+    let mut standing = gate.reserve();
     poll_fn(|cx| standing.poll_reserve(cx)).await
 }
 
-fn poll(acquire: &mut Acquire<Permits>) -> Poll<Answer> {
+fn poll(acquire: &mut Acquire<SlotPool>) -> Poll<Answer> {
     poll_with(acquire, Waker::noop())
 }
 
-fn poll_with(acquire: &mut Acquire<Permits>, waker: &Waker) -> Poll<Answer> {
+fn poll_with(acquire: &mut Acquire<SlotPool>, waker: &Waker) -> Poll<Answer> {
     Pin::new(acquire).poll(&mut Context::from_waker(waker))
 }
 
 fn with<R: 'static>(
-    gate: &Gate<Permits>,
-    act: impl FnOnce(Gate<Permits>) -> R + 'static,
+    gate: &Gate<SlotPool>,
+    act: impl FnOnce(Gate<SlotPool>) -> R + 'static,
 ) -> JoinHandle<R> {
     let gate = gate.clone();
     spawn(move || act(gate))
@@ -566,7 +566,7 @@ fn much_later() -> Instant {
     now() + Duration::from_secs(3600)
 }
 
-fn assert_idle(gate: &Gate<Permits>, served: u64) {
+fn assert_idle(gate: &Gate<SlotPool>, served: u64) {
     let status = gate.status();
     assert_eq!(
         (status.depth, status.running, status.served),
@@ -574,7 +574,7 @@ fn assert_idle(gate: &Gate<Permits>, served: u64) {
     );
 }
 
-impl Gate<Permits> {
+impl Gate<SlotPool> {
     /// The part of the timer, which does not run in a model.
     fn expire(&self, now: Instant) {
         self.shared
@@ -583,11 +583,11 @@ impl Gate<Permits> {
 }
 
 /// A waker that holds a permit until it is woken or dropped.
-fn holding(permit: Permit<Permits>) -> Waker {
+fn holding(permit: Permit<SlotPool>) -> Waker {
     Arc::new(Holding(Mutex::new(Some(permit)))).into()
 }
 
-struct Holding(Mutex<Option<Permit<Permits>>>);
+struct Holding(Mutex<Option<Permit<SlotPool>>>);
 
 impl Wake for Holding {
     fn wake(self: Arc<Self>) {

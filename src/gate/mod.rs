@@ -7,11 +7,11 @@
 //! ```
 //! use std::time::Instant;
 //! use tower_triage::gate::Gate;
-//! use tower_triage::{Permits, Priority, RoomConfig, Ticket};
+//! use tower_triage::{SlotPool, Priority, WaitingRoomConfig, Ticket};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {
-//! let gate = Gate::new(Permits::new(1), RoomConfig::default());
+//! let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default());
 //! let ticket = || Ticket::new(Priority::HIGHEST, Instant::now());
 //! let first = gate.acquire(ticket(), ()).await.unwrap();
 //! let second = tokio::spawn(gate.acquire(ticket(), ()));
@@ -59,12 +59,12 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 pub use acquire::Acquire;
-pub use chair::{Chair, Standing};
+pub use chair::{Reservation, Reserve};
 pub use detached::{DetachedPermit, InvalidDetachedPermit};
 pub use permit::{Permit, UnassignedPermit};
-pub use status::Status;
+pub use status::GateStatus;
 
-use crate::admit::{Capacity, Permits, Rejected, RoomConfig, Ticket};
+use crate::admit::{Capacity, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 pub(crate) use crate::clock::now;
 use crate::sync::Arc;
 use shared::Shared;
@@ -76,11 +76,11 @@ use shared::Shared;
 /// ```
 /// use std::time::Instant;
 /// use tower_triage::gate::DetachedPermit;
-/// use tower_triage::{Gate, Permits, Priority, QueueConfig, Ticket};
+/// use tower_triage::{Gate, SlotPool, Priority, QueueConfig, Ticket};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let gate = Gate::new(Permits::new(1), QueueConfig::new(1).max_size(20).room()?);
+/// let gate = Gate::new(SlotPool::new(1), QueueConfig::new(1).max_size(20).room()?);
 /// let ticket = Ticket::new(Priority::HIGHEST, Instant::now()).id(42);
 /// let name = gate.acquire(ticket, ()).await?.detach().to_string();
 /// assert_eq!(gate.status().running, 1);
@@ -99,7 +99,7 @@ pub struct Gate<C: Capacity> {
 impl<C: Capacity> Gate<C> {
     /// An open gate.
     #[must_use]
-    pub fn new(capacity: C, config: RoomConfig) -> Self {
+    pub fn new(capacity: C, config: WaitingRoomConfig) -> Self {
         Self {
             shared: Shared::new(capacity, config),
         }
@@ -134,8 +134,8 @@ impl<C: Capacity> Gate<C> {
 
     /// A wish for a chair, to be polled.
     #[must_use]
-    pub fn standing(&self) -> Standing<C> {
-        Standing::new(self)
+    pub fn reserve(&self) -> Reserve<C> {
+        Reserve::new(self)
     }
 
     /// What the gate is a gate to.
@@ -146,21 +146,21 @@ impl<C: Capacity> Gate<C> {
 
     /// How the waiting room is furnished.
     #[must_use]
-    pub fn config(&self) -> RoomConfig {
+    pub fn config(&self) -> WaitingRoomConfig {
         self.shared.lock().room.config().clone()
     }
 
     /// Furnishes the waiting room anew. Everyone who waits moves over in order; those who no longer fit are
     /// answered, the latest of the lowest level first.
-    pub fn reconfigure(&self, config: RoomConfig) {
+    pub fn reconfigure(&self, config: WaitingRoomConfig) {
         let now = now();
         let timers = self.shared.locked(|shared, state, woken| {
             let room = &mut state.room;
             room.reconfigure(&shared.capacity, config, now, woken);
             // Those who wait for a chair may have nothing to wait for any more.
-            state.standing.tell_all(woken);
+            state.reservation_waiters.tell_all(woken);
             // Waits that had no end may have one now: each waiter arms the timer of its runtime.
-            state.room.take_notes(woken);
+            state.room.take_wakers(woken);
             state.timers.rearm_all(state.room.next_end())
         });
         if let Some(timers) = timers {
@@ -174,11 +174,11 @@ impl<C: Capacity> Gate<C> {
     pub fn capacity_changed(&self) {
         let now = now();
         self.shared.locked(|shared, state, woken| {
-            state.room.rearranged(&shared.capacity, now, woken);
+            state.room.on_capacity_changed(&shared.capacity, now, woken);
         });
     }
 
-    /// Lets nobody in any more: everyone who waits and everyone who comes is answered at once. Permits that
+    /// Lets nobody in any more: everyone who waits and everyone who comes is answered at once. SlotPool that
     /// are out stay valid.
     pub fn close(&self) {
         self.shared
@@ -217,7 +217,7 @@ impl<C: Capacity> Gate<C> {
         &self,
         arrival: Instant,
         deadline: Option<Instant>,
-    ) -> Option<(Instant, Rejected<C::Never>)> {
+    ) -> Option<(Instant, RejectReason<C::Unservable>)> {
         self.shared.lock().room.end_of_wait(arrival, deadline)
     }
 
@@ -230,22 +230,22 @@ impl<C: Capacity> Gate<C> {
 
     /// How the gate is doing.
     #[must_use]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> GateStatus {
         let state = self.shared.lock();
         let room = &state.room;
-        let mut counts = room.counts();
-        counts.full += self.shared.full.turned_away();
-        Status {
+        let mut stats = room.stats();
+        stats.full += self.shared.full.turned_away();
+        GateStatus {
             depth: room.len(),
             running: self.shared.capacity.in_use(),
             limit: self.shared.capacity.limit(),
-            chairs: room.config().chairs,
+            max_size: room.config().max_size,
             served: self
                 .shared
                 .capacity
                 .leased()
-                .saturating_sub(counts.unclaimed),
-            counts,
+                .saturating_sub(stats.unclaimed),
+            stats,
             estimated_wait: room.estimated_wait(room.len() + 1),
             closed: room.is_closed(),
         }
@@ -257,7 +257,7 @@ impl<C: Capacity> Gate<C> {
         self.shared.locked(|shared, state, woken| {
             let now = state.now_if_it_matters();
             shared.capacity.set_made(true);
-            state.room.grown(&shared.capacity, now, woken);
+            state.room.on_capacity_grown(&shared.capacity, now, woken);
             shared.capacity.set_made(false);
         });
     }
@@ -274,7 +274,7 @@ pub(crate) struct NoChair {
     pub(crate) estimated_wait: Option<Duration>,
 }
 
-impl Gate<Permits> {
+impl Gate<SlotPool> {
     /// Turns one away who comes, if every chair is taken: without a lock, and whatever its ticket would say.
     pub(crate) fn turn_away(&self) -> Option<NoChair> {
         let waiting = self.shared.turn_away()?;
@@ -283,10 +283,10 @@ impl Gate<Permits> {
     }
 
     /// Changes the number of slots. A lower limit takes effect as permits come back; 0 serves nobody until
-    /// it is raised again. More than [`Permits::MAX`] are as many as that.
+    /// it is raised again. More than [`SlotPool::MAX`] are as many as that.
     pub fn set_limit(&self, limit: usize) {
         if self.shared.capacity.set_limit(limit) {
-            self.shared.grown();
+            self.shared.on_capacity_grown();
         }
     }
 }

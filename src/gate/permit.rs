@@ -1,4 +1,4 @@
-//! Permits: a lease that gives itself back.
+//! SlotPool: a lease that gives itself back.
 
 use std::fmt;
 

@@ -27,8 +27,10 @@ use std::time::Instant;
 use super::detached::Detached;
 use super::full::Full;
 use super::timer::{RuntimeId, TimerHost, TimerRequest, Timers};
-use super::wishes::Wishes;
-use crate::admit::{Capacity, Key, Outcome, Pool, RoomConfig, Ticket, WaitingRoom, Woken};
+use super::wishes::ReservationWaiters;
+use crate::admit::{
+    AdmitOutcome, Capacity, PoolId, Ticket, WaiterId, WaitingRoom, WaitingRoomConfig, WakeList,
+};
 use crate::clock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, SeqCst};
 
@@ -50,9 +52,9 @@ pub(crate) struct State<C: Capacity> {
     /// The last detached permit's number.
     pub(crate) serial: u64,
     /// Who waits for a chair rather than for a slot.
-    pub(crate) standing: Wishes,
+    pub(crate) reservation_waiters: ReservationWaiters,
     /// Who was last told to be the head, where heads make slots. Nobody while another has the turn.
-    pub(crate) told: Option<Key>,
+    pub(crate) told: Option<WaiterId>,
     pub(crate) timers: Timers,
 }
 
@@ -72,7 +74,7 @@ fn random() -> u64 {
 }
 
 impl<C: Capacity> Shared<C> {
-    pub(crate) fn new(capacity: C, config: RoomConfig) -> Arc<Self> {
+    pub(crate) fn new(capacity: C, config: WaitingRoomConfig) -> Arc<Self> {
         let waiting = if capacity.made_by_head() { BY_TURN } else { 0 };
         let epoch = clock::now();
         Arc::new(Self {
@@ -84,7 +86,7 @@ impl<C: Capacity> Shared<C> {
                 room: WaitingRoom::new(config, epoch),
                 detached: HashMap::new(),
                 serial: 0,
-                standing: Wishes::default(),
+                reservation_waiters: ReservationWaiters::default(),
                 told: None,
                 timers: Timers::default(),
             }),
@@ -115,7 +117,9 @@ impl<C: Capacity> Shared<C> {
                 return Some(lease);
             }
             let now = state.now_if_it_matters();
-            state.room.unclaimed(&shared.capacity, lease, now, woken);
+            state
+                .room
+                .on_lease_returned(&shared.capacity, lease, now, woken);
             None
         });
         self.tell_if_drained();
@@ -143,7 +147,7 @@ impl<C: Capacity> Shared<C> {
         now: Instant,
         waker: &Waker,
         reserved: bool,
-    ) -> (Outcome<C>, Option<Leftovers<C>>) {
+    ) -> (AdmitOutcome<C>, Option<Leftovers<C>>) {
         let waker = waker.clone();
         let (outcome, rest, timer) = self.locked(|shared, state, woken| {
             if reserved {
@@ -155,9 +159,9 @@ impl<C: Capacity> Shared<C> {
                 state
                     .room
                     .arrive_keeping(&shared.capacity, ticket, demand, now, woken);
-            if let Ok(Outcome::Queued(key)) = outcome {
+            if let Ok(AdmitOutcome::Queued(key)) = outcome {
                 // Nobody can have been answered between the call before and this one.
-                let _ = state.room.leave_note(key, waker);
+                let _ = state.room.set_waker(key, waker);
                 if shared.capacity.made_by_head() && state.room.head() == Some(key) {
                     // It need not be woken to look whether it is next.
                     state.told = Some(key);
@@ -191,13 +195,13 @@ impl<C: Capacity> Shared<C> {
     /// Gives the slots of `pool` to the best waiters; or all slots, if it is not known which are free.
     #[cold]
     #[inline(never)]
-    pub(crate) fn hand_on(self: &Arc<Self>, pool: Option<Pool>) {
+    pub(crate) fn hand_on(self: &Arc<Self>, pool: Option<PoolId>) {
         let handed = catch_unwind(AssertUnwindSafe(|| {
             self.locked(|shared, state, woken| {
                 let now = state.now_if_it_matters();
                 match pool {
-                    Some(pool) => state.room.released(&shared.capacity, pool, now, woken),
-                    None => state.room.grown(&shared.capacity, now, woken),
+                    Some(pool) => state.room.on_release(&shared.capacity, pool, now, woken),
+                    None => state.room.on_capacity_grown(&shared.capacity, now, woken),
                 }
             });
             self.tell_if_drained();
@@ -208,10 +212,10 @@ impl<C: Capacity> Shared<C> {
     }
 
     /// More slots are free than were: they go to the best waiters.
-    pub(crate) fn grown(self: &Arc<Self>) {
+    pub(crate) fn on_capacity_grown(self: &Arc<Self>) {
         self.locked(|shared, state, woken| {
             let now = state.now_if_it_matters();
-            state.room.grown(&shared.capacity, now, woken);
+            state.room.on_capacity_grown(&shared.capacity, now, woken);
         });
     }
 
@@ -237,9 +241,9 @@ impl<C: Capacity> Shared<C> {
     /// Runs `act` under the lock, then tells everyone whom it concerns, without the lock.
     pub(crate) fn locked<R>(
         self: &Arc<Self>,
-        act: impl FnOnce(&Self, &mut State<C>, &mut Woken<Waker>) -> R,
+        act: impl FnOnce(&Self, &mut State<C>, &mut WakeList<Waker>) -> R,
     ) -> R {
-        let mut woken = Woken::new();
+        let mut woken = WakeList::new();
         let mut state = self.lock();
         // A capacity that panics must not take along the wake-ups of those who already have their answer.
         let result = catch_unwind(AssertUnwindSafe(|| act(self, &mut state, &mut woken)));
@@ -249,8 +253,10 @@ impl<C: Capacity> Shared<C> {
         }
         let marks = self.flags(&state) | if full { FULL } else { 0 };
         self.waiting.store(state.room.len() as u64 | marks, SeqCst);
-        if !state.standing.is_empty() && (state.room.has_chair() || state.room.is_closed()) {
-            state.standing.tell_all(&mut woken);
+        if !state.reservation_waiters.is_empty()
+            && (state.room.has_chair() || state.room.is_closed())
+        {
+            state.reservation_waiters.tell_all(&mut woken);
         }
         if self.capacity.made_by_head() {
             if self.capacity.turn_is_free() {
@@ -295,17 +301,17 @@ impl<C: Capacity> State<C> {
     }
 
     /// Where the waiter stands by now: promotions that are due count.
-    pub(crate) fn position(&mut self, key: Key, woken: &mut Woken<Waker>) -> Option<usize> {
+    pub(crate) fn position(&mut self, key: WaiterId, woken: &mut WakeList<Waker>) -> Option<usize> {
         let now = self.now_if_it_matters();
         self.room.keep_time(now, woken);
         self.room.position(key)
     }
 
     /// Wakes the head if it has only just become it.
-    fn tell_head(&mut self, woken: &mut Woken<Waker>) {
+    fn tell_head(&mut self, woken: &mut WakeList<Waker>) {
         let head = self.room.head();
         if head != self.told
-            && let Some(waker) = head.and_then(|head| self.room.take_note(head))
+            && let Some(waker) = head.and_then(|head| self.room.take_waker(head))
         {
             woken.push(waker);
         }
@@ -331,11 +337,11 @@ impl<C: Capacity> TimerHost for Shared<C> {
 
     /// Requests that waited there and have moved to another runtime are woken, to arm the timer of that one.
     fn on_timer_stopped(&self, runtime: RuntimeId, was_spawned: bool) {
-        let mut woken = Woken::new();
+        let mut woken = WakeList::new();
         let mut state = self.lock();
         state.timers.remove(runtime);
         if was_spawned {
-            state.room.take_notes(&mut woken);
+            state.room.take_wakers(&mut woken);
         }
         drop(state);
         woken.wake_all();

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::admit::Counts;
+use crate::admit::RoomStats;
 
 /// A gate at one instant.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Status {
+pub struct GateStatus {
     /// How many wait.
     pub depth: usize,
     /// How many leases are out.
@@ -15,11 +15,11 @@ pub struct Status {
     /// How many may be out.
     pub limit: usize,
     /// How many chairs there are.
-    pub chairs: usize,
+    pub max_size: usize,
     /// How many were given a slot, whether they waited or not.
     pub served: u64,
     /// What became of those who could not pass at once.
-    pub counts: Counts,
+    pub stats: RoomStats,
     /// How long the next arrival would probably wait, from the measured drain rate. `None` before anything
     /// is known.
     pub estimated_wait: Option<Duration>,

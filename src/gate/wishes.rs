@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-use crate::admit::Woken;
+use crate::admit::WakeList;
 
-/// Wishes for a chair, each with a number of its own. They keep no place in a line.
+/// ReservationWaiters for a chair, each with a number of its own. They keep no place in a line.
 #[derive(Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct ReservationWaiters {
     wakers: BTreeMap<u64, Waker>,
     /// The last number that was given.
     last: u64,
 }
 
-impl Wishes {
+impl ReservationWaiters {
     /// Notes who is to be told. Gives back the waker that it replaces, to be dropped without the lock.
     pub(crate) fn note(&mut self, wish: &mut Option<u64>, waker: Waker) -> Option<Waker> {
         let number = *wish.get_or_insert_with(|| {
@@ -33,7 +33,7 @@ impl Wishes {
     }
 
     /// Everyone is to look whether there is a chair.
-    pub(crate) fn tell_all(&mut self, woken: &mut Woken<Waker>) {
+    pub(crate) fn tell_all(&mut self, woken: &mut WakeList<Waker>) {
         let all = std::mem::take(&mut self.wakers);
         all.into_values().for_each(|waker| woken.push(waker));
     }

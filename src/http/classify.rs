@@ -9,7 +9,7 @@ use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName};
 
 use super::AnswerFormat;
-use crate::admit::{Levels, Priority, Tenant, Ticket};
+use crate::admit::{Priority, PriorityLevels, Tenant, Ticket};
 
 /// Reads a request's [`Ticket`] from its headers.
 ///
@@ -30,7 +30,7 @@ use crate::admit::{Levels, Priority, Tenant, Ticket};
 /// ```
 #[derive(Debug, Clone)]
 pub struct HeaderClassifier {
-    levels: Levels,
+    levels: PriorityLevels,
     priority_header: HeaderName,
     tenant_header: Option<HeaderName>,
 }
@@ -40,7 +40,7 @@ impl HeaderClassifier {
     /// `tenant_header`; without one, every request is of the empty tenant.
     #[must_use]
     pub fn new(
-        levels: Levels,
+        levels: PriorityLevels,
         priority_header: HeaderName,
         tenant_header: Option<HeaderName>,
     ) -> Self {
@@ -53,7 +53,7 @@ impl HeaderClassifier {
 
     /// The priority levels by name.
     #[must_use]
-    pub fn levels(&self) -> &Levels {
+    pub fn levels(&self) -> &PriorityLevels {
         &self.levels
     }
 
@@ -194,7 +194,7 @@ mod tests {
     fn ticket(pairs: &[(&'static str, &[u8])], arrival: Instant) -> Ticket {
         let name = HeaderName::from_static;
         HeaderClassifier::new(
-            Levels::default(),
+            PriorityLevels::default(),
             name("x-priority"),
             Some(name("x-tenant-id")),
         )
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn without_a_tenant_header_everyone_is_the_empty_tenant() {
         let classifier = HeaderClassifier::new(
-            Levels::default(),
+            PriorityLevels::default(),
             HeaderName::from_static("x-priority"),
             None,
         );

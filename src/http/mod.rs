@@ -3,18 +3,18 @@
 //!
 //! Nothing here is a service. On the way in, [`HeaderClassifier`] reads a [`Ticket`] from a request head;
 //! [`wants_stream`] and [`is_grpc`] tell what kind of answer its client expects. On the way out,
-//! [`PermitBody`] keeps the slot until the body is over, [`stamp`] says how long the request waited, and
+//! [`PermitBody`] keeps the slot until the body is over, [`insert_server_timing`] says how long the request waited, and
 //! a [`Rejection`], with the help of [`RetryAfter`], tells a client why it was not served and when to
 //! come back, as HTTP or as gRPC.
 //!
 //! ```
 //! use std::time::Duration;
-//! use tower_triage::{Explain, Rejected, RetryAfter};
+//! use tower_triage::{ToRejection, RejectReason, RetryAfter};
 //!
-//! let rejected: Rejected = Rejected::Full;
+//! let rejected: RejectReason = RejectReason::Full;
 //! let seconds = RetryAfter::default().seconds(Some(Duration::from_millis(2_300)), 0.0);
 //! let response = rejected
-//!     .explain()
+//!     .to_rejection()
 //!     .with_retry_after(Duration::from_secs(seconds))
 //!     .into_response(false);
 //!
@@ -37,6 +37,6 @@ pub use body::PermitBody;
 pub use classify::{HeaderClassifier, is_grpc, wants_stream};
 pub(crate) use format::AnswerFormat;
 pub(crate) use rejection::queue_full;
-pub use rejection::{Explain, Rejection};
+pub use rejection::{Rejection, ToRejection};
 pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};
-pub use timing::stamp;
+pub use timing::insert_server_timing;

@@ -1,7 +1,7 @@
 //! "503" alone leaves a client guessing: is it my fault, does trying again help, and when?
 //!
 //! A [`Rejection`] says all of it once; [`Rejection::into_response`] says it in the client's protocol.
-//! Whatever can keep a request from being served implements [`Explain`].
+//! Whatever can keep a request from being served implements [`ToRejection`].
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 
-use super::{AnswerFormat, render, stamp};
-use crate::admit::Rejected;
+use super::{AnswerFormat, insert_server_timing, render};
+use crate::admit::RejectReason;
 
 /// What a client is told when its request is not served.
 ///
@@ -196,29 +196,29 @@ impl Rejection {
 }
 
 /// Something that keeps a request from being served, and can tell the client what.
-pub trait Explain {
+pub trait ToRejection {
     /// What the client is told. When to come back is added by who knows how fast things move.
-    fn explain(&self) -> Rejection;
+    fn to_rejection(&self) -> Rejection;
 }
 
-impl<N: Explain> Explain for Rejected<N> {
-    fn explain(&self) -> Rejection {
+impl<N: ToRejection> ToRejection for RejectReason<N> {
+    fn to_rejection(&self) -> Rejection {
         match self {
             Self::Full => QUEUE_FULL,
             Self::TenantFull => TENANT_QUEUE_FULL,
             Self::TimedOut => QUEUE_TIMEOUT,
             Self::DeadlinePassed => DEADLINE_EXCEEDED,
             Self::Disabled => QUEUE_DISABLED,
-            Self::MayNotWait => STREAMING_NOT_QUEUED,
+            Self::NotQueued => STREAMING_NOT_QUEUED,
             Self::Displaced => DISPLACED,
             Self::ShuttingDown => SHUTTING_DOWN,
-            Self::Never(reason) => reason.explain(),
+            Self::Unservable(reason) => reason.to_rejection(),
         }
     }
 }
 
-impl Explain for Infallible {
-    fn explain(&self) -> Rejection {
+impl ToRejection for Infallible {
+    fn to_rejection(&self) -> Rejection {
         match *self {}
     }
 }
@@ -236,7 +236,7 @@ pub(crate) fn queue_full(
         let rejection = QUEUE_FULL.with_retry_after(Duration::from_secs(retry_after));
         let mut response = rejection.into_response_in(format);
         if server_timing {
-            stamp(response.headers_mut(), Duration::ZERO);
+            insert_server_timing(response.headers_mut(), Duration::ZERO);
         }
         response
     };
@@ -317,21 +317,21 @@ print!(STREAMING_NOT_QUEUED: SERVICE_UNAVAILABLE, "server_error", "streaming_not
 mod tests {
     use super::*;
 
-    const REASONS: [(Rejected, u16, i32, &str); 8] = [
-        (Rejected::Full, 503, 14, "queue_full"),
-        (Rejected::TimedOut, 503, 14, "queue_timeout"),
-        (Rejected::Disabled, 503, 14, "queue_disabled"),
-        (Rejected::ShuttingDown, 503, 14, "shutting_down"),
-        (Rejected::Displaced, 503, 14, "displaced"),
-        (Rejected::MayNotWait, 503, 14, "streaming_not_queued"),
-        (Rejected::TenantFull, 429, 8, "tenant_queue_full"),
-        (Rejected::DeadlinePassed, 504, 4, "deadline_exceeded"),
+    const REASONS: [(RejectReason, u16, i32, &str); 8] = [
+        (RejectReason::Full, 503, 14, "queue_full"),
+        (RejectReason::TimedOut, 503, 14, "queue_timeout"),
+        (RejectReason::Disabled, 503, 14, "queue_disabled"),
+        (RejectReason::ShuttingDown, 503, 14, "shutting_down"),
+        (RejectReason::Displaced, 503, 14, "displaced"),
+        (RejectReason::NotQueued, 503, 14, "streaming_not_queued"),
+        (RejectReason::TenantFull, 429, 8, "tenant_queue_full"),
+        (RejectReason::DeadlinePassed, 504, 4, "deadline_exceeded"),
     ];
 
     #[test]
     fn every_reason_has_its_status_and_code() {
         for (reason, status, grpc_status, code) in REASONS {
-            let rejection = reason.explain();
+            let rejection = reason.to_rejection();
             assert_eq!(rejection.status(), status, "{reason:?}");
             assert_eq!(rejection.grpc_status(), grpc_status, "{reason:?}");
             assert_eq!(rejection.code(), code, "{reason:?}");
@@ -342,13 +342,13 @@ mod tests {
     #[test]
     fn clients_read_what_the_log_says() {
         for (reason, ..) in REASONS {
-            assert_eq!(reason.explain().message(), reason.to_string());
+            assert_eq!(reason.to_rejection().message(), reason.to_string());
         }
     }
 
     #[test]
     fn what_was_printed_beforehand_is_what_would_be_rendered() {
-        for rejection in REASONS.map(|(reason, ..)| reason.explain()) {
+        for rejection in REASONS.map(|(reason, ..)| reason.to_rejection()) {
             let fresh = Rejection::new(
                 rejection.status(),
                 rejection.code(),
@@ -379,7 +379,7 @@ mod tests {
     fn only_who_may_try_again_is_told_when() {
         let wait = Duration::from_secs(3);
         for (reason, status, ..) in REASONS {
-            let told = reason.explain().with_retry_after(wait).retry_after();
+            let told = reason.to_rejection().with_retry_after(wait).retry_after();
             assert_eq!(told.is_some(), status != 504, "{reason:?}");
         }
     }
@@ -387,13 +387,13 @@ mod tests {
     #[test]
     fn a_capacity_explains_its_own_reasons() {
         struct NoSuchModel;
-        impl Explain for NoSuchModel {
-            fn explain(&self) -> Rejection {
+        impl ToRejection for NoSuchModel {
+            fn to_rejection(&self) -> Rejection {
                 Rejection::new(StatusCode::NOT_FOUND, "model_not_found", "no such model")
             }
         }
         assert_eq!(
-            Rejected::Never(NoSuchModel).explain().code(),
+            RejectReason::Unservable(NoSuchModel).to_rejection().code(),
             "model_not_found"
         );
     }

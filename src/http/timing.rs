@@ -1,6 +1,6 @@
 //! A slow answer looks the same to a client whether it waited or was worked on.
 //!
-//! [`stamp`] tells them apart with a `server-timing` header, which browsers and tracing tools show as is.
+//! [`insert_server_timing`] tells them apart with a `server-timing` header, which browsers and tracing tools show as is.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// Adds `server-timing: queue;dur=<ms>`, in milliseconds with at most three decimals.
 ///
 /// What the inner service said in a `server-timing` of its own stays.
-pub fn stamp(headers: &mut HeaderMap, waited: Duration) {
+pub fn insert_server_timing(headers: &mut HeaderMap, waited: Duration) {
     // A head so full that it takes no more goes out without.
     let _ = headers.try_append(SERVER_TIMING, value(waited.as_micros()));
 }
@@ -46,7 +46,7 @@ mod tests {
         ];
         for (waited, expected) in cases {
             let mut headers = HeaderMap::new();
-            stamp(&mut headers, waited);
+            insert_server_timing(&mut headers, waited);
             assert_eq!(headers["server-timing"], expected);
         }
     }
@@ -55,7 +55,7 @@ mod tests {
     fn what_the_inner_service_said_stays() {
         let mut headers = HeaderMap::new();
         headers.insert(SERVER_TIMING, HeaderValue::from_static("db;dur=3"));
-        stamp(&mut headers, Duration::from_millis(2));
+        insert_server_timing(&mut headers, Duration::from_millis(2));
         let values: Vec<_> = headers.get_all(SERVER_TIMING).iter().collect();
         assert_eq!(values, ["db;dur=3", "queue;dur=2"]);
     }

@@ -7,7 +7,7 @@ use crate::http::HeaderClassifier;
 
 /// Reads the ticket of a request that has to wait.
 ///
-/// Implemented by [`ByHeaders`], by [`Everyone`], and by every closure `Fn(&Req, Instant) -> Ticket`, which
+/// Implemented by [`FromHeaders`], by [`DefaultPriority`], and by every closure `Fn(&Req, Instant) -> Ticket`, which
 /// gets the request and the instant of its arrival. It is not asked about requests that find a free slot,
 /// nor about those that find every chair taken where no ticket could change that. If it panics, nothing is held.
 ///
@@ -42,9 +42,9 @@ pub trait Classify<Req> {
 
 /// Tickets from the headers that the configuration names.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ByHeaders;
+pub struct FromHeaders;
 
-impl<B> Classify<http::Request<B>> for ByHeaders {
+impl<B> Classify<http::Request<B>> for FromHeaders {
     fn ticket(
         &self,
         request: &http::Request<B>,
@@ -57,9 +57,9 @@ impl<B> Classify<http::Request<B>> for ByHeaders {
 
 /// The default priority for everyone: for requests that are not HTTP.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Everyone;
+pub struct DefaultPriority;
 
-impl<Req> Classify<Req> for Everyone {
+impl<Req> Classify<Req> for DefaultPriority {
     fn ticket(&self, _: &Req, headers: &HeaderClassifier, arrival: Instant) -> Ticket {
         Ticket::new(headers.default_priority(), arrival)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{ConfigError, Hold, Overflow, QueueConfig, Streaming};
+use super::{Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
 use crate::admission::Tail;
 use crate::admit::Capacity;
 use crate::gate::Gate;
@@ -37,7 +37,7 @@ pub(crate) struct Settings {
 }
 
 impl<C: Capacity> Common<C> {
-    pub(crate) fn new(capacity: C, config: QueueConfig) -> Result<Arc<Self>, ConfigError> {
+    pub(crate) fn new(capacity: C, config: QueueConfig) -> Result<Arc<Self>, InvalidQueueConfig> {
         config.validate()?;
         let settings = Settings::new(config)?;
         Ok(Arc::new(Self {
@@ -55,8 +55,8 @@ impl<C: Capacity> Common<C> {
     pub(crate) fn reconfigure(
         &self,
         config: QueueConfig,
-        slots: impl FnOnce(&QueueConfig, &QueueConfig) -> Result<(), ConfigError>,
-    ) -> Result<(), ConfigError> {
+        slots: impl FnOnce(&QueueConfig, &QueueConfig) -> Result<(), InvalidQueueConfig>,
+    ) -> Result<(), InvalidQueueConfig> {
         config.validate()?;
         let new = Settings::new(config)?;
         let room = new.config.room()?;
@@ -125,7 +125,7 @@ impl<C: Capacity> Common<C> {
 }
 
 impl Settings {
-    fn new(config: QueueConfig) -> Result<Self, ConfigError> {
+    fn new(config: QueueConfig) -> Result<Self, InvalidQueueConfig> {
         Ok(Self {
             classifier: config.classifier()?,
             config,

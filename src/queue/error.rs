@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::admit::Rejected;
+use crate::admit::RejectReason;
 
 /// Why a request got no response.
 ///
@@ -12,7 +12,7 @@ use crate::admit::Rejected;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueError<E> {
     /// It got no slot.
-    Rejected(Rejected),
+    Rejected(RejectReason),
     /// It got one, and the inner service failed.
     Inner(E),
 }

@@ -13,16 +13,16 @@ use tower_service::Service;
 use super::common::Common;
 use super::protocol::{Protocol, sealed};
 use crate::admission::{Admission, Desk, Tail};
-use crate::admit::{Permits, Rejected};
+use crate::admit::{RejectReason, SlotPool};
 use crate::gate::{Gate, Permit};
 
 /// The front desk of a queue.
 pub(super) struct Front<P> {
-    pub(super) common: Arc<Common<Permits>>,
+    pub(super) common: Arc<Common<SlotPool>>,
     pub(super) protocol: P,
 }
 
-impl<Req, S, P> Desk<Permits, Req, S> for Front<P>
+impl<Req, S, P> Desk<SlotPool, Req, S> for Front<P>
 where
     S: Service<Req>,
     P: Protocol<Req, S>,
@@ -30,11 +30,11 @@ where
     type Answer = Result<P::Response, P::Error>;
     type Notice = sealed::Notice;
 
-    fn gate(&self) -> &Gate<Permits> {
+    fn gate(&self) -> &Gate<SlotPool> {
         &self.common.gate
     }
 
-    fn refuse(&self, request: Req, why: Rejected, waited: Duration) -> Self::Answer {
+    fn refuse(&self, request: Req, why: RejectReason, waited: Duration) -> Self::Answer {
         tracing::debug!(reason = %why, ?waited, "request rejected");
         let common = sealed::Common(&self.common);
         self.protocol.refuse(request, why, waited, &common)
@@ -48,7 +48,7 @@ where
     fn answer(
         tail: Tail,
         result: Result<S::Response, S::Error>,
-        permit: Option<Permit<Permits>>,
+        permit: Option<Permit<SlotPool>>,
         waited: Duration,
     ) -> Self::Answer {
         P::answer(result, permit, waited, sealed::Tail(tail))
@@ -66,7 +66,7 @@ pin_project! {
         S: Service<Req>,
     {
         #[pin]
-        pub(super) admission: Admission<Permits, S, Req, Front<P>, sealed::Notice>,
+        pub(super) admission: Admission<SlotPool, S, Req, Front<P>, sealed::Notice>,
     }
 }
 

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use super::common::Common;
-use super::{Concurrency, ConfigError, QueueConfig};
-use crate::admit::Permits;
-use crate::gate::Status;
+use super::{Concurrency, InvalidQueueConfig, QueueConfig};
+use crate::admit::SlotPool;
+use crate::gate::GateStatus;
 
 /// Reports on a queue and changes it while requests wait. Made by
 /// [`QueueLayer::handle`](super::QueueLayer::handle); clones are the same handle.
 #[derive(Debug, Clone)]
-pub struct QueueHandle(pub(super) Arc<Common<Permits>>);
+pub struct QueueHandle(pub(super) Arc<Common<SlotPool>>);
 
 impl QueueHandle {
     /// How many wait and run, what became of the others, and how long the next would wait.
     #[must_use]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> GateStatus {
         self.0.gate.status()
     }
 
@@ -32,7 +32,7 @@ impl QueueHandle {
     ///
     /// If the configuration is invalid, or goes from a number to `inner` concurrency or back. Nothing has
     /// changed then.
-    pub fn reconfigure(&self, config: QueueConfig) -> Result<(), ConfigError> {
+    pub fn reconfigure(&self, config: QueueConfig) -> Result<(), InvalidQueueConfig> {
         let gate = &self.0.gate;
         self.0.reconfigure(config, |old, new| {
             match (old.concurrency, new.concurrency) {
@@ -41,7 +41,7 @@ impl QueueHandle {
                     Ok(())
                 }
                 (Concurrency::Inner, Concurrency::Inner) => Ok(()),
-                _ => Err(ConfigError::ConcurrencyIsFixed),
+                _ => Err(InvalidQueueConfig::ConcurrencyIsFixed),
             }
         })
     }

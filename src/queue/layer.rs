@@ -6,14 +6,14 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
-use super::classify::{ByHeaders, Everyone};
+use super::classify::{DefaultPriority, FromHeaders};
 use super::common::Common;
 use super::handle::QueueHandle;
 use super::protocol::{Http, Plain};
 use super::service::Queue;
-use super::shared::{InnerServices, Shared};
-use super::{Concurrency, ConfigError, QueueConfig};
-use crate::admit::Permits;
+use super::shared::{InnerServices, SharedInner};
+use super::{Concurrency, InvalidQueueConfig, QueueConfig};
+use crate::admit::SlotPool;
 use crate::http::Rejection;
 
 /// Puts a bounded, ordered waiting room in front of a service.
@@ -73,7 +73,7 @@ use crate::http::Rejection;
 /// Where the nested router needs a smaller limit besides, give it a layer of its own.
 #[derive(Debug, Clone)]
 pub struct QueueLayer<P = Http> {
-    common: Arc<Common<Permits>>,
+    common: Arc<Common<SlotPool>>,
     inner: Arc<InnerServices>,
     protocol: P,
 }
@@ -98,12 +98,12 @@ impl QueueLayer {
     /// # Errors
     ///
     /// If the configuration is invalid: which field, its value, and what is allowed.
-    pub fn try_new(config: QueueConfig) -> Result<Self, ConfigError> {
+    pub fn try_new(config: QueueConfig) -> Result<Self, InvalidQueueConfig> {
         Ok(Self {
             common: common(config)?,
             inner: Arc::default(),
             protocol: Http {
-                classify: ByHeaders,
+                classify: FromHeaders,
                 render: None,
             },
         })
@@ -117,7 +117,7 @@ impl QueueLayer<Plain> {
     ///
     /// ```
     /// use tower::{ServiceBuilder, ServiceExt, service_fn};
-    /// use tower_triage::{QueueConfig, QueueError, QueueLayer, Rejected};
+    /// use tower_triage::{QueueConfig, QueueError, QueueLayer, RejectReason};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -130,7 +130,7 @@ impl QueueLayer<Plain> {
     ///
     /// handle.close();
     /// let refused = service.oneshot(1).await.unwrap_err();
-    /// assert!(matches!(refused, QueueError::Rejected(Rejected::ShuttingDown)));
+    /// assert!(matches!(refused, QueueError::Rejected(RejectReason::ShuttingDown)));
     /// # Ok(())
     /// # }
     /// ```
@@ -138,11 +138,13 @@ impl QueueLayer<Plain> {
     /// # Errors
     ///
     /// If the configuration is invalid: which field, its value, and what is allowed.
-    pub fn plain(config: QueueConfig) -> Result<Self, ConfigError> {
+    pub fn plain(config: QueueConfig) -> Result<Self, InvalidQueueConfig> {
         Ok(Self {
             common: common(config)?,
             inner: Arc::default(),
-            protocol: Plain { classify: Everyone },
+            protocol: Plain {
+                classify: DefaultPriority,
+            },
         })
     }
 }
@@ -245,11 +247,11 @@ impl<P> QueueLayer<P> {
     ///   use the inner service at a time.
     /// - If this layer or a clone of it has made a service already, or this method has been called before: an inner
     ///   service that is shared must be the only one behind its waiting room.
-    pub fn share_inner(self) -> Result<SharedQueueLayer<P>, ConfigError> {
+    pub fn share_inner(self) -> Result<SharedQueueLayer<P>, InvalidQueueConfig> {
         match self.common.settings().config.concurrency {
-            Concurrency::Limit(_) => Err(ConfigError::CannotShare),
+            Concurrency::Limit(_) => Err(InvalidQueueConfig::CannotShare),
             Concurrency::Inner if self.inner.claim() => Ok(SharedQueueLayer(self)),
-            Concurrency::Inner => Err(ConfigError::NotAlone),
+            Concurrency::Inner => Err(InvalidQueueConfig::NotAlone),
         }
     }
 
@@ -266,16 +268,16 @@ impl<S, P: Clone> Layer<S> for QueueLayer<P> {
     /// If an inner service is [shared](QueueLayer::share_inner) behind the same waiting room.
     fn layer(&self, inner: S) -> Self::Service {
         if self.takes_turns() && !self.inner.add_cloned() {
-            panic!("{}", ConfigError::NotAlone);
+            panic!("{}", InvalidQueueConfig::NotAlone);
         }
         Queue::new(inner, Arc::clone(&self.common), self.protocol.clone())
     }
 }
 
-fn common(config: QueueConfig) -> Result<Arc<Common<Permits>>, ConfigError> {
+fn common(config: QueueConfig) -> Result<Arc<Common<SlotPool>>, InvalidQueueConfig> {
     let permits = match config.concurrency {
-        Concurrency::Limit(limit) => Permits::new(limit),
-        Concurrency::Inner => Permits::by_turn(),
+        Concurrency::Limit(limit) => SlotPool::new(limit),
+        Concurrency::Inner => SlotPool::by_turn(),
     };
     Common::new(permits, config)
 }
@@ -313,7 +315,7 @@ impl<P> SharedQueueLayer<P> {
 }
 
 impl<S, P: Clone> Layer<S> for SharedQueueLayer<P> {
-    type Service = Queue<Shared<S>, P>;
+    type Service = Queue<SharedInner<S>, P>;
 
     /// # Panics
     ///
@@ -321,9 +323,9 @@ impl<S, P: Clone> Layer<S> for SharedQueueLayer<P> {
     fn layer(&self, inner: S) -> Self::Service {
         let Self(layer) = self;
         if !layer.inner.add_shared() {
-            panic!("{}", ConfigError::NotAlone);
+            panic!("{}", InvalidQueueConfig::NotAlone);
         }
         let (common, protocol) = (Arc::clone(&layer.common), layer.protocol.clone());
-        Queue::new(Shared::new(inner), common, protocol)
+        Queue::new(SharedInner::new(inner), common, protocol)
     }
 }

@@ -20,12 +20,12 @@ pub(crate) mod seat;
 mod service;
 mod shared;
 
-pub use classify::{ByHeaders, Classify, Everyone};
-pub use config::{Concurrency, ConfigError, Hold, Overflow, QueueConfig, Streaming};
+pub use classify::{Classify, DefaultPriority, FromHeaders};
+pub use config::{Concurrency, Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
 pub use error::{BoxedError, QueueError};
 pub use future::ResponseFuture;
 pub use handle::QueueHandle;
 pub use layer::{QueueLayer, SharedQueueLayer};
 pub use protocol::{Http, Plain, Protocol};
 pub use service::Queue;
-pub use shared::Shared;
+pub use shared::SharedInner;

@@ -9,13 +9,16 @@ use bytes::Bytes;
 use http_body::Body;
 use tower_service::Service;
 
-use super::classify::{ByHeaders, Classify, Everyone};
+use super::classify::{Classify, DefaultPriority, FromHeaders};
 use super::common::{Common, Settings};
 use super::error::QueueError;
 use crate::admission::Tail;
-use crate::admit::{Capacity, Permits, Rejected, Ticket};
+use crate::admit::{Capacity, RejectReason, SlotPool, Ticket};
 use crate::gate::Permit;
-use crate::http::{AnswerFormat, Explain, PermitBody, Rejection, queue_full, stamp, wants_stream};
+use crate::http::{
+    AnswerFormat, PermitBody, Rejection, ToRejection, insert_server_timing, queue_full,
+    wants_stream,
+};
 use crate::queue::Hold;
 
 /// What the service behind a queue speaks: [`Http`] or [`Plain`].
@@ -32,7 +35,7 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
     fn refuse(
         &self,
         request: Req,
-        why: Rejected,
+        why: RejectReason,
         waited: Duration,
         common: &sealed::Common<'_>,
     ) -> Result<Self::Response, Self::Error>;
@@ -48,7 +51,7 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
     #[doc(hidden)]
     fn answer(
         result: Result<S::Response, S::Error>,
-        permit: Option<Permit<Permits>>,
+        permit: Option<Permit<SlotPool>>,
         waited: Duration,
         tail: sealed::Tail,
     ) -> Result<Self::Response, Self::Error>;
@@ -60,7 +63,7 @@ pub(super) mod sealed {
     /// What a ticket is read by.
     pub struct Settings<'a>(pub(in crate::queue) &'a super::Settings);
     /// What a rejection is written by.
-    pub struct Common<'a>(pub(in crate::queue) &'a super::Common<crate::admit::Permits>);
+    pub struct Common<'a>(pub(in crate::queue) &'a super::Common<crate::admit::SlotPool>);
     /// What one that was turned away is told.
     #[derive(Clone, Copy)]
     pub struct Notice {
@@ -81,7 +84,7 @@ pub(super) mod sealed {
 /// [`Bytes`] for its data, as those of axum, tonic and hyper have. Its error type stays what it is: nothing
 /// is added to it.
 #[derive(Clone)]
-pub struct Http<K = ByHeaders> {
+pub struct Http<K = FromHeaders> {
     pub(super) classify: K,
     pub(super) render: Option<Arc<Render>>,
 }
@@ -104,7 +107,7 @@ where
     R: Body<Data = Bytes>,
     K: Classify<http::Request<B>> + Clone,
 {
-    type Response = http::Response<PermitBody<R, Permit<Permits>>>;
+    type Response = http::Response<PermitBody<R, Permit<SlotPool>>>;
     type Error = S::Error;
 
     fn ticket(
@@ -116,7 +119,7 @@ where
         let settings = settings.0;
         let ticket = self.classify.ticket(request, &settings.classifier, arrival);
         if settings.rejects_streams() && wants_stream(request.headers()) {
-            return ticket.must_not_wait();
+            return ticket.no_wait();
         }
         ticket
     }
@@ -124,11 +127,11 @@ where
     fn refuse(
         &self,
         request: http::Request<B>,
-        why: Rejected,
+        why: RejectReason,
         waited: Duration,
         common: &sealed::Common<'_>,
     ) -> Result<Self::Response, S::Error> {
-        let rejection = common.0.with_retry_after(why.explain());
+        let rejection = common.0.with_retry_after(why.to_rejection());
         let render = self.render.as_deref();
         let response = common.0.write(rejection, request.headers(), waited, render);
         Ok(response.map(PermitBody::rejection))
@@ -144,7 +147,7 @@ where
             return None;
         }
         let full = common.0.gate.turn_away()?;
-        tracing::debug!(reason = %Rejected::<Infallible>::Full, "request rejected");
+        tracing::debug!(reason = %RejectReason::<Infallible>::Full, "request rejected");
         Some(sealed::Notice {
             format: AnswerFormat::of(request.headers()),
             server_timing: common.0.tail().server_timing,
@@ -160,7 +163,7 @@ where
     #[inline]
     fn answer(
         result: Result<http::Response<R>, S::Error>,
-        permit: Option<Permit<Permits>>,
+        permit: Option<Permit<SlotPool>>,
         waited: Duration,
         tail: sealed::Tail,
     ) -> Result<Self::Response, S::Error> {
@@ -177,7 +180,7 @@ pub(crate) fn pass_on<R: Body<Data = Bytes>, G>(
     tail: Tail,
 ) -> http::Response<PermitBody<R, G>> {
     if tail.server_timing {
-        stamp(response.headers_mut(), waited);
+        insert_server_timing(response.headers_mut(), waited);
     }
     let permit = permit.filter(|_| tail.hold == Hold::Body);
     let (head, body) = response.into_parts();
@@ -207,7 +210,7 @@ impl<C: Capacity> Common<C> {
             None => rejection.into_response_to(headers),
         };
         if self.tail().server_timing {
-            stamp(response.headers_mut(), waited);
+            insert_server_timing(response.headers_mut(), waited);
         }
         response
     }
@@ -219,7 +222,7 @@ impl<C: Capacity> Common<C> {
 /// [`retry_after`](super::QueueConfig::retry_after), [`hold`](super::QueueConfig::hold) and the header names
 /// of the configuration mean nothing here.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Plain<K = Everyone> {
+pub struct Plain<K = DefaultPriority> {
     pub(super) classify: K,
 }
 
@@ -241,7 +244,7 @@ where
     fn refuse(
         &self,
         _: Req,
-        why: Rejected,
+        why: RejectReason,
         _: Duration,
         _: &sealed::Common<'_>,
     ) -> Result<S::Response, Self::Error> {
@@ -258,12 +261,12 @@ where
     }
 
     fn turned_away(_: sealed::Notice) -> Result<S::Response, Self::Error> {
-        Err(QueueError::Rejected(Rejected::Full))
+        Err(QueueError::Rejected(RejectReason::Full))
     }
 
     fn answer(
         result: Result<S::Response, S::Error>,
-        _: Option<Permit<Permits>>,
+        _: Option<Permit<SlotPool>>,
         _: Duration,
         _: sealed::Tail,
     ) -> Result<S::Response, Self::Error> {

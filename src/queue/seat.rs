@@ -4,14 +4,14 @@ use std::task::{Context, Poll, ready};
 
 use super::common::Common;
 use crate::admit::Capacity;
-use crate::gate::{Chair, Standing};
+use crate::gate::{Reservation, Reserve};
 
 /// A clone's chair, if it asked for one. Not carried over to its clones.
 pub(crate) enum Seat<C: Capacity> {
     None,
-    Wanted(Standing<C>),
+    Wanted(Reserve<C>),
     /// Without a chair if there will be none: then the call says why.
-    Reserved(Option<Chair<C>>),
+    Reserved(Option<Reservation<C>>),
 }
 
 impl<C: Capacity> Seat<C> {
@@ -24,7 +24,7 @@ impl<C: Capacity> Seat<C> {
         loop {
             match self {
                 Self::Reserved(_) => return Poll::Ready(()),
-                Self::None => *self = Self::Wanted(common.gate.standing()),
+                Self::None => *self = Self::Wanted(common.gate.reserve()),
                 Self::Wanted(standing) => {
                     let chair = ready!(standing.poll_reserve(cx));
                     *self = Self::Reserved(chair);
@@ -34,7 +34,7 @@ impl<C: Capacity> Seat<C> {
     }
 
     /// The chair for the call that is made now.
-    pub(crate) fn take(&mut self) -> Option<Chair<C>> {
+    pub(crate) fn take(&mut self) -> Option<Reservation<C>> {
         match std::mem::replace(self, Self::None) {
             Self::Reserved(chair) => chair,
             Self::None | Self::Wanted(_) => None,

@@ -13,8 +13,8 @@ use super::handle::QueueHandle;
 use super::protocol::{Http, Protocol, sealed};
 use super::seat::Seat;
 use crate::admission::{Admission, Visit};
-use crate::admit::{Permits, Ticket};
-use crate::gate::{self, Chair};
+use crate::admit::{SlotPool, Ticket};
+use crate::gate::{self, Reservation};
 
 /// A service with a waiting room in front of it. Made by [`QueueLayer`](super::QueueLayer).
 ///
@@ -23,13 +23,13 @@ use crate::gate::{self, Chair};
 /// clone that was asked: a clone of it starts without.
 pub struct Queue<S, P = Http> {
     inner: S,
-    common: Arc<Common<Permits>>,
+    common: Arc<Common<SlotPool>>,
     protocol: P,
-    seat: Seat<Permits>,
+    seat: Seat<SlotPool>,
 }
 
 impl<S, P> Queue<S, P> {
-    pub(super) fn new(inner: S, common: Arc<Common<Permits>>, protocol: P) -> Self {
+    pub(super) fn new(inner: S, common: Arc<Common<SlotPool>>, protocol: P) -> Self {
         Self {
             inner,
             common,
@@ -63,7 +63,11 @@ impl<S, P> Queue<S, P> {
     /// The way of a request that finds no slot.
     #[cold]
     #[inline(never)]
-    fn wait<Req>(&self, request: Req, chair: Option<Chair<Permits>>) -> ResponseFuture<S, Req, P>
+    fn wait<Req>(
+        &self,
+        request: Req,
+        chair: Option<Reservation<SlotPool>>,
+    ) -> ResponseFuture<S, Req, P>
     where
         S: Service<Req> + Clone,
         P: Protocol<Req, S>,

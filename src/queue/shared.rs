@@ -12,9 +12,9 @@ use tower_service::Service;
 /// An inner service that all clones share. Sound only behind a queue in which one request at a time has the
 /// turn: the one that finds it ready is the one that calls it.
 #[derive(Debug)]
-pub struct Shared<S>(Arc<Mutex<S>>);
+pub struct SharedInner<S>(Arc<Mutex<S>>);
 
-impl<S> Shared<S> {
+impl<S> SharedInner<S> {
     pub(super) fn new(inner: S) -> Self {
         Self(Arc::new(Mutex::new(inner)))
     }
@@ -24,7 +24,7 @@ impl<S> Shared<S> {
     }
 }
 
-impl<S> Clone for Shared<S> {
+impl<S> Clone for SharedInner<S> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
@@ -63,7 +63,7 @@ impl InnerServices {
     }
 }
 
-impl<Req, S: Service<Req>> Service<Req> for Shared<S> {
+impl<Req, S: Service<Req>> Service<Req> for SharedInner<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;

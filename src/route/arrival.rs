@@ -18,15 +18,15 @@ use super::request_body::Whole;
 use super::source::Source;
 use super::{Demand, Endpoints, Requirements, RouteBody, RouteError};
 use crate::admission::{Admission, Visit};
-use crate::admit::{Rejected, Ticket};
-use crate::gate::{self, Chair};
+use crate::admit::{RejectReason, Ticket};
+use crate::gate::{self, Reservation};
 use crate::http::wants_stream;
 
 /// Who arrives at the desk once it can be known what is asked.
 pub(super) struct Arrival<S> {
     pub(super) desk: Arc<Desk>,
     pub(super) inner: S,
-    pub(super) chair: Option<Chair<Endpoints>>,
+    pub(super) chair: Option<Reservation<Endpoints>>,
     pub(super) head: Parts,
     /// Since when its body is on its way, if that was not there at once.
     pub(super) since: Option<Instant>,
@@ -81,7 +81,7 @@ impl<S> Arrival<S> {
     pub(super) fn refuse<R>(self, why: RouteError) -> (Routed<R>, &'static str) {
         let headers = &self.head.headers;
         self.desk
-            .refuse(headers, &Rejected::Never(why), Duration::ZERO)
+            .refuse(headers, &RejectReason::Unservable(why), Duration::ZERO)
     }
 
     /// Takes a slot if there is one for the request, or goes and waits.
@@ -159,10 +159,10 @@ impl Desk {
         ticket.arrival = Some(now);
         if let Some(first_came) = first_came {
             ticket.arrival = Some(first_came);
-            ticket = ticket.returning();
+            ticket = ticket.requeued();
         }
         if settings.rejects_streams() && (stream || wants_stream(headers)) {
-            return ticket.must_not_wait();
+            return ticket.no_wait();
         }
         ticket
     }

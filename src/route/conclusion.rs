@@ -9,7 +9,7 @@ use tower_service::Service;
 
 use super::front::Tried;
 use super::future::{MaybeKept, Routed};
-use super::meter::Outcome;
+use super::meter::RequestOutcome;
 use super::retry::Failed;
 use super::router::Stamps;
 use super::tally::Tally;
@@ -60,7 +60,7 @@ where
             ..
         } => {
             let mut tally = tally;
-            tally.outcome = Outcome::Failed;
+            tally.outcome = RequestOutcome::Failed;
             // Without a permit it was not even called: there is no answer, only an error.
             Conclusion::Answer(result.map(|response| response.map(|_| PermitBody::default())))
         }
@@ -125,7 +125,7 @@ where
 fn finish_kept<R, E>(answer: Failed<Bytes, E>, mut tally: Tally) -> Result<Routed<R>, E> {
     let mut response = count(answer.result, answer.decision, &mut tally)?;
     if answer.tail.server_timing {
-        crate::http::stamp(response.headers_mut(), answer.waited);
+        crate::http::insert_server_timing(response.headers_mut(), answer.waited);
     }
     Ok(response.map(PermitBody::rejection))
 }
@@ -141,8 +141,8 @@ fn count<R, E>(
         response
     });
     tally.outcome = match &result {
-        Ok(response) => Outcome::Answered(response.status()),
-        Err(_) => Outcome::Failed,
+        Ok(response) => RequestOutcome::Answered(response.status()),
+        Err(_) => RequestOutcome::Failed,
     };
     tally.decision = Some(decision);
     result
@@ -167,6 +167,6 @@ fn stamp<R>(response: &mut Response<R>, decision: &Decision, stamps: Stamps) {
 
 pub(super) fn reject(tally: Option<Tally>, code: &'static str) {
     if let Some(mut tally) = tally {
-        tally.outcome = Outcome::Rejected(code);
+        tally.outcome = RequestOutcome::Rejected(code);
     }
 }

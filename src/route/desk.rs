@@ -18,10 +18,10 @@ use super::router::Stamps;
 use super::source::Source;
 use super::verdict::Verdict;
 use super::{EndpointRef, Endpoints, RouteError};
-use crate::admit::Rejected;
+use crate::admit::RejectReason;
 use crate::clock;
 use crate::gate::{self, Permit};
-use crate::http::{Explain, PermitBody};
+use crate::http::{PermitBody, ToRejection};
 use crate::queue::common::Common;
 
 /// What all services of one layer share.
@@ -82,10 +82,10 @@ impl Desk {
     pub(super) fn refuse<R>(
         &self,
         headers: &HeaderMap,
-        why: &Rejected<RouteError>,
+        why: &RejectReason<RouteError>,
         waited: Duration,
     ) -> (Response<PermitBody<R, Permit<Endpoints>>>, &'static str) {
-        let rejection = self.common.with_retry_after(why.explain());
+        let rejection = self.common.with_retry_after(why.to_rejection());
         tracing::debug!(reason = %why, ?waited, "request rejected");
         let code = rejection.code();
         let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);

@@ -29,9 +29,9 @@ use way::Found;
 
 use super::availability::Shift;
 use super::{Decision, Registry, Requirements, RouteError, RoutingConfig};
-use crate::{Capacity, Denied, Pool, Pools, Section};
+use crate::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 
-/// Many endpoints as one capacity: a [`Pool`] of slots for each.
+/// Many endpoints as one capacity: a [`PoolId`] of slots for each.
 ///
 /// A request's model is tried first, or what its name is an alias of; then the fallbacks, in order. Among the
 /// endpoints that are well, can do what is asked and have a slot free, the strategy chooses.
@@ -140,9 +140,9 @@ impl Capacity for Endpoints {
     type Demand = Demand;
     type Lease = EndpointLease;
     type Lane = Lane;
-    type Never = RouteError;
+    type Unservable = RouteError;
 
-    fn try_lease(&self, demand: &Demand) -> Result<EndpointLease, Denied<RouteError>> {
+    fn try_lease(&self, demand: &Demand) -> Result<EndpointLease, LeaseError<RouteError>> {
         let fleet = self.fleet.load();
         let taken = fleet.take(demand)?;
         self.leased.fetch_add(1, Relaxed);
@@ -162,7 +162,7 @@ impl Capacity for Endpoints {
         })
     }
 
-    fn release(&self, lease: EndpointLease) -> Pool {
+    fn release(&self, lease: EndpointLease) -> PoolId {
         let live = lease.endpoint().live();
         if lease.trial && live.availability.give_trial_back() {
             self.trial_abandoned.store(true, SeqCst);
@@ -171,7 +171,7 @@ impl Capacity for Endpoints {
         live.pool
     }
 
-    fn pool(&self, lease: &EndpointLease) -> Pool {
+    fn pool(&self, lease: &EndpointLease) -> PoolId {
         lease.endpoint().pool()
     }
 
@@ -179,12 +179,12 @@ impl Capacity for Endpoints {
         self.fleet.load().lane(&demand.wish)
     }
 
-    fn pools(&self, lane: &Lane) -> Pools {
+    fn pools(&self, lane: &Lane) -> PoolSet {
         self.fleet.load().pools(lane)
     }
 
-    fn section(&self, lane: &Lane) -> Section {
-        self.fleet.load().section(lane)
+    fn partition(&self, lane: &Lane) -> Partition {
+        self.fleet.load().partition(lane)
     }
 
     fn in_use(&self) -> usize {

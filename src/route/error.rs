@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use crate::http::{Explain, Rejection};
+use crate::http::{Rejection, ToRejection};
 
 /// Why no endpoint will ever serve a request. Waiting would not help, so none of these waits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -132,8 +132,8 @@ impl RouteError {
     }
 }
 
-impl Explain for RouteError {
-    fn explain(&self) -> Rejection {
+impl ToRejection for RouteError {
+    fn to_rejection(&self) -> Rejection {
         let rejection = Rejection::new(self.status(), self.code(), self.to_string());
         match self.param() {
             Some(param) => rejection.with_param(param),
@@ -248,7 +248,7 @@ mod tests {
                 None,
             ),
         ] {
-            let rejection = error.explain();
+            let rejection = error.to_rejection();
             assert_eq!(rejection.code(), code);
             assert_eq!(rejection.status(), status, "{code}");
             assert_eq!(rejection.grpc_status(), grpc, "{code}");

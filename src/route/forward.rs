@@ -174,7 +174,7 @@ where
 
     /// How long an endpoint may take until the head of its answer is there. Default 600 s.
     ///
-    /// Counts from `call`, and anew from each piece of the request's body that the endpoint takes. While the
+    /// RoomStats from `call`, and anew from each piece of the request's body that the endpoint takes. While the
     /// client is awaited, which has not sent the next piece, the clock stands still. How long the answer's body
     /// takes is not limited.
     ///

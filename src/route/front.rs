@@ -14,7 +14,7 @@ use super::desk::Desk;
 use super::request_body::Whole;
 use super::{EndpointLease, Endpoints, RouteBody, RouteError, Via};
 use crate::admission::{self, Tail};
-use crate::admit::{Priority, Rejected};
+use crate::admit::{Priority, RejectReason};
 use crate::gate::{self, Gate, Permit};
 
 /// The front desk of one request, or of one more try of it.
@@ -38,7 +38,7 @@ pub(super) enum Tried<R, E> {
     /// It got no slot.
     Refused {
         headers: HeaderMap,
-        why: Rejected<RouteError>,
+        why: RejectReason<RouteError>,
         waited: Duration,
     },
 }
@@ -102,7 +102,7 @@ where
     fn refuse(
         &self,
         request: Request<RouteBody<B>>,
-        why: Rejected<RouteError>,
+        why: RejectReason<RouteError>,
         waited: Duration,
     ) -> Self::Answer {
         let headers = request.into_parts().0.headers;

@@ -24,7 +24,7 @@ use super::tally::Tally;
 use super::unread::Unread;
 use super::{Decision, EndpointLease, Endpoints, Measured, ReadBody, RouteBody, RouteError};
 use crate::admission::Admission;
-use crate::gate::{self, Chair, Permit};
+use crate::gate::{self, Permit, Reservation};
 use crate::http::PermitBody;
 
 pub(super) type Admitted<S, B> = Admission<Endpoints, S, Request<RouteBody<B>>, Front, Infallible>;
@@ -81,7 +81,7 @@ where
     pub(super) fn new(
         desk: Arc<Desk>,
         inner: S,
-        chair: Option<Chair<Endpoints>>,
+        chair: Option<Reservation<Endpoints>>,
         request: Request<B>,
     ) -> Self {
         let (head, body) = request.into_parts();

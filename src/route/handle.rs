@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use super::desk::Desk;
 use super::strategy::forbid_in_strategy;
-use super::{Changes, Endpoint, EndpointRef, Registry, RegistryError, RoutingConfig, RoutingError};
-use crate::gate::Status;
-use crate::queue::{ConfigError, QueueConfig};
+use super::{
+    Changes, Endpoint, EndpointRef, InvalidRegistry, InvalidRouting, Registry, RoutingConfig,
+};
+use crate::gate::GateStatus;
+use crate::queue::{InvalidQueueConfig, QueueConfig};
 
 /// Reports on a router and changes it while requests wait. Made by
 /// [`RouteLayer::handle`](super::RouteLayer::handle); clones are the same handle.
@@ -22,7 +24,7 @@ pub struct RouterHandle(pub(super) Arc<Desk>);
 impl RouterHandle {
     /// How many wait and run, what became of the others, and how long the next would wait.
     #[must_use]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> GateStatus {
         forbid_in_strategy("RouterHandle::status");
         self.0.common.gate.status()
     }
@@ -94,7 +96,7 @@ impl RouterHandle {
         &self,
         registry: Registry,
         routing: RoutingConfig,
-    ) -> Result<Changes, RoutingError> {
+    ) -> Result<Changes, InvalidRouting> {
         self.change(|_, _| {
             routing.validate()?;
             Ok((registry, routing))
@@ -109,7 +111,7 @@ impl RouterHandle {
     pub fn change_endpoints(
         &self,
         change: impl FnOnce(&mut Vec<Endpoint>),
-    ) -> Result<Changes, RegistryError> {
+    ) -> Result<Changes, InvalidRegistry> {
         self.change(|registry, routing| {
             let mut endpoints = registry.endpoints().to_vec();
             change(&mut endpoints);
@@ -140,7 +142,7 @@ impl RouterHandle {
     /// # Errors
     ///
     /// If the configuration is invalid. Nothing has changed then.
-    pub fn reconfigure(&self, queue: QueueConfig) -> Result<(), ConfigError> {
+    pub fn reconfigure(&self, queue: QueueConfig) -> Result<(), InvalidQueueConfig> {
         forbid_in_strategy("RouterHandle::reconfigure");
         self.0.common.reconfigure(queue, |_, _| Ok(()))
     }

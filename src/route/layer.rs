@@ -8,7 +8,7 @@ use tower_layer::Layer;
 use super::desk::Desk;
 use super::handle::RouterHandle;
 use super::service::Route;
-use super::{Endpoints, Router, RouterError};
+use super::{Endpoints, InvalidRoute, Router};
 use crate::queue::common::Common;
 
 /// Reads what each request asks, waits for a slot of an endpoint that can serve it, and tells the inner
@@ -71,7 +71,7 @@ impl RouteLayer {
     ///
     /// If the router's queue or routing configuration is invalid: which field, its value, and what is
     /// allowed.
-    pub fn try_new(router: Router) -> Result<Self, RouterError> {
+    pub fn try_new(router: Router) -> Result<Self, InvalidRoute> {
         let endpoints = Endpoints::of_router(router.registry, router.routing)?;
         let common = Common::new(endpoints, router.queue)?;
         let desk = Desk::new(common, router.body_limit, router.source, router.stamps);

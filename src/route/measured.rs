@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::latency::Moment;
-use super::meter::Outcome;
+use super::meter::RequestOutcome;
 use super::tally::Tally;
 use crate::gate;
 
@@ -27,13 +27,13 @@ pin_project! {
 struct Measure {
     tally: Tally,
     called: Option<Instant>,
-    outcome: Outcome,
+    outcome: RequestOutcome,
 }
 
 impl<B: Body> Measured<B> {
     /// `tally` has what the request comes to if this body is read to its end.
     pub(super) fn new(body: B, mut tally: Tally, called: Option<Instant>) -> Self {
-        let outcome = std::mem::replace(&mut tally.outcome, Outcome::Cancelled);
+        let outcome = std::mem::replace(&mut tally.outcome, RequestOutcome::Cancelled);
         let mut measure = Some(Measure {
             tally,
             called,
@@ -49,7 +49,7 @@ impl<B: Body> Measured<B> {
 impl Measure {
     fn end(mut self) {
         let decision = self.tally.decision.as_ref();
-        if let (Some(called), Some(decision), Outcome::Answered(status)) =
+        if let (Some(called), Some(decision), RequestOutcome::Answered(status)) =
             (self.called, decision, self.outcome)
             && !status.is_server_error()
         {
@@ -70,7 +70,7 @@ impl Measure {
     }
 
     fn break_off(mut self) {
-        self.tally.outcome = Outcome::BrokeOff;
+        self.tally.outcome = RequestOutcome::BrokeOff;
         if let Some(decision) = &self.tally.decision
             && !self.tally.has_failed
         {

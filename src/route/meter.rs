@@ -19,7 +19,7 @@ pub(super) use facade::Series;
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum RequestOutcome {
     /// Its answer was passed on to the end; with this status.
     Answered(StatusCode),
     /// Its answer broke off.

@@ -64,12 +64,12 @@ pub use health::HealthCheck;
 pub use health::HealthChecks;
 pub use layer::RouteLayer;
 pub use measured::Measured;
-pub use registry::{Registry, RegistryError};
+pub use registry::{InvalidRegistry, Registry};
 pub use request_body::RouteBody;
 pub use requirements::Requirements;
 pub use router::Router;
 pub use routing::{
-    FallbackWhen, ModelRoom, RouterError, RoutingConfig, RoutingError, RoutingWarning,
+    FallbackWhen, InvalidRoute, InvalidRouting, ModelRoom, RoutingConfig, RoutingWarning,
     StrategyChoice, Weights,
 };
 pub use service::Route;

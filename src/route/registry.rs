@@ -24,14 +24,14 @@ impl Registry {
     /// or has more than a host, a port and a path; or if one of its models has no printable name or stands twice;
     /// or if one of its headers is about a single connection or request, and not its to set; or if its health
     /// check could never be sent, or never decide.
-    pub fn new(endpoints: Vec<Endpoint>) -> Result<Self, RegistryError> {
+    pub fn new(endpoints: Vec<Endpoint>) -> Result<Self, InvalidRegistry> {
         let mut names = HashSet::new();
         for (index, endpoint) in endpoints.iter().enumerate() {
             if !is_name(&endpoint.name) {
-                return Err(RegistryError::BadName { index });
+                return Err(InvalidRegistry::BadName { index });
             }
             if !names.insert(endpoint.name.as_str()) {
-                return Err(RegistryError::DuplicateName {
+                return Err(InvalidRegistry::DuplicateName {
                     endpoint: endpoint.name.clone(),
                 });
             }
@@ -56,25 +56,25 @@ impl Registry {
     }
 }
 
-fn check(endpoint: &Endpoint) -> Result<(), RegistryError> {
+fn check(endpoint: &Endpoint) -> Result<(), InvalidRegistry> {
     let name = || endpoint.name.clone();
     if let Some(problem) = url_problem(endpoint) {
-        return Err(RegistryError::BadUrl {
+        return Err(InvalidRegistry::BadUrl {
             endpoint: name(),
             problem,
         });
     }
     if endpoint.max_concurrent == 0 {
-        return Err(RegistryError::NoSlots { endpoint: name() });
+        return Err(InvalidRegistry::NoSlots { endpoint: name() });
     }
     if let Some(problem) = endpoint.health.as_ref().and_then(HealthCheck::problem) {
-        return Err(RegistryError::BadHealthCheck {
+        return Err(InvalidRegistry::BadHealthCheck {
             endpoint: name(),
             problem,
         });
     }
     if let Some(header) = endpoint.headers.keys().find(|name| is_reserved(name)) {
-        return Err(RegistryError::ReservedHeader {
+        return Err(InvalidRegistry::ReservedHeader {
             endpoint: name(),
             header: header.clone(),
         });
@@ -82,10 +82,10 @@ fn check(endpoint: &Endpoint) -> Result<(), RegistryError> {
     let mut models = HashSet::new();
     for Model { name: model, .. } in &endpoint.models {
         if !is_name(model) {
-            return Err(RegistryError::BadModelName { endpoint: name() });
+            return Err(InvalidRegistry::BadModelName { endpoint: name() });
         }
         if !models.insert(model) {
-            return Err(RegistryError::DuplicateModel {
+            return Err(InvalidRegistry::DuplicateModel {
                 endpoint: name(),
                 model: model.clone(),
             });
@@ -124,7 +124,7 @@ fn url_problem(endpoint: &Endpoint) -> Option<&'static str> {
 /// What is wrong with a fleet, at which endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RegistryError {
+pub enum InvalidRegistry {
     /// An endpoint's name is empty or cannot be shown in a header.
     #[error("endpoint {} has a `name` that is empty or has control characters in it", index + 1)]
     BadName {

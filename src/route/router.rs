@@ -19,7 +19,7 @@ use crate::queue::QueueConfig;
 /// let router = Router::new(Registry::new(vec![gpu])?)
 ///     .queue(QueueConfig::default().fair())
 ///     .body_limit(1 << 20);
-/// # Ok::<(), tower_triage::route::RegistryError>(())
+/// # Ok::<(), tower_triage::route::InvalidRegistry>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Router {

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use choices::{FallbackWhen, StrategyChoice};
-pub use error::{RouterError, RoutingError, RoutingWarning};
+pub use error::{InvalidRoute, InvalidRouting, RoutingWarning};
 pub use rooms::ModelRoom;
 pub use weights::Weights;
 
@@ -31,7 +31,7 @@ pub use weights::Weights;
 ///     .alias("gpt-4", "llama3:70b")
 ///     .fallbacks("llama3:70b", ["llama3:8b", "mistral:7b"]);
 /// routing.validate()?;
-/// # Ok::<(), tower_triage::route::RoutingError>(())
+/// # Ok::<(), tower_triage::route::InvalidRouting>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
@@ -174,25 +174,25 @@ impl RoutingConfig {
     /// # Errors
     ///
     /// The first thing that cannot be meant: where it stands, and what is allowed.
-    pub fn validate(&self) -> Result<(), RoutingError> {
+    pub fn validate(&self) -> Result<(), InvalidRouting> {
         self.weights.validate()?;
         if !(0.0..=1.0).contains(&self.retry_share) {
-            return Err(RoutingError::RetryShare {
+            return Err(InvalidRouting::RetryShare {
                 share: self.retry_share,
             });
         }
         if self.max_ejected_percent > 100 {
-            return Err(RoutingError::MaxEjectedPercent {
+            return Err(InvalidRouting::MaxEjectedPercent {
                 percent: self.max_ejected_percent,
             });
         }
         if self.eject_for.is_zero() {
-            return Err(RoutingError::NoEjection);
+            return Err(InvalidRouting::NoEjection);
         }
         aliases::validate(&self.aliases)?;
         for (model, chain) in &self.fallbacks {
             if model.is_empty() || chain.iter().any(String::is_empty) {
-                return Err(RoutingError::EmptyFallback {
+                return Err(InvalidRouting::EmptyFallback {
                     model: model.clone(),
                 });
             }

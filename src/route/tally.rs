@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::Decision;
 use super::desk::Desk;
-use super::meter::Outcome;
+use super::meter::RequestOutcome;
 
-/// Counts one request, once.
+/// RoomStats one request, once.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) desk: Arc<Desk>,
@@ -18,7 +18,7 @@ pub(super) struct Tally {
     pub(super) decision: Option<Decision>,
     /// Whether an endpoint has failed it. That counted against the first one, and counts against no other.
     pub(super) has_failed: bool,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: RequestOutcome,
 }
 
 impl Tally {
@@ -29,7 +29,7 @@ impl Tally {
             asked: None,
             decision: None,
             has_failed: false,
-            outcome: Outcome::Cancelled,
+            outcome: RequestOutcome::Cancelled,
         }
     }
 }

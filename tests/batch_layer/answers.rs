@@ -125,8 +125,11 @@ fn an_error_gives_what_it_is_about_as_its_source() {
     let inner = Failed::Inner(Arc::new(broken()));
     assert_eq!(kind(&inner), Some(io::ErrorKind::Other));
     assert_eq!(kind(&Failed::Item(broken())), Some(io::ErrorKind::Other));
-    let rejected = Failed::Rejected(Rejected::Full);
+    let rejected = Failed::Rejected(RejectReason::Full);
     let why = rejected.source().and_then(|why| why.downcast_ref());
-    assert_eq!(why, Some(&Rejected::<tower_triage::batch::TooLarge>::Full));
+    assert_eq!(
+        why,
+        Some(&RejectReason::<tower_triage::batch::TooLarge>::Full)
+    );
     assert!(Failed::Lost.source().is_none());
 }

@@ -9,10 +9,10 @@ async fn is_ready(service: &mut Service) -> bool {
     matches!(poll, Poll::Ready(Ok(())))
 }
 
-fn small(engine: &Engine, chairs: usize) -> Service {
+fn small(engine: &Engine, max_size: usize) -> Service {
     engine.is(Mood::Busy);
     layer(1, millis(5))
-        .room(room(chairs))
+        .room(room(max_size))
         .layer(engine.service())
 }
 
@@ -40,7 +40,10 @@ async fn ready_is_a_chair_that_nobody_else_can_take() {
     let mut other = service.clone();
     assert!(!is_ready(&mut other).await, "a clone starts without");
     let refused = other.call(job(0)).await;
-    assert!(matches!(refused, Err(BatchError::Rejected(Rejected::Full))));
+    assert!(matches!(
+        refused,
+        Err(BatchError::Rejected(RejectReason::Full))
+    ));
     let seated = tokio::spawn(service.call(job(1)));
     assert!(!is_done(&seated).await);
     engine.is(Mood::Ready);
@@ -117,5 +120,8 @@ impl Wake for Idle {
 async fn without_a_single_chair_it_is_ready_to_say_so() {
     let engine = Engine::new();
     let service = small(&engine, 0);
-    assert_eq!(why(send(&service, job(0)).await).await, Rejected::Disabled);
+    assert_eq!(
+        why(send(&service, job(0)).await).await,
+        RejectReason::Disabled
+    );
 }

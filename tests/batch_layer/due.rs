@@ -77,7 +77,7 @@ async fn who_came_before_all_others_somewhere_else_makes_it_due_sooner() {
     let first = send(&service, job(0)).await;
     let mut again = job(1);
     again.ticket.arrival = Some(Instant::now().into_std() - millis(30));
-    again.ticket = again.ticket.returning();
+    again.ticket = again.ticket.requeued();
     let again = send(&service, again).await;
     assert_eq!((answer(first).await, answer(again).await), (0, 2));
     assert_eq!(engine.went(), [(120, vec![1, 0])]);
@@ -162,7 +162,7 @@ async fn whose_wait_has_ended_makes_no_batch_due() {
     let late = send(&service, job(0).within(millis(50))).await;
     advance(millis(10)).await;
     let other = send(&service, job(1)).await;
-    assert_eq!(why(late).await, Rejected::DeadlinePassed);
+    assert_eq!(why(late).await, RejectReason::DeadlinePassed);
     assert_eq!(answer(other).await, 2);
     assert_eq!(engine.went(), [(60, vec![1])]);
 }

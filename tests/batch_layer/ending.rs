@@ -177,7 +177,7 @@ fn waits_end_in_time_whichever_runtime_their_callers_are_in() {
             let why = why.unwrap_err();
             assert!(matches!(
                 why,
-                BatchError::Rejected(Rejected::DeadlinePassed)
+                BatchError::Rejected(RejectReason::DeadlinePassed)
             ));
         }
         engine.is(Mood::Ready);

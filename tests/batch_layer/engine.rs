@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
 use tower_triage::batch::{Batch, BatchError, BatchLayer};
-use tower_triage::{Priority, Rejected, RoomConfig, Tenant, Ticket};
+use tower_triage::{Priority, RejectReason, Tenant, Ticket, WaitingRoomConfig};
 
 /// A request: answered with twice its number.
 #[derive(Debug, Clone)]
@@ -67,9 +67,9 @@ pub(crate) fn service(engine: &Engine, max_count: usize, max_delay: Duration) ->
     layer(max_count, max_delay).layer(engine.service())
 }
 
-pub(crate) fn room(chairs: usize) -> RoomConfig {
-    let mut room = RoomConfig::default();
-    room.chairs = chairs;
+pub(crate) fn room(max_size: usize) -> WaitingRoomConfig {
+    let mut room = WaitingRoomConfig::default();
+    room.max_size = max_size;
     room.max_wait = None;
     room
 }
@@ -261,7 +261,7 @@ pub(crate) async fn answer(sent: JoinHandle<Answer>) -> u32 {
 }
 
 /// Why it never joined a batch.
-pub(crate) async fn why(sent: JoinHandle<Answer>) -> Rejected<tower_triage::batch::TooLarge> {
+pub(crate) async fn why(sent: JoinHandle<Answer>) -> RejectReason<tower_triage::batch::TooLarge> {
     match sent.await.expect("no panic") {
         Err(BatchError::Rejected(why)) => why,
         other => panic!("not rejected: {other:?}"),

@@ -24,11 +24,17 @@ async fn who_goes_away_leaves_a_free_chair_at_that_instant() {
     let mut service = layer(8, millis(5)).room(room(1)).layer(engine.service());
     let call = tower::Service::call(&mut service, job(0));
     let full = tower::Service::call(&mut service, job(1)).await;
-    assert!(matches!(full, Err(BatchError::Rejected(Rejected::Full))));
+    assert!(matches!(
+        full,
+        Err(BatchError::Rejected(RejectReason::Full))
+    ));
     drop(call);
     let _seated = tower::Service::call(&mut service, job(2));
     let full = tower::Service::call(&mut service, job(3)).await;
-    assert!(matches!(full, Err(BatchError::Rejected(Rejected::Full))));
+    assert!(matches!(
+        full,
+        Err(BatchError::Rejected(RejectReason::Full))
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,5 +83,8 @@ async fn a_caller_that_has_left_a_batch_frees_no_chair_again() {
     gone.abort();
     settle().await;
     let full = tower::Service::call(&mut service, job(2)).await;
-    assert!(matches!(full, Err(BatchError::Rejected(Rejected::Full))));
+    assert!(matches!(
+        full,
+        Err(BatchError::Rejected(RejectReason::Full))
+    ));
 }

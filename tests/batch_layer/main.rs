@@ -25,4 +25,4 @@ use tokio::time::{Instant, advance};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::BatchLayer;
 use tower_triage::batch::BatchError;
-use tower_triage::{Rejected, RoomConfig};
+use tower_triage::{RejectReason, WaitingRoomConfig};

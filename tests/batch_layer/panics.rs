@@ -181,7 +181,10 @@ async fn in_the_classifier_and_in_the_cost() {
     let seated = tokio::spawn(service.clone().oneshot(job(0)));
     settle().await;
     let full = service.call(job(1)).await;
-    assert!(matches!(full, Err(BatchError::Rejected(Rejected::Full))));
+    assert!(matches!(
+        full,
+        Err(BatchError::Rejected(RejectReason::Full))
+    ));
     engine.is(Mood::Ready);
     assert_eq!(seated.await.unwrap().unwrap(), 0);
 }
@@ -197,7 +200,7 @@ async fn in_the_drop_of_one_whose_wait_ends() {
     // The timer finds out that one is late, and then that another is.
     for number in 0..2 {
         let late = tokio::spawn(service.clone().oneshot(bomb(number)));
-        assert_rejected(late.await.unwrap(), Rejected::TimedOut);
+        assert_rejected(late.await.unwrap(), RejectReason::TimedOut);
     }
     let next = tokio::spawn(service.clone().oneshot(harmless(2)));
     settle().await;
@@ -220,7 +223,7 @@ async fn in_the_drop_of_one_that_a_batch_finds_too_late() {
     // The engine is ready in the instant in which the wait ends, before the timer can run.
     engine.is(Mood::Ready);
     advance(millis(50)).await;
-    assert_rejected(late.await, Rejected::TimedOut);
+    assert_rejected(late.await, RejectReason::TimedOut);
     assert_eq!(next.await.unwrap(), 2);
 }
 
@@ -237,13 +240,13 @@ async fn in_the_drop_of_one_whose_chair_is_taken() {
     let unlucky = tokio::spawn(service.call(bomb(0)));
     settle().await;
     let urgent = service.call(harmless(1));
-    assert_rejected(unlucky.await.unwrap(), Rejected::Displaced);
+    assert_rejected(unlucky.await.unwrap(), RejectReason::Displaced);
     engine.is(Mood::Ready);
     assert_eq!(urgent.await.unwrap(), 2);
     service.ready().await.unwrap();
 }
 
-fn assert_rejected(answer: Result<u32, Error>, expected: Rejected<TooLarge>) {
+fn assert_rejected(answer: Result<u32, Error>, expected: RejectReason<TooLarge>) {
     match answer {
         Err(BatchError::Rejected(why)) => assert_eq!(why, expected),
         other => panic!("{other:?}"),

@@ -217,7 +217,7 @@ impl World {
             let got = match caller.sent.await.unwrap() {
                 Ok(answer) if answer == 2 * number => Expects::Answer,
                 Err(BatchError::Inner(_)) => Expects::Failure,
-                Err(BatchError::Rejected(Rejected::DeadlinePassed)) => Expects::DeadlinePassed,
+                Err(BatchError::Rejected(RejectReason::DeadlinePassed)) => Expects::DeadlinePassed,
                 other => panic!("{other:?}"),
             };
             assert_eq!(got, expects);

@@ -3,7 +3,7 @@
 use super::*;
 use std::convert::Infallible;
 use tower::{BoxError, Service as _, ServiceBuilder};
-use tower_triage::queue::ByHeaders;
+use tower_triage::queue::FromHeaders;
 use tower_triage::{BoxedError, Priority, QueueConfig, QueueLayer, Ticket};
 
 type Lengths = Result<Vec<usize>, Infallible>;
@@ -159,7 +159,7 @@ async fn http_requests_wait_by_their_header() {
         Ok::<_, Infallible>(vec![order; batch.len()])
     });
     let service = BatchLayer::new(3, millis(5))
-        .classify(ByHeaders)
+        .classify(FromHeaders)
         .layer(order);
     let request = |body, level| {
         let request = http::Request::builder().header("x-priority", level);

@@ -92,16 +92,16 @@ async fn the_waiting_room_and_the_routing_change_while_requests_wait() {
 #[tokio::test]
 async fn a_crowd_loses_nobody_while_backends_come_and_go() {
     let (one, two) = (Backend::saying("fine").await, Backend::saying("fine").await);
-    let setup = |at, slots, chairs: u32| {
-        let setup = Setup::new().queue(&format!("max_size = {chairs}"));
+    let setup = |at, slots, max_size: u32| {
+        let setup = Setup::new().queue(&format!("max_size = {max_size}"));
         setup.backend(if slots == 1 { "one" } else { "two" }, at, slots, &["m"])
     };
     let gateway = setup(&one, 1, 1000).start().await;
     let mut crowd: Vec<Sent> = Vec::new();
     for _ in 0..10 {
-        for (at, slots, chairs) in [(&two, 2, 2000), (&one, 1, 1000)] {
+        for (at, slots, max_size) in [(&two, 2, 2000), (&one, 1, 1000)] {
             crowd.extend((0..10).map(|_| gateway.ask("m").send()));
-            gateway.reload(&setup(at, slots, chairs));
+            gateway.reload(&setup(at, slots, max_size));
             crowd.extend((0..10).map(|_| gateway.ask("m").send()));
             let name = if slots == 1 { "one" } else { "two" };
             let there = |state: &crate::process::State| names(state) == [name];

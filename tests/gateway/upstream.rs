@@ -16,7 +16,7 @@ impl Roots {
         Self(path)
     }
 
-    fn section(&self) -> String {
+    fn partition(&self) -> String {
         format!("[upstream]\nca_file = {:?}\n", self.0.to_str().unwrap())
     }
 }
@@ -38,7 +38,7 @@ async fn a_backend_of_a_known_root_is_served_and_checked_and_others_get_nothing(
         )
     };
     let setup = Setup::new()
-        .more(&roots.section())
+        .more(&roots.partition())
         .more(&backend("known", &known, "m"))
         .more(&backend("unknown", &unknown, "n"));
     let gateway = setup.start().await;
@@ -55,11 +55,11 @@ async fn a_backend_of_a_known_root_is_served_and_checked_and_others_get_nothing(
 #[tokio::test]
 async fn roots_that_cannot_be_used_are_named() {
     let empty = Roots::new("empty", "");
-    let said = Setup::new().more(&empty.section()).refusal().await;
+    let said = Setup::new().more(&empty.partition()).refusal().await;
     for word in ["ca_file", empty.0.to_str().unwrap(), "no PEM certificate"] {
         assert!(said.contains(word), "{word}\n{said}");
     }
-    let section = empty.section();
+    let section = empty.partition();
     drop(empty);
     let said = Setup::new().more(&section).refusal().await;
     assert!(

@@ -302,10 +302,10 @@ async fn the_earliest_deadline_goes_first() {
 
 #[tokio::test]
 async fn a_saturated_model_holds_nobody_else_up() {
-    for chairs in [100, 50] {
+    for max_size in [100, 50] {
         let (a, b) = (Backend::start().await, Backend::start().await);
         let setup = Setup::new()
-            .queue(&format!("max_size = {chairs}"))
+            .queue(&format!("max_size = {max_size}"))
             .backend("gpu-a", &a, 1, &["a"])
             .backend("gpu-b", &b, 1, &["b"]);
         let gateway = setup.start().await;

@@ -68,7 +68,7 @@ async fn a_reserved_chair_is_not_for_one_who_did_not_ask() {
     let mut readied = queue.clone();
     assert!(becomes_ready(&mut readied).await);
     let uninvited = queue.clone().call(urgent("uninvited")).await;
-    assert_eq!(uninvited, Err(QueueError::Rejected(Rejected::Full)));
+    assert_eq!(uninvited, Err(QueueError::Rejected(RejectReason::Full)));
     let waiting = tokio::spawn(readied.call(normal("waiting")));
     settle().await;
     assert_eq!(handle.status().depth, 1);
@@ -118,7 +118,7 @@ async fn whoever_waits_for_a_chair_learns_that_the_queue_is_closed() {
     handle.close();
     assert_eq!(
         standing.await.unwrap(),
-        Err(QueueError::Rejected(Rejected::ShuttingDown))
+        Err(QueueError::Rejected(RejectReason::ShuttingDown))
     );
 }
 
@@ -126,8 +126,8 @@ async fn whoever_waits_for_a_chair_learns_that_the_queue_is_closed() {
 async fn whoever_waits_for_a_chair_learns_of_a_new_configuration() {
     let base = || QueueConfig::new(1).max_size(1);
     let news = [
-        (base(), Rejected::Full),
-        (base().backpressure().max_size(0), Rejected::Disabled),
+        (base(), RejectReason::Full),
+        (base().backpressure().max_size(0), RejectReason::Disabled),
     ];
     for (config, why) in news {
         let (queue, handle, _ward) = full_room();

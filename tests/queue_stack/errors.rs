@@ -29,8 +29,8 @@ async fn the_reason_of_a_rejection_is_the_source() {
     );
     handle.close();
     let error: BoxError = queue.oneshot(normal("n")).await.unwrap_err().into();
-    assert_eq!(find(&*error), Some(&<Rejected>::ShuttingDown));
-    assert_eq!(error.to_string(), <Rejected>::ShuttingDown.to_string());
+    assert_eq!(find(&*error), Some(&<RejectReason>::ShuttingDown));
+    assert_eq!(error.to_string(), <RejectReason>::ShuttingDown.to_string());
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ async fn the_longest_wait_still_applies_and_the_slot_comes_back() {
     advance(secs(0.6)).await;
     assert_eq!(
         stuck.await.unwrap(),
-        Err(QueueError::Rejected(Rejected::TimedOut))
+        Err(QueueError::Rejected(RejectReason::TimedOut))
     );
     settle().await;
     moody.says(Answer::Ready);
@@ -34,7 +34,7 @@ async fn the_wait_for_the_slot_counts() {
     advance(secs(0.35)).await;
     assert_eq!(
         second.await.unwrap(),
-        Err(QueueError::Rejected(Rejected::TimedOut))
+        Err(QueueError::Rejected(RejectReason::TimedOut))
     );
 }
 

@@ -31,8 +31,8 @@ use tower::load_shed::LoadShed;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_triage::queue::{Plain, Queue};
 use tower_triage::{
-    BoxedError, Priority, QueueConfig, QueueError, QueueHandle, QueueLayer, Rejected, Rejection,
-    Ticket,
+    BoxedError, Priority, QueueConfig, QueueError, QueueHandle, QueueLayer, RejectReason,
+    Rejection, Ticket,
 };
 use ward::{Answer, ByHand, Moody, Patient, Sent, Ward, normal, send, settle, triage, urgent};
 

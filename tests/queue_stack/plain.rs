@@ -9,15 +9,15 @@ async fn rejections_are_errors_that_say_why() {
     let waiting = send(&queue, normal("waiting")).await;
     assert_eq!(
         queue.clone().oneshot(normal("refused")).await,
-        Err(QueueError::Rejected(Rejected::Full))
+        Err(QueueError::Rejected(RejectReason::Full))
     );
     advance(secs(1.1)).await;
     let late = waiting.await.unwrap().unwrap_err();
-    assert_eq!(late.to_string(), <Rejected>::TimedOut.to_string());
+    assert_eq!(late.to_string(), <RejectReason>::TimedOut.to_string());
     handle.close();
     assert_eq!(
         queue.clone().oneshot(normal("after")).await,
-        Err(QueueError::Rejected(Rejected::ShuttingDown))
+        Err(QueueError::Rejected(RejectReason::ShuttingDown))
     );
     ward.finish(1);
     assert_eq!(running.await.unwrap(), Ok("running"));
@@ -102,7 +102,7 @@ async fn a_ticket_that_is_dated_wrong_harms_only_itself() {
     let yesterday = send(&queue, normal("of yesterday")).await;
     assert_eq!(
         yesterday.await.unwrap(),
-        Err(QueueError::Rejected(Rejected::TimedOut))
+        Err(QueueError::Rejected(RejectReason::TimedOut))
     );
     ward.finish(3);
     for sent in [running, waiting, tomorrow] {
@@ -127,7 +127,7 @@ async fn a_ticket_of_tomorrow_waits_no_longer_than_the_room_allows() {
         for sent in sent {
             assert!(sent.is_finished());
             let answer = sent.await.unwrap();
-            assert_eq!(answer, Err(QueueError::Rejected(Rejected::TimedOut)));
+            assert_eq!(answer, Err(QueueError::Rejected(RejectReason::TimedOut)));
         }
         nothing_is_left(&handle);
     }
@@ -161,6 +161,6 @@ async fn who_is_woken_by_a_new_configuration_may_look_at_it() {
     assert_eq!(*looks.1.lock().unwrap(), Some(0));
     assert_eq!(
         poll(),
-        Poll::Ready(Err(QueueError::Rejected(Rejected::Disabled)))
+        Poll::Ready(Err(QueueError::Rejected(RejectReason::Disabled)))
     );
 }

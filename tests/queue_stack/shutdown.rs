@@ -5,7 +5,7 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 fn shutting_down<T>() -> Result<T, QueueError<&'static str>> {
-    Err(QueueError::Rejected(Rejected::ShuttingDown))
+    Err(QueueError::Rejected(RejectReason::ShuttingDown))
 }
 
 fn runtime() -> Runtime {

@@ -20,7 +20,7 @@ async fn are_rejected_only_while_the_inner_service_is_busy() {
         let refused = queue.clone().oneshot(stream()).await.unwrap();
         assert_eq!(refused.status(), 503);
         assert!(text(refused).await.contains("streaming_not_queued"));
-        assert_eq!(layer.handle().status().counts.rejected(), 1);
+        assert_eq!(layer.handle().status().stats.rejected(), 1);
         let waiting = tokio::spawn(queue.clone().oneshot(request(&[])));
         settle().await;
         finish.add_permits(2);

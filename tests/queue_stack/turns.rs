@@ -47,7 +47,7 @@ async fn closed_resolves_when_the_last_running_request_has_finished() {
     let closed = tokio::spawn(async move { handle.closed().await });
     assert_eq!(
         waiting.await.unwrap(),
-        Err(QueueError::Rejected(Rejected::ShuttingDown))
+        Err(QueueError::Rejected(RejectReason::ShuttingDown))
     );
     assert!(!is_done(&closed).await);
     ward.finish(1);
@@ -169,7 +169,7 @@ async fn room_that_was_made_for_nobody_is_not_kept() {
     asked.says(Answer::Ready);
     assert_eq!(
         n.run(),
-        Poll::Ready(Err(QueueError::Rejected(Rejected::Displaced)))
+        Poll::Ready(Err(QueueError::Rejected(RejectReason::Displaced)))
     );
     nothing_is_left(&handle);
 
@@ -216,7 +216,7 @@ async fn an_expiring_head_hands_the_turn_on() {
     advance(secs(0.6)).await;
     assert_eq!(
         late.await.unwrap(),
-        Err(QueueError::Rejected(Rejected::TimedOut))
+        Err(QueueError::Rejected(RejectReason::TimedOut))
     );
     ward.finish(2);
     assert!(is_done(&first).await && is_done(&next).await);
@@ -304,7 +304,7 @@ fn whatever_happens_in_whatever_order_room_and_waiters_find_each_other() {
                         Poll::Pending => sent.push(arriving),
                         Poll::Ready(Ok(_)) => served += 1,
                         Poll::Ready(Err(QueueError::Rejected(why))) => {
-                            assert_eq!(why, Rejected::Full, "seed {seed}");
+                            assert_eq!(why, RejectReason::Full, "seed {seed}");
                         }
                         Poll::Ready(Err(error)) => panic!("seed {seed}: {error}"),
                     }

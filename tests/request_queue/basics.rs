@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tower_triage::batch::{DequeueError, RequestQueue, TooLarge};
-use tower_triage::{Rejected, RoomConfig};
+use tower_triage::{RejectReason, WaitingRoomConfig};
 
-use super::support::{all_come, chairs, drained, now, queue, room, ticket};
+use super::support::{all_come, drained, max_size, now, queue, room, ticket};
 
 /// Neither `Clone` nor `Debug` nor `Sync`.
 struct Plain(std::cell::Cell<u8>);
@@ -43,19 +43,19 @@ fn all_handles_are_of_one_queue() {
 
 #[test]
 fn a_full_queue_gives_the_item_back() {
-    let queue = chairs(1);
+    let queue = max_size(1);
     queue.enqueue(1, ticket(1)).unwrap();
     let refused = queue.enqueue(2, ticket(0)).unwrap_err();
-    assert_eq!((refused.item, refused.why), (2, Rejected::Full));
+    assert_eq!((refused.item, refused.why), (2, RejectReason::Full));
     assert_eq!(refused.to_string(), "the queue is full");
-    assert_eq!(queue.counts().full, 1);
+    assert_eq!(queue.stats().full, 1);
     queue.try_dequeue().unwrap();
     assert!(queue.enqueue(refused.item, ticket(0)).is_ok());
 }
 
 #[test]
 fn whatever_the_reason_the_item_comes_back() {
-    let refused = |change: &dyn Fn(&mut RoomConfig), change_ticket: fn(_) -> _| {
+    let refused = |change: &dyn Fn(&mut WaitingRoomConfig), change_ticket: fn(_) -> _| {
         let queue = RequestQueue::builder(room(change))
             .cost(10, |&cost: &u64| cost)
             .build();
@@ -65,28 +65,31 @@ fn whatever_the_reason_the_item_comes_back() {
         refused.why
     };
     let as_it_is = |ticket| ticket;
-    let two_chairs = |room: &mut RoomConfig| room.chairs = 2;
+    let two_chairs = |room: &mut WaitingRoomConfig| room.max_size = 2;
     let cases = [
         (
-            refused(&|room| room.chairs = 0, as_it_is),
-            Rejected::Disabled,
+            refused(&|room| room.max_size = 0, as_it_is),
+            RejectReason::Disabled,
         ),
-        (refused(&|room| room.chairs = 1, as_it_is), Rejected::Full),
         (
-            refused(&|room| room.chairs_per_tenant = Some(1), as_it_is),
-            Rejected::TenantFull,
+            refused(&|room| room.max_size = 1, as_it_is),
+            RejectReason::Full,
+        ),
+        (
+            refused(&|room| room.max_size_per_tenant = Some(1), as_it_is),
+            RejectReason::TenantFull,
         ),
         (
             refused(&|room| room.max_wait = Some(Duration::ZERO), as_it_is),
-            Rejected::TimedOut,
+            RejectReason::TimedOut,
         ),
         (
             refused(&two_chairs, |ticket| ticket.timeout(Duration::ZERO)),
-            Rejected::DeadlinePassed,
+            RejectReason::DeadlinePassed,
         ),
         (
-            refused(&two_chairs, |ticket| ticket.must_not_wait()),
-            Rejected::MayNotWait,
+            refused(&two_chairs, |ticket| ticket.no_wait()),
+            RejectReason::NotQueued,
         ),
     ];
     for (why, expected) in cases {
@@ -97,7 +100,7 @@ fn whatever_the_reason_the_item_comes_back() {
 #[test]
 fn what_is_larger_than_the_whole_budget_never_waits_whoever_else_does() {
     for others in [0, 1, 2] {
-        let queue = RequestQueue::builder(room(|room| room.chairs = 2))
+        let queue = RequestQueue::builder(room(|room| room.max_size = 2))
             .cost(10, |&cost: &u64| cost)
             .build();
         all_come(&queue, vec![10; others]);
@@ -106,10 +109,13 @@ fn what_is_larger_than_the_whole_budget_never_waits_whoever_else_does() {
             cost: 11,
             budget: 10,
         };
-        assert_eq!((refused.item, refused.why), (11, Rejected::Never(why)));
+        assert_eq!(
+            (refused.item, refused.why),
+            (11, RejectReason::Unservable(why))
+        );
         let said = "the request costs 11, which is more than the whole budget of 10";
         assert_eq!(refused.to_string(), said);
-        assert_eq!(queue.counts().never, 1);
+        assert_eq!(queue.stats().unservable, 1);
         assert_eq!(drained(&queue), vec![10; others]);
     }
 }
@@ -176,7 +182,7 @@ fn an_item_that_comes_back_stands_where_it_stood() {
         queue.enqueue(item, at(came)).unwrap();
     }
     assert_eq!(queue.take_batch(2, 9), ["a", "b"]);
-    queue.enqueue("b", at(1).returning()).unwrap();
+    queue.enqueue("b", at(1).requeued()).unwrap();
     queue.enqueue("d", at(3)).unwrap();
     assert_eq!(drained(&queue), ["b", "c", "d"]);
 }

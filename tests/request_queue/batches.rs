@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use tower_triage::batch::{Misfit, RequestId, RequestQueue};
-use tower_triage::{Discipline, RoomConfig};
+use tower_triage::batch::{OnOversize, RequestId, RequestQueue};
+use tower_triage::{Discipline, WaitingRoomConfig};
 
 use super::support::{all_come, drained, of, queue, room, ticket};
 
 /// Items that cost what they are named for.
-fn costly(room: RoomConfig, misfit: Misfit) -> RequestQueue<&'static str> {
+fn costly(room: WaitingRoomConfig, on_oversize: OnOversize) -> RequestQueue<&'static str> {
     let cost = |item: &&str| {
         item.trim_start_matches(char::is_alphabetic)
             .parse()
@@ -16,12 +16,17 @@ fn costly(room: RoomConfig, misfit: Misfit) -> RequestQueue<&'static str> {
     };
     RequestQueue::builder(room)
         .cost(100, cost)
-        .misfit(misfit)
+        .on_oversize(on_oversize)
         .build()
 }
 
 fn skipping(times: u32) -> RequestQueue<&'static str> {
-    costly(room(|_| ()), Misfit::Skip { times })
+    costly(
+        room(|_| ()),
+        OnOversize::Backfill {
+            max_overtakes: times,
+        },
+    )
 }
 
 fn in_order(queue: &RequestQueue<&'static str>, ids: &[RequestId]) -> Vec<Option<usize>> {
@@ -40,7 +45,7 @@ fn a_batch_has_so_many_at_most() {
 
 #[test]
 fn a_batch_costs_so_much_at_most() {
-    let queue = costly(room(|_| ()), Misfit::Stop);
+    let queue = costly(room(|_| ()), OnOversize::Stop);
     all_come(&queue, ["a4", "b4", "c3", "d0", "e1"]);
     assert_eq!(queue.take_batch(9, 10), ["a4", "b4"]);
     assert_eq!(queue.take_batch(9, 3), ["c3", "d0"]);
@@ -50,7 +55,7 @@ fn a_batch_costs_so_much_at_most() {
 
 #[test]
 fn what_costs_nothing_fits_into_nothing() {
-    let queue = costly(room(|_| ()), Misfit::Stop);
+    let queue = costly(room(|_| ()), OnOversize::Stop);
     all_come(&queue, ["a0", "b0", "c1"]);
     assert_eq!(queue.take_batch(9, 0), ["a0", "b0"]);
 }
@@ -67,7 +72,7 @@ fn a_batch_is_in_order_of_priority_then_of_arrival() {
 
 #[test]
 fn a_batch_that_stops_keeps_the_strict_order() {
-    let queue = costly(room(|_| ()), Misfit::Stop);
+    let queue = costly(room(|_| ()), OnOversize::Stop);
     let ids = all_come(&queue, ["a8", "b1", "c1"]);
     assert!(queue.take_batch(9, 7).is_empty());
     assert_eq!(in_order(&queue, &ids), [Some(1), Some(2), Some(3)]);
@@ -127,7 +132,7 @@ fn who_was_passed_stands_where_it_stood() {
     let disciplines = [Discipline::Fifo, Discipline::Deadline, Discipline::Fair];
     for discipline in disciplines {
         let room = room(|room| room.discipline = discipline);
-        let queue = costly(room, Misfit::Skip { times: 9 });
+        let queue = costly(room, OnOversize::Backfill { max_overtakes: 9 });
         let tenants = ["x", "y", "z"].into_iter().cycle();
         let items = ["a8", "b1", "c9", "d9", "e1", "f7", "g8", "h1"];
         let ids: Vec<_> = (items.into_iter().zip(tenants))
@@ -155,7 +160,7 @@ fn who_was_passed_stands_where_it_stood() {
 fn who_was_passed_and_rises_keeps_its_order() {
     // Rising is a matter of real time here, so that it may have happened already when it is asked for.
     let room = room(|room| room.promote_after = Some(Duration::from_nanos(1)));
-    let queue = costly(room, Misfit::Skip { times: 9 });
+    let queue = costly(room, OnOversize::Backfill { max_overtakes: 9 });
     all_come(&queue, ["a8", "b9", "c1", "d7"]);
     assert_eq!(queue.take_batch(9, 4), ["c1"]);
     all_come(&queue, ["e1"]);
@@ -188,7 +193,7 @@ fn those_of_a_higher_priority_do_not_pass_they_are_first() {
 #[test]
 fn earlier_deadlines_do_not_pass_they_are_first() {
     let room = room(|room| room.discipline = Discipline::Deadline);
-    let queue = costly(room, Misfit::Skip { times: 1 });
+    let queue = costly(room, OnOversize::Backfill { max_overtakes: 1 });
     let until = |seconds| ticket(1).timeout(Duration::from_secs(seconds));
     queue.enqueue("a8", until(100)).unwrap();
     queue.enqueue("b1", until(200)).unwrap();
@@ -204,7 +209,7 @@ fn earlier_deadlines_do_not_pass_they_are_first() {
 fn whoever_is_served_pays_also_when_another_of_its_tenant_is_passed() {
     for others_of_x in [0, 1] {
         let room = room(|room| room.discipline = Discipline::Fair);
-        let queue = costly(room, Misfit::Skip { times: 9 });
+        let queue = costly(room, OnOversize::Backfill { max_overtakes: 9 });
         queue.enqueue("a8", of("x")).unwrap();
         queue.enqueue("b1", of("x")).unwrap();
         for _ in 0..others_of_x {
@@ -220,7 +225,12 @@ fn whoever_is_served_pays_also_when_another_of_its_tenant_is_passed() {
 fn under_fair_shares_a_large_one_is_taken_after_so_many() {
     for times in 0..4 {
         let room = room(|room| room.discipline = Discipline::Fair);
-        let queue = costly(room, Misfit::Skip { times });
+        let queue = costly(
+            room,
+            OnOversize::Backfill {
+                max_overtakes: times,
+            },
+        );
         queue.enqueue("a9", of("x")).unwrap();
         let mut others = 0;
         // Small ones come all the time, and what is free does for them only, but every third time.

@@ -5,13 +5,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::{advance, sleep};
 use tower_triage::batch::DequeueError;
-use tower_triage::{Levels, Priority, Rejected, RoomConfig, Ticket};
+use tower_triage::{Priority, PriorityLevels, RejectReason, Ticket, WaitingRoomConfig};
 
 use super::support::{Bell, Told, block_on, drained, now, poll, queue, room, telling, ticket};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn told<T>(told: &Told<T>) -> Vec<(T, Rejected<tower_triage::batch::TooLarge>)> {
+fn told<T>(told: &Told<T>) -> Vec<(T, RejectReason<tower_triage::batch::TooLarge>)> {
     std::mem::take(&mut told.lock().unwrap())
 }
 
@@ -27,12 +27,12 @@ async fn whoever_waits_too_long_is_told_why_by_the_clock_alone() {
     sleep(SECOND * 3 / 2).await;
     assert_eq!(
         told(&rejected),
-        [("own deadline", Rejected::DeadlinePassed)]
+        [("own deadline", RejectReason::DeadlinePassed)]
     );
     sleep(5 * SECOND).await;
-    assert_eq!(told(&rejected), [("the room's", Rejected::TimedOut)]);
+    assert_eq!(told(&rejected), [("the room's", RejectReason::TimedOut)]);
     assert!(queue.is_empty());
-    let counts = queue.counts();
+    let counts = queue.stats();
     assert_eq!((counts.deadline_passed, counts.timed_out), (1, 1));
 }
 
@@ -44,7 +44,7 @@ fn nobody_is_given_what_has_expired_even_without_a_clock_that_ticks() {
         |queue| queue.take_batch(1, 9).pop(),
         |queue| block_on(queue.dequeue()),
         |queue| {
-            assert!(block_on(queue.occupied()));
+            assert!(block_on(queue.wait_nonempty()));
             queue.try_dequeue().ok()
         },
     ];
@@ -55,7 +55,7 @@ fn nobody_is_given_what_has_expired_even_without_a_clock_that_ticks() {
         queue.enqueue("alive", ticket(1)).unwrap();
         std::thread::sleep(2 * soon);
         assert_eq!(fetch(&queue), Some("alive"));
-        assert_eq!(told(&rejected), [("expired", Rejected::DeadlinePassed)]);
+        assert_eq!(told(&rejected), [("expired", RejectReason::DeadlinePassed)]);
         assert!(!queue.contains(id));
     }
 }
@@ -72,34 +72,34 @@ async fn a_wait_that_ends_now_is_over_for_whoever_comes_though_the_timer_has_not
         queue.enqueue("a", ticket(1)).unwrap();
         assert_eq!(advance(SECOND).now_or_never(), None);
         come(&queue);
-        assert_eq!(told(&rejected), [("a", Rejected::TimedOut)]);
+        assert_eq!(told(&rejected), [("a", RejectReason::TimedOut)]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_one_frees_its_chair_for_who_comes() {
     let (queue, rejected) = telling(room(|room| {
-        (room.chairs, room.max_wait) = (1, Some(SECOND));
+        (room.max_size, room.max_wait) = (1, Some(SECOND));
     }));
     queue.enqueue("a", ticket(1)).unwrap();
     advance(SECOND).await;
     queue.enqueue("b", ticket(1)).unwrap();
-    assert_eq!(told(&rejected), [("a", Rejected::TimedOut)]);
+    assert_eq!(told(&rejected), [("a", RejectReason::TimedOut)]);
     assert_eq!(drained(&queue), ["b"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_is_counted_from_the_arrival_on_the_ticket() {
     let (queue, rejected) = telling(room(|room| {
-        (room.chairs, room.max_wait) = (1, Some(2 * SECOND));
+        (room.max_size, room.max_wait) = (1, Some(2 * SECOND));
     }));
     let [first, second] = [ticket(1), ticket(1)];
     advance(SECOND).await;
     queue.enqueue("a", first).unwrap();
     advance(SECOND).await;
     let refused = queue.enqueue("b", second).unwrap_err();
-    assert_eq!(refused.why, Rejected::TimedOut);
-    assert_eq!(told(&rejected), [("a", Rejected::TimedOut)]);
+    assert_eq!(refused.why, RejectReason::TimedOut);
+    assert_eq!(told(&rejected), [("a", RejectReason::TimedOut)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,7 +116,7 @@ async fn a_consumer_waits_past_what_expires() {
     let first = tokio::time::timeout(SECOND, consumer).await;
     match first {
         Ok(taken) => assert_eq!(taken.unwrap(), Some("expired")),
-        Err(_) => assert_eq!(told(&rejected), [("expired", Rejected::DeadlinePassed)]),
+        Err(_) => assert_eq!(told(&rejected), [("expired", RejectReason::DeadlinePassed)]),
     }
 }
 
@@ -140,19 +140,19 @@ async fn the_end_of_a_drained_queue_may_be_an_expiry() {
 #[test]
 fn who_is_more_urgent_takes_the_chair_of_the_latest_of_the_lowest() {
     let (queue, rejected) = telling(room(|room| {
-        (room.chairs, room.displace) = (2, true);
-        room.levels = Levels::new(["high", "normal", "low"], "low").unwrap();
+        (room.max_size, room.displace) = (2, true);
+        room.levels = PriorityLevels::new(["high", "normal", "low"], "low").unwrap();
     }));
     queue.enqueue("low", ticket(2)).unwrap();
     queue.enqueue("low, later", ticket(2)).unwrap();
     assert_eq!(
         queue.enqueue("low again", ticket(2)).unwrap_err().why,
-        Rejected::Full
+        RejectReason::Full
     );
     queue.enqueue("normal", ticket(1)).unwrap();
-    assert_eq!(told(&rejected), [("low, later", Rejected::Displaced)]);
+    assert_eq!(told(&rejected), [("low, later", RejectReason::Displaced)]);
     queue.enqueue("high", ticket(0)).unwrap();
-    assert_eq!(told(&rejected), [("low", Rejected::Displaced)]);
+    assert_eq!(told(&rejected), [("low", RejectReason::Displaced)]);
     assert_eq!(drained(&queue), ["high", "normal"]);
 }
 
@@ -166,16 +166,16 @@ fn a_closed_queue_answers_everyone() {
     queue.close();
     let mut rejected = told(&rejected);
     rejected.sort_unstable_by_key(|&(item, _)| item);
-    let why = Rejected::ShuttingDown;
+    let why = RejectReason::ShuttingDown;
     assert_eq!(rejected, [("a", why), ("b", why)]);
     let refused = queue.enqueue("c", ticket(0)).unwrap_err();
     assert_eq!((refused.item, refused.why), ("c", why));
     assert_eq!(refused.to_string(), "the queue is closed");
     assert_eq!(queue.try_dequeue(), Err(DequeueError::Closed));
     assert_eq!(block_on(queue.dequeue()), None);
-    assert!(!block_on(queue.occupied()));
+    assert!(!block_on(queue.wait_nonempty()));
     assert!(queue.is_closed() && queue.is_empty());
-    assert_eq!(queue.counts().shutting_down, 3);
+    assert_eq!(queue.stats().shutting_down, 3);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn a_draining_queue_gives_out_what_it_has() {
     assert!(queue.is_closed());
     assert_eq!(
         queue.enqueue("c", ticket(0)).unwrap_err().why,
-        Rejected::ShuttingDown
+        RejectReason::ShuttingDown
     );
     assert_eq!(block_on(queue.dequeue()), Some("a"));
     assert_eq!(queue.take_batch(9, 9), ["b"]);
@@ -250,15 +250,15 @@ fn fewer_chairs_send_the_latest_of_the_lowest_away() {
     for (item, level) in [("a", 1), ("b", 0), ("c", 1), ("d", 0)] {
         queue.enqueue(item, ticket(level)).unwrap();
     }
-    queue.reconfigure(room(|room| room.chairs = 3));
-    assert_eq!(told(&rejected), [("c", Rejected::Full)]);
-    queue.reconfigure(room(|room| room.chairs = 1));
+    queue.reconfigure(room(|room| room.max_size = 3));
+    assert_eq!(told(&rejected), [("c", RejectReason::Full)]);
+    queue.reconfigure(room(|room| room.max_size = 1));
     assert_eq!(
         told(&rejected),
-        [("a", Rejected::Full), ("d", Rejected::Full)]
+        [("a", RejectReason::Full), ("d", RejectReason::Full)]
     );
-    queue.reconfigure(room(|room| room.chairs = 0));
-    assert_eq!(told(&rejected), [("b", Rejected::Disabled)]);
+    queue.reconfigure(room(|room| room.max_size = 0));
+    assert_eq!(told(&rejected), [("b", RejectReason::Disabled)]);
     assert!(queue.is_empty());
 }
 
@@ -269,9 +269,9 @@ async fn less_patience_holds_for_those_who_wait() {
     advance(5 * SECOND).await;
     queue.enqueue("b", ticket(1)).unwrap();
     queue.reconfigure(room(|room| room.max_wait = Some(3 * SECOND)));
-    assert_eq!(told(&rejected), [("a", Rejected::TimedOut)]);
+    assert_eq!(told(&rejected), [("a", RejectReason::TimedOut)]);
     sleep(4 * SECOND).await;
-    assert_eq!(told(&rejected), [("b", Rejected::TimedOut)]);
+    assert_eq!(told(&rejected), [("b", RejectReason::TimedOut)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,7 +282,7 @@ async fn who_has_a_timeout_waits_since_it_was_set_though_its_arrival_matters_onl
     sleep(4 * SECOND).await;
     queue.reconfigure(room(|room| room.max_wait = Some(5 * SECOND)));
     sleep(2 * SECOND).await;
-    assert_eq!(told(&rejected), [("a", Rejected::TimedOut)]);
+    assert_eq!(told(&rejected), [("a", RejectReason::TimedOut)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -293,12 +293,12 @@ async fn more_patience_holds_for_those_who_wait() {
     sleep(5 * SECOND).await;
     assert_eq!((told(&rejected), queue.len()), (vec![], 1));
     sleep(6 * SECOND).await;
-    assert_eq!(told(&rejected), [("a", Rejected::TimedOut)]);
+    assert_eq!(told(&rejected), [("a", RejectReason::TimedOut)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_earlier_end_that_comes_later_is_kept() {
-    let (queue, rejected) = telling(RoomConfig::default());
+    let (queue, rejected) = telling(WaitingRoomConfig::default());
     for (item, seconds) in [("c", 20), ("b", 10), ("a", 5)] {
         let ticket = ticket(1).timeout(seconds * SECOND);
         queue.enqueue(item, ticket).unwrap();
@@ -306,7 +306,7 @@ async fn an_earlier_end_that_comes_later_is_kept() {
     }
     for item in ["a", "b", "c"] {
         sleep(if item == "c" { 11 * SECOND } else { 6 * SECOND }).await;
-        assert_eq!(told(&rejected), [(item, Rejected::DeadlinePassed)]);
+        assert_eq!(told(&rejected), [(item, RejectReason::DeadlinePassed)]);
     }
 }
 
@@ -319,7 +319,7 @@ async fn one_from_the_future_waits_no_longer_than_others() {
     tokio::task::yield_now().await;
     queue.enqueue("present", ticket(1)).unwrap();
     sleep(11 * SECOND).await;
-    let late = |item| (item, Rejected::TimedOut);
+    let late = |item| (item, RejectReason::TimedOut);
     assert_eq!(told(&rejected), [late("future"), late("present")]);
 }
 

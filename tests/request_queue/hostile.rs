@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tower_triage::RoomConfig;
+use tower_triage::WaitingRoomConfig;
 use tower_triage::batch::RequestQueue;
 
 use super::support::{Bell, drained, now, poll, queue, room, ticket};
@@ -37,7 +37,9 @@ fn what_has_no_cost_was_not_enqueued() {
 }
 
 /// A queue that panics at each rejection, after it was told.
-fn panicking(room: RoomConfig) -> (RequestQueue<&'static str>, Arc<Mutex<Vec<&'static str>>>) {
+fn panicking(
+    room: WaitingRoomConfig,
+) -> (RequestQueue<&'static str>, Arc<Mutex<Vec<&'static str>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let queue = RequestQueue::builder(room).on_rejected({
         let told = told.clone();
@@ -86,7 +88,7 @@ fn a_rejection_that_panics_costs_nobody_else_an_item() {
 
 #[test]
 fn a_rejection_that_panics_leaves_the_queue_as_it_should_be() {
-    let (queue, told) = panicking(room(|room| (room.chairs, room.displace) = (1, true)));
+    let (queue, told) = panicking(room(|room| (room.max_size, room.displace) = (1, true)));
     queue.enqueue("low", ticket(1)).unwrap();
     let _ = catch_unwind(AssertUnwindSafe(|| queue.enqueue("high", ticket(0))));
     assert_eq!(*told.lock().unwrap(), ["low"]);
@@ -120,7 +122,7 @@ impl Drop for Nosy {
             queue: self.queue.clone(),
             offspring: offspring - 1,
         };
-        let _ = (queue.len(), queue.counts(), format!("{queue:?}"));
+        let _ = (queue.len(), queue.stats(), format!("{queue:?}"));
         if let Ok(id) = queue.enqueue_with_token(child(), ticket(0), CancellationToken::new()) {
             let _ = (queue.position(id), queue.contains(id));
             drop(queue.remove(id));
@@ -142,13 +144,13 @@ fn an_item_may_use_its_queue_while_it_is_dropped() {
         |queue| drop(queue.take_batch(9, 9)),
         |queue| drop(queue.clear()),
         |queue| queue.close(),
-        |queue| queue.reconfigure(room(|room| room.chairs = 0)),
+        |queue| queue.reconfigure(room(|room| room.max_size = 0)),
         |queue| {
             queue.reconfigure(room(|room| room.max_wait = Some(Duration::from_nanos(1))));
             drop(queue.try_dequeue());
         },
         |queue| {
-            queue.reconfigure(room(|room| (room.chairs, room.displace) = (1, true)));
+            queue.reconfigure(room(|room| (room.max_size, room.displace) = (1, true)));
             let nobody = Nosy {
                 queue: Arc::default(),
                 offspring: 0,
@@ -238,7 +240,7 @@ fn a_waker_may_use_the_queue() {
 #[test]
 fn a_rejection_may_use_the_queue() {
     let again = Arc::new(OnceLock::<RequestQueue<u8>>::new());
-    let queue = RequestQueue::builder(room(|room| (room.chairs, room.displace) = (1, true)))
+    let queue = RequestQueue::builder(room(|room| (room.max_size, room.displace) = (1, true)))
         .on_rejected({
             let again = again.clone();
             move |item: u8, _| {

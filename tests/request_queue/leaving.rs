@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tower_triage::batch::RequestQueue;
-use tower_triage::{Discipline, RoomConfig};
+use tower_triage::{Discipline, WaitingRoomConfig};
 
-use super::support::{chairs, drained, of, queue, room, ticket};
+use super::support::{drained, max_size, of, queue, room, ticket};
 
 #[test]
 fn anyone_is_removed_from_wherever_it_waits() {
@@ -22,13 +22,13 @@ fn anyone_is_removed_from_wherever_it_waits() {
             .filter(|&item| item != gone)
             .collect();
         assert_eq!(drained(&queue), order);
-        assert_eq!(queue.counts().cancelled, 1);
+        assert_eq!(queue.stats().cancelled, 1);
     }
 }
 
 #[test]
 fn who_is_removed_leaves_a_chair() {
-    let queue = chairs(1);
+    let queue = max_size(1);
     for item in 0..3 {
         let id = queue.enqueue(item, ticket(1)).unwrap();
         assert_eq!(queue.remove(id), Some(item));
@@ -44,12 +44,12 @@ fn who_was_taken_is_not_there_to_be_removed() {
     assert_eq!(queue.remove(one), None);
     let _ = queue.take_batch(1, 1);
     assert_eq!(queue.remove(two), None);
-    assert_eq!(queue.counts().cancelled, 0);
+    assert_eq!(queue.stats().cancelled, 0);
 }
 
 #[test]
 fn clearing_gives_everything_back_in_the_order_of_service() {
-    let furniture: [fn(&mut RoomConfig); 3] = [
+    let furniture: [fn(&mut WaitingRoomConfig); 3] = [
         |_| (),
         |room| room.discipline = Discipline::Fair,
         |room| room.discipline = Discipline::Deadline,
@@ -70,7 +70,7 @@ fn clearing_gives_everything_back_in_the_order_of_service() {
         assert_eq!(at_once.clear(), drained(&one_by_one));
         assert!(at_once.is_empty());
         assert!(at_once.clear().is_empty());
-        assert_eq!(at_once.counts().cancelled, 30);
+        assert_eq!(at_once.stats().cancelled, 30);
         at_once.enqueue(1, ticket(1)).unwrap();
         assert_eq!(at_once.try_dequeue(), Ok(1));
     }
@@ -78,7 +78,7 @@ fn clearing_gives_everything_back_in_the_order_of_service() {
 
 #[test]
 fn who_drops_the_guard_leaves() {
-    let queue = chairs(1);
+    let queue = max_size(1);
     let item = Arc::new(());
     let guard = queue.guard(queue.enqueue(item.clone(), ticket(1)).unwrap());
     assert!(guard.is_waiting());
@@ -91,7 +91,7 @@ fn who_drops_the_guard_leaves() {
 
 #[test]
 fn a_guard_does_not_touch_who_was_taken_nor_who_has_the_chair_now() {
-    let queue = chairs(1);
+    let queue = max_size(1);
     let guard = queue.guard(queue.enqueue("a", ticket(1)).unwrap());
     assert_eq!(queue.try_dequeue(), Ok("a"));
     queue.enqueue("b", ticket(1)).unwrap();

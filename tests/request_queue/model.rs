@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use tower_triage::batch::{Misfit, TooLarge};
-use tower_triage::{Discipline, Rejected, RoomConfig};
+use tower_triage::batch::{OnOversize, TooLarge};
+use tower_triage::{Discipline, RejectReason, WaitingRoomConfig};
 
 pub(crate) type Id = usize;
-pub(crate) type Why = Rejected<TooLarge>;
+pub(crate) type Why = RejectReason<TooLarge>;
 /// Seconds.
 pub(crate) type Time = u64;
 
@@ -55,9 +55,9 @@ pub(crate) const LONGEST_LOOK: usize = 64;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Model {
-    pub(crate) config: RoomConfig,
+    pub(crate) config: WaitingRoomConfig,
     pub(crate) budget: u64,
-    pub(crate) misfit: Misfit,
+    pub(crate) on_oversize: OnOversize,
     pub(crate) now: Time,
     pub(crate) closed: bool,
     /// In the order of arrival.
@@ -71,11 +71,11 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new(config: RoomConfig, budget: u64, misfit: Misfit) -> Self {
+    pub(crate) fn new(config: WaitingRoomConfig, budget: u64, on_oversize: OnOversize) -> Self {
         Self {
             config,
             budget,
-            misfit,
+            on_oversize,
             now: BEGIN,
             closed: false,
             waiting: Vec::new(),
@@ -96,15 +96,15 @@ impl Model {
 
     pub(crate) fn enqueue(&mut self, mut who: Arrival) -> Result<(), Why> {
         if self.closed {
-            return Err(Rejected::ShuttingDown);
+            return Err(RejectReason::ShuttingDown);
         }
         self.catch_up();
         let (cost, budget) = (who.cost, self.budget);
         if cost > budget {
-            return Err(Rejected::Never(TooLarge { cost, budget }));
+            return Err(RejectReason::Unservable(TooLarge { cost, budget }));
         }
-        if self.config.chairs == 0 {
-            return Err(Rejected::Disabled);
+        if self.config.max_size == 0 {
+            return Err(RejectReason::Disabled);
         }
         who.priority = who.priority.min(self.config.levels.count() as u8 - 1);
         let tenant = who.tenant;
@@ -127,21 +127,21 @@ impl Model {
             return Err(why);
         }
         let of_tenant = self.waiting.iter().filter(|w| w.who.tenant == tenant);
-        let most = self.config.chairs_per_tenant;
+        let most = self.config.max_size_per_tenant;
         if most.is_some_and(|most| of_tenant.count() >= most) {
-            return Err(Rejected::TenantFull);
+            return Err(RejectReason::TenantFull);
         }
-        let is_full = self.waiting.len() >= self.config.chairs;
+        let is_full = self.waiting.len() >= self.config.max_size;
         let lowest = self.lowest_and_latest();
         let displaces =
             self.config.displace && self.waiting.get(lowest).is_some_and(|w| w.level > level);
         if is_full && !displaces {
-            return Err(Rejected::Full);
+            return Err(RejectReason::Full);
         }
         self.waiting.push(newcomer);
         self.join(self.waiting.len() - 1, None);
         if is_full {
-            self.reject(lowest, Rejected::Displaced);
+            self.reject(lowest, RejectReason::Displaced);
         }
         Ok(())
     }
@@ -159,8 +159,10 @@ impl Model {
             && let Some(best) = self.best()
         {
             let cost = self.waiting[best].who.cost;
-            let times = match self.misfit {
-                Misfit::Skip { times } => times,
+            let times = match self.on_oversize {
+                OnOversize::Backfill {
+                    max_overtakes: times,
+                } => times,
                 _ => 0,
             };
             let is_aside = |w: &&Waiter| w.aside;
@@ -208,28 +210,28 @@ impl Model {
     pub(crate) fn close(&mut self) {
         self.closed = true;
         while !self.waiting.is_empty() {
-            self.reject(self.lowest_and_latest(), Rejected::ShuttingDown);
+            self.reject(self.lowest_and_latest(), RejectReason::ShuttingDown);
         }
     }
 
-    pub(crate) fn reconfigure(&mut self, config: RoomConfig) {
+    pub(crate) fn reconfigure(&mut self, config: WaitingRoomConfig) {
         self.catch_up();
         self.move_over(config);
         self.catch_up();
-        if let Some(most) = self.config.chairs_per_tenant {
+        if let Some(most) = self.config.max_size_per_tenant {
             for id in self.latest_first() {
                 let i = self.waiting.iter().position(|w| w.who.id == id).unwrap();
                 let tenant = self.waiting[i].who.tenant;
                 let of_tenant = self.waiting.iter().filter(|w| w.who.tenant == tenant);
                 if of_tenant.count() > most {
-                    self.reject(i, Rejected::TenantFull);
+                    self.reject(i, RejectReason::TenantFull);
                 }
             }
         }
-        while self.waiting.len() > self.config.chairs {
-            let why = match self.config.chairs {
-                0 => Rejected::Disabled,
-                _ => Rejected::Full,
+        while self.waiting.len() > self.config.max_size {
+            let why = match self.config.max_size {
+                0 => RejectReason::Disabled,
+                _ => RejectReason::Full,
             };
             self.reject(self.lowest_and_latest(), why);
         }
@@ -342,7 +344,7 @@ impl Model {
     }
 
     /// Everyone keeps order, and how far it has come in its round.
-    fn move_over(&mut self, config: RoomConfig) {
+    fn move_over(&mut self, config: WaitingRoomConfig) {
         let was_fair = self.config.discipline == Discipline::Fair;
         let base = self.clocks.into_iter().max().unwrap_or(0);
         let stood: Vec<Option<Flow>> = (0..self.waiting.len())
@@ -381,9 +383,11 @@ impl Model {
     }
 
     fn end(&self, waiter: &Waiter) -> Option<(Time, Why)> {
-        let own = waiter.own_end.map(|end| (end, Rejected::DeadlinePassed));
+        let own = waiter
+            .own_end
+            .map(|end| (end, RejectReason::DeadlinePassed));
         let longest = self.config.max_wait.map(|wait| wait.as_secs());
-        let rooms = longest.map(|longest| (waiter.came.unwrap() + longest, Rejected::TimedOut));
+        let rooms = longest.map(|longest| (waiter.came.unwrap() + longest, RejectReason::TimedOut));
         // The first of two that are the same.
         own.into_iter().chain(rooms).min_by_key(|&(end, _)| end)
     }

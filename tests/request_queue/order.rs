@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::advance;
 use tower_triage::batch::RequestQueue;
-use tower_triage::{Discipline, Levels};
+use tower_triage::{Discipline, PriorityLevels};
 
 use super::support::{all_come, drained, of, queue, room, ticket};
 
@@ -117,7 +117,7 @@ fn levels_keep_their_waiters_by_name() {
     queue.enqueue("normal", ticket(1)).unwrap();
     queue.enqueue("high", ticket(0)).unwrap();
     queue.reconfigure(room(|room| {
-        room.levels = Levels::new(["normal", "low", "high"], "low").unwrap();
+        room.levels = PriorityLevels::new(["normal", "low", "high"], "low").unwrap();
     }));
     assert_eq!(drained(&queue), ["normal", "high"]);
 }

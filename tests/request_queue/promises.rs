@@ -9,8 +9,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 use tokio::time::advance;
 use tokio_util::sync::CancellationToken;
-use tower_triage::batch::{DequeueError, Misfit, RequestGuard, RequestId, RequestQueue};
-use tower_triage::{Discipline, Levels, Priority, RoomConfig, Ticket};
+use tower_triage::batch::{DequeueError, OnOversize, RequestGuard, RequestId, RequestQueue};
+use tower_triage::{Discipline, Priority, PriorityLevels, Ticket, WaitingRoomConfig};
 
 use super::model::{Arrival, Id, Model};
 use super::support::{Told, now, room};
@@ -55,8 +55,8 @@ enum Means {
 #[derive(Debug, Clone)]
 struct Furniture {
     discipline: Discipline,
-    chairs: usize,
-    chairs_per_tenant: Option<usize>,
+    max_size: usize,
+    max_size_per_tenant: Option<usize>,
     max_wait: Option<u64>,
     promote_after: Option<u64>,
     displace: bool,
@@ -64,26 +64,26 @@ struct Furniture {
 }
 
 impl Furniture {
-    fn room(&self) -> RoomConfig {
+    fn room(&self) -> WaitingRoomConfig {
         room(|room| {
             room.discipline = self.discipline;
-            (room.chairs, room.chairs_per_tenant) = (self.chairs, self.chairs_per_tenant);
+            (room.max_size, room.max_size_per_tenant) = (self.max_size, self.max_size_per_tenant);
             room.max_wait = self.max_wait.map(Duration::from_secs);
             room.promote_after = self.promote_after.map(Duration::from_secs);
             room.displace = self.displace;
-            room.levels = Levels::new(["high", "normal", "low"], "low").unwrap();
+            room.levels = PriorityLevels::new(["high", "normal", "low"], "low").unwrap();
             room.weights.insert("a".into(), self.weight);
         })
     }
 }
 
 fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Value = Furniture> + Clone {
-    let chairs = prop_oneof![1 => 0usize..4, 4 => 4usize..40];
+    let max_size = prop_oneof![1 => 0usize..4, 4 => 4usize..40];
     let per_tenant = prop::option::weighted(0.2, 1usize..6);
     let seconds = || prop::option::weighted(0.3, 1u64..12);
     (
         prop::sample::select(disciplines),
-        chairs,
+        max_size,
         per_tenant,
         seconds(),
         seconds(),
@@ -91,11 +91,19 @@ fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Value = Furnit
         prop::sample::select(vec![0, 1, 2, 4]),
     )
         .prop_map(
-            |(discipline, chairs, chairs_per_tenant, max_wait, promote_after, displace, weight)| {
+            |(
+                discipline,
+                max_size,
+                max_size_per_tenant,
+                max_wait,
+                promote_after,
+                displace,
+                weight,
+            )| {
                 Furniture {
                     discipline,
-                    chairs,
-                    chairs_per_tenant,
+                    max_size,
+                    max_size_per_tenant,
                     max_wait,
                     promote_after,
                     displace,
@@ -107,7 +115,7 @@ fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Value = Furnit
             // No more is asked than how many wait, and for how long.
             let plain = Furniture {
                 discipline: disciplines[0],
-                chairs_per_tenant: None,
+                max_size_per_tenant: None,
                 promote_after: None,
                 displace: false,
                 ..furniture.clone()
@@ -173,7 +181,7 @@ impl Furniture {
     fn plainly(self) -> Self {
         Self {
             discipline: Discipline::Fifo,
-            chairs_per_tenant: None,
+            max_size_per_tenant: None,
             promote_after: None,
             displace: false,
             ..self
@@ -209,10 +217,10 @@ fn plain_events() -> impl Strategy<Value = Vec<Event>> {
     })
 }
 
-fn misfit() -> impl Strategy<Value = Misfit> {
+fn on_oversize() -> impl Strategy<Value = OnOversize> {
     prop_oneof![
-        1 => Just(Misfit::Stop),
-        4 => (0u32..5).prop_map(|times| Misfit::Skip { times }),
+        1 => Just(OnOversize::Stop),
+        4 => (0u32..5).prop_map(|times| OnOversize::Backfill { max_overtakes: times }),
     ]
 }
 
@@ -231,11 +239,11 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(room: RoomConfig, misfit: Misfit) -> Self {
+    fn new(room: WaitingRoomConfig, on_oversize: OnOversize) -> Self {
         let told = Told::default();
         let queue = RequestQueue::builder(room.clone())
             .cost(BUDGET, |&(_, cost): &(Id, u64)| cost)
-            .misfit(misfit)
+            .on_oversize(on_oversize)
             .on_rejected({
                 let told = told.clone();
                 move |item, why| told.lock().unwrap().push((item, why))
@@ -244,7 +252,7 @@ impl Driver {
         Self {
             queue,
             told,
-            model: Model::new(room, BUDGET, misfit),
+            model: Model::new(room, BUDGET, on_oversize),
             came: Vec::new(),
         }
     }
@@ -307,7 +315,7 @@ impl Driver {
                 yield_now().await;
                 model.time_passes(seconds);
                 // Who rises does so when somebody comes to look.
-                let occupied = queue.occupied().now_or_never();
+                let occupied = queue.wait_nonempty().now_or_never();
                 assert_eq!(
                     occupied,
                     (model.len() > 0 || model.closed).then_some(model.len() > 0)
@@ -396,7 +404,7 @@ impl Driver {
             (model.len(), model.len() == 0)
         );
         assert_eq!(queue.is_closed(), model.closed);
-        assert_eq!(queue.counts().cancelled, model.cancelled);
+        assert_eq!(queue.stats().cancelled, model.cancelled);
         let order = model.order();
         for (id, name) in came.iter().enumerate() {
             let Some((name, _)) = *name else { continue };
@@ -425,9 +433,9 @@ fn paused() -> Runtime {
     builder.enable_time().start_paused(true).build().unwrap()
 }
 
-fn run(furniture: &Furniture, misfit: Misfit, events: Vec<Event>) {
+fn run(furniture: &Furniture, on_oversize: OnOversize, events: Vec<Event>) {
     paused().block_on(async {
-        let mut driver = Driver::new(furniture.room(), misfit);
+        let mut driver = Driver::new(furniture.room(), on_oversize);
         for event in events {
             driver.apply(event).await;
         }
@@ -447,27 +455,27 @@ proptest! {
     #[test]
     fn everyone_is_taken_as_the_model_says(
         start in furniture(ALL),
-        misfit in misfit(),
+        on_oversize in on_oversize(),
         events in events(ALL),
     ) {
-        run(&start, misfit, events);
+        run(&start, on_oversize, events);
     }
 
     #[test]
     fn by_the_short_way_and_the_long_everyone_is_taken_as_the_model_says(
         start in furniture(ALL),
-        misfit in misfit(),
+        on_oversize in on_oversize(),
         events in plain_events(),
     ) {
-        run(&start.plainly(), misfit, events);
+        run(&start.plainly(), on_oversize, events);
     }
 
     #[test]
     fn tenants_are_taken_in_turn_as_the_model_says(
         start in furniture(FAIR),
-        misfit in misfit(),
+        on_oversize in on_oversize(),
         events in events(FAIR),
     ) {
-        run(&start, misfit, events);
+        run(&start, on_oversize, events);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tower_triage::{Priority, Rejected, RequestQueue, RoomConfig};
+use tower_triage::{Priority, RejectReason, RequestQueue, WaitingRoomConfig};
 
 const GUARD: Duration = Duration::from_secs(20);
 
@@ -14,7 +14,7 @@ fn runtime() -> Runtime {
 
 #[test]
 fn waits_end_though_the_first_producer_s_runtime_is_not_driven() {
-    let mut config = RoomConfig::default();
+    let mut config = WaitingRoomConfig::default();
     config.max_wait = Some(Duration::from_millis(50));
     let (ended, waits) = mpsc::channel();
     let queue = RequestQueue::builder(config)
@@ -32,15 +32,18 @@ fn waits_end_though_the_first_producer_s_runtime_is_not_driven() {
         let all = tokio::task::spawn_blocking(move || [next(), next()]);
         all.await.unwrap().into()
     });
-    assert_eq!(all, [(1, Rejected::TimedOut), (2, Rejected::TimedOut)]);
+    assert_eq!(
+        all,
+        [(1, RejectReason::TimedOut), (2, RejectReason::TimedOut)]
+    );
 }
 
 #[test]
 fn waits_end_though_the_timer_has_only_looked_after_the_memory() {
     const BURST: u32 = 3_000;
-    let mut config = RoomConfig::default();
+    let mut config = WaitingRoomConfig::default();
     config.max_wait = Some(Duration::from_millis(50));
-    config.chairs = 100_000;
+    config.max_size = 100_000;
     let (ended, waits) = mpsc::channel();
     let queue = RequestQueue::builder(config)
         .on_rejected(move |item: u32, _| ended.send(item).unwrap())

@@ -9,10 +9,10 @@ use std::thread::Thread;
 use std::time::Instant;
 
 use tower_triage::batch::{RequestId, RequestQueue, TooLarge};
-use tower_triage::{Priority, Rejected, RoomConfig, Ticket};
+use tower_triage::{Priority, RejectReason, Ticket, WaitingRoomConfig};
 
 /// What a queue rejected, in order.
-pub(crate) type Told<T> = Arc<Mutex<Vec<(T, Rejected<TooLarge>)>>>;
+pub(crate) type Told<T> = Arc<Mutex<Vec<(T, RejectReason<TooLarge>)>>>;
 
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
@@ -27,9 +27,9 @@ pub(crate) fn of(tenant: &'static str) -> Ticket {
 }
 
 /// As many chairs and as much patience as it takes, but for what is changed.
-pub(crate) fn room(change: impl FnOnce(&mut RoomConfig)) -> RoomConfig {
-    let mut room = RoomConfig::default();
-    (room.chairs, room.max_wait) = (usize::MAX, None);
+pub(crate) fn room(change: impl FnOnce(&mut WaitingRoomConfig)) -> WaitingRoomConfig {
+    let mut room = WaitingRoomConfig::default();
+    (room.max_size, room.max_wait) = (usize::MAX, None);
     change(&mut room);
     room
 }
@@ -38,12 +38,12 @@ pub(crate) fn queue<T: Send + 'static>() -> RequestQueue<T> {
     RequestQueue::new(room(|_| ()))
 }
 
-pub(crate) fn chairs<T: Send + 'static>(chairs: usize) -> RequestQueue<T> {
-    RequestQueue::new(room(|room| room.chairs = chairs))
+pub(crate) fn max_size<T: Send + 'static>(max_size: usize) -> RequestQueue<T> {
+    RequestQueue::new(room(|room| room.max_size = max_size))
 }
 
 /// A queue, and whom it rejects.
-pub(crate) fn telling<T: Send + 'static>(room: RoomConfig) -> (RequestQueue<T>, Told<T>) {
+pub(crate) fn telling<T: Send + 'static>(room: WaitingRoomConfig) -> (RequestQueue<T>, Told<T>) {
     let told = Told::default();
     let queue = RequestQueue::builder(room).on_rejected({
         let told = told.clone();
@@ -66,7 +66,7 @@ pub(crate) fn drained<T: Send + 'static>(queue: &RequestQueue<T>) -> Vec<T> {
     std::iter::from_fn(|| queue.try_dequeue().ok()).collect()
 }
 
-/// Counts how often it is rung.
+/// RoomStats how often it is rung.
 #[derive(Default)]
 pub(crate) struct Bell(AtomicUsize);
 
@@ -87,7 +87,7 @@ impl Wake for Bell {
     }
 }
 
-/// Counts how many of its kind were dropped.
+/// RoomStats how many of its kind were dropped.
 #[derive(Debug)]
 pub(crate) struct Dropped(pub(crate) Arc<AtomicUsize>);
 

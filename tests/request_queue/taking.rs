@@ -144,7 +144,7 @@ fn a_consumer_takes_what_is_best_when_it_looks() {
 fn who_only_looks_takes_nothing_and_wakes_the_next() {
     let queue = queue();
     let ((_, looker), (bell, waker)) = (Bell::new(), Bell::new());
-    let (mut occupied, mut consumer) = (queue.occupied(), queue.dequeue());
+    let (mut occupied, mut consumer) = (queue.wait_nonempty(), queue.dequeue());
     assert!(poll(&mut occupied, &looker).is_pending());
     assert!(poll(&mut consumer, &waker).is_pending());
     queue.enqueue("a", ticket(1)).unwrap();
@@ -152,9 +152,9 @@ fn who_only_looks_takes_nothing_and_wakes_the_next() {
     assert_eq!(poll(&mut occupied, &looker), Poll::Ready(true));
     assert_eq!(bell.rung(), 1);
     assert_eq!(poll(&mut consumer, &waker), Poll::Ready(Some("a")));
-    assert_eq!(queue.occupied().now_or_never(), None);
+    assert_eq!(queue.wait_nonempty().now_or_never(), None);
     queue.drain();
-    assert_eq!(queue.occupied().now_or_never(), Some(false));
+    assert_eq!(queue.wait_nonempty().now_or_never(), Some(false));
 }
 
 #[test]
@@ -261,7 +261,7 @@ async fn consumers_that_come_and_go_at_any_moment_lose_nothing() {
                 let patience = Duration::from_millis(rng.u64(0..4));
                 let found = match rng.u8(0..3) {
                     0 => queue.dequeue_timeout(patience).await,
-                    1 => match timeout(patience, queue.occupied()).await {
+                    1 => match timeout(patience, queue.wait_nonempty()).await {
                         Ok(true) => queue.try_dequeue(),
                         Ok(false) => Err(DequeueError::Closed),
                         Err(_) => Err(DequeueError::Empty),

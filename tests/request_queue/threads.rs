@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tokio_util::sync::CancellationToken;
-use tower_triage::batch::{DequeueError, Misfit, RequestQueue};
-use tower_triage::{Discipline, Rejected, RoomConfig};
+use tower_triage::batch::{DequeueError, OnOversize, RequestQueue};
+use tower_triage::{Discipline, RejectReason, WaitingRoomConfig};
 
 use super::support::{block_on, queue, room, ticket};
 
@@ -57,7 +57,7 @@ fn consume(queue: &RequestQueue<Item>, seed: u64) -> Vec<(usize, u8, usize)> {
                 Err(DequeueError::Closed) => return taken,
             },
             2 => {
-                if !block_on(queue.occupied()) {
+                if !block_on(queue.wait_nonempty()) {
                     return taken;
                 }
                 let batch = queue.take_batch(rng.usize(1..4), rng.u64(1..8));
@@ -88,7 +88,7 @@ fn produce(queue: &RequestQueue<Item>, producer: usize, lost: &Arc<AtomicUsize>)
             lost: Some(lost.clone()),
         };
         while let Err(refused) = queue.enqueue(item, ticket(level)) {
-            assert_eq!(refused.why, Rejected::Full);
+            assert_eq!(refused.why, RejectReason::Full);
             item = refused.item;
             std::thread::yield_now();
         }
@@ -97,10 +97,10 @@ fn produce(queue: &RequestQueue<Item>, producer: usize, lost: &Arc<AtomicUsize>)
 
 #[test]
 fn everything_is_taken_once_and_in_the_order_of_its_producer() {
-    let config = room(|room| room.chairs = 64);
+    let config = room(|room| room.max_size = 64);
     let queue = RequestQueue::builder(config)
         .cost(8, |item: &Item| 1 + item.number as u64 % 4)
-        .misfit(Misfit::Stop)
+        .on_oversize(OnOversize::Stop)
         .build();
     let lost = Arc::new(AtomicUsize::new(0));
     let taken: Vec<_> = std::thread::scope(|threads| {
@@ -141,9 +141,9 @@ fn everything_is_taken_once_and_in_the_order_of_its_producer() {
     assert!(all.into_iter().eq((0..PRODUCERS).flat_map(each)));
 }
 
-fn furniture(rng: &mut Rng) -> RoomConfig {
+fn furniture(rng: &mut Rng) -> WaitingRoomConfig {
     room(|room| {
-        room.chairs = rng.usize(1..100);
+        room.max_size = rng.usize(1..100);
         room.displace = rng.bool();
         room.promote_after = rng.bool().then_some(Duration::from_micros(50));
         room.max_wait = rng.bool().then_some(Duration::from_millis(2));
@@ -209,7 +209,7 @@ fn whoever_comes_is_taken_or_leaves_or_is_told_and_only_one_of_these() {
     let told = Arc::new(AtomicUsize::new(0));
     let lost = Arc::new(AtomicUsize::new(0));
     let queue = RequestQueue::builder(furniture(&mut Rng::with_seed(1)))
-        .misfit(Misfit::Skip { times: 3 })
+        .on_oversize(OnOversize::Backfill { max_overtakes: 3 })
         .cost(8, |item: &Item| 1 + item.number as u64 % 8)
         .on_rejected({
             let told = told.clone();
@@ -247,7 +247,7 @@ fn whoever_comes_is_taken_or_leaves_or_is_told_and_only_one_of_these() {
     assert!(queue.is_empty());
     let (told, lost) = (told.load(SeqCst), lost.load(SeqCst));
     assert_eq!(came, taken + told + lost);
-    assert_eq!(queue.counts().cancelled, lost as u64);
+    assert_eq!(queue.stats().cancelled, lost as u64);
     assert!(taken > 0 && lost > 0);
 }
 

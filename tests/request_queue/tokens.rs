@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tower_triage::Rejected;
+use tower_triage::RejectReason;
 use tower_triage::batch::RequestQueue;
 
-use super::support::{Bell, Dropped, chairs, drained, of, poll, queue, room, telling, ticket};
+use super::support::{Bell, Dropped, drained, max_size, of, poll, queue, room, telling, ticket};
 
 #[test]
 fn a_token_takes_its_request_out_when_it_is_cancelled() {
-    let queue = chairs(1);
+    let queue = max_size(1);
     let (token, item) = (CancellationToken::new(), Arc::new(()));
     let id = queue
         .enqueue_with_token(item.clone(), ticket(1), token.clone())
@@ -21,7 +21,7 @@ fn a_token_takes_its_request_out_when_it_is_cancelled() {
     token.cancel();
     assert_eq!((queue.contains(id), queue.len()), (false, 0));
     assert_eq!(Arc::strong_count(&item), 1);
-    assert_eq!(queue.counts().cancelled, 1);
+    assert_eq!(queue.stats().cancelled, 1);
     assert!(queue.enqueue(item, ticket(1)).is_ok());
 }
 
@@ -39,18 +39,18 @@ fn who_was_cancelled_before_it_came_does_not_stay() {
 
 #[test]
 fn who_may_not_come_comes_back_and_its_token_with_it() {
-    let queue = chairs(0);
+    let queue = max_size(0);
     let token = CancellationToken::new();
     let refused = queue
         .enqueue_with_token("a", ticket(1), token.clone())
         .unwrap_err();
-    assert_eq!((refused.item, refused.why), ("a", Rejected::Disabled));
+    assert_eq!((refused.item, refused.why), ("a", RejectReason::Disabled));
     token.cancel();
 }
 
 #[test]
 fn a_token_that_is_cancelled_too_late_touches_nobody() {
-    let queue = chairs(1);
+    let queue = max_size(1);
     let token = CancellationToken::new();
     queue
         .enqueue_with_token("a", ticket(1), token.clone())
@@ -60,7 +60,7 @@ fn a_token_that_is_cancelled_too_late_touches_nobody() {
     queue.enqueue("b", ticket(1)).unwrap();
     token.cancel();
     assert_eq!(drained(&queue), ["b"]);
-    assert_eq!(queue.counts().cancelled, 0);
+    assert_eq!(queue.stats().cancelled, 0);
 }
 
 #[test]
@@ -137,13 +137,13 @@ async fn whoever_leaves_leaves_nothing_behind_at_the_token() {
         ("clear", |queue, _| drop(queue.clear())),
         ("close", |queue, _| queue.close()),
         ("fewer chairs", |queue, _| {
-            queue.reconfigure(room(|room| room.chairs = 0));
+            queue.reconfigure(room(|room| room.max_size = 0));
         }),
         ("less patience", |queue, _| {
             queue.reconfigure(room(|room| room.max_wait = Some(Duration::ZERO)));
         }),
         ("displaced", |queue, _| {
-            queue.reconfigure(room(|room| (room.chairs, room.displace) = (1, true)));
+            queue.reconfigure(room(|room| (room.max_size, room.displace) = (1, true)));
             queue.enqueue(1, ticket(0)).unwrap();
             queue.try_dequeue().unwrap();
         }),
@@ -153,7 +153,7 @@ async fn whoever_leaves_leaves_nothing_behind_at_the_token() {
     // What is dropped with its queue shows nothing.
     let mut queues = Vec::new();
     for ((name, leave), is_timed) in ways.iter().flat_map(|way| [(way, true), (way, false)]) {
-        let queue = RequestQueue::builder(room(|room| room.chairs = 1))
+        let queue = RequestQueue::builder(room(|room| room.max_size = 1))
             .on_rejected({
                 let witness = witness.clone();
                 move |_, _| drop(witness.clone())
@@ -168,7 +168,7 @@ async fn whoever_leaves_leaves_nothing_behind_at_the_token() {
         queues.push(queue);
     }
     for by_guard in [true, false] {
-        let queue = chairs(1);
+        let queue = max_size(1);
         let id = come(&queue, &token, true);
         match by_guard {
             true => drop(queue.guard(id)),
@@ -308,7 +308,7 @@ fn a_cancellation_that_meets_a_consumer_leaves_one_of_them_the_item() {
         let taken = queue.try_dequeue();
         canceller.join().unwrap();
         assert_eq!(dropped.load(SeqCst), usize::from(taken.is_err()));
-        assert_eq!(queue.counts().cancelled, u64::from(taken.is_err()));
+        assert_eq!(queue.stats().cancelled, u64::from(taken.is_err()));
         assert!(queue.is_empty());
     }
 }

@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use tokio::task::yield_now;
 use tokio::time::{advance, sleep};
 use tower_triage::batch::RequestQueue;
-use tower_triage::{Discipline, Levels, Priority, Rejected, RoomConfig, Ticket};
+use tower_triage::{Discipline, Priority, PriorityLevels, RejectReason, Ticket, WaitingRoomConfig};
 
 use super::support::{drained, now, queue, room, telling, ticket};
 
@@ -30,7 +30,7 @@ async fn whoever_does_not_say_when_it_came_waits_from_when_it_was_enqueued() {
     sleep(9 * SECOND).await;
     assert_eq!(queue.len(), 1);
     sleep(2 * SECOND).await;
-    assert_eq!(*told.lock().unwrap(), [("undated", Rejected::TimedOut)]);
+    assert_eq!(*told.lock().unwrap(), [("undated", RejectReason::TimedOut)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,11 +45,11 @@ async fn whoever_came_while_nobody_asked_waits_from_when_somebody_does() {
             room.max_wait = Some(10 * SECOND);
         }));
         sleep(3 * SECOND).await;
-        assert_eq!(*told.lock().unwrap(), [("dated", Rejected::TimedOut)]);
+        assert_eq!(*told.lock().unwrap(), [("dated", RejectReason::TimedOut)]);
         sleep(6 * SECOND).await;
         assert_eq!(queue.len(), 1);
         sleep(2 * SECOND).await;
-        assert_eq!(told.lock().unwrap()[1], ("undated", Rejected::TimedOut));
+        assert_eq!(told.lock().unwrap()[1], ("undated", RejectReason::TimedOut));
     }
 }
 
@@ -79,7 +79,10 @@ async fn a_ticket_of_tomorrow_waits_from_now_or_from_when_the_room_begins_to_bou
             sleep(9 * SECOND).await;
             assert_eq!(queue.len(), 1);
             sleep(2 * SECOND).await;
-            assert_eq!(*told.lock().unwrap(), [("of tomorrow", Rejected::TimedOut)]);
+            assert_eq!(
+                *told.lock().unwrap(),
+                [("of tomorrow", RejectReason::TimedOut)]
+            );
         }
     }
 }
@@ -91,7 +94,7 @@ async fn its_place_is_that_of_when_it_was_enqueued() {
     queue.enqueue("undated", NORMAL).unwrap();
     advance(SECOND).await;
     queue.enqueue("later", ticket(1)).unwrap();
-    let back = Ticket::from(NORMAL).returning();
+    let back = Ticket::from(NORMAL).requeued();
     queue.enqueue("back, since who knows when", back).unwrap();
     queue.enqueue("last", NORMAL).unwrap();
     queue.reconfigure(room(|room| {
@@ -120,17 +123,17 @@ async fn its_own_deadline_ends_its_wait() {
     queue.enqueue("deadline", deadline.clone()).unwrap();
     queue.enqueue("none", NORMAL).unwrap();
     sleep(7 * SECOND).await;
-    let ended = ["timeout", "deadline"].map(|item| (item, Rejected::DeadlinePassed));
+    let ended = ["timeout", "deadline"].map(|item| (item, RejectReason::DeadlinePassed));
     assert_eq!(*told.lock().unwrap(), ended);
     let late = queue.enqueue("late", deadline).unwrap_err();
-    assert_eq!(late.why, Rejected::DeadlinePassed);
+    assert_eq!(late.why, RejectReason::DeadlinePassed);
     assert_eq!(drained(&queue), ["none"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_rises_as_if_it_had_come_when_rising_began() {
-    let levels = |room: &mut RoomConfig| {
-        room.levels = Levels::new(["high", "low"], "low").unwrap();
+    let levels = |room: &mut WaitingRoomConfig| {
+        room.levels = PriorityLevels::new(["high", "low"], "low").unwrap();
     };
     let queue = RequestQueue::new(room(levels));
     queue.enqueue("low", NORMAL).unwrap();
@@ -162,7 +165,7 @@ async fn who_comes_back_stands_where_it_stood_among_those_of_whom_nothing_is_kno
         queue.enqueue("later still", ticket(1)).unwrap();
         queue.enqueue("last", undated()).unwrap();
         advance(SECOND).await;
-        queue.enqueue("first", came.returning()).unwrap();
+        queue.enqueue("first", came.requeued()).unwrap();
         let order = ["sooner", "first", "later", "later still", "last"];
         assert_eq!(drained(&queue), order);
     }
@@ -196,12 +199,12 @@ async fn a_wait_that_was_measured_once_is_still_measured_from_then() {
     let mut hasty = Ticket::from(NORMAL).tenant("t".into());
     hasty.deadline = Some(now() + 25 * SECOND);
     queue.enqueue("b", hasty).unwrap();
-    let back = Ticket::from(NORMAL).returning();
+    let back = Ticket::from(NORMAL).requeued();
     queue.enqueue("c", back).unwrap();
     advance(20 * SECOND).await;
     queue.reconfigure(bounded());
     sleep(8 * SECOND).await;
-    assert_eq!(ended(), [("b", Rejected::DeadlinePassed)]);
+    assert_eq!(ended(), [("b", RejectReason::DeadlinePassed)]);
     queue.enqueue("d", NORMAL).unwrap();
     queue.reconfigure(room(|_| ()));
     sleep(SECOND).await;
@@ -211,21 +214,21 @@ async fn a_wait_that_was_measured_once_is_still_measured_from_then() {
     sleep(2 * SECOND).await;
     assert_eq!(
         ended(),
-        [("a", Rejected::TimedOut), ("c", Rejected::TimedOut)]
+        [("a", RejectReason::TimedOut), ("c", RejectReason::TimedOut)]
     );
     sleep(7 * SECOND + SECOND / 2).await;
-    assert_eq!(ended(), [("d", Rejected::TimedOut)]);
+    assert_eq!(ended(), [("d", RejectReason::TimedOut)]);
     sleep(SECOND).await;
-    assert_eq!(ended(), [("e", Rejected::TimedOut)]);
+    assert_eq!(ended(), [("e", RejectReason::TimedOut)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_arrival_before_all_that_can_be_measured_is_one() {
-    let queue = RequestQueue::new(room(|room| room.chairs_per_tenant = Some(9)));
+    let queue = RequestQueue::new(room(|room| room.max_size_per_tenant = Some(9)));
     queue.enqueue("b", ticket(1)).unwrap();
     let mut came = ticket(1);
     came.arrival = now().checked_sub(Duration::from_secs(200 * 366 * 86_400));
-    queue.enqueue("a", came.returning()).unwrap();
+    queue.enqueue("a", came.requeued()).unwrap();
     assert_eq!(drained(&queue), ["a", "b"]);
 }
 
@@ -239,6 +242,6 @@ async fn whose_wait_has_ended_is_told_before_one_comes_of_whom_nothing_is_known(
     queue.enqueue("undated", NORMAL).unwrap();
     assert_eq!(
         told.lock().unwrap()[..],
-        [("hasty", Rejected::DeadlinePassed)]
+        [("hasty", RejectReason::DeadlinePassed)]
     );
 }

@@ -25,7 +25,7 @@ enum Event {
     TryDequeue,
     Batch(usize),
     Dequeue,
-    Occupied,
+    WaitNonEmpty,
     /// It is polled, whether or not it was woken.
     Poll(Index),
     GiveUp(Index),
@@ -43,7 +43,7 @@ fn event() -> impl Strategy<Value = Event> {
         8 => Just(Event::TryDequeue),
         4 => (0usize..4).prop_map(Event::Batch),
         14 => Just(Event::Dequeue),
-        4 => Just(Event::Occupied),
+        4 => Just(Event::WaitNonEmpty),
         20 => any::<Index>().prop_map(Event::Poll),
         8 => any::<Index>().prop_map(Event::GiveUp),
         2 => any::<bool>().prop_map(Event::Reconfigure),
@@ -124,8 +124,8 @@ fn run(events: Vec<Event>) {
                     consumers.push(consumer);
                 }
             }
-            Event::Occupied => {
-                let future = queue.occupied();
+            Event::WaitNonEmpty => {
+                let future = queue.wait_nonempty();
                 let mut consumer = Consumer::new(async { _ = future.await });
                 if consumer.waits_on() {
                     consumers.push(consumer);

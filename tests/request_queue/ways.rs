@@ -11,8 +11,8 @@ use tokio::runtime::Builder;
 use tokio::task::{AbortHandle, yield_now};
 use tokio::time::advance;
 use tokio_util::sync::CancellationToken;
-use tower_triage::batch::{Misfit, RequestId, RequestQueue};
-use tower_triage::{Discipline, Levels, Priority, Rejected, RoomConfig, Ticket};
+use tower_triage::batch::{OnOversize, RequestId, RequestQueue};
+use tower_triage::{Discipline, Priority, PriorityLevels, RejectReason, Ticket, WaitingRoomConfig};
 
 use super::support::{Told, drained, now, queue, room, telling, ticket};
 
@@ -38,7 +38,7 @@ enum Event {
     Consume,
     /// The last who waits so no longer does.
     GiveUp,
-    Reconfigure(RoomConfig),
+    Reconfigure(WaitingRoomConfig),
     Drain,
     Close,
 }
@@ -61,7 +61,7 @@ struct Terms {
     early: u64,
     timeout: Option<u64>,
     returning: bool,
-    must_not_wait: bool,
+    no_wait: bool,
 }
 
 impl Newcomer {
@@ -82,8 +82,8 @@ impl Newcomer {
         if self.is_undated {
             ticket.arrival = None;
         }
-        ticket.returning = self.terms.returning;
-        ticket.may_wait = !self.terms.must_not_wait;
+        ticket.requeued = self.terms.returning;
+        ticket.wait = !self.terms.no_wait;
         ticket
     }
 }
@@ -97,7 +97,7 @@ fn newcomer() -> impl Strategy<Value = Newcomer> {
         1 => (1u64..8).prop_map(move |early| Terms { early, ..plain() }),
         1 => (0u64..15).prop_map(move |timeout| Terms { timeout: Some(timeout), ..plain() }),
         1 => (0u64..8).prop_map(move |late| Terms { late, returning: true, ..plain() }),
-        1 => Just(Terms { must_not_wait: true, ..plain() }),
+        1 => Just(Terms { no_wait: true, ..plain() }),
     ];
     let flags = (prop::bool::weighted(0.3), any::<bool>());
     (0u8..4, 0..BUDGET + 2, flags, terms).prop_map(
@@ -112,8 +112,8 @@ fn newcomer() -> impl Strategy<Value = Newcomer> {
 }
 
 /// Most ask for nothing that speaks against the shorter way.
-fn furniture() -> impl Strategy<Value = RoomConfig> {
-    let chairs = prop_oneof![1 => 0usize..4, 4 => 4usize..40];
+fn furniture() -> impl Strategy<Value = WaitingRoomConfig> {
+    let max_size = prop_oneof![1 => 0usize..4, 4 => 4usize..40];
     let max_wait = prop::option::of(1u64..20);
     let special = (
         prop::sample::select(vec![Discipline::Fifo, Discipline::Deadline]),
@@ -122,14 +122,14 @@ fn furniture() -> impl Strategy<Value = RoomConfig> {
         any::<bool>(),
     );
     let special = prop_oneof![2 => Just((Discipline::Fifo, None, None, false)), 1 => special];
-    (chairs, max_wait, special).prop_map(|(chairs, max_wait, special)| {
-        let (discipline, chairs_per_tenant, promote_after, displace) = special;
+    (max_size, max_wait, special).prop_map(|(max_size, max_wait, special)| {
+        let (discipline, max_size_per_tenant, promote_after, displace) = special;
         room(|room| {
-            (room.chairs, room.chairs_per_tenant) = (chairs, chairs_per_tenant);
+            (room.max_size, room.max_size_per_tenant) = (max_size, max_size_per_tenant);
             (room.discipline, room.displace) = (discipline, displace);
             room.max_wait = max_wait.map(Duration::from_secs);
             room.promote_after = promote_after.map(Duration::from_secs);
-            room.levels = Levels::new(["high", "normal", "low"], "low").unwrap();
+            room.levels = PriorityLevels::new(["high", "normal", "low"], "low").unwrap();
         })
     })
 }
@@ -164,11 +164,11 @@ struct Way {
 }
 
 impl Way {
-    fn new(share: u32, room: RoomConfig, misfit: Misfit) -> Self {
+    fn new(share: u32, room: WaitingRoomConfig, on_oversize: OnOversize) -> Self {
         let told = Told::default();
         let queue = RequestQueue::builder(room)
             .cost(BUDGET, |&(_, cost): &Item| cost)
-            .misfit(misfit)
+            .on_oversize(on_oversize)
             .on_rejected({
                 let told = told.clone();
                 move |item, why| told.lock().unwrap().push((item, why))
@@ -267,7 +267,7 @@ impl Way {
         };
         let stand: Vec<_> = self.came.iter().map(stands).collect();
         let (told, consumed) = (told.lock().unwrap(), consumed.lock().unwrap());
-        let (len, counts) = (queue.len(), queue.counts());
+        let (len, counts) = (queue.len(), queue.stats());
         format!(
             "{len} {} {counts:?} {told:?} {consumed:?} {stand:?}",
             queue.is_closed()
@@ -282,8 +282,8 @@ async fn others_run() {
     }
 }
 
-async fn run(room: RoomConfig, misfit: Misfit, events: Vec<Event>) {
-    let mut ways = [1, 2].map(|share| Way::new(share, room.clone(), misfit));
+async fn run(room: WaitingRoomConfig, on_oversize: OnOversize, events: Vec<Event>) {
+    let mut ways = [1, 2].map(|share| Way::new(share, room.clone(), on_oversize));
     for event in events {
         match event {
             Event::Pass(seconds) => advance(Duration::from_secs(seconds)).await,
@@ -298,7 +298,7 @@ async fn run(room: RoomConfig, misfit: Misfit, events: Vec<Event>) {
         assert_eq!(short, long, "{event:?}");
         let [short, long] = ways
             .each_ref()
-            .map(|way| (way.queue.len(), way.queue.counts()));
+            .map(|way| (way.queue.len(), way.queue.stats()));
         assert_eq!(short, long, "at {event:?}");
         others_run().await;
         let [short, long] = ways.each_ref().map(Way::look);
@@ -318,7 +318,7 @@ async fn who_waits_beside_one_from_the_future_is_told_in_time() {
     others_run().await;
     queue.enqueue("from now", ticket(1)).unwrap();
     tokio::time::sleep(Duration::from_secs(11)).await;
-    let late = |item| (item, Rejected::TimedOut);
+    let late = |item| (item, RejectReason::TimedOut);
     assert_eq!(
         *told.lock().unwrap(),
         [late("from the future"), late("from now")]
@@ -345,7 +345,7 @@ fn who_came_back_goes_first_though_all_of_its_level_whom_it_joined_have_left() {
     let queue = queue();
     let came = ticket(0);
     let joined = queue.enqueue("joined", ticket(0)).unwrap();
-    queue.enqueue("back", came.returning()).unwrap();
+    queue.enqueue("back", came.requeued()).unwrap();
     queue.enqueue("low", ticket(1)).unwrap();
     assert_eq!(queue.remove(joined), Some("joined"));
     assert_eq!(drained(&queue), ["back", "low"]);
@@ -361,11 +361,11 @@ proptest! {
     #[test]
     fn nobody_can_tell_by_which_way_others_came(
         room in furniture(),
-        misfit in prop_oneof![Just(Misfit::Stop), (0u32..5).prop_map(|times| Misfit::Skip { times })],
+        on_oversize in prop_oneof![Just(OnOversize::Stop), (0u32..5).prop_map(|times| OnOversize::Backfill { max_overtakes: times })],
         events in events(),
     ) {
         let mut runtime = Builder::new_current_thread();
         let runtime = runtime.enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(run(room, misfit, events));
+        runtime.block_on(run(room, on_oversize, events));
     }
 }

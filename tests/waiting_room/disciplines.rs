@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
-use tower_triage::{RoomConfig, Ticket};
+use tower_triage::{Ticket, WaitingRoomConfig};
 
 use super::scenarios::{HIGH, LOW, NORMAL, Room, config, level};
 
 const ALL: [Discipline; 3] = [Fifo, Fair, Deadline];
 
-fn in_order_of(discipline: Discipline) -> RoomConfig {
+fn in_order_of(discipline: Discipline) -> WaitingRoomConfig {
     config(|c| c.discipline = discipline)
 }
 

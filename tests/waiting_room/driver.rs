@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tower_triage::admit::{Key, Outcome, WaitingRoom, Woken};
-use tower_triage::{Capacity, Discipline, Levels, Priority, RoomConfig, Section, Tenant, Ticket};
+use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
+use tower_triage::{
+    Capacity, Discipline, Partition, Priority, PriorityLevels, Tenant, Ticket, WaitingRoomConfig,
+};
 
 use super::model::{Answer, Arrival, Id, Model, Time};
 use super::wards::{Bed, Treats, Ward, Wards};
@@ -52,7 +54,7 @@ pub(crate) enum Event {
         section: usize,
     },
     /// A section has other chairs, or another order.
-    Furnish(Section),
+    Furnish(Partition),
     Reserve,
     Unreserve,
     Close,
@@ -60,11 +62,11 @@ pub(crate) enum Event {
 
 /// How many sections the lanes can be in.
 const SECTIONS: usize = 3;
-pub(crate) type Sections = [Section; SECTIONS];
+pub(crate) type Sections = [Partition; SECTIONS];
 
 #[derive(Debug, Clone)]
 pub(crate) struct Furniture {
-    pub(crate) chairs: usize,
+    pub(crate) max_size: usize,
     pub(crate) per_tenant: Option<usize>,
     pub(crate) max_wait: Option<Time>,
     pub(crate) discipline: Discipline,
@@ -73,18 +75,18 @@ pub(crate) struct Furniture {
     pub(crate) displace: bool,
     pub(crate) weights: [u32; 3],
     /// Whether it is to be known who came first, from the beginning.
-    pub(crate) notes_arrivals: bool,
+    pub(crate) tracks_oldest: bool,
 }
 
 impl Furniture {
-    pub(crate) fn config(&self) -> RoomConfig {
+    pub(crate) fn config(&self) -> WaitingRoomConfig {
         let (names, default) = LEVELS[self.levels];
-        let mut config = RoomConfig::default();
-        config.chairs = self.chairs;
-        config.chairs_per_tenant = self.per_tenant;
+        let mut config = WaitingRoomConfig::default();
+        config.max_size = self.max_size;
+        config.max_size_per_tenant = self.per_tenant;
         config.max_wait = self.max_wait.map(Duration::from_secs);
         config.discipline = self.discipline;
-        config.levels = Levels::new(names.iter().copied(), default).unwrap();
+        config.levels = PriorityLevels::new(names.iter().copied(), default).unwrap();
         config.promote_after = self.promote_after.map(Duration::from_secs);
         config.displace = self.displace;
         config.weights = TENANTS
@@ -104,7 +106,7 @@ pub(crate) struct Driver {
     /// The section of each lane.
     section_of: Vec<usize>,
     begin: Instant,
-    keys: HashMap<Id, Key>,
+    keys: HashMap<Id, WaiterId>,
     /// Answered and not collected.
     answers: HashMap<Id, Answer>,
     running: Vec<Bed>,
@@ -113,7 +115,7 @@ pub(crate) struct Driver {
     rejected: usize,
     cancelled: usize,
     checks: usize,
-    notes_arrivals: bool,
+    tracks_oldest: bool,
 }
 
 /// Comparing the positions of many takes long.
@@ -143,18 +145,18 @@ impl Driver {
             rejected: 0,
             cancelled: 0,
             checks: 0,
-            notes_arrivals: furniture.notes_arrivals,
+            tracks_oldest: furniture.tracks_oldest,
         };
-        if furniture.notes_arrivals {
-            driver.room.note_arrivals();
+        if furniture.tracks_oldest {
+            driver.room.track_oldest();
         }
-        driver.arrange_sections(&mut Woken::new());
+        driver.arrange_sections(&mut WakeList::new());
         driver
     }
 
     pub(crate) fn apply(&mut self, event: Event) {
         let now = self.now();
-        let mut woken = Woken::new();
+        let mut woken = WakeList::new();
         match event {
             Event::Arrive {
                 priority,
@@ -178,7 +180,7 @@ impl Driver {
                     returning: returning && ago.is_some(),
                 };
                 let mut ticket = self.ticket(&who);
-                ticket.returning = returning;
+                ticket.requeued = returning;
                 if ago.is_none() {
                     ticket.arrival = None;
                 }
@@ -195,7 +197,7 @@ impl Driver {
             }
             Event::Collect(which) => {
                 if let Some((id, key)) = self.pick(which) {
-                    self.collect(id, key);
+                    self.take_outcome(id, key);
                 }
             }
             Event::TimePasses(seconds) => {
@@ -210,12 +212,12 @@ impl Driver {
             Event::SetBeds { ward, beds } => {
                 self.model.set_beds(ward, beds);
                 self.wards.set_beds(ward, beds);
-                self.room.grown(&self.wards, now, &mut woken);
+                self.room.on_capacity_grown(&self.wards, now, &mut woken);
             }
             Event::SetTreats { lane, treats } => {
                 self.model.set_treats(lane, treats.clone());
                 self.wards.set_treats(lane, treats);
-                self.room.rearranged(&self.wards, now, &mut woken);
+                self.room.on_capacity_changed(&self.wards, now, &mut woken);
             }
             Event::Move { lane, section } => {
                 self.section_of[lane] = section;
@@ -227,7 +229,7 @@ impl Driver {
             }
             Event::Reserve => {
                 let free =
-                    self.model.waiting().count() + self.model.reserved < self.model.config.chairs;
+                    self.model.waiting().count() + self.model.reserved < self.model.config.max_size;
                 assert_eq!(self.room.reserve(), free);
                 self.model.reserved += usize::from(free);
             }
@@ -252,14 +254,14 @@ impl Driver {
         }
         while !self.running.is_empty() || !self.keys.is_empty() {
             if let Some(bed) = self.running.pop() {
-                let mut woken = Woken::new();
+                let mut woken = WakeList::new();
                 self.give_back(bed, &mut woken);
                 self.same_answers(woken);
                 self.check();
             }
             let answered: Vec<Id> = self.answers.keys().copied().collect();
             for id in answered {
-                self.collect(id, self.keys[&id]);
+                self.take_outcome(id, self.keys[&id]);
             }
         }
         self.check();
@@ -277,7 +279,7 @@ impl Driver {
         self.begin + Duration::from_secs(time)
     }
 
-    fn pick(&self, which: Index) -> Option<(Id, Key)> {
+    fn pick(&self, which: Index) -> Option<(Id, WaiterId)> {
         let mut ids: Vec<Id> = self.keys.keys().copied().collect();
         ids.sort_unstable();
         let id = *ids.get(which.index(ids.len().max(1)))?;
@@ -292,21 +294,21 @@ impl Driver {
         ticket
     }
 
-    fn arrive(&mut self, who: Arrival, ticket: Ticket, woken: &mut Woken<Id>) {
+    fn arrive(&mut self, who: Arrival, ticket: Ticket, woken: &mut WakeList<Id>) {
         let (id, lane, now) = (who.id, who.lane, self.now());
         self.arrived += 1;
         let outcome = self.room.arrive(&self.wards, ticket, lane, now, woken);
         match (outcome, self.model.arrive(who)) {
-            (Outcome::Queued(key), None) => {
-                assert_eq!(self.room.leave_note(key, id), Ok(None));
+            (AdmitOutcome::Queued(key), None) => {
+                assert_eq!(self.room.set_waker(key, id), Ok(None));
                 self.keys.insert(id, key);
             }
-            (Outcome::Leased(bed), Some(Answer::Bed(ward))) => {
+            (AdmitOutcome::Leased(bed), Some(Answer::Bed(ward))) => {
                 assert_eq!(bed, Bed(ward));
                 self.running.push(bed);
                 self.served += 1;
             }
-            (Outcome::Rejected(why), Some(Answer::Not(expected))) => {
+            (AdmitOutcome::Rejected(why), Some(Answer::Not(expected))) => {
                 assert_eq!(why, expected);
                 self.rejected += 1;
             }
@@ -314,23 +316,24 @@ impl Driver {
         }
     }
 
-    fn arrange_sections(&mut self, woken: &mut Woken<Id>) {
+    fn arrange_sections(&mut self, woken: &mut WakeList<Id>) {
         let sections = self.section_of.iter().map(|&id| self.sections[id]);
-        let sections: Vec<Section> = sections.collect();
+        let sections: Vec<Partition> = sections.collect();
         for (lane, &section) in sections.iter().enumerate() {
             self.wards.set_section(lane, section);
         }
         self.model.set_sections(sections);
-        self.room.rearranged(&self.wards, self.now(), woken);
+        self.room
+            .on_capacity_changed(&self.wards, self.now(), woken);
     }
 
-    fn give_back(&mut self, bed: Bed, woken: &mut Woken<Id>) {
+    fn give_back(&mut self, bed: Bed, woken: &mut WakeList<Id>) {
         self.model.bed_is_back(bed.0);
         let pool = self.wards.release(bed);
-        self.room.released(&self.wards, pool, self.now(), woken);
+        self.room.on_release(&self.wards, pool, self.now(), woken);
     }
 
-    fn leave(&mut self, id: Id, key: Key, woken: &mut Woken<Id>) {
+    fn leave(&mut self, id: Id, key: WaiterId, woken: &mut WakeList<Id>) {
         self.keys.remove(&id);
         let (lease, note) = self.room.cancel(key);
         match self.answers.remove(&id) {
@@ -351,8 +354,8 @@ impl Driver {
         }
     }
 
-    fn collect(&mut self, id: Id, key: Key) {
-        let answer = self.room.collect(key);
+    fn take_outcome(&mut self, id: Id, key: WaiterId) {
+        let answer = self.room.take_outcome(key);
         match self.answers.remove(&id) {
             None => return assert!(answer.is_none(), "{id} waits"),
             Some(Answer::Bed(ward)) => {
@@ -369,7 +372,7 @@ impl Driver {
     }
 
     /// Those who were told are those whom the model answered, in the same order.
-    fn same_answers(&mut self, woken: Woken<Id>) {
+    fn same_answers(&mut self, woken: WakeList<Id>) {
         let expected = std::mem::take(&mut self.model.answered);
         let seated = |ids: &mut dyn Iterator<Item = Id>, beds: bool| {
             let bed = |id: &Id| {
@@ -404,7 +407,7 @@ impl Driver {
         if let Some(end) = next_end {
             assert!(self.room.next_end().is_some_and(|alarm| alarm <= end));
         }
-        if self.notes_arrivals {
+        if self.tracks_oldest {
             let oldest = self.model.waiting().next();
             assert_eq!(self.room.oldest(), oldest.map(|who| self.at(who.arrival)));
         }
@@ -414,13 +417,13 @@ impl Driver {
         let (room, model) = (&self.room, &self.model);
         let waiting = model.waiting().count();
         assert_eq!((room.len(), room.is_empty()), (waiting, waiting == 0));
-        assert!(room.len() <= model.config.chairs);
+        assert!(room.len() <= model.config.max_size);
         assert_eq!(room.is_closed(), model.closed);
         assert_eq!(
             room.has_chair(),
-            waiting + model.reserved < model.config.chairs
+            waiting + model.reserved < model.config.max_size
         );
-        if let Some(most) = model.config.chairs_per_tenant {
+        if let Some(most) = model.config.max_size_per_tenant {
             assert!(model.tenants().values().all(|&waiting| waiting <= most));
         }
         assert!(!(0..model.lanes.len()).any(|lane| model.overfull(lane)));
@@ -439,7 +442,7 @@ impl Driver {
     }
 
     fn counts_add_up(&self) {
-        let counts = self.room.counts();
+        let counts = self.room.stats();
         let answered = |beds: bool| {
             let bed = |a: &&Answer| matches!(a, Answer::Bed(_)) == beds;
             self.answers.values().filter(bed).count()
@@ -451,8 +454,9 @@ impl Driver {
     }
 
     fn positions_are_the_order_of_service(&mut self) {
-        let mut woken = Woken::new();
-        self.room.grown(&self.wards, self.now(), &mut woken);
+        let mut woken = WakeList::new();
+        self.room
+            .on_capacity_grown(&self.wards, self.now(), &mut woken);
         assert!(woken.is_empty(), "nothing changed");
         let lanes = self.model.lanes.clone();
         for treats in &lanes {
@@ -494,7 +498,7 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
     )
         .prop_map(
             |(
-                chairs,
+                max_size,
                 per_tenant,
                 max_wait,
                 discipline,
@@ -502,11 +506,11 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
                 promote_after,
                 displace,
                 weights,
-                notes_arrivals,
+                tracks_oldest,
                 is_plain,
             )| {
                 let furniture = Furniture {
-                    chairs,
+                    max_size,
                     per_tenant,
                     max_wait,
                     discipline,
@@ -514,7 +518,7 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
                     promote_after,
                     displace,
                     weights,
-                    notes_arrivals,
+                    tracks_oldest,
                 };
                 match is_plain {
                     true => furniture.plain(disciplines[0]),
@@ -532,15 +536,15 @@ impl Furniture {
             discipline,
             promote_after: None,
             displace: false,
-            notes_arrivals: false,
+            tracks_oldest: false,
             ..self
         }
     }
 
     /// So many times as many chairs.
     pub(crate) fn times(mut self, times: usize) -> Self {
-        self.chairs *= times;
-        self.per_tenant = self.per_tenant.map(|chairs| chairs * times);
+        self.max_size *= times;
+        self.per_tenant = self.per_tenant.map(|max_size| max_size * times);
         self
     }
 }
@@ -559,9 +563,9 @@ impl Event {
                 returning: false,
             },
             Self::Reconfigure(new) => Self::Reconfigure(new.plain(Discipline::Fifo)),
-            Self::Furnish(section) => Self::Furnish(Section {
+            Self::Furnish(section) => Self::Furnish(Partition {
                 id: section.id,
-                ..Section::default()
+                ..Partition::default()
             }),
             other => other,
         }
@@ -628,15 +632,15 @@ pub(crate) fn sections(disciplines: &'static [Discipline]) -> impl Strategy<Valu
 fn section(
     id: impl Strategy<Value = u32>,
     disciplines: &'static [Discipline],
-) -> impl Strategy<Value = Section> {
+) -> impl Strategy<Value = Partition> {
     use prop::option::weighted;
     let asks = (
         weighted(0.6, 0usize..5),
         weighted(0.7, prop::sample::select(disciplines)),
     );
-    (id, prop_oneof![Just((None, None)), asks]).prop_map(|(id, (chairs, discipline))| Section {
+    (id, prop_oneof![Just((None, None)), asks]).prop_map(|(id, (max_size, discipline))| Partition {
         id,
-        chairs,
+        max_size,
         discipline,
     })
 }

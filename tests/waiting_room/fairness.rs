@@ -5,15 +5,15 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tower_triage::admit::{Key, Outcome, WaitingRoom, Woken};
-use tower_triage::{Capacity, Discipline, Priority, Rejected, RoomConfig, Ticket};
+use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
+use tower_triage::{Capacity, Discipline, Priority, RejectReason, Ticket, WaitingRoomConfig};
 
 use super::scenarios::{Room, config};
 use super::wards::{Bed, Treats, Wards};
 
 fn fair() -> Room {
     Room::new(config(|c| {
-        (c.chairs, c.discipline) = (200, Discipline::Fair)
+        (c.max_size, c.discipline) = (200, Discipline::Fair)
     }))
 }
 
@@ -65,19 +65,19 @@ pub(crate) struct Hall {
     pub(crate) room: WaitingRoom<Wards, usize>,
     pub(crate) wards: Wards,
     pub(crate) begin: Instant,
-    pub(crate) keys: HashMap<usize, Key>,
+    pub(crate) keys: HashMap<usize, WaiterId>,
     pub(crate) who: Vec<(usize, &'static str)>,
 }
 
 impl Hall {
     fn new(beds: &[usize], lanes: &[Treats]) -> Self {
         let config = config(|c| {
-            (c.discipline, c.chairs) = (Discipline::Fair, usize::MAX);
+            (c.discipline, c.max_size) = (Discipline::Fair, usize::MAX);
         });
         Self::furnished(config, beds, lanes)
     }
 
-    pub(crate) fn furnished(config: RoomConfig, beds: &[usize], lanes: &[Treats]) -> Self {
+    pub(crate) fn furnished(config: WaitingRoomConfig, beds: &[usize], lanes: &[Treats]) -> Self {
         let begin = Instant::now();
         Self {
             room: WaitingRoom::new(config, begin),
@@ -99,32 +99,36 @@ impl Hall {
         level: Priority,
         lane: usize,
         tenant: &'static str,
-    ) -> Result<(Option<Bed>, Vec<usize>), Rejected<&'static str>> {
+    ) -> Result<(Option<Bed>, Vec<usize>), RejectReason<&'static str>> {
         let id = self.who.len();
         self.who.push((lane, tenant));
         let ticket = Ticket::new(level, self.begin).tenant(tenant.into());
-        let mut woken = Woken::new();
+        let mut woken = WakeList::new();
         let outcome = self
             .room
             .arrive(&self.wards, ticket, lane, self.begin, &mut woken);
         let woken = woken.into_iter().collect();
         match outcome {
-            Outcome::Leased(bed) => Ok((Some(bed), woken)),
-            Outcome::Queued(key) => {
-                self.room.leave_note(key, id).unwrap();
+            AdmitOutcome::Leased(bed) => Ok((Some(bed), woken)),
+            AdmitOutcome::Queued(key) => {
+                self.room.set_waker(key, id).unwrap();
                 self.keys.insert(id, key);
                 Ok((None, woken))
             }
-            Outcome::Rejected(why) => Err(why),
+            AdmitOutcome::Rejected(why) => Err(why),
         }
     }
 
     /// The capacity has changed: who was answered, and what?
-    pub(crate) fn rearrange(&mut self) -> Vec<(usize, Rejected<&'static str>)> {
-        let mut woken = Woken::new();
-        self.room.rearranged(&self.wards, self.begin, &mut woken);
+    pub(crate) fn rearrange(&mut self) -> Vec<(usize, RejectReason<&'static str>)> {
+        let mut woken = WakeList::new();
+        self.room
+            .on_capacity_changed(&self.wards, self.begin, &mut woken);
         let answer = |id| {
-            let answer = self.room.collect(self.keys.remove(&id).unwrap()).unwrap();
+            let answer = self
+                .room
+                .take_outcome(self.keys.remove(&id).unwrap())
+                .unwrap();
             (id, answer.unwrap_err())
         };
         woken.into_iter().map(answer).collect()
@@ -142,14 +146,14 @@ impl Hall {
 
     /// A bed comes back: who gets it?
     pub(crate) fn release(&mut self, bed: Bed) -> Option<(usize, Bed)> {
-        let mut woken = Woken::new();
+        let mut woken = WakeList::new();
         let pool = self.wards.release(bed);
         self.room
-            .released(&self.wards, pool, self.begin, &mut woken);
+            .on_release(&self.wards, pool, self.begin, &mut woken);
         let next = woken.into_iter().next()?;
         let bed = self
             .room
-            .collect(self.keys.remove(&next)?)
+            .take_outcome(self.keys.remove(&next)?)
             .unwrap()
             .unwrap();
         Some((next, bed))
@@ -166,14 +170,14 @@ fn who_leaves_before_a_cheaper_one_puts_it_before_everybody() {
         let ticket = Ticket::new(Priority::HIGHEST, hall.begin);
         let ticket = ticket.tenant(tenant.into()).cost(cost);
         let begin = hall.begin;
-        let mut woken = Woken::new();
+        let mut woken = WakeList::new();
         let outcome = hall
             .room
             .arrive(&hall.wards, ticket, lane, begin, &mut woken);
-        let Outcome::Queued(key) = outcome else {
+        let AdmitOutcome::Queued(key) = outcome else {
             panic!("{outcome:?}");
         };
-        hall.room.leave_note(key, id).unwrap();
+        hall.room.set_waker(key, id).unwrap();
         hall.keys.insert(id, key);
     }
     let dear = hall.keys.remove(&1).unwrap();

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use tower_triage::admit::{Key, Outcome, WaitingRoom, Woken};
-use tower_triage::{Capacity, Denied, Discipline, Levels, Pool, Pools, Priority};
-use tower_triage::{RoomConfig, Tenant, Ticket};
+use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
+use tower_triage::{Capacity, Discipline, LeaseError, PoolId, PoolSet, Priority, PriorityLevels};
+use tower_triage::{Tenant, Ticket, WaitingRoomConfig};
 
 use super::scenarios::config;
 use super::wards::Wards;
@@ -23,8 +23,8 @@ fn a_lane_whose_pools_changed_in_secret_does_not_hang_its_group() {
         let mut room = WaitingRoom::new(config(|c| c.discipline = discipline), now);
         let arrive = |room: &mut WaitingRoom<Wards, usize>, lane| {
             let ticket = Ticket::new(Priority::HIGHEST, now);
-            match room.arrive(&wards, ticket, lane, now, &mut Woken::new()) {
-                Outcome::Queued(key) => key,
+            match room.arrive(&wards, ticket, lane, now, &mut WakeList::new()) {
+                AdmitOutcome::Queued(key) => key,
                 other => panic!("{other:?}"),
             }
         };
@@ -37,8 +37,8 @@ fn a_lane_whose_pools_changed_in_secret_does_not_hang_its_group() {
         let key = arrive(&mut room, 1);
         assert!(wards.asked() < 10, "{discipline:?}");
 
-        let mut woken = Woken::new();
-        room.rearranged(&wards, now, &mut woken);
+        let mut woken = WakeList::new();
+        room.on_capacity_changed(&wards, now, &mut woken);
         assert_eq!(room.len(), 2, "one slot, which the oldest of its lane got");
         assert!(room.position(key).is_some());
     }
@@ -51,10 +51,10 @@ fn no_answers_of_a_capacity_hang_the_room() {
         let erratic = Erratic::new(rng.u64(..));
         let begin = Instant::now();
         let mut room: WaitingRoom<Erratic, ()> = WaitingRoom::new(random_config(&mut rng), begin);
-        let mut keys: Vec<Key> = Vec::new();
+        let mut keys: Vec<WaiterId> = Vec::new();
         for step in 0..400 {
             let now = begin + Duration::from_millis(step);
-            let mut woken = Woken::new();
+            let mut woken = WakeList::new();
             if rng.u8(..4) == 0 {
                 erratic.shuffle();
             }
@@ -63,21 +63,21 @@ fn no_answers_of_a_capacity_hang_the_room() {
                     let ticket = Ticket::new(Priority(rng.u8(..3)), now)
                         .tenant(["a", "b", "c"][rng.usize(..3)].into());
                     match room.arrive(&erratic, ticket, rng.u32(..DEMANDS), now, &mut woken) {
-                        Outcome::Queued(key) => keys.push(key),
-                        Outcome::Leased(lease) => _ = erratic.release(lease),
-                        Outcome::Rejected(_) => {}
+                        AdmitOutcome::Queued(key) => keys.push(key),
+                        AdmitOutcome::Leased(lease) => _ = erratic.release(lease),
+                        AdmitOutcome::Rejected(_) => {}
                     }
                 }
-                5..=6 => room.released(&erratic, Pool(rng.u32(..3)), now, &mut woken),
-                7 => room.grown(&erratic, now, &mut woken),
-                8 => room.rearranged(&erratic, now, &mut woken),
+                5..=6 => room.on_release(&erratic, PoolId(rng.u32(..3)), now, &mut woken),
+                7 => room.on_capacity_grown(&erratic, now, &mut woken),
+                8 => room.on_capacity_changed(&erratic, now, &mut woken),
                 _ if !keys.is_empty() => {
                     let key = keys.swap_remove(rng.usize(..keys.len()));
                     room.cancel(key).0.map(|lease| erratic.release(lease));
                 }
                 _ => {}
             }
-            keys.retain(|&key| match room.collect(key) {
+            keys.retain(|&key| match room.take_outcome(key) {
                 Some(Ok(lease)) => {
                     erratic.release(lease);
                     false
@@ -91,10 +91,10 @@ fn no_answers_of_a_capacity_hang_the_room() {
     }
 }
 
-fn random_config(rng: &mut fastrand::Rng) -> RoomConfig {
+fn random_config(rng: &mut fastrand::Rng) -> WaitingRoomConfig {
     config(|c| {
-        c.chairs = 24;
-        c.levels = Levels::new(["a", "b", "c"], "b").unwrap();
+        c.max_size = 24;
+        c.levels = PriorityLevels::new(["a", "b", "c"], "b").unwrap();
         c.displace = rng.bool();
         c.discipline = [Discipline::Fifo, Discipline::Fair, Discipline::Deadline][rng.usize(..3)];
         c.weights = [(Tenant::from("a"), 3)].into();
@@ -111,11 +111,11 @@ struct Erratic {
 struct Answers {
     rng: fastrand::Rng,
     /// By demand.
-    leases: Vec<Result<u32, Denied<&'static str>>>,
+    leases: Vec<Result<u32, LeaseError<&'static str>>>,
     /// By demand.
     lanes: Vec<u32>,
     /// By lane.
-    pools: Vec<Pools>,
+    pools: Vec<PoolSet>,
 }
 
 const DEMANDS: u32 = 6;
@@ -136,13 +136,13 @@ impl Erratic {
         let answers = &mut *self.answers.lock().unwrap();
         let rng = &mut answers.rng;
         let mut lease = || match rng.u8(..16) {
-            0 => Err(Denied::Never("never")),
-            1..=9 => Err(Denied::Busy),
+            0 => Err(LeaseError::Unservable("never")),
+            1..=9 => Err(LeaseError::Busy),
             pool => Ok(u32::from(pool % 3)),
         };
         answers.leases = (0..DEMANDS).map(|_| lease()).collect();
         answers.lanes = (0..DEMANDS).map(|_| rng.u32(..LANES)).collect();
-        let mut pools = || (0..rng.u8(..3)).map(|_| Pool(rng.u32(..3))).collect();
+        let mut pools = || (0..rng.u8(..3)).map(|_| PoolId(rng.u32(..3))).collect();
         answers.pools = (0..LANES).map(|_| pools()).collect();
     }
 
@@ -160,28 +160,28 @@ impl Capacity for Erratic {
     type Demand = u32;
     type Lease = u32;
     type Lane = u32;
-    type Never = &'static str;
+    type Unservable = &'static str;
 
-    fn try_lease(&self, &demand: &u32) -> Result<u32, Denied<&'static str>> {
+    fn try_lease(&self, &demand: &u32) -> Result<u32, LeaseError<&'static str>> {
         if self.asked.fetch_add(1, SeqCst) >= TOO_MANY {
-            return Err(Denied::Busy);
+            return Err(LeaseError::Busy);
         }
         self.answers().leases[demand as usize]
     }
 
-    fn release(&self, pool: u32) -> Pool {
-        Pool(pool)
+    fn release(&self, pool: u32) -> PoolId {
+        PoolId(pool)
     }
 
-    fn pool(&self, &pool: &u32) -> Pool {
-        Pool(pool)
+    fn pool(&self, &pool: &u32) -> PoolId {
+        PoolId(pool)
     }
 
     fn lane(&self, &demand: &u32) -> u32 {
         self.answers().lanes[demand as usize]
     }
 
-    fn pools(&self, &lane: &u32) -> Pools {
+    fn pools(&self, &lane: &u32) -> PoolSet {
         self.answers().pools[lane as usize].clone()
     }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use tower_triage::{Discipline, Rejected, RoomConfig, Section};
+use tower_triage::{Discipline, Partition, RejectReason, WaitingRoomConfig};
 
 use super::wards::{Treats, Ward, choose};
 
 pub(crate) type Id = usize;
-pub(crate) type Why = Rejected<&'static str>;
+pub(crate) type Why = RejectReason<&'static str>;
 /// Seconds.
 pub(crate) type Time = u64;
 
@@ -51,11 +51,11 @@ const SHARE: u64 = 4;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Model {
-    pub(crate) config: RoomConfig,
+    pub(crate) config: WaitingRoomConfig,
     pub(crate) wards: Vec<Ward>,
     pub(crate) lanes: Vec<Treats>,
     /// By lane.
-    pub(crate) sections: Vec<Section>,
+    pub(crate) sections: Vec<Partition>,
     pub(crate) now: Time,
     pub(crate) closed: bool,
     pub(crate) reserved: usize,
@@ -71,11 +71,16 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new(config: RoomConfig, wards: Vec<Ward>, lanes: Vec<Treats>, now: Time) -> Self {
+    pub(crate) fn new(
+        config: WaitingRoomConfig,
+        wards: Vec<Ward>,
+        lanes: Vec<Treats>,
+        now: Time,
+    ) -> Self {
         Self {
             config,
             wards,
-            sections: vec![Section::default(); lanes.len()],
+            sections: vec![Partition::default(); lanes.len()],
             lanes,
             now,
             closed: false,
@@ -100,7 +105,7 @@ impl Model {
     pub(crate) fn arrive(&mut self, mut who: Arrival) -> Option<Answer> {
         self.catch_up();
         if self.closed {
-            return Some(Answer::Not(Rejected::ShuttingDown));
+            return Some(Answer::Not(RejectReason::ShuttingDown));
         }
         who.priority = who.priority.min(self.lowest_level());
         let (id, tenant, lane) = (who.id, who.tenant, who.lane);
@@ -125,29 +130,29 @@ impl Model {
             return Some(self.answered.remove(i).1);
         }
         let tenants = self.waiting.iter().filter(|w| w.who.tenant == tenant);
-        let why = if self.config.chairs == 0 {
-            Rejected::Disabled
+        let why = if self.config.max_size == 0 {
+            RejectReason::Disabled
         } else if end.is_some_and(|(end, _)| end <= self.now) {
             end.unwrap().1
         } else if self
             .config
-            .chairs_per_tenant
+            .max_size_per_tenant
             .is_some_and(|most| tenants.count() > most)
         {
-            Rejected::TenantFull
+            RejectReason::TenantFull
         } else {
             let lowest = if self.overfull(lane) {
                 self.lowest_and_latest(|w| self.sections[w.lane].id == self.sections[lane].id)
-            } else if self.waiting.len() + self.reserved > self.config.chairs {
+            } else if self.waiting.len() + self.reserved > self.config.max_size {
                 self.lowest_and_latest(|_| true)
             } else {
                 return None;
             };
             if self.config.displace && self.waiting[lowest].level > level {
-                self.answer(lowest, Answer::Not(Rejected::Displaced));
+                self.answer(lowest, Answer::Not(RejectReason::Displaced));
                 return None;
             }
-            Rejected::Full
+            RejectReason::Full
         };
         self.leave(id);
         Some(Answer::Not(why))
@@ -168,7 +173,7 @@ impl Model {
         self.closed = true;
         while !self.waiting.is_empty() {
             let lowest = self.lowest_and_latest(|_| true);
-            self.answer(lowest, Answer::Not(Rejected::ShuttingDown));
+            self.answer(lowest, Answer::Not(RejectReason::ShuttingDown));
         }
     }
 
@@ -187,7 +192,7 @@ impl Model {
         self.seat_all();
     }
 
-    pub(crate) fn set_sections(&mut self, sections: Vec<Section>) {
+    pub(crate) fn set_sections(&mut self, sections: Vec<Partition>) {
         self.catch_up();
         let before = self.clone();
         self.sections = sections;
@@ -196,12 +201,12 @@ impl Model {
         self.seat_all();
     }
 
-    pub(crate) fn reconfigure(&mut self, config: RoomConfig) {
+    pub(crate) fn reconfigure(&mut self, config: WaitingRoomConfig) {
         self.catch_up();
         let before = self.clone();
         self.move_over(&before, config);
         self.catch_up();
-        if let Some(most) = self.config.chairs_per_tenant {
+        if let Some(most) = self.config.max_size_per_tenant {
             for id in self.latest_first() {
                 let i = self.waiting.iter().position(|w| w.who.id == id).unwrap();
                 let tenant = self.waiting[i].who.tenant;
@@ -212,16 +217,16 @@ impl Model {
                     .count()
                     > most
                 {
-                    self.answer(i, Answer::Not(Rejected::TenantFull));
+                    self.answer(i, Answer::Not(RejectReason::TenantFull));
                 }
             }
         }
         self.send_away_from_sections();
-        while self.waiting.len() > self.config.chairs {
-            let why = if self.config.chairs == 0 {
-                Rejected::Disabled
+        while self.waiting.len() > self.config.max_size {
+            let why = if self.config.max_size == 0 {
+                RejectReason::Disabled
             } else {
-                Rejected::Full
+                RejectReason::Full
             };
             self.answer(self.lowest_and_latest(|_| true), Answer::Not(why));
         }
@@ -232,7 +237,7 @@ impl Model {
         for id in self.latest_first() {
             let i = self.waiting.iter().position(|w| w.who.id == id).unwrap();
             if self.overfull(self.waiting[i].who.lane) {
-                self.answer(i, Answer::Not(Rejected::Full));
+                self.answer(i, Answer::Not(RejectReason::Full));
             }
         }
     }
@@ -244,7 +249,9 @@ impl Model {
         let section = self.sections[lane];
         let waiting = self.waiting();
         let inside = waiting.filter(|w| self.sections[w.lane].id == section.id);
-        section.chairs.is_some_and(|chairs| inside.count() > chairs)
+        section
+            .max_size
+            .is_some_and(|max_size| inside.count() > max_size)
     }
 
     pub(crate) fn discipline(&self, lane: usize) -> Discipline {
@@ -324,7 +331,7 @@ impl Model {
         loop {
             let never = |w: &Waiter| self.lanes[w.who.lane].is_empty();
             if let Some(i) = self.waiting.iter().position(never) {
-                self.answer(i, Answer::Not(Rejected::Never("no ward")));
+                self.answer(i, Answer::Not(RejectReason::Unservable("no ward")));
                 continue;
             }
             let fits = |who: &Arrival| choose(&self.wards, &self.lanes[who.lane]);
@@ -397,7 +404,7 @@ impl Model {
     }
 
     /// Everyone keeps level by name, order, and how far it has come in its round.
-    fn move_over(&mut self, before: &Self, config: RoomConfig) {
+    fn move_over(&mut self, before: &Self, config: WaitingRoomConfig) {
         let base = self.clocks.values().copied().max().unwrap_or(0);
         let stood: Vec<Option<Flow>> = (0..self.waiting.len())
             .map(|i| {
@@ -451,8 +458,10 @@ impl Model {
             .config
             .max_wait
             .map(|wait| who.arrival + wait.as_secs());
-        let own = who.deadline.map(|end| (end, 0, Rejected::DeadlinePassed));
-        let rooms = longest.map(|end| (end, 1, Rejected::TimedOut));
+        let own = who
+            .deadline
+            .map(|end| (end, 0, RejectReason::DeadlinePassed));
+        let rooms = longest.map(|end| (end, 1, RejectReason::TimedOut));
         let first = own
             .into_iter()
             .chain(rooms)

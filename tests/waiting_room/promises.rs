@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
 
-use tower_triage::Section;
+use tower_triage::Partition;
 
 use super::driver::{
     Driver, Event, Furniture, Sections, crowds, events, furniture, plain_events, sections,
@@ -54,7 +54,7 @@ proptest! {
         beds in 0usize..4,
         events in plain_events(ALL, 2),
     ) {
-        let sections = [0, 1, 2].map(|id| Section { id, ..Section::default() });
+        let sections = [0, 1, 2].map(|id| Partition { id, ..Partition::default() });
         run((furniture.plain(Discipline::Fifo), sections), &[beds], &vec![vec![0]; 2], events);
     }
 
@@ -94,7 +94,7 @@ proptest! {
         events in crowds(ALL, 3, 32),
     ) {
         for section in &mut sections {
-            section.chairs = section.chairs.map(|chairs| chairs * 32);
+            section.max_size = section.max_size.map(|max_size| max_size * 32);
         }
         run((furniture.times(32), sections), &[beds], &vec![vec![0]; 3], events);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tower_triage::{Discipline, Rejected, Ticket};
+use tower_triage::{Discipline, RejectReason, Ticket};
 
 use super::scenarios::{HIGH, LOW, NORMAL, Room, config, level};
 
@@ -10,13 +10,13 @@ use super::scenarios::{HIGH, LOW, NORMAL, Room, config, level};
 fn back(arrival: Instant) -> impl FnOnce(Ticket) -> Ticket {
     move |mut ticket| {
         ticket.arrival = Some(arrival);
-        ticket.returning()
+        ticket.requeued()
     }
 }
 
 /// Three who came one second after the other, the first of whom is served.
 fn one_of_three(discipline: Discipline) -> Room {
-    let mut room = Room::new(config(|c| (c.discipline, c.chairs) = (discipline, 4)));
+    let mut room = Room::new(config(|c| (c.discipline, c.max_size) = (discipline, 4)));
     for (seconds, name) in [(1, "a"), (2, "b"), (3, "c")] {
         room.arrive(name, seconds, |t| t).unwrap();
     }
@@ -47,7 +47,7 @@ fn who_comes_back_stands_behind_all_who_came_before_or_with_it() {
 #[test]
 fn who_comes_back_stands_before_who_was_handed_in_later_and_says_no_more() {
     for cost in [1, 2] {
-        let mut room = Room::new(config(|c| c.chairs = 4));
+        let mut room = Room::new(config(|c| c.max_size = 4));
         let undated = |mut ticket: Ticket| {
             ticket.arrival = None;
             ticket.cost(cost)
@@ -74,7 +74,7 @@ fn who_does_not_come_back_stands_last_whatever_its_ticket_says() {
 
 #[test]
 fn one_from_the_future_stands_by_when_it_was_handed_in() {
-    let mut room = Room::new(config(|c| c.chairs = 4));
+    let mut room = Room::new(config(|c| c.max_size = 4));
     let (far, came) = (room.at(1_000), room.at(2));
     let from_the_future = |mut ticket: Ticket| {
         ticket.arrival = Some(far);
@@ -137,11 +137,14 @@ fn of_those_who_must_go_who_comes_back_is_not_the_latest() {
     let mut room = one_of_three(Discipline::Fifo);
     let came = room.at(1);
     room.arrive("a again", 5, back(came)).unwrap();
-    let answered = room.reconfigure(config(|c| c.chairs = 1));
-    assert_eq!(answered, [("c", Rejected::Full), ("b", Rejected::Full)]);
+    let answered = room.reconfigure(config(|c| c.max_size = 1));
+    assert_eq!(
+        answered,
+        [("c", RejectReason::Full), ("b", RejectReason::Full)]
+    );
 
     let mut room = one_of_three(Discipline::Fifo);
-    room.reconfigure(config(|c| (c.chairs, c.displace) = (3, true)));
+    room.reconfigure(config(|c| (c.max_size, c.displace) = (3, true)));
     room.arrive("a again", 5, back(came)).unwrap();
     let displaced = room.arrive("high", 6, level(HIGH));
     assert_eq!(displaced, Ok(vec!["c"]));
@@ -150,8 +153,8 @@ fn of_those_who_must_go_who_comes_back_is_not_the_latest() {
 #[test]
 fn a_full_room_is_full_for_who_comes_back() {
     let mut room = one_of_three(Discipline::Fifo);
-    room.reconfigure(config(|c| c.chairs = 2));
+    room.reconfigure(config(|c| c.max_size = 2));
     let came = room.at(1);
     let again = |t| level(NORMAL)(back(came)(t));
-    assert_eq!(room.arrive("a again", 5, again), Err(Rejected::Full));
+    assert_eq!(room.arrive("a again", 5, again), Err(RejectReason::Full));
 }

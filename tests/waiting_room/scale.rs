@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tower_triage::admit::{Key, Outcome, WaitingRoom, Woken};
-use tower_triage::{Discipline, Pool, Priority, Section, Tenant, Ticket};
+use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
+use tower_triage::{Discipline, Partition, PoolId, Priority, Tenant, Ticket};
 
 use super::scenarios::config;
 use super::wards::{Treats, Wards};
@@ -13,28 +13,30 @@ const MANY: usize = 1_000;
 fn hall(
     lanes: Vec<Treats>,
     discipline: Discipline,
-) -> (WaitingRoom<Wards, usize>, Wards, Vec<Key>) {
-    hall_of(lanes, discipline, |_| Section::default())
+) -> (WaitingRoom<Wards, usize>, Wards, Vec<WaiterId>) {
+    hall_of(lanes, discipline, |_| Partition::default())
 }
 
 fn hall_of(
     lanes: Vec<Treats>,
     discipline: Discipline,
-    section: impl Fn(usize) -> Section,
-) -> (WaitingRoom<Wards, usize>, Wards, Vec<Key>) {
+    section: impl Fn(usize) -> Partition,
+) -> (WaitingRoom<Wards, usize>, Wards, Vec<WaiterId>) {
     let wards = lanes.iter().flatten().max().map_or(0, |ward| ward + 1);
     let wards = Wards::new(&vec![0; wards], &lanes);
     (0..lanes.len()).for_each(|lane| wards.set_section(lane, section(lane)));
     let now = Instant::now();
-    let config = config(|c| (c.chairs, c.discipline) = (MANY, discipline));
+    let config = config(|c| (c.max_size, c.discipline) = (MANY, discipline));
     let mut room = WaitingRoom::new(config, now);
     let mut keys = Vec::new();
     for lane in 0..lanes.len() {
         let ticket = Ticket::new(Priority::HIGHEST, now);
-        let Outcome::Queued(key) = room.arrive(&wards, ticket, lane, now, &mut Woken::new()) else {
+        let AdmitOutcome::Queued(key) =
+            room.arrive(&wards, ticket, lane, now, &mut WakeList::new())
+        else {
             panic!("no ward has a bed");
         };
-        room.leave_note(key, lane).unwrap();
+        room.set_waker(key, lane).unwrap();
         keys.push(key);
     }
     (room, wards, keys)
@@ -48,8 +50,8 @@ fn asked_by_one_release(
 ) -> (Vec<usize>, usize) {
     wards.set_beds(ward, 1);
     wards.asked();
-    let mut woken = Woken::new();
-    room.released(wards, Pool(ward as u32), Instant::now(), &mut woken);
+    let mut woken = WakeList::new();
+    room.on_release(wards, PoolId(ward as u32), Instant::now(), &mut woken);
     (woken.into_iter().collect(), wards.asked())
 }
 
@@ -78,9 +80,9 @@ fn a_release_asks_for_one_of_the_lanes_that_it_can_serve() {
 
 #[test]
 fn a_release_asks_for_one_lane_whatever_their_sections() {
-    let section = |lane: usize| Section {
+    let section = |lane: usize| Partition {
         id: lane as u32,
-        chairs: Some(1),
+        max_size: Some(1),
         discipline: [Discipline::Fifo, Discipline::Fair, Discipline::Deadline]
             .get(lane % 4)
             .copied(),
@@ -89,7 +91,7 @@ fn a_release_asks_for_one_lane_whatever_their_sections() {
     assert_eq!(asked_by_one_release(&mut room, &wards, 0), (vec![0], 1));
     wards.set_beds(0, 0);
     wards.asked();
-    room.released(&wards, Pool(0), Instant::now(), &mut Woken::new());
+    room.on_release(&wards, PoolId(0), Instant::now(), &mut WakeList::new());
     assert_eq!(wards.asked(), 3, "one of each discipline, if there is none");
 }
 
@@ -113,8 +115,8 @@ fn a_lane_that_is_busy_beside_a_free_slot_holds_up_nobody() {
 fn a_slot_that_comes_back_during_a_pump_is_the_better_waiters() {
     let (mut room, wards, _) = hall(vec![vec![0], vec![0, 1]], Discipline::Fifo);
     wards.late_bed(0);
-    let mut woken = Woken::new();
-    room.released(&wards, Pool(0), Instant::now(), &mut woken);
+    let mut woken = WakeList::new();
+    room.on_release(&wards, PoolId(0), Instant::now(), &mut woken);
     assert_eq!(woken.into_iter().collect::<Vec<_>>(), [0]);
 }
 
@@ -124,16 +126,16 @@ fn a_slot_that_comes_back_during_a_pump_is_the_better_waiters_of_another_discipl
         (Discipline::Fair, Discipline::Fifo),
         (Discipline::Fifo, Discipline::Deadline),
     ] {
-        let section = |lane: usize| Section {
+        let section = |lane: usize| Partition {
             id: lane as u32,
-            chairs: None,
+            max_size: None,
             discipline: [first, second].get(lane).copied(),
         };
         let lanes = vec![vec![0], vec![0, 1]];
         let (mut room, wards, _) = hall_of(lanes, Discipline::Fifo, section);
         wards.late_bed(0);
-        let mut woken = Woken::new();
-        room.released(&wards, Pool(0), Instant::now(), &mut woken);
+        let mut woken = WakeList::new();
+        room.on_release(&wards, PoolId(0), Instant::now(), &mut woken);
         assert_eq!(woken.into_iter().collect::<Vec<_>>(), [0]);
     }
 }
@@ -143,14 +145,14 @@ fn a_lane_with_a_new_ward_finds_its_bed_before_the_room_is_told() {
     let (mut room, wards, keys) = hall(vec![vec![0], vec![1]], Discipline::Fifo);
     wards.set_treats(0, vec![1]);
     wards.set_beds(1, 3);
-    let mut woken = Woken::new();
+    let mut woken = WakeList::new();
     let (ticket, now) = (
         Ticket::new(Priority::HIGHEST, Instant::now()),
         Instant::now(),
     );
     assert!(matches!(
         room.arrive(&wards, ticket, 0, now, &mut woken),
-        Outcome::Leased(_)
+        AdmitOutcome::Leased(_)
     ));
     assert!(
         keys.iter().all(|&key| room.position(key).is_none()),
@@ -164,8 +166,8 @@ fn empty_lanes_are_forgotten() {
     let now = Instant::now();
     let mut room: WaitingRoom<Wards, usize> = WaitingRoom::new(
         config(|c| {
-            (c.chairs, c.discipline) = (MANY, Discipline::Fair);
-            (c.chairs_per_tenant, c.promote_after) = (Some(9), Some(Duration::from_secs(9)));
+            (c.max_size, c.discipline) = (MANY, Discipline::Fair);
+            (c.max_size_per_tenant, c.promote_after) = (Some(9), Some(Duration::from_secs(9)));
         }),
         now,
     );
@@ -175,8 +177,8 @@ fn empty_lanes_are_forgotten() {
             let ticket = Ticket::new(Priority(2), now)
                 .tenant(Tenant::from(lane.to_string()))
                 .timeout(Duration::from_secs(1));
-            match room.arrive(&wards, ticket, lane, now, &mut Woken::new()) {
-                Outcome::Queued(key) => keys.push(key),
+            match room.arrive(&wards, ticket, lane, now, &mut WakeList::new()) {
+                AdmitOutcome::Queued(key) => keys.push(key),
                 other => panic!("{other:?}"),
             }
         }
@@ -184,14 +186,14 @@ fn empty_lanes_are_forgotten() {
             match nth % 2 {
                 0 => drop(room.cancel(key)),
                 _ => {
-                    room.expire(now + Duration::from_secs(1), &mut Woken::new());
-                    assert!(room.collect(key).unwrap().is_err());
+                    room.expire(now + Duration::from_secs(1), &mut WakeList::new());
+                    assert!(room.take_outcome(key).unwrap().is_err());
                 }
             }
         }
         assert_eq!(room.len(), 0);
     }
     let ticket = Ticket::new(Priority(2), now);
-    let _ = room.arrive(&wards, ticket, MANY, now, &mut Woken::new());
+    let _ = room.arrive(&wards, ticket, MANY, now, &mut WakeList::new());
     assert_eq!(wards.lanes_remembered(), 1);
 }

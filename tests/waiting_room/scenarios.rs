@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use tower_triage::admit::{Key, Outcome, Slot, WaitingRoom, Woken};
-use tower_triage::{Capacity, Discipline, Levels, Permits, Pool, Priority, Rejected};
-use tower_triage::{RoomConfig, Ticket};
+use tower_triage::admit::{AdmitOutcome, Slot, WaiterId, WaitingRoom, WakeList};
+use tower_triage::{
+    Capacity, Discipline, PoolId, Priority, PriorityLevels, RejectReason, SlotPool,
+};
+use tower_triage::{Ticket, WaitingRoomConfig};
 
 pub(crate) const HIGH: u8 = 0;
 pub(crate) const NORMAL: u8 = 1;
@@ -13,16 +15,16 @@ pub(crate) const LOW: u8 = 2;
 
 /// A room in front of a service with one slot. Waiters have names.
 pub(crate) struct Room {
-    pub(crate) room: WaitingRoom<Permits, &'static str>,
-    permits: Permits,
+    pub(crate) room: WaitingRoom<SlotPool, &'static str>,
+    permits: SlotPool,
     running: Option<Slot>,
     begin: Instant,
-    keys: HashMap<&'static str, Key>,
+    keys: HashMap<&'static str, WaiterId>,
 }
 
 impl Room {
-    pub(crate) fn new(config: RoomConfig) -> Self {
-        let permits = Permits::new(1);
+    pub(crate) fn new(config: WaitingRoomConfig) -> Self {
+        let permits = SlotPool::new(1);
         let begin = Instant::now();
         Self {
             room: WaitingRoom::new(config, begin),
@@ -43,18 +45,18 @@ impl Room {
         name: &'static str,
         seconds: u64,
         ticket: impl FnOnce(Ticket) -> Ticket,
-    ) -> Result<Vec<&'static str>, Rejected> {
+    ) -> Result<Vec<&'static str>, RejectReason> {
         let now = self.at(seconds);
-        let mut woken = Woken::new();
+        let mut woken = WakeList::new();
         let ticket = ticket(Ticket::new(Priority(NORMAL), now));
         match self.room.arrive(&self.permits, ticket, (), now, &mut woken) {
-            Outcome::Queued(key) => {
-                self.room.leave_note(key, name).unwrap();
+            AdmitOutcome::Queued(key) => {
+                self.room.set_waker(key, name).unwrap();
                 self.keys.insert(name, key);
                 Ok(woken.into_iter().collect())
             }
-            Outcome::Rejected(why) => Err(why),
-            Outcome::Leased(_) => panic!("{name} found a slot"),
+            AdmitOutcome::Rejected(why) => Err(why),
+            AdmitOutcome::Leased(_) => panic!("{name} found a slot"),
         }
     }
 
@@ -74,11 +76,12 @@ impl Room {
         if let Some(slot) = self.running.take() {
             self.permits.release(slot);
         }
-        let mut woken = Woken::new();
-        self.room.released(&self.permits, Pool(0), now, &mut woken);
+        let mut woken = WakeList::new();
+        self.room
+            .on_release(&self.permits, PoolId(0), now, &mut woken);
         let mut woken = woken.into_iter();
         let name = woken.next()?;
-        self.running = self.room.collect(self.keys[name]).unwrap().ok();
+        self.running = self.room.take_outcome(self.keys[name]).unwrap().ok();
         assert_eq!(woken.next(), None, "one slot, one grant");
         Some(name)
     }
@@ -92,15 +95,21 @@ impl Room {
         self.room.cancel(self.keys[name]);
     }
 
-    pub(crate) fn reconfigure(&mut self, config: RoomConfig) -> Vec<(&'static str, Rejected)> {
-        let mut woken = Woken::new();
+    pub(crate) fn reconfigure(
+        &mut self,
+        config: WaitingRoomConfig,
+    ) -> Vec<(&'static str, RejectReason)> {
+        let mut woken = WakeList::new();
         let now = self.begin;
         self.room
             .reconfigure(&self.permits, config, now, &mut woken);
         let answer = |name| {
             (
                 name,
-                self.room.collect(self.keys[name]).unwrap().unwrap_err(),
+                self.room
+                    .take_outcome(self.keys[name])
+                    .unwrap()
+                    .unwrap_err(),
             )
         };
         woken.into_iter().map(answer).collect()
@@ -111,10 +120,10 @@ impl Room {
     }
 }
 
-pub(crate) fn config(change: impl FnOnce(&mut RoomConfig)) -> RoomConfig {
-    let mut config = RoomConfig::default();
+pub(crate) fn config(change: impl FnOnce(&mut WaitingRoomConfig)) -> WaitingRoomConfig {
+    let mut config = WaitingRoomConfig::default();
     config.max_wait = None;
-    config.levels = Levels::new(["high", "normal", "low"], "normal").unwrap();
+    config.levels = PriorityLevels::new(["high", "normal", "low"], "normal").unwrap();
     change(&mut config);
     config
 }
@@ -138,34 +147,37 @@ fn normal_high_normal_is_served_high_normal_normal() {
 
 #[test]
 fn without_displacement_a_full_room_is_full() {
-    let mut room = Room::new(config(|c| c.chairs = 2));
+    let mut room = Room::new(config(|c| c.max_size = 2));
     room.waits("a", level(LOW));
     room.waits("b", level(LOW));
-    assert_eq!(room.arrive("c", 0, level(HIGH)), Err(Rejected::Full));
+    assert_eq!(room.arrive("c", 0, level(HIGH)), Err(RejectReason::Full));
     assert_eq!(room.room.len(), 2);
 }
 
 #[test]
 fn a_reserved_chair_is_nobody_elses() {
-    let mut room = Room::new(config(|c| c.chairs = 1));
+    let mut room = Room::new(config(|c| c.max_size = 1));
     assert!(room.room.reserve());
     assert!(!room.room.reserve());
-    assert_eq!(room.arrive("a", 0, level(HIGH)), Err(Rejected::Full));
+    assert_eq!(room.arrive("a", 0, level(HIGH)), Err(RejectReason::Full));
     room.room.unreserve();
     room.waits("b", level(NORMAL));
 }
 
 #[test]
 fn displacement_takes_the_lowest_latest_and_nobody_of_the_same_level() {
-    let mut room = Room::new(config(|c| (c.chairs, c.displace) = (3, true)));
+    let mut room = Room::new(config(|c| (c.max_size, c.displace) = (3, true)));
     room.waits("low 1", level(LOW));
     room.waits("low 2", level(LOW));
     room.waits("normal", level(NORMAL));
     assert_eq!(room.arrive("high 1", 0, level(HIGH)), Ok(vec!["low 2"]));
-    assert_eq!(room.arrive("low 3", 0, level(LOW)), Err(Rejected::Full));
+    assert_eq!(room.arrive("low 3", 0, level(LOW)), Err(RejectReason::Full));
     assert_eq!(room.arrive("high 2", 0, level(HIGH)), Ok(vec!["low 1"]));
     assert_eq!(room.arrive("high 3", 0, level(HIGH)), Ok(vec!["normal"]));
-    assert_eq!(room.arrive("high 4", 0, level(HIGH)), Err(Rejected::Full));
+    assert_eq!(
+        room.arrive("high 4", 0, level(HIGH)),
+        Err(RejectReason::Full)
+    );
     assert_eq!(room.served(), ["high 1", "high 2", "high 3"]);
 }
 
@@ -249,9 +261,9 @@ fn a_hundred_chairs_become_five() {
     let turned_away = lowest_first.iter().flat_map(|level| level.iter().rev());
     let turned_away: Vec<_> = turned_away
         .take(15)
-        .map(|&i| (names[i], Rejected::Full))
+        .map(|&i| (names[i], RejectReason::Full))
         .collect();
-    assert_eq!(room.reconfigure(config(|c| c.chairs = 5)), turned_away);
+    assert_eq!(room.reconfigure(config(|c| c.max_size = 5)), turned_away);
     assert_eq!(room.served(), ["2", "6", "10", "14", "18"]);
 }
 
@@ -261,30 +273,30 @@ fn levels_keep_their_waiters_by_name() {
     room.waits("low", level(LOW));
     room.waits("normal", level(NORMAL));
     room.waits("high", level(HIGH));
-    let turned = Levels::new(["LOW", "vip", "normal"], "vip").unwrap();
+    let turned = PriorityLevels::new(["LOW", "vip", "normal"], "vip").unwrap();
     assert_eq!(room.reconfigure(config(|c| c.levels = turned)), []);
     assert_eq!(room.served(), ["low", "high", "normal"]);
 }
 
 #[test]
 fn a_tenant_has_its_own_chairs_and_no_more() {
-    let mut room = Room::new(config(|c| c.chairs_per_tenant = Some(2)));
+    let mut room = Room::new(config(|c| c.max_size_per_tenant = Some(2)));
     let of = |tenant: &'static str| move |t: Ticket| t.tenant(tenant.into());
     room.all_wait(&["a1", "a2"], "a");
-    assert_eq!(room.arrive("a3", 0, of("a")), Err(Rejected::TenantFull));
+    assert_eq!(room.arrive("a3", 0, of("a")), Err(RejectReason::TenantFull));
     room.waits("b1", of("b"));
     room.cancel("a1");
     room.waits("a4", of("a"));
     assert_eq!(room.next(0), Some("a2"));
     room.waits("a5", of("a"));
-    let one = config(|c| c.chairs_per_tenant = Some(1));
-    assert_eq!(room.reconfigure(one), [("a5", Rejected::TenantFull)]);
+    let one = config(|c| c.max_size_per_tenant = Some(1));
+    assert_eq!(room.reconfigure(one), [("a5", RejectReason::TenantFull)]);
     assert_eq!(room.served(), ["b1", "a4"]);
 }
 
 #[test]
 fn whose_wait_is_over_holds_no_chair_though_the_timer_is_late() {
-    let mut room = Room::new(config(|c| c.chairs = 1));
+    let mut room = Room::new(config(|c| c.max_size = 1));
     room.waits("gone", |t| t.timeout(Duration::from_secs(1)));
     assert_eq!(room.arrive("here", 1, level(NORMAL)), Ok(vec!["gone"]));
 }
@@ -293,12 +305,12 @@ fn whose_wait_is_over_holds_no_chair_though_the_timer_is_late() {
 fn a_closed_room_answers_all_who_wait_and_all_who_come() {
     let mut room = Room::new(config(|_| {}));
     room.all_wait(&["a", "b"], "");
-    let mut woken = Woken::new();
+    let mut woken = WakeList::new();
     room.room.close(&mut woken);
     assert_eq!(woken.into_iter().collect::<Vec<_>>(), ["b", "a"]);
     assert_eq!(
         room.arrive("c", 0, level(HIGH)),
-        Err(Rejected::ShuttingDown)
+        Err(RejectReason::ShuttingDown)
     );
     assert_eq!(room.next(0), None);
 }

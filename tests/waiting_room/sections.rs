@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use tower_triage::admit::Woken;
-use tower_triage::{Discipline, Priority, Rejected, RoomConfig, Section};
+use tower_triage::admit::WakeList;
+use tower_triage::{Discipline, Partition, Priority, RejectReason, WaitingRoomConfig};
 
 use super::fairness::Hall;
 use super::scenarios::{HIGH, LOW, NORMAL, config};
 use super::wards::Bed;
 
 /// Models on one ward with one bed, which is taken. Each is a lane, and a section.
-fn models(many: usize, config: RoomConfig) -> (Hall, Bed) {
+fn models(many: usize, config: WaitingRoomConfig) -> (Hall, Bed) {
     let mut hall = Hall::furnished(config, &[1], &vec![vec![0]; many]);
     for lane in 0..many {
         furnish(&hall, lane, |_| ());
@@ -21,16 +21,20 @@ fn models(many: usize, config: RoomConfig) -> (Hall, Bed) {
 }
 
 /// The model's section, as the capacity has it; the room has not been told.
-fn furnish(hall: &Hall, lane: usize, change: impl FnOnce(&mut Section)) {
-    let mut section = Section {
+fn furnish(hall: &Hall, lane: usize, change: impl FnOnce(&mut Partition)) {
+    let mut section = Partition {
         id: lane as u32,
-        ..Section::default()
+        ..Partition::default()
     };
     change(&mut section);
     hall.wards.set_section(lane, section);
 }
 
-fn waits(hall: &mut Hall, level: u8, lane: usize) -> Result<Vec<usize>, Rejected<&'static str>> {
+fn waits(
+    hall: &mut Hall,
+    level: u8,
+    lane: usize,
+) -> Result<Vec<usize>, RejectReason<&'static str>> {
     hall.arrive_at(Priority(level), lane, "")
         .map(|(_, got_up)| got_up)
 }
@@ -38,56 +42,56 @@ fn waits(hall: &mut Hall, level: u8, lane: usize) -> Result<Vec<usize>, Rejected
 #[test]
 fn a_full_section_turns_away_while_another_has_chairs() {
     let (mut hall, bed) = models(2, config(|_| {}));
-    furnish(&hall, 0, |s| s.chairs = Some(2));
-    for expected in [Ok(vec![]), Ok(vec![]), Err(Rejected::Full)] {
+    furnish(&hall, 0, |s| s.max_size = Some(2));
+    for expected in [Ok(vec![]), Ok(vec![]), Err(RejectReason::Full)] {
         assert_eq!(waits(&mut hall, HIGH, 0), expected);
     }
     assert_eq!(waits(&mut hall, LOW, 1), Ok(vec![]));
     hall.release(bed).unwrap();
     assert_eq!(waits(&mut hall, LOW, 0), Ok(vec![]), "one has left");
-    assert_eq!(hall.room.counts().full, 1);
+    assert_eq!(hall.room.stats().full, 1);
 }
 
 #[test]
 fn sections_have_no_more_chairs_than_the_room() {
-    let (mut hall, _) = models(2, config(|c| c.chairs = 3));
+    let (mut hall, _) = models(2, config(|c| c.max_size = 3));
     for lane in [0, 1] {
-        furnish(&hall, lane, |s| s.chairs = Some(2));
+        furnish(&hall, lane, |s| s.max_size = Some(2));
     }
     for (lane, expected) in [(0, Ok(vec![])), (0, Ok(vec![])), (1, Ok(vec![]))] {
         assert_eq!(waits(&mut hall, HIGH, lane), expected);
     }
-    assert_eq!(waits(&mut hall, HIGH, 1), Err(Rejected::Full));
+    assert_eq!(waits(&mut hall, HIGH, 1), Err(RejectReason::Full));
 }
 
 #[test]
 fn lanes_of_one_section_share_its_chairs() {
     let (mut hall, _) = models(2, config(|_| {}));
     for lane in [0, 1] {
-        furnish(&hall, lane, |s| (s.id, s.chairs) = (7, Some(2)));
+        furnish(&hall, lane, |s| (s.id, s.max_size) = (7, Some(2)));
     }
     assert_eq!(waits(&mut hall, HIGH, 0), Ok(vec![]));
     assert_eq!(waits(&mut hall, HIGH, 1), Ok(vec![]));
-    assert_eq!(waits(&mut hall, HIGH, 0), Err(Rejected::Full));
+    assert_eq!(waits(&mut hall, HIGH, 0), Err(RejectReason::Full));
 }
 
 #[test]
 fn a_section_without_chairs_lets_nobody_wait() {
     let (mut hall, _) = models(2, config(|_| {}));
-    furnish(&hall, 0, |s| s.chairs = Some(0));
-    assert_eq!(waits(&mut hall, HIGH, 0), Err(Rejected::Full));
+    furnish(&hall, 0, |s| s.max_size = Some(0));
+    assert_eq!(waits(&mut hall, HIGH, 0), Err(RejectReason::Full));
     assert_eq!(waits(&mut hall, HIGH, 1), Ok(vec![]));
 }
 
 #[test]
 fn who_finds_its_section_full_takes_a_chair_in_it() {
-    let (mut hall, bed) = models(2, config(|c| (c.chairs, c.displace) = (5, true)));
-    furnish(&hall, 0, |s| s.chairs = Some(3));
+    let (mut hall, bed) = models(2, config(|c| (c.max_size, c.displace) = (5, true)));
+    furnish(&hall, 0, |s| s.max_size = Some(3));
     for (level, lane) in [(LOW, 0), (NORMAL, 0), (LOW, 0), (LOW, 1)] {
         assert_eq!(waits(&mut hall, level, lane), Ok(vec![]));
     }
     assert_eq!(waits(&mut hall, HIGH, 0), Ok(vec![2]));
-    assert_eq!(waits(&mut hall, LOW, 0), Err(Rejected::Full));
+    assert_eq!(waits(&mut hall, LOW, 0), Err(RejectReason::Full));
     assert_eq!(waits(&mut hall, HIGH, 0), Ok(vec![0]));
     assert_eq!(waits(&mut hall, LOW, 1), Ok(vec![]));
     assert_eq!(waits(&mut hall, HIGH, 1), Ok(vec![7]), "the room is full");
@@ -101,8 +105,8 @@ fn a_smaller_section_sends_away_the_latest_of_its_lowest_level() {
         let level = [NORMAL, LOW, HIGH][i / 2 % 3];
         assert_eq!(waits(&mut hall, level, i % 2), Ok(vec![]));
     }
-    furnish(&hall, 0, |s| s.chairs = Some(3));
-    let gone = [8, 2, 6].map(|id| (id, Rejected::Full));
+    furnish(&hall, 0, |s| s.max_size = Some(3));
+    let gone = [8, 2, 6].map(|id| (id, RejectReason::Full));
     assert_eq!(hall.rearrange(), gone);
     assert_eq!(hall.served(bed), [4, 5, 10, 11, 0, 1, 7, 3, 9]);
 }
@@ -114,13 +118,14 @@ fn who_rises_stays_in_its_section() {
         2,
         config(|c| (c.promote_after, c.displace) = (Some(ten), true)),
     );
-    furnish(&hall, 0, |s| s.chairs = Some(2));
+    furnish(&hall, 0, |s| s.max_size = Some(2));
     for level in [NORMAL, LOW] {
         assert_eq!(waits(&mut hall, level, 0), Ok(vec![]));
     }
     let later = hall.begin + ten;
-    hall.room.grown(&hall.wards, later, &mut Woken::new());
-    assert_eq!(waits(&mut hall, NORMAL, 0), Err(Rejected::Full));
+    hall.room
+        .on_capacity_grown(&hall.wards, later, &mut WakeList::new());
+    assert_eq!(waits(&mut hall, NORMAL, 0), Err(RejectReason::Full));
     assert_eq!(waits(&mut hall, HIGH, 0), Ok(vec![1]));
 }
 
@@ -197,8 +202,9 @@ fn whom_no_slot_can_serve_keeps_none_from_others_of_its_discipline() {
         assert!(hall.arrive(lane, tenant).is_none());
     }
     hall.wards.set_beds(0, 1);
-    let mut woken = Woken::new();
-    hall.room.grown(&hall.wards, hall.begin, &mut woken);
+    let mut woken = WakeList::new();
+    hall.room
+        .on_capacity_grown(&hall.wards, hall.begin, &mut woken);
     assert_eq!(woken.into_iter().collect::<Vec<_>>(), [0]);
 }
 
@@ -215,7 +221,7 @@ fn a_higher_level_goes_first_whatever_its_discipline() {
 #[test]
 fn models_that_share_a_pool_take_turns() {
     const MODELS: usize = 10;
-    let fair = config(|c| (c.chairs, c.discipline) = (1_000, Discipline::Fair));
+    let fair = config(|c| (c.max_size, c.discipline) = (1_000, Discipline::Fair));
     let (mut hall, bed) = models(MODELS, fair);
     for i in 0..50 * MODELS {
         hall.arrive(i / 50, "");

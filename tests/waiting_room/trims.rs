@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use tower_triage::admit::{Key, Outcome, WaitingRoom, Woken};
-use tower_triage::{Capacity, Denied, Discipline, Pool, Pools, Priority, Ticket};
+use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
+use tower_triage::{Capacity, Discipline, LeaseError, PoolId, PoolSet, Priority, Ticket};
 
 use super::scenarios::config;
 
@@ -15,8 +15,8 @@ impl Capacity for Two {
     type Demand = u8;
     type Lease = u32;
     type Lane = u8;
-    type Never = Infallible;
-    fn try_lease(&self, demand: &u8) -> Result<u32, Denied<Infallible>> {
+    type Unservable = Infallible;
+    fn try_lease(&self, demand: &u8) -> Result<u32, LeaseError<Infallible>> {
         for pool in 0..=u32::from(*demand) {
             let free = &self.0[pool as usize];
             if free.load(SeqCst) > 0 {
@@ -24,20 +24,20 @@ impl Capacity for Two {
                 return Ok(pool);
             }
         }
-        Err(Denied::Busy)
+        Err(LeaseError::Busy)
     }
-    fn release(&self, pool: u32) -> Pool {
+    fn release(&self, pool: u32) -> PoolId {
         self.0[pool as usize].fetch_add(1, SeqCst);
-        Pool(pool)
+        PoolId(pool)
     }
-    fn pool(&self, lease: &u32) -> Pool {
-        Pool(*lease)
+    fn pool(&self, lease: &u32) -> PoolId {
+        PoolId(*lease)
     }
     fn lane(&self, demand: &u8) -> u8 {
         *demand
     }
-    fn pools(&self, lane: &u8) -> Pools {
-        (0..=u32::from(*lane)).map(Pool).collect()
+    fn pools(&self, lane: &u8) -> PoolSet {
+        (0..=u32::from(*lane)).map(PoolId).collect()
     }
     fn in_use(&self) -> usize {
         0
@@ -50,9 +50,9 @@ impl Capacity for Two {
     }
 }
 
-fn queued(outcome: Outcome<Two>) -> Key {
+fn queued(outcome: AdmitOutcome<Two>) -> WaiterId {
     match outcome {
-        Outcome::Queued(key) => key,
+        AdmitOutcome::Queued(key) => key,
         other => panic!("{other:?}"),
     }
 }
@@ -62,11 +62,11 @@ fn lanes_on_pool_0(trims: bool) -> Vec<usize> {
     let begin = Instant::now();
     let capacity = Two([0, 0].map(AtomicUsize::new));
     let config =
-        config(|c| (c.chairs, c.discipline, c.max_wait) = (1 << 20, Discipline::Fair, None));
+        config(|c| (c.max_size, c.discipline, c.max_wait) = (1 << 20, Discipline::Fair, None));
     let mut room: WaitingRoom<Two, usize> = WaitingRoom::new(config, begin);
-    let mut woken = Woken::new();
+    let mut woken = WakeList::new();
     let ticket = |now| Ticket::new(Priority::HIGHEST, now).tenant("a".into());
-    let burst: Vec<Key> = (0..4_000)
+    let burst: Vec<WaiterId> = (0..4_000)
         .map(|_| queued(room.arrive(&capacity, ticket(begin), 1, begin, &mut woken)))
         .collect();
     for key in burst {
@@ -76,13 +76,13 @@ fn lanes_on_pool_0(trims: bool) -> Vec<usize> {
     for nth in 0..100u8 {
         let lane = nth % 2;
         let key = queued(room.arrive(&capacity, ticket(begin), lane, begin, &mut woken));
-        room.leave_note(key, usize::from(lane)).unwrap();
+        room.set_waker(key, usize::from(lane)).unwrap();
         keys.push(key);
     }
-    // Pool 1 is fast: it serves thirty of lane 1.
+    // PoolId 1 is fast: it serves thirty of lane 1.
     for _ in 0..30 {
         let pool = capacity.release(1);
-        room.released(&capacity, pool, begin, &mut woken);
+        room.on_release(&capacity, pool, begin, &mut woken);
     }
     let served: Vec<usize> = std::mem::take(&mut woken).into_iter().collect();
     assert_eq!(served, [1; 30]);
@@ -91,11 +91,11 @@ fn lanes_on_pool_0(trims: bool) -> Vec<usize> {
     for nth in 1..=2 {
         let now = begin + nth * step;
         let key = queued(room.arrive(&capacity, ticket(now), 0, now, &mut woken));
-        room.leave_note(key, 0).unwrap();
+        room.set_waker(key, 0).unwrap();
     }
     for _ in 0..20 {
         let pool = capacity.release(0);
-        room.released(&capacity, pool, begin + 2 * step, &mut woken);
+        room.on_release(&capacity, pool, begin + 2 * step, &mut woken);
     }
     woken.into_iter().collect()
 }

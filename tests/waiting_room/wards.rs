@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use tower_triage::{Capacity, Denied, Pool, Pools, Section};
+use tower_triage::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Ward {
@@ -25,7 +25,7 @@ pub(crate) fn choose(wards: &[Ward], treats: &Treats) -> Option<usize> {
 pub(crate) struct Wards {
     wards: Mutex<Vec<Ward>>,
     lanes: Mutex<Vec<(Arc<usize>, Treats)>>,
-    sections: Mutex<Vec<Section>>,
+    sections: Mutex<Vec<Partition>>,
     asked: AtomicUsize,
     leased: AtomicUsize,
     /// Says that all is busy once it was asked this often.
@@ -41,7 +41,7 @@ pub(crate) struct Bed(pub(crate) usize);
 impl Wards {
     pub(crate) fn new(beds: &[usize], lanes: &[Treats]) -> Self {
         let wards = beds.iter().map(|&beds| Ward { beds, taken: 0 });
-        let sections = vec![Section::default(); lanes.len()];
+        let sections = vec![Partition::default(); lanes.len()];
         let lanes = lanes.iter().cloned().enumerate();
         Self {
             wards: Mutex::new(wards.collect()),
@@ -62,7 +62,7 @@ impl Wards {
         self.lanes.lock().unwrap()[lane].1 = treats;
     }
 
-    pub(crate) fn set_section(&self, lane: usize, section: Section) {
+    pub(crate) fn set_section(&self, lane: usize, section: Partition) {
         self.sections.lock().unwrap()[lane] = section;
     }
 
@@ -102,47 +102,47 @@ impl Capacity for Wards {
     type Demand = usize;
     type Lease = Bed;
     type Lane = Arc<usize>;
-    type Never = &'static str;
+    type Unservable = &'static str;
 
-    fn try_lease(&self, &lane: &usize) -> Result<Bed, Denied<&'static str>> {
+    fn try_lease(&self, &lane: &usize) -> Result<Bed, LeaseError<&'static str>> {
         if self.asked.fetch_add(1, SeqCst) >= self.most_asked.load(SeqCst) {
-            return Err(Denied::Busy);
+            return Err(LeaseError::Busy);
         }
         let treats = self.lanes.lock().unwrap()[lane].1.clone();
         if treats.is_empty() {
-            return Err(Denied::Never("no ward"));
+            return Err(LeaseError::Unservable("no ward"));
         }
         let mut wards = self.wards.lock().unwrap();
         let Some(ward) = choose(&wards, &treats) else {
             if let Some(late) = self.late.lock().unwrap().take() {
                 wards[late].beds += 1;
             }
-            return Err(Denied::Busy);
+            return Err(LeaseError::Busy);
         };
         wards[ward].taken += 1;
         self.leased.fetch_add(1, SeqCst);
         Ok(Bed(ward))
     }
 
-    fn release(&self, Bed(ward): Bed) -> Pool {
+    fn release(&self, Bed(ward): Bed) -> PoolId {
         self.wards.lock().unwrap()[ward].taken -= 1;
-        Pool(ward as u32)
+        PoolId(ward as u32)
     }
 
-    fn pool(&self, &Bed(ward): &Bed) -> Pool {
-        Pool(ward as u32)
+    fn pool(&self, &Bed(ward): &Bed) -> PoolId {
+        PoolId(ward as u32)
     }
 
     fn lane(&self, &lane: &usize) -> Arc<usize> {
         Arc::clone(&self.lanes.lock().unwrap()[lane].0)
     }
 
-    fn pools(&self, lane: &Arc<usize>) -> Pools {
+    fn pools(&self, lane: &Arc<usize>) -> PoolSet {
         let lanes = self.lanes.lock().unwrap();
-        lanes[**lane].1.iter().map(|&w| Pool(w as u32)).collect()
+        lanes[**lane].1.iter().map(|&w| PoolId(w as u32)).collect()
     }
 
-    fn section(&self, lane: &Arc<usize>) -> Section {
+    fn partition(&self, lane: &Arc<usize>) -> Partition {
         self.sections.lock().unwrap()[**lane]
     }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::Discipline::{self, Deadline, Fifo};
-use tower_triage::admit::{Key, Outcome, WaitingRoom, Woken};
-use tower_triage::{Capacity, Priority, RoomConfig, Ticket};
+use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
+use tower_triage::{Capacity, Priority, Ticket, WaitingRoomConfig};
 
 use super::driver::{Event, Furniture, Sections, TENANTS, events, furniture, sections};
 use super::wards::{Bed, Treats, Wards};
@@ -20,7 +20,7 @@ struct Way {
     wards: Wards,
     sections: Sections,
     section_of: Vec<usize>,
-    keys: BTreeMap<usize, Key>,
+    keys: BTreeMap<usize, WaiterId>,
     running: Vec<Bed>,
     reserved: usize,
     came: usize,
@@ -48,22 +48,22 @@ impl Way {
             came: 0,
             now: begin + Duration::from_secs(100),
         };
-        if furniture.notes_arrivals {
-            way.room.note_arrivals();
+        if furniture.tracks_oldest {
+            way.room.track_oldest();
         }
-        way.arrange_sections(&mut Woken::new());
+        way.arrange_sections(&mut WakeList::new());
         way
     }
 
     /// What is seen of it.
     fn apply(&mut self, event: Event) -> String {
-        let mut woken = Woken::new();
+        let mut woken = WakeList::new();
         let seen = self.happens(event, &mut woken);
         let woken: Vec<usize> = woken.into_iter().collect();
         format!("{seen} {woken:?}")
     }
 
-    fn happens(&mut self, event: Event, woken: &mut Woken<usize>) -> String {
+    fn happens(&mut self, event: Event, woken: &mut WakeList<usize>) -> String {
         let Self {
             room, wards, now, ..
         } = self;
@@ -72,10 +72,10 @@ impl Way {
             Event::Release(which) if !self.running.is_empty() => {
                 let bed = self.running.swap_remove(which.index(self.running.len()));
                 let pool = wards.release(bed);
-                room.released(wards, pool, *now, woken);
+                room.on_release(wards, pool, *now, woken);
             }
             Event::Leave(which) => return self.leave(which, woken),
-            Event::Collect(which) => return self.collect(which),
+            Event::Collect(which) => return self.take_outcome(which),
             Event::TimePasses(seconds) => {
                 *now += Duration::from_secs(seconds);
                 room.expire(*now, woken);
@@ -85,11 +85,11 @@ impl Way {
             }
             Event::SetBeds { ward, beds } => {
                 wards.set_beds(ward, beds);
-                room.grown(wards, *now, woken);
+                room.on_capacity_grown(wards, *now, woken);
             }
             Event::SetTreats { lane, treats } => {
                 wards.set_treats(lane, treats);
-                room.rearranged(wards, *now, woken);
+                room.on_capacity_changed(wards, *now, woken);
             }
             Event::Move { lane, section } => {
                 self.section_of[lane] = section;
@@ -110,14 +110,14 @@ impl Way {
         String::new()
     }
 
-    fn arrange_sections(&mut self, woken: &mut Woken<usize>) {
+    fn arrange_sections(&mut self, woken: &mut WakeList<usize>) {
         for (lane, &section) in self.section_of.iter().enumerate() {
             self.wards.set_section(lane, self.sections[section]);
         }
-        self.room.rearranged(&self.wards, self.now, woken);
+        self.room.on_capacity_changed(&self.wards, self.now, woken);
     }
 
-    fn arrive(&mut self, event: Event, woken: &mut Woken<usize>) -> String {
+    fn arrive(&mut self, event: Event, woken: &mut WakeList<usize>) -> String {
         let Event::Arrive {
             priority,
             tenant,
@@ -136,28 +136,28 @@ impl Way {
         ticket.arrival = ago.map(|ago| self.now - Duration::from_secs(ago));
         let arrival = ticket.arrival.unwrap_or(self.now);
         ticket.deadline = within.map(|within| arrival + Duration::from_secs(within));
-        ticket.returning = returning;
+        ticket.requeued = returning;
         let id = self.came;
         self.came += 1;
         match self.room.arrive(&self.wards, ticket, lane, self.now, woken) {
-            Outcome::Queued(key) => {
+            AdmitOutcome::Queued(key) => {
                 self.keys.insert(id, key);
-                format!("queued {:?}", self.room.leave_note(key, id))
+                format!("queued {:?}", self.room.set_waker(key, id))
             }
-            Outcome::Leased(bed) => {
+            AdmitOutcome::Leased(bed) => {
                 self.running.push(bed);
                 format!("leased {:?}", self.running.last())
             }
-            Outcome::Rejected(why) => format!("rejected {why:?}"),
+            AdmitOutcome::Rejected(why) => format!("rejected {why:?}"),
         }
     }
 
-    fn pick(&self, which: Index) -> Option<(usize, Key)> {
+    fn pick(&self, which: Index) -> Option<(usize, WaiterId)> {
         let nth = which.index(self.keys.len().max(1));
         self.keys.iter().nth(nth).map(|(&id, &key)| (id, key))
     }
 
-    fn leave(&mut self, which: Index, woken: &mut Woken<usize>) -> String {
+    fn leave(&mut self, which: Index, woken: &mut WakeList<usize>) -> String {
         let Some((id, key)) = self.pick(which) else {
             return String::new();
         };
@@ -166,16 +166,16 @@ impl Way {
         let seen = format!("{bed:?} {note:?}");
         if let Some(bed) = bed {
             let pool = self.wards.release(bed);
-            self.room.released(&self.wards, pool, self.now, woken);
+            self.room.on_release(&self.wards, pool, self.now, woken);
         }
         seen
     }
 
-    fn collect(&mut self, which: Index) -> String {
+    fn take_outcome(&mut self, which: Index) -> String {
         let Some((id, key)) = self.pick(which) else {
             return String::new();
         };
-        let answer = self.room.collect(key);
+        let answer = self.room.take_outcome(key);
         let seen = format!("{answer:?}");
         if answer.is_some() {
             self.keys.remove(&id);
@@ -189,7 +189,7 @@ impl Way {
         let Self {
             room, keys, wards, ..
         } = self;
-        let stands = |(&id, &key): (&usize, &Key)| {
+        let stands = |(&id, &key): (&usize, &WaiterId)| {
             let (note, position) = (room.note(key), room.position(key));
             (
                 id,
@@ -202,7 +202,7 @@ impl Way {
         let stand: Vec<_> = keys.iter().map(stands).collect();
         let head = room.head().map(|head| room.note(head));
         let order: Vec<_> = room.in_order().iter().map(|&key| room.note(key)).collect();
-        let (counts, len) = (room.counts(), (room.len(), room.has_chair()));
+        let (counts, len) = (room.stats(), (room.len(), room.has_chair()));
         let times = (
             room.next_end(),
             room.is_timed(),
@@ -235,17 +235,17 @@ fn run(
 #[test]
 fn who_came_first_is_known_where_others_waited_before_it_was_to_be() {
     let (begin, wards) = (Instant::now(), Wards::new(&[0], &[vec![0]]));
-    let mut room: WaitingRoom<Wards, ()> = WaitingRoom::new(RoomConfig::default(), begin);
+    let mut room: WaitingRoom<Wards, ()> = WaitingRoom::new(WaitingRoomConfig::default(), begin);
     let arrive = |room: &mut WaitingRoom<Wards, ()>| {
         let ticket = Ticket::new(Priority::HIGHEST, begin);
-        match room.arrive(&wards, ticket, 0, begin, &mut Woken::new()) {
-            Outcome::Queued(key) => key,
+        match room.arrive(&wards, ticket, 0, begin, &mut WakeList::new()) {
+            AdmitOutcome::Queued(key) => key,
             other => panic!("{other:?}"),
         }
     };
     let before = arrive(&mut room);
     room.cancel(before);
-    room.note_arrivals();
+    room.track_oldest();
     arrive(&mut room);
     assert_eq!(room.oldest(), Some(begin));
 }

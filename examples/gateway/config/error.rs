@@ -5,14 +5,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tower_triage::route::{RegistryError, RoutingError};
+use tower_triage::route::{InvalidRegistry, InvalidRouting};
 
 use super::environment::VariableError;
 use super::headers::HeaderError;
 use super::upstream::UpstreamError;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
+pub(crate) enum InvalidQueueConfig {
     #[error("{}: {problem}", path.display())]
     File { path: PathBuf, problem: Problem },
     #[error(transparent)]
@@ -26,18 +26,18 @@ pub(crate) enum Problem {
     #[error("{0}")]
     Syntax(String),
     #[error("[queue]: {0}")]
-    Queue(tower_triage::ConfigError),
+    Queue(tower_triage::InvalidQueueConfig),
     #[error("[routing]: {0}")]
-    Routing(RoutingError),
+    Routing(InvalidRouting),
     #[error("[upstream]: {0}")]
     Upstream(UpstreamError),
     #[error("[[backends]]: {0}")]
     Header(HeaderError),
     #[error("[[backends]]: {0}")]
-    Backends(RegistryError),
+    Backends(InvalidRegistry),
 }
 
-impl ConfigError {
+impl InvalidQueueConfig {
     pub(super) fn in_file(path: &Path, problem: Problem) -> Self {
         let path = path.to_owned();
         Self::File { path, problem }

@@ -70,7 +70,7 @@ impl Log {
     }
 }
 
-/// Counts the lines that cannot be written. It reports no error: there is no place left to report it to.
+/// RoomStats the lines that cannot be written. It reports no error: there is no place left to report it to.
 struct Counted<W> {
     to: W,
     /// Whether the last line was written.

@@ -126,12 +126,12 @@ impl Fair {
         self.reorder(chairs, index);
     }
 
-    pub(super) fn set_aside<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+    pub(super) fn skip<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         self.flows[chairs.flow(at) as usize].aside += 1;
         self.remove(chairs, at);
     }
 
-    pub(super) fn put_back<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
+    pub(super) fn restore<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
         let index = chairs.flow(at);
         self.flows[index as usize].aside -= 1;
         self.line_up(chairs, index, at)

@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::chairs::Chairs;
-use super::{Discipline, RoomConfig};
+use super::{Discipline, WaitingRoomConfig};
 use deadline::Deadline;
 use fair::Fair;
 pub(crate) use fifo::Fifo;
@@ -79,7 +79,7 @@ impl Queue {
         chairs: &mut Chairs<T>,
         at: u32,
         standing: Standing,
-        config: &RoomConfig,
+        config: &WaitingRoomConfig,
     ) -> bool {
         match self {
             Self::Fifo(queue) => queue.push(chairs, at),
@@ -127,18 +127,18 @@ impl Queue {
     }
 
     /// Takes `at` out until it is put back. Its tenant keeps its standing.
-    pub(crate) fn set_aside<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
+    pub(crate) fn skip<T>(&mut self, chairs: &mut Chairs<T>, at: u32) {
         match self {
-            Self::Fair(queue) => queue.set_aside(chairs, at),
+            Self::Fair(queue) => queue.skip(chairs, at),
             _ => self.remove(chairs, at),
         }
     }
 
     /// Puts `at` back, and says whether somebody else may be next now.
-    pub(crate) fn put_back<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
+    pub(crate) fn restore<T>(&mut self, chairs: &mut Chairs<T>, at: u32) -> bool {
         match self {
             Self::Fifo(queue) => queue.push(chairs, at),
-            Self::Fair(queue) => queue.put_back(chairs, at),
+            Self::Fair(queue) => queue.restore(chairs, at),
             Self::Deadline(queue) => queue.push(chairs, at),
         }
     }

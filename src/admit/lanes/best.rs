@@ -7,7 +7,7 @@
 use std::hash::Hash;
 
 use super::super::Discipline;
-use super::super::capacity::Pool;
+use super::super::capacity::PoolId;
 use super::super::chairs::Chairs;
 use super::{Group, Head, Lanes, NOT_BLOCKED, Rank};
 
@@ -15,15 +15,15 @@ use super::{Group, Head, Lanes, NOT_BLOCKED, Rank};
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Scope {
     /// Those that a slot that came back can serve.
-    Pool(Pool),
+    Pool(PoolId),
     /// Those, and the one of an arrival that found the slot.
-    Claim(Pool, u32),
+    Claim(PoolId, u32),
     All,
 }
 
 impl Scope {
     /// Whether one slot of `pool` is all that it is about.
-    pub(crate) fn is_about(self, pool: Pool) -> bool {
+    pub(crate) fn is_about(self, pool: PoolId) -> bool {
         match self {
             Self::Pool(one) | Self::Claim(one, _) => one == pool,
             Self::All => false,
@@ -101,7 +101,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     pub(crate) fn unblock_better<T>(
         &mut self,
         chairs: &Chairs<T>,
-        pool: Pool,
+        pool: PoolId,
         best: Best,
         pump: u64,
     ) -> bool {

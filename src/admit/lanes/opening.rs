@@ -5,7 +5,7 @@ use std::hash::Hash;
 use slab::Slab;
 
 use super::super::Discipline;
-use super::super::capacity::{Pools, Section};
+use super::super::capacity::{Partition, PoolSet};
 use super::super::chairs::Chairs;
 use super::super::discipline::Queue;
 use super::super::heap::Heap;
@@ -21,7 +21,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         &mut self,
         chairs: &Chairs<T>,
         key: L,
-        ask: impl FnOnce(&L) -> (Pools, Section),
+        ask: impl FnOnce(&L) -> (PoolSet, Partition),
     ) -> u32 {
         // First, for who is asked may panic: the only lane is to be the only one then, as those believe who take
         // the short way into it.
@@ -33,7 +33,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             self.close_empty_lanes();
         }
         let discipline = section.discipline.unwrap_or(self.discipline);
-        self.limited |= section.chairs.is_some();
+        self.limited |= section.max_size.is_some();
         let group = self.group_of(pools, discipline);
         let lane = self.lanes.vacant_key() as u32;
         let member = self.groups[group as usize].lanes.insert(lane) as u32;
@@ -50,7 +50,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         lane
     }
 
-    fn group_of(&mut self, pools: Pools, discipline: Discipline) -> u32 {
+    fn group_of(&mut self, pools: PoolSet, discipline: Discipline) -> u32 {
         let alike = self.by_pools.entry(pools.clone()).or_default();
         let is_of = |group: &&u32| self.groups[**group as usize].discipline == discipline;
         if let Some(&group) = alike.iter().find(is_of) {

@@ -6,7 +6,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Concurrency {
-    /// This many, at least 1; more than [`Permits::MAX`](crate::Permits::MAX) are as many as that.
+    /// This many, at least 1; more than [`SlotPool::MAX`](crate::SlotPool::MAX) are as many as that.
     Limit(usize),
     /// As many as it says itself: its `poll_ready` is asked by the request that is next, and by no other.
     ///

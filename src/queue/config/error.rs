@@ -1,12 +1,12 @@
 //! What can be wrong with a configuration, in the words of its file.
 
-use crate::admit::InvalidLevels;
+use crate::admit::InvalidPriorityLevels;
 use crate::http::InvalidRetryAfter;
 
 /// A [`QueueConfig`](super::QueueConfig) that can't be used: which field, its value, and what is allowed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConfigError {
+pub enum InvalidQueueConfig {
     /// No request would ever be served.
     #[error("`concurrency` is 0: it must be at least 1, or \"inner\"")]
     NoConcurrency,
@@ -22,7 +22,7 @@ pub enum ConfigError {
     },
     /// The priority levels are not well defined.
     #[error(transparent)]
-    Levels(#[from] InvalidLevels),
+    PriorityLevels(#[from] InvalidPriorityLevels),
     /// Everyone would be promoted at once, and priorities would mean nothing.
     #[error("`promote_after_seconds` is 0: it must be above 0; leave it out to never promote")]
     NoTimeToPromotion,

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use crate::admit::{Discipline, Levels, RoomConfig, Tenant};
+use crate::admit::{Discipline, PriorityLevels, Tenant, WaitingRoomConfig};
 use crate::http::{HeaderClassifier, RetryAfter};
 
 pub use choices::{Concurrency, Hold, Overflow, Streaming};
-pub use error::ConfigError;
+pub use error::InvalidQueueConfig;
 
 /// How many requests are served at a time, who waits, in what order and for how long.
 ///
@@ -135,15 +135,15 @@ impl QueueConfig {
 
     /// Lets `chairs` requests wait.
     #[must_use]
-    pub fn max_size(mut self, chairs: usize) -> Self {
-        self.max_size = chairs;
+    pub fn max_size(mut self, max_size: usize) -> Self {
+        self.max_size = max_size;
         self
     }
 
     /// Lets `chairs` requests of one tenant wait.
     #[must_use]
-    pub fn max_size_per_tenant(mut self, chairs: usize) -> Self {
-        self.max_size_per_tenant = chairs;
+    pub fn max_size_per_tenant(mut self, max_size: usize) -> Self {
+        self.max_size_per_tenant = max_size;
         self
     }
 
@@ -262,14 +262,14 @@ impl QueueConfig {
     /// # Errors
     ///
     /// The first field found that is wrong.
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    pub fn validate(&self) -> Result<(), InvalidQueueConfig> {
         if self.concurrency == Concurrency::Limit(0) {
-            return Err(ConfigError::NoConcurrency);
+            return Err(InvalidQueueConfig::NoConcurrency);
         }
         self.classifier()?;
         let room = self.room()?;
-        if self.concurrency == Concurrency::Inner && room.chairs == 0 {
-            return Err(ConfigError::NobodyInTurn);
+        if self.concurrency == Concurrency::Inner && room.max_size == 0 {
+            return Err(InvalidQueueConfig::NobodyInTurn);
         }
         self.retry_after.validate()?;
         Ok(())
@@ -280,7 +280,7 @@ impl QueueConfig {
     /// # Errors
     ///
     /// If a header's or a level's name is wrong.
-    pub fn classifier(&self) -> Result<HeaderClassifier, ConfigError> {
+    pub fn classifier(&self) -> Result<HeaderClassifier, InvalidQueueConfig> {
         let tenant_header = self.tenant_header.as_deref();
         Ok(HeaderClassifier::new(
             self.levels()?,
@@ -296,14 +296,14 @@ impl QueueConfig {
     /// # Errors
     ///
     /// If a level's name, the interval to promotion or a tenant's weight is wrong.
-    pub fn room(&self) -> Result<RoomConfig, ConfigError> {
+    pub fn room(&self) -> Result<WaitingRoomConfig, InvalidQueueConfig> {
         if self.promote_after == Some(Duration::ZERO) {
-            return Err(ConfigError::NoTimeToPromotion);
+            return Err(InvalidQueueConfig::NoTimeToPromotion);
         }
         let may_wait = self.enabled && self.max_wait != Some(Duration::ZERO);
-        Ok(RoomConfig {
-            chairs: if may_wait { self.max_size } else { 0 },
-            chairs_per_tenant: Some(self.max_size_per_tenant).filter(|chairs| *chairs > 0),
+        Ok(WaitingRoomConfig {
+            max_size: if may_wait { self.max_size } else { 0 },
+            max_size_per_tenant: Some(self.max_size_per_tenant).filter(|max_size| *max_size > 0),
             max_wait: self.max_wait,
             discipline: self.discipline,
             levels: self.levels()?,
@@ -313,14 +313,14 @@ impl QueueConfig {
         })
     }
 
-    fn levels(&self) -> Result<Levels, ConfigError> {
+    fn levels(&self) -> Result<PriorityLevels, InvalidQueueConfig> {
         let names = self.priorities.iter().map(String::as_str);
-        Ok(Levels::new(names, &self.default_priority)?)
+        Ok(PriorityLevels::new(names, &self.default_priority)?)
     }
 
-    fn weights(&self) -> Result<HashMap<Tenant, u32>, ConfigError> {
+    fn weights(&self) -> Result<HashMap<Tenant, u32>, InvalidQueueConfig> {
         let weigh = |(tenant, weight): (&String, &u32)| match *weight {
-            0 => Err(ConfigError::NoWeight {
+            0 => Err(InvalidQueueConfig::NoWeight {
                 tenant: tenant.clone(),
             }),
             weight => Ok((tenant.clone().into(), weight)),
@@ -354,8 +354,8 @@ impl Default for QueueConfig {
     }
 }
 
-fn header_name(field: &'static str, value: &str) -> Result<HeaderName, ConfigError> {
-    value.parse().map_err(|_| ConfigError::HeaderName {
+fn header_name(field: &'static str, value: &str) -> Result<HeaderName, InvalidQueueConfig> {
+    value.parse().map_err(|_| InvalidQueueConfig::HeaderName {
         field,
         value: value.to_owned(),
     })
@@ -370,9 +370,9 @@ mod tests {
         let config = QueueConfig::default();
         assert_eq!(config.validate(), Ok(()));
 
-        let (room, default) = (config.room().expect("valid"), RoomConfig::default());
-        assert_eq!(room.chairs, default.chairs);
-        assert_eq!(room.chairs_per_tenant, default.chairs_per_tenant);
+        let (room, default) = (config.room().expect("valid"), WaitingRoomConfig::default());
+        assert_eq!(room.max_size, default.max_size);
+        assert_eq!(room.max_size_per_tenant, default.max_size_per_tenant);
         assert_eq!(room.max_wait, default.max_wait);
         assert_eq!(room.discipline, default.discipline);
         assert_eq!(room.levels, default.levels);
@@ -455,12 +455,15 @@ mod tests {
 
     #[test]
     fn who_may_not_wait_gets_no_chair() {
-        let chairs = |config: QueueConfig| config.room().map(|room| room.chairs);
-        assert_eq!(chairs(QueueConfig::new(8).max_size(7)), Ok(7));
-        assert_eq!(chairs(QueueConfig::new(8).max_size(0)), Ok(0));
-        assert_eq!(chairs(QueueConfig::new(8).no_waiting()), Ok(0));
-        assert_eq!(chairs(QueueConfig::new(8).max_wait(Duration::ZERO)), Ok(0));
-        assert_eq!(chairs(QueueConfig::new(8).wait_forever()), Ok(100));
+        let max_size = |config: QueueConfig| config.room().map(|room| room.max_size);
+        assert_eq!(max_size(QueueConfig::new(8).max_size(7)), Ok(7));
+        assert_eq!(max_size(QueueConfig::new(8).max_size(0)), Ok(0));
+        assert_eq!(max_size(QueueConfig::new(8).no_waiting()), Ok(0));
+        assert_eq!(
+            max_size(QueueConfig::new(8).max_wait(Duration::ZERO)),
+            Ok(0)
+        );
+        assert_eq!(max_size(QueueConfig::new(8).wait_forever()), Ok(100));
     }
 
     #[test]
@@ -474,7 +477,7 @@ mod tests {
             .tenant_weight("team-a", 4)
             .displace();
         let room = config.room().expect("valid");
-        assert_eq!(room.chairs_per_tenant, Some(3));
+        assert_eq!(room.max_size_per_tenant, Some(3));
         assert_eq!(room.max_wait, Some(Duration::from_secs(5)));
         assert_eq!(room.discipline, Discipline::Deadline);
         assert!(room.levels.names().eq(["gold", "silver"]));

@@ -84,7 +84,7 @@ mod tests {
     const EXAMPLE: &str = r#"
 [queue]                          # the waiting room in front of the backends (and of swapped models)
 enabled = true                   # false: saturated backends answer 503 at once
-max_size = 100                   # chairs; 0 is the same as enabled = false
+max_size = 100                   # max_size; 0 is the same as enabled = false
 max_wait_seconds = 30
 overflow = "reject"              # "reject" | "backpressure"
 discipline = "fifo"              # "fifo" | "fair" | "deadline"

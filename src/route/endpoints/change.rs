@@ -11,8 +11,8 @@ use arc_swap::ArcSwap;
 
 use super::fleet::Fleet;
 use super::{EndpointRef, Endpoints};
-use crate::Pool;
-use crate::route::{Endpoint, Registry, RoutingConfig, RoutingError};
+use crate::PoolId;
+use crate::route::{Endpoint, InvalidRouting, Registry, RoutingConfig};
 
 /// What a change of the registry changed, by the names of endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,7 +40,10 @@ impl Endpoints {
     /// # Errors
     ///
     /// If the routing is invalid.
-    pub fn with_routing(registry: Registry, routing: RoutingConfig) -> Result<Self, RoutingError> {
+    pub fn with_routing(
+        registry: Registry,
+        routing: RoutingConfig,
+    ) -> Result<Self, InvalidRouting> {
         routing.validate()?;
         Ok(Self::routed(registry, routing, false))
     }
@@ -49,7 +52,7 @@ impl Endpoints {
     pub(in crate::route) fn of_router(
         registry: Registry,
         routing: RoutingConfig,
-    ) -> Result<Self, RoutingError> {
+    ) -> Result<Self, InvalidRouting> {
         routing.validate()?;
         Ok(Self::routed(registry, routing, true))
     }
@@ -58,7 +61,9 @@ impl Endpoints {
     pub(super) fn routed(registry: Registry, routing: RoutingConfig, answers_first: bool) -> Self {
         let endpoints = (0..)
             .zip(registry.endpoints())
-            .map(|(index, endpoint)| EndpointRef::new(endpoint.clone(), Pool(index), answers_first))
+            .map(|(index, endpoint)| {
+                EndpointRef::new(endpoint.clone(), PoolId(index), answers_first)
+            })
             .collect();
         let (registry, routing) = (Arc::new(registry), Arc::new(routing));
         let fleet = Fleet::new(registry, routing, endpoints, Vec::new(), None);
@@ -141,7 +146,7 @@ fn succession(
                 back.set_limit(endpoint.max_concurrent);
                 return back.changed_to(endpoint.clone());
             }
-            let pool = pools.next().unwrap_or(Pool(u32::MAX));
+            let pool = pools.next().unwrap_or(PoolId(u32::MAX));
             EndpointRef::new(endpoint.clone(), pool, answers_first)
         })
         .collect();
@@ -152,11 +157,11 @@ fn succession(
 }
 
 /// The pools that nobody uses, lowest first.
-fn free_pools(old: &Fleet) -> impl Iterator<Item = Pool> + use<> {
+fn free_pools(old: &Fleet) -> impl Iterator<Item = PoolId> + use<> {
     let used = old.endpoints.iter().chain(&old.leaving);
-    let mut used: Vec<Pool> = used.map(EndpointRef::pool).collect();
+    let mut used: Vec<PoolId> = used.map(EndpointRef::pool).collect();
     used.sort_unstable();
     (0..)
-        .map(Pool)
+        .map(PoolId)
         .filter(move |pool| used.binary_search(pool).is_err())
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::{HOST, HeaderMap};
 use http::{HeaderValue, Uri};
 
-use crate::Pool;
+use crate::PoolId;
 use crate::route::Endpoint;
 use crate::route::availability::Availability;
 use crate::route::ejection::Ejection;
@@ -47,7 +47,7 @@ pub(in crate::route) struct Live {
     pub(in crate::route) ejection: Ejection,
     /// Elsewhere in memory: a decision does not read it, and every piece of every answer writes it.
     pub(in crate::route) signs: Box<SignsOfLife>,
-    pub(in crate::route) pool: Pool,
+    pub(in crate::route) pool: PoolId,
     /// Of the endpoint's name.
     pub(in crate::route) hash: u64,
 }
@@ -68,7 +68,7 @@ const LOWEST_PRIORITY: u8 = 100;
 impl EndpointRef {
     /// One that enters service, with its slots in `pool`. It may have to answer first, before it gets more than
     /// one request at a time.
-    pub(super) fn new(endpoint: Endpoint, pool: Pool, answers_first: bool) -> Self {
+    pub(super) fn new(endpoint: Endpoint, pool: PoolId, answers_first: bool) -> Self {
         let live = Live {
             availability: Availability::new(endpoint.max_concurrent),
             latency: Latency::default(),
@@ -151,7 +151,7 @@ impl EndpointRef {
 
     /// Which pool of [`Endpoints`](super::Endpoints) its slots are.
     #[must_use]
-    pub fn pool(&self) -> Pool {
+    pub fn pool(&self) -> PoolId {
         self.0.live.pool
     }
 

@@ -15,7 +15,7 @@ use super::{Demand, EndpointRef, Lane};
 use crate::route::capabilities::Capabilities;
 use crate::route::strategy::{Candidate, Candidates, Choice, Strategy, ask};
 use crate::route::{FallbackWhen, Registry, Requirements, RouteError, RoutingConfig};
-use crate::{Denied, Pools, Section};
+use crate::{LeaseError, Partition, PoolSet};
 
 #[derive(Debug)]
 pub(super) struct Fleet {
@@ -124,42 +124,45 @@ impl Fleet {
     }
 
     /// Where `lane` waits: with all that ask for the same model.
-    pub(super) fn section(&self, lane: &Lane) -> Section {
+    pub(super) fn partition(&self, lane: &Lane) -> Partition {
         let steps = self.ways.get(&lane.name).map_or(&[][..], |way| &way.steps);
         let Some(at) = steps.iter().find_map(|step| step.served) else {
-            return Section::default();
+            return Partition::default();
         };
         let served = &self.served[at];
         let Some(room) = self.routing.rooms.get(&*served.model) else {
-            return Section::default();
+            return Partition::default();
         };
         let slots = served.endpoints.iter();
         let slots = slots.map(|endpoint| endpoint.limit() as usize).sum();
-        Section {
+        Partition {
             id: at as u32 + 1,
-            chairs: room.chairs(slots, self.routing.room_ceiling),
+            max_size: room.max_size_for(slots, self.routing.room_ceiling),
             discipline: room.discipline,
         }
     }
 
     /// Takes a slot for `demand` where one is free.
-    pub(super) fn take<'a>(&'a self, demand: &'a Demand) -> Result<Taken<'a>, Denied<RouteError>> {
+    pub(super) fn take<'a>(
+        &'a self,
+        demand: &'a Demand,
+    ) -> Result<Taken<'a>, LeaseError<RouteError>> {
         let lane = &demand.wish;
         let Some(way) = self.ways.at(demand.way, &lane.name) else {
-            return Err(Denied::Never(self.unknown(lane, None)));
+            return Err(LeaseError::Unservable(self.unknown(lane, None)));
         };
         let mut busy = false;
         for step in &way.steps {
             match self.try_step(step, demand) {
                 Tried::Taken(taken) => return Ok(taken),
-                Tried::Busy if self.waits_for_first() => return Err(Denied::Busy),
+                Tried::Busy if self.waits_for_first() => return Err(LeaseError::Busy),
                 Tried::Busy => busy = true,
                 Tried::Unavailable => {}
             }
         }
         match busy || self.expected_back(&way.steps, lane).next().is_some() {
-            true => Err(Denied::Busy),
-            false => Err(Denied::Never(self.why(way, lane))),
+            true => Err(LeaseError::Busy),
+            false => Err(LeaseError::Unservable(self.why(way, lane))),
         }
     }
 
@@ -221,7 +224,7 @@ impl Fleet {
     }
 
     /// The pools whose slots [`take`](Self::take) would look at now.
-    pub(super) fn pools(&self, lane: &Lane) -> Pools {
+    pub(super) fn pools(&self, lane: &Lane) -> PoolSet {
         let steps = self.ways.get(&lane.name).map_or(&[][..], |way| &way.steps);
         let mut pools = Vec::new();
         for step in steps {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::Pool;
+use crate::PoolId;
 use crate::route::capabilities::Capabilities;
 
 /// What demands share that the same endpoints can serve.
@@ -14,7 +14,7 @@ pub struct Lane {
     /// by equal endpoints although their tokens differ.
     pub(super) context_length: u32,
     /// The endpoints at which it has failed before: it goes to others, or nowhere.
-    pub(super) failed_at: Option<Arc<[Pool]>>,
+    pub(super) failed_at: Option<Arc<[PoolId]>>,
 }
 
 /// A look at a [`Lane`], for a walk over many endpoints.
@@ -23,7 +23,7 @@ pub(in crate::route) struct Asks<'a> {
     pub(super) needs: Capabilities,
     pub(super) context_length: u32,
     /// The endpoints that are left out.
-    failed_at: &'a [Pool],
+    failed_at: &'a [PoolId],
 }
 
 impl Asks<'_> {
@@ -33,7 +33,7 @@ impl Asks<'_> {
     }
 
     #[inline]
-    pub(super) fn leaves_out(&self, pool: Pool) -> bool {
+    pub(super) fn leaves_out(&self, pool: PoolId) -> bool {
         self.is_retry() && self.failed_at.contains(&pool)
     }
 }
@@ -48,7 +48,7 @@ impl Lane {
     }
 
     /// The same lane without `pool`.
-    pub(super) fn failed_at(mut self, pool: Pool) -> Self {
+    pub(super) fn failed_at(mut self, pool: PoolId) -> Self {
         let before = self.failed_at.as_deref().unwrap_or_default();
         let others = before.iter().copied().filter(|&other| other != pool);
         self.failed_at = Some(others.chain([pool]).collect());

@@ -39,7 +39,7 @@ fn frozen_time() -> tokio::runtime::Runtime {
 fn lease(
     endpoints: &Endpoints,
     asked: &Requirements<'_>,
-) -> Result<EndpointLease, Denied<RouteError>> {
+) -> Result<EndpointLease, LeaseError<RouteError>> {
     endpoints.try_lease(&endpoints.demand(asked))
 }
 
@@ -96,10 +96,10 @@ fn busy_waits_and_a_released_slot_is_free_again() {
     let held = lease(&endpoints, &Requirements::new("m")).unwrap();
     assert_eq!(
         lease(&endpoints, &Requirements::new("m")).unwrap_err(),
-        Denied::Busy
+        LeaseError::Busy
     );
     assert_eq!((endpoints.in_use(), endpoints.limit()), (1, 2));
-    assert_eq!(endpoints.release(held), Pool(1));
+    assert_eq!(endpoints.release(held), PoolId(1));
     assert_eq!(endpoints.in_use(), 0);
     assert_eq!(order(&endpoints, "m"), ["a"]);
 }
@@ -118,7 +118,7 @@ fn an_unknown_model_is_not_found_unless_there_is_no_endpoint() {
     ] {
         assert_eq!(
             lease(&endpoints, &Requirements::new("gpt-5")).unwrap_err(),
-            Denied::Never(why)
+            LeaseError::Unservable(why)
         );
     }
 }
@@ -139,7 +139,9 @@ fn capabilities_choose_the_endpoint_and_what_is_missing_is_listed() {
         ..Requirements::new("m")
     };
     let missing = |asked| match lease(&endpoints, &asked) {
-        Err(Denied::Never(RouteError::CapabilityMismatch { missing, .. })) => missing.join(","),
+        Err(LeaseError::Unservable(RouteError::CapabilityMismatch { missing, .. })) => {
+            missing.join(",")
+        }
         other => panic!("{other:?}"),
     };
     assert_eq!(
@@ -158,7 +160,7 @@ fn capabilities_choose_the_endpoint_and_what_is_missing_is_listed() {
     );
     assert_eq!(
         lease(&endpoints, &asked(false, true, false, 0)).unwrap_err(),
-        Denied::Busy
+        LeaseError::Busy
     );
     assert_eq!(
         missing(asked(false, false, true, 9000)),
@@ -175,13 +177,13 @@ fn an_unhealthy_endpoint_gets_nothing_and_the_last_one_denies_for_good() {
     assert_eq!(order(&endpoints, "m"), ["b"]);
     assert_eq!(
         lease(&endpoints, &Requirements::new("m")).unwrap_err(),
-        Denied::Busy
+        LeaseError::Busy
     );
     all[1].set_healthy(false);
     let model = "m".into();
     assert_eq!(
         lease(&endpoints, &Requirements::new("m")).unwrap_err(),
-        Denied::Never(RouteError::NoHealthyBackend { model })
+        LeaseError::Unservable(RouteError::NoHealthyBackend { model })
     );
     all[0].set_healthy(true);
     assert_eq!(order(&endpoints, "m"), ["a"]);

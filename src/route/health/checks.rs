@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::get::{CheckError, Getter};
 use super::rounds::rounds;
-use crate::Pool;
+use crate::PoolId;
 use crate::route::forward::Connector;
 use crate::route::{EndpointRef, RouterHandle};
 
@@ -33,7 +33,7 @@ pub struct HealthChecks {
 }
 
 /// The endpoints that have had a result, as they were configured then.
-type Decided = Arc<watch::Sender<HashMap<Pool, EndpointRef>>>;
+type Decided = Arc<watch::Sender<HashMap<PoolId, EndpointRef>>>;
 
 impl HealthChecks {
     pub(in crate::route) fn start(connector: Connector, handle: RouterHandle) -> Self {
@@ -62,7 +62,7 @@ impl HealthChecks {
     pub async fn first_results(&self) {
         let endpoints = self.handle.endpoints();
         let mut awaited: Vec<_> = endpoints.iter().filter(is_checked).cloned().collect();
-        let has_come = |decided: &HashMap<Pool, EndpointRef>| {
+        let has_come = |decided: &HashMap<PoolId, EndpointRef>| {
             let endpoints = self.handle.endpoints();
             awaited.retain(|awaited| {
                 let is_it = |other: &EndpointRef| is_same_check(awaited, other);
@@ -91,7 +91,7 @@ struct Keeper {
     getter: Getter,
     handle: RouterHandle,
     decided: Decided,
-    running: HashMap<Pool, Running>,
+    running: HashMap<PoolId, Running>,
 }
 
 impl Keeper {
@@ -108,7 +108,7 @@ impl Keeper {
     async fn follow(&mut self) {
         let endpoints = self.handle.endpoints();
         let checked = endpoints.iter().filter(is_checked);
-        let checked: HashMap<Pool, &EndpointRef> = checked
+        let checked: HashMap<PoolId, &EndpointRef> = checked
             .map(|endpoint| (endpoint.pool(), endpoint))
             .collect();
         let outdated: Vec<Running> = self

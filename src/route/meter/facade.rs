@@ -13,8 +13,8 @@ use metrics::{
     describe_histogram, gauge, histogram, with_recorder,
 };
 
-use super::Outcome;
-use crate::gate::Status;
+use super::RequestOutcome;
+use crate::gate::GateStatus;
 use crate::route::{Decision, EndpointRef, Endpoints};
 
 const REQUESTS: &str = "triage_requests_total";
@@ -80,7 +80,7 @@ impl Meter {
         endpoints: &Endpoints,
         asked: Option<&Arc<str>>,
         decision: Option<&Decision>,
-        outcome: Outcome,
+        outcome: RequestOutcome,
     ) {
         let place = outcome.place();
         if let (Some(decision), Ok(place)) = (decision, place) {
@@ -121,7 +121,7 @@ impl Meter {
     }
 
     /// Sets all gauges to what is true now.
-    pub(in crate::route) fn record_gauges(&self, status: &Status, endpoints: &[EndpointRef]) {
+    pub(in crate::route) fn record_gauges(&self, status: &GateStatus, endpoints: &[EndpointRef]) {
         self.described.get_or_init(describe);
         gauge!(QUEUE_DEPTH).set(status.depth as f64);
         gauge!(RUNNING).set(status.running as f64);
@@ -189,7 +189,7 @@ const OUTCOMES: [&str; 6] = [
     "cancelled",
 ];
 
-impl Outcome {
+impl RequestOutcome {
     /// Its place among [`OUTCOMES`], or the code of a rejection.
     fn place(self) -> Result<usize, &'static str> {
         Ok(match self {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Outcome;
+use super::RequestOutcome;
 use crate::route::{Decision, EndpointRef, Endpoints};
 
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ impl Meter {
         _: &Endpoints,
         _asked: Option<&Arc<str>>,
         _: Option<&Decision>,
-        _: Outcome,
+        _: RequestOutcome,
     ) {
     }
 

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use super::{RoutingError, RoutingWarning};
+use super::{InvalidRouting, RoutingWarning};
 
 type Aliases = BTreeMap<String, String>;
 
-pub(super) fn validate(aliases: &Aliases) -> Result<(), RoutingError> {
+pub(super) fn validate(aliases: &Aliases) -> Result<(), InvalidRouting> {
     for (alias, target) in aliases {
         if alias.is_empty() || target.is_empty() {
-            return Err(RoutingError::EmptyAlias {
+            return Err(InvalidRouting::EmptyAlias {
                 alias: alias.clone(),
                 target: target.clone(),
             });
         }
         if let Some(chain) = circle(aliases, alias) {
-            return Err(RoutingError::AliasCycle { chain });
+            return Err(InvalidRouting::AliasCycle { chain });
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use super::StrategyChoice;
 /// What cannot be meant: where it stands, and what is allowed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RoutingError {
+pub enum InvalidRouting {
     /// The weights of `smart` are no shares of 100.
     #[error(
         "`weights` (priority {priority}, load {load}, latency {latency}) sum to {}: they must sum to 100",
@@ -84,11 +84,11 @@ pub enum RoutingWarning {
 /// What is wrong with a router.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RouterError {
+pub enum InvalidRoute {
     /// With its waiting room.
     #[error("invalid `QueueConfig`: {0}")]
-    Queue(#[from] crate::ConfigError),
+    Queue(#[from] crate::InvalidQueueConfig),
     /// With how it routes.
     #[error("invalid `RoutingConfig`: {0}")]
-    Routing(#[from] RoutingError),
+    Routing(#[from] InvalidRouting),
 }

@@ -41,12 +41,12 @@ impl ModelRoom {
     }
 
     /// How many may wait before `slots` slots.
-    pub(in crate::route) fn chairs(&self, slots: usize, ceiling: usize) -> Option<usize> {
-        let chairs = self
+    pub(in crate::route) fn max_size_for(&self, slots: usize, ceiling: usize) -> Option<usize> {
+        let size = self
             .max_size
             .max(self.max_size_per_slot.saturating_mul(slots));
         let is_limited = self.max_size > 0 || self.max_size_per_slot > 0;
-        is_limited.then(|| chairs.min(ceiling))
+        is_limited.then(|| size.min(ceiling))
     }
 }
 
@@ -55,8 +55,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chairs_are_the_larger_of_both_under_the_ceiling() {
-        for (max_size, per_slot, slots, chairs) in [
+    fn max_size_is_the_larger_of_both_under_the_ceiling() {
+        for (max_size, per_slot, slots, expected) in [
             (0, 0, 8, None),
             (5, 0, 8, Some(5)),
             (0, 3, 8, Some(24)),
@@ -69,7 +69,11 @@ mod tests {
             let room = ModelRoom::default()
                 .max_size(max_size)
                 .max_size_per_slot(per_slot);
-            assert_eq!(room.chairs(slots, 1_000), chairs, "{room:?} {slots}");
+            assert_eq!(
+                room.max_size_for(slots, 1_000),
+                expected,
+                "{room:?} {slots}"
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What `smart` weighs.
 
-use super::RoutingError;
+use super::InvalidRouting;
 
 /// What `smart` weighs, in shares of 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Default for Weights {
 }
 
 impl Weights {
-    pub(super) fn validate(self) -> Result<(), RoutingError> {
+    pub(super) fn validate(self) -> Result<(), InvalidRouting> {
         let Self {
             priority,
             load,
@@ -36,7 +36,7 @@ impl Weights {
         if sum == 100 {
             return Ok(());
         }
-        Err(RoutingError::Weights {
+        Err(InvalidRouting::Weights {
             priority,
             load,
             latency,

@@ -15,7 +15,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use super::*;
 use crate::queue::QueueConfig;
 use crate::route::{RouteLayer, Router};
-use crate::{Priority, Rejected, Ticket};
+use crate::{Priority, RejectReason, Ticket};
 
 fn change(endpoints: &Endpoints, to: impl Into<Vec<Endpoint>>) -> Changes {
     let registry = Registry::new(to.into()).unwrap();
@@ -39,15 +39,15 @@ fn who_leaves_counts_until_its_last_lease_is_back() {
     change(&endpoints, [b.clone(), c.clone(), d.clone()]);
     assert_eq!(order(&endpoints, "m").len(), 6);
     let pools = endpoints.endpoints();
-    let pools: Vec<Pool> = pools.iter().map(EndpointRef::pool).collect();
+    let pools: Vec<PoolId> = pools.iter().map(EndpointRef::pool).collect();
     // Only what is its own no more is given to others.
-    assert_eq!(pools, [Pool(1), Pool(2), Pool(3)]);
-    assert_eq!(endpoints.release(on_a), Pool(0));
+    assert_eq!(pools, [PoolId(1), PoolId(2), PoolId(3)]);
+    assert_eq!(endpoints.release(on_a), PoolId(0));
     let [e, f] = ["e", "f"].map(|name| endpoint(name, 2, &["m"]));
     change(&endpoints, [b.clone(), c.clone(), d.clone(), e.clone()]);
     change(&endpoints, [b, c, d, e, f]);
     let pools = endpoints.endpoints();
-    assert_eq!(pools[4].pool(), Pool(0));
+    assert_eq!(pools[4].pool(), PoolId(0));
     // Those that `order` took.
     assert_eq!(endpoints.in_use(), 6);
 }
@@ -61,13 +61,13 @@ fn who_comes_back_has_what_it_had_in_flight() {
     let gone = lease(&endpoints, &Requirements::new("m")).unwrap_err();
     assert!(matches!(
         gone,
-        Denied::Never(RouteError::NoHealthyBackend { .. })
+        LeaseError::Unservable(RouteError::NoHealthyBackend { .. })
     ));
     assert_eq!(change(&endpoints, [a]).added, ["a"]);
     assert_eq!((endpoints.in_use(), endpoints.limit()), (1, 2));
     let other = hold(&endpoints, "m");
     let busy = lease(&endpoints, &Requirements::new("m")).unwrap_err();
-    assert_eq!(busy, Denied::Busy);
+    assert_eq!(busy, LeaseError::Busy);
     endpoints.release(before);
     endpoints.release(other);
     assert_eq!(endpoints.in_use(), 0);
@@ -86,7 +86,10 @@ fn who_waits_is_measured_by_its_own_tokens_when_the_contexts_change() {
     change(&endpoints, [with(6_000)]);
     assert_ne!(endpoints.lane(&short), endpoints.lane(&long));
     let lease = endpoints.try_lease(&short).unwrap();
-    assert!(matches!(endpoints.try_lease(&long), Err(Denied::Never(_))));
+    assert!(matches!(
+        endpoints.try_lease(&long),
+        Err(LeaseError::Unservable(_))
+    ));
     endpoints.release(lease);
 }
 
@@ -249,7 +252,7 @@ fn hammered_from_all_sides_nothing_hangs_and_nothing_is_lost() {
                             yield_now().await;
                             drop(permit);
                         }
-                        Err(Rejected::Never(why)) => assert_eq!(name, "y", "{why}"),
+                        Err(RejectReason::Unservable(why)) => assert_eq!(name, "y", "{why}"),
                         Err(why) => panic!("{why}"),
                     }
                     yield_now().await;

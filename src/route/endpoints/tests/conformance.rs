@@ -116,7 +116,7 @@ fn only_those_serve_that_can_and_may() {
             let leases: Vec<_> = (0..4)
                 .map(|_| endpoints.try_lease(&demand).unwrap())
                 .collect();
-            assert_eq!(endpoints.try_lease(&demand).unwrap_err(), Denied::Busy);
+            assert_eq!(endpoints.try_lease(&demand).unwrap_err(), LeaseError::Busy);
             for lease in leases {
                 assert!(allowed.contains(lease.endpoint().name()), "{lease:?}");
                 endpoints.release(lease);
@@ -140,7 +140,7 @@ fn endpoints_that_are_still_to_be_checked_are_chosen_when_no_other_is_free_and_o
         assert_eq!(names[..3], ["known"; 3]);
         assert_ne!(names[3], names[4]);
         let more = lease(&endpoints, &asked(5)).unwrap_err();
-        assert_eq!(more, Denied::Busy);
+        assert_eq!(more, LeaseError::Busy);
         leases
             .into_iter()
             .for_each(|lease| _ = endpoints.release(lease));

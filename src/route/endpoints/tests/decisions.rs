@@ -298,7 +298,7 @@ impl Pair {
         }
         let (expected, pools) = self.naive.expect(asked, &pools);
         let lane = self.endpoints.lane(&demand);
-        let waits_for: HashSet<Pool> = self.endpoints.pools(&lane).iter().copied().collect();
+        let waits_for: HashSet<PoolId> = self.endpoints.pools(&lane).iter().copied().collect();
         assert_eq!(waits_for, pools);
         match (self.endpoints.try_lease(&demand), expected) {
             (Ok(lease), Expected::At(places, model)) => {
@@ -318,8 +318,10 @@ impl Pair {
                 drop(changed);
                 self.held.push((lease, state));
             }
-            (Err(Denied::Busy), Expected::Busy) => {}
-            (Err(Denied::Never(why)), Expected::Never(expected)) => assert_eq!(why, expected),
+            (Err(LeaseError::Busy), Expected::Busy) => {}
+            (Err(LeaseError::Unservable(why)), Expected::Unservable(expected)) => {
+                assert_eq!(why, expected)
+            }
             (got, expected) => panic!("{got:?} instead of {expected:?}"),
         }
     }
@@ -383,7 +385,7 @@ proptest! {
                 waiting.push(demand);
             }
             pair.take(step);
-            let mut busy: HashMap<Vec<Pool>, bool> = HashMap::new();
+            let mut busy: HashMap<Vec<PoolId>, bool> = HashMap::new();
             let mut lanes: HashMap<Lane, bool> = HashMap::new();
             for demand in &waiting {
                 let lane = pair.endpoints.lane(demand);
@@ -394,8 +396,8 @@ proptest! {
                         _ = pair.endpoints.release(lease);
                         false
                     }
-                    Err(Denied::Busy) => true,
-                    Err(Denied::Never(_)) => {
+                    Err(LeaseError::Busy) => true,
+                    Err(LeaseError::Unservable(_)) => {
                         prop_assert!(pools.is_empty());
                         continue;
                     }

@@ -18,7 +18,7 @@ pub(super) enum Health {
 /// What the model knows of an endpoint that outlives changes of its configuration.
 #[derive(Debug)]
 pub(super) struct State {
-    pub(super) pool: Pool,
+    pub(super) pool: PoolId,
     pub(super) limit: u32,
     pub(super) in_use: u32,
     pub(super) down: bool,
@@ -94,11 +94,11 @@ pub(super) enum Expected {
     /// One of these places serves it, as this model.
     At(Vec<usize>, String),
     Busy,
-    Never(RouteError),
+    Unservable(RouteError),
 }
 
 /// Where a retry has failed before.
-pub(super) type FailedAt = Vec<Pool>;
+pub(super) type FailedAt = Vec<PoolId>;
 
 impl Naive {
     pub(super) fn new(endpoints: &Endpoints) -> Self {
@@ -163,7 +163,7 @@ impl Naive {
             ward.state.borrow_mut().limit = 0;
         }
         let all = self.wards.iter().chain(&self.leaving);
-        let pools: HashSet<Pool> = all.map(|ward| ward.state.borrow().pool).collect();
+        let pools: HashSet<PoolId> = all.map(|ward| ward.state.borrow().pool).collect();
         assert_eq!(pools.len(), self.wards.len() + self.leaving.len());
         self.turns.retain(|model, _| {
             let mut models = self.wards.iter().flat_map(|ward| &ward.config.models);
@@ -228,7 +228,7 @@ impl Naive {
         &mut self,
         asked: &Requirements<'_>,
         failed_at: &FailedAt,
-    ) -> (Expected, HashSet<Pool>) {
+    ) -> (Expected, HashSet<PoolId>) {
         let way = self.way(&asked.model);
         let only_first = self.routing.fallback_when == FallbackWhen::Unavailable;
         let able = |model: &str| -> Vec<usize> {
@@ -251,7 +251,7 @@ impl Naive {
             steps.truncate(1);
         }
         let places = steps.iter().flat_map(|(_, able)| able);
-        let pools: HashSet<Pool> = places
+        let pools: HashSet<PoolId> = places
             .map(|&at| self.wards[at].state.borrow().pool)
             .collect();
         for (model, able) in &steps {
@@ -290,7 +290,7 @@ impl Naive {
         if !back.is_empty() {
             return (Expected::Busy, back);
         }
-        (Expected::Never(self.why(asked, &way)), HashSet::new())
+        (Expected::Unservable(self.why(asked, &way)), HashSet::new())
     }
 
     fn priority(&self, at: usize) -> u32 {

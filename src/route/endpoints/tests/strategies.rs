@@ -99,7 +99,7 @@ fn who_finds_everyone_busy_takes_no_turn() {
         .collect();
     for _ in 0..4 {
         let busy = lease(&endpoints, &Requirements::new("m"));
-        assert_eq!(busy.unwrap_err(), Denied::Busy);
+        assert_eq!(busy.unwrap_err(), LeaseError::Busy);
     }
     all.into_iter()
         .for_each(|lease| _ = endpoints.release(lease));

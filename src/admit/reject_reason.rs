@@ -2,12 +2,12 @@
 
 use std::convert::Infallible;
 
-/// Why a request got no slot. `N` is the capacity's own reason (see [`Capacity::Never`]).
+/// Why a request got no slot. `N` is the capacity's own reason (see [`Capacity::Unservable`]).
 ///
-/// [`Capacity::Never`]: super::Capacity::Never
+/// [`Capacity::Unservable`]: super::Capacity::Unservable
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
-pub enum Rejected<N = Infallible> {
+pub enum RejectReason<N = Infallible> {
     /// All chairs are taken.
     #[error("every slot is busy and the waiting room is full")]
     Full,
@@ -23,9 +23,9 @@ pub enum Rejected<N = Infallible> {
     /// There are no chairs at all.
     #[error("every slot is busy and queueing is disabled")]
     Disabled,
-    /// It was not to wait (see [`Ticket::may_wait`](super::Ticket::may_wait)).
+    /// It was not to wait (see [`Ticket::wait`](super::Ticket::wait)).
     #[error("every slot is busy and this request is not to wait")]
-    MayNotWait,
+    NotQueued,
     /// A request of higher priority took its chair.
     #[error("a request of higher priority took this request's place in the full waiting room")]
     Displaced,
@@ -34,23 +34,23 @@ pub enum Rejected<N = Infallible> {
     ShuttingDown,
     /// The capacity will never serve it.
     #[error("{0}")]
-    Never(N),
+    Unservable(N),
 }
 
-impl<N> Rejected<N> {
+impl<N> RejectReason<N> {
     /// The same, where the capacity's own reason is told in another way.
     #[cfg(feature = "batch")]
-    pub(crate) fn told<M>(self, tell: impl FnOnce(N) -> M) -> Rejected<M> {
+    pub(crate) fn told<M>(self, tell: impl FnOnce(N) -> M) -> RejectReason<M> {
         match self {
-            Self::Full => Rejected::Full,
-            Self::TenantFull => Rejected::TenantFull,
-            Self::TimedOut => Rejected::TimedOut,
-            Self::DeadlinePassed => Rejected::DeadlinePassed,
-            Self::Disabled => Rejected::Disabled,
-            Self::MayNotWait => Rejected::MayNotWait,
-            Self::Displaced => Rejected::Displaced,
-            Self::ShuttingDown => Rejected::ShuttingDown,
-            Self::Never(why) => Rejected::Never(tell(why)),
+            Self::Full => RejectReason::Full,
+            Self::TenantFull => RejectReason::TenantFull,
+            Self::TimedOut => RejectReason::TimedOut,
+            Self::DeadlinePassed => RejectReason::DeadlinePassed,
+            Self::Disabled => RejectReason::Disabled,
+            Self::NotQueued => RejectReason::NotQueued,
+            Self::Displaced => RejectReason::Displaced,
+            Self::ShuttingDown => RejectReason::ShuttingDown,
+            Self::Unservable(why) => RejectReason::Unservable(tell(why)),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::nanos::Nanos;
 /// Departures per second, averaged over about half a minute of waiting.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Drain {
+pub(crate) struct DepartureRate {
     departures: u64,
     /// When and at how many departures the present measurement began.
     since: Option<(Nanos, u64)>,
@@ -22,7 +22,7 @@ const SHORTEST: Nanos = 100_000_000;
 /// Older measurements fade by half in about two thirds of this.
 const MEMORY_SECONDS: f64 = 30.0;
 
-impl Drain {
+impl DepartureRate {
     /// Somebody got a slot.
     #[inline]
     pub(crate) fn depart(&mut self) {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn ten_a_second_drain_fifty_in_five() {
-        let mut drain = Drain::default();
+        let mut drain = DepartureRate::default();
         drain.room_was_empty(START);
         for i in 1..=20 {
             drain.depart();
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn an_idle_hour_does_not_slow_the_estimate() {
-        let mut drain = Drain::default();
+        let mut drain = DepartureRate::default();
         drain.room_was_empty(START);
         drain.depart();
         drain.observe(START + SECOND);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_stalled_service_drains_no_faster_than_it_stalls() {
-        let mut drain = Drain::default();
+        let mut drain = DepartureRate::default();
         drain.room_was_empty(START);
         drain.depart();
         drain.observe(START + SECOND);
@@ -121,6 +121,6 @@ mod tests {
 
     #[test]
     fn nothing_is_known_at_first() {
-        assert_eq!(Drain::default().wait_for(1), None);
+        assert_eq!(DepartureRate::default().wait_for(1), None);
     }
 }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use crate::sync::{AtomicU64, SeqCst};
 
-use super::{Capacity, Denied, Pool, Pools};
+use super::{Capacity, LeaseError, PoolId, PoolSet};
 
 /// So many requests at a time, whatever they ask.
 ///
@@ -12,15 +12,15 @@ use super::{Capacity, Denied, Pool, Pools};
 /// back: each one that returns is retired until the limit holds.
 ///
 /// ```
-/// use tower_triage::{Capacity, Permits};
+/// use tower_triage::{Capacity, SlotPool};
 ///
-/// let permits = Permits::new(1);
+/// let permits = SlotPool::new(1);
 /// let lease = permits.try_lease(&()).unwrap();
 /// assert!(permits.try_lease(&()).is_err());
 /// permits.release(lease);
 /// ```
 #[derive(Debug)]
-pub struct Permits {
+pub struct SlotPool {
     /// From below: how many are out, the number of the limit in force, how many were ever given. One word, so
     /// that a lease is one write, and so that none slips between reading a limit and counting against it.
     slots: AtomicU64,
@@ -29,7 +29,7 @@ pub struct Permits {
     turn: Option<AtomicU64>,
 }
 
-/// One slot of [`Permits`].
+/// One slot of [`SlotPool`].
 #[derive(Debug)]
 pub struct Slot {
     has_turn: bool,
@@ -50,7 +50,7 @@ const CHANGES: u64 = 0xF << OUT_BITS;
 const GIVEN_BITS: u32 = OUT_BITS + 4;
 const GIVEN: u64 = 1 << GIVEN_BITS;
 
-impl Permits {
+impl SlotPool {
     /// The highest limit there can be.
     pub const MAX: usize = OUT as usize;
 
@@ -73,10 +73,10 @@ impl Permits {
     }
 
     #[cold]
-    fn take_turn(&self) -> Result<Slot, Denied<Infallible>> {
-        let turn = self.turn.as_ref().ok_or(Denied::Busy)?;
+    fn take_turn(&self) -> Result<Slot, LeaseError<Infallible>> {
+        let turn = self.turn.as_ref().ok_or(LeaseError::Busy)?;
         if turn.load(SeqCst) != MADE {
-            return Err(Denied::Busy);
+            return Err(LeaseError::Busy);
         }
         // Nobody else takes it: it is there only under the gate's lock.
         turn.store(TAKEN, SeqCst);
@@ -108,14 +108,14 @@ fn clamp(limit: usize) -> u64 {
     (limit as u64).min(OUT)
 }
 
-impl Capacity for Permits {
+impl Capacity for SlotPool {
     type Demand = ();
     type Lease = Slot;
     type Lane = ();
-    type Never = Infallible;
+    type Unservable = Infallible;
 
     #[inline]
-    fn try_lease(&self, (): &()) -> Result<Slot, Denied<Infallible>> {
+    fn try_lease(&self, (): &()) -> Result<Slot, LeaseError<Infallible>> {
         let mut slots = self.slots.load(SeqCst);
         loop {
             // After `slots`: a limit that changes later changes `slots`, too.
@@ -131,21 +131,21 @@ impl Capacity for Permits {
     }
 
     #[inline]
-    fn release(&self, mut slot: Slot) -> Pool {
+    fn release(&self, mut slot: Slot) -> PoolId {
         self.end_turn(&mut slot);
         self.slots.fetch_sub(1, SeqCst);
-        Pool(0)
+        PoolId(0)
     }
 
     #[inline]
-    fn pool(&self, _: &Slot) -> Pool {
-        Pool(0)
+    fn pool(&self, _: &Slot) -> PoolId {
+        PoolId(0)
     }
 
     fn lane(&self, (): &()) {}
 
-    fn pools(&self, (): &()) -> Pools {
-        Pools::one(Pool(0))
+    fn pools(&self, (): &()) -> PoolSet {
+        PoolSet::one(PoolId(0))
     }
 
     fn in_use(&self) -> usize {
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_lowered_limit_retires_what_comes_back() {
-        let permits = Permits::new(3);
+        let permits = SlotPool::new(3);
         let out: Vec<_> = (0..3).map(|_| permits.try_lease(&()).unwrap()).collect();
         assert!(!permits.set_limit(1));
         for (left, lease) in (0..3).rev().zip(out) {

@@ -7,12 +7,12 @@ use std::task::Waker;
 ///
 /// Nearly every release seats one waiter, so the first needs no allocation.
 #[derive(Debug)]
-pub struct Woken<W> {
+pub struct WakeList<W> {
     first: Option<W>,
     more: Vec<W>,
 }
 
-impl<W> Woken<W> {
+impl<W> WakeList<W> {
     /// Nobody yet.
     #[must_use]
     pub fn new() -> Self {
@@ -38,7 +38,7 @@ impl<W> Woken<W> {
     }
 }
 
-impl Woken<Waker> {
+impl WakeList<Waker> {
     /// Wakes every task. As [`wake`], so that one waker that panics keeps no other task asleep.
     pub(crate) fn wake_all(self) {
         self.into_iter().for_each(wake);
@@ -51,13 +51,13 @@ pub(crate) fn wake(waker: Waker) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
-impl<W> Default for Woken<W> {
+impl<W> Default for WakeList<W> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<W> IntoIterator for Woken<W> {
+impl<W> IntoIterator for WakeList<W> {
     type Item = W;
     type IntoIter = std::iter::Chain<std::option::IntoIter<W>, std::vec::IntoIter<W>>;
 
