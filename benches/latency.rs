@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use support::{is_measuring, median};
+use support::{is_measuring, quartiles};
 use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -74,12 +74,12 @@ fn main() {
     }
     let [theirs, ours] = times;
     let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs);
-    let ratio = median(ratios.collect());
+    let [low, ratio, high] = quartiles(ratios.collect());
     if is_measuring() {
         println!("\nFrom a slot freed to the waiter running, its thread asleep");
         print("tokio::sync::Semaphore", theirs);
         print("Gate", ours);
-        println!("      {ratio:.2}× tokio::sync::Semaphore  goal ≤ 1.2×");
+        println!("      {ratio:.2}× tokio::sync::Semaphore  ({low:.2} to {high:.2})  goal ≤ 1.2×");
     }
 }
 

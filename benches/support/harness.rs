@@ -195,13 +195,13 @@ fn ratios(times: Vec<f64>, peers: Vec<f64>) -> Vec<f64> {
         .collect()
 }
 
-/// The median.
-#[must_use]
-pub fn median(values: Vec<f64>) -> f64 {
+fn median(values: Vec<f64>) -> f64 {
     quartiles(values)[1]
 }
 
-fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+/// The lower quartile, the median and the upper quartile.
+#[must_use]
+pub fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
 }

@@ -3,7 +3,7 @@
 mod harness;
 mod peers;
 
-pub use harness::{Bench, is_measuring, median};
+pub use harness::{Bench, is_measuring, quartiles};
 pub use peers::{LimitToBodyEnd, PrioritySemaphoreLimit};
 
 use std::future::Future;
