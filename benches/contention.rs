@@ -84,8 +84,8 @@ fn main() {
         let queue = |config| crowd(handle, QueueLayer::new(config).layer(inner));
         Bench::new(
             format!("64 tasks on 4 slots: {title}"),
-            101,
-            TASKS as u64 * 60,
+            401,
+            TASKS as u64 * 10,
         )
         .base("the inner service alone", crowd(handle, inner))
         .subject(

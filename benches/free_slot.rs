@@ -112,7 +112,7 @@ fn compare(title: &str, handle: Handle, goals: [&'static str; 3]) {
     let queue = |config| calls(handle, QueueLayer::new(config).layer(Echo));
     let config = || QueueConfig::new(SLOTS);
     let [to_body_end, to_headers, released_at_headers] = goals;
-    Bench::new(format!("A slot is free: {title}"), 301, 2_000)
+    Bench::new(format!("A slot is free: {title}"), 1_001, 1_000)
         .base("the inner service alone", calls(handle, Echo))
         .subject(TO_BODY_END, calls(handle, LimitToBodyEnd::new(Echo, SLOTS)))
         .subject(

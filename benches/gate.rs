@@ -13,7 +13,7 @@ fn main() {
     let semaphore = Arc::new(Semaphore::new(64));
     let gate = Gate::new(SlotPool::new(64), WaitingRoomConfig::default());
     let ticket = Ticket::new(Priority::HIGHEST, Instant::now());
-    Bench::new("A slot is free: acquire().await and release", 301, 5_000)
+    Bench::new("A slot is free: acquire().await and release", 601, 2_000)
         .base("an empty loop", |n| (0..n).for_each(|i| _ = black_box(i)))
         .subject("Semaphore::acquire_owned", |n| {
             for _ in 0..n {

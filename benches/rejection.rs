@@ -64,7 +64,7 @@ fn in_process(full: &QueueLayer) {
     });
     let idle = QueueLayer::new(QueueConfig::new(1).max_size(1)).layer(handler);
     let (full, headers) = (full.layer(handler), headers());
-    Bench::new("A rejection, in process", 301, 2_000)
+    Bench::new("A rejection, in process", 1_001, 500)
         .base("making the request", |n| {
             (0..n).for_each(|_| drop(black_box(request(&headers))));
         })
@@ -180,7 +180,7 @@ fn through_hyper(full: &QueueLayer) {
         Ok::<_, Infallible>(response(body.to_bytes()))
     });
     let idle = QueueLayer::new(QueueConfig::new(1).max_size(1)).layer(echo);
-    Bench::new("A rejection, over HTTP/1 in memory", 301, 1_000)
+    Bench::new("A rejection, over HTTP/1 in memory", 601, 200)
         .subject("an answer of an idle echo handler", over_http(idle, "200"))
         .subject(
             "a rejection, the room is full",

@@ -14,8 +14,7 @@ use tokio::sync::{Notify, mpsc};
 use tower_triage::batch::RequestQueue;
 use tower_triage::{Priority, WaitingRoomConfig};
 
-const OPERATIONS: usize = 10_000;
-const PASSES: usize = 61;
+const PASSES: usize = 301;
 const PRODUCERS: usize = 4;
 const BATCH: usize = 64;
 
@@ -244,15 +243,20 @@ const HEAP: &str = "Mutex<BinaryHeap> + Notify";
 
 fn compare(title: &str, traffic: Traffic, waiting: usize) {
     let runtime = runtime();
+    let operations = match traffic {
+        // Enough to outweigh the start of a thread.
+        Traffic::Producers => 10_000,
+        _ => 2_000,
+    };
     // Nothing is ever full, so that no producer waits.
-    let max_size = waiting + OPERATIONS;
+    let max_size = waiting + operations;
     let channel = mpsc::channel(max_size);
     let heap = LockedHeap::default();
     let mut config = WaitingRoomConfig::default();
     config.max_size = max_size;
     let queue = RequestQueue::new(config);
     let title = format!("{title}, {waiting} waiting, items of 256 bytes");
-    Bench::new(title, PASSES, OPERATIONS as u64)
+    Bench::new(title, PASSES, operations as u64)
         .subject(CHANNEL, passes(&runtime, traffic, waiting, channel))
         .subject(
             HEAP,

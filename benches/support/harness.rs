@@ -106,7 +106,7 @@ impl<'a> Bench<'a> {
         let (warm_up, passes, operations) = if is_measuring() {
             (WARM_UP, self.passes, self.operations)
         } else {
-            (0, 1, (self.operations / 20).max(1))
+            (0, 1, (self.operations / 10).max(1))
         };
         for pass in 0..warm_up + passes {
             for index in order(pass, self.subjects.len()) {
