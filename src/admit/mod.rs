@@ -38,5 +38,3 @@ pub use waiters::WaiterId;
 pub(crate) use waiting_room::Answer;
 pub use waiting_room::{AdmitOutcome, WaitingRoom};
 pub use wake_list::WakeList;
-#[cfg(feature = "batch")]
-pub(crate) use wake_list::wake;

@@ -69,9 +69,8 @@ impl<K: Ord + Copy> OrderedQueue<K> {
             return;
         }
         self.dead += 1;
-        let is_dead = |entry: Option<&(K, u32)>| {
-            entry.is_some_and(|(key, idx)| !is_alive(key, *idx))
-        };
+        let is_dead =
+            |entry: Option<&(K, u32)>| entry.is_some_and(|(key, idx)| !is_alive(key, *idx));
         while is_dead(self.in_order.front()) {
             self.in_order.pop_front();
             self.dead -= 1;
@@ -106,7 +105,10 @@ impl<K: Ord + Copy> OrderedQueue<K> {
         }
         let other = self.out_of_order.first_key_value();
         let other = other.map(|(key, idx)| (*key, *idx));
-        in_order.into_iter().chain(other).min_by_key(|(key, _)| *key)
+        in_order
+            .into_iter()
+            .chain(other)
+            .min_by_key(|(key, _)| *key)
     }
 
     /// The last waiter.
@@ -114,7 +116,10 @@ impl<K: Ord + Copy> OrderedQueue<K> {
         let in_order = self.in_order.back().copied();
         let other = self.out_of_order.last_key_value();
         let other = other.map(|(key, idx)| (*key, *idx));
-        let last = in_order.into_iter().chain(other).max_by_key(|(key, _)| *key);
+        let last = in_order
+            .into_iter()
+            .chain(other)
+            .max_by_key(|(key, _)| *key);
         last.map(|(_, idx)| idx)
     }
 

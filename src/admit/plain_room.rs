@@ -13,7 +13,8 @@ use super::room_base::RoomBase;
 use super::trim::KEPT;
 use super::waiters::{WaitLimits, WaiterId, WaiterMeta, Waiters};
 use super::{
-    AdmitOutcome, Capacity, Discipline, LeaseError, PoolId, Priority, RejectReason, Ticket, WaitingRoomConfig, WakeList,
+    AdmitOutcome, Capacity, Discipline, LeaseError, PoolId, Priority, RejectReason, Ticket,
+    WaitingRoomConfig, WakeList,
 };
 
 /// Waiters of one lane, in the order of level and arrival.
@@ -40,7 +41,9 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     pub(crate) fn new(base: RoomBase, mut waiters: Waiters<Waiter<C, W>>) -> Self {
         waiters.max_wait = base.max_wait();
         let mut room = Self {
-            levels: (0..base.config.levels.count()).map(|_| OrderedQueue::new()).collect(),
+            levels: (0..base.config.levels.count())
+                .map(|_| OrderedQueue::new())
+                .collect(),
             timeouts: OrderedQueue::new(),
             missed_slot: false,
             base,
@@ -83,7 +86,12 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     /// With `only_one`, one slot is what came back: every other has a release of its own on the way.
     fn pump(&mut self, capacity: &C, only_one: bool, wakes: &mut WakeList<W>) {
         while let Some(idx) = self.head_idx() {
-            match lease_for(capacity, self.waiters.payload_mut(idx), &mut self.missed_slot, wakes) {
+            match lease_for(
+                capacity,
+                self.waiters.payload_mut(idx),
+                &mut self.missed_slot,
+                wakes,
+            ) {
                 Ok((lease, _)) => {
                     self.grant(idx, lease, wakes);
                     if only_one {
@@ -130,7 +138,11 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     }
 
     /// Makes room for a newcomer of this priority, or says that there is none.
-    fn make_room(&mut self, priority: Priority, wakes: &mut WakeList<W>) -> Result<(), RejectReason<C::Unservable>> {
+    fn make_room(
+        &mut self,
+        priority: Priority,
+        wakes: &mut WakeList<W>,
+    ) -> Result<(), RejectReason<C::Unservable>> {
         if self.base.has_room() {
             return Ok(());
         }
@@ -146,7 +158,9 @@ impl<C: Capacity, W> PlainRoom<C, W> {
 
     fn trim_if_due(&mut self, now: Nanos) {
         let capacity = self.waiters.capacity();
-        if self.base.high_water.is_due(capacity, now) && self.base.high_water.look(capacity, self.base.waiting, now) {
+        if self.base.high_water.is_due(capacity, now)
+            && self.base.high_water.look(capacity, self.base.waiting, now)
+        {
             self.waiters.trim();
             self.levels.iter_mut().for_each(OrderedQueue::trim);
             self.timeouts.trim();
@@ -213,7 +227,10 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
             Err(panic) => return Arrival::panicked(panic, demand),
             Ok(Ok(lease)) => return Arrival::ended(AdmitOutcome::Leased(lease), demand),
             Ok(Err(LeaseError::Unservable(why))) => {
-                return Arrival::ended(AdmitOutcome::Rejected(RejectReason::Unservable(why)), demand);
+                return Arrival::ended(
+                    AdmitOutcome::Rejected(RejectReason::Unservable(why)),
+                    demand,
+                );
             }
             Ok(Err(LeaseError::Busy)) => {}
         }
@@ -221,7 +238,8 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         self.trim_if_due(now);
         let priority = self.base.config.levels.clamp(ticket.priority);
         let refusal = self.base.refusal(&ticket, limits, now);
-        let refusal = refusal.filter(|why| !(matches!(why, RejectReason::NotQueued) && capacity.made_by_head()));
+        let refusal = refusal
+            .filter(|why| !(matches!(why, RejectReason::NotQueued) && capacity.made_by_head()));
         if let Some(why) = refusal.or_else(|| self.make_room(priority, wakes).err()) {
             return Arrival::ended(AdmitOutcome::Rejected(why), demand);
         }
@@ -271,7 +289,11 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         while let Some(((end, _), idx)) = self.timeouts.first()
             && end <= now
         {
-            let why = self.waiters.meta(idx).limits.why_expired(self.waiters.max_wait);
+            let why = self
+                .waiters
+                .meta(idx)
+                .limits
+                .why_expired(self.waiters.max_wait);
             self.reject_idx(idx, why, wakes);
         }
     }
@@ -282,16 +304,20 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         meta.waits = false;
         let (level, key) = (meta.level, meta.key());
         let waiters = &self.waiters;
-        self.levels[usize::from(level)].remove(key, |&(_, seq), idx| waiters.waits_at(level, idx, seq));
+        self.levels[usize::from(level)]
+            .remove(key, |&(_, seq), idx| waiters.waits_at(level, idx, seq));
         if end < NEVER {
-            self.timeouts.remove((end, key.1), |&(_, seq), idx| waiters.waits(WaiterId { idx, seq }));
+            self.timeouts.remove((end, key.1), |&(_, seq), idx| {
+                waiters.waits(WaiterId { idx, seq })
+            });
         }
         self.base.waiting -= 1;
     }
 
     fn trim_if_empty(&mut self) {
         let capacity = self.waiters.capacity();
-        if self.waiters.is_empty() && capacity > KEPT && self.base.high_water.is_excess(capacity, 0) {
+        if self.waiters.is_empty() && capacity > KEPT && self.base.high_water.is_excess(capacity, 0)
+        {
             self.waiters.trim();
             self.levels.iter_mut().for_each(OrderedQueue::trim);
             self.timeouts.trim();

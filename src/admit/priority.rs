@@ -30,7 +30,6 @@ pub struct PriorityLevels {
 }
 
 impl PriorityLevels {
-
     /// PriorityLevels named `names`, highest first, where unknown names get the level named `default`.
     ///
     /// # Errors

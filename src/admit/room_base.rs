@@ -74,7 +74,9 @@ impl RoomBase {
     /// How long the request may wait. Its arrival is not after `now`, or its wait would have no bound but its deadline.
     #[inline]
     pub(crate) fn limits(&self, ticket: &Ticket, now: Nanos) -> WaitLimits {
-        let arrival = ticket.arrival.map_or(now, |arrival| self.epoch.nanos(arrival));
+        let arrival = ticket
+            .arrival
+            .map_or(now, |arrival| self.epoch.nanos(arrival));
         WaitLimits {
             arrival: arrival.min(now),
             deadline: ticket.deadline.map_or(NEVER, |end| self.epoch.nanos(end)),
@@ -106,7 +108,12 @@ impl RoomBase {
 
     /// Why this ticket may not wait, however few others do.
     #[inline]
-    pub(crate) fn refusal<N>(&self, ticket: &Ticket, limits: WaitLimits, now: Nanos) -> Option<RejectReason<N>> {
+    pub(crate) fn refusal<N>(
+        &self,
+        ticket: &Ticket,
+        limits: WaitLimits,
+        now: Nanos,
+    ) -> Option<RejectReason<N>> {
         if self.config.max_size == 0 {
             return Some(RejectReason::Disabled);
         }

@@ -20,14 +20,6 @@ pub struct WaiterId {
     pub(super) seq: u64,
 }
 
-impl WaiterId {
-    /// The waiter's index, which another waiter may get once this id is invalid.
-    #[cfg(feature = "batch")]
-    pub(crate) fn idx(self) -> u32 {
-        self.idx
-    }
-}
-
 /// How long a waiter may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitLimits {
@@ -112,7 +104,9 @@ impl WaiterMeta {
     }
 
     pub(crate) fn tenant(&self) -> &Tenant {
-        self.extras.as_ref().map_or(&NO_TENANT, |extras| &extras.tenant)
+        self.extras
+            .as_ref()
+            .map_or(&NO_TENANT, |extras| &extras.tenant)
     }
 
     /// What it takes from its tenant's share; at least 1.
@@ -146,7 +140,11 @@ impl<T> Waiters<T> {
 
     /// Adds a waiter, whose payload may refer to its id.
     #[inline]
-    pub(crate) fn insert(&mut self, meta: WaiterMeta, payload: impl FnOnce(WaiterId) -> T) -> WaiterId {
+    pub(crate) fn insert(
+        &mut self,
+        meta: WaiterMeta,
+        payload: impl FnOnce(WaiterId) -> T,
+    ) -> WaiterId {
         let entry = self.slab.vacant_entry();
         let id = WaiterId {
             // More waiters than this do not fit into memory.
@@ -230,7 +228,10 @@ impl<T> Waiters<T> {
 
     /// All that wait, by index.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (u32, &WaiterMeta)> {
-        let all = self.slab.iter().map(|(idx, entry)| (idx as u32, &entry.meta));
+        let all = self
+            .slab
+            .iter()
+            .map(|(idx, entry)| (idx as u32, &entry.meta));
         all.filter(|(_, meta)| meta.waits)
     }
 
@@ -246,7 +247,10 @@ impl<T> Waiters<T> {
 
     /// All that wait, in the order of arrival.
     pub(crate) fn oldest_first(&self) -> Vec<u32> {
-        let mut all: Vec<_> = self.waiting().map(|(idx, meta)| (meta.key(), idx)).collect();
+        let mut all: Vec<_> = self
+            .waiting()
+            .map(|(idx, meta)| (meta.key(), idx))
+            .collect();
         all.sort_unstable();
         all.into_iter().map(|(_, idx)| idx).collect()
     }

@@ -16,14 +16,11 @@ use super::full_room::FullRoom;
 use super::plain_room::PlainRoom;
 use super::room::{Arrival, Room, State, Waiter};
 use super::room_base::RoomBase;
-use super::wait_queue::rename_levels;
 use super::trim::{INTERVAL, KEPT};
 use super::wait_queue::lanes::Lanes;
+use super::wait_queue::rename_levels;
 use super::waiters::{WaiterId, Waiters};
-use super::{
-    Capacity, PoolId, RejectReason, RoomStats, Ticket, WaitingRoomConfig,
-    WakeList,
-};
+use super::{Capacity, PoolId, RejectReason, RoomStats, Ticket, WaitingRoomConfig, WakeList};
 
 /// What an arrival gets.
 pub enum AdmitOutcome<C: Capacity> {
@@ -46,7 +43,8 @@ impl<C: Capacity> fmt::Debug for AdmitOutcome<C> {
 }
 
 /// A slot, or the reason why there is none.
-pub(crate) type Answer<C> = Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Unservable>>;
+pub(crate) type Answer<C> =
+    Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Unservable>>;
 
 /// The bounded, ordered set of waiting tickets in front of a capacity.
 ///
@@ -188,13 +186,25 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// A slot of `pool` came back: it goes to the best waiter that it can serve. Looks at no other lanes.
-    pub fn on_release(&mut self, capacity: &C, pool: PoolId, now: Instant, wakes: &mut WakeList<W>) {
+    pub fn on_release(
+        &mut self,
+        capacity: &C,
+        pool: PoolId,
+        now: Instant,
+        wakes: &mut WakeList<W>,
+    ) {
         let (room, _) = self.at(now, wakes);
         room.on_release(capacity, pool, wakes);
     }
 
     /// A lease that no request took comes back, as in [`on_release`](Self::on_release).
-    pub fn on_lease_returned(&mut self, capacity: &C, lease: C::Lease, now: Instant, wakes: &mut WakeList<W>) {
+    pub fn on_lease_returned(
+        &mut self,
+        capacity: &C,
+        lease: C::Lease,
+        now: Instant,
+        wakes: &mut WakeList<W>,
+    ) {
         self.room_mut().base_mut().stats.unclaimed += 1;
         let pool = capacity.release(lease);
         self.on_release(capacity, pool, now, wakes);
@@ -220,7 +230,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ///
     /// A level keeps its waiters by name; waiters of a name that is gone get the default level. If the capacity panics,
     /// so does this, and nothing has changed.
-    pub fn reconfigure(&mut self, capacity: &C, config: WaitingRoomConfig, now: Instant, wakes: &mut WakeList<W>) {
+    pub fn reconfigure(
+        &mut self,
+        capacity: &C,
+        config: WaitingRoomConfig,
+        now: Instant,
+        wakes: &mut WakeList<W>,
+    ) {
         let (_, now) = self.at(now, wakes);
         let is_plain = PlainRoom::<C, W>::serves(&config);
         // Asked before anything changes: the capacity is user code and may panic.
@@ -230,7 +246,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         base.config = config;
         self.room = match lanes {
             None => AnyRoom::Plain(PlainRoom::new(base, waiters)),
-            Some(lanes) => AnyRoom::Full(Box::new(FullRoom::rebuild(base, waiters, lanes, old_lanes, now))),
+            Some(lanes) => AnyRoom::Full(Box::new(FullRoom::rebuild(
+                base, waiters, lanes, old_lanes, now,
+            ))),
         };
         let room = self.room_mut();
         room.advance(now, wakes);
@@ -313,7 +331,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Takes the waiter's outcome, if its wait is over; its id is invalid then.
-    pub fn take_outcome(&mut self, id: WaiterId) -> Option<Result<C::Lease, RejectReason<C::Unservable>>> {
+    pub fn take_outcome(
+        &mut self,
+        id: WaiterId,
+    ) -> Option<Result<C::Lease, RejectReason<C::Unservable>>> {
         let (answer, _) = self.take_answer(id)?;
         Some(answer)
     }
@@ -360,7 +381,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Rejects a waiter with `why`, if it still waits.
-    pub fn reject(&mut self, id: WaiterId, why: RejectReason<C::Unservable>, wakes: &mut WakeList<W>) {
+    pub fn reject(
+        &mut self,
+        id: WaiterId,
+        why: RejectReason<C::Unservable>,
+        wakes: &mut WakeList<W>,
+    ) {
         if let State::Waiting(_) = self.room().waiters().payload(id.idx).state {
             self.room_mut().reject_idx(id.idx, why, wakes);
         }
@@ -368,7 +394,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Looks for a slot for a waiter whose waker was taken though it still waits. To be called by the waiter's own task,
     /// because the capacity may panic.
-    pub(crate) fn retry(&mut self, capacity: &C, id: WaiterId, now: Instant, wakes: &mut WakeList<W>) {
+    pub(crate) fn retry(
+        &mut self,
+        capacity: &C,
+        id: WaiterId,
+        now: Instant,
+        wakes: &mut WakeList<W>,
+    ) {
         let (room, _) = self.at(now, wakes);
         room.retry(capacity, id, wakes);
     }

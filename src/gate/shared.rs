@@ -29,7 +29,8 @@ use super::full::Full;
 use super::timer::{RuntimeId, TimerHost, TimerRequest, Timers};
 use super::wishes::ReservationWaiters;
 use crate::admit::{
-    AdmitOutcome, Arrival, Capacity, PoolId, Ticket, WaiterId, WaitingRoom, WaitingRoomConfig, WakeList,
+    AdmitOutcome, Arrival, Capacity, PoolId, Ticket, WaiterId, WaitingRoom, WaitingRoomConfig,
+    WakeList,
 };
 use crate::clock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, SeqCst};

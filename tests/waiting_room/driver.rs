@@ -426,7 +426,10 @@ impl<C: TestCapacity> Driver<C> {
     }
 
     fn no_free_slot_beside_a_waiter_that_fits(&self) {
-        let fits = self.model.waiting().find(|w| self.wards.as_ref().fits(w.lane));
+        let fits = self
+            .model
+            .waiting()
+            .find(|w| self.wards.as_ref().fits(w.lane));
         assert!(fits.is_none(), "{fits:?} could have a bed");
     }
 
@@ -505,7 +508,7 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
                     promote_after,
                     displace,
                     weights,
-                    };
+                };
                 match is_plain {
                     true => furniture.plain(disciplines[0]),
                     false => furniture,

@@ -6,7 +6,8 @@ use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
 use tower_triage::Partition;
 
 use super::driver::{
-    Driver, Event, Furniture, Sections, crowds, events, furniture, one_lane_events, plain_events, sections,
+    Driver, Event, Furniture, Sections, crowds, events, furniture, one_lane_events, plain_events,
+    sections,
 };
 use super::wards::{OneLane, TestCapacity, Treats, Wards};
 

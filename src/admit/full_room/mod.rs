@@ -47,7 +47,9 @@ impl<C: Capacity, W> FullRoom<C, W> {
         old_lanes: Option<Lanes<C::Lane>>,
         now: Nanos,
     ) -> Self {
-        Self::of(WaitQueue::from_parts(base, waiters, relinks, old_lanes, now))
+        Self::of(WaitQueue::from_parts(
+            base, waiters, relinks, old_lanes, now,
+        ))
     }
 
     /// The room's waiters, to be moved to another.
@@ -93,9 +95,13 @@ impl<C: Capacity, W> FullRoom<C, W> {
         loop {
             let (lease, pool) = lease(capacity, demand)?;
             let scope = Scope::Claim(pool, self.queue.lanes().group(lane));
-            let best = self.queue.lanes().best(self.queue.waiters(), scope, NO_PUMP);
+            let best = self
+                .queue
+                .lanes()
+                .best(self.queue.waiters(), scope, NO_PUMP);
             let goes_first = best.is_none_or(|best| {
-                self.queue.newcomer_goes_before((ticket, limits), lane, best, now)
+                self.queue
+                    .newcomer_goes_before((ticket, limits), lane, best, now)
             });
             if goes_first {
                 return Ok(lease);
@@ -207,7 +213,9 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
             Ok(Some(displaced)) => self.reject_idx(displaced, RejectReason::Displaced, wakes),
             Ok(None) => {}
         }
-        let id = self.queue.insert(ticket, limits, lane, now, |_| Waiter::new(demand));
+        let id = self
+            .queue
+            .insert(ticket, limits, lane, now, |_| Waiter::new(demand));
         self.queue.trim_if_due(now);
         Arrival::queued(id)
     }
@@ -224,7 +232,8 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         let relinks = Self::ask_lanes(capacity, self.queue.waiters());
         self.queue.rebuild(relinks, now);
         let mut evicted = Vec::new();
-        self.queue.evict_from_partitions(|id, why| evicted.push((id, why)));
+        self.queue
+            .evict_from_partitions(|id, why| evicted.push((id, why)));
         self.reject_unlinked(evicted, wakes);
         self.pump(capacity, Scope::All, wakes);
     }
@@ -241,7 +250,10 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
             };
             let lane = self.queue.waiters().meta(id.idx).lane;
             let scope = Scope::Claim(pool, self.queue.lanes().group(lane));
-            let best = self.queue.lanes().best(self.queue.waiters(), scope, NO_PUMP);
+            let best = self
+                .queue
+                .lanes()
+                .best(self.queue.waiters(), scope, NO_PUMP);
             if best.is_none_or(|best| best.idx == id.idx) {
                 return self.grant(id.idx, lease, wakes);
             }

@@ -17,7 +17,9 @@ impl<C: Capacity, W> FullRoom<C, W> {
             self.missed_slot = false;
         }
         while let Some(best) = self.queue.lanes().best(self.queue.waiters(), scope, pump) {
-            if matches!(scope, Scope::All) && self.higher_ranked_is_blocked(capacity, best, pump, wakes) {
+            if matches!(scope, Scope::All)
+                && self.higher_ranked_is_blocked(capacity, best, pump, wakes)
+            {
                 continue;
             }
             let waiter = self.queue.waiters_mut().payload_mut(best.idx);
@@ -48,7 +50,13 @@ impl<C: Capacity, W> FullRoom<C, W> {
     /// of its discipline, which may go before `best`, from the slot that `best` would get.
     ///
     /// Where a pump is about one pool, its slot is for each of them or for none.
-    fn higher_ranked_is_blocked(&mut self, capacity: &C, best: Head, pump: u64, wakes: &mut WakeList<W>) -> bool {
+    fn higher_ranked_is_blocked(
+        &mut self,
+        capacity: &C,
+        best: Head,
+        pump: u64,
+        wakes: &mut WakeList<W>,
+    ) -> bool {
         for head in self.queue.lanes().heads_of_other_disciplines(best, pump) {
             let waiter = self.queue.waiters_mut().payload_mut(head.idx);
             match lease_for(capacity, waiter, &mut self.missed_slot, wakes) {

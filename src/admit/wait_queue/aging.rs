@@ -11,7 +11,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The level of a request of this priority that arrived then, promotions by `now` included.
     pub(super) fn level_of(&self, priority: Priority, arrival: Nanos, now: Nanos) -> u8 {
         let Priority(level) = self.base.config.levels.clamp(priority);
-        let promotions = interval(&self.base.config).map_or(0, |interval| now.saturating_sub(arrival) / interval);
+        let promotions = interval(&self.base.config)
+            .map_or(0, |interval| now.saturating_sub(arrival) / interval);
         level.saturating_sub(u8::try_from(promotions).unwrap_or(u8::MAX))
     }
 
@@ -25,7 +26,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             meta.level -= 1;
             self.lanes.remove(&self.waiters, idx, old);
             self.unlink_level(idx, old);
-            self.lanes.push(&mut self.waiters, idx, None, &self.base.config);
+            self.lanes
+                .push(&mut self.waiters, idx, None, &self.base.config);
             self.link_level(idx);
         }
     }
@@ -52,14 +54,25 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 }
 
 /// When a waiter of this level is promoted next; `None` on the highest level, and without aging.
-fn next_promotion<T>(waiters: &Waiters<T>, config: &WaitingRoomConfig, idx: u32, level: u8) -> Option<Nanos> {
+fn next_promotion<T>(
+    waiters: &Waiters<T>,
+    config: &WaitingRoomConfig,
+    idx: u32,
+    level: u8,
+) -> Option<Nanos> {
     let interval = interval(config)?;
     let meta = waiters.meta(idx);
     let intervals = Nanos::from(meta.priority - level) + 1;
-    let due = meta.limits.arrival.saturating_add(interval.saturating_mul(intervals));
+    let due = meta
+        .limits
+        .arrival
+        .saturating_add(interval.saturating_mul(intervals));
     (level > 0 && due < NEVER).then_some(due)
 }
 
 fn interval(config: &WaitingRoomConfig) -> Option<Nanos> {
-    config.promote_after.map(span).filter(|&interval| interval > 0)
+    config
+        .promote_after
+        .map(span)
+        .filter(|&interval| interval > 0)
 }

@@ -126,7 +126,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// The state of the waiter's flow: as far behind the others as it was in the `old` lanes.
-    pub(crate) fn flow_state_from<T>(&self, old: &Self, waiters: &Waiters<T>, idx: u32) -> Option<FlowState> {
+    pub(crate) fn flow_state_from<T>(
+        &self,
+        old: &Self,
+        waiters: &Waiters<T>,
+        idx: u32,
+    ) -> Option<FlowState> {
         let meta = waiters.meta(idx);
         let (lane, level) = (old.lanes.get(meta.lane as usize)?, usize::from(meta.level));
         let FlowState { start, since } = lane.levels[level].flow_state(waiters, idx)?;

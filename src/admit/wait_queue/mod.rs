@@ -152,7 +152,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     ) -> Result<Pushed, RejectReason> {
         let limits = self.base.limits(&ticket, now);
         self.trim_if_due(now);
-        let lane = self.lane(lane, |_| (PoolSet::one(super::PoolId(0)), Partition::default()));
+        let lane = self.lane(lane, |_| {
+            (PoolSet::one(super::PoolId(0)), Partition::default())
+        });
         let displaced = match self.place_for(&ticket, lane, limits, now) {
             Ok(displaced) => displaced,
             Err(why) => {
@@ -235,7 +237,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(super) fn expire_next<N>(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
         match self.timeouts.first() {
             Some(((end, _), idx)) if end <= now => {
-                let why = self.waiters.meta(idx).limits.why_expired(self.waiters.max_wait);
+                let why = self
+                    .waiters
+                    .meta(idx)
+                    .limits
+                    .why_expired(self.waiters.max_wait);
                 self.unlink(idx, false);
                 Some((self.waiters.id(idx), why))
             }
@@ -277,13 +283,22 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Changes the configuration. Every item keeps its place in the order, and a level keeps its items by name; items of a
     /// name that is gone get the default level. Items that have no place any more are unlinked and returned, with the
     /// reason, the latest of the lowest level first.
-    pub fn reconfigure(&mut self, config: WaitingRoomConfig, now: Instant) -> Vec<(WaiterId, RejectReason)> {
+    pub fn reconfigure(
+        &mut self,
+        config: WaitingRoomConfig,
+        now: Instant,
+    ) -> Vec<(WaiterId, RejectReason)> {
         let now = self.base.epoch.nanos(now);
         let lanes = self.waiters.oldest_first().into_iter();
         let lanes = lanes
             .map(|idx| {
                 let (key, pools, partition) = self.lanes.describe(self.waiters.meta(idx).lane);
-                Relink { idx, key, pools, partition }
+                Relink {
+                    idx,
+                    key,
+                    pools,
+                    partition,
+                }
             })
             .collect();
         rename_levels(&mut self.waiters, &self.base.config.levels, &config.levels);
@@ -366,8 +381,13 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         if !self.waiters.waits(id) {
             return None;
         }
-        let order = self.lanes.forecast(&self.waiters, self.waiters.meta(id.idx).lane);
-        order.iter().position(|&idx| idx == id.idx).map(|nth| nth + 1)
+        let order = self
+            .lanes
+            .forecast(&self.waiters, self.waiters.meta(id.idx).lane);
+        order
+            .iter()
+            .position(|&idx| idx == id.idx)
+            .map(|nth| nth + 1)
     }
 
     /// The next item and all that compete with it, in the order in which they would be taken. O(n log n).
@@ -385,7 +405,15 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
         let first = self.arrivals.first()?;
-        self.base.epoch.instant(self.waiters.meta(first).limits.arrival)
+        self.base
+            .epoch
+            .instant(self.waiters.meta(first).limits.arrival)
+    }
+
+    /// Counts an item that was rejected before it was pushed.
+    #[cfg(feature = "batch")]
+    pub(crate) fn count_rejected<N>(&mut self, why: &RejectReason<N>) {
+        self.base.stats.reject(why);
     }
 
     /// The configuration.
@@ -488,7 +516,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             return Err(why);
         }
         if let Some(max) = self.base.config.max_size_per_tenant
-            && self.tenants.get(&ticket.tenant).map_or(0, |&waiting| waiting) >= max
+            && self
+                .tenants
+                .get(&ticket.tenant)
+                .map_or(0, |&waiting| waiting)
+                >= max
         {
             return Err(RejectReason::TenantFull);
         }
@@ -542,7 +574,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             end: limits.end(self.waiters.max_wait),
         };
         let config = &self.base.config;
-        self.lanes.newcomer_goes_before(&self.waiters, newcomer, lane, best, config)
+        self.lanes
+            .newcomer_goes_before(&self.waiters, newcomer, lane, best, config)
     }
 
     /// Links a waiter wherever it has to be found again.
@@ -552,7 +585,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let meta = self.waiters.meta_mut(idx);
         (meta.level, meta.lane) = (level, lane);
         let seq = meta.seq;
-        self.lanes.push(&mut self.waiters, idx, flow, &self.base.config);
+        self.lanes
+            .push(&mut self.waiters, idx, flow, &self.base.config);
         self.base.on_queued();
         let end = self.waiters.end(idx);
         if end < NEVER {
@@ -574,7 +608,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             let partition = self.lanes.partition(self.waiters.meta(idx).lane);
             if partition.max_size.is_some() {
                 let displace = self.base.config.displace;
-                self.partitions.push(&self.waiters, partition, displace, idx);
+                self.partitions
+                    .push(&self.waiters, partition, displace, idx);
             }
         }
         self.link_promotion(idx);
@@ -589,7 +624,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             let partition = self.lanes.partition(self.waiters.meta(idx).lane);
             if partition.max_size.is_some() {
                 let displace = self.base.config.displace;
-                self.partitions.remove(&self.waiters, partition.id, displace, idx, level);
+                self.partitions
+                    .remove(&self.waiters, partition.id, displace, idx, level);
             }
         }
         self.unlink_promotion(idx, level);
@@ -612,7 +648,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
         if end < NEVER {
             let waiters = &self.waiters;
-            self.timeouts.remove((end, seq), |&(_, seq), idx| waiters.waits(WaiterId { idx, seq }));
+            self.timeouts.remove((end, seq), |&(_, seq), idx| {
+                waiters.waits(WaiterId { idx, seq })
+            });
         }
         self.base.waiting -= 1;
         if self.base.config.max_size_per_tenant.is_some() {
@@ -634,7 +672,13 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Links all waiters anew, in the order of arrival, each to its lane of now.
     pub(super) fn rebuild(&mut self, relinks: Vec<Relink<L>>, now: Nanos) {
         let old = self.clear_links();
-        for Relink { idx, key, pools, partition } in relinks {
+        for Relink {
+            idx,
+            key,
+            pools,
+            partition,
+        } in relinks
+        {
             let flow = self.lanes.flow_state_from(&old, &self.waiters, idx);
             let lane = self.lane(key, |_| (pools, partition));
             self.link(idx, lane, flow, now);
@@ -660,7 +704,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         if let Some(max) = self.base.config.max_size_per_tenant {
             for idx in self.waiters.latest_first() {
                 let tenant = self.waiters.meta(idx).tenant();
-                if self.tenants.get(tenant).is_some_and(|&waiting| waiting > max) {
+                if self
+                    .tenants
+                    .get(tenant)
+                    .is_some_and(|&waiting| waiting > max)
+                {
                     self.unlink(idx, false);
                     evicted(self.waiters.id(idx), RejectReason::TenantFull);
                 }
@@ -677,7 +725,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     }
 
     /// Unlinks the waiters that have no place any more in their partition.
-    pub(super) fn evict_from_partitions<N>(&mut self, mut evicted: impl FnMut(WaiterId, RejectReason<N>)) {
+    pub(super) fn evict_from_partitions<N>(
+        &mut self,
+        mut evicted: impl FnMut(WaiterId, RejectReason<N>),
+    ) {
         if !self.partitions.any_overfull() {
             return;
         }
@@ -694,7 +745,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[inline]
     pub(super) fn trim_if_empty(&mut self) {
         let capacity = self.waiters.capacity();
-        if self.waiters.is_empty() && capacity > KEPT && self.base.high_water.is_excess(capacity, 0) {
+        if self.waiters.is_empty() && capacity > KEPT && self.base.high_water.is_excess(capacity, 0)
+        {
             self.waiters.trim();
             self.clear_links();
         }
@@ -704,7 +756,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[inline]
     pub(super) fn trim_if_due(&mut self, now: Nanos) {
         let capacity = self.waiters.capacity();
-        if self.base.high_water.is_due(capacity, now) && self.base.high_water.look(capacity, self.base.waiting, now) {
+        if self.base.high_water.is_due(capacity, now)
+            && self.base.high_water.look(capacity, self.base.waiting, now)
+        {
             self.trim();
         }
     }
@@ -729,7 +783,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 }
 
 /// Each waiter keeps its level by name.
-pub(super) fn rename_levels<T>(waiters: &mut Waiters<T>, old: &PriorityLevels, new: &PriorityLevels) {
+pub(super) fn rename_levels<T>(
+    waiters: &mut Waiters<T>,
+    old: &PriorityLevels,
+    new: &PriorityLevels,
+) {
     for idx in waiters.oldest_first() {
         let meta = waiters.meta_mut(idx);
         meta.priority = new.parse(old.name(Priority(meta.priority)).as_bytes()).0;

@@ -32,7 +32,13 @@ impl Partitions {
     }
 
     /// Adds a waiter; to the order of arrival, too, if `in_order`.
-    pub(crate) fn push<T>(&mut self, waiters: &Waiters<T>, partition: Partition, in_order: bool, idx: u32) {
+    pub(crate) fn push<T>(
+        &mut self,
+        waiters: &Waiters<T>,
+        partition: Partition,
+        in_order: bool,
+        idx: u32,
+    ) {
         let usage = self.by_id.entry(partition.id).or_insert_with(|| Usage {
             max_size: None,
             waiting: 0,
@@ -46,7 +52,14 @@ impl Partitions {
     }
 
     /// Removes a waiter from this level. It does not wait there any more.
-    pub(crate) fn remove<T>(&mut self, waiters: &Waiters<T>, partition: u32, in_order: bool, idx: u32, level: u8) {
+    pub(crate) fn remove<T>(
+        &mut self,
+        waiters: &Waiters<T>,
+        partition: u32,
+        in_order: bool,
+        idx: u32,
+        level: u8,
+    ) {
         if let Some(usage) = self.by_id.get_mut(&partition) {
             if in_order {
                 usage.arrivals.remove(waiters, idx, level);
@@ -60,13 +73,20 @@ impl Partitions {
 
     /// Whether one more may wait in the partition, as far as its own bound goes.
     pub(crate) fn has_room(&self, partition: Partition) -> bool {
-        let waiting = self.by_id.get(&partition.id).map_or(0, |usage| usage.waiting);
+        let waiting = self
+            .by_id
+            .get(&partition.id)
+            .map_or(0, |usage| usage.waiting);
         partition.max_size.is_none_or(|max| waiting < max)
     }
 
     /// Whether more wait in the partition than may.
     pub(crate) fn is_overfull(&self, partition: Partition) -> bool {
-        partition.max_size.is_some() && self.by_id.get(&partition.id).is_some_and(Usage::is_overfull)
+        partition.max_size.is_some()
+            && self
+                .by_id
+                .get(&partition.id)
+                .is_some_and(Usage::is_overfull)
     }
 
     /// Whether this is so of any partition.

@@ -32,9 +32,10 @@ impl DeadlineQueue {
 
     pub(super) fn remove<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
         let level = self.level;
-        self.queue.remove(key_of(waiters, idx), |&(_, (_, seq)), idx| {
-            waiters.is_queued_at(level, idx, seq)
-        });
+        self.queue
+            .remove(key_of(waiters, idx), |&(_, (_, seq)), idx| {
+                waiters.is_queued_at(level, idx, seq)
+            });
     }
 
     pub(super) fn head(&self) -> Option<u32> {
@@ -42,7 +43,9 @@ impl DeadlineQueue {
     }
 
     pub(super) fn head_key(&self) -> DispatchKey {
-        self.queue.first().map_or(DispatchKey::LAST, |(first, _)| key(first))
+        self.queue
+            .first()
+            .map_or(DispatchKey::LAST, |(first, _)| key(first))
     }
 
     pub(super) fn trim(&mut self) {
@@ -50,7 +53,8 @@ impl DeadlineQueue {
     }
 
     pub(super) fn snapshot<T>(&self, waiters: &Waiters<T>) -> impl Iterator<Item = FlowSnapshot> {
-        let is_alive = |&(_, (_, seq)): &DeadlineKey, idx| waiters.is_queued_at(self.level, idx, seq);
+        let is_alive =
+            |&(_, (_, seq)): &DeadlineKey, idx| waiters.is_queued_at(self.level, idx, seq);
         let all = self.queue.to_vec(is_alive).into_iter();
         all.map(|idx| FlowSnapshot::one(key(key_of(waiters, idx)), idx))
     }

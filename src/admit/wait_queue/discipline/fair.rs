@@ -26,7 +26,10 @@ pub(super) fn price(cost: u128, weight: u128) -> u128 {
 }
 
 fn weight(config: &WaitingRoomConfig, tenant: &Tenant) -> u128 {
-    config.weights.get(tenant).map_or(1, |&weight| u128::from(weight.max(1)))
+    config
+        .weights
+        .get(tenant)
+        .map_or(1, |&weight| u128::from(weight.max(1)))
 }
 
 #[derive(Debug)]
@@ -117,7 +120,9 @@ impl FairQueue {
     pub(super) fn remove<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
         let (meta, level) = (waiters.meta(idx), self.level);
         let flow = &mut self.flows[meta.flow as usize];
-        flow.queue.remove(meta.key(), |&(_, seq), idx| waiters.is_queued_at(level, idx, seq));
+        flow.queue.remove(meta.key(), |&(_, seq), idx| {
+            waiters.is_queued_at(level, idx, seq)
+        });
         self.reorder(waiters, meta.flow);
     }
 
@@ -143,7 +148,9 @@ impl FairQueue {
     }
 
     pub(super) fn head_key(&self) -> DispatchKey {
-        self.order.first().map_or(DispatchKey::LAST, |&(key, _)| key)
+        self.order
+            .first()
+            .map_or(DispatchKey::LAST, |&(key, _)| key)
     }
 
     pub(super) fn newcomer_key(
@@ -157,7 +164,10 @@ impl FairQueue {
             return Some(DispatchKey::of_tag(tag, state.since));
         };
         let flow = &self.flows[index as usize];
-        let is_first = flow.queue.first().is_none_or(|(first, _)| newcomer.key < first);
+        let is_first = flow
+            .queue
+            .first()
+            .is_none_or(|(first, _)| newcomer.key < first);
         is_first.then(|| flow.key(newcomer.cost))
     }
 

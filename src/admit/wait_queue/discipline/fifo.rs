@@ -30,9 +30,10 @@ impl FifoQueue {
     #[inline]
     pub(super) fn remove<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
         let level = self.level;
-        self.queue.remove(waiters.meta(idx).key(), |&(_, seq), idx| {
-            waiters.is_queued_at(level, idx, seq)
-        });
+        self.queue
+            .remove(waiters.meta(idx).key(), |&(_, seq), idx| {
+                waiters.is_queued_at(level, idx, seq)
+            });
     }
 
     #[inline]
@@ -42,7 +43,9 @@ impl FifoQueue {
 
     #[inline]
     pub(super) fn head_key(&self) -> DispatchKey {
-        self.queue.first().map_or(DispatchKey::LAST, |(arrival, _)| key(arrival))
+        self.queue
+            .first()
+            .map_or(DispatchKey::LAST, |(arrival, _)| key(arrival))
     }
 
     pub(super) fn trim(&mut self) {

@@ -233,7 +233,11 @@ impl FlowSnapshot {
 }
 
 /// The order in which all of one level would be served if no request arrived, after that many `dispatches`.
-pub(crate) fn forecast<T>(waiters: &Waiters<T>, flows: Vec<FlowSnapshot>, mut dispatches: u64) -> Vec<u32> {
+pub(crate) fn forecast<T>(
+    waiters: &Waiters<T>,
+    flows: Vec<FlowSnapshot>,
+    mut dispatches: u64,
+) -> Vec<u32> {
     let mut flows: BinaryHeap<Reverse<FlowSnapshot>> = flows.into_iter().map(Reverse).collect();
     let mut order = Vec::new();
     while let Some(Reverse(mut flow)) = flows.pop() {

@@ -28,7 +28,10 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
 /// The order over all disciplines: of the next waiters of each, the one that arrived first.
 fn merge<T>(waiters: &Waiters<T>, orders: Vec<Vec<u32>>) -> Vec<u32> {
-    let mut orders: Vec<_> = orders.into_iter().map(|order| order.into_iter().peekable()).collect();
+    let mut orders: Vec<_> = orders
+        .into_iter()
+        .map(|order| order.into_iter().peekable())
+        .collect();
     std::iter::from_fn(|| {
         let next = orders.iter_mut().filter_map(|order| {
             let key = waiters.meta(*order.peek()?).key();

@@ -76,7 +76,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let (groups, by_key) = (&mut self.groups, &mut self.by_key);
         self.lanes.retain(|_, lane| {
             if lane.head.is_none() {
-                groups[lane.group as usize].lanes.remove(lane.member as usize);
+                groups[lane.group as usize]
+                    .lanes
+                    .remove(lane.member as usize);
                 by_key.remove(&lane.key);
             }
             lane.head.is_some()

@@ -83,7 +83,8 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             since: self.dispatches + 1,
         };
         let key = own.levels[level].newcomer_key(newcomer, flow, config);
-        key.zip(other.best_rank()).is_some_and(|(key, best)| (level as u64, key) < *best)
+        key.zip(other.best_rank())
+            .is_some_and(|(key, best)| (level as u64, key) < *best)
     }
 
     /// The best waiters of the disciplines that `best` is not of, over all groups that pump number `pump` has not found
@@ -109,7 +110,13 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Each group gets one second look until one of its waiters is served, or a group that is busy beside a free slot of
     /// its pools would be asked for ever.
     #[inline]
-    pub(crate) fn unblock_better<T>(&mut self, waiters: &Waiters<T>, pool: PoolId, best: Head, pump: u64) -> bool {
+    pub(crate) fn unblock_better<T>(
+        &mut self,
+        waiters: &Waiters<T>,
+        pool: PoolId,
+        best: Head,
+        pump: u64,
+    ) -> bool {
         if self.blocked_in != pump {
             return false;
         }
@@ -136,10 +143,21 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.groups[group as usize].looked_again_in = NOT_BLOCKED;
     }
 
-    fn best_of<T>(&self, waiters: &Waiters<T>, groups: impl Iterator<Item = u32>, pump: u64) -> Option<Head> {
+    fn best_of<T>(
+        &self,
+        waiters: &Waiters<T>,
+        groups: impl Iterator<Item = u32>,
+        pump: u64,
+    ) -> Option<Head> {
         let best = self.best_groups(groups, pump).into_iter().flatten();
         let of_each = best.map(|(_, group)| group);
-        let group = of_each.reduce(|a, b| if self.goes_before(waiters, b, a) { b } else { a })?;
+        let group = of_each.reduce(|a, b| {
+            if self.goes_before(waiters, b, a) {
+                b
+            } else {
+                a
+            }
+        })?;
         self.head_in(group)
     }
 
