@@ -1,14 +1,14 @@
 //! A binary heap whose members can be found again.
 //!
-//! The standard heap forgets where its members are, so that one that leaves early or changes its rank stays
-//! behind as a ghost. This one knows each member's place: change and removal are O(log n).
+//! The standard heap cannot remove or re-rank a member in its middle. This one knows where each member is, so both are
+//! O(log n).
 
 /// Members are small dense numbers, each with a rank; the smallest rank is first.
 #[derive(Debug)]
 pub(crate) struct Heap<K> {
     items: Vec<(K, u32)>,
-    /// Where in `items` a member is; `ABSENT` if it is not.
-    places: Vec<u32>,
+    /// Where in `items` each member is; `ABSENT` if it is not.
+    positions: Vec<u32>,
 }
 
 const ABSENT: u32 = u32::MAX;
@@ -17,7 +17,7 @@ impl<K: Ord + Copy> Heap<K> {
     pub(crate) fn new() -> Self {
         Self {
             items: Vec::new(),
-            places: Vec::new(),
+            positions: Vec::new(),
         }
     }
 
@@ -30,78 +30,78 @@ impl<K: Ord + Copy> Heap<K> {
     #[inline]
     pub(crate) fn set(&mut self, member: u32, rank: K) {
         let slot = member as usize;
-        if slot >= self.places.len() {
-            self.places.resize(slot + 1, ABSENT);
+        if slot >= self.positions.len() {
+            self.positions.resize(slot + 1, ABSENT);
         }
-        let mut place = self.places[slot] as usize;
-        if place == ABSENT as usize {
-            place = self.items.len();
+        let mut pos = self.positions[slot] as usize;
+        if pos == ABSENT as usize {
+            pos = self.items.len();
             self.items.push((rank, member));
-            self.places[slot] = place as u32;
+            self.positions[slot] = pos as u32;
         } else {
-            self.items[place].0 = rank;
+            self.items[pos].0 = rank;
         }
-        self.settle(place);
+        self.sift(pos);
     }
 
-    /// Takes `member` out, if it is in.
+    /// Removes `member`, if it is there.
     pub(crate) fn remove(&mut self, member: u32) {
-        let Some(place) = self.places.get_mut(member as usize) else {
+        let Some(pos) = self.positions.get_mut(member as usize) else {
             return;
         };
-        let gap = std::mem::replace(place, ABSENT) as usize;
+        let gap = std::mem::replace(pos, ABSENT) as usize;
         if gap == ABSENT as usize {
             return;
         }
         self.items.swap_remove(gap);
         if gap < self.items.len() {
-            self.places[self.items[gap].1 as usize] = gap as u32;
-            self.settle(gap);
+            self.positions[self.items[gap].1 as usize] = gap as u32;
+            self.sift(gap);
         }
     }
 
     #[inline]
-    fn settle(&mut self, place: usize) {
+    fn sift(&mut self, pos: usize) {
         // Most groups have one lane.
         if self.items.len() == 1 {
             return;
         }
-        let place = self.rise(place);
-        self.sink(place);
+        let pos = self.sift_up(pos);
+        self.sift_down(pos);
     }
 
-    fn rise(&mut self, mut place: usize) -> usize {
-        while place > 0 {
-            let parent = (place - 1) / 2;
-            if self.items[parent].0 <= self.items[place].0 {
+    fn sift_up(&mut self, mut pos: usize) -> usize {
+        while pos > 0 {
+            let parent = (pos - 1) / 2;
+            if self.items[parent].0 <= self.items[pos].0 {
                 break;
             }
-            self.swap(parent, place);
-            place = parent;
+            self.swap(parent, pos);
+            pos = parent;
         }
-        place
+        pos
     }
 
-    fn sink(&mut self, mut place: usize) {
+    fn sift_down(&mut self, mut pos: usize) {
         loop {
-            let mut least = place;
-            for child in [2 * place + 1, 2 * place + 2] {
+            let mut least = pos;
+            for child in [2 * pos + 1, 2 * pos + 2] {
                 if child < self.items.len() && self.items[child].0 < self.items[least].0 {
                     least = child;
                 }
             }
-            if least == place {
+            if least == pos {
                 return;
             }
-            self.swap(least, place);
-            place = least;
+            self.swap(least, pos);
+            pos = least;
         }
     }
 
     fn swap(&mut self, a: usize, b: usize) {
         self.items.swap(a, b);
-        self.places[self.items[a].1 as usize] = a as u32;
-        self.places[self.items[b].1 as usize] = b as u32;
+        self.positions[self.items[a].1 as usize] = a as u32;
+        self.positions[self.items[b].1 as usize] = b as u32;
     }
 }
 

@@ -1,52 +1,41 @@
-//! Lanes that are opened for their first waiter, and those that are closed when nobody has come for long.
+//! Lanes are opened for their first waiter, and closed when there are many empty ones.
 
 use std::hash::Hash;
 
 use slab::Slab;
 
-use super::super::Discipline;
-use super::super::capacity::{Partition, PoolSet};
-use super::super::chairs::Chairs;
-use super::super::discipline::Queue;
+use super::super::super::Discipline;
+use super::super::super::capacity::{Partition, PoolSet};
+use super::super::discipline::LevelQueue;
 use super::super::heap::Heap;
-use super::{Group, Lane, Lanes, NOT_BLOCKED, Round};
+use super::{Group, Lane, Lanes, NOT_BLOCKED, VirtualClock};
 
-/// Empty lanes are kept for their next waiter, up to as many as are occupied and these.
+/// Empty lanes are kept for their next waiter: as many as are occupied, and these.
 const SPARE_LANES: usize = 64;
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
     #[cold]
-    #[inline(never)]
-    pub(super) fn open<T>(
-        &mut self,
-        chairs: &Chairs<T>,
-        key: L,
-        ask: impl FnOnce(&L) -> (PoolSet, Partition),
-    ) -> u32 {
-        // First, for who is asked may panic: the only lane is to be the only one then, as those believe who take
-        // the short way into it.
-        let (pools, section) = ask(&key);
-        if let Some(other) = self.alone.take() {
-            self.refresh(chairs, other, 0);
-        }
+    pub(super) fn open(&mut self, key: L, ask: impl FnOnce(&L) -> (PoolSet, Partition)) -> u32 {
+        // Before anything changes: the capacity is user code and may panic.
+        let (pools, partition) = ask(&key);
         if self.lanes.len() >= 2 * self.occupied + SPARE_LANES {
             self.close_empty_lanes();
         }
-        let discipline = section.discipline.unwrap_or(self.discipline);
-        self.limited |= section.max_size.is_some();
+        let discipline = partition.discipline.unwrap_or(self.discipline);
+        self.has_bounds |= partition.max_size.is_some();
         let group = self.group_of(pools, discipline);
         let lane = self.lanes.vacant_key() as u32;
         let member = self.groups[group as usize].lanes.insert(lane) as u32;
+        let levels = (0..self.levels).map(|level| LevelQueue::new(discipline, level as u8));
         self.lanes.insert(Lane {
             key: key.clone(),
-            section,
+            partition,
             group,
             member,
-            levels: (0..self.levels).map(|_| Queue::new(discipline)).collect(),
+            levels: levels.collect(),
             head: None,
         });
         self.by_key.insert(key, lane);
-        self.alone = (self.lanes.len() == 1).then_some(lane);
         lane
     }
 
@@ -56,11 +45,11 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         if let Some(&group) = alike.iter().find(is_of) {
             return group;
         }
-        let round = Round {
+        let clock = VirtualClock {
             served: self.base,
             waiting: 0,
         };
-        let rounds = match discipline {
+        let clocks = match discipline {
             Discipline::Fair => self.levels,
             _ => 0,
         };
@@ -71,7 +60,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             order: Heap::new(),
             blocked_in: NOT_BLOCKED,
             looked_again_in: NOT_BLOCKED,
-            rounds: vec![round; rounds].into(),
+            clocks: vec![clock; clocks].into(),
         }) as u32;
         alike.push(group);
         for pool in pools.iter().map(|pool| pool.0 as usize) {

@@ -1,4 +1,4 @@
-//! Tickets that do not say when their requests arrived, alone and beside those that do.
+//! When a request arrived, by its ticket or when it was enqueued.
 
 use std::time::Duration;
 
@@ -34,56 +34,34 @@ async fn whoever_does_not_say_when_it_came_waits_from_when_it_was_enqueued() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_came_while_nobody_asked_waits_from_when_somebody_does() {
+async fn an_arrival_in_the_future_counts_as_now() {
+    let (queue, told) = telling(room(|room| room.max_wait = Some(10 * SECOND)));
+    let mut tomorrow = ticket(1);
+    tomorrow.arrival = Some(now() + 86_400 * SECOND);
+    queue.enqueue("of tomorrow", tomorrow).unwrap();
+    sleep(9 * SECOND).await;
+    assert_eq!(queue.len(), 1);
+    sleep(2 * SECOND).await;
+    assert_eq!(
+        *told.lock().unwrap(),
+        [("of tomorrow", RejectReason::TimedOut)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_counts_from_its_arrival_also_after_a_reconfiguration() {
     for discipline in [Discipline::Fifo, Discipline::Fair] {
         let (queue, told) = telling(room(|room| room.discipline = discipline));
         queue.enqueue("undated", NORMAL).unwrap();
-        queue.enqueue("dated", ticket(1)).unwrap();
         advance(8 * SECOND).await;
         queue.reconfigure(room(|room| {
             room.discipline = discipline;
             room.max_wait = Some(10 * SECOND);
         }));
-        sleep(3 * SECOND).await;
-        assert_eq!(*told.lock().unwrap(), [("dated", RejectReason::TimedOut)]);
-        sleep(6 * SECOND).await;
+        sleep(SECOND).await;
         assert_eq!(queue.len(), 1);
         sleep(2 * SECOND).await;
-        assert_eq!(told.lock().unwrap()[1], ("undated", RejectReason::TimedOut));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_ticket_of_tomorrow_waits_from_now_or_from_when_the_room_begins_to_bound_waits() {
-    let tomorrow = || {
-        let mut ticket = ticket(1);
-        ticket.arrival = Some(now() + 86_400 * SECOND);
-        ticket
-    };
-    let bounded = || room(|room| room.max_wait = Some(10 * SECOND));
-    for is_bounded_at_first in [true, false] {
-        for is_plain in [true, false] {
-            let (queue, told) = telling(match is_bounded_at_first {
-                true => bounded(),
-                false => room(|_| ()),
-            });
-            let ticket = match is_plain {
-                true => tomorrow(),
-                false => tomorrow().tenant("a".into()),
-            };
-            queue.enqueue("of tomorrow", ticket).unwrap();
-            if !is_bounded_at_first {
-                advance(8 * SECOND).await;
-                queue.reconfigure(bounded());
-            }
-            sleep(9 * SECOND).await;
-            assert_eq!(queue.len(), 1);
-            sleep(2 * SECOND).await;
-            assert_eq!(
-                *told.lock().unwrap(),
-                [("of tomorrow", RejectReason::TimedOut)]
-            );
-        }
+        assert_eq!(*told.lock().unwrap(), [("undated", RejectReason::TimedOut)]);
     }
 }
 
@@ -131,44 +109,22 @@ async fn its_own_deadline_ends_its_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_rises_as_if_it_had_come_when_rising_began() {
+async fn promotions_count_from_the_arrival() {
     let levels = |room: &mut WaitingRoomConfig| {
         room.levels = PriorityLevels::new(["high", "low"], "low").unwrap();
     };
     let queue = RequestQueue::new(room(levels));
     queue.enqueue("low", NORMAL).unwrap();
-    advance(60 * SECOND).await;
+    advance(8 * SECOND).await;
     queue.reconfigure(room(|room| {
         levels(room);
         room.promote_after = Some(10 * SECOND);
     }));
     queue.enqueue("high", Priority(0)).unwrap();
     assert_eq!(queue.try_dequeue(), Ok("high"));
-    advance(11 * SECOND).await;
+    advance(3 * SECOND).await;
     queue.enqueue("high", Priority(0)).unwrap();
     assert_eq!(drained(&queue), ["low", "high"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_comes_back_stands_where_it_stood_among_those_of_whom_nothing_is_known() {
-    for is_special in [false, true] {
-        let undated = || match is_special {
-            true => Ticket::from(NORMAL).tenant("a".into()),
-            false => NORMAL.into(),
-        };
-        let queue = queue();
-        queue.enqueue("sooner", undated()).unwrap();
-        let came = ticket(1);
-        let first = queue.enqueue("first", came.clone()).unwrap();
-        assert_eq!(queue.remove(first), Some("first"));
-        queue.enqueue("later", undated()).unwrap();
-        queue.enqueue("later still", ticket(1)).unwrap();
-        queue.enqueue("last", undated()).unwrap();
-        advance(SECOND).await;
-        queue.enqueue("first", came.requeued()).unwrap();
-        let order = ["sooner", "first", "later", "later still", "last"];
-        assert_eq!(drained(&queue), order);
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,38 +144,6 @@ async fn at_the_end_of_time_nobody_waits_for_ever() {
         let told: Vec<_> = told.lock().unwrap().iter().map(|(who, _)| *who).collect();
         assert_eq!(told, ["far", "a", "b"]);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_wait_that_was_measured_once_is_still_measured_from_then() {
-    let bounded = || room(|room| room.max_wait = Some(10 * SECOND));
-    let (queue, told) = telling(room(|_| ()));
-    let ended = || -> Vec<_> { told.lock().unwrap().drain(..).collect() };
-    queue.enqueue("a", NORMAL).unwrap();
-    let mut hasty = Ticket::from(NORMAL).tenant("t".into());
-    hasty.deadline = Some(now() + 25 * SECOND);
-    queue.enqueue("b", hasty).unwrap();
-    let back = Ticket::from(NORMAL).requeued();
-    queue.enqueue("c", back).unwrap();
-    advance(20 * SECOND).await;
-    queue.reconfigure(bounded());
-    sleep(8 * SECOND).await;
-    assert_eq!(ended(), [("b", RejectReason::DeadlinePassed)]);
-    queue.enqueue("d", NORMAL).unwrap();
-    queue.reconfigure(room(|_| ()));
-    sleep(SECOND).await;
-    queue.enqueue("e", NORMAL).unwrap();
-    assert_eq!(ended(), []);
-    queue.reconfigure(bounded());
-    sleep(2 * SECOND).await;
-    assert_eq!(
-        ended(),
-        [("a", RejectReason::TimedOut), ("c", RejectReason::TimedOut)]
-    );
-    sleep(7 * SECOND + SECOND / 2).await;
-    assert_eq!(ended(), [("d", RejectReason::TimedOut)]);
-    sleep(SECOND).await;
-    assert_eq!(ended(), [("e", RejectReason::TimedOut)]);
 }
 
 #[tokio::test(start_paused = true)]
