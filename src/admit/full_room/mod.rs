@@ -1,7 +1,7 @@
 //! The full room: a [`WaitQueue`] in front of a capacity.
 //!
-//! The queue knows the order, the capacity the slots; what brings the two together is the [pump](pump), which gives
-//! free slots to the best waiters that they can serve.
+//! The queue knows the order, the capacity knows the slots. The [pump](pump) brings the two together: it grants free
+//! slots to the best waiters that they can serve.
 
 mod pump;
 
@@ -21,8 +21,9 @@ use super::{
 /// Waiters of any number of lanes, in the order of any discipline.
 pub(crate) struct FullRoom<C: Capacity, W> {
     queue: WaitQueue<C::Lane, Waiter<C, W>>,
-    /// How many pumps there were, which numbers them.
+    /// The number of the latest pump. A group of lanes that was found busy notes in which.
     pumps: u64,
+    /// As [`Room::missed_slot`].
     missed_slot: bool,
 }
 
@@ -31,6 +32,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         Self::of(WaitQueue::from_base(base))
     }
 
+    /// A room in the order of this queue.
     fn of(queue: WaitQueue<C::Lane, Waiter<C, W>>) -> Self {
         Self {
             queue,
@@ -39,7 +41,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         }
     }
 
-    /// A room with these waiters, in their lanes of now. The flows of tenants keep their state from the lanes of before.
+    /// A room with these waiters, each in its new lane. The flows of tenants keep their state from the old lanes.
     pub(crate) fn rebuild(
         base: RoomBase,
         waiters: Waiters<Waiter<C, W>>,
@@ -52,13 +54,14 @@ impl<C: Capacity, W> FullRoom<C, W> {
         ))
     }
 
-    /// The room's waiters, to be moved to another.
+    /// Takes the room apart, to build another of its waiters.
     pub(crate) fn into_parts(self) -> (RoomBase, Waiters<Waiter<C, W>>, Lanes<C::Lane>) {
         self.queue.into_parts()
     }
 
-    /// All that wait, in the order of arrival, and what the capacity says of their lanes now.
+    /// All waiters, in the order of arrival, and what the capacity says of their lanes now. It may panic.
     pub(crate) fn ask_lanes(capacity: &C, waiters: &Waiters<Waiter<C, W>>) -> Vec<Relink<C::Lane>> {
+        // Each lane is asked for once.
         let mut known: HashMap<C::Lane, (PoolSet, Partition)> = HashMap::new();
         let all = waiters.oldest_first().into_iter();
         all.map(|idx| {
@@ -75,15 +78,15 @@ impl<C: Capacity, W> FullRoom<C, W> {
         .collect()
     }
 
-    /// A slot for a request that arrives, if one is free that no better waiter could use. `Busy`: it has to wait.
+    /// Leases a slot for a request that arrives, if one is free that no better waiter could use. `Busy`: it has to wait.
     ///
-    /// It asks for itself first, because most arrivals at a busy capacity find no slot. If it gets one that a better
-    /// waiter could use, the slot goes back and to the best; that may leave another for it. Every other slot that a
-    /// waiter here could use has a release of its own on the way.
+    /// The capacity is asked for the request's own slot first, because most arrivals at a busy capacity find none. If there
+    /// is one that a better waiter could use, it is given back and granted to the best; that may leave another for the
+    /// request. Every other slot that a waiter could use has a release of its own on the way.
     ///
-    /// Ends because each round but the last answers a waiter. Where a better waiter refuses the slot, it has changed
-    /// hands meanwhile, or the room has not been told of a change in the capacity yet: then the request waits for the
-    /// release, or for [`on_capacity_changed`](Room::on_capacity_changed).
+    /// Ends because each round but the last answers a waiter. If a round answers none, another thread took the slot in
+    /// between, or the capacity changed and the room has not been told yet. Then the request waits for that release, or
+    /// for [`on_capacity_changed`](Room::on_capacity_changed).
     fn lease_in_order(
         &mut self,
         capacity: &C,
@@ -109,21 +112,23 @@ impl<C: Capacity, W> FullRoom<C, W> {
             self.give_back(capacity, lease);
             let waiting = self.queue.len();
             self.pump(capacity, scope, wakes);
+            // No waiter was answered: asking again could go on for ever.
             if self.queue.len() == waiting {
                 return Err(LeaseError::Busy);
             }
         }
     }
 
+    /// Releases a slot that a better waiter could use.
     fn give_back(&mut self, capacity: &C, lease: C::Lease) {
         capacity.release(lease);
         // It was counted as given.
         self.queue.base_mut().stats.unclaimed += 1;
     }
 
-    /// The first half of an arrival: a slot, or the request's lane.
+    /// The first half of an arrival: a slot or a refusal (`Err`), or the lane in which the request has to wait (`Ok`).
     ///
-    /// The capacity may panic in here. Nothing has changed then, but for waiters that were answered.
+    /// The capacity may panic in here. Nothing has changed then, except that waiters may have been answered.
     fn lease_or_lane(
         &mut self,
         capacity: &C,
@@ -132,6 +137,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         now: Nanos,
         wakes: &mut WakeList<W>,
     ) -> Result<u32, Result<C::Lease, C::Unservable>> {
+        // Without a waiter there is no better one: no lane is needed to know that.
         if self.queue.is_empty() {
             match capacity.try_lease(demand) {
                 Ok(lease) => return Err(Ok(lease)),
@@ -142,6 +148,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         let ask = |lane: &C::Lane| (capacity.pools(lane), capacity.partition(lane));
         let lane = self.queue.lane(capacity.lane(demand), ask);
         if self.queue.is_empty() {
+            // Busy, as found above.
             return Ok(lane);
         }
         match self.lease_in_order(capacity, demand, (ticket, limits), (lane, now), wakes) {
@@ -194,7 +201,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> Arrival<C> {
         let limits = self.base().limits(&ticket, now);
-        // The demand is the caller's, also if the capacity panics.
+        // The capacity may panic: the caller gets its demand back, and the panic with it.
         let found = catch_unwind(AssertUnwindSafe(|| {
             self.lease_or_lane(capacity, &demand, (&ticket, limits), now, wakes)
         }));
@@ -207,6 +214,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
             }
             Ok(Ok(lane)) => lane,
         };
+        // The request has to wait, if it may.
         self.base_mut().observe_departures(now);
         match self.queue.place_for(&ticket, lane, limits, now) {
             Err(why) => return Arrival::ended(AdmitOutcome::Rejected(why), demand),
@@ -229,6 +237,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
     }
 
     fn on_capacity_changed(&mut self, capacity: &C, now: Nanos, wakes: &mut WakeList<W>) {
+        // Asked before anything changes: the capacity is user code and may panic.
         let relinks = Self::ask_lanes(capacity, self.queue.waiters());
         self.queue.rebuild(relinks, now);
         let mut evicted = Vec::new();
@@ -238,9 +247,10 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         self.pump(capacity, Scope::All, wakes);
     }
 
-    /// As an arrival does, for a waiter that is queued already. Ends for the same reasons.
+    /// As [`lease_in_order`](Self::lease_in_order), for a waiter that is queued already. Ends for the same reasons.
     fn retry(&mut self, capacity: &C, id: WaiterId, wakes: &mut WakeList<W>) {
         while self.queue.waits(id) {
+            // Not `lease_for`: this is its own task, and a panic of the capacity goes to its caller.
             let (lease, pool) = match lease(capacity, &self.queue.get(id).demand) {
                 Ok(leased) => leased,
                 Err(LeaseError::Busy) => return,
@@ -254,12 +264,14 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
                 .queue
                 .lanes()
                 .best(self.queue.waiters(), scope, NO_PUMP);
+            // `None` if the capacity names a pool that does not serve the waiter's lane.
             if best.is_none_or(|best| best.idx == id.idx) {
                 return self.grant(id.idx, lease, wakes);
             }
             self.give_back(capacity, lease);
             let waiting = self.queue.len();
             self.pump(capacity, scope, wakes);
+            // No waiter was answered: asking again could go on for ever.
             if self.queue.len() == waiting {
                 return;
             }
@@ -267,6 +279,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
     }
 
     fn advance(&mut self, now: Nanos, wakes: &mut WakeList<W>) {
+        // Ends because each round unlinks a waiter.
         while let Some(expired) = self.queue.expire_next(now) {
             self.reject_unlinked([expired], wakes);
         }
