@@ -21,7 +21,7 @@ use super::Discipline;
 /// # Contract
 ///
 /// - A lease that [`try_lease`](Self::try_lease) returned counts until [`release`](Self::release).
-/// - Demands of one lane are busy together: while one of them is told [`LeaseError::Busy`], so are all.
+/// - Demands of one lane are busy together: while one of them gets [`LeaseError::Busy`], so do all.
 /// - Lanes with equal [`pools`](Self::pools) are busy together, too. So the waiting room asks for one of them only (one of
 ///   each discipline), and a thousand waiting lanes do not make a release slow.
 /// - Partitions with equal ids are equal.
@@ -104,7 +104,7 @@ pub trait Capacity: Send + Sync + 'static {
     /// The lane in which `demand` waits.
     fn lane(&self, demand: &Self::Demand) -> Self::Lane;
 
-    /// The pools whose slots could serve `lane`, in ascending order.
+    /// The pools with slots that could serve `lane`, in ascending order.
     ///
     /// Called when a lane gets its first waiter, and again after the gate was told that the capacity changed.
     fn pools(&self, lane: &Self::Lane) -> PoolSet;

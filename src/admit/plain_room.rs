@@ -24,7 +24,7 @@ pub(crate) struct PlainRoom<C: Capacity, W> {
     waiters: Waiters<Waiter<C, W>>,
     /// By level; level 0 is the most urgent.
     levels: Box<[OrderedQueue<ArrivalKey>]>,
-    /// The waiters whose wait has an end, ordered by it.
+    /// The waiters with an end of their wait, ordered by it.
     timeouts: OrderedQueue<(Nanos, u64)>,
     /// As [`Room::missed_slot`].
     missed_slot: bool,

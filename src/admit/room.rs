@@ -84,7 +84,7 @@ pub(crate) trait Room<C: Capacity, W> {
     /// The waiter that goes before all others.
     fn head(&self) -> Option<WaiterId>;
 
-    /// Where a waiter stands among those that compete for the same slots; 1 is next.
+    /// A waiter's position among those that compete for the same slots; 1 is next.
     fn position(&self, id: WaiterId) -> Option<usize>;
 
     /// The earliest end of a wait; `NEVER` if none ends.
@@ -110,7 +110,7 @@ pub(crate) trait Room<C: Capacity, W> {
     /// The capacity's lanes, pools or partitions changed: asks for those of every waiter again.
     fn on_capacity_changed(&mut self, capacity: &C, now: Nanos, wakes: &mut WakeList<W>);
 
-    /// Looks for a slot for a waiter whose waker was taken though it still waits. Panics if the capacity does.
+    /// Looks for a slot for a waiter that still waits though its waker was taken. Panics if the capacity does.
     fn retry(&mut self, capacity: &C, id: WaiterId, wakes: &mut WakeList<W>);
 
     /// Brings the room up to `now`: ends waits that are due, and promotes waiters.
@@ -140,7 +140,7 @@ pub(crate) trait Room<C: Capacity, W> {
         self.finish(idx, State::Rejected(why), wakes);
     }
 
-    /// Rejects waiters whose wait has ended already.
+    /// Rejects waiters that are unlinked already.
     fn reject_unlinked(
         &mut self,
         unlinked: impl IntoIterator<Item = (WaiterId, RejectReason<C::Unservable>)>,
@@ -172,7 +172,7 @@ pub(crate) fn lease<C: Capacity>(
     demand: &C::Demand,
 ) -> Result<(C::Lease, PoolId), LeaseError<C::Unservable>> {
     let lease = capacity.try_lease(demand)?;
-    // A lease has no destructor: unwinding would lose the slot for ever.
+    // A lease counts until it is released: unwinding would lose the slot.
     match catch_unwind(AssertUnwindSafe(|| capacity.pool(&lease))) {
         Ok(pool) => Ok((lease, pool)),
         Err(panic) => {
@@ -182,7 +182,7 @@ pub(crate) fn lease<C: Capacity>(
     }
 }
 
-/// Takes a slot for a waiter, in the task of another request: mostly the one whose slot just came back.
+/// Takes a slot for a waiter, in the task of another request: mostly the one that just released its slot.
 ///
 /// The capacity may be user code. If it panics, that must not hit the other request. So the waiter is woken to
 /// [`retry`](Room::retry) in its own task, and its slot counts as busy until then. If its wait ends before that,

@@ -13,9 +13,9 @@ use super::{Capacity, LeaseError, PoolId, PoolSet};
 ///
 /// # Memory ordering
 ///
-/// Every access is sequentially consistent. A release writes `slots` and then reads the gate's count of waiters; a
-/// request that is about to wait writes that count and then reads `slots`. With a weaker ordering each of the two could
-/// miss the other's write: the slot would stay free and the request would wait for ever.
+/// Every access is sequentially consistent. A release writes the count of slots and then reads the gate's count of waiters;
+/// a request that is about to wait writes that count and then reads this one. With a weaker ordering each of the two could
+/// miss the other's write: the slot would stay free, and the request would wait without end.
 ///
 /// ```
 /// use tower_triage::admit::Capacity;

@@ -144,7 +144,7 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// Adds a waiter, whose payload may refer to its id.
+    /// Adds a waiter. Its payload may refer to its id.
     #[inline]
     pub(crate) fn insert(
         &mut self,

@@ -1,7 +1,7 @@
 //! The waiting room: a bounded, ordered set of waiting tickets, over all lanes.
 //!
-//! It is a state machine: events come in as calls, time comes in as an argument, and the wakers of waiters whose wait
-//! ended come out in a [`WakeList`]. It knows no async, no locks and no clock, so a test can drive it through a million
+//! It is a state machine: events come in as calls, time comes in as an argument, and the wakers of waiters that were
+//! granted a slot or rejected come out in a [`WakeList`]. It knows no async, no locks and no clock, so a test can drive it through a million
 //! random events.
 //!
 //! There are two rooms behind it. The [plain room](super::plain_room) serves the usual configuration, the
@@ -274,7 +274,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             ))),
         };
         let room = self.room_mut();
-        // In this order: no waiter is evicted for one whose wait has ended, and none is granted a slot that is evicted.
+        // In this order: no waiter is evicted in place of an expired one, and none is granted a slot that is to be evicted.
         room.advance(now, wakes);
         room.evict_excess(wakes);
         // The best waiter of the new order may fit a slot that the best of the old one did not.
@@ -308,8 +308,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Brings the room up to `now`: waiters whose wait has ended are rejected, and those whose promotion is due are
-    /// promoted. To be called at [`next_timeout`](Self::next_timeout), or at any other time.
+    /// Brings the room up to `now`: waiters that have expired are rejected, and those that are due are promoted. To be called at [`next_timeout`](Self::next_timeout), or at any other time.
     pub fn advance(&mut self, now: Instant, wakes: &mut WakeList<W>) {
         self.at(now, wakes);
     }
@@ -423,7 +422,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Looks for a slot for a waiter whose waker was taken though it still waits. To be called by the waiter's own task,
+    /// Looks for a slot for a waiter that still waits though its waker was taken. To be called by the waiter's own task,
     /// because the capacity may panic.
     pub(crate) fn retry(
         &mut self,
@@ -555,7 +554,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub(crate) fn trim_idle(&mut self, now: Instant) -> Option<Instant> {
         let room = self.room_mut();
         room.trim_if_empty();
-        // Entries whose outcome is to be taken kept the memory: look again.
+        // Entries with an outcome to be taken kept the memory: look again.
         let keeps_more = room.base().waiting == 0 && room.waiters().capacity() > KEPT;
         keeps_more.then(|| now + INTERVAL)
     }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-/// The wakers of waiters whose wait ended, to be woken after the lock around the room was released.
+/// The wakers of waiters that were granted a slot or rejected, to be woken after the lock around the room was released.
 ///
 /// Nearly every release ends one wait, so the first waker needs no allocation.
 #[derive(Debug)]

@@ -103,7 +103,7 @@ pub(crate) struct Driver<C: TestCapacity = TestPools> {
     /// By lane: the index of its partition.
     partition_of: Vec<usize>,
     begin: Instant,
-    /// Requests that wait, or whose outcome has not been taken.
+    /// Requests that wait, or have an outcome to be taken.
     ids: HashMap<Number, WaiterId>,
     /// Outcomes that have not been taken.
     answers: HashMap<Number, Answer>,

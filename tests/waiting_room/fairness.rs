@@ -124,7 +124,7 @@ impl LaneRoom {
     }
 
     /// The capacity has changed. Returns the waiters that were rejected, and the reasons.
-    pub(crate) fn rearrange(&mut self) -> Vec<(usize, RejectReason<&'static str>)> {
+    pub(crate) fn on_capacity_changed(&mut self) -> Vec<(usize, RejectReason<&'static str>)> {
         let mut wakes = WakeList::new();
         self.inner
             .on_capacity_changed(&self.pools, self.begin, &mut wakes);

@@ -107,7 +107,7 @@ fn smaller_partition_evicts_the_lowest_level_latest_first() {
     }
     set_partition(&room, 0, |s| s.max_size = Some(3));
     let gone = [8, 2, 6].map(|number| (number, RejectReason::Full));
-    assert_eq!(room.rearrange(), gone);
+    assert_eq!(room.on_capacity_changed(), gone);
     assert_eq!(room.served(slot), [4, 5, 10, 11, 0, 1, 7, 3, 9]);
 }
 
@@ -142,7 +142,7 @@ fn change_of_discipline_loses_no_waiter() {
         (Discipline::Fifo, [6, 7, 8, 9]),
     ] {
         set_partition(&room, 0, |s| s.discipline = Some(discipline));
-        assert_eq!(room.rearrange(), []);
+        assert_eq!(room.on_capacity_changed(), []);
         for next in expected {
             let position = room.inner.position(room.ids[&next]);
             assert_eq!(position, Some(1), "{next} under {discipline:?}");
@@ -172,7 +172,7 @@ fn fair_order_survives_a_change_of_another_partition() {
         slot = again;
     }
     set_partition(&room, 1, |s| s.discipline = Some(Discipline::Fifo));
-    assert_eq!(room.rearrange(), []);
+    assert_eq!(room.on_capacity_changed(), []);
     assert_eq!(room.served(slot), [4, 2, 5], "b has had less");
 }
 

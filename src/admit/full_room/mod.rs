@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::nanos::Nanos;
 use super::room::{Arrival, Room, Waiter, lease};
 use super::room_base::RoomBase;
-use super::wait_queue::lanes::{Lanes, NO_PUMP, Scope};
+use super::wait_queue::lanes::{Head, Lanes, NO_PUMP, Scope};
 use super::wait_queue::{Relink, WaitQueue};
 use super::waiters::{WaitLimits, WaiterId, Waiters};
 use super::{
@@ -25,6 +25,16 @@ pub(crate) struct FullRoom<C: Capacity, W> {
     pumps: u64,
     /// As [`Room::missed_slot`].
     missed_slot: bool,
+}
+
+/// What the capacity says to an arrival.
+enum Attempt<C: Capacity> {
+    /// A slot that no better waiter could use.
+    Leased(C::Lease),
+    /// No slot will ever serve the demand.
+    Unservable(C::Unservable),
+    /// The request has to wait, in this lane.
+    Busy { lane: u32 },
 }
 
 impl<C: Capacity, W> FullRoom<C, W> {
@@ -85,7 +95,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
     /// request. Every other slot that a waiter could use has a release of its own on the way.
     ///
     /// Ends because each round but the last answers a waiter. If a round answers none, another thread took the slot in
-    /// between, or the capacity changed and the room has not been told yet. Then the request waits for that release, or
+    /// between, or the capacity changed and has not announced it yet. Then the request waits for that release, or
     /// for [`on_capacity_changed`](Room::on_capacity_changed).
     fn lease_in_order(
         &mut self,
@@ -97,11 +107,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
     ) -> Result<C::Lease, LeaseError<C::Unservable>> {
         loop {
             let (lease, pool) = lease(capacity, demand)?;
-            let scope = Scope::Claim(pool, self.queue.lanes().group(lane));
-            let best = self
-                .queue
-                .lanes()
-                .best(self.queue.waiters(), scope, NO_PUMP);
+            let (scope, best) = self.best_for(pool, lane);
             let goes_first = best.is_none_or(|best| {
                 self.queue
                     .newcomer_goes_before((ticket, limits), lane, best, now)
@@ -109,24 +115,43 @@ impl<C: Capacity, W> FullRoom<C, W> {
             if goes_first {
                 return Ok(lease);
             }
-            self.give_back(capacity, lease);
-            let waiting = self.queue.len();
-            self.pump(capacity, scope, wakes);
-            // No waiter was answered: asking again could go on for ever.
-            if self.queue.len() == waiting {
+            if !self.pass_on(capacity, lease, scope, wakes) {
                 return Err(LeaseError::Busy);
             }
         }
     }
 
-    /// Releases a slot that a better waiter could use.
+    /// The best waiter that competes for a slot of `pool`, which a request of `lane` has leased.
+    fn best_for(&self, pool: PoolId, lane: u32) -> (Scope, Option<Head>) {
+        let lanes = self.queue.lanes();
+        // Its own group, too, whether or not the capacity says that the pool serves it.
+        let scope = Scope::Claim(pool, lanes.group(lane));
+        (scope, lanes.best(self.queue.waiters(), scope, NO_PUMP))
+    }
+
+    /// Releases a slot and grants it to a better waiter. Says whether any waiter was answered: if none was, asking for
+    /// another slot could go on without end.
+    fn pass_on(
+        &mut self,
+        capacity: &C,
+        lease: C::Lease,
+        scope: Scope,
+        wakes: &mut WakeList<W>,
+    ) -> bool {
+        self.give_back(capacity, lease);
+        let waiting = self.queue.len();
+        self.pump(capacity, scope, wakes);
+        self.queue.len() < waiting
+    }
+
+    /// Releases a slot that no request used.
     fn give_back(&mut self, capacity: &C, lease: C::Lease) {
         capacity.release(lease);
         // It was counted as given.
         self.queue.base_mut().stats.unclaimed += 1;
     }
 
-    /// The first half of an arrival: a slot or a refusal (`Err`), or the lane in which the request has to wait (`Ok`).
+    /// Asks the capacity for a slot, and for the request's lane if it has to wait.
     ///
     /// The capacity may panic in here. Nothing has changed then, except that waiters may have been answered.
     fn lease_or_lane(
@@ -136,12 +161,12 @@ impl<C: Capacity, W> FullRoom<C, W> {
         (ticket, limits): (&Ticket, WaitLimits),
         now: Nanos,
         wakes: &mut WakeList<W>,
-    ) -> Result<u32, Result<C::Lease, C::Unservable>> {
+    ) -> Attempt<C> {
         // Without a waiter there is no better one: no lane is needed to know that.
         if self.queue.is_empty() {
             match capacity.try_lease(demand) {
-                Ok(lease) => return Err(Ok(lease)),
-                Err(LeaseError::Unservable(why)) => return Err(Err(why)),
+                Ok(lease) => return Attempt::Leased(lease),
+                Err(LeaseError::Unservable(why)) => return Attempt::Unservable(why),
                 Err(LeaseError::Busy) => {}
             }
         }
@@ -149,12 +174,12 @@ impl<C: Capacity, W> FullRoom<C, W> {
         let lane = self.queue.lane(capacity.lane(demand), ask);
         if self.queue.is_empty() {
             // Busy, as found above.
-            return Ok(lane);
+            return Attempt::Busy { lane };
         }
         match self.lease_in_order(capacity, demand, (ticket, limits), (lane, now), wakes) {
-            Ok(lease) => Err(Ok(lease)),
-            Err(LeaseError::Unservable(why)) => Err(Err(why)),
-            Err(LeaseError::Busy) => Ok(lane),
+            Ok(lease) => Attempt::Leased(lease),
+            Err(LeaseError::Unservable(why)) => Attempt::Unservable(why),
+            Err(LeaseError::Busy) => Attempt::Busy { lane },
         }
     }
 }
@@ -202,17 +227,19 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
     ) -> Arrival<C> {
         let limits = self.base().limits(&ticket, now);
         // The capacity may panic: the caller gets its demand back, and the panic with it.
-        let found = catch_unwind(AssertUnwindSafe(|| {
+        let attempt = catch_unwind(AssertUnwindSafe(|| {
             self.lease_or_lane(capacity, &demand, (&ticket, limits), now, wakes)
         }));
-        let lane = match found {
+        let lane = match attempt {
             Err(panic) => return Arrival::panicked(panic, demand),
-            Ok(Err(Ok(lease))) => return Arrival::ended(AdmitOutcome::Leased(lease), demand),
-            Ok(Err(Err(why))) => {
+            Ok(Attempt::Leased(lease)) => {
+                return Arrival::ended(AdmitOutcome::Leased(lease), demand);
+            }
+            Ok(Attempt::Unservable(why)) => {
                 let why = RejectReason::Unservable(why);
                 return Arrival::ended(AdmitOutcome::Rejected(why), demand);
             }
-            Ok(Ok(lane)) => lane,
+            Ok(Attempt::Busy { lane }) => lane,
         };
         // The request has to wait, if it may.
         self.base_mut().observe_departures(now);
@@ -258,21 +285,12 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
                     return self.reject_idx(id.idx, RejectReason::Unservable(why), wakes);
                 }
             };
-            let lane = self.queue.waiters().meta(id.idx).lane;
-            let scope = Scope::Claim(pool, self.queue.lanes().group(lane));
-            let best = self
-                .queue
-                .lanes()
-                .best(self.queue.waiters(), scope, NO_PUMP);
+            let (scope, best) = self.best_for(pool, self.queue.waiters().meta(id.idx).lane);
             // `None` if the capacity names a pool that does not serve the waiter's lane.
             if best.is_none_or(|best| best.idx == id.idx) {
                 return self.grant(id.idx, lease, wakes);
             }
-            self.give_back(capacity, lease);
-            let waiting = self.queue.len();
-            self.pump(capacity, scope, wakes);
-            // No waiter was answered: asking again could go on for ever.
-            if self.queue.len() == waiting {
+            if !self.pass_on(capacity, lease, scope, wakes) {
                 return;
             }
         }

@@ -17,7 +17,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         level.saturating_sub(u8::try_from(promotions).unwrap_or(u8::MAX))
     }
 
-    /// Promotes all waiters whose promotion is due by `now`. Ends because each is promoted at most to level 0.
+    /// Promotes all waiters that are due by `now`. Ends because each is promoted at most to level 0.
     pub(super) fn promote(&mut self, now: Nanos) {
         while let Some(((due, _), idx)) = self.promotions.first()
             && due <= now

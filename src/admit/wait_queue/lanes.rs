@@ -124,7 +124,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// Lanes without waiters, whose clocks all begin at the latest virtual time of these.
+    /// Lanes without waiters. All their clocks begin at the latest virtual time of these.
     pub(crate) fn renewed(&self, config: &WaitingRoomConfig) -> Self {
         let clocks = self.groups.iter().flat_map(|(_, group)| &group.clocks);
         let latest = clocks.map(|clock| clock.served).max();

@@ -1,8 +1,8 @@
 //! Linking and unlinking of waiters.
 //!
-//! A waiter is linked in every structure that has to find it again: its lane, the timeouts, the promotions, the count of
-//! its tenant, and where they are needed the arrivals of its level and its partition. Each of them is asked for only if the
-//! configuration needs it, and by the same rule when the waiter is unlinked.
+//! A waiter is linked in its lane and, as far as the configuration needs them, in the timeouts, the promotions, the arrivals
+//! by level, its partition and the count of its tenant. It is unlinked by the same rules: what is asked here of the
+//! configuration must not change in between, except with a [rebuild](super::rebuild).
 
 use std::hash::Hash;
 

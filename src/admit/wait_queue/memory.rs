@@ -1,4 +1,4 @@
-//! Memory that is given back after a burst, by the rule of [`trim`](super::super::trim).
+//! Giving memory back after a burst, by the rule of [`trim`](super::super::trim).
 
 use std::hash::Hash;
 #[cfg(feature = "batch")]

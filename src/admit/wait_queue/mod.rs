@@ -42,7 +42,7 @@ use super::{RejectReason, RoomStats, Tenant, Ticket, WaitingRoomConfig};
 ///   [`remove`](Self::remove) takes any item for any other reason. With [`skip`](Self::skip) the next one can be seen, and
 ///   [`restore`](Self::restore) brings the skipped one back.
 /// - Before each of these, bring the queue up to date: call [`advance`](Self::advance) until it returns `None`. It returns
-///   the items whose wait has ended, one at a time, and then promotes those that are due.
+///   the items that have expired, one at a time, and then promotes those that are due.
 ///
 /// # An item's states
 ///
@@ -70,7 +70,7 @@ pub struct WaitQueue<L, T> {
     base: RoomBase,
     waiters: Waiters<T>,
     lanes: Lanes<L>,
-    /// The waiters whose wait has an end, ordered by it.
+    /// The waiters with an end of their wait, ordered by it.
     timeouts: OrderedQueue<(Nanos, u64)>,
     /// The waiters that will be promoted, ordered by when.
     promotions: OrderedQueue<(Nanos, u64)>,
@@ -238,7 +238,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.lanes.restore(&self.waiters, id.idx);
     }
 
-    /// Brings the queue up to `now`, one step at a time: returns an item whose wait has ended, and the reason. To be called
+    /// Brings the queue up to `now`, one step at a time: returns an item that has expired, and the reason. To be called
     /// again until it returns `None`.
     #[inline]
     pub fn advance(&mut self, now: Instant) -> Option<(WaiterId, RejectReason)> {
@@ -248,7 +248,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Some(expired)
     }
 
-    /// Unlinks the next waiter whose wait has ended by `now`. If there is none, promotes the waiters that are due.
+    /// Unlinks the next waiter that has expired by `now`. If there is none, promotes the waiters that are due.
     #[inline]
     pub(super) fn expire_next<N>(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
         match self.timeouts.first() {
@@ -261,7 +261,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
                 self.unlink(idx, false);
                 Some((self.waiters.id(idx), why))
             }
-            // Last: no waiter is promoted whose wait has ended.
+            // Last: no expired waiter is promoted.
             _ => {
                 self.promote(now);
                 None

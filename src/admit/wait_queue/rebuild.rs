@@ -53,7 +53,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.base.config = config;
         self.rebuild(lanes, now);
         let mut ended = Vec::new();
-        // First: no waiter is evicted for one whose wait has ended.
+        // First: no waiter is evicted in place of an expired one.
         while let Some(expired) = self.expire_next(now) {
             ended.push(expired);
         }

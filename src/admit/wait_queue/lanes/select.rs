@@ -114,7 +114,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// before `best`. Says whether there was one.
     ///
     /// Each group is unblocked once until one of its waiters is served. Otherwise a capacity that says `Busy` beside a free
-    /// slot would be asked for ever.
+    /// slot would be asked without end.
     #[inline]
     pub(crate) fn unblock_better<T>(
         &mut self,
@@ -203,7 +203,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         best
     }
 
-    /// The head of the lane whose head is the best of the group.
+    /// The best head of the group's lanes.
     #[inline]
     fn head_of(&self, group: &Group) -> Option<&LaneHead> {
         let (_, member) = group.order.first()?;
