@@ -109,7 +109,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             Ok(Ok(express)) => (self.sit_down(express, demand, |_| None), None),
             Ok(Err(lane)) => {
                 let patience = Patience::new(arrival, ticket.deadline, self.epoch);
-                let refusal = self.refusal(capacity, &ticket, patience, now);
+                let refusal = self.refusal(&ticket, patience, now);
                 let key = self.sit(ticket, patience, (lane, demand), |_| None, now);
                 (key, refusal)
             }
@@ -159,7 +159,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[inline]
     fn refusal(
         &self,
-        capacity: &C,
         ticket: &Ticket,
         patience: Patience,
         now: Nanos,
@@ -167,8 +166,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if self.config.max_size == 0 {
             return Some(RejectReason::Disabled);
         }
-        // Where the head makes the slots, it has to ask before it knows whether it would wait.
-        if !ticket.wait && !capacity.made_by_head() {
+        if !ticket.wait {
             return Some(RejectReason::NotQueued);
         }
         let longest = self.chairs.longest_wait;

@@ -28,7 +28,6 @@ mod lock;
 mod loom;
 mod member;
 mod queue;
-mod seat;
 mod selection;
 mod service;
 mod shared;

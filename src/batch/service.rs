@@ -13,23 +13,24 @@ use tower_service::Service;
 use super::answers::Answers;
 use super::future::BatchFuture;
 use super::member::{Member, Members};
-use super::seat::Seat;
+use super::shared::Shared;
 use super::worker::{Fate, Worker};
 use super::{BatchError, EnqueueError};
 use crate::admit::RejectReason;
 use crate::gate;
+use crate::gate::reserve::Reserved;
 use crate::http::HeaderClassifier;
 use crate::queue::{Classify, DefaultPriority};
+use crate::service::ReadyState;
 
 /// A service of single requests in front of one of batches. Made by [`BatchLayer`](super::BatchLayer).
 ///
-/// Clones share the queue and the inner service. A chair that was reserved by `poll_ready` belongs to the clone
-/// that was asked, until that is called or dropped: a clone of it starts without. Whoever is called without one may
-/// be rejected as [`Full`](RejectReason::Full), or take the chair of another
-/// ([`displace`](crate::WaitingRoomConfig::displace)).
+/// Clones share the queue and the inner service. A place that was reserved by `poll_ready` belongs to the clone that was
+/// polled, until that is called or dropped: a clone of it starts without. A call without a reservation may be rejected
+/// as [`Full`](RejectReason::Full), or displace another request ([`displace`](crate::WaitingRoomConfig::displace)).
 pub struct Batch<Req, A, E, I, K = DefaultPriority> {
     common: Arc<Common<Req, A, E, I>>,
-    seat: Seat<Member<Req, A, E, I>>,
+    ready: ReadyState<Shared<Member<Req, A, E, I>>>,
     classify: K,
 }
 
@@ -68,7 +69,7 @@ impl<Req, A, E, I, K> Batch<Req, A, E, I, K> {
             runtime: OnceLock::new(),
         };
         Self {
-            seat: Seat::new(common.queue.clone()),
+            ready: ReadyState::Idle,
             common: Arc::new(common),
             classify,
         }
@@ -87,9 +88,9 @@ where
     type Error = BatchError<E, I>;
     type Future = BatchFuture<Req, A, E, I>;
 
-    /// Ready once a chair is reserved for the call that follows; an error if the inner service has failed for good.
+    /// Ready once a place in the waiting room is reserved for the call that follows; an error if the inner service has failed for good.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        ready!(self.seat.poll_ready(cx));
+        ready!(self.ready.poll_reserve(&self.common.queue.shared, cx));
         Poll::Ready(match self.common.queue.is_closed() {
             true => Err(self.common.failure()),
             false => Ok(()),
@@ -109,8 +110,10 @@ where
         let (reply, answer) = oneshot::channel();
         let member = Member { request, reply };
         let queue = &self.common.queue;
-        let enqueued = queue.enqueue_on(self.seat.has_chair(), member, ticket);
-        self.seat.hand_over();
+        // Kept until it is used: the cost function may panic.
+        let reservation = self.ready.take();
+        let enqueued = queue.enqueue_on(reservation.is_some(), member, ticket);
+        reservation.into_iter().for_each(Reserved::hand_over);
         match enqueued {
             Ok(id) => BatchFuture::waiting(queue.guard(id), answer),
             Err(EnqueueError { why, .. }) => BatchFuture::failed(match why {
@@ -156,8 +159,8 @@ impl<Req, A, E, I, K: Clone> Clone for Batch<Req, A, E, I, K> {
     fn clone(&self) -> Self {
         Self {
             common: Arc::clone(&self.common),
-            // A reserved chair is one request's; the clone reserves its own.
-            seat: Seat::new(self.common.queue.clone()),
+            // A reservation is for one request; the clone makes its own.
+            ready: ReadyState::Idle,
             classify: self.classify.clone(),
         }
     }

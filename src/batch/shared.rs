@@ -26,6 +26,7 @@ use crate::admit::{
     Epoch, RejectReason, Ticket, Times, WaiterId, WaitingRoomConfig, WakeList, wake,
 };
 use crate::gate::now;
+use crate::gate::reserve::ReservationHost;
 use crate::gate::timer::{RuntimeId, TimerHost, TimerRequest};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
 
@@ -229,7 +230,7 @@ impl<T: Send + 'static> Shared<T> {
             let ended = &mut aftermath.ended;
             state.room.reconfigure(&shared.capacity, config, now, ended);
             // Those who wait for a chair may have nothing to wait for any more.
-            state.reservation_waiters.tell_all(&mut aftermath.wakers);
+            state.reservation_waiters.wake_all(&mut aftermath.wakers);
             state.timers.rearm_all(state.room.next_end())
         });
         self.run(timers);
@@ -362,33 +363,6 @@ impl<T> Shared<T> {
         drop(unused);
     }
 
-    /// Reserves a chair, or waits for one. `None` if there will never be one.
-    pub(super) fn poll_chair(&self, cx: &Context<'_>, wish: &mut Option<u64>) -> Poll<Option<()>> {
-        let waker = cx.waker().clone();
-        let mut state = self.lock();
-        if state.room.is_closed() || state.room.config().max_size == 0 {
-            return Poll::Ready(None);
-        }
-        if state.room.reserve() {
-            return Poll::Ready(Some(()));
-        }
-        let old = state.reservation_waiters.note(wish, waker);
-        drop(state);
-        drop(old);
-        Poll::Pending
-    }
-
-    /// Gives a reserved chair up.
-    pub(super) fn unreserve(&self) {
-        self.locked(|_, state, _| state.room.unreserve());
-    }
-
-    /// Whoever wished for a chair no longer does.
-    pub(super) fn withdraw(&self, wish: u64) {
-        let waker = self.lock().reservation_waiters.withdraw(wish);
-        drop(waker);
-    }
-
     pub(super) fn summary(&self) -> Summary {
         Summary(self.summary.load(Relaxed))
     }
@@ -491,6 +465,28 @@ impl<T> Shared<T> {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State<T>> {
         lock(&self.state)
+    }
+}
+
+impl<T> ReservationHost for Shared<T> {
+    fn poll_reserve(&self, id: &mut Option<u64>, cx: &mut Context<'_>) -> Poll<Option<()>> {
+        // Cloned and dropped without the lock: a waker's code is the caller's.
+        let waker = cx.waker().clone();
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let (found, unused) = state.reservation_waiters.poll(&mut state.room, id, waker);
+        drop(guard);
+        drop(unused);
+        found
+    }
+
+    fn cancel_reserve(&self, id: u64) {
+        let waker = self.lock().reservation_waiters.remove(id);
+        drop(waker); // without the lock
+    }
+
+    fn unreserve(&self) {
+        self.locked(|_, state, _| state.room.unreserve());
     }
 }
 

@@ -16,8 +16,8 @@ use crate::admit::{
     WakeList,
 };
 use crate::gate::now;
+use crate::gate::reserve::ReservationWaiters;
 use crate::gate::timer::{TimerRequest, Timers};
-use crate::gate::wishes::ReservationWaiters;
 
 /// A batch is rarely larger.
 const USUAL: usize = 64;
@@ -269,7 +269,7 @@ impl<T> State<T> {
         };
         self.consumers.wake(requests, wakers);
         if !self.reservation_waiters.is_empty() && (self.room.has_chair() || is_closed) {
-            self.reservation_waiters.tell_all(wakers);
+            self.reservation_waiters.wake_all(wakers);
         }
         if let Some(waker) = self.call_batcher() {
             wakers.push(waker);

@@ -1,16 +1,18 @@
-//! SlotPool that outlive the code that took them.
+//! Permits that outlive the code that took them.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Instant;
 
+use super::Gate;
 use super::permit::Permit;
-use super::{Gate, Shared};
+use super::state::Shared;
+use super::with_lock::WithLock;
 use crate::admit::Capacity;
 use crate::clock;
 use crate::sync::Arc;
 
-/// The name of a slot that is held until somebody gives it back by this name.
+/// The name of a slot that is held until it is given back by this name.
 ///
 /// It is plain data: it can be written down ([`Display`](fmt::Display), [`FromStr`], or serde as a string)
 /// and brought back by other code that holds the same [`Gate`]. A name from another gate, or from one that
@@ -80,12 +82,12 @@ pub(crate) struct Detached<L> {
 }
 
 impl<C: Capacity> Permit<C> {
-    /// Lets go of the permit without giving its slot back. Only [`Gate::release`] or [`Gate::reattach`] with
+    /// Turns the permit into a name, without giving its slot back. Only [`Gate::release`] or [`Gate::reattach`] with
     /// the name that is returned do that, wherever they are called.
     pub fn detach(self) -> DetachedPermit {
         let (shared, lease, request) = self.into_parts();
         let since = clock::now();
-        shared.locked(|shared, state, _| {
+        shared.with_lock(|shared, state, _| {
             state.serial += 1;
             let serial = state.serial;
             let kept = Detached {

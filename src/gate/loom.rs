@@ -13,6 +13,7 @@ use loom::future::block_on;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread::{JoinHandle, spawn};
 
+use super::with_lock::WithLock;
 use super::{Acquire, Gate, Permit, Reservation, now};
 use crate::admit::{Priority, PriorityLevels, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 use crate::sync::Fences;
@@ -458,10 +459,10 @@ fn nobody_is_turned_away_once_a_chair_is_free() {
             }
         });
         let was_free = free.load(Ordering::Acquire);
-        let turned_away = gate.turn_away().is_some();
+        let turned_away = gate.fast_reject().is_some();
         assert!(!(was_free && turned_away));
         leaver.join().unwrap();
-        assert!(gate.turn_away().is_none());
+        assert!(gate.fast_reject().is_none());
         assert_eq!(gate.status().stats.full, u64::from(turned_away));
     });
 }
@@ -475,7 +476,7 @@ fn who_finds_neither_slot_nor_chair_is_turned_away_once() {
         let leaver = spawn(move || drop(held));
         let newcomer = with(&gate, |gate| match gate.try_acquire(&()) {
             Some(_permit) => (),
-            None if gate.turn_away().is_some() => (),
+            None if gate.fast_reject().is_some() => (),
             None => drop(block_on(acquire(&gate))),
         });
         drop(block_on(waiter).unwrap());
@@ -502,8 +503,61 @@ fn a_closed_gate_does_not_say_that_it_is_full() {
             }
         });
         let was_closed = closed.load(Ordering::Acquire);
-        assert!(!(was_closed && gate.turn_away().is_some()));
+        assert!(!(was_closed && gate.fast_reject().is_some()));
         closer.join().unwrap();
+    });
+}
+
+#[test]
+fn one_readiness_gives_one_lease_beside_a_release() {
+    model(|| {
+        let gate = Gate::from_inner(WaitingRoomConfig::default());
+        let held = from_inner(&gate, waiting(&gate));
+        let (mut first, mut second) = (waiting(&gate), waiting(&gate));
+        let leaver = spawn(move || drop(held));
+        let offer = with(&gate, |gate| gate.on_inner_ready());
+        gate.on_inner_ready();
+        offer.join().unwrap();
+        leaver.join().unwrap();
+        assert!(poll(&mut first).is_ready());
+        assert!(poll(&mut second).is_pending());
+    });
+}
+
+#[test]
+fn a_claim_that_ends_wakes_the_next_head() {
+    model(|| {
+        let gate = Gate::from_inner(WaitingRoomConfig::default());
+        let first = waiting(&gate);
+        let mut second = waiting(&gate);
+        gate.on_inner_ready();
+        let caller = with(&gate, |gate| drop(from_inner(&gate, first)));
+        // Until it is the head and the claim is over: a lost notification is a deadlock.
+        block_on(poll_fn(|cx| {
+            assert!(poll_with(&mut second, cx.waker()).is_pending());
+            match second.may_poll_inner() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        }));
+        caller.join().unwrap();
+        gate.on_inner_ready();
+        assert!(poll(&mut second).is_ready());
+    });
+}
+
+#[test]
+fn a_granted_waiter_that_leaves_frees_the_readiness() {
+    model(|| {
+        let gate = Gate::from_inner(WaitingRoomConfig::default());
+        let (first, mut second) = (waiting(&gate), waiting(&gate));
+        let offer = with(&gate, |gate| gate.on_inner_ready());
+        let leaver = spawn(move || drop(first));
+        offer.join().unwrap();
+        leaver.join().unwrap();
+        gate.on_inner_ready();
+        assert!(poll(&mut second).is_ready());
+        assert_eq!(gate.status().running, 1);
     });
 }
 
@@ -539,6 +593,16 @@ fn waiting(gate: &Gate<SlotPool>) -> Acquire<SlotPool> {
     let mut acquire = acquire(gate);
     assert!(poll(&mut acquire).is_pending());
     acquire
+}
+
+/// The permit of a waiter that is served by the inner service's readiness, after it has called.
+fn from_inner(gate: &Gate<SlotPool>, mut waiter: Acquire<SlotPool>) -> Permit<SlotPool> {
+    if waiter.may_poll_inner() {
+        gate.on_inner_ready();
+    }
+    let permit = block_on(&mut waiter).unwrap();
+    drop(gate.claim_readiness());
+    permit
 }
 
 async fn reserve(gate: &Gate<SlotPool>) -> Option<Reservation<SlotPool>> {
@@ -578,7 +642,7 @@ impl Gate<SlotPool> {
     /// The part of the timer, which does not run in a model.
     fn expire(&self, now: Instant) {
         self.shared
-            .locked(|_, state, woken| state.room.expire(now, woken));
+            .with_lock(|_, state, wakes| state.room.expire(now, wakes));
     }
 }
 

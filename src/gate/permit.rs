@@ -1,16 +1,16 @@
-//! SlotPool: a lease that gives itself back.
+//! `Permit`: a lease that gives itself back.
 
 use std::fmt;
 
-use super::shared::Shared;
+use super::state::Shared;
 use crate::admit::Capacity;
 use crate::sync::Arc;
 
-/// A slot that a request holds. Dropping it hands the slot to the best waiter, if anybody waits.
+/// A slot that a request holds. Dropping it hands the slot to the best waiter, if there is one.
 ///
 /// # Memory ordering
 ///
-/// What happened before a permit was dropped is visible to whoever gets the slot.
+/// What happened before a permit was dropped is visible to the request that gets the slot next.
 #[must_use = "a permit that is dropped gives its slot back"]
 pub struct Permit<C: Capacity> {
     held: Option<Held<C>>,
@@ -47,22 +47,13 @@ impl<C: Capacity> Permit<C> {
         }
     }
 
-    /// Its request has been passed on: where whoever is next makes the slots, the next one may be made.
-    pub(crate) fn end_turn(&mut self) {
-        if let Some(Held { shared, lease }) = &mut self.held
-            && shared.capacity.made_by_head()
-        {
-            shared.end_turn(lease);
-        }
-    }
-
     /// The id of the ticket that it was given for; 0 if there was none.
     #[must_use]
     pub fn request(&self) -> u64 {
         self.request
     }
 
-    /// The gate's side and the slot, which is then nobody's to give back.
+    /// The gate's side and the slot, which this permit no longer gives back.
     pub(super) fn into_parts(mut self) -> (Arc<Shared<C>>, C::Lease, u64) {
         match self.held.take() {
             Some(held) => (held.shared, held.lease, self.request),
