@@ -31,6 +31,14 @@ pub struct SlotPool {
 #[derive(Debug)]
 pub struct Slot(());
 
+impl Slot {
+    /// The slot, out of a place that can't be moved out of. For destructors: what is left is not to be released.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Self {
+        Self(())
+    }
+}
+
 const OUT_BITS: u32 = 20;
 const OUT: u64 = (1 << OUT_BITS) - 1;
 /// A change of the limit, so that whoever read the old one has to look again.

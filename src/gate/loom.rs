@@ -556,7 +556,8 @@ fn a_granted_waiter_that_leaves_frees_the_readiness() {
         offer.join().unwrap();
         leaver.join().unwrap();
         gate.on_inner_ready();
-        assert!(poll(&mut second).is_ready());
+        let second = poll(&mut second);
+        assert!(second.is_ready());
         assert_eq!(gate.status().running, 1);
     });
 }

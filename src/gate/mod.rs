@@ -62,7 +62,7 @@ use std::time::{Duration, Instant};
 
 pub use acquire::Acquire;
 pub use detached::{DetachedPermit, InvalidDetachedPermit};
-pub use permit::{Permit, UnassignedPermit};
+pub use permit::{BodyPermit, Permit, UnassignedPermit};
 pub use reserve::{Reservation, Reserve};
 pub use status::GateStatus;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::state::Shared;
-use crate::admit::Capacity;
+use crate::admit::{Capacity, Slot, SlotPool};
 use crate::sync::Arc;
 
 /// A slot that a request holds. Dropping it hands the slot to the best waiter, if there is one.
@@ -54,6 +54,7 @@ impl<C: Capacity> Permit<C> {
     }
 
     /// The gate's side and the slot, which this permit no longer gives back.
+    #[inline]
     pub(super) fn into_parts(mut self) -> (Arc<Shared<C>>, C::Lease, u64) {
         match self.held.take() {
             Some(held) => (held.shared, held.lease, self.request),
@@ -79,6 +80,34 @@ impl<C: Capacity> fmt::Debug for Permit<C> {
     }
 }
 
+/// The permit of a [`SlotPool`] in a response body: 8 bytes, as it has no request's id. Dropping it gives the slot back.
+#[must_use = "a permit that is dropped gives its slot back"]
+pub struct BodyPermit {
+    shared: Arc<Shared<SlotPool>>,
+    slot: Slot,
+}
+
+impl From<Permit<SlotPool>> for BodyPermit {
+    #[inline]
+    fn from(permit: Permit<SlotPool>) -> Self {
+        let (shared, slot, _) = permit.into_parts();
+        Self { shared, slot }
+    }
+}
+
+impl Drop for BodyPermit {
+    #[inline]
+    fn drop(&mut self) {
+        self.shared.release(self.slot.take());
+    }
+}
+
+impl fmt::Debug for BodyPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BodyPermit").finish_non_exhaustive()
+    }
+}
+
 /// A slot that is held before it is known for which request.
 ///
 /// Dropping it gives the slot back, as with a [`Permit`].
@@ -97,5 +126,15 @@ impl<C: Capacity> UnassignedPermit<C> {
     pub fn assign(mut self, request: u64) -> Permit<C> {
         self.0.request = request;
         self.0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_permit_is_one_word() {
+        assert_eq!(size_of::<Option<BodyPermit>>(), size_of::<usize>());
     }
 }

@@ -5,14 +5,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::protocol::{Protocol, sealed};
 use crate::admit::{RejectReason, SlotPool, Ticket};
-use crate::gate::{self, Gate, Permit};
+use crate::gate::{Gate, Permit};
 use crate::service::{Admission, AdmissionHandler, LayerState, ResponseOptions};
 
 /// How a queue's requests are read, rejected and answered.
@@ -39,12 +39,13 @@ where
         self.state.options()
     }
 
-    fn ticket(&mut self, request: &Req) -> Ticket {
+    fn ticket(&mut self, request: &Req, now: Instant) -> Ticket {
         let settings = self.state.settings();
         let settings = sealed::Settings(&settings);
-        self.protocol.ticket(request, &settings, gate::now())
+        self.protocol.ticket(request, &settings, now)
     }
 
+    #[inline]
     fn fast_reject(&self, request: &Req) -> Option<Self::Answer> {
         let full = self.state.gate.fast_reject()?;
         let reason = RejectReason::Full;

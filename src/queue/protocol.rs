@@ -11,7 +11,7 @@ use tower_service::Service;
 use super::classify::{Classify, DefaultPriority, FromHeaders};
 use super::error::QueueError;
 use crate::admit::{RejectReason, SlotPool, Ticket};
-use crate::gate::{Permit, RoomFull};
+use crate::gate::{BodyPermit, Permit, RoomFull};
 use crate::http::{AnswerFormat, PermitBody, ToRejection, queue_full, wants_stream};
 use crate::service::{LayerState, Render, ResponseOptions, Settings, hold_in_body};
 
@@ -87,7 +87,7 @@ where
     R: Body<Data = Bytes>,
     K: Classify<http::Request<B>> + Clone,
 {
-    type Response = http::Response<PermitBody<R, Permit<SlotPool>>>;
+    type Response = http::Response<PermitBody<R, BodyPermit>>;
     type Error = S::Error;
 
     fn ticket(
@@ -104,6 +104,7 @@ where
         ticket
     }
 
+    #[inline]
     fn reject(
         &self,
         request: &http::Request<B>,
@@ -136,6 +137,7 @@ where
         waited: Duration,
         options: sealed::Options,
     ) -> Result<Self::Response, S::Error> {
+        let permit = permit.map(BodyPermit::from);
         result.map(|response| hold_in_body(response, permit, waited, options.0))
     }
 }

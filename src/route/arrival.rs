@@ -17,7 +17,7 @@ use super::request_body::Whole;
 use super::source::Source;
 use super::{Demand, Endpoints, Requirements, RouteBody, RouteError};
 use crate::admit::{RejectReason, Ticket};
-use crate::gate::{self, Reservation};
+use crate::gate::Reservation;
 use crate::http::wants_stream;
 use crate::service::Admission;
 
@@ -119,11 +119,11 @@ impl Desk {
         &self,
         headers: &HeaderMap,
         stream: bool,
+        now: Instant,
         since: Option<Instant>,
         first_came: Option<Instant>,
     ) -> Ticket {
         let settings = self.common.settings();
-        let now = gate::now();
         let came = since.or(first_came).unwrap_or(now);
         let mut ticket = settings.classifier.ticket(headers, came);
         ticket.arrival = Some(now);

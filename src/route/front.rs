@@ -104,12 +104,12 @@ where
         self.desk.common.options()
     }
 
-    fn ticket(&mut self, request: &Request<RouteBody<B>>) -> Ticket {
+    fn ticket(&mut self, request: &Request<RouteBody<B>>, now: Instant) -> Ticket {
         let headers = request.headers();
         let ticket = self
             .desk
-            .ticket(headers, self.stream, self.since, self.first_came);
-        self.waits = Some((ticket.priority, gate::now()));
+            .ticket(headers, self.stream, now, self.since, self.first_came);
+        self.waits = Some((ticket.priority, now));
         ticket
     }
 

@@ -13,7 +13,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bitflags::bitflags;
 use pin_project_lite::pin_project;
@@ -34,8 +34,8 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     /// What the configuration says of responses.
     fn options(&self) -> ResponseOptions;
 
-    /// The ticket of a request that has to wait.
-    fn ticket(&mut self, request: &Req) -> Ticket;
+    /// The ticket of a request that arrives at `now` and has to wait.
+    fn ticket(&mut self, request: &Req, now: Instant) -> Ticket;
 
     /// Prepares the request for the slot that it was given.
     fn on_admitted(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
@@ -126,20 +126,19 @@ where
             drop_unused(reservation);
         }
         // Nearly always it is ready, and the request needs no clone of it.
-        match inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(())) => {
-                handler.on_admitted(&mut request, permit.lease_mut(), Duration::ZERO);
-                let state = State::Calling {
-                    future: inner.call(request),
-                    permit: Some(permit),
-                };
-                Self::new(handler, state)
-            }
-            Poll::Ready(Err(error)) => {
-                let error = Some(error);
-                Self::new(handler, State::Failed { error })
-            }
-            Poll::Pending => Self::wait_for_inner(handler, inner, request, permit),
+        let ready = inner.poll_ready(&mut Context::from_waker(Waker::noop()));
+        if !matches!(ready, Poll::Ready(Ok(()))) {
+            return Self::not_ready(handler, inner, request, permit, ready);
+        }
+        handler.on_admitted(&mut request, permit.lease_mut(), Duration::ZERO);
+        // In one expression: a future is large, and each move of it is a copy.
+        Self {
+            options: handler.options(),
+            waited: Duration::ZERO,
+            state: State::Calling {
+                future: inner.call(request),
+                permit: Some(permit),
+            },
         }
     }
 
@@ -160,8 +159,8 @@ where
             let answer = Some(Box::new(answer));
             return Self::new(handler, State::Rejected { answer });
         }
-        let mut ticket = handler.ticket(&request);
         let now = gate::now();
+        let mut ticket = handler.ticket(&request, now);
         let call = PendingCall::new(handler.clone(), inner.clone(), request, &ticket, now);
         let gate = handler.gate();
         // Where slots come from the inner service, it has to be asked before it is known whether the request would
@@ -178,21 +177,31 @@ where
         Self::new(handler, State::WaitingForSlot { waiting })
     }
 
-    /// A slot is there; the inner service is not ready.
+    /// A slot is there; the inner service is not ready, or has failed.
     #[cold]
     #[inline(never)]
-    fn wait_for_inner(handler: &mut H, inner: &mut S, request: Req, permit: Permit<C>) -> Self {
-        let ticket = handler.ticket(&request);
+    fn not_ready(
+        handler: &mut H,
+        inner: &mut S,
+        request: Req,
+        permit: Permit<C>,
+        ready: Poll<Result<(), S::Error>>,
+    ) -> Self {
+        if let Poll::Ready(Err(error)) = ready {
+            let error = Some(error);
+            return Self::new(handler, State::Failed { error });
+        }
+        let now = gate::now();
+        let ticket = handler.ticket(&request, now);
         // What was asked to be ready goes along; a clone of it stays.
         let clone = inner.clone();
         let asked = std::mem::replace(inner, clone);
-        let call = PendingCall::new(handler.clone(), asked, request, &ticket, gate::now());
+        let call = PendingCall::new(handler.clone(), asked, request, &ticket, now);
         let waiting = WaitingForInner::new(call, permit.into());
         let waiting = Some(Box::new(waiting));
         Self::new(handler, State::WaitingForInner { waiting })
     }
 
-    #[inline]
     fn new(handler: &H, state: StateOf<C, S, Req, H, A>) -> Self {
         Self {
             options: handler.options(),
@@ -238,21 +247,29 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<A> {
         let mut this = self.project();
-        loop {
-            if let StateProj::Calling { future, permit } = this.state.as_mut().project() {
-                let result = ready!(future.poll(cx));
-                let permit = permit.take();
-                return Poll::Ready(H::respond(*this.options, result, permit, *this.waited));
-            }
-            let step = this
-                .state
-                .as_mut()
-                .poll_before_call(*this.options, this.waited, cx);
-            // `None`: it is being called now.
-            if let Some(answer) = ready!(step) {
-                return Poll::Ready(answer);
-            }
+        let state = this.state.as_mut();
+        if !state.is_calling()
+            && let Some(answer) = ready!(state.poll_before_call(*this.options, this.waited, cx))
+        {
+            return Poll::Ready(answer);
         }
+        let StateProj::Calling { future, permit } = this.state.project() else {
+            unreachable!("called, as there is no answer");
+        };
+        let result = ready!(future.poll(cx));
+        Poll::Ready(H::respond(
+            *this.options,
+            result,
+            permit.take(),
+            *this.waited,
+        ))
+    }
+}
+
+impl<C: Capacity, S, Req, H, F, A, E> State<C, S, Req, H, F, A, E> {
+    #[inline]
+    fn is_calling(&self) -> bool {
+        matches!(self, Self::Calling { .. })
     }
 }
 

@@ -23,8 +23,7 @@ pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
 ) -> http::Response<PermitBody<R, G>> {
     insert_waited(&mut response, waited, options);
     let permit = permit.filter(|_| options.contains(ResponseOptions::HOLD_BODY));
-    let (head, body) = response.into_parts();
-    http::Response::from_parts(head, PermitBody::new(body, permit))
+    response.map(|body| PermitBody::new(body, permit))
 }
 
 /// Says in `server-timing` how long the request waited, if it did: the header costs a response about 70 ns.

@@ -54,6 +54,7 @@ pub(super) struct PendingCall<S, Req, H> {
 }
 
 impl<S, Req, H> PendingCall<S, Req, H> {
+    #[inline]
     pub(super) fn new(handler: H, inner: S, request: Req, ticket: &Ticket, now: Instant) -> Self {
         Self {
             handler,
@@ -70,6 +71,7 @@ impl<S, Req, H> PendingCall<S, Req, H> {
     }
 
     /// Passes the request on, with its slot.
+    #[inline]
     pub(super) fn call_inner<C>(
         mut self,
         admitted: Admitted<C>,
@@ -88,6 +90,7 @@ impl<S, Req, H> PendingCall<S, Req, H> {
         (future, permit)
     }
 
+    #[inline]
     pub(super) fn reject<C>(
         self,
         reason: RejectReason<C::Unservable>,
@@ -113,6 +116,7 @@ pub(super) struct WaitingForSlot<C: Capacity, S, Req, H> {
 }
 
 impl<C: Capacity, S, Req, H> WaitingForSlot<C, S, Req, H> {
+    #[inline]
     pub(super) fn new(call: PendingCall<S, Req, H>, acquire: Acquire<C>, may_wait: bool) -> Self {
         Self {
             call,
@@ -122,6 +126,7 @@ impl<C: Capacity, S, Req, H> WaitingForSlot<C, S, Req, H> {
         }
     }
 
+    #[inline]
     pub(super) fn into_call(self) -> PendingCall<S, Req, H> {
         self.call
     }
@@ -219,6 +224,7 @@ struct ReadyTimeout<C: Capacity> {
 }
 
 impl<C: Capacity, S, Req, H> WaitingForInner<C, S, Req, H> {
+    #[inline]
     pub(super) fn new(call: PendingCall<S, Req, H>, admitted: Admitted<C>) -> Self {
         Self {
             call,
@@ -228,6 +234,7 @@ impl<C: Capacity, S, Req, H> WaitingForInner<C, S, Req, H> {
     }
 
     /// Gives the slot back, unless it was part of the outcome.
+    #[inline]
     pub(super) fn into_call(self) -> PendingCall<S, Req, H> {
         self.call
     }
