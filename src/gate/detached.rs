@@ -14,8 +14,8 @@ use crate::sync::Arc;
 
 /// The name of a slot that is held until it is given back by this name.
 ///
-/// It is plain data: it can be written down ([`Display`](fmt::Display), [`FromStr`], or serde as a string)
-/// and brought back by other code that holds the same [`Gate`]. A name from another gate, or from one that
+/// It is plain data: it can be stored as text ([`Display`](fmt::Display), [`FromStr`], or serde as a string), and used by
+/// other code that holds the same [`Gate`]. A name from another gate, or from one that
 /// existed before a restart, releases nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DetachedPermit {
@@ -43,6 +43,7 @@ impl FromStr for DetachedPermit {
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         let mut parts = name.split('-').map(|part| u64::from_str_radix(part, 16));
+        // A fourth part is one too many.
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some(Ok(gate)), Some(Ok(serial)), Some(Ok(request)), None) => Ok(Self {
                 gate,
@@ -74,7 +75,7 @@ impl<'de> serde::Deserialize<'de> for DetachedPermit {
     }
 }
 
-/// What is kept of a permit while it is detached.
+/// What the gate keeps of a permit while it is detached.
 pub(crate) struct Detached<L> {
     lease: L,
     request: u64,
@@ -86,7 +87,7 @@ impl<C: Capacity> Permit<C> {
     /// the name that is returned do that, wherever they are called.
     pub fn detach(self) -> DetachedPermit {
         let (shared, lease, request) = self.into_parts();
-        let since = clock::now();
+        let since = clock::now(); // read without the lock
         shared.with_lock(|shared, state, _| {
             state.serial += 1;
             let serial = state.serial;
@@ -115,7 +116,7 @@ impl<C: Capacity> Gate<C> {
     #[must_use]
     pub fn reattach(&self, permit: &DetachedPermit) -> Option<Permit<C>> {
         if permit.gate != self.shared.nonce {
-            return None;
+            return None; // another gate's, or from before a restart
         }
         let kept = self.shared.lock().detached.remove(&permit.serial)?;
         let shared = Arc::clone(&self.shared);
@@ -139,7 +140,7 @@ impl<C: Capacity> Gate<C> {
                 (permit, kept.since)
             })
             .collect();
-        all.sort_unstable_by_key(|(permit, _)| permit.serial);
+        all.sort_unstable_by_key(|(permit, _)| permit.serial); // the map has no order
         all
     }
 

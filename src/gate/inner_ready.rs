@@ -55,10 +55,11 @@ impl<C: Capacity> InnerReady<C> {
         if self.is_claimed {
             return;
         }
+        // Stable under the lock: leases come back under it, too.
         let before = capacity.in_use();
         (self.set_limit)(capacity, before + 1);
         room.on_capacity_grown(capacity, now, wakes);
-        (self.set_limit)(capacity, 0);
+        (self.set_limit)(capacity, 0); // closed again for arrivals
         self.is_claimed = capacity.in_use() > before;
     }
 
@@ -81,10 +82,11 @@ impl<C: Capacity> InnerReady<C> {
         wakes: &mut WakeList<Waker>,
     ) {
         if self.is_claimed {
-            self.notified = None;
+            self.notified = None; // the next head is to be notified
             return;
         }
         let head = room.head();
+        // Without a waker it is being polled just now, and looks for itself.
         if head != self.notified
             && let Some(waker) = head.and_then(|head| room.take_waker(head))
         {

@@ -13,10 +13,13 @@ use crate::sync::Arc;
 /// What happened before a permit was dropped is visible to the request that gets the slot next.
 #[must_use = "a permit that is dropped gives its slot back"]
 pub struct Permit<C: Capacity> {
+    /// `None` once it was taken apart, or dropped.
     held: Option<Held<C>>,
+    /// The ticket's id; 0 if there was none.
     request: u64,
 }
 
+/// What the permit gives back.
 struct Held<C: Capacity> {
     shared: Arc<Shared<C>>,
     lease: C::Lease,
@@ -56,6 +59,7 @@ impl<C: Capacity> Permit<C> {
     /// The gate's side and the slot, which this permit no longer gives back.
     #[inline]
     pub(super) fn into_parts(mut self) -> (Arc<Shared<C>>, C::Lease, u64) {
+        // The destructor that follows finds nothing.
         match self.held.take() {
             Some(held) => (held.shared, held.lease, self.request),
             None => unreachable!("a permit is emptied only when it is consumed"),
@@ -67,7 +71,7 @@ impl<C: Capacity> Drop for Permit<C> {
     #[inline]
     fn drop(&mut self) {
         if let Some(Held { shared, lease }) = self.held.take() {
-            shared.release(lease);
+            shared.release(lease); // never unwinds
         }
     }
 }
@@ -98,7 +102,7 @@ impl From<Permit<SlotPool>> for BodyPermit {
 impl Drop for BodyPermit {
     #[inline]
     fn drop(&mut self) {
-        self.shared.release(self.slot.take());
+        self.shared.release(self.slot.take()); // never unwinds
     }
 }
 

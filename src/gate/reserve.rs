@@ -69,7 +69,7 @@ pub(crate) struct Reserved<H: ReservationHost> {
 impl<H: ReservationHost> Reserved<H> {
     /// Leaves the place to the arrival that unreserves it under the lock.
     pub(crate) fn hand_over(mut self) {
-        self.host = None;
+        self.host = None; // the destructor frees nothing
     }
 }
 
@@ -104,7 +104,7 @@ impl<H: ReservationHost> Reserving<H> {
 impl<H: ReservationHost> Drop for Reserving<H> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.host.cancel_reserve(id);
+            self.host.cancel_reserve(id); // does nothing if it was woken
         }
     }
 }
@@ -133,6 +133,7 @@ impl ReservationWaiters {
         if room.reserve() {
             return (Poll::Ready(Some(())), Some(waker));
         }
+        // A later poll replaces the waker under the same number.
         let id = *id.get_or_insert_with(|| {
             self.last_id += 1;
             self.last_id

@@ -25,7 +25,7 @@ impl WaitingWord {
     }
 
     pub(crate) fn has(self, flag: Flags) -> bool {
-        self.0 & flag.bits() != 0
+        self.0 & flag.bits() != 0 // the count is below every flag
     }
 
     /// Whether no request waits and no flag is set: arrivals and releases need no lock.
@@ -34,6 +34,6 @@ impl WaitingWord {
     }
 
     pub(crate) fn waiting(self) -> usize {
-        (self.0 & !Flags::all().bits()) as usize
+        (self.0 & !Flags::all().bits()) as usize // fits: it was a `usize`
     }
 }
