@@ -12,13 +12,13 @@
 //! single requests.
 
 mod answers;
+mod batch_item;
 mod builder;
 mod cancel;
 mod capacity;
 mod consumers;
 mod cost;
 mod dequeue;
-mod due;
 mod error;
 mod future;
 mod guard;
@@ -26,7 +26,6 @@ mod layer;
 mod lock;
 #[cfg(all(test, loom))]
 mod loom;
-mod member;
 mod queue;
 mod selection;
 mod service;
@@ -35,6 +34,7 @@ mod state;
 mod summary;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod trigger;
 mod worker;
 
 pub use answers::{Answers, InOrder, PerItem};

@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 use tower_service::Service;
 
 use super::answers::Answers;
+use super::batch_item::{BatchItem, BatchItems};
 use super::future::BatchFuture;
-use super::member::{Member, Members};
 use super::shared::Shared;
-use super::worker::{Fate, Worker};
+use super::worker::{InnerFailure, Worker};
 use super::{BatchError, EnqueueError};
 use crate::admit::RejectReason;
 use crate::gate;
@@ -30,17 +30,17 @@ use crate::service::ReadyState;
 /// as [`Full`](RejectReason::Full), or displace another request ([`displace`](crate::WaitingRoomConfig::displace)).
 pub struct Batch<Req, A, E, I, K = DefaultPriority> {
     common: Arc<Common<Req, A, E, I>>,
-    ready: ReadyState<Shared<Member<Req, A, E, I>>>,
+    ready: ReadyState<Shared<BatchItem<Req, A, E, I>>>,
     classify: K,
 }
 
 struct Common<Req, A, E, I> {
-    queue: Members<Req, A, E, I>,
+    queue: BatchItems<Req, A, E, I>,
     headers: HeaderClassifier,
-    fate: Fate<E>,
-    /// The task that drives the batches, until it is started.
+    inner_failure: InnerFailure<E>,
+    /// The task that drives the batches, until it is spawned.
     task: Mutex<Option<Task>>,
-    /// Where it was started. Waits end by that runtime's clock, wherever their callers are.
+    /// Where it was spawned. Waits end by that runtime's clock, wherever their callers are.
     runtime: OnceLock<Handle>,
 }
 
@@ -64,7 +64,7 @@ impl<Req, A, E, I, K> Batch<Req, A, E, I, K> {
         let common = Common {
             queue: worker.waiting.0.clone(),
             headers,
-            fate: Arc::clone(&worker.fate),
+            inner_failure: Arc::clone(&worker.failure),
             task: Mutex::new(Some(Box::pin(worker.run()))),
             runtime: OnceLock::new(),
         };
@@ -105,14 +105,14 @@ where
         let now = gate::now();
         let headers = &self.common.headers;
         let mut ticket = self.classify.ticket(&request, headers, now);
-        // Nobody waits for one who is still to come.
+        // An arrival in the future would be a wait without an end.
         ticket.arrival = Some(ticket.arrival.map_or(now, |arrival| arrival.min(now)));
         let (reply, answer) = oneshot::channel();
-        let member = Member { request, reply };
+        let item = BatchItem { request, reply };
         let queue = &self.common.queue;
         // Kept until it is used: the cost function may panic.
         let reservation = self.ready.take();
-        let enqueued = queue.enqueue_on(reservation.is_some(), member, ticket);
+        let enqueued = queue.enqueue_on(reservation.is_some(), item, ticket);
         reservation.into_iter().for_each(Reserved::hand_over);
         match enqueued {
             Ok(id) => BatchFuture::waiting(queue.guard(id), answer),
@@ -125,7 +125,7 @@ where
 }
 
 impl<Req, A, E, I> Common<Req, A, E, I> {
-    /// Where the task runs: here, if it has not been started.
+    /// Where the task runs: in the current runtime, if it has not been spawned.
     fn runtime(&self) -> &Handle {
         self.runtime.get_or_init(|| {
             let runtime = Handle::current();
@@ -139,16 +139,16 @@ impl<Req, A, E, I> Common<Req, A, E, I> {
         })
     }
 
-    /// Why nobody is served any more.
+    /// Why no request is served any more.
     fn failure(&self) -> BatchError<E, I> {
-        match self.fate.get() {
+        match self.inner_failure.get() {
             Some(error) => BatchError::Inner(Arc::clone(error)),
             None => BatchError::Lost,
         }
     }
 }
 
-/// Nobody can come any more.
+/// No request can arrive any more.
 impl<Req, A, E, I> Drop for Common<Req, A, E, I> {
     fn drop(&mut self) {
         self.queue.drain();

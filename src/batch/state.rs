@@ -8,9 +8,9 @@ use super::TooLarge;
 use super::cancel::Registration;
 use super::capacity::Fetched;
 use super::consumers::Consumers;
-use super::due::Batcher;
 use super::selection::{Choice, Selection};
 use super::summary::Summary;
+use super::trigger::BatchWaiter;
 use crate::admit::{
     Express, Nanos, RejectReason, Skipped, Ticket, Times, WaiterId, WaitingRoom, WaitingRoomConfig,
     WakeList,
@@ -32,7 +32,7 @@ pub(super) struct State<T> {
     /// Who waits for a chair.
     pub(super) reservation_waiters: ReservationWaiters,
     /// Who waits until a batch is due.
-    pub(super) batcher: Option<Batcher>,
+    pub(super) batcher: Option<BatchWaiter>,
     pub(super) timers: Timers,
     /// What takes a waiter out when its token is cancelled, by chair.
     registrations: HashMap<u32, Registration>,
