@@ -30,9 +30,6 @@ pub struct PriorityLevels {
 }
 
 impl PriorityLevels {
-    /// As many as there can be.
-    pub(crate) const MOST: usize = MAX_LEVELS;
-
     /// PriorityLevels named `names`, highest first, where unknown names get the level named `default`.
     ///
     /// # Errors

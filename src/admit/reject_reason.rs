@@ -37,10 +37,10 @@ pub enum RejectReason<N = Infallible> {
     Unservable(N),
 }
 
-impl<N> RejectReason<N> {
-    /// The same, where the capacity's own reason is told in another way.
+impl RejectReason {
+    /// The same, of a capacity with reasons of its own.
     #[cfg(feature = "batch")]
-    pub(crate) fn told<M>(self, tell: impl FnOnce(N) -> M) -> RejectReason<M> {
+    pub(crate) fn widen<N>(self) -> RejectReason<N> {
         match self {
             Self::Full => RejectReason::Full,
             Self::TenantFull => RejectReason::TenantFull,
@@ -50,7 +50,7 @@ impl<N> RejectReason<N> {
             Self::NotQueued => RejectReason::NotQueued,
             Self::Displaced => RejectReason::Displaced,
             Self::ShuttingDown => RejectReason::ShuttingDown,
-            Self::Unservable(why) => RejectReason::Unservable(tell(why)),
+            Self::Unservable(never) => match never {},
         }
     }
 }

@@ -16,7 +16,7 @@ pub struct Tenant(Bytes);
 
 impl Tenant {
     /// The one of requests that name none.
-    pub(crate) const NOBODY: Self = Self(Bytes::new());
+    pub(crate) const NONE: Self = Self(Bytes::new());
 
     /// The tenant of this name.
     pub(crate) fn copied(name: &[u8]) -> Self {
@@ -115,13 +115,6 @@ impl Ticket {
         }
     }
 
-    /// Whether it says no more than how urgent it is, and since when, as most do.
-    #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        let is_anybodys = self.tenant.as_bytes().is_empty() && self.cost == 1;
-        is_anybodys && self.deadline.is_none() && self.wait && !self.requeued
-    }
-
     /// Whose share it comes out of.
     #[must_use]
     pub fn tenant(mut self, tenant: Tenant) -> Self {
@@ -190,7 +183,7 @@ impl From<Priority> for Ticket {
     fn from(priority: Priority) -> Self {
         Self {
             priority,
-            tenant: Tenant::NOBODY,
+            tenant: Tenant::NONE,
             deadline: None,
             cost: 1,
             arrival: None,

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::RequestQueue;
 use super::state::State;
 use super::worker::BatchLimits;
+use crate::gate::with_lock::WithLock;
 
 /// When a batch goes: what is sooner is less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +40,7 @@ impl<T> RequestQueue<T> {
     pub(super) fn due(&self, limits: &BatchLimits) -> Trigger {
         // A request whose wait has ended makes no batch due.
         self.shared
-            .locked(|_, state, aftermath| state.keep_time(&mut aftermath.ended));
+            .with_lock(|_, state, deferred| state.advance_if_timed(deferred));
         self.shared.lock().due(limits)
     }
 
@@ -61,13 +62,13 @@ impl<T> RequestQueue<T> {
 
 impl<T> State<T> {
     fn due(&self, limits: &BatchLimits) -> Trigger {
-        let room = &self.room;
-        let Some(oldest) = room.oldest() else {
+        let queue = &self.queue;
+        let Some(oldest) = queue.oldest() else {
             return Trigger::NoRequest;
         };
-        let most = limits.max_count.min(room.config().max_size);
+        let most = limits.max_count.min(queue.config().max_size);
         // No other request can join, or none will.
-        if room.len() >= most || self.cost >= limits.budget.into() || room.is_closed() {
+        if queue.len() >= most || self.cost >= limits.budget.into() || queue.is_closed() {
             return Trigger::Now;
         }
         let end = oldest.checked_add(limits.max_delay);
@@ -75,7 +76,7 @@ impl<T> State<T> {
     }
 
     fn is_time(&self, until: WakeWhen) -> bool {
-        let is_deserted = self.room.is_closed() && self.room.is_empty();
+        let is_deserted = self.queue.is_closed() && self.queue.is_empty();
         is_deserted
             || match until {
                 WakeWhen::Sooner(limits, than) => self.due(&limits) < than,

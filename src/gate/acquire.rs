@@ -121,7 +121,7 @@ impl<C: Capacity> Acquire<C> {
     /// Rejects it with `reason`, if it still waits.
     pub(crate) fn reject(&self, reason: RejectReason<C::Unservable>) {
         if let Some((shared, waiter)) = self.waiting() {
-            shared.with_lock(|_, state, wakes| state.room.turn_away(waiter, reason, wakes));
+            shared.with_lock(|_, state, wakes| state.room.reject(waiter, reason, wakes));
         }
     }
 
@@ -206,7 +206,7 @@ impl<C: Capacity> Waiting<C> {
             drop(state);
             return Poll::Ready(self.complete(outcome, missed_slot));
         }
-        let known = state.room.note(waiter);
+        let known = state.room.waker(waiter);
         let known = known.map(|waker| waker.will_wake(cx.waker()));
         // The usual spurious poll: the waker that is there will do.
         if known == Some(true) {

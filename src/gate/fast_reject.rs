@@ -45,10 +45,10 @@ impl FullNotice {
 
     /// Writes the values. The `FULL` flag is set after this, in the same critical section.
     pub(crate) fn write<C: Capacity, W>(&self, room: &WaitingRoom<C, W>) {
-        let until = room.next_end().map_or(FOREVER, |end| self.nanos(end));
+        let until = room.next_timeout().map_or(FOREVER, |end| self.nanos(end));
         // Relaxed: the store of the flag that follows publishes both values.
         self.until.store(until, Relaxed);
-        let rate = room.drain_rate().unwrap_or(0.0);
+        let rate = room.departure_rate().unwrap_or(0.0);
         self.departure_rate.store(rate.to_bits(), Relaxed);
     }
 

@@ -643,7 +643,7 @@ impl Gate<SlotPool> {
     /// The part of the timer, which does not run in a model.
     fn expire(&self, now: Instant) {
         self.shared
-            .with_lock(|_, state, wakes| state.room.expire(now, wakes));
+            .with_lock(|_, state, wakes| state.room.advance(now, wakes));
     }
 }
 

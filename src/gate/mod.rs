@@ -166,7 +166,7 @@ impl<C: Capacity> Gate<C> {
             state.reservation_waiters.wake_all(wakes);
             // Waits that had no end may have one now: each waiter arms the timer of its runtime.
             state.room.take_wakers(wakes);
-            state.timers.rearm_all(state.room.next_end())
+            state.timers.rearm_all(state.room.next_timeout())
         });
         if let Some(timers) = timers {
             timers.run(&self.shared);

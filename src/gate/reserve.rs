@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker, ready};
 use super::Gate;
 use super::state::Shared;
 use super::with_lock::WithLock;
-use crate::admit::{Capacity, WaitingRoom, WakeList};
+use crate::admit::{Capacity, WakeList};
 use crate::sync::Arc;
 
 /// A place in the waiting room, kept for a request that has not arrived. Dropping it frees the place.
@@ -118,19 +118,20 @@ pub(crate) struct ReservationWaiters {
 }
 
 impl ReservationWaiters {
-    /// Reserves a place in `room`, or keeps `waker` under the number in `id`. The waker that is not needed is to be
+    /// Reserves a place with `reserve`, or keeps `waker` under the number in `id`. The waker that is not needed is to be
     /// dropped without the lock.
-    pub(crate) fn poll<C: Capacity, W>(
+    pub(crate) fn poll(
         &mut self,
-        room: &mut WaitingRoom<C, W>,
+        is_possible: bool,
+        reserve: impl FnOnce() -> bool,
         id: &mut Option<u64>,
         waker: Waker,
     ) -> (Poll<Option<()>>, Option<Waker>) {
         // No place will ever be free: the call says why.
-        if room.is_closed() || room.config().max_size == 0 {
+        if !is_possible {
             return (Poll::Ready(None), Some(waker));
         }
-        if room.reserve() {
+        if reserve() {
             return (Poll::Ready(Some(())), Some(waker));
         }
         // A later poll replaces the waker under the same number.
@@ -163,7 +164,10 @@ impl<C: Capacity> ReservationHost for Shared<C> {
         let waker = cx.waker().clone();
         let mut guard = self.lock();
         let state = &mut *guard;
-        let (found, unused) = state.reservation_waiters.poll(&mut state.room, id, waker);
+        let room = &mut state.room;
+        let is_possible = !room.is_closed() && room.config().max_size > 0;
+        let waiters = &mut state.reservation_waiters;
+        let (found, unused) = waiters.poll(is_possible, || room.reserve(), id, waker);
         drop(guard);
         drop(unused);
         found

@@ -32,7 +32,8 @@ use super::timer::{RuntimeId, TimerHost, TimerRequest, Timers};
 use super::waiting_word::{Flags, WaitingWord};
 use super::with_lock::WithLock;
 use crate::admit::{
-    AdmitOutcome, Capacity, PoolId, Ticket, WaiterId, WaitingRoom, WaitingRoomConfig, WakeList,
+    AdmitOutcome, Arrival, Capacity, PoolId, Ticket, WaiterId, WaitingRoom, WaitingRoomConfig,
+    WakeList,
 };
 use crate::clock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, SeqCst};
@@ -163,7 +164,7 @@ impl<C: Capacity> Shared<C> {
             // Before the look for a slot: a release after this store takes the lock.
             let word = WaitingWord::new(state.room.len() + 1, shared.flags(state));
             shared.waiting.store(word.0, SeqCst);
-            let (outcome, demand) =
+            let Arrival { outcome, demand } =
                 state
                     .room
                     .arrive_keeping(&shared.capacity, ticket, demand, now, wakes);
@@ -296,7 +297,7 @@ impl<C: Capacity> WithLock for Shared<C> {
         let word = WaitingWord::new(state.room.len(), flags);
         self.waiting.store(word.0, SeqCst);
         if !state.reservation_waiters.is_empty()
-            && (state.room.has_chair() || state.room.is_closed())
+            && (state.room.has_room() || state.room.is_closed())
         {
             state.reservation_waiters.wake_all(wakes);
         }
@@ -328,13 +329,13 @@ impl<C: Capacity> State<C> {
         wakes: &mut WakeList<Waker>,
     ) -> Option<usize> {
         let now = self.now_if_needed();
-        self.room.keep_time(now, wakes);
+        self.room.advance(now, wakes);
         self.room.position(waiter)
     }
 
     /// Arms the timer of the runtime that calls this, in which a request waits.
     pub(super) fn arm_timer_here(&mut self) -> Option<TimerRequest> {
-        self.timers.arm_here(self.room.next_end())
+        self.timers.arm_here(self.room.next_timeout())
     }
 }
 
@@ -342,8 +343,8 @@ impl<C: Capacity> TimerHost for Shared<C> {
     fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant> {
         let now = clock::now();
         self.with_lock(|_, state, wakes| {
-            state.room.expire(now, wakes);
-            let next_end = state.room.next_end();
+            state.room.advance(now, wakes);
+            let next_end = state.room.next_timeout();
             let trim = state.room.trim_idle(now);
             state.timers.on_woken(runtime, now, next_end, trim)
         })
