@@ -7,10 +7,8 @@ use std::hint::black_box;
 use http::Uri;
 use support::{Subject, measure, subject};
 use tower_triage::Capacity;
-use tower_triage::route::{
-    Endpoint, EndpointLease, Endpoints, Model, Registry, Requirements, RoutingConfig,
-    StrategyChoice,
-};
+use tower_triage::endpoints::{Endpoint, EndpointLease, Endpoints, Model, Registry, Requirements};
+use tower_triage::route::{RoutingConfig, StrategyChoice};
 
 const SLOTS: u32 = 8;
 

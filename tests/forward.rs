@@ -30,10 +30,10 @@ use serde_json::Value;
 use tokio::time::timeout;
 use tower::ServiceExt;
 use tower_triage::Capacity;
-use tower_triage::route::{
-    Decision, Endpoint, Endpoints, Forward, ForwardBody, Model, PeerAddr, Registry, Requirements,
-    Unanswered,
+use tower_triage::endpoints::{
+    Decision, Endpoint, Endpoints, Model, Registry, Requirements, Unanswered,
 };
+use tower_triage::upstream::{Forward, ForwardBody, PeerAddr};
 use upstream::Upstream;
 
 const SOON: Duration = Duration::from_secs(5);

@@ -30,10 +30,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_triage::route::{
-    Decision, Endpoint, EndpointRef, Forward, HealthCheck, HealthChecks, Model, Registry,
-    RouteBody, Router, RouterHandle, RoutingConfig, Unanswered,
+use tower_triage::endpoints::{
+    Decision, Endpoint, EndpointRef, HealthCheck, Model, Registry, Unanswered,
 };
+use tower_triage::route::{RouteBody, Router, RouterHandle, RoutingConfig};
+use tower_triage::upstream::{Forward, HealthChecks};
 use tower_triage::{QueueConfig, RouteLayer};
 use upstream::{Connection, Upstream};
 

@@ -16,7 +16,8 @@ use metrics::set_default_local_recorder;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::time::sleep;
 use tower::{Service, ServiceExt, service_fn};
-use tower_triage::route::{Endpoint, Model, Registry, RouteBody, Router, RoutingConfig};
+use tower_triage::endpoints::{Endpoint, Model, Registry};
+use tower_triage::route::{RouteBody, Router, RoutingConfig};
 use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
 
 type Body = UnsyncBoxBody<Bytes, BrokenOff>;

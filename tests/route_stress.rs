@@ -15,7 +15,8 @@ use tokio::runtime::Builder;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_triage::route::{Endpoint, Model, Registry, RouteBody, RoutingConfig};
+use tower_triage::endpoints::{Endpoint, Model, Registry};
+use tower_triage::route::{RouteBody, RoutingConfig};
 use tower_triage::{QueueConfig, RouteLayer, Router, RouterHandle};
 
 /// No request is without an answer for as long as this.

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use tower::Layer;
-use tower_triage::route::{Changes, EndpointRef, HealthChecks, InvalidRoute, Router};
+use tower_triage::endpoints::{Changes, EndpointRef};
+use tower_triage::route::{InvalidRoute, Router};
+use tower_triage::upstream::HealthChecks;
 use tower_triage::{Route, RouteLayer, RouterHandle};
 
 use crate::admin::{EndpointState, QueueState, Snapshot};

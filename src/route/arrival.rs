@@ -11,14 +11,15 @@ use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::desk::Desk;
-use super::front::Front;
+use super::RouteBody;
+use super::attempt::Front;
+use super::extract::Source;
 use super::future::{Admitted, Routed};
 use super::request_body::Whole;
-use super::source::Source;
-use super::{Demand, Endpoints, Requirements, RouteBody, RouteError};
+use super::shared::Desk;
 use crate::admission::{Admission, Visit};
 use crate::admit::{RejectReason, Ticket};
+use crate::endpoints::{Demand, Endpoints, Requirements, RouteError};
 use crate::gate::{self, Reservation};
 use crate::http::wants_stream;
 

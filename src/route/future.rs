@@ -16,16 +16,18 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::arrival::{Arrival, Asked};
+use super::attempt::Front;
 use super::conclusion::{Conclusion, conclude, reject};
-use super::desk::Desk;
-use super::front::Front;
+use super::request_metrics::Tally;
 use super::retry::{Kept, Unkept};
-use super::tally::Tally;
+use super::shared::Desk;
 use super::unread::Unread;
-use super::{Decision, EndpointLease, Endpoints, Measured, ReadBody, RouteBody, RouteError};
+use super::{Measured, RouteBody};
 use crate::admission::Admission;
+use crate::endpoints::{Decision, EndpointLease, Endpoints, RouteError};
 use crate::gate::{self, Permit, Reservation};
 use crate::http::PermitBody;
+use crate::openai::ReadBody;
 
 pub(super) type Admitted<S, B> = Admission<Endpoints, S, Request<RouteBody<B>>, Front, Infallible>;
 

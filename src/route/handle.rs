@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::desk::Desk;
-use super::strategy::forbid_in_strategy;
-use super::{
-    Changes, Endpoint, EndpointRef, InvalidRegistry, InvalidRouting, Registry, RoutingConfig,
-};
+use super::shared::Desk;
+use super::{InvalidRouting, RoutingConfig};
+use crate::endpoints::strategy::forbid_in_strategy;
+use crate::endpoints::{Changes, Endpoint, EndpointRef, InvalidRegistry, Registry};
 use crate::gate::GateStatus;
 use crate::queue::{InvalidQueueConfig, QueueConfig};
 
@@ -16,10 +15,10 @@ use crate::queue::{InvalidQueueConfig, QueueConfig};
 ///
 /// # Panics
 ///
-/// Methods that report on the waiting room, or change anything, panic if a [`Strategy`](super::Strategy) calls them: it
+/// Methods that report on the waiting room, or change anything, panic if a [`Strategy`](crate::endpoints::Strategy) calls them: it
 /// is asked under the lock for which they would wait.
 #[derive(Debug, Clone)]
-pub struct RouterHandle(pub(super) Arc<Desk>);
+pub struct RouterHandle(pub(crate) Arc<Desk>);
 
 impl RouterHandle {
     /// How many wait and run, what became of the others, and how long the next would wait.

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
-use super::desk::Desk;
 use super::handle::RouterHandle;
 use super::service::Route;
-use super::{Endpoints, InvalidRoute, Router};
+use super::shared::Desk;
+use super::{InvalidRoute, Router};
+use crate::endpoints::Endpoints;
 use crate::queue::common::Common;
 
 /// Reads what each request asks, waits for a slot of an endpoint that can serve it, and tells the inner
-/// service which: a [`Decision`](super::Decision) in the request's extensions.
+/// service which: a [`Decision`](crate::endpoints::Decision) in the request's extensions.
 ///
 /// An endpoint that is new gets one request at a time until it has answered, or a health check has passed.
 ///
@@ -26,7 +27,8 @@ use crate::queue::common::Common;
 /// use bytes::Bytes;
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
 /// use tower_triage::RouteLayer;
-/// use tower_triage::route::{Decision, Endpoint, Model, Registry, RouteBody, Router};
+/// use tower_triage::endpoints::{Decision, Endpoint, Model, Registry};
+/// use tower_triage::route::{RouteBody, Router};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

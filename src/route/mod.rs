@@ -1,77 +1,40 @@
-//! Without routing, a gateway in front of many backends sends a request to one that is busy, or that
-//! has never heard of its model, while another one idles.
+//! The middleware that sends each request to an endpoint that can serve it.
 //!
-//! A [`Registry`] says which [`Endpoint`] serves which [`Model`]. [`Endpoints`] makes a [`Capacity`] of
-//! it: one pool of slots per endpoint, where choosing an endpoint and taking its slot are one step.
-//! [`Requirements`] are what a request asks, read from its body, and [`RouteError`] is why nobody can
-//! serve it. [`RouteLayer`] brings them together in front of a service that sends requests on; with feature
-//! `client`, `Forward` is one.
+//! A [`RouteLayer`] reads what a request asks, waits for a slot of one of its [`Endpoints`], and tells the inner
+//! service which endpoint that is: a [`Decision`] in the request's extensions. A request that failed before anything
+//! of its response went out is tried again at another endpoint. With feature `client`, `upstream::Forward` is an
+//! inner service that sends the request on.
 //!
-//! [`Capacity`]: crate::Capacity
+//! [`RoutingConfig`] has the aliases, fallbacks, strategy, retries and ejection; a [`RouterHandle`] reports on the
+//! endpoints and the waiting room and changes both while requests run.
+//!
+//! [`Decision`]: crate::endpoints::Decision
+//! [`Endpoints`]: crate::endpoints::Endpoints
 
 mod arrival;
-mod availability;
-mod body;
-mod capabilities;
+mod attempt;
+mod builder;
 mod conclusion;
-mod decision;
-mod desk;
-mod ejection;
-mod endpoint;
-mod endpoints;
-mod error;
-#[cfg(feature = "client")]
-mod forward;
-mod front;
+mod config;
+mod extract;
 mod future;
 mod handle;
-mod health;
-mod hop_by_hop;
-mod json;
-mod latency;
 mod layer;
-mod measured;
-mod meter;
-mod registry;
+pub(crate) mod metrics;
 mod request_body;
-mod requirements;
+mod request_metrics;
+mod response_body;
+mod response_class;
 mod retry;
-mod router;
-mod routing;
 mod service;
-mod signs_of_life;
-mod slots;
-mod source;
-mod strategy;
-mod tally;
-mod unanswered;
+mod shared;
 mod unread;
-mod verdict;
 
-pub use body::ReadBody;
-pub use decision::{Decision, Via};
-pub use endpoint::{Endpoint, Model};
-pub use endpoints::{Changes, Demand, EndpointLease, EndpointRef, Endpoints, Lane};
-pub use error::RouteError;
-#[cfg(feature = "tls")]
-pub use forward::TlsError;
-#[cfg(feature = "client")]
-pub use forward::{BodyError, Forward, ForwardBody, ForwardFuture, PeerAddr};
+pub use builder::Router;
+pub use config::{InvalidRoute, InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice};
 pub use future::RouteFuture;
 pub use handle::RouterHandle;
-pub use health::HealthCheck;
-#[cfg(feature = "client")]
-pub use health::HealthChecks;
 pub use layer::RouteLayer;
-pub use measured::Measured;
-pub use registry::{InvalidRegistry, Registry};
 pub use request_body::RouteBody;
-pub use requirements::Requirements;
-pub use router::Router;
-pub use routing::{
-    FallbackWhen, InvalidRoute, InvalidRouting, ModelRoom, RoutingConfig, RoutingWarning,
-    StrategyChoice, Weights,
-};
+pub use response_body::Measured;
 pub use service::Route;
-pub use strategy::{Candidate, Candidates, Choice, Strategy};
-pub use unanswered::Unanswered;

@@ -10,13 +10,14 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
+use super::RouteBody;
 use super::arrival::{Arrival, Asked, Content};
-use super::desk::Desk;
 use super::future::Admitted;
 use super::request_body::Whole;
-use super::verdict::Retry;
-use super::{Decision, Demand, EndpointRef, RouteBody};
+use super::response_class::Retry;
+use super::shared::Desk;
 use crate::admission::Tail;
+use crate::endpoints::{Decision, Demand, EndpointRef};
 use crate::gate;
 use crate::http::{Rejection, is_grpc};
 

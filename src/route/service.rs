@@ -10,10 +10,11 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::desk::Desk;
 use super::future::RouteFuture;
 use super::handle::RouterHandle;
-use super::{Endpoints, Measured, RouteBody};
+use super::shared::Desk;
+use super::{Measured, RouteBody};
+use crate::endpoints::Endpoints;
 use crate::gate::Permit;
 use crate::http::PermitBody;
 use crate::queue::seat::Seat;

@@ -11,8 +11,8 @@ use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 
 use super::retry::Failed;
-use super::{Decision, Endpoints};
 use crate::clock;
+use crate::endpoints::{Decision, Endpoints};
 use crate::gate::Permit;
 
 pin_project! {

@@ -8,7 +8,8 @@ use http_body_util::channel::{Channel, Sender};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 use tower::ServiceExt;
-use tower_triage::route::{Decision, Forward, Unanswered};
+use tower_triage::endpoints::{Decision, Unanswered};
+use tower_triage::upstream::Forward;
 
 use super::upstream::{Connection, Upstream};
 use super::{Failure, OK, SOON, endpoint, send, text};

@@ -5,7 +5,8 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
-use tower_triage::route::{Forward, Unanswered};
+use tower_triage::endpoints::Unanswered;
+use tower_triage::upstream::Forward;
 
 use super::bodies::upload;
 use super::upstream::{Connection, Upstream};

@@ -7,7 +7,9 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tower::{Layer, ServiceExt};
-use tower_triage::route::{Endpoint, Forward, Model, Registry, RouteBody, Router};
+use tower_triage::endpoints::{Endpoint, Model, Registry};
+use tower_triage::route::{RouteBody, Router};
+use tower_triage::upstream::Forward;
 use tower_triage::{QueueConfig, RouteLayer};
 
 use super::SOON;

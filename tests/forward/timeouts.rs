@@ -7,7 +7,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use tokio::time::{Instant, advance, pause, resume, sleep, timeout};
 use tower::ServiceExt;
-use tower_triage::route::{Forward, Unanswered};
+use tower_triage::endpoints::Unanswered;
+use tower_triage::upstream::Forward;
 
 use super::bodies::{read_to, upload};
 use super::upstream::Upstream;

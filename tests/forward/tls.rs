@@ -19,7 +19,8 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use tokio_rustls::server::TlsStream;
 use tower::ServiceExt;
-use tower_triage::route::{Forward, TlsError, Unanswered};
+use tower_triage::endpoints::Unanswered;
+use tower_triage::upstream::{Forward, TlsError};
 
 use super::early_answers::{LARGE, TOO_LARGE, TRIES, read_head};
 use super::upstream::{Connection, Upstream};

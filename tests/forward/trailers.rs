@@ -16,7 +16,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tower::{Layer, ServiceExt};
 use tower_triage::RouteLayer;
-use tower_triage::route::{Endpoint, Forward, Model, Registry, RouteBody, Router};
+use tower_triage::endpoints::{Endpoint, Model, Registry};
+use tower_triage::route::{RouteBody, Router};
+use tower_triage::upstream::Forward;
 
 use super::SOON;
 use super::bodies::read_to;

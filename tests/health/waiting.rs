@@ -1,6 +1,6 @@
 //! Those who wait are told at once what a check has found out.
 
-use tower_triage::route::FallbackWhen;
+use tower_triage::endpoints::FallbackWhen;
 
 use super::*;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tower_triage::route::{RoutingConfig, Unanswered};
+use tower_triage::endpoints::Unanswered;
+use tower_triage::route::RoutingConfig;
 
 use super::support::{Answer, House, endpoint, fail, settle, status, two_routed};
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use http::Response;
 use tower_triage::QueueConfig;
-use tower_triage::route::{RoutingConfig, Unanswered};
+use tower_triage::endpoints::Unanswered;
+use tower_triage::route::RoutingConfig;
 
 use super::support::{Answer, House, endpoint, fail, header, settle, status, two, two_routed};
 

@@ -6,10 +6,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_triage::route::{
-    Candidates, Choice, Decision, ModelRoom, Registry, RouteBody, RoutingConfig, Strategy,
-    StrategyChoice, Via,
-};
+use tower_triage::endpoints::{Candidates, Choice, Decision, ModelRoom, Registry, Strategy, Via};
+use tower_triage::route::{RouteBody, RoutingConfig, StrategyChoice};
 use tower_triage::{Discipline, QueueConfig, RouteLayer, Router};
 
 use super::support::{House, code, endpoint, header, settle, status};

@@ -1,6 +1,7 @@
 //! Endpoints of which nothing is known yet.
 
-use tower_triage::route::{FallbackWhen, HealthCheck, RoutingConfig, StrategyChoice, Unanswered};
+use tower_triage::endpoints::{FallbackWhen, HealthCheck, Unanswered};
+use tower_triage::route::{RoutingConfig, StrategyChoice};
 
 use super::support::{House, code, endpoint, fail, settle, status};
 

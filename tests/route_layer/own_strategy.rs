@@ -12,7 +12,8 @@ use http_body_util::{BodyExt, Full};
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 use tower_triage::RouterHandle;
-use tower_triage::route::{Candidates, Choice, RoutingConfig, Strategy, StrategyChoice};
+use tower_triage::endpoints::{Candidates, Choice, Strategy};
+use tower_triage::route::{RoutingConfig, StrategyChoice};
 
 use super::support::{House, Routed, endpoint, settle};
 

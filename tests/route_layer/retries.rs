@@ -10,7 +10,8 @@ use futures_util::FutureExt;
 use http::{HeaderName, Request, Response};
 use http_body_util::{Empty, Full};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_triage::route::{Decision, Registry, RouteBody, RoutingConfig};
+use tower_triage::endpoints::{Decision, Registry};
+use tower_triage::route::{RouteBody, RoutingConfig};
 use tower_triage::{QueueConfig, RouteLayer, Router};
 
 use super::support::{House, endpoint, header, settle, status, two};

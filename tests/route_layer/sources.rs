@@ -10,7 +10,8 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::RouteLayer;
-use tower_triage::route::{Decision, Registry, Requirements, RouteBody, Router};
+use tower_triage::endpoints::{Decision, Registry, Requirements};
+use tower_triage::route::{RouteBody, Router};
 
 use super::support::endpoint;
 

@@ -14,7 +14,8 @@ use http_body::Frame;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_triage::route::{Decision, Endpoint, Registry, RouteBody, RoutingConfig};
+use tower_triage::endpoints::{Decision, Endpoint, Registry};
+use tower_triage::route::{RouteBody, RoutingConfig};
 use tower_triage::{QueueConfig, RouteLayer, Router};
 
 use super::support::{House, endpoint, fail, settle, status};

@@ -11,13 +11,12 @@ use http_body_util::{BodyExt, Full};
 use tokio::sync::{mpsc, oneshot};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_triage::route::{
-    Decision, Endpoint, EndpointRef, Measured, Model, Registry, RouteBody, RoutingConfig,
-};
+use tower_triage::endpoints::{Decision, Endpoint, EndpointRef, Model, Registry};
+use tower_triage::route::{Measured, RouteBody, RoutingConfig};
 use tower_triage::{PermitBody, QueueConfig, RouteLayer, Router, RouterHandle};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
-type Permit = tower_triage::gate::Permit<tower_triage::route::Endpoints>;
+type Permit = tower_triage::gate::Permit<tower_triage::endpoints::Endpoints>;
 pub(crate) type Routed = Response<PermitBody<Measured<Full<Bytes>>, Permit>>;
 type Inner = BoxCloneSyncService<Request<RouteBody<Full<Bytes>>>, Answer, Infallible>;
 

@@ -1,7 +1,8 @@
 //! Endpoints that come and go while requests wait for them.
 
 use http::StatusCode;
-use tower_triage::route::{FallbackWhen, RoutingConfig};
+use tower_triage::endpoints::FallbackWhen;
+use tower_triage::route::RoutingConfig;
 
 use super::support::{House, code, endpoint, header, settle};
 

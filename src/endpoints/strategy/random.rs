@@ -1,0 +1,25 @@
+//! Any of them, each as likely as the others.
+
+use super::{Candidates, Choice, Strategy};
+
+/// Any of them.
+#[derive(Debug)]
+pub(crate) struct Random;
+
+impl Strategy for Random {
+    fn name(&self) -> &'static str {
+        "random"
+    }
+
+    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+        // Most often whoever is at a random place will do, and the others need not be looked at.
+        let places = candidates.places();
+        let guess = candidates.at(fastrand::usize(..places.max(1)));
+        if let Some(candidate) = guess.filter(|candidate| candidate.is_free()) {
+            return Some(Choice::new(candidate));
+        }
+        let count = candidates.free().count();
+        let one = candidates.free().nth(fastrand::usize(..count.max(1)));
+        one.or_else(|| candidates.free().next()).map(Choice::new)
+    }
+}

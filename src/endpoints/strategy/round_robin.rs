@@ -1,0 +1,26 @@
+//! One after the other. With one counter for all models, each would see a pattern of the others' making, so
+//! every model has its own.
+
+use super::{Candidates, Choice, Strategy};
+
+/// Each is given as many requests as the others: exactly, as long as none is busy.
+#[derive(Debug)]
+pub(crate) struct RoundRobin;
+
+impl Strategy for RoundRobin {
+    fn name(&self) -> &'static str {
+        "round_robin"
+    }
+
+    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+        candidates.free().next()?;
+        let count = candidates.all().count() as u64;
+        let first = candidates.turn().checked_rem(count)? as usize;
+        // Whose turn it is may be busy: then whoever comes next is not.
+        let from = candidates.all().skip(first);
+        let wrapped = candidates.all().take(first);
+        from.chain(wrapped)
+            .find(|candidate| candidate.is_free())
+            .map(Choice::new)
+    }
+}

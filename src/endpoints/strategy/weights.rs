@@ -1,0 +1,45 @@
+//! What `smart` weighs.
+
+use crate::route::InvalidRouting;
+
+/// What `smart` weighs, in shares of 100.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct Weights {
+    /// The endpoint's priority number. Default 50.
+    pub priority: u32,
+    /// How many requests it has in flight. Default 30.
+    pub load: u32,
+    /// How long it takes to answer. Default 20.
+    pub latency: u32,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self {
+            priority: 50,
+            load: 30,
+            latency: 20,
+        }
+    }
+}
+
+impl Weights {
+    pub(crate) fn validate(self) -> Result<(), InvalidRouting> {
+        let Self {
+            priority,
+            load,
+            latency,
+        } = self;
+        let sum: u64 = [priority, load, latency].into_iter().map(u64::from).sum();
+        if sum == 100 {
+            return Ok(());
+        }
+        Err(InvalidRouting::Weights {
+            priority,
+            load,
+            latency,
+        })
+    }
+}

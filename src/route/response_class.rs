@@ -1,0 +1,152 @@
+//! Counting a client's mistakes as failures of the endpoint takes it away from everybody else.
+
+use http::{Response, StatusCode};
+
+use crate::endpoints::Unanswered;
+
+/// What an answer says of the endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It served the request, or said what is wrong with it.
+    Served,
+    /// That cannot be told from it.
+    Unknown { retry: Retry },
+    Failed {
+        /// Whether it gave an answer at all.
+        answered: bool,
+        retry: Retry,
+    },
+}
+
+/// Whether another endpoint may do better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retry {
+    No,
+    /// One, and no more after it: it may be the request that makes endpoints break off.
+    Once,
+    Yes,
+}
+
+impl Verdict {
+    pub(super) fn of<R, E>(result: &Result<Response<R>, E>) -> Self {
+        let Ok(response) = result else {
+            return Self::unanswered(Retry::Yes);
+        };
+        if let Some(why) = response.extensions().get::<Unanswered>() {
+            return match why {
+                // It may still be at work, and all that time is gone.
+                Unanswered::Timeout => Self::unanswered(Retry::No),
+                Unanswered::BrokeOff => Self::unanswered(Retry::Once),
+                Unanswered::Unreachable | Unanswered::ConnectTimeout => {
+                    Self::unanswered(Retry::Yes)
+                }
+                Unanswered::BodyNotSent => Self::Unknown { retry: Retry::Yes },
+                // It was not asked.
+                Unanswered::OutOfFiles => Self::Unknown { retry: Retry::No },
+            };
+        }
+        match response.status() {
+            StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT => Self::Failed {
+                answered: true,
+                retry: Retry::Yes,
+            },
+            status if status.is_server_error() => Self::Failed {
+                answered: true,
+                retry: Retry::No,
+            },
+            _ => Self::Served,
+        }
+    }
+
+    fn unanswered(retry: Retry) -> Self {
+        Self::Failed {
+            answered: false,
+            retry,
+        }
+    }
+
+    pub(super) fn is_failure(self) -> bool {
+        matches!(self, Self::Failed { .. })
+    }
+
+    pub(super) fn retry(self) -> Retry {
+        match self {
+            Self::Served => Retry::No,
+            Self::Unknown { retry } | Self::Failed { retry, .. } => retry,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16) -> Response<()> {
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        response
+    }
+
+    fn verdict(response: Response<()>) -> Verdict {
+        Verdict::of::<_, ()>(&Ok(response))
+    }
+
+    #[test]
+    fn what_the_client_did_wrong_is_no_failure() {
+        for status in [200, 206, 302, 400, 404, 413, 422, 429] {
+            assert_eq!(verdict(answer(status)), Verdict::Served, "{status}");
+        }
+    }
+
+    #[test]
+    fn only_some_failures_are_worth_another_try() {
+        for (status, retry) in [
+            (500, Retry::No),
+            (501, Retry::No),
+            (502, Retry::Yes),
+            (503, Retry::Yes),
+            (504, Retry::Yes),
+            (529, Retry::No),
+        ] {
+            let answered = true;
+            let expected = Verdict::Failed { answered, retry };
+            assert_eq!(verdict(answer(status)), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn files_of_our_own_that_ran_out_say_nothing_of_the_endpoint() {
+        let mut response = answer(502);
+        response.extensions_mut().insert(Unanswered::OutOfFiles);
+        let retry = Retry::No;
+        assert_eq!(verdict(response), Verdict::Unknown { retry });
+    }
+
+    #[test]
+    fn a_body_that_could_not_be_sent_says_nothing_of_the_endpoint() {
+        for status in [400, 502] {
+            let mut response = answer(status);
+            response.extensions_mut().insert(Unanswered::BodyNotSent);
+            let retry = Retry::Yes;
+            assert_eq!(verdict(response), Verdict::Unknown { retry });
+        }
+    }
+
+    #[test]
+    fn no_answer_is_worth_another_try_unless_it_took_all_the_time() {
+        assert_eq!(Verdict::of::<(), _>(&Err(())).retry(), Retry::Yes);
+        for (why, retry) in [
+            (Unanswered::Unreachable, Retry::Yes),
+            (Unanswered::ConnectTimeout, Retry::Yes),
+            (Unanswered::BrokeOff, Retry::Once),
+            (Unanswered::Timeout, Retry::No),
+        ] {
+            let mut response = answer(502);
+            response.extensions_mut().insert(why);
+            let answered = false;
+            assert_eq!(verdict(response), Verdict::Failed { answered, retry });
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The way to an endpoint: [`Forward`] sends a routed request over HTTP, and [`HealthChecks`] ask each endpoint
+//! whether it works.
+
+mod body;
+mod connect;
+mod connection;
+mod failure;
+mod forward;
+mod future;
+mod headers;
+mod health;
+mod lookups;
+mod target;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
+mod upload;
+
+pub use body::{BodyError, ForwardBody};
+pub use forward::{Forward, PeerAddr};
+pub use future::ForwardFuture;
+pub use health::HealthChecks;
+pub(crate) use target::host;
+#[cfg(feature = "tls")]
+pub use tls::TlsError;
