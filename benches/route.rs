@@ -38,7 +38,9 @@ struct Router {
 impl Router {
     fn idle(registry: &Registry, strategy: &'static str) -> Self {
         let routing = RoutingConfig::default().strategy(StrategyChoice::named(strategy));
-        let endpoints = Endpoints::with_routing(registry.clone(), routing);
+        let endpoints = routing
+            .rules()
+            .map(|rules| Endpoints::with_rules(registry.clone(), rules));
         Self {
             strategy,
             endpoints: endpoints.expect("sound routing"),

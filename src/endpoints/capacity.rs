@@ -14,8 +14,7 @@ use arc_swap::ArcSwap;
 use super::availability::Shift;
 use super::resolve::Found;
 use super::table::Fleet;
-use super::{Decision, EndpointRef, Lane, Registry, Requirements, RouteError};
-use crate::route::RoutingConfig;
+use super::{Decision, EndpointRef, Lane, Registry, Requirements, RouteError, RoutingRules};
 use crate::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 
 /// Many endpoints as one capacity: a [`PoolId`] of slots for each.
@@ -42,10 +41,10 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// The endpoints of `registry`, all well and idle, routed by the defaults of [`RoutingConfig`].
+    /// The endpoints of `registry`, all well and idle, by the default [`RoutingRules`].
     #[must_use]
     pub fn new(registry: Registry) -> Self {
-        Self::routed(registry, RoutingConfig::default(), false)
+        Self::routed(registry, RoutingRules::default(), false)
     }
 
     /// What to ask of this capacity for a request that has these `requirements`.
@@ -66,21 +65,6 @@ impl Endpoints {
     #[must_use]
     pub fn registry(&self) -> Arc<Registry> {
         self.fleet.load().registry.clone()
-    }
-
-    /// How requests are routed.
-    #[must_use]
-    pub fn routing(&self) -> Arc<RoutingConfig> {
-        self.fleet.load().routing.clone()
-    }
-
-    /// What is configured of retries.
-    pub(crate) fn retries(&self) -> Retries {
-        let fleet = self.fleet.load();
-        Retries {
-            max: fleet.routing.max_retries,
-            body_limit: fleet.routing.retry_body_limit_bytes,
-        }
     }
 
     /// Whether `name` is a model, an alias, or has fallbacks.
@@ -113,14 +97,6 @@ impl Endpoints {
     pub(crate) fn trial_was_abandoned(&self) -> bool {
         self.trial_abandoned.load(Relaxed) && self.trial_abandoned.swap(false, SeqCst)
     }
-}
-
-/// What is configured of retries.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Retries {
-    pub(crate) max: u32,
-    /// In bytes.
-    pub(crate) body_limit: usize,
 }
 
 impl Capacity for Endpoints {

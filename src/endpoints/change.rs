@@ -10,10 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 
 use super::table::Fleet;
-use super::{Endpoint, Registry};
+use super::{Endpoint, Registry, RoutingRules};
 use super::{EndpointRef, Endpoints};
 use crate::PoolId;
-use crate::route::{InvalidRouting, RoutingConfig};
 
 /// What a change of the registry changed, by the names of endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,38 +35,32 @@ impl Changes {
 }
 
 impl Endpoints {
-    /// The endpoints of `registry`, all well and idle.
+    /// The endpoints of `registry`, all healthy and idle.
     ///
-    /// # Errors
+    /// ```
+    /// use tower_triage::endpoints::{Endpoints, Registry};
+    /// use tower_triage::route::RoutingConfig;
     ///
-    /// If the routing is invalid.
-    pub fn with_routing(
-        registry: Registry,
-        routing: RoutingConfig,
-    ) -> Result<Self, InvalidRouting> {
-        routing.validate()?;
-        Ok(Self::routed(registry, routing, false))
+    /// let routing = RoutingConfig::default().alias("gpt-4", "llama3:70b");
+    /// let endpoints = Endpoints::with_rules(Registry::new(vec![])?, routing.rules()?);
+    /// assert!(endpoints.endpoints().is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_rules(registry: Registry, rules: RoutingRules) -> Self {
+        Self::routed(registry, rules, false)
     }
 
-    /// The same for a router, which says what it hears of each: nothing is known of them yet.
-    pub(crate) fn of_router(
-        registry: Registry,
-        routing: RoutingConfig,
-    ) -> Result<Self, InvalidRouting> {
-        routing.validate()?;
-        Ok(Self::routed(registry, routing, true))
-    }
-
-    /// `routing` is known to be valid.
-    pub(super) fn routed(registry: Registry, routing: RoutingConfig, answers_first: bool) -> Self {
+    /// With `answers_first`, an endpoint gets one request at a time until it has answered one or passed a check.
+    pub(crate) fn routed(registry: Registry, rules: RoutingRules, answers_first: bool) -> Self {
         let endpoints = (0..)
             .zip(registry.endpoints())
             .map(|(index, endpoint)| {
                 EndpointRef::new(endpoint.clone(), PoolId(index), answers_first)
             })
             .collect();
-        let (registry, routing) = (Arc::new(registry), Arc::new(routing));
-        let fleet = Fleet::new(registry, routing, endpoints, Vec::new(), None);
+        let (registry, rules) = (Arc::new(registry), Arc::new(rules));
+        let fleet = Fleet::new(registry, rules, endpoints, Vec::new(), None);
         Self {
             fleet: ArcSwap::from_pointee(fleet),
             changing: Mutex::default(),
@@ -78,18 +71,19 @@ impl Endpoints {
         }
     }
 
-    /// Changes which endpoints there are, and how requests are routed, in one step. The gate is to be told.
+    /// Changes the endpoints, and the rules if there are new ones, in one step. Tell the gate afterwards.
     ///
     /// # Errors
     ///
-    /// Those of `change`, which is given what is there. Nothing has changed then.
+    /// Those of `change`, which is given the present registry. Nothing has changed then.
     pub(crate) fn change<E>(
         &self,
-        change: impl FnOnce(&Registry, &RoutingConfig) -> Result<(Registry, RoutingConfig), E>,
+        change: impl FnOnce(&Registry) -> Result<(Registry, Option<RoutingRules>), E>,
     ) -> Result<Changes, E> {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.fleet.load_full();
-        let (registry, routing) = change(&old.registry, &old.routing)?;
+        let (registry, rules) = change(&old.registry)?;
+        let rules = rules.map_or_else(|| Arc::clone(&old.rules), Arc::new);
         let (changes, endpoints) = succession(&old, registry.endpoints(), self.answers_first);
         let gone: Vec<EndpointRef> = old
             .endpoints
@@ -105,8 +99,13 @@ impl Endpoints {
             .filter(|gone| busy(gone) && !is_back(gone));
         let leaving = leaving.chain(&gone).cloned().collect();
 
-        let (registry, routing) = (Arc::new(registry), Arc::new(routing));
-        let fleet = Fleet::new(registry, routing, endpoints.into(), leaving, Some(&old));
+        let fleet = Fleet::new(
+            Arc::new(registry),
+            rules,
+            endpoints.into(),
+            leaving,
+            Some(&old),
+        );
         self.fleet.store(Arc::new(fleet));
         // Not before, or there would be a moment in which nobody serves what they served.
         gone.iter().for_each(|gone| gone.set_limit(0));

@@ -4,20 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "client")]
-use http::header::{HOST, HeaderMap};
 use http::{HeaderValue, Uri};
 
+use super::Endpoint;
+use super::extensions::Extensions;
 use crate::PoolId;
-use crate::endpoints::Endpoint;
 use crate::endpoints::availability::Availability;
 use crate::endpoints::ejection::Ejection;
 use crate::endpoints::latency::{Latency, Moment};
 use crate::endpoints::signs_of_life::SignsOfLife;
-#[cfg(feature = "metrics")]
-use crate::route::metrics::Series;
-#[cfg(feature = "client")]
-use crate::upstream::host;
 
 /// An endpoint in service: where it is, and how busy. Clones are cheap and mean the same endpoint.
 #[derive(Clone)]
@@ -28,11 +23,8 @@ struct Record {
     header: HeaderValue,
     /// The names of its models, of those that a header can carry.
     model_headers: Box<[Option<HeaderValue>]>,
-    #[cfg(feature = "client")]
-    headers: HeaderMap,
     live: Arc<Live>,
-    #[cfg(feature = "metrics")]
-    series: Series,
+    extensions: Extensions,
 }
 
 /// What changes while an endpoint is in service. It outlives changes of what is configured.
@@ -99,10 +91,7 @@ impl EndpointRef {
             model_headers.map(|model| HeaderValue::from_bytes(model.name.as_bytes()).ok());
         Self(Arc::new(Record {
             model_headers: model_headers.collect(),
-            #[cfg(feature = "client")]
-            headers: headers(&endpoint),
-            #[cfg(feature = "metrics")]
-            series: Series::new(endpoint.models.len()),
+            extensions: Extensions::default(),
             endpoint,
             header,
             live,
@@ -213,16 +202,31 @@ impl EndpointRef {
         Duration::from_micros(average.micros(Moment::now()).into())
     }
 
-    /// What requests to it carry, in place of the client's: `Host`, and what is configured.
-    #[cfg(feature = "client")]
-    pub(crate) fn headers(&self) -> &HeaderMap {
-        &self.0.headers
-    }
-
-    /// The keys of what is counted of its requests.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn series(&self) -> &Series {
-        &self.0.series
+    /// A value of type `T` that is kept with the endpoint as it is configured now, made by `make` when it is first
+    /// asked for: a client of its own, prepared headers. Reading it takes no lock.
+    ///
+    /// Each type has one value, so make `T` a type of your own. An endpoint that is configured differently begins
+    /// without values.
+    ///
+    /// ```
+    /// use tower_triage::endpoints::{Endpoint, EndpointRef, Endpoints, Registry};
+    ///
+    /// struct Host(String);
+    ///
+    /// fn host(endpoint: &EndpointRef) -> &str {
+    ///     let host = endpoint.extension(|endpoint| {
+    ///         Host(endpoint.url.host().unwrap_or_default().to_owned())
+    ///     });
+    ///     &host.0
+    /// }
+    ///
+    /// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://gpu-1.example:9001"));
+    /// let endpoints = Endpoints::new(Registry::new(vec![gpu])?);
+    /// assert_eq!(host(&endpoints.endpoints()[0]), "gpu-1.example");
+    /// # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
+    /// ```
+    pub fn extension<T: Send + Sync + 'static>(&self, make: impl FnOnce(&Endpoint) -> T) -> &T {
+        self.0.extensions.get_or_init(|| make(&self.0.endpoint))
     }
 
     pub(crate) fn live(&self) -> &Live {
@@ -237,13 +241,6 @@ impl EndpointRef {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0.live, &other.0.live)
     }
-}
-
-#[cfg(feature = "client")]
-fn headers(endpoint: &Endpoint) -> HeaderMap {
-    let mut headers = endpoint.headers.clone();
-    headers.insert(HOST, host(&endpoint.url));
-    headers
 }
 
 /// FNV-1a: the same in every process, so that a restart leaves warm endpoints warm.

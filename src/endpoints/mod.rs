@@ -35,7 +35,10 @@ pub(crate) mod ejection;
 mod endpoint;
 mod endpoint_ref;
 mod error;
+mod extensions;
 pub(crate) mod health_check;
+#[cfg(feature = "client")]
+mod health_reporter;
 pub(crate) mod hop_by_hop;
 mod lane;
 pub(crate) mod latency;
@@ -44,6 +47,7 @@ mod no_response;
 mod registry;
 mod requirements;
 mod resolve;
+mod rules;
 mod signs_of_life;
 mod slots;
 pub(crate) mod strategy;
@@ -60,10 +64,16 @@ pub use endpoint::{Endpoint, Model};
 pub use endpoint_ref::EndpointRef;
 pub use error::RouteError;
 pub use health_check::HealthCheck;
+#[cfg(feature = "client")]
+pub use health_reporter::HealthReporter;
+#[cfg(feature = "client")]
+pub(crate) use health_reporter::HealthSink;
 pub use lane::Lane;
 pub use model_room::ModelRoom;
 pub use no_response::Unanswered;
 pub use registry::{InvalidRegistry, Registry};
 pub use requirements::Requirements;
 pub use resolve::FallbackWhen;
+pub use rules::RoutingRules;
+pub(crate) use rules::{MAX_EJECTED_PERCENT, ROOM_CEILING};
 pub use strategy::{Candidate, Candidates, Choice, Strategy, Weights};

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed; // each gets another number, nothing else depends on them
 
+use super::RoutingRules;
 use super::Via;
 use super::backends::Served;
-use crate::route::RoutingConfig;
 
 /// When a fallback is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,12 +61,12 @@ pub(super) struct Found {
 
 impl Ways {
     pub(super) fn new(
-        routing: &RoutingConfig,
+        rules: &RoutingRules,
         served: &[Served],
         index: &HashMap<Arc<str>, usize>,
     ) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(0);
-        let (names, all): (Vec<_>, Vec<_>) = ways(routing, served, index).unzip();
+        let (names, all): (Vec<_>, Vec<_>) = ways(rules, served, index).unzip();
         Self {
             id: IDS.fetch_add(1, Relaxed),
             all,
@@ -95,11 +95,11 @@ impl Ways {
 }
 
 fn ways<'a>(
-    routing: &'a RoutingConfig,
+    rules: &'a RoutingRules,
     served: &'a [Served],
     index: &'a HashMap<Arc<str>, usize>,
 ) -> impl Iterator<Item = (Arc<str>, Way)> + use<'a> {
-    let configured = routing.aliases.keys().chain(routing.fallbacks.keys());
+    let configured = rules.aliases.keys().chain(rules.fallbacks.keys());
     let names: BTreeSet<&str> = configured
         .map(String::as_str)
         .chain(index.keys().map(|name| &**name))
@@ -108,7 +108,7 @@ fn ways<'a>(
         let shared = index.get_key_value(name).map(|(name, _)| Arc::clone(name));
         (
             shared.unwrap_or_else(|| name.into()),
-            Way::new(name, routing, served, index),
+            Way::new(name, rules, served, index),
         )
     })
 }
@@ -116,18 +116,13 @@ fn ways<'a>(
 impl Way {
     fn new(
         name: &str,
-        routing: &RoutingConfig,
+        rules: &RoutingRules,
         served: &[Served],
         index: &HashMap<Arc<str>, usize>,
     ) -> Self {
-        let alias = routing.aliases.get(name).map(String::as_str);
+        let alias = rules.aliases.get(name).map(String::as_str);
         let direct = (alias.is_none() || index.contains_key(name)).then_some((name, Via::Direct));
-        let chain_of = |name: &str| {
-            routing
-                .fallbacks
-                .get(name)
-                .filter(|chain| !chain.is_empty())
-        };
+        let chain_of = |name: &str| rules.fallbacks.get(name).filter(|chain| !chain.is_empty());
         let chain = chain_of(name).or_else(|| chain_of(alias?));
         let fallbacks = chain
             .into_iter()
@@ -183,13 +178,13 @@ mod tests {
     use super::*;
 
     /// The way of `name` where `models` are served, as `model:via` for each step.
-    fn way(name: &str, routing: &RoutingConfig, models: &[&str]) -> String {
+    fn way(name: &str, rules: &RoutingRules, models: &[&str]) -> String {
         let served: Vec<Served> = models
             .iter()
             .map(|&m| Served::new(m.into(), None))
             .collect();
         let index = (0..).zip(models).map(|(at, &m)| (m.into(), at)).collect();
-        let ways = Ways::new(routing, &served, &index);
+        let ways = Ways::new(rules, &served, &index);
         let steps = ways.get(name).unwrap().steps.iter();
         let words: Vec<_> = steps
             .map(|step| format!("{}:{}", step.model, step.via.as_str()))
@@ -197,16 +192,31 @@ mod tests {
         words.join(" ")
     }
 
+    fn rules<const N: usize, const M: usize>(
+        aliases: [(&str, &str); N],
+        fallbacks: [(&str, &[&str]); M],
+    ) -> RoutingRules {
+        let chain = |models: &[&str]| models.iter().map(|&model| model.into()).collect();
+        RoutingRules {
+            aliases: aliases.map(|(alias, to)| (alias.into(), to.into())).into(),
+            fallbacks: fallbacks
+                .map(|(model, to)| (model.into(), chain(to)))
+                .into(),
+            ..RoutingRules::default()
+        }
+    }
+
     #[test]
     fn a_name_leads_to_itself_then_its_alias_then_its_fallbacks() {
-        let routing = RoutingConfig::default()
-            .alias("gpt", "big")
-            .alias("opus", "big")
-            .alias("m", "big")
-            .fallbacks("big", ["small", "tiny"])
-            .fallbacks("small", ["tiny"])
-            .fallbacks("opus", ["huge", "big", "tiny"])
-            .fallbacks("none", [""; 0]);
+        let rules = rules(
+            [("gpt", "big"), ("opus", "big"), ("m", "big")],
+            [
+                ("big", &["small", "tiny"]),
+                ("small", &["tiny"]),
+                ("opus", &["huge", "big", "tiny"]),
+                ("none", &[]),
+            ],
+        );
         for (name, steps) in [
             ("big", "big:direct small:fallback tiny:fallback"),
             ("small", "small:direct tiny:fallback"),
@@ -215,14 +225,14 @@ mod tests {
             ("m", "m:direct big:alias small:fallback tiny:fallback"),
             ("none", "none:direct"),
         ] {
-            assert_eq!(way(name, &routing, &["m", "big", "small"]), steps, "{name}");
+            assert_eq!(way(name, &rules, &["m", "big", "small"]), steps, "{name}");
         }
     }
 
     #[test]
     fn an_alias_is_followed_once() {
-        let routing = RoutingConfig::default().alias("a", "b").alias("b", "c");
-        assert_eq!(way("a", &routing, &["c"]), "b:alias");
-        assert_eq!(way("b", &routing, &["c"]), "c:alias");
+        let rules = rules([("a", "b"), ("b", "c")], []);
+        assert_eq!(way("a", &rules, &["c"]), "b:alias");
+        assert_eq!(way("b", &rules, &["c"]), "c:alias");
     }
 }

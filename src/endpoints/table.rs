@@ -12,16 +12,15 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::backends::{Served, Server};
 use super::resolve::{Step, Way, Ways};
 use super::{Demand, EndpointRef, Lane};
-use super::{FallbackWhen, Registry, Requirements, RouteError};
+use super::{FallbackWhen, Registry, Requirements, RouteError, RoutingRules};
 use crate::endpoints::capabilities::Capabilities;
 use crate::endpoints::strategy::{Candidate, Candidates, Choice, Strategy, ask};
-use crate::route::RoutingConfig;
 use crate::{LeaseError, Partition, PoolSet};
 
 #[derive(Debug)]
 pub(super) struct Fleet {
     pub(super) registry: Arc<Registry>,
-    pub(super) routing: Arc<RoutingConfig>,
+    pub(super) rules: Arc<RoutingRules>,
     pub(super) endpoints: Arc<[EndpointRef]>,
     /// Endpoints that are registered no more and have requests in flight.
     pub(super) leaving: Vec<EndpointRef>,
@@ -52,7 +51,7 @@ impl Fleet {
     /// `endpoints` are those of the registry, in its order. `old` lends what it remembers.
     pub(super) fn new(
         registry: Arc<Registry>,
-        routing: Arc<RoutingConfig>,
+        rules: Arc<RoutingRules>,
         endpoints: Arc<[EndpointRef]>,
         leaving: Vec<EndpointRef>,
         old: Option<&Self>,
@@ -74,13 +73,13 @@ impl Fleet {
                 served[at].push(endpoint.clone(), model, nth);
             }
         }
-        let strategy = routing.strategy.strategy(routing.weights);
+        let strategy = Arc::clone(&rules.strategy);
         Self {
-            ways: Ways::new(&routing, &served, &by_model),
+            ways: Ways::new(&rules, &served, &by_model),
             strategy_name: strategy.name(),
             strategy,
             registry,
-            routing,
+            rules,
             endpoints,
             leaving,
             served,
@@ -131,14 +130,14 @@ impl Fleet {
             return Partition::default();
         };
         let served = &self.served[at];
-        let Some(room) = self.routing.rooms.get(&*served.model) else {
+        let Some(room) = self.rules.rooms.get(&*served.model) else {
             return Partition::default();
         };
         let slots = served.endpoints.iter();
         let slots = slots.map(|endpoint| endpoint.limit() as usize).sum();
         Partition {
             id: at as u32 + 1,
-            max_size: room.max_size_for(slots, self.routing.room_ceiling),
+            max_size: room.max_size_for(slots, self.rules.room_ceiling),
             discipline: room.discipline,
         }
     }
@@ -168,7 +167,7 @@ impl Fleet {
     }
 
     fn waits_for_first(&self) -> bool {
-        self.routing.fallback_when == FallbackWhen::Unavailable
+        self.rules.fallback_when == FallbackWhen::Unavailable
     }
 
     fn try_step<'a>(&'a self, step: &'a Step, demand: &'a Demand) -> Tried<'a> {
@@ -320,7 +319,7 @@ impl Fleet {
         let Some(endpoint) = self.endpoints.iter().find(is_same) else {
             return false;
         };
-        let percent = self.routing.max_ejected_percent as usize;
+        let percent = self.rules.max_ejected_percent as usize;
         self.served_by(endpoint).all(|served| {
             let others = served.endpoints.iter().filter(|other| !is_same(other));
             let out = others.filter(|other| other.live().availability.is_out_by_failures());

@@ -17,7 +17,7 @@ use super::extract::Source;
 use super::future::{Admitted, Routed};
 use super::request_body::Whole;
 use super::shared::Desk;
-use crate::admission::{Admission, Visit};
+use super::shell::{Admission, Visit};
 use crate::admit::{RejectReason, Ticket};
 use crate::endpoints::{Demand, Endpoints, Requirements, RouteError};
 use crate::gate::{self, Reservation};

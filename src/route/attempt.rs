@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::RouteBody;
 use super::request_body::Whole;
 use super::shared::Desk;
-use crate::admission::{self, Tail};
+use super::shell::{AdmissionHandler, Tail};
 use crate::admit::{Priority, RejectReason};
 use crate::endpoints::{EndpointLease, Endpoints, RouteError, Via};
 use crate::gate::{self, Gate, Permit};
@@ -82,7 +82,7 @@ impl Front {
     }
 }
 
-impl<S, B, R> admission::Desk<Endpoints, Request<RouteBody<B>>, S> for Front
+impl<S, B, R> AdmissionHandler<Endpoints, Request<RouteBody<B>>, S> for Front
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>>,
     B: Body<Data = Bytes>,

@@ -5,8 +5,8 @@ use http::request::Parts;
 
 use super::RoutingConfig;
 use super::extract::Source;
+use super::shell::QueueConfig;
 use crate::endpoints::{Registry, Requirements, RouteError};
-use crate::queue::QueueConfig;
 
 /// Where requests may go, and how they wait for it.
 ///

@@ -14,12 +14,12 @@ use super::metrics::RequestOutcome;
 use super::request_metrics::Tally;
 use super::response_class::{Retry, Verdict};
 use super::retry::Failed;
+use super::shell::pass_on;
 use super::unread::Unread;
 use super::{Measured, RouteBody};
 use crate::endpoints::{Decision, Endpoints};
 use crate::gate::{self, Permit};
 use crate::http::PermitBody;
-use crate::queue::protocol::pass_on;
 
 /// What follows from one try.
 pub(super) enum Conclusion<R, E> {

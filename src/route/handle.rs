@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::shared::Desk;
+use super::shared::{Desk, NewRouting};
+use super::shell::{InvalidQueueConfig, QueueConfig};
 use super::{InvalidRouting, RoutingConfig};
+#[cfg(feature = "client")]
+use crate::endpoints::HealthReporter;
 use crate::endpoints::strategy::forbid_in_strategy;
 use crate::endpoints::{Changes, Endpoint, EndpointRef, InvalidRegistry, Registry};
 use crate::gate::GateStatus;
-use crate::queue::{InvalidQueueConfig, QueueConfig};
 
 /// Reports on a router and changes it while requests wait. Made by
 /// [`RouteLayer::handle`](super::RouteLayer::handle); clones are the same handle.
@@ -18,7 +20,7 @@ use crate::queue::{InvalidQueueConfig, QueueConfig};
 /// Methods that report on the waiting room, or change anything, panic if a [`Strategy`](crate::endpoints::Strategy) calls them: it
 /// is asked under the lock for which they would wait.
 #[derive(Debug, Clone)]
-pub struct RouterHandle(pub(crate) Arc<Desk>);
+pub struct RouterHandle(pub(super) Arc<Desk>);
 
 impl RouterHandle {
     /// How many wait and run, what became of the others, and how long the next would wait.
@@ -82,7 +84,7 @@ impl RouterHandle {
     /// How requests are routed.
     #[must_use]
     pub fn routing(&self) -> Arc<RoutingConfig> {
-        self.0.endpoints().routing()
+        self.0.routing()
     }
 
     /// Replaces all endpoints and how requests are routed, in one step. An endpoint of the same name and URL
@@ -96,10 +98,11 @@ impl RouterHandle {
         registry: Registry,
         routing: RoutingConfig,
     ) -> Result<Changes, InvalidRouting> {
-        self.change(|_, _| {
-            routing.validate()?;
-            Ok((registry, routing))
-        })
+        forbid_in_strategy("RouterHandle::replace");
+        let rules = routing.rules()?;
+        let config = routing;
+        self.0
+            .change(|_| Ok((registry, Some(NewRouting { config, rules }))))
     }
 
     /// Changes the endpoints: to add one, push it; to remove one, take it out.
@@ -111,28 +114,12 @@ impl RouterHandle {
         &self,
         change: impl FnOnce(&mut Vec<Endpoint>),
     ) -> Result<Changes, InvalidRegistry> {
-        self.change(|registry, routing| {
+        forbid_in_strategy("RouterHandle::change_endpoints");
+        self.0.change(|registry| {
             let mut endpoints = registry.endpoints().to_vec();
             change(&mut endpoints);
-            Ok((Registry::new(endpoints)?, routing.clone()))
+            Ok((Registry::new(endpoints)?, None))
         })
-    }
-
-    fn change<E>(
-        &self,
-        change: impl FnOnce(&Registry, &RoutingConfig) -> Result<(Registry, RoutingConfig), E>,
-    ) -> Result<Changes, E> {
-        forbid_in_strategy("RouterHandle::change_endpoints");
-        let old = self.routing().retry_share;
-        let changes = self.0.endpoints().change(change)?;
-        let share = self.routing().retry_share;
-        // A budget that is new has all its reserve again.
-        if share != old {
-            self.0.set_retry_share(share);
-        }
-        self.0.common.gate.capacity_changed();
-        self.0.changed.send_replace(());
-        Ok(changes)
     }
 
     /// Changes the waiting room. Everyone moves over in order; those who no longer fit are rejected, the
@@ -159,5 +146,12 @@ impl RouterHandle {
     /// It may be dropped and called again at any time.
     pub async fn closed(&self) {
         self.0.common.gate.closed().await;
+    }
+}
+
+#[cfg(feature = "client")]
+impl From<&RouterHandle> for HealthReporter {
+    fn from(handle: &RouterHandle) -> Self {
+        Self::new(Arc::clone(&handle.0) as _)
     }
 }

@@ -9,8 +9,6 @@ use super::handle::RouterHandle;
 use super::service::Route;
 use super::shared::Desk;
 use super::{InvalidRoute, Router};
-use crate::endpoints::Endpoints;
-use crate::queue::common::Common;
 
 /// Reads what each request asks, waits for a slot of an endpoint that can serve it, and tells the inner
 /// service which: a [`Decision`](crate::endpoints::Decision) in the request's extensions.
@@ -74,10 +72,7 @@ impl RouteLayer {
     /// If the router's queue or routing configuration is invalid: which field, its value, and what is
     /// allowed.
     pub fn try_new(router: Router) -> Result<Self, InvalidRoute> {
-        let endpoints = Endpoints::of_router(router.registry, router.routing)?;
-        let common = Common::new(endpoints, router.queue)?;
-        let desk = Desk::new(common, router.body_limit, router.source, router.stamps);
-        Ok(Self(Arc::new(desk)))
+        Ok(Self(Arc::new(Desk::new(router)?)))
     }
 
     /// Closes the waiting room when `token` is cancelled: every waiting request and every later one is answered with

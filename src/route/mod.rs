@@ -20,7 +20,7 @@ mod extract;
 mod future;
 mod handle;
 mod layer;
-pub(crate) mod metrics;
+mod metrics;
 mod request_body;
 mod request_metrics;
 mod response_body;
@@ -28,6 +28,9 @@ mod response_class;
 mod retry;
 mod service;
 mod shared;
+mod shell;
+#[cfg(test)]
+mod tests;
 mod unread;
 
 pub use builder::Router;

@@ -16,7 +16,7 @@ use super::future::Admitted;
 use super::request_body::Whole;
 use super::response_class::Retry;
 use super::shared::Desk;
-use crate::admission::Tail;
+use super::shell::Tail;
 use crate::endpoints::{Decision, Demand, EndpointRef};
 use crate::gate;
 use crate::http::{Rejection, is_grpc};
@@ -79,7 +79,7 @@ impl Unkept {
 impl<S: Clone> Arrival<S> {
     /// Keeps the request for another try.
     pub(super) fn keep<B, E>(&self, asked: &Asked<B>) -> Result<Box<Kept<S, E>>, Unkept> {
-        let retries = self.desk.endpoints().retries();
+        let retries = self.desk.retries();
         if retries.max == 0 {
             return Err(Unkept::NoRetries);
         }

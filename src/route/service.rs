@@ -13,11 +13,11 @@ use tower_service::Service;
 use super::future::RouteFuture;
 use super::handle::RouterHandle;
 use super::shared::Desk;
+use super::shell::ReadyState;
 use super::{Measured, RouteBody};
 use crate::endpoints::Endpoints;
 use crate::gate::Permit;
 use crate::http::PermitBody;
-use crate::queue::seat::Seat;
 
 /// Sends each request to an endpoint that can serve it. Made by [`RouteLayer`](super::RouteLayer).
 ///
@@ -26,7 +26,7 @@ use crate::queue::seat::Seat;
 pub struct Route<S> {
     inner: S,
     desk: Arc<Desk>,
-    seat: Seat<Endpoints>,
+    seat: ReadyState<Endpoints>,
 }
 
 impl<S> Route<S> {
@@ -34,7 +34,7 @@ impl<S> Route<S> {
         Self {
             inner,
             desk,
-            seat: Seat::None,
+            seat: ReadyState::None,
         }
     }
 
@@ -74,7 +74,7 @@ impl<S: Clone> Clone for Route<S> {
             inner: self.inner.clone(),
             desk: Arc::clone(&self.desk),
             // A reserved chair is one request's; the clone reserves its own.
-            seat: Seat::None,
+            seat: ReadyState::None,
         }
     }
 }

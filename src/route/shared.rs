@@ -14,29 +14,49 @@ use super::builder::Stamps;
 use super::extract::Source;
 use super::metrics::Meter;
 use super::response_class::Verdict;
+use super::shell::LayerState;
+use super::{InvalidRoute, Router, RoutingConfig};
 use crate::admit::RejectReason;
 use crate::clock;
+#[cfg(feature = "client")]
+use crate::endpoints::HealthSink;
 use crate::endpoints::Shift;
 use crate::endpoints::ejection::EjectionPolicy;
 use crate::endpoints::latency::Moment;
-use crate::endpoints::{EndpointRef, Endpoints, RouteError};
+use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RouteError, RoutingRules};
 use crate::gate::{self, Permit};
 use crate::http::{PermitBody, ToRejection};
-use crate::queue::common::Common;
 
 /// What all services of one layer share.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    pub(crate) common: Arc<Common<Endpoints>>,
+pub(super) struct Desk {
+    pub(super) common: Arc<LayerState<Endpoints>>,
     pub(super) body_limit: usize,
     pub(super) source: Source,
     pub(super) stamps: Stamps,
     pub(super) meter: Meter,
     /// Told after each change of which endpoints there are.
-    pub(crate) changed: watch::Sender<()>,
+    pub(super) changed: watch::Sender<()>,
+    routing: ArcSwap<RoutingConfig>,
+    /// Held while the endpoints or the routing are changed.
+    changing: Mutex<()>,
     budget: ArcSwap<TpsBudget>,
     /// How many were rejected, by code.
     rejected: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+/// A routing configuration, checked.
+pub(super) struct NewRouting {
+    pub(super) config: RoutingConfig,
+    pub(super) rules: RoutingRules,
+}
+
+/// How often, and up to which size, requests are tried again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Retries {
+    pub(super) max: u32,
+    /// In bytes.
+    pub(super) body_limit: usize,
 }
 
 /// How long a request counts as recent traffic.
@@ -50,23 +70,70 @@ fn budget(share: f64) -> Arc<TpsBudget> {
 }
 
 impl Desk {
-    pub(super) fn new(
-        common: Arc<Common<Endpoints>>,
-        body_limit: usize,
-        source: Source,
-        stamps: Stamps,
-    ) -> Self {
-        let share = common.gate.capacity().routing().retry_share;
-        Self {
-            common,
-            body_limit,
-            source,
-            stamps,
+    pub(super) fn new(router: Router) -> Result<Self, InvalidRoute> {
+        let endpoints = Endpoints::routed(router.registry, router.routing.rules()?, true);
+        Ok(Self {
+            common: LayerState::new(endpoints, router.queue)?,
+            body_limit: router.body_limit,
+            source: router.source,
+            stamps: router.stamps,
             meter: Meter::default(),
             changed: watch::Sender::default(),
-            budget: ArcSwap::new(budget(share)),
+            budget: ArcSwap::new(budget(router.routing.retry_share)),
+            routing: ArcSwap::from_pointee(router.routing),
+            changing: Mutex::default(),
             rejected: Mutex::default(),
+        })
+    }
+
+    pub(super) fn routing(&self) -> Arc<RoutingConfig> {
+        self.routing.load_full()
+    }
+
+    /// How often, and up to which size, requests are tried again.
+    pub(super) fn retries(&self) -> Retries {
+        let routing = self.routing.load();
+        Retries {
+            max: routing.max_retries,
+            body_limit: routing.retry_body_limit_bytes,
         }
+    }
+
+    /// Changes the endpoints, and the routing if there is another one.
+    ///
+    /// # Errors
+    ///
+    /// Those of `change`, which is given the present registry. Nothing has changed then.
+    pub(super) fn change<E>(
+        &self,
+        change: impl FnOnce(&Registry) -> Result<(Registry, Option<NewRouting>), E>,
+    ) -> Result<Changes, E> {
+        let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut routing = None;
+        let changes = self.endpoints().change(|registry| {
+            let (registry, new) = change(registry)?;
+            let rules = new.map(|new| {
+                routing = Some(new.config);
+                new.rules
+            });
+            Ok((registry, rules))
+        })?;
+        // Under the lock: of two changes at once, rules and configuration are of the same one.
+        if let Some(routing) = routing {
+            self.set_routing(routing);
+        }
+        drop(changing);
+        self.common.gate.capacity_changed();
+        self.changed.send_replace(());
+        Ok(changes)
+    }
+
+    fn set_routing(&self, routing: RoutingConfig) {
+        // A new budget has all of its reserve, so an unchanged share keeps the old one.
+        if routing.retry_share != self.routing.load().retry_share {
+            self.budget.store(budget(routing.retry_share));
+        }
+        self.routing.store(Arc::new(routing));
     }
 
     pub(super) fn endpoints(&self) -> &Endpoints {
@@ -93,11 +160,6 @@ impl Desk {
         drop(rejected);
         let response = self.common.write(rejection, headers, waited, None);
         (response.map(PermitBody::rejection), code)
-    }
-
-    /// The share of retries is another one from now on.
-    pub(super) fn set_retry_share(&self, share: f64) {
-        self.budget.store(budget(share));
     }
 
     /// A request was tried that may be tried again.
@@ -169,7 +231,7 @@ impl Desk {
     }
 
     fn ejection_policy(&self) -> EjectionPolicy {
-        let routing = self.endpoints().routing();
+        let routing = self.routing.load();
         EjectionPolicy {
             after: routing.eject_after,
             first: routing.eject_for,
@@ -202,7 +264,7 @@ impl Desk {
     }
 
     /// Something else is said of `endpoint` than before. Who says the same as others did is not news.
-    pub(crate) fn shifted(&self, endpoint: &EndpointRef, shift: Shift) {
+    pub(super) fn shifted(&self, endpoint: &EndpointRef, shift: Shift) {
         if !shift.is_new() {
             return;
         }
@@ -230,14 +292,6 @@ impl Desk {
         }
     }
 
-    /// `endpoint` has left, and its checks with it. Should it come back, nothing is known of it.
-    #[cfg(feature = "client")]
-    pub(crate) fn forget_checks(&self, endpoint: &EndpointRef) {
-        if endpoint.live().availability.forget_checks().is_new() {
-            self.common.gate.capacity_changed();
-        }
-    }
-
     /// One request may try `endpoint` when its `sentence` is over.
     fn try_again_after(
         self: &Arc<Self>,
@@ -256,5 +310,32 @@ impl Desk {
                 desk.common.gate.capacity_changed();
             }
         });
+    }
+}
+
+/// Health checks act on a router as its handle does.
+#[cfg(feature = "client")]
+impl HealthSink for Desk {
+    fn endpoints(&self) -> Arc<[EndpointRef]> {
+        self.endpoints().endpoints()
+    }
+
+    fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
+        self.shifted(endpoint, endpoint.live().availability.set_up(healthy));
+    }
+
+    fn forget_checks(&self, endpoint: &EndpointRef) {
+        let shift = endpoint.live().availability.forget_checks();
+        let endpoints = self.endpoints().endpoints();
+        if endpoints.iter().any(|present| present.is_same(endpoint)) {
+            self.shifted(endpoint, shift);
+        } else if shift.is_new() {
+            // It has left: a change of its health is no news, but waiters may wait for it.
+            self.common.gate.capacity_changed();
+        }
     }
 }

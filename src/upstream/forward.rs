@@ -30,8 +30,7 @@ use super::tls::Tls;
 #[cfg(feature = "tls")]
 use super::tls::TlsError;
 use super::upload::{Upload, watched};
-use crate::endpoints::Decision;
-use crate::route::RouterHandle;
+use crate::endpoints::{Decision, HealthReporter};
 
 /// Sends each request to the endpoint that its extensions name, over HTTP/1.1.
 ///
@@ -201,7 +200,7 @@ where
     /// at once, and again and again for as long as what is returned lives.
     ///
     /// Checks connect as requests do, within [`connect_timeout`](Self::connect_timeout) and with the same trust.
-    /// What they say is [told](RouterHandle::set_healthy) to the router when it changes: nobody else needs to.
+    /// What they say is [told](crate::route::RouterHandle::set_healthy) to the router when it changes: nobody else needs to.
     ///
     /// # Panics
     ///
@@ -231,10 +230,10 @@ where
     /// # Ok(())
     /// # }
     /// ```
-    pub fn checks(&self, handle: &RouterHandle) -> HealthChecks {
+    pub fn checks(&self, router: impl Into<HealthReporter>) -> HealthChecks {
         let (tls, lookups) = (self.shared.tls.clone(), self.shared.lookups.clone());
         let connector = Connector::new(tls, lookups, self.shared.connect_timeout);
-        HealthChecks::start(connector, handle.clone())
+        HealthChecks::start(connector, router.into())
     }
 
     pub(super) fn with(
@@ -294,7 +293,7 @@ where
         let length = request.body().size_hint().exact();
         let peer = parts.extensions.get().copied();
         let headers = request.headers_mut();
-        headers::to_endpoint(headers, parts.version, endpoint.headers(), length, peer);
+        headers::to_endpoint(headers, parts.version, headers::own(endpoint), length, peer);
         let (request, sending) = watched(request);
         let answer = self.shared.client.request(request);
         let limit = self.first_byte_timeout;

@@ -5,11 +5,26 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use http::Version;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
+    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
 };
 
 use super::PeerAddr;
+use super::target::host;
 use crate::endpoints::hop_by_hop::is_hop_by_hop;
+use crate::endpoints::{Endpoint, EndpointRef};
+
+/// The headers that requests to one endpoint carry in place of the client's.
+struct OwnHeaders(HeaderMap);
+
+/// What requests to `endpoint` carry in place of the client's headers: `Host`, and those of its configuration.
+pub(super) fn own(endpoint: &EndpointRef) -> &HeaderMap {
+    let own = endpoint.extension(|endpoint: &Endpoint| {
+        let mut headers = endpoint.headers.clone();
+        headers.insert(HOST, host(&endpoint.url));
+        OwnHeaders(headers)
+    });
+    &own.0
+}
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

@@ -22,6 +22,5 @@ pub use body::{BodyError, ForwardBody};
 pub use forward::{Forward, PeerAddr};
 pub use future::ForwardFuture;
 pub use health::HealthChecks;
-pub(crate) use target::host;
 #[cfg(feature = "tls")]
 pub use tls::TlsError;

@@ -1,7 +1,5 @@
 //! What `smart` weighs.
 
-use crate::route::InvalidRouting;
-
 /// What `smart` weighs, in shares of 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
@@ -22,24 +20,5 @@ impl Default for Weights {
             load: 30,
             latency: 20,
         }
-    }
-}
-
-impl Weights {
-    pub(crate) fn validate(self) -> Result<(), InvalidRouting> {
-        let Self {
-            priority,
-            load,
-            latency,
-        } = self;
-        let sum: u64 = [priority, load, latency].into_iter().map(u64::from).sum();
-        if sum == 100 {
-            return Ok(());
-        }
-        Err(InvalidRouting::Weights {
-            priority,
-            load,
-            latency,
-        })
     }
 }

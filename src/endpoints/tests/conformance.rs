@@ -131,7 +131,7 @@ fn endpoints_that_are_still_to_be_checked_are_chosen_when_no_other_is_free_and_o
         let checked = |name: &str| endpoint(name, 3, &["m"]).health(HealthCheck::default());
         let three = ["new", "known", "newer"].map(checked);
         let registry = Registry::new(three.into()).unwrap();
-        let endpoints = Endpoints::of_router(registry, routing).unwrap();
+        let endpoints = Endpoints::routed(registry, routing.rules().unwrap(), true);
         endpoints.endpoints()[1].set_healthy(true);
         let leases: Vec<_> = (0..5)
             .map(|nth| lease(&endpoints, &asked(nth)).unwrap())

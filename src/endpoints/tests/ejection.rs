@@ -187,7 +187,7 @@ fn a_models_only_endpoint_goes_where_a_fallback_could_serve() {
 fn an_endpoint_that_was_asked_and_has_never_answered_does_not_count_as_another() {
     let two = ["a", "new"].map(|name| endpoint(name, 1, &["m"]));
     let registry = Registry::new(two.into()).unwrap();
-    let endpoints = Endpoints::of_router(registry, RoutingConfig::default()).unwrap();
+    let endpoints = Endpoints::routed(registry, RoutingRules::default(), true);
     let all = endpoints.endpoints();
     all[0].set_healthy(true);
     let policy = EjectionPolicy {

@@ -28,7 +28,8 @@ fn routing(strategy: StrategyChoice) -> RoutingConfig {
 }
 
 fn routed(endpoints: impl Into<Vec<Endpoint>>, routing: RoutingConfig) -> Endpoints {
-    Endpoints::with_routing(Registry::new(endpoints.into()).unwrap(), routing).unwrap()
+    let rules = routing.rules().unwrap();
+    Endpoints::with_rules(Registry::new(endpoints.into()).unwrap(), rules)
 }
 
 /// A clock that stands still for whoever has entered it.

@@ -101,11 +101,11 @@ pub(super) enum Expected {
 pub(super) type FailedAt = Vec<PoolId>;
 
 impl Naive {
-    pub(super) fn new(endpoints: &Endpoints) -> Self {
+    pub(super) fn new(endpoints: &Endpoints, routing: RoutingConfig) -> Self {
         let mut naive = Self {
             wards: Vec::new(),
             leaving: Vec::new(),
-            routing: (*endpoints.routing()).clone(),
+            routing,
             answers_first: endpoints.answers_first,
             turns: HashMap::new(),
             warmer: RefCell::default(),

@@ -71,10 +71,10 @@ fn each_model_has_turns_of_its_own() {
 fn turns_go_on_when_endpoints_change() {
     let endpoints = trio(StrategyChoice::RoundRobin, 8);
     assert_eq!(one(&endpoints, &Requirements::new("m")), "a");
-    let changes = endpoints.change(|registry, routing| {
+    let changes = endpoints.change(|registry| {
         let mut wards = registry.endpoints().to_vec();
         wards.push(endpoint("d", 8, &["m"]));
-        Registry::new(wards).map(|registry| (registry, routing.clone()))
+        Registry::new(wards).map(|registry| (registry, None))
     });
     assert_eq!(changes.unwrap().added, ["d"]);
     let served: String = (0..4)

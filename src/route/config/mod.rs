@@ -8,6 +8,7 @@ mod choices;
 mod error;
 #[cfg(feature = "serde")]
 mod read;
+mod weights;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,9 @@ use std::time::Duration;
 pub use choices::StrategyChoice;
 pub use error::{InvalidRoute, InvalidRouting, RoutingWarning};
 
-use crate::endpoints::{FallbackWhen, ModelRoom, Weights};
+use crate::endpoints::{
+    FallbackWhen, MAX_EJECTED_PERCENT, ModelRoom, ROOM_CEILING, RoutingRules, Weights,
+};
 
 /// How requests are routed: who serves a name, which of the endpoints, and what happens when one fails.
 ///
@@ -97,10 +100,10 @@ impl Default for RoutingConfig {
             retry_share: 0.2,
             retry_body_limit_bytes: 1 << 20,
             eject_after: 5,
-            max_ejected_percent: 50,
+            max_ejected_percent: MAX_EJECTED_PERCENT,
             eject_for: Duration::from_secs(1),
             rooms: BTreeMap::new(),
-            room_ceiling: 1_000, // Workers AI's clamp
+            room_ceiling: ROOM_CEILING,
         }
     }
 }
@@ -173,7 +176,7 @@ impl RoutingConfig {
     ///
     /// The first thing that cannot be meant: where it stands, and what is allowed.
     pub fn validate(&self) -> Result<(), InvalidRouting> {
-        self.weights.validate()?;
+        weights::validate(self.weights)?;
         if !(0.0..=1.0).contains(&self.retry_share) {
             return Err(InvalidRouting::RetryShare {
                 share: self.retry_share,
@@ -196,6 +199,24 @@ impl RoutingConfig {
             }
         }
         Ok(())
+    }
+
+    /// What [`Endpoints`](crate::endpoints::Endpoints) choose by: checked, and without what concerns retries.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn rules(&self) -> Result<RoutingRules, InvalidRouting> {
+        self.validate()?;
+        Ok(RoutingRules {
+            strategy: self.strategy.strategy(self.weights),
+            aliases: self.aliases.clone(),
+            fallbacks: self.fallbacks.clone(),
+            fallback_when: self.fallback_when,
+            max_ejected_percent: self.max_ejected_percent,
+            rooms: self.rooms.clone(),
+            room_ceiling: self.room_ceiling,
+        })
     }
 
     /// What is allowed and may be meant otherwise.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error};
 
-use super::{StrategyChoice, aliases};
+use super::{StrategyChoice, aliases, weights};
 use crate::endpoints::Weights;
 
 impl<'de> Deserialize<'de> for StrategyChoice {
@@ -16,9 +16,9 @@ impl<'de> Deserialize<'de> for StrategyChoice {
 }
 
 pub(super) fn weights<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Weights, D::Error> {
-    let weights = Weights::deserialize(deserializer)?;
-    weights.validate().map_err(D::Error::custom)?;
-    Ok(weights)
+    let read = Weights::deserialize(deserializer)?;
+    weights::validate(read).map_err(D::Error::custom)?;
+    Ok(read)
 }
 
 pub(super) fn aliases<'de, D: Deserializer<'de>>(

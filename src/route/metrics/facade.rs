@@ -67,7 +67,7 @@ fn describe() {
 
 /// Tells the `metrics` facade what happens.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub(in crate::route) struct Meter {
     described: OnceLock<()>,
     /// The endpoints whose gauges were set last.
     shown: Mutex<BTreeSet<String>>,
@@ -75,7 +75,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// A request is over that asked for `asked`, if that was read, and went where `decision` says, if anywhere.
-    pub(crate) fn ended(
+    pub(in crate::route) fn ended(
         &self,
         endpoints: &Endpoints,
         asked: Option<&Arc<str>>,
@@ -87,7 +87,7 @@ impl Meter {
             let count = |key: &Key| {
                 with_recorder(|recorder| recorder.register_counter(key, &METADATA)).increment(1);
             };
-            return match decision.endpoint.series().requests(decision, place) {
+            return match series(&decision.endpoint).requests(decision, place) {
                 Some(key) => count(key),
                 None => count(&requests(decision, place)),
             };
@@ -100,28 +100,28 @@ impl Meter {
     }
 
     /// A request has waited, at a level and for so long, and got a slot.
-    pub(crate) fn waited(&self, wait: impl FnOnce() -> (String, Duration)) {
+    pub(in crate::route) fn waited(&self, wait: impl FnOnce() -> (String, Duration)) {
         let (level, waited) = wait();
         histogram!(QUEUE_WAIT, "priority" => level).record(waited);
     }
 
     /// A request is tried again that failed at `endpoint`.
-    pub(crate) fn retried(&self, endpoint: &EndpointRef) {
+    pub(in crate::route) fn retried(&self, endpoint: &EndpointRef) {
         counter!(RETRIES, "endpoint" => endpoint.name().to_owned()).increment(1);
     }
 
     /// A request goes to a model that it did not ask for.
-    pub(crate) fn fell_back(&self, decision: &Decision) {
+    pub(in crate::route) fn fell_back(&self, decision: &Decision) {
         let (asked, model) = (shared(&decision.asked), shared(&decision.model));
         counter!(FALLBACKS, "asked" => asked, "model" => model).increment(1);
     }
 
-    pub(crate) fn health_changed(&self, endpoint: &EndpointRef) {
+    pub(in crate::route) fn health_changed(&self, endpoint: &EndpointRef) {
         counter!(HEALTH_CHANGES, "endpoint" => endpoint.name().to_owned()).increment(1);
     }
 
     /// Sets all gauges to what is true now.
-    pub(crate) fn record_gauges(&self, status: &GateStatus, endpoints: &[EndpointRef]) {
+    pub(in crate::route) fn record_gauges(&self, status: &GateStatus, endpoints: &[EndpointRef]) {
         self.described.get_or_init(describe);
         gauge!(QUEUE_DEPTH).set(status.depth as f64);
         gauge!(RUNNING).set(status.running as f64);
@@ -150,13 +150,17 @@ fn shared(name: &Arc<str>) -> SharedString {
 
 /// The keys of one endpoint's counters, by the endpoint's models. Each is made when it is first needed.
 #[derive(Debug)]
-pub(crate) struct Series(Box<[OnceLock<Box<ByOutcome>>]>);
+struct Series(Box<[OnceLock<Box<ByOutcome>>]>);
+
+fn series(endpoint: &EndpointRef) -> &Series {
+    endpoint.extension(|endpoint| Series::new(endpoint.models.len()))
+}
 
 type ByOutcome = [OnceLock<Key>; OUTCOMES.len()];
 
 impl Series {
     /// Those of an endpoint with so many models.
-    pub(crate) fn new(models: usize) -> Self {
+    fn new(models: usize) -> Self {
         let models = models.min(usize::from(u16::MAX));
         Self((0..models).map(|_| OnceLock::new()).collect())
     }

@@ -14,8 +14,6 @@ mod facade;
 use http::StatusCode;
 
 pub(super) use facade::Meter;
-#[cfg(feature = "metrics")]
-pub(crate) use facade::Series;
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use super::RequestOutcome;
 use crate::endpoints::{Decision, EndpointRef, Endpoints};
 
 #[derive(Debug, Default)]
-pub(crate) struct Meter {}
+pub(in crate::route) struct Meter {}
 
 impl Meter {
-    pub(crate) fn ended(
+    pub(in crate::route) fn ended(
         &self,
         _: &Endpoints,
         _asked: Option<&Arc<str>>,
@@ -19,11 +19,11 @@ impl Meter {
     ) {
     }
 
-    pub(crate) fn waited(&self, _: impl FnOnce() -> (String, Duration)) {}
+    pub(in crate::route) fn waited(&self, _: impl FnOnce() -> (String, Duration)) {}
 
-    pub(crate) fn retried(&self, _: &EndpointRef) {}
+    pub(in crate::route) fn retried(&self, _: &EndpointRef) {}
 
-    pub(crate) fn fell_back(&self, _: &Decision) {}
+    pub(in crate::route) fn fell_back(&self, _: &Decision) {}
 
-    pub(crate) fn health_changed(&self, _: &EndpointRef) {}
+    pub(in crate::route) fn health_changed(&self, _: &EndpointRef) {}
 }

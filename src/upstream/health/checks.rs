@@ -13,8 +13,7 @@ use tokio::time::sleep;
 use super::probe::{CheckError, Getter};
 use super::schedule::rounds;
 use crate::PoolId;
-use crate::endpoints::EndpointRef;
-use crate::route::RouterHandle;
+use crate::endpoints::{EndpointRef, HealthReporter};
 use crate::upstream::connect::Connector;
 
 /// Asks the endpoints of a router whether they are well, for as long as it lives. Made by
@@ -28,7 +27,7 @@ use crate::upstream::connect::Connector;
 /// Dropping it stops all checks. What they said last of each endpoint stays.
 #[must_use = "dropping it stops the checks"]
 pub struct HealthChecks {
-    handle: RouterHandle,
+    reporter: HealthReporter,
     decided: Decided,
     keeper: JoinHandle<()>,
 }
@@ -37,18 +36,18 @@ pub struct HealthChecks {
 type Decided = Arc<watch::Sender<HashMap<PoolId, EndpointRef>>>;
 
 impl HealthChecks {
-    pub(crate) fn start(connector: Connector, handle: RouterHandle) -> Self {
+    pub(crate) fn start(connector: Connector, reporter: HealthReporter) -> Self {
         let decided = Decided::default();
         let keeper = Keeper {
             getter: Getter::new(connector),
-            handle: handle.clone(),
+            reporter: reporter.clone(),
             decided: Arc::clone(&decided),
             running: HashMap::new(),
         };
         // Before the endpoints are looked at: no change is missed.
-        let changed = handle.0.changed.subscribe();
+        let changed = reporter.sink().changes();
         Self {
-            handle,
+            reporter,
             decided,
             keeper: tokio::spawn(keeper.keep(changed)),
         }
@@ -61,10 +60,10 @@ impl HealthChecks {
     ///
     /// It may be dropped and called again at any time.
     pub async fn first_results(&self) {
-        let endpoints = self.handle.endpoints();
+        let endpoints = self.reporter.sink().endpoints();
         let mut awaited: Vec<_> = endpoints.iter().filter(is_checked).cloned().collect();
         let has_come = |decided: &HashMap<PoolId, EndpointRef>| {
-            let endpoints = self.handle.endpoints();
+            let endpoints = self.reporter.sink().endpoints();
             awaited.retain(|awaited| {
                 let is_it = |other: &EndpointRef| is_same_check(awaited, other);
                 !decided.get(&awaited.pool()).is_some_and(is_it) && endpoints.iter().any(is_it)
@@ -90,7 +89,7 @@ impl fmt::Debug for HealthChecks {
 /// Sees to it that those are checked that are to be.
 struct Keeper {
     getter: Getter,
-    handle: RouterHandle,
+    reporter: HealthReporter,
     decided: Decided,
     running: HashMap<PoolId, Running>,
 }
@@ -107,7 +106,7 @@ impl Keeper {
 
     /// Stops and starts checks until they are those of the endpoints that there are.
     async fn follow(&mut self) {
-        let endpoints = self.handle.endpoints();
+        let endpoints = self.reporter.sink().endpoints();
         let checked = endpoints.iter().filter(is_checked);
         let checked: HashMap<PoolId, &EndpointRef> = checked
             .map(|endpoint| (endpoint.pool(), endpoint))
@@ -124,14 +123,10 @@ impl Keeper {
             let endpoint = running.stop().await;
             self.decided
                 .send_modify(|decided| _ = decided.remove(&endpoint.pool()));
-            match endpoints.iter().find(|now| now.is_same(&endpoint)) {
-                Some(now) if is_checked(&now) => {} // its next check decides
-                Some(now) => {
-                    let shift = now.live().availability.forget_checks();
-                    self.handle.0.shifted(now, shift);
-                }
-                None => self.handle.0.forget_checks(&endpoint),
-            }
+            let is_checked_anew = checked.values().any(|now| now.is_same(&endpoint));
+            if !is_checked_anew {
+                self.reporter.sink().forget_checks(&endpoint);
+            } // else its next check decides
         }
         // In the registry's order, so that it is known which is checked when.
         let is_new = |endpoint: &&EndpointRef| !self.running.contains_key(&endpoint.pool());
@@ -142,7 +137,7 @@ impl Keeper {
             let task = tokio::spawn(run(
                 pause.unwrap_or_default(),
                 self.getter.clone(),
-                self.handle.clone(),
+                self.reporter.clone(),
                 Arc::clone(&self.decided),
                 (*endpoint).clone(),
             ));
@@ -190,7 +185,7 @@ fn first_pause(nth: usize, count: usize, interval: Duration) -> Duration {
 async fn run(
     pause: Duration,
     getter: Getter,
-    handle: RouterHandle,
+    reporter: HealthReporter,
     decided: Decided,
     endpoint: EndpointRef,
 ) {
@@ -213,7 +208,7 @@ async fn run(
             (Ok(()), _) => {}
         }
         if let Some(up) = up {
-            handle.set_healthy(&endpoint, up);
+            reporter.sink().set_healthy(&endpoint, up);
         }
         if std::mem::take(&mut first) {
             decided.send_modify(|decided| {
@@ -233,7 +228,7 @@ fn is_checked(endpoint: &&EndpointRef) -> bool {
 fn is_same_check(one: &EndpointRef, other: &EndpointRef) -> bool {
     one.is_same(other)
         && one.config().health == other.config().health
-        && one.headers() == other.headers()
+        && one.config().headers == other.config().headers
 }
 
 #[cfg(test)]

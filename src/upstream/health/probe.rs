@@ -13,6 +13,7 @@ use crate::endpoints::EndpointRef;
 use crate::endpoints::health_check::DEFAULT_PATH;
 use crate::upstream::connect::{Connector, connect_timed_out, out_of_files};
 use crate::upstream::future::Causes;
+use crate::upstream::headers::own;
 use crate::upstream::target::{InvalidTarget, join};
 
 /// Sends checks.
@@ -34,7 +35,7 @@ impl Getter {
     /// Asks `endpoint` for `path`, and reads the answer.
     pub(super) async fn get(&self, endpoint: &EndpointRef, path: &str) -> Result<(), CheckError> {
         let target = target(endpoint.url(), path)?;
-        let response = self.0.request(request(target, endpoint.headers())).await?;
+        let response = self.0.request(request(target, own(endpoint))).await?;
         let status = response.status();
         let says_it_is_there = path == DEFAULT_PATH && is_no_such_page(status);
         if !status.is_success() && !says_it_is_there {
