@@ -116,7 +116,7 @@ pub use queue::{
     QueueHandle, QueueLayer, Streaming,
 };
 #[cfg(feature = "route")]
-pub use route::{Route, RouteLayer, Router, RouterHandle};
+pub use route::{Route, RouteLayer, RouterHandle};
 
 /// The README's code is code.
 #[cfg(all(doctest, feature = "route", feature = "batch"))]

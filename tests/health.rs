@@ -33,7 +33,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::endpoints::{
     Decision, Endpoint, EndpointRef, HealthCheck, Model, Registry, Unanswered,
 };
-use tower_triage::route::{RouteBody, Router, RouterHandle, RoutingConfig};
+use tower_triage::route::{RouteBody, RouterHandle, RoutingConfig};
 use tower_triage::upstream::{Forward, HealthChecks};
 use tower_triage::{QueueConfig, RouteLayer};
 use upstream::{Connection, Upstream};
@@ -77,11 +77,11 @@ impl House {
     }
 
     fn routed(endpoints: impl Into<Vec<Endpoint>>, routing: RoutingConfig) -> Self {
-        let router = Router::new(Registry::new(endpoints.into()).unwrap())
+        let router = RouteLayer::builder(Registry::new(endpoints.into()).unwrap())
             .routing(routing)
             .queue(QueueConfig::default().max_wait(HOUR))
-            .by_header(MODEL);
-        let layer = RouteLayer::new(router);
+            .demand_from_header(MODEL);
+        let layer = router.build();
         Self {
             handle: layer.handle(),
             layer,

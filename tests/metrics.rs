@@ -17,7 +17,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::time::sleep;
 use tower::{Service, ServiceExt, service_fn};
 use tower_triage::endpoints::{Endpoint, Model, Registry};
-use tower_triage::route::{RouteBody, Router, RoutingConfig};
+use tower_triage::route::{RouteBody, RouteLayerBuilder, RoutingConfig};
 use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
 
 type Body = UnsyncBoxBody<Bytes, BrokenOff>;
@@ -33,12 +33,12 @@ fn endpoint(name: &str, models: &[&str]) -> Endpoint {
     models.fold(endpoint, Endpoint::model)
 }
 
-fn router() -> Router {
+fn router() -> RouteLayerBuilder {
     let endpoints = vec![endpoint("gpu-1", &["m", "n"]), endpoint("gpu-2", &["o"])];
     let routing = RoutingConfig::default()
         .alias("gpt", "m")
         .fallbacks("none", ["o"]);
-    Router::new(Registry::new(endpoints).unwrap()).routing(routing)
+    RouteLayer::builder(Registry::new(endpoints).unwrap()).routing(routing)
 }
 
 /// A router over endpoints that do what the header `x-do` says.
@@ -49,8 +49,8 @@ struct Desk {
 }
 
 impl Desk {
-    fn new(router: Router) -> Self {
-        let layer = RouteLayer::new(router);
+    fn new(router: RouteLayerBuilder) -> Self {
+        let layer = router.build();
         let handle = layer.handle();
         Self { layer, handle }
     }

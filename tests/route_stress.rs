@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_triage::endpoints::{Endpoint, Model, Registry};
 use tower_triage::route::{RouteBody, RoutingConfig};
-use tower_triage::{QueueConfig, RouteLayer, Router, RouterHandle};
+use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
 
 /// No request is without an answer for as long as this.
 const STALLED: Duration = Duration::from_secs(30);
@@ -99,7 +99,10 @@ fn stress(disturb: impl Fn(&RouterHandle, usize) + Sync) {
     routing.eject_after = 1;
     routing.eject_for = Duration::from_millis(1);
     let queue = QueueConfig::default().max_size(40);
-    let layer = RouteLayer::new(Router::new(registry).routing(routing).queue(queue));
+    let layer = RouteLayer::builder(registry)
+        .routing(routing)
+        .queue(queue)
+        .build();
     let handle = layer.handle();
     let route = layer.layer(service_fn(serve));
     let answered = Arc::new(AtomicUsize::new(0));

@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use super::RouteBody;
 use super::attempt::Front;
-use super::extract::Source;
+use super::extract::DemandSource;
 use super::future::{Admitted, Routed};
 use super::request_body::Whole;
 use super::shared::Desk;
@@ -65,7 +65,7 @@ impl<S> Arrival<S> {
 
     /// What a request asks that says so in its head.
     pub(super) fn read_head<B: Body>(&self, body: B) -> Result<Asked<B>, RouteError> {
-        let Source::Head(read) = &self.desk.source else {
+        let DemandSource::Head(read) = &self.desk.demand_from else {
             unreachable!("only where the head says it, the body is not read");
         };
         let asked = read(&self.head)?;

@@ -8,7 +8,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::attempt::Tried;
-use super::builder::Stamps;
+use super::builder::ResponseHeaders;
 use super::future::{MaybeKept, Routed};
 use super::metrics::RequestOutcome;
 use super::request_metrics::Tally;
@@ -138,7 +138,7 @@ fn count<R, E>(
     tally: &mut Tally,
 ) -> Result<Response<R>, E> {
     let result = result.map(|mut response| {
-        stamp(&mut response, &decision, tally.desk.stamps);
+        insert_headers(&mut response, &decision, tally.desk.response_headers);
         response
     });
     tally.outcome = match &result {
@@ -153,14 +153,14 @@ const X_TRIAGE_ENDPOINT: HeaderName = HeaderName::from_static("x-triage-endpoint
 const X_TRIAGE_MODEL: HeaderName = HeaderName::from_static("x-triage-model");
 
 /// Says who answered, and why that one.
-fn stamp<R>(response: &mut Response<R>, decision: &Decision, stamps: Stamps) {
+fn insert_headers<R>(response: &mut Response<R>, decision: &Decision, shown: ResponseHeaders) {
     let headers = response.headers_mut();
-    if stamps.endpoint {
+    if shown.endpoint {
         let endpoint = decision.endpoint.header_value().clone();
         headers.insert(X_TRIAGE_ENDPOINT, endpoint);
     }
     let model = decision.endpoint.model_header(decision.nth_model);
-    if let Some(model) = model.filter(|_| stamps.model) {
+    if let Some(model) = model.filter(|_| shown.model) {
         headers.insert(X_TRIAGE_MODEL, model.clone());
     }
     response.extensions_mut().insert(decision.clone());

@@ -10,7 +10,7 @@ use crate::endpoints::{Requirements, RouteError};
 
 /// Where it is written what a request asks.
 #[derive(Clone, Default)]
-pub(super) enum Source {
+pub(super) enum DemandSource {
     /// In its body, as OpenAI has it.
     #[default]
     Body,
@@ -20,7 +20,7 @@ pub(super) enum Source {
 
 type Reader = dyn Fn(&Parts) -> Result<Requirements<'static>, RouteError> + Send + Sync;
 
-impl Source {
+impl DemandSource {
     pub(super) fn is_body(&self) -> bool {
         matches!(self, Self::Body)
     }
@@ -69,7 +69,7 @@ fn named(
     Ok(Requirements::new(name.to_owned()))
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for DemandSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Body => "Body",
@@ -84,8 +84,8 @@ mod tests {
 
     use super::*;
 
-    fn asked(source: &Source, request: Request<()>) -> Result<String, RouteError> {
-        let Source::Head(read) = source else {
+    fn asked(source: &DemandSource, request: Request<()>) -> Result<String, RouteError> {
+        let DemandSource::Head(read) = source else {
             panic!("not in the head");
         };
         let asked = read(&request.into_parts().0)?;
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_header_names_it() {
-        let source = Source::header(HeaderName::from_static("x-service"));
+        let source = DemandSource::header(HeaderName::from_static("x-service"));
         let with = |value: &str| {
             Request::get("/")
                 .header("x-service", value)
@@ -118,7 +118,7 @@ mod tests {
             (0, "/", None),
             (1, "/users/", None),
         ] {
-            let got = asked(&Source::path_segment(index), request(path)).ok();
+            let got = asked(&DemandSource::path_segment(index), request(path)).ok();
             assert_eq!(got.as_deref(), name, "{path}");
         }
     }
@@ -126,8 +126,8 @@ mod tests {
     #[test]
     fn an_extension_names_it() {
         let mut request = Request::new(());
-        assert!(asked(&Source::extension(), request.clone()).is_err());
+        assert!(asked(&DemandSource::extension(), request.clone()).is_err());
         request.extensions_mut().insert(Requirements::new("users"));
-        assert_eq!(asked(&Source::extension(), request).unwrap(), "users");
+        assert_eq!(asked(&DemandSource::extension(), request).unwrap(), "users");
     }
 }

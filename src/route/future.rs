@@ -88,7 +88,7 @@ where
     ) -> Self {
         let (head, body) = request.into_parts();
         let tally = Some(Tally::new(Arc::clone(&desk)));
-        let (limit, reads_body) = (desk.body_limit, desk.source.is_body());
+        let (limit, reads_body) = (desk.body_limit, desk.demand_from.is_body());
         let asks_first = head.headers.contains_key(EXPECT);
         let arrival = Some(Arrival {
             desk,

@@ -8,7 +8,8 @@ use tower_layer::Layer;
 use super::handle::RouterHandle;
 use super::service::Route;
 use super::shared::Desk;
-use super::{InvalidRoute, Router};
+use super::{InvalidRoute, RouteLayerBuilder};
+use crate::endpoints::Registry;
 
 /// Reads what each request asks, waits for a slot of an endpoint that can serve it, and tells the inner
 /// service which: a [`Decision`](crate::endpoints::Decision) in the request's extensions.
@@ -26,14 +27,14 @@ use super::{InvalidRoute, Router};
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
 /// use tower_triage::RouteLayer;
 /// use tower_triage::endpoints::{Decision, Endpoint, Model, Registry};
-/// use tower_triage::route::{RouteBody, Router};
+/// use tower_triage::route::{RouteBody, RouteLayerBuilder};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"))
 ///     .model(Model::new("llama3:8b"));
 /// let service = ServiceBuilder::new()
-///     .layer(RouteLayer::new(Router::new(Registry::new(vec![gpu])?)))
+///     .layer(RouteLayer::builder(Registry::new(vec![gpu])?).build())
 ///     .service(service_fn(|request: Request<RouteBody<Full<Bytes>>>| async move {
 ///         let decision = request.extensions().get::<Decision>().unwrap();
 ///         let answer = format!("served by {}", decision.endpoint.name());
@@ -51,28 +52,13 @@ use super::{InvalidRoute, Router};
 pub struct RouteLayer(Arc<Desk>);
 
 impl RouteLayer {
-    /// A layer over the endpoints of `router`.
-    ///
-    /// # Panics
-    ///
-    /// If the router's queue or routing configuration is invalid, with the field and what is allowed. One that
-    /// comes from outside the program belongs into [`try_new`](Self::try_new).
-    #[must_use]
-    pub fn new(router: Router) -> Self {
-        match Self::try_new(router) {
-            Ok(layer) => layer,
-            Err(error) => panic!("{error}"),
-        }
+    /// Begins to build a layer over the endpoints of `registry`.
+    pub fn builder(registry: Registry) -> RouteLayerBuilder {
+        RouteLayerBuilder::new(registry)
     }
 
-    /// A layer over the endpoints of `router`.
-    ///
-    /// # Errors
-    ///
-    /// If the router's queue or routing configuration is invalid: which field, its value, and what is
-    /// allowed.
-    pub fn try_new(router: Router) -> Result<Self, InvalidRoute> {
-        Ok(Self(Arc::new(Desk::new(router)?)))
+    pub(super) fn try_new(builder: RouteLayerBuilder) -> Result<Self, InvalidRoute> {
+        Ok(Self(Arc::new(Desk::new(builder)?)))
     }
 
     /// Closes the waiting room when `token` is cancelled: every waiting request and every later one is answered with

@@ -33,7 +33,7 @@ mod shell;
 mod tests;
 mod unread;
 
-pub use builder::Router;
+pub use builder::RouteLayerBuilder;
 pub use config::{InvalidRoute, InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice};
 pub use future::RouteFuture;
 pub use handle::RouterHandle;

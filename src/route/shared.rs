@@ -10,12 +10,12 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tower::retry::budget::{Budget, TpsBudget};
 
-use super::builder::Stamps;
-use super::extract::Source;
+use super::builder::ResponseHeaders;
+use super::extract::DemandSource;
 use super::metrics::Meter;
 use super::response_class::Verdict;
 use super::shell::LayerState;
-use super::{InvalidRoute, Router, RoutingConfig};
+use super::{InvalidRoute, RouteLayerBuilder, RoutingConfig};
 use crate::admit::RejectReason;
 use crate::clock;
 #[cfg(feature = "client")]
@@ -32,8 +32,8 @@ use crate::http::{PermitBody, ToRejection};
 pub(super) struct Desk {
     pub(super) common: Arc<LayerState<Endpoints>>,
     pub(super) body_limit: usize,
-    pub(super) source: Source,
-    pub(super) stamps: Stamps,
+    pub(super) demand_from: DemandSource,
+    pub(super) response_headers: ResponseHeaders,
     pub(super) meter: Meter,
     /// Told after each change of which endpoints there are.
     pub(super) changed: watch::Sender<()>,
@@ -70,17 +70,17 @@ fn budget(share: f64) -> Arc<TpsBudget> {
 }
 
 impl Desk {
-    pub(super) fn new(router: Router) -> Result<Self, InvalidRoute> {
-        let endpoints = Endpoints::routed(router.registry, router.routing.rules()?, true);
+    pub(super) fn new(builder: RouteLayerBuilder) -> Result<Self, InvalidRoute> {
+        let endpoints = Endpoints::routed(builder.registry, builder.routing.rules()?, true);
         Ok(Self {
-            common: LayerState::new(endpoints, router.queue)?,
-            body_limit: router.body_limit,
-            source: router.source,
-            stamps: router.stamps,
+            common: LayerState::new(endpoints, builder.queue)?,
+            body_limit: builder.body_limit,
+            demand_from: builder.demand_from,
+            response_headers: builder.response_headers,
             meter: Meter::default(),
             changed: watch::Sender::default(),
-            budget: ArcSwap::new(budget(router.routing.retry_share)),
-            routing: ArcSwap::from_pointee(router.routing),
+            budget: ArcSwap::new(budget(builder.routing.retry_share)),
+            routing: ArcSwap::from_pointee(builder.routing),
             changing: Mutex::default(),
             rejected: Mutex::default(),
         })

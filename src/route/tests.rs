@@ -29,8 +29,8 @@ fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
 async fn whoever_waits_beside_a_trial_takes_the_fallback() {
     let wards = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])];
     let routing = RoutingConfig::default().fallbacks("m", ["n"]);
-    let router = Router::new(Registry::new(wards.into()).unwrap());
-    let layer = RouteLayer::new(router.routing(routing).by_path_segment(0));
+    let router = RouteLayer::builder(Registry::new(wards.into()).unwrap());
+    let layer = router.routing(routing).demand_from_path_segment(0).build();
     let handle = layer.handle();
     let gate = &handle.0.common.gate;
     let [a, b] = [0, 1].map(|at| handle.endpoints()[at].clone());
@@ -97,8 +97,10 @@ fn come_and_go(handle: &RouterHandle, nth: usize, round: usize) {
 fn hammered_from_all_sides_nothing_hangs_and_nothing_is_lost() {
     let first = endpoint("steady", 2, &["always"]);
     let queue = QueueConfig::default().max_size(1_000);
-    let router = Router::new(Registry::new(vec![first]).unwrap()).queue(queue);
-    let layer = RouteLayer::new(router.routing(RoutingConfig::default().alias("other", "always")));
+    let router = RouteLayer::builder(Registry::new(vec![first]).unwrap()).queue(queue);
+    let layer = router
+        .routing(RoutingConfig::default().alias("other", "always"))
+        .build();
     let handle = layer.handle();
     let gate = handle.0.common.gate.clone();
     let done = Arc::new(AtomicBool::new(false));

@@ -89,8 +89,7 @@ use crate::endpoints::{Decision, HealthReporter};
 /// use tower::{ServiceBuilder, ServiceExt};
 /// use tower_triage::RouteLayer;
 /// use tower_triage::endpoints::{Endpoint, Model, Registry};
-/// use tower_triage::route::Router;
-/// use tower_triage::upstream::Forward;
+/// /// use tower_triage::upstream::Forward;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -104,7 +103,7 @@ use crate::endpoints::{Decision, HealthReporter};
 ///     .connect_timeout(Duration::from_secs(2))
 ///     .first_byte_timeout(Duration::from_secs(300));
 /// let gateway = ServiceBuilder::new()
-///     .layer(RouteLayer::new(Router::new(Registry::new(vec![house, cloud])?)))
+///     .layer(RouteLayer::builder(Registry::new(vec![house, cloud])?).build())
 ///     .service(forward);
 ///
 /// let request = Request::post("/v1/chat/completions")
@@ -213,15 +212,14 @@ where
     /// use http_body_util::Full;
     /// use tower_triage::RouteLayer;
     /// use tower_triage::endpoints::{Endpoint, HealthCheck, Model, Registry};
-    /// use tower_triage::route::Router;
-    /// use tower_triage::upstream::Forward;
+    ///     /// use tower_triage::upstream::Forward;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"))
     ///     .health(HealthCheck::default())
     ///     .model(Model::new("llama3:8b"));
-    /// let layer = RouteLayer::new(Router::new(Registry::new(vec![gpu])?));
+    /// let layer = RouteLayer::builder(Registry::new(vec![gpu])?).build();
     /// let forward = Forward::<Full<Bytes>>::new();
     /// let checks = forward.checks(&layer.handle());
     /// checks.first_results().await;

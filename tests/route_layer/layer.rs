@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::endpoints::{Candidates, Choice, Decision, ModelRoom, Registry, Strategy, Via};
 use tower_triage::route::{RouteBody, RoutingConfig, StrategyChoice};
-use tower_triage::{Discipline, QueueConfig, RouteLayer, Router};
+use tower_triage::{Discipline, QueueConfig, RouteLayer};
 
 use super::support::{House, code, endpoint, header, settle, status};
 
@@ -69,13 +69,13 @@ async fn an_announced_length_is_that_of_the_body_with_the_other_name() {
 async fn callers_need_not_be_told_who_answered() {
     let registry = Registry::new(vec![endpoint("gpu", 1, &["m"])]).unwrap();
     for (tells_endpoint, tells_model) in [(true, false), (false, true)] {
-        let router = Router::new(registry.clone())
+        let router = RouteLayer::builder(registry.clone())
             .endpoint_header(tells_endpoint)
             .model_header(tells_model);
         let inner = service_fn(async |_: Request<RouteBody<Full<Bytes>>>| {
             Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("ok")))
         });
-        let route = RouteLayer::new(router).layer(inner);
+        let route = router.build().layer(inner);
         let request = Request::new(Full::from(r#"{"model":"m"}"#));
         let answer = route.oneshot(request).await.unwrap();
         let has = |name| answer.headers().contains_key(name);
@@ -215,7 +215,9 @@ async fn the_discipline_of_a_model_changes_while_requests_wait() {
 fn a_token_closes_the_room_inside_cancel() {
     let token = tokio_util::sync::CancellationToken::new();
     let registry = Registry::new(vec![endpoint("gpu", 1, &["m"])]).unwrap();
-    let layer = RouteLayer::new(Router::new(registry)).shutdown(token.clone());
+    let layer = RouteLayer::builder(registry)
+        .build()
+        .shutdown(token.clone());
     let service = layer.layer(service_fn(|_: Request<RouteBody<Full<Bytes>>>| async {
         Ok::<_, Infallible>(status(200))
     }));
@@ -234,6 +236,6 @@ fn a_token_closes_the_room_inside_cancel() {
     assert_eq!(ask(), 503);
 
     let registry = Registry::new(vec![endpoint("gpu", 1, &["m"])]).unwrap();
-    let late = RouteLayer::new(Router::new(registry)).shutdown(token);
+    let late = RouteLayer::builder(registry).build().shutdown(token);
     assert!(late.handle().status().closed);
 }

@@ -12,7 +12,7 @@ use http_body_util::{Empty, Full};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_triage::endpoints::{Decision, Registry};
 use tower_triage::route::{RouteBody, RoutingConfig};
-use tower_triage::{QueueConfig, RouteLayer, Router};
+use tower_triage::{QueueConfig, RouteLayer};
 
 use super::support::{House, endpoint, header, settle, status, two};
 
@@ -184,7 +184,7 @@ async fn a_retry_is_not_kept_waiting_if_streams_must_not() {
 async fn a_panic_in_mid_retry_leaves_nothing_behind() {
     for when in ["called", "polled"] {
         let endpoints = vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
-        let layer = RouteLayer::new(Router::new(Registry::new(endpoints).unwrap()));
+        let layer = RouteLayer::builder(Registry::new(endpoints).unwrap()).build();
         let inner = service_fn(move |request: Request<RouteBody<Full<Bytes>>>| {
             let retries = request.extensions().get::<Decision>().unwrap().retries;
             assert!(retries == 0 || when == "polled");
@@ -228,7 +228,7 @@ impl Service<Request<RouteBody<Full<Bytes>>>> for Once {
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_the_inner_service_is_never_ready_for_is_answered_with_the_failure() {
     let registry = Registry::new(vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]).unwrap();
-    let layer = RouteLayer::new(Router::new(registry));
+    let layer = RouteLayer::builder(registry).build();
     let once = Once {
         calls: Default::default(),
     };
@@ -241,9 +241,9 @@ async fn a_retry_that_the_inner_service_is_never_ready_for_is_answered_with_the_
 #[tokio::test(start_paused = true)]
 async fn a_request_without_a_body_is_tried_again_however_it_is_routed() {
     let endpoints = vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
-    let router = Router::new(Registry::new(endpoints).unwrap())
+    let router = RouteLayer::builder(Registry::new(endpoints).unwrap())
         .routing(RoutingConfig::default().alias("alias", "m"))
-        .by_header(HeaderName::from_static("x-service"));
+        .demand_from_header(HeaderName::from_static("x-service"));
     let inner = service_fn(|request: Request<RouteBody<Empty<Bytes>>>| async move {
         assert!(http_body::Body::is_end_stream(request.body()));
         let decision = request.extensions().get::<Decision>().unwrap();
@@ -253,11 +253,7 @@ async fn a_request_without_a_body_is_tried_again_however_it_is_routed() {
         .header("x-service", "alias")
         .body(Empty::new())
         .unwrap();
-    let answer = RouteLayer::new(router)
-        .layer(inner)
-        .oneshot(request)
-        .await
-        .unwrap();
+    let answer = router.build().layer(inner).oneshot(request).await.unwrap();
     assert_eq!(header(&answer, "x-triage-endpoint"), "b");
 }
 

@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_triage::endpoints::{Decision, Endpoint, Registry};
 use tower_triage::route::{RouteBody, RoutingConfig};
-use tower_triage::{QueueConfig, RouteLayer, Router};
+use tower_triage::{QueueConfig, RouteLayer};
 
 use super::support::{House, endpoint, fail, settle, status};
 
@@ -91,7 +91,7 @@ async fn who_breaks_off_every_answer_is_left_alone_unless_it_is_the_last() {
     for (others, healthy) in [(0, true), (1, false)] {
         let mut endpoints = vec![endpoint("a", 1, &["m"])];
         endpoints.extend((0..others).map(|_| endpoint("b", 1, &["m"])));
-        let layer = RouteLayer::new(Router::new(Registry::new(endpoints).unwrap()));
+        let layer = RouteLayer::builder(Registry::new(endpoints).unwrap()).build();
         let inner =
             service_fn(
                 async |_: Request<RouteBody<Full<Bytes>>>| Ok::<_, Infallible>(broken_off()),
@@ -108,9 +108,10 @@ async fn who_breaks_off_every_answer_is_left_alone_unless_it_is_the_last() {
 
 #[test]
 fn without_a_clock_nobody_is_ejected() {
-    let layer = RouteLayer::new(Router::new(
+    let layer = RouteLayer::builder(
         Registry::new(vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]).unwrap(),
-    ));
+    )
+    .build();
     let inner =
         service_fn(async |_: Request<RouteBody<Full<Bytes>>>| Ok::<_, Infallible>(status(500)));
     for _ in 0..20 {
@@ -151,8 +152,10 @@ async fn a_trial_that_a_retry_gives_back_unused_is_for_whoever_waits() {
     let mut routing = RoutingConfig::default();
     routing.eject_after = 1;
     let endpoints = vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
-    let router = Router::new(Registry::new(endpoints).unwrap()).routing(routing);
-    let layer = RouteLayer::new(router.queue(QueueConfig::default().max_wait(5 * SECOND)));
+    let router = RouteLayer::builder(Registry::new(endpoints).unwrap()).routing(routing);
+    let layer = router
+        .queue(QueueConfig::default().max_wait(5 * SECOND))
+        .build();
     let handle = layer.handle();
     handle.set_healthy(&handle.endpoints()[0], true);
     let open = Arc::new(AtomicBool::new(true));

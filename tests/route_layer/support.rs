@@ -13,7 +13,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::endpoints::{Decision, Endpoint, EndpointRef, Model, Registry};
 use tower_triage::route::{Measured, RouteBody, RoutingConfig};
-use tower_triage::{PermitBody, QueueConfig, RouteLayer, Router, RouterHandle};
+use tower_triage::{PermitBody, QueueConfig, RouteLayer, RouterHandle};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 type Permit = tower_triage::gate::Permit<tower_triage::endpoints::Endpoints>;
@@ -77,7 +77,10 @@ impl House {
         queue: QueueConfig,
     ) -> Self {
         let registry = Registry::new(endpoints.into()).unwrap();
-        let layer = RouteLayer::new(Router::new(registry).routing(routing).queue(queue));
+        let layer = RouteLayer::builder(registry)
+            .routing(routing)
+            .queue(queue)
+            .build();
         let (inner, calls) = inner();
         Self {
             handle: layer.handle(),
