@@ -31,7 +31,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::endpoints::{
-    Decision, Endpoint, EndpointRef, HealthCheck, Model, Registry, Unanswered,
+    Decision, Endpoint, EndpointRef, HealthCheck, Model, NoResponse, Registry,
 };
 use tower_triage::route::{RouteBody, RouterHandle, RoutingConfig};
 use tower_triage::upstream::{Forward, HealthChecks};
@@ -121,7 +121,7 @@ impl House {
                 let decision: &Decision = request.extensions().get().unwrap();
                 let mut response = Response::new(decision.endpoint.name().to_owned());
                 if decision.model.as_ref() == "breaks" {
-                    response.extensions_mut().insert(Unanswered::BrokeOff);
+                    response.extensions_mut().insert(NoResponse::Reset);
                 }
                 Ok::<_, Infallible>(response)
             }

@@ -56,8 +56,8 @@ fn changes_alone() {
 fn drain(handle: &RouterHandle, round: usize) {
     let endpoints = handle.endpoints();
     let endpoint = &endpoints[round % endpoints.len()];
-    handle.drain(endpoint, !round.is_multiple_of(3));
-    handle.drain(endpoint, false);
+    handle.set_draining(endpoint, !round.is_multiple_of(3));
+    handle.set_draining(endpoint, false);
 }
 
 fn set_healthy(handle: &RouterHandle, round: usize) {

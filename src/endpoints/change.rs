@@ -16,6 +16,7 @@ use crate::PoolId;
 
 /// What a change of the registry changed, by the names of endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Changes {
     /// Those that are new.

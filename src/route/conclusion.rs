@@ -16,7 +16,7 @@ use super::response_class::{Retry, Verdict};
 use super::retry::Failed;
 use super::shell::pass_on;
 use super::unread::Unread;
-use super::{Measured, RouteBody};
+use super::{RouteBody, RouteResponseBody};
 use crate::endpoints::{Decision, Endpoints};
 use crate::gate::{self, Permit};
 use crate::http::PermitBody;
@@ -118,7 +118,7 @@ where
     R: Body<Data = Bytes>,
 {
     let response = count(answer.result, answer.decision, &mut tally)?;
-    let response = response.map(|body| Measured::new(body, tally, called));
+    let response = response.map(|body| RouteResponseBody::new(body, tally, called));
     Ok(pass_on(response, Some(permit), answer.waited, answer.tail))
 }
 

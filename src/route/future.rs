@@ -23,7 +23,7 @@ use super::retry::{Kept, Unkept};
 use super::shared::Desk;
 use super::shell::Admission;
 use super::unread::Unread;
-use super::{Measured, RouteBody};
+use super::{RouteBody, RouteResponseBody};
 use crate::endpoints::{Decision, EndpointLease, Endpoints, RouteError};
 use crate::gate::{self, Permit, Reservation};
 use crate::http::PermitBody;
@@ -34,7 +34,7 @@ pub(super) type Admitted<S, B> = Admission<Endpoints, S, Request<RouteBody<B>>, 
 /// A request in case that it fails, or why it is not kept.
 pub(super) type MaybeKept<S, E> = Result<Box<Kept<S, E>>, Unkept>;
 
-pub(super) type Routed<R> = Response<PermitBody<Measured<R>, Permit<Endpoints>>>;
+pub(super) type Routed<R> = Response<PermitBody<RouteResponseBody<R>, Permit<Endpoints>>>;
 
 pin_project! {
     /// The response of a [`Route`](super::Route).

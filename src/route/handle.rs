@@ -15,6 +15,25 @@ use crate::gate::GateStatus;
 /// Reports on a router and changes it while requests wait. Made by
 /// [`RouteLayer::handle`](super::RouteLayer::handle); clones are the same handle.
 ///
+/// ```
+/// use tower_triage::RouteLayer;
+/// use tower_triage::endpoints::{Endpoint, Model, Registry};
+///
+/// let gpu = |name| {
+///     let url = http::Uri::from_static("http://127.0.0.1:9001");
+///     Endpoint::new(name, url).model(Model::new("llama3:8b"))
+/// };
+/// let handle = RouteLayer::builder(Registry::new(vec![gpu("gpu-1")])?).build().handle();
+///
+/// let changes = handle.change_endpoints(|endpoints| endpoints.push(gpu("gpu-2")))?;
+/// assert_eq!(changes.added, ["gpu-2"]);
+/// let endpoints = handle.endpoints();
+/// handle.set_draining(&endpoints[0], true); // before a restart
+/// assert!(endpoints[0].draining());
+/// assert_eq!(handle.status().depth, 0);
+/// # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
+/// ```
+///
 /// # Panics
 ///
 /// Methods that report on the waiting room, or change anything, panic if a [`Strategy`](crate::endpoints::Strategy) calls them: it
@@ -75,8 +94,8 @@ impl RouterHandle {
     }
 
     /// Gives an endpoint nothing new, or again. What it has in flight finishes.
-    pub fn drain(&self, endpoint: &EndpointRef, draining: bool) {
-        forbid_in_strategy("RouterHandle::drain");
+    pub fn set_draining(&self, endpoint: &EndpointRef, draining: bool) {
+        forbid_in_strategy("RouterHandle::set_draining");
         let shift = endpoint.live().availability.set_draining(draining);
         self.0.shifted(endpoint, shift);
     }

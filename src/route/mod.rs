@@ -8,6 +8,37 @@
 //! [`RoutingConfig`] has the aliases, fallbacks, strategy, retries and ejection; a [`RouterHandle`] reports on the
 //! endpoints and the waiting room and changes both while requests run.
 //!
+//! ```
+//! use bytes::Bytes;
+//! use http::{Request, Response, Uri};
+//! use http_body_util::Full;
+//! use tower::{ServiceBuilder, ServiceExt, service_fn};
+//! use tower_triage::RouteLayer;
+//! use tower_triage::endpoints::{Decision, Endpoint, Model, Registry};
+//! use tower_triage::route::{RouteBody, RoutingConfig};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let gpu = Endpoint::new("gpu-1", Uri::from_static("http://127.0.0.1:9001"))
+//!     .model(Model::new("llama3:8b"));
+//! let layer = RouteLayer::builder(Registry::new(vec![gpu])?)
+//!     .routing(RoutingConfig::default().alias("gpt-4", "llama3:8b"))
+//!     .build();
+//! let service = ServiceBuilder::new()
+//!     .layer(layer)
+//!     .service(service_fn(|request: Request<RouteBody<Full<Bytes>>>| async move {
+//!         let decision = request.extensions().get::<Decision>().expect("set by the layer");
+//!         let answer = format!("{} by {}", decision.model, decision.endpoint.name());
+//!         Ok::<_, std::convert::Infallible>(Response::new(Full::from(answer)))
+//!     }));
+//!
+//! let request = Request::post("/v1/chat/completions").body(Full::from(r#"{"model": "gpt-4"}"#))?;
+//! let response = service.oneshot(request).await?;
+//! assert_eq!(response.headers()["x-triage-model"], "llama3:8b");
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! [`Decision`]: crate::endpoints::Decision
 //! [`Endpoints`]: crate::endpoints::Endpoints
 
@@ -39,5 +70,5 @@ pub use future::RouteFuture;
 pub use handle::RouterHandle;
 pub use layer::RouteLayer;
 pub use request_body::RouteBody;
-pub use response_body::Measured;
+pub use response_body::RouteResponseBody;
 pub use service::Route;

@@ -16,7 +16,7 @@ use crate::gate;
 pin_project! {
     /// The body of an endpoint's answer, while it is measured how long it takes and whether it breaks off.
     #[derive(Debug)]
-    pub struct Measured<B> {
+    pub struct RouteResponseBody<B> {
         #[pin]
         body: B,
         measure: Option<Measure>,
@@ -30,7 +30,7 @@ struct Measure {
     outcome: RequestOutcome,
 }
 
-impl<B: Body> Measured<B> {
+impl<B: Body> RouteResponseBody<B> {
     /// `tally` has what the request comes to if this body is read to its end.
     pub(super) fn new(body: B, mut tally: Tally, called: Option<Instant>) -> Self {
         let outcome = std::mem::replace(&mut tally.outcome, RequestOutcome::Cancelled);
@@ -70,7 +70,7 @@ impl Measure {
     }
 
     fn break_off(mut self) {
-        self.tally.outcome = RequestOutcome::BrokeOff;
+        self.tally.outcome = RequestOutcome::Reset;
         if let Some(decision) = &self.tally.decision
             && !self.tally.has_failed
         {
@@ -79,7 +79,7 @@ impl Measure {
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for Measured<B> {
+impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 

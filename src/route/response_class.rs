@@ -2,7 +2,7 @@
 
 use http::{Response, StatusCode};
 
-use crate::endpoints::Unanswered;
+use crate::endpoints::NoResponse;
 
 /// What an answer says of the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,19 +30,19 @@ pub(super) enum Retry {
 impl Verdict {
     pub(super) fn of<R, E>(result: &Result<Response<R>, E>) -> Self {
         let Ok(response) = result else {
-            return Self::unanswered(Retry::Yes);
+            return Self::no_response(Retry::Yes);
         };
-        if let Some(why) = response.extensions().get::<Unanswered>() {
+        if let Some(why) = response.extensions().get::<NoResponse>() {
             return match why {
                 // It may still be at work, and all that time is gone.
-                Unanswered::Timeout => Self::unanswered(Retry::No),
-                Unanswered::BrokeOff => Self::unanswered(Retry::Once),
-                Unanswered::Unreachable | Unanswered::ConnectTimeout => {
-                    Self::unanswered(Retry::Yes)
+                NoResponse::Timeout => Self::no_response(Retry::No),
+                NoResponse::Reset => Self::no_response(Retry::Once),
+                NoResponse::Unreachable | NoResponse::ConnectTimeout => {
+                    Self::no_response(Retry::Yes)
                 }
-                Unanswered::BodyNotSent => Self::Unknown { retry: Retry::Yes },
+                NoResponse::BodyNotSent => Self::Unknown { retry: Retry::Yes },
                 // It was not asked.
-                Unanswered::OutOfFiles => Self::Unknown { retry: Retry::No },
+                NoResponse::OutOfFiles => Self::Unknown { retry: Retry::No },
             };
         }
         match response.status() {
@@ -60,7 +60,7 @@ impl Verdict {
         }
     }
 
-    fn unanswered(retry: Retry) -> Self {
+    fn no_response(retry: Retry) -> Self {
         Self::Failed {
             answered: false,
             retry,
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn files_of_our_own_that_ran_out_say_nothing_of_the_endpoint() {
         let mut response = answer(502);
-        response.extensions_mut().insert(Unanswered::OutOfFiles);
+        response.extensions_mut().insert(NoResponse::OutOfFiles);
         let retry = Retry::No;
         assert_eq!(verdict(response), Verdict::Unknown { retry });
     }
@@ -128,7 +128,7 @@ mod tests {
     fn a_body_that_could_not_be_sent_says_nothing_of_the_endpoint() {
         for status in [400, 502] {
             let mut response = answer(status);
-            response.extensions_mut().insert(Unanswered::BodyNotSent);
+            response.extensions_mut().insert(NoResponse::BodyNotSent);
             let retry = Retry::Yes;
             assert_eq!(verdict(response), Verdict::Unknown { retry });
         }
@@ -138,10 +138,10 @@ mod tests {
     fn no_answer_is_worth_another_try_unless_it_took_all_the_time() {
         assert_eq!(Verdict::of::<(), _>(&Err(())).retry(), Retry::Yes);
         for (why, retry) in [
-            (Unanswered::Unreachable, Retry::Yes),
-            (Unanswered::ConnectTimeout, Retry::Yes),
-            (Unanswered::BrokeOff, Retry::Once),
-            (Unanswered::Timeout, Retry::No),
+            (NoResponse::Unreachable, Retry::Yes),
+            (NoResponse::ConnectTimeout, Retry::Yes),
+            (NoResponse::Reset, Retry::Once),
+            (NoResponse::Timeout, Retry::No),
         ] {
             let mut response = answer(502);
             response.extensions_mut().insert(why);

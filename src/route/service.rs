@@ -14,7 +14,7 @@ use super::future::RouteFuture;
 use super::handle::RouterHandle;
 use super::shared::Desk;
 use super::shell::ReadyState;
-use super::{Measured, RouteBody};
+use super::{RouteBody, RouteResponseBody};
 use crate::endpoints::Endpoints;
 use crate::gate::Permit;
 use crate::http::PermitBody;
@@ -38,6 +38,21 @@ impl<S> Route<S> {
         }
     }
 
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service, without the routing in front of it.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+
     /// A handle to the endpoints and the waiting room.
     #[must_use]
     pub fn handle(&self) -> RouterHandle {
@@ -52,7 +67,7 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
     R: Body<Data = Bytes>,
 {
-    type Response = Response<PermitBody<Measured<R>, Permit<Endpoints>>>;
+    type Response = Response<PermitBody<RouteResponseBody<R>, Permit<Endpoints>>>;
     type Error = S::Error;
     type Future = RouteFuture<S, B, R>;
 

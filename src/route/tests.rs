@@ -80,7 +80,7 @@ fn come_and_go(handle: &RouterHandle, nth: usize, round: usize) {
     let Some(endpoint) = all.iter().find(|endpoint| endpoint.name() == name) else {
         return;
     };
-    handle.drain(endpoint, round.is_multiple_of(5));
+    handle.set_draining(endpoint, round.is_multiple_of(5));
     handle.set_healthy(endpoint, !round.is_multiple_of(7));
     handle.set_limit(endpoint, (round % 4) as u32);
     if round.is_multiple_of(8) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{Response, StatusCode};
 
 use super::ForwardBody;
-use crate::endpoints::Unanswered;
+use crate::endpoints::NoResponse;
 use crate::http::Rejection;
 
 /// Why there is no answer to pass on.
@@ -20,7 +20,7 @@ pub(super) enum Failure {
     #[error("No connection could be made to endpoint '{0}' within {s} s", s = .1.as_secs_f64())]
     ConnectTimeout(String, Duration),
     #[error("Endpoint '{0}' broke off before it answered")]
-    BrokeOff(String),
+    Reset(String),
     #[error("Endpoint '{0}' did not begin to answer within {s} s", s = .1.as_secs_f64())]
     Timeout(String, Duration),
     #[error("Endpoint '{0}' closed the connection before it had read the request's body")]
@@ -42,7 +42,7 @@ impl Failure {
                 (StatusCode::BAD_GATEWAY, "upstream_unreachable")
             }
             Self::ConnectTimeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_connect_timeout"),
-            Self::BrokeOff(_) | Self::NotRead(_) => (StatusCode::BAD_GATEWAY, "upstream_failed"),
+            Self::Reset(_) | Self::NotRead(_) => (StatusCode::BAD_GATEWAY, "upstream_failed"),
             Self::Timeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
             Self::Body(_) => (StatusCode::BAD_REQUEST, "request_body_failed"),
             Self::Target => (StatusCode::BAD_REQUEST, "invalid_path"),
@@ -51,21 +51,21 @@ impl Failure {
         };
         let rejection = Rejection::new(status, code, self.to_string());
         let mut response = rejection.into_response(false).map(ForwardBody::full);
-        if let Some(why) = self.unanswered() {
+        if let Some(why) = self.no_response() {
             response.extensions_mut().insert(why);
         }
         response
     }
 
     /// What became of the request at its endpoint, if it was on its way.
-    fn unanswered(&self) -> Option<Unanswered> {
+    fn no_response(&self) -> Option<NoResponse> {
         match self {
-            Self::Unreachable(_) | Self::NoTls(..) => Some(Unanswered::Unreachable),
-            Self::OutOfFiles(_) => Some(Unanswered::OutOfFiles),
-            Self::ConnectTimeout(..) => Some(Unanswered::ConnectTimeout),
-            Self::BrokeOff(_) => Some(Unanswered::BrokeOff),
-            Self::Timeout(..) => Some(Unanswered::Timeout),
-            Self::NotRead(_) | Self::Body(_) => Some(Unanswered::BodyNotSent),
+            Self::Unreachable(_) | Self::NoTls(..) => Some(NoResponse::Unreachable),
+            Self::OutOfFiles(_) => Some(NoResponse::OutOfFiles),
+            Self::ConnectTimeout(..) => Some(NoResponse::ConnectTimeout),
+            Self::Reset(_) => Some(NoResponse::Reset),
+            Self::Timeout(..) => Some(NoResponse::Timeout),
+            Self::NotRead(_) | Self::Body(_) => Some(NoResponse::BodyNotSent),
             Self::Target | Self::Tunnel | Self::NoEndpoint => None,
         }
     }

@@ -55,13 +55,13 @@ use crate::endpoints::{Decision, HealthReporter};
 ///   all others work.
 ///
 /// It never fails. What keeps an endpoint's answer away is a response with an OpenAI-shaped JSON body, and
-/// an [`Unanswered`](crate::endpoints::Unanswered) in its extensions where the endpoint is to blame:
+/// an [`NoResponse`](crate::endpoints::NoResponse) in its extensions where the endpoint is to blame:
 ///
 /// | what happened | status | code | extension |
 /// |---|---|---|---|
 /// | no connection: refused, no such name, no trust | 502 | `upstream_unreachable` | `Unreachable` |
 /// | no connection in [time](Self::connect_timeout) | 504 | `upstream_connect_timeout` | `ConnectTimeout` |
-/// | it broke off before it answered | 502 | `upstream_failed` | `BrokeOff` |
+/// | it broke off before it answered | 502 | `upstream_failed` | `Reset` |
 /// | no answer in [time](Self::first_byte_timeout) | 504 | `upstream_timeout` | `Timeout` |
 /// | it closed before it had read the request's body | 502 | `upstream_failed` | `BodyNotSent` |
 /// | the request's body broke off | 400 | `request_body_failed` | `BodyNotSent` |
@@ -89,7 +89,7 @@ use crate::endpoints::{Decision, HealthReporter};
 /// use tower::{ServiceBuilder, ServiceExt};
 /// use tower_triage::RouteLayer;
 /// use tower_triage::endpoints::{Endpoint, Model, Registry};
-/// /// use tower_triage::upstream::Forward;
+/// use tower_triage::upstream::Forward;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -212,7 +212,7 @@ where
     /// use http_body_util::Full;
     /// use tower_triage::RouteLayer;
     /// use tower_triage::endpoints::{Endpoint, HealthCheck, Model, Registry};
-    ///     /// use tower_triage::upstream::Forward;
+    /// use tower_triage::upstream::Forward;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -85,7 +85,7 @@ impl Future for ForwardFuture {
                 mut late,
             } => match answer.poll(cx) {
                 Poll::Ready(Ok(response)) => answered(response, endpoint, sending.take()),
-                Poll::Ready(Err(error)) => unanswered(&error, endpoint, sending.take()).response(),
+                Poll::Ready(Err(error)) => no_response(&error, endpoint, sending.take()).response(),
                 Poll::Pending => {
                     ready!(late.as_mut().poll(cx));
                     while let Some(at) = sending.as_ref().and_then(|it| it.late_at(*limit))
@@ -113,7 +113,7 @@ fn answered(
 ) -> Response<ForwardBody> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // Nobody asked it to: `Upgrade` stops here.
-        return Failure::BrokeOff(endpoint.name().to_owned()).response();
+        return Failure::Reset(endpoint.name().to_owned()).response();
     }
     headers::strip_hop_by_hop(response.headers_mut(), true);
     *response.version_mut() = Version::HTTP_11;
@@ -123,7 +123,7 @@ fn answered(
     response.map(|body| ForwardBody::endpoint(body, sending))
 }
 
-fn unanswered(error: &Error, endpoint: &EndpointRef, sending: Option<Sending>) -> Failure {
+fn no_response(error: &Error, endpoint: &EndpointRef, sending: Option<Sending>) -> Failure {
     let name = endpoint.name();
     tracing::warn!(endpoint = name, error = %Causes(error), "no answer from the endpoint");
     let name = name.to_owned();
@@ -144,7 +144,7 @@ fn unanswered(error: &Error, endpoint: &EndpointRef, sending: Option<Sending>) -
     match cause.and_then(|cause| cause.downcast_ref::<hyper::Error>()) {
         Some(error) if error.is_user() => Failure::Body(name),
         _ if unsent.is_some() => Failure::NotRead(name),
-        _ => Failure::BrokeOff(name),
+        _ => Failure::Reset(name),
     }
 }
 

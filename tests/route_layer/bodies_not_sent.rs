@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tower_triage::endpoints::Unanswered;
+use tower_triage::endpoints::NoResponse;
 use tower_triage::route::RoutingConfig;
 
 use super::support::{Answer, House, endpoint, fail, settle, status, two_routed};
 
 fn not_sent(code: u16) -> Answer {
     let mut answer = status(code);
-    answer.extensions_mut().insert(Unanswered::BodyNotSent);
+    answer.extensions_mut().insert(NoResponse::BodyNotSent);
     answer
 }
 

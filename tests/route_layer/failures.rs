@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Response;
 use tower_triage::QueueConfig;
-use tower_triage::endpoints::Unanswered;
+use tower_triage::endpoints::NoResponse;
 use tower_triage::route::RoutingConfig;
 
 use super::support::{Answer, House, endpoint, fail, header, settle, status, two, two_routed};
@@ -13,13 +13,13 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn unreachable() -> Answer {
     let mut answer = status(502);
-    answer.extensions_mut().insert(Unanswered::Unreachable);
+    answer.extensions_mut().insert(NoResponse::Unreachable);
     answer
 }
 
 fn broke_off() -> Answer {
     let mut answer = status(502);
-    answer.extensions_mut().insert(Unanswered::BrokeOff);
+    answer.extensions_mut().insert(NoResponse::Reset);
     answer
 }
 

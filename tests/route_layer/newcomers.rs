@@ -1,6 +1,6 @@
 //! Endpoints of which nothing is known yet.
 
-use tower_triage::endpoints::{FallbackWhen, HealthCheck, Unanswered};
+use tower_triage::endpoints::{FallbackWhen, HealthCheck, NoResponse};
 use tower_triage::route::{RoutingConfig, StrategyChoice};
 
 use super::support::{House, code, endpoint, fail, settle, status};
@@ -104,7 +104,7 @@ async fn a_bad_answer_is_an_answer_and_no_answer_is_none() {
         let asked = house.ask("m");
         let mut answer = status(502);
         if !answered {
-            answer.extensions_mut().insert(Unanswered::Unreachable);
+            answer.extensions_mut().insert(NoResponse::Unreachable);
         }
         house.call().await.answer(answer);
         asked.await.unwrap();

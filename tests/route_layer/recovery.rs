@@ -79,7 +79,7 @@ async fn an_ejected_endpoint_that_is_down_or_draining_as_well_is_not_waited_for(
         assert_eq!(house.handle.status().depth, 1);
         let a = house.endpoint("a");
         match draining {
-            true => house.handle.drain(&a, true),
+            true => house.handle.set_draining(&a, true),
             false => house.handle.set_healthy(&a, false),
         }
         assert_eq!(code(waits.await.unwrap()).await, "no_healthy_backend");

@@ -12,12 +12,12 @@ use tokio::sync::{mpsc, oneshot};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::endpoints::{Decision, Endpoint, EndpointRef, Model, Registry};
-use tower_triage::route::{Measured, RouteBody, RoutingConfig};
+use tower_triage::route::{RouteBody, RouteResponseBody, RoutingConfig};
 use tower_triage::{PermitBody, QueueConfig, RouteLayer, RouterHandle};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 type Permit = tower_triage::gate::Permit<tower_triage::endpoints::Endpoints>;
-pub(crate) type Routed = Response<PermitBody<Measured<Full<Bytes>>, Permit>>;
+pub(crate) type Routed = Response<PermitBody<RouteResponseBody<Full<Bytes>>, Permit>>;
 type Inner = BoxCloneSyncService<Request<RouteBody<Full<Bytes>>>, Answer, Infallible>;
 
 /// Of the paused clock: a test that waits so long waits for what never comes.

@@ -142,12 +142,12 @@ async fn a_draining_endpoint_gets_nothing_new() {
         [endpoint("a", 2, &["m"]), endpoint("b", 2, &["m"])],
         RoutingConfig::default(),
     );
-    house.handle.drain(&house.endpoint("a"), true);
+    house.handle.set_draining(&house.endpoint("a"), true);
     house.ask("m");
     let at_b = house.call().await;
     assert_eq!(at_b.endpoint(), "b");
     assert!(house.endpoint("a").healthy());
-    house.handle.drain(&house.endpoint("a"), false);
+    house.handle.set_draining(&house.endpoint("a"), false);
     house.ask("m");
     assert_eq!(house.call().await.endpoint(), "a");
 }

@@ -58,23 +58,30 @@ impl<'a> Candidates<'a> {
         servers.filter_map(move |(server, endpoint)| Candidate::of(server, endpoint, asks, last))
     }
 
-    /// How many places there are, those of endpoints included that cannot serve the request.
+    /// How many endpoints have the model, including those that cannot serve the request: the bound of
+    /// [`get`](Self::get).
     #[must_use]
-    pub fn places(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.servers.len()
     }
 
-    /// Who is at a place, if it can serve the request.
+    /// Whether no endpoint has the model.
     #[must_use]
-    pub fn at(&self, place: usize) -> Option<Candidate<'a>> {
-        let (server, endpoint) = (self.servers.get(place)?, self.endpoints.get(place)?);
+    pub fn is_empty(&self) -> bool {
+        self.servers.is_empty()
+    }
+
+    /// The endpoint at `index`, if it can serve the request.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<Candidate<'a>> {
+        let (server, endpoint) = (self.servers.get(index)?, self.endpoints.get(index)?);
         Candidate::of(server, endpoint, self.asks, self.last)
     }
 
-    /// How many requests for the model were given a turn before this one. Each has a turn of its own, which
-    /// it gets when it is first asked for.
+    /// The position of this request in a rotation over the endpoints of its model: 0, 1, 2 and so on, one number per
+    /// request, drawn at the first call.
     #[must_use]
-    pub fn turn(&self) -> u64 {
+    pub fn rotation(&self) -> u64 {
         let turn = self
             .turn
             .get()

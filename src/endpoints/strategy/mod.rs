@@ -55,6 +55,11 @@ pub use weights::Weights;
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no routing strategy",
+    note = "implement `tower_triage::endpoints::Strategy` for it, and `Debug`; one of the crate's own strategies is \
+            chosen by its variant of `StrategyChoice`"
+)]
 pub trait Strategy: fmt::Debug + Send + Sync + 'static {
     /// Its name in a [`Decision`](super::Decision), in logs and in metrics.
     fn name(&self) -> &'static str;

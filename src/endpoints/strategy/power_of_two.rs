@@ -13,7 +13,7 @@ impl Strategy for PowerOfTwo {
     }
 
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        let places = candidates.places();
+        let places = candidates.len();
         let first = free_from(candidates, fastrand::usize(..places.max(1)), None)?;
         let start = fastrand::usize(..places.max(1));
         let Some(second) = free_from(candidates, start, Some(first.0)) else {
@@ -39,9 +39,9 @@ fn free_from<'a>(
     start: usize,
     except: Option<usize>,
 ) -> Option<(usize, Candidate<'a>)> {
-    let places = candidates.places();
+    let places = candidates.len();
     (start..places)
         .chain(0..start.min(places))
         .filter(|&place| Some(place) != except)
-        .find_map(|place| Some((place, candidates.at(place).filter(Candidate::is_free)?)))
+        .find_map(|place| Some((place, candidates.get(place).filter(Candidate::is_free)?)))
 }

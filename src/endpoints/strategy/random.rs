@@ -13,8 +13,8 @@ impl Strategy for Random {
 
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
         // Most often whoever is at a random place will do, and the others need not be looked at.
-        let places = candidates.places();
-        let guess = candidates.at(fastrand::usize(..places.max(1)));
+        let places = candidates.len();
+        let guess = candidates.get(fastrand::usize(..places.max(1)));
         if let Some(candidate) = guess.filter(|candidate| candidate.is_free()) {
             return Some(Choice::new(candidate));
         }

@@ -15,7 +15,7 @@ impl Strategy for RoundRobin {
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
         candidates.free().next()?;
         let count = candidates.all().count() as u64;
-        let first = candidates.turn().checked_rem(count)? as usize;
+        let first = candidates.rotation().checked_rem(count)? as usize;
         // Whose turn it is may be busy: then whoever comes next is not.
         let from = candidates.all().skip(first);
         let wrapped = candidates.all().take(first);

@@ -27,8 +27,8 @@ impl Strategy for Nasty {
             Self::Nobody => None,
             Self::Busiest => all.min_by_key(|it| it.limit().saturating_sub(it.in_flight())),
             Self::Last => {
-                let last = candidates.places().checked_sub(1)?;
-                candidates.at(last).or(all.last())
+                let last = candidates.len().checked_sub(1)?;
+                candidates.get(last).or(all.last())
             }
         };
         chosen.map(|candidate| Choice::new(candidate).score(u32::MAX))

@@ -200,7 +200,7 @@ impl RequestOutcome {
             Self::Answered(status) if status.is_server_error() => 2,
             Self::Answered(status) if status.is_client_error() => 1,
             Self::Answered(_) => 0,
-            Self::BrokeOff => 3,
+            Self::Reset => 3,
             Self::Failed => 4,
             Self::Cancelled => 5,
             Self::Rejected(code) => return Err(code),

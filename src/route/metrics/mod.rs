@@ -21,7 +21,7 @@ pub(super) enum RequestOutcome {
     /// Its answer was passed on to the end; with this status.
     Answered(StatusCode),
     /// Its answer broke off.
-    BrokeOff,
+    Reset,
     /// Nobody served it; with this code.
     Rejected(&'static str),
     /// The inner service failed without an answer.

@@ -80,14 +80,14 @@ impl CheckError {
     pub(super) fn is_late(&self) -> bool {
         match self {
             Self::Late(_) => true,
-            Self::Unanswered(error) => connect_timed_out(error),
+            Self::NoAnswer(error) => connect_timed_out(error),
             _ => false,
         }
     }
 
     /// Whether the endpoint was not asked, for a reason of this process.
     pub(super) fn is_our_own(&self) -> bool {
-        matches!(self, Self::Unanswered(error) if out_of_files(error))
+        matches!(self, Self::NoAnswer(error) if out_of_files(error))
     }
 }
 
@@ -99,9 +99,9 @@ pub(super) enum CheckError {
     #[error("no whole answer within {} s", .0.as_secs_f64())]
     Late(Duration),
     #[error("{}", Causes(.0))]
-    Unanswered(#[from] Error),
+    NoAnswer(#[from] Error),
     #[error("the answer broke off: {0}")]
-    BrokeOff(#[from] hyper::Error),
+    Reset(#[from] hyper::Error),
     #[error("the path of the check cannot be joined to that of the endpoint: {0}")]
     Target(#[from] InvalidTarget),
 }
