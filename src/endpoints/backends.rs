@@ -1,70 +1,68 @@
-//! Where a model is served, and what is known of it beyond one snapshot.
+//! The endpoints that serve one model, and which of them can serve a request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use super::endpoint_ref::Live;
-use super::lane::Asks;
-use super::{EndpointRef, Lane};
-use crate::endpoints::availability::Admits;
-use crate::endpoints::capabilities::Capabilities;
-use crate::endpoints::slots::Load;
-use crate::endpoints::{Model, RouteError};
+use super::capabilities::Capabilities;
+use super::endpoint_ref::EndpointState;
+use super::endpoint_word::{Admissible, Snapshot};
+use super::lane::Query;
+use super::{EndpointRef, Lane, Model, RouteError};
 
-/// A model, and who serves it.
+/// A model and the endpoints that serve it.
 #[derive(Debug)]
-pub(super) struct Served {
+pub(super) struct ModelBackends {
     pub(super) model: Arc<str>,
     /// In the registry's order.
-    pub(super) servers: Vec<Server>,
-    /// Whose each of the servers is.
+    pub(super) backends: Vec<Backend>,
+    /// The endpoint of each backend, by the same index.
     pub(super) endpoints: Vec<EndpointRef>,
-    /// How many turns were given to requests for it, by earlier snapshots as well.
-    pub(super) turns: Arc<AtomicU64>,
-    /// One of its endpoints may be waiting for its trial.
-    pub(super) may_have_trial: AtomicBool,
+    /// The next rotation number, shared with earlier tables.
+    pub(super) rotation: Arc<AtomicU64>,
+    /// Set if one of the endpoints may be half open. It may be set for nothing.
+    pub(super) may_be_half_open: AtomicBool,
 }
 
-/// What a decision has to know of an endpoint that serves a model. Small: a decision walks over all of them.
+/// What a decision reads of an endpoint that serves a model. Small, because a decision reads all of them.
 #[derive(Debug)]
-pub(crate) struct Server {
-    pub(crate) live: Arc<Live>,
-    /// Which of the endpoint's models it is, if it is not one of too many.
+pub(crate) struct Backend {
+    pub(crate) state: Arc<EndpointState>,
+    /// The model's index among those of the endpoint, or `u16::MAX` beyond that.
     pub(crate) nth_model: u16,
     pub(super) context_length: u32,
     pub(crate) priority: u8,
     capabilities: Capabilities,
 }
 
-impl Served {
-    /// Served by nobody yet. `old` is the same model in the snapshot before.
+impl ModelBackends {
+    /// Without endpoints yet. `old` is the same model in the table before.
     pub(super) fn new(model: Arc<str>, old: Option<&Self>) -> Self {
         Self {
             model,
-            servers: Vec::new(),
+            backends: Vec::new(),
             endpoints: Vec::new(),
-            turns: old.map(|old| Arc::clone(&old.turns)).unwrap_or_default(),
-            // The first who passes by looks.
-            may_have_trial: AtomicBool::new(true),
+            rotation: old.map(|old| Arc::clone(&old.rotation)).unwrap_or_default(),
+            may_be_half_open: AtomicBool::new(true), // the first decision finds out
         }
     }
 
-    /// `endpoint` serves it, too, as the `nth` of its models.
+    /// Adds an endpoint of which this is the `nth` model.
     pub(super) fn push(&mut self, endpoint: EndpointRef, model: &Model, nth: usize) {
-        self.servers.push(Server::new(&endpoint, model, nth));
+        self.backends.push(Backend::new(&endpoint, model, nth));
         self.endpoints.push(endpoint);
     }
 
-    /// What nobody here can do of what `lane` needs; or, if each can do what others can't, all that is not
-    /// everywhere. `None` if somebody can do all of it.
+    /// What is missing here of what `lane` needs. `None` if one endpoint has all of it.
     pub(super) fn missing(&self, lane: &Lane) -> Option<RouteError> {
-        let lacks = || self.servers.iter().map(|server| server.lacks(lane));
-        if lacks().any(|lacks| lacks == Capabilities::NONE) {
+        let lacks = || self.backends.iter().map(|backend| backend.lacks(lane));
+        if lacks().any(|lacks| lacks.is_empty()) {
             return None;
         }
-        let missing = match lacks().reduce(Capabilities::and) {
-            None | Some(Capabilities::NONE) => lacks().fold(Capabilities::NONE, Capabilities::or),
+        // What every endpoint lacks; if each lacks something else, all of that.
+        let nowhere = lacks().reduce(|a, b| a & b);
+        let missing = match nowhere.filter(|nowhere| !nowhere.is_empty()) {
             Some(nowhere) => nowhere,
+            None => lacks().fold(Capabilities::empty(), |a, b| a | b),
         };
         Some(RouteError::CapabilityMismatch {
             model: self.model.clone(),
@@ -73,56 +71,52 @@ impl Served {
     }
 }
 
-impl Server {
-    /// `endpoint` with the `nth` of its models.
+impl Backend {
     fn new(endpoint: &EndpointRef, model: &Model, nth: usize) -> Self {
         Self {
             nth_model: u16::try_from(nth).unwrap_or(u16::MAX),
-            live: endpoint.live_handle(),
+            state: endpoint.state_handle(),
             priority: endpoint.priority_byte(),
             context_length: model.context_length,
-            capabilities: Capabilities::NONE
-                .with(Capabilities::VISION, model.vision)
-                .with(Capabilities::TOOLS, model.tools)
-                .with(Capabilities::JSON_MODE, model.json_mode),
+            capabilities: Capabilities::of(model.vision, model.tools, model.json_mode),
         }
     }
 
-    /// How busy the endpoint is, if a strategy may choose it for a request that asks so: among those that come first, or
-    /// `last`.
+    /// The endpoint's word, if a strategy may choose it: in the first round, or in the last one.
     #[inline]
-    pub(crate) fn offer(&self, asks: Asks<'_>, last: bool) -> Option<Load> {
-        if !self.is_able(asks) {
+    pub(crate) fn offer(&self, query: Query<'_>, last_resort: bool) -> Option<Snapshot> {
+        // Before the word is read: it may be in another core's cache.
+        if !self.is_capable(query) {
             return None;
         }
-        let seen = self.live.availability.slots.load();
-        let may = seen.marks().are_offered(last) && !asks.leaves_out(self.live.pool);
+        let seen = self.state.word.load();
+        let may = seen.flags().are_offered(last_resort) && !query.excludes(self.state.pool);
         may.then_some(seen)
     }
 
-    /// Whether the endpoint may be given a request that asks so, when it has a slot free.
-    pub(super) fn may_serve(&self, asks: Asks<'_>) -> bool {
-        let marks = self.live.availability.slots.load().marks();
-        self.is_able(asks) && marks.admit() != Admits::None && !asks.leaves_out(self.live.pool)
+    /// Whether the endpoint may serve `query`, now or when it has a slot free.
+    pub(super) fn may_serve(&self, query: Query<'_>) -> bool {
+        let flags = self.state.word.load().flags();
+        self.is_capable(query)
+            && flags.admissible() != Admissible::Never
+            && !query.excludes(self.state.pool)
     }
 
     #[inline]
-    fn is_able(&self, asks: Asks<'_>) -> bool {
-        asks.needs.without(self.capabilities) == Capabilities::NONE
-            && asks.context_length <= self.context_length
+    fn is_capable(&self, query: Query<'_>) -> bool {
+        self.capabilities.contains(query.needs) && query.context_length <= self.context_length
     }
 
-    /// Whether a request that asks so may wait for the endpoint to be back in service. One that comes back from
-    /// a failure does not: it has an answer already.
-    pub(super) fn is_expected_back(&self, asks: Asks<'_>) -> bool {
-        let marks = self.live.availability.slots.load().marks();
-        !asks.is_retry() && self.is_able(asks) && marks.is_recovering()
+    /// Whether `query` may wait for the endpoint to be back in service. A retry does not: it has a response already.
+    pub(super) fn is_expected_back(&self, query: Query<'_>) -> bool {
+        let flags = self.state.word.load().flags();
+        !query.is_retry() && self.is_capable(query) && flags.is_recovering()
     }
 
     fn lacks(&self, lane: &Lane) -> Capabilities {
-        lane.needs.without(self.capabilities).with(
-            Capabilities::CONTEXT_LENGTH,
-            self.context_length < lane.context_length,
-        )
+        let mut lacks = lane.needs - self.capabilities;
+        let too_short = self.context_length < lane.context_length;
+        lacks.set(Capabilities::CONTEXT_LENGTH, too_short);
+        lacks
     }
 }

@@ -1,8 +1,7 @@
-//! Choosing an endpoint first and counting the request later lets everyone who chooses meanwhile choose
-//! the same one.
+//! Many endpoints as one capacity, with a pool of slots for each.
 //!
-//! [`Endpoints`] takes the slot it saw when it chose, or chooses again. Who may serve a request, and who
-//! is preferred, is read from a snapshot that no writer blocks; nothing is allocated on the way.
+//! A decision reads a [`RoutingTable`] that no writer blocks, and takes the slot that it saw when it chose, or chooses
+//! again. Nothing is allocated on the way.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -11,91 +10,92 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 
-use super::availability::Shift;
-use super::resolve::Found;
-use super::table::Fleet;
+use super::endpoint_word::HealthChange;
+use super::resolve::ResolutionIdx;
+use super::table::RoutingTable;
 use super::{Decision, EndpointRef, Lane, Registry, Requirements, RouteError, RoutingRules};
 use crate::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 
-/// Many endpoints as one capacity: a [`PoolId`] of slots for each.
+/// Many endpoints as one capacity, with a pool of slots for each.
 ///
-/// A request's model is tried first, or what its name is an alias of; then the fallbacks, in order. Among the
-/// endpoints that are well, can do what is asked and have a slot free, the strategy chooses.
+/// A request's model is tried first, or the model that its name is an alias of; then the fallbacks, in order. Among the
+/// endpoints that are healthy, can do what is asked and have a slot free, the strategy chooses.
 ///
-/// A demand that no endpoint can serve, or none that is well, is denied for good: it never waits. While the only
-/// ones left are out of service because they failed, it waits for them as for a slot. Demands
-/// wait in one lane if they ask for the same name with the same capabilities, and if the same endpoints
-/// have room for their tokens.
+/// A demand that no endpoint can serve, or no healthy one, is unservable: it never waits. While the only endpoints left
+/// are ejected because they failed, it waits for them as for a slot. Demands share a lane if they ask for the same name
+/// with the same capabilities, and if the same endpoints have a context for their tokens.
+///
+/// See the [module](super) for an example.
 #[derive(Debug)]
 pub struct Endpoints {
-    pub(super) fleet: ArcSwap<Fleet>,
-    /// Held by the one who changes the fleet.
+    pub(super) table: ArcSwap<RoutingTable>,
+    /// Held while the table is replaced.
     pub(super) changing: Mutex<()>,
-    /// Held while an endpoint is taken out of service because it failed. No decision waits for it.
+    /// Held while an endpoint is ejected. No decision waits for it.
     pub(super) ejecting: Mutex<()>,
     pub(super) leased: AtomicU64,
-    /// Whether endpoints get one request at a time until something is heard of them. Only a router hears.
+    /// Whether a new endpoint gets one request at a time until it has answered one or passed a check.
     pub(super) answers_first: bool,
-    /// A trial ended without a verdict, and somebody may wait for the next.
-    pub(super) trial_abandoned: AtomicBool,
+    /// A probe ended without a result, and waiters may wait for the next.
+    pub(super) probe_abandoned: AtomicBool,
 }
 
 impl Endpoints {
-    /// The endpoints of `registry`, all well and idle, by the default [`RoutingRules`].
+    /// The endpoints of `registry`, all healthy and idle, by the default [`RoutingRules`].
     #[must_use]
     pub fn new(registry: Registry) -> Self {
         Self::routed(registry, RoutingRules::default(), false)
     }
 
-    /// What to ask of this capacity for a request that has these `requirements`.
+    /// The demand of a request that has these `requirements`.
     ///
-    /// Copies the name only if nobody has heard of it.
+    /// Copies the name only if it is not configured.
     #[must_use]
     pub fn demand(&self, requirements: &Requirements<'_>) -> Demand {
-        self.fleet.load().demand(requirements)
+        self.table.load().demand(requirements)
     }
 
     /// Every endpoint with its live numbers, in the registry's order.
     #[must_use]
     pub fn endpoints(&self) -> Arc<[EndpointRef]> {
-        self.fleet.load().endpoints.clone()
+        self.table.load().endpoints.clone()
     }
 
-    /// What is configured.
+    /// The present registry.
     #[must_use]
     pub fn registry(&self) -> Arc<Registry> {
-        self.fleet.load().registry.clone()
+        self.table.load().registry.clone()
     }
 
     /// Whether `name` is a model, an alias, or has fallbacks.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn is_configured(&self, name: &str) -> bool {
-        self.fleet.load().is_configured(name)
+    #[must_use]
+    pub fn is_configured(&self, name: &str) -> bool {
+        self.table.load().is_configured(name)
     }
 
     /// Whether an endpoint could serve `demand`, now or when it has a slot free.
     pub(crate) fn could_serve(&self, demand: &Demand) -> bool {
-        !self.fleet.load().pools(&demand.wish).is_empty()
+        !self.table.load().pools(&demand.asked).is_empty()
     }
 
-    /// Takes `endpoint` out of service because it failed. `None` if it has to stay, because too many are out
-    /// so already, or no other would be left.
-    pub(crate) fn eject(&self, endpoint: &EndpointRef) -> Option<Shift> {
-        // Of two that fail at the same instant, the second must see that the first is out.
+    /// Ejects `endpoint`. `None` if it has to stay, because too many are ejected already or no other would be left.
+    pub(crate) fn eject(&self, endpoint: &EndpointRef) -> Option<HealthChange> {
+        // Of two that fail at the same instant, the second has to see that the first is out.
         let _alone = self.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
-        let may = self.fleet.load().may_eject(endpoint);
-        may.then(|| endpoint.live().availability.eject())
+        let may = self.table.load().may_eject(endpoint);
+        may.then(|| endpoint.state().word.eject())
     }
 
-    /// `endpoint` has been left alone for long enough: the next request may try it.
-    pub(crate) fn put_on_trial(&self, endpoint: &EndpointRef) {
-        endpoint.live().availability.put_on_trial();
-        self.fleet.load().expect_trial(endpoint);
+    /// Ends the ejection of `endpoint`: the next request may probe it.
+    pub(crate) fn half_open(&self, endpoint: &EndpointRef) {
+        endpoint.state().word.half_open();
+        self.table.load().expect_half_open(endpoint);
     }
 
-    /// Whether a trial ended without a verdict since this was last asked.
-    pub(crate) fn trial_was_abandoned(&self) -> bool {
-        self.trial_abandoned.load(Relaxed) && self.trial_abandoned.swap(false, SeqCst)
+    /// Whether a probe ended without a result since this was last called.
+    pub(crate) fn take_abandoned_probe(&self) -> bool {
+        // A load first: this runs after each request, and a swap writes.
+        self.probe_abandoned.load(Relaxed) && self.probe_abandoned.swap(false, SeqCst)
     }
 }
 
@@ -106,32 +106,33 @@ impl Capacity for Endpoints {
     type Unservable = RouteError;
 
     fn try_lease(&self, demand: &Demand) -> Result<EndpointLease, LeaseError<RouteError>> {
-        let fleet = self.fleet.load();
-        let taken = fleet.take(demand)?;
+        let table = self.table.load();
+        let taken = table.take(demand)?;
         self.leased.fetch_add(1, Relaxed);
         Ok(EndpointLease {
-            trial: taken.choice.candidate.is_trial(),
+            is_probe: taken.choice.candidate.is_probe(),
             called: None,
             decision: Decision {
                 endpoint: taken.choice.candidate.endpoint.clone(),
-                model: taken.step.model.clone(),
-                asked: demand.wish.name.clone(),
-                via: taken.step.via,
+                model: taken.target.model.clone(),
+                asked: demand.asked.name.clone(),
+                via: taken.target.via,
                 strategy: taken.strategy,
                 score: taken.choice.score,
                 retries: demand.retries,
-                nth_model: taken.choice.candidate.server.nth_model,
+                nth_model: taken.choice.candidate.backend.nth_model,
             },
         })
     }
 
     fn release(&self, lease: EndpointLease) -> PoolId {
-        let live = lease.endpoint().live();
-        if lease.trial && live.availability.give_trial_back() {
-            self.trial_abandoned.store(true, SeqCst);
+        let state = lease.endpoint().state();
+        if lease.is_probe && state.word.return_probe() {
+            self.probe_abandoned.store(true, SeqCst);
         }
-        live.availability.slots.release();
-        live.pool
+        // After the probe: whoever takes the slot may probe.
+        state.word.release();
+        state.pool
     }
 
     fn pool(&self, lease: &EndpointLease) -> PoolId {
@@ -139,28 +140,28 @@ impl Capacity for Endpoints {
     }
 
     fn lane(&self, demand: &Demand) -> Lane {
-        self.fleet.load().lane(&demand.wish)
+        self.table.load().lane(&demand.asked)
     }
 
     fn pools(&self, lane: &Lane) -> PoolSet {
-        self.fleet.load().pools(lane)
+        self.table.load().pools(lane)
     }
 
     fn partition(&self, lane: &Lane) -> Partition {
-        self.fleet.load().partition(lane)
+        self.table.load().partition(lane)
     }
 
     fn in_use(&self) -> usize {
-        let fleet = self.fleet.load();
-        let endpoints = fleet.endpoints.iter().chain(&fleet.leaving);
+        let table = self.table.load();
+        let endpoints = table.endpoints.iter().chain(&table.leaving);
         endpoints
             .map(|endpoint| endpoint.in_flight() as usize)
             .sum()
     }
 
     fn limit(&self) -> usize {
-        let fleet = self.fleet.load();
-        let endpoints = fleet.endpoints.iter();
+        let table = self.table.load();
+        let endpoints = table.endpoints.iter();
         endpoints.map(|endpoint| endpoint.limit() as usize).sum()
     }
 
@@ -172,10 +173,10 @@ impl Capacity for Endpoints {
 /// What a request asks of [`Endpoints`]. Made by [`Endpoints::demand`].
 #[derive(Debug, Clone)]
 pub struct Demand {
-    /// What it asks, to the token. In which lane that is depends on the contexts that there are.
-    pub(super) wish: Lane,
-    /// Where the way of its name was when it was made.
-    pub(super) way: Option<Found>,
+    /// What it asks, to the token. Its lane depends on the contexts of the endpoints that there are.
+    pub(super) asked: Lane,
+    /// The resolution of its name, in the table of the time.
+    pub(super) resolution: Option<ResolutionIdx>,
     pub(super) prefix: Option<u64>,
     pub(super) retries: u32,
 }
@@ -184,16 +185,16 @@ impl Demand {
     /// The name that is asked for.
     #[must_use]
     pub fn model(&self) -> &str {
-        &self.wish.name
+        &self.asked.name
     }
 
     pub(crate) fn name(&self) -> Arc<str> {
-        self.wish.name.clone()
+        self.asked.name.clone()
     }
 
-    /// The same once more, after it failed at `endpoint`: for another one.
-    pub(crate) fn again(mut self, endpoint: &EndpointRef) -> Self {
-        self.wish = self.wish.failed_at(endpoint.pool());
+    /// The demand of the next attempt, after one failed at `endpoint`: for another endpoint.
+    pub(crate) fn retry(mut self, endpoint: &EndpointRef) -> Self {
+        self.asked = self.asked.without(endpoint.pool());
         self.retries += 1;
         self
     }
@@ -204,9 +205,9 @@ impl Demand {
 #[must_use = "a lease that is not released counts forever"]
 pub struct EndpointLease {
     pub(crate) decision: Decision,
-    /// Whether the endpoint is tried with this request, and nothing is known yet.
-    pub(crate) trial: bool,
-    /// When its request was passed on.
+    /// Whether its request probes the endpoint, and has no result yet.
+    pub(crate) is_probe: bool,
+    /// When the inner service was called.
     pub(crate) called: Option<Instant>,
 }
 
@@ -217,13 +218,13 @@ impl EndpointLease {
         &self.decision
     }
 
-    /// The endpoint whose slot it is.
+    /// The endpoint of the slot.
     #[must_use]
     pub fn endpoint(&self) -> &EndpointRef {
         &self.decision.endpoint
     }
 
-    /// The model that it serves with it.
+    /// The model that serves the request.
     #[must_use]
     pub fn model(&self) -> &str {
         &self.decision.model

@@ -1,6 +1,6 @@
 //! Replacing the endpoints one by one leaves moments in which a model is nowhere.
 //!
-//! A change makes a whole new [`Fleet`] beside the old one, and swaps them. Endpoints that stay keep their
+//! A change makes a whole new [`RoutingTable`] beside the old one, and swaps them. Endpoints that stay keep their
 //! slots, health and measures; those that go finish what they have.
 
 use std::sync::atomic::AtomicBool;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use super::table::Fleet;
+use super::table::RoutingTable;
 use super::{Endpoint, Registry, RoutingRules};
 use super::{EndpointRef, Endpoints};
 use crate::PoolId;
@@ -61,14 +61,14 @@ impl Endpoints {
             })
             .collect();
         let (registry, rules) = (Arc::new(registry), Arc::new(rules));
-        let fleet = Fleet::new(registry, rules, endpoints, Vec::new(), None);
+        let table = RoutingTable::new(registry, rules, endpoints, Vec::new(), None);
         Self {
-            fleet: ArcSwap::from_pointee(fleet),
+            table: ArcSwap::from_pointee(table),
             changing: Mutex::default(),
             ejecting: Mutex::default(),
             leased: AtomicU64::new(0),
             answers_first,
-            trial_abandoned: AtomicBool::new(false),
+            probe_abandoned: AtomicBool::new(false),
         }
     }
 
@@ -82,7 +82,7 @@ impl Endpoints {
         change: impl FnOnce(&Registry) -> Result<(Registry, Option<RoutingRules>), E>,
     ) -> Result<Changes, E> {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = self.fleet.load_full();
+        let old = self.table.load_full();
         let (registry, rules) = change(&old.registry)?;
         let rules = rules.map_or_else(|| Arc::clone(&old.rules), Arc::new);
         let (changes, endpoints) = succession(&old, registry.endpoints(), self.answers_first);
@@ -100,14 +100,14 @@ impl Endpoints {
             .filter(|gone| busy(gone) && !is_back(gone));
         let leaving = leaving.chain(&gone).cloned().collect();
 
-        let fleet = Fleet::new(
+        let table = RoutingTable::new(
             Arc::new(registry),
             rules,
             endpoints.into(),
             leaving,
             Some(&old),
         );
-        self.fleet.store(Arc::new(fleet));
+        self.table.store(Arc::new(table));
         // Not before, or there would be a moment in which nobody serves what they served.
         gone.iter().for_each(|gone| gone.set_limit(0));
         Ok(changes)
@@ -116,7 +116,7 @@ impl Endpoints {
 
 /// The endpoints that are configured from now on: those that there were, as far as they stay.
 fn succession(
-    old: &Fleet,
+    old: &RoutingTable,
     configured: &[Endpoint],
     answers_first: bool,
 ) -> (Changes, Vec<EndpointRef>) {
@@ -158,7 +158,7 @@ fn succession(
 }
 
 /// The pools that nobody uses, lowest first.
-fn free_pools(old: &Fleet) -> impl Iterator<Item = PoolId> + use<> {
+fn free_pools(old: &RoutingTable) -> impl Iterator<Item = PoolId> + use<> {
     let used = old.endpoints.iter().chain(&old.leaving);
     let mut used: Vec<PoolId> = used.map(EndpointRef::pool).collect();
     used.sort_unstable();

@@ -48,7 +48,7 @@ impl Ejection {
     }
 
     /// It passed its trial.
-    pub(crate) fn acquitted(&self) {
+    pub(crate) fn closed(&self) {
         self.in_a_row.store(0, Relaxed);
         self.times.store(0, Relaxed);
     }
@@ -64,14 +64,14 @@ impl Ejection {
     }
 
     /// It would be ejected, but has to stay: its failures count from 0 again.
-    pub(crate) fn spared(&self) {
+    pub(crate) fn reset_failures(&self) {
         self.in_a_row.store(0, Relaxed);
         self.broke_off_in_a_row.store(0, Relaxed);
     }
 
     /// It is ejected now: for how long?
-    pub(crate) fn sentence(&self, policy: EjectionPolicy) -> Duration {
-        self.spared();
+    pub(crate) fn ejection_duration(&self, policy: EjectionPolicy) -> Duration {
+        self.reset_failures();
         let times = self.times.fetch_add(1, Relaxed);
         let doubled = 2_u32.saturating_pow(times);
         let longest = LONGEST.max(policy.first);
@@ -122,14 +122,14 @@ mod tests {
     fn ejections_in_a_row_double_up_to_a_minute() {
         let ejection = Ejection::default();
         let seconds: Vec<u64> = (0..8)
-            .map(|_| ejection.sentence(POLICY).as_secs())
+            .map(|_| ejection.ejection_duration(POLICY).as_secs())
             .collect();
         assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
-        ejection.acquitted();
-        assert_eq!(ejection.sentence(POLICY), POLICY.first);
-        (0..100).for_each(|_| _ = ejection.sentence(POLICY));
+        ejection.closed();
+        assert_eq!(ejection.ejection_duration(POLICY), POLICY.first);
+        (0..100).for_each(|_| _ = ejection.ejection_duration(POLICY));
         let first = Duration::from_secs(90);
         let policy = EjectionPolicy { first, ..POLICY };
-        assert_eq!(ejection.sentence(policy), first);
+        assert_eq!(ejection.ejection_duration(policy), first);
     }
 }

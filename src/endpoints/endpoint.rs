@@ -112,7 +112,7 @@ pub struct Endpoint {
     /// A router gives an endpoint one request at a time until it has answered one, or a check has passed. One that
     /// has a check here gets them only while no other endpoint that could serve them has a slot free.
     ///
-    /// `Forward::checks` asks. Not read from a configuration file.
+    /// `Forward::checks` query. Not read from a configuration file.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub health: Option<HealthCheck>,
     /// What requests to it carry. Not public: who could insert here could forget to mark a value sensitive.

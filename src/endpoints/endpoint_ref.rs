@@ -7,23 +7,23 @@ use std::time::Duration;
 use http::{HeaderValue, Uri};
 
 use super::Endpoint;
+use super::endpoint_word::EndpointWord;
 use super::extensions::Extensions;
 use crate::PoolId;
-use crate::endpoints::availability::Availability;
+use crate::endpoints::activity::Activity;
 use crate::endpoints::ejection::Ejection;
-use crate::endpoints::latency::{Latency, Moment};
-use crate::endpoints::signs_of_life::SignsOfLife;
+use crate::endpoints::latency::{CoarseInstant, Latency};
 
 /// An endpoint in service: where it is, and how busy. Clones are cheap and mean the same endpoint.
 #[derive(Clone)]
-pub struct EndpointRef(Arc<Record>);
+pub struct EndpointRef(Arc<Inner>);
 
-struct Record {
+struct Inner {
     endpoint: Endpoint,
     header: HeaderValue,
     /// The names of its models, of those that a header can carry.
     model_headers: Box<[Option<HeaderValue>]>,
-    live: Arc<Live>,
+    state: Arc<EndpointState>,
     extensions: Extensions,
 }
 
@@ -33,24 +33,24 @@ struct Record {
 /// nobody writes who is busy with another endpoint.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Live {
-    pub(crate) availability: Availability,
+pub(crate) struct EndpointState {
+    pub(crate) word: EndpointWord,
     pub(crate) latency: Latency,
     pub(crate) ejection: Ejection,
     /// Elsewhere in memory: a decision does not read it, and every piece of every answer writes it.
-    pub(crate) signs: Box<SignsOfLife>,
+    pub(crate) activity: Box<Activity>,
     pub(crate) pool: PoolId,
     /// Of the endpoint's name.
     pub(crate) hash: u64,
 }
 
-impl Live {
+impl EndpointState {
     /// Whether others may rely on it when they are taken out of service: it is in service, and if it has never
     /// answered, nothing but that it was never asked is to blame.
     pub(super) fn can_stand_in(&self) -> bool {
-        let seen = self.availability.slots.load();
+        let seen = self.word.load();
         let was_asked = seen.in_use() > 0 || self.ejection.is_failing();
-        self.availability.is_open() && !(seen.marks().is_new() && was_asked)
+        self.word.is_in_service() && !(seen.flags().is_new() && was_asked)
     }
 }
 
@@ -61,40 +61,40 @@ impl EndpointRef {
     /// One that enters service, with its slots in `pool`. It may have to answer first, before it gets more than
     /// one request at a time.
     pub(super) fn new(endpoint: Endpoint, pool: PoolId, answers_first: bool) -> Self {
-        let live = Live {
-            availability: Availability::new(endpoint.max_concurrent),
+        let state = EndpointState {
+            word: EndpointWord::new(endpoint.max_concurrent),
             latency: Latency::default(),
             ejection: Ejection::default(),
-            signs: Box::default(),
+            activity: Box::default(),
             pool,
             hash: hash(&endpoint.name),
         };
         if answers_first {
-            live.availability.begin_unknown(endpoint.health.is_some());
+            state.word.set_unknown(endpoint.health.is_some());
         }
-        Self::with(endpoint, Arc::new(live))
+        Self::with(endpoint, Arc::new(state))
     }
 
     /// The same endpoint, as it is configured now.
     pub(super) fn changed_to(&self, endpoint: Endpoint) -> Self {
         if endpoint.health.is_none() {
-            self.live().availability.expect_no_check();
+            self.state().word.expect_no_check();
         }
-        Self::with(endpoint, Arc::clone(&self.0.live))
+        Self::with(endpoint, Arc::clone(&self.0.state))
     }
 
-    fn with(endpoint: Endpoint, live: Arc<Live>) -> Self {
+    fn with(endpoint: Endpoint, state: Arc<EndpointState>) -> Self {
         let header = HeaderValue::from_bytes(endpoint.name.as_bytes())
             .expect("a registry has no names with control characters");
         let model_headers = endpoint.models.iter();
         let model_headers =
             model_headers.map(|model| HeaderValue::from_bytes(model.name.as_bytes()).ok());
-        Self(Arc::new(Record {
+        Self(Arc::new(Inner {
             model_headers: model_headers.collect(),
             extensions: Extensions::default(),
             endpoint,
             header,
-            live,
+            state,
         }))
     }
 
@@ -141,19 +141,19 @@ impl EndpointRef {
     /// Which pool of [`Endpoints`](super::Endpoints) its slots are.
     #[must_use]
     pub fn pool(&self) -> PoolId {
-        self.0.live.pool
+        self.0.state.pool
     }
 
     /// How many requests it serves now.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        self.live().availability.slots.load().in_use()
+        self.state().word.load().in_use()
     }
 
     /// How many requests it may serve at a time.
     #[must_use]
     pub fn limit(&self) -> u32 {
-        self.live().availability.slots.load().limit()
+        self.state().word.load().limit()
     }
 
     /// Changes how many requests it may serve at a time.
@@ -162,13 +162,13 @@ impl EndpointRef {
     /// nothing new, and who can only be served here waits. After a rise, tell the gate: it can now seat
     /// who waits.
     pub fn set_limit(&self, slots: u32) {
-        self.live().availability.slots.set_limit(slots);
+        self.state().word.set_limit(slots);
     }
 
     /// Whether it is well: neither its checks nor its failures speak against it.
     #[must_use]
     pub fn healthy(&self) -> bool {
-        self.live().availability.is_healthy()
+        self.state().word.is_healthy()
     }
 
     /// Says whether it is well, as its checks do. What is in flight is not interrupted. Returns whether that
@@ -177,29 +177,29 @@ impl EndpointRef {
     /// Tell the gate afterwards: it can seat those who wait for an endpoint that is back, and must answer
     /// those who have none left.
     pub fn set_healthy(&self, healthy: bool) -> bool {
-        self.live().availability.set_up(healthy).is_new()
+        self.state().word.set_up(healthy).is_new()
     }
 
     /// Whether it is given nothing new, by the operator's wish.
     #[must_use]
     pub fn draining(&self) -> bool {
-        self.live().availability.is_draining()
+        self.state().word.is_draining()
     }
 
     /// How long it took of late until the head of an answer was there, on average. It halves every 8 seconds
     /// in which there was none; zero before the first.
     #[must_use]
     pub fn first_byte_latency(&self) -> Duration {
-        let average = &self.live().latency.first_byte;
-        Duration::from_micros(average.micros(Moment::now()).into())
+        let average = &self.state().latency.first_byte;
+        Duration::from_micros(average.micros(CoarseInstant::now()).into())
     }
 
     /// How long it took of late until an answer had ended, on average, as
     /// [`first_byte_latency`](Self::first_byte_latency).
     #[must_use]
     pub fn total_latency(&self) -> Duration {
-        let average = &self.live().latency.total;
-        Duration::from_micros(average.micros(Moment::now()).into())
+        let average = &self.state().latency.total;
+        Duration::from_micros(average.micros(CoarseInstant::now()).into())
     }
 
     /// A value of type `T` that is kept with the endpoint as it is configured now, made by `make` when it is first
@@ -229,17 +229,17 @@ impl EndpointRef {
         self.0.extensions.get_or_init(|| make(&self.0.endpoint))
     }
 
-    pub(crate) fn live(&self) -> &Live {
-        &self.0.live
+    pub(crate) fn state(&self) -> &EndpointState {
+        &self.0.state
     }
 
-    pub(super) fn live_handle(&self) -> Arc<Live> {
-        Arc::clone(&self.0.live)
+    pub(super) fn state_handle(&self) -> Arc<EndpointState> {
+        Arc::clone(&self.0.state)
     }
 
     /// Whether both are the same endpoint, however it is configured.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0.live, &other.0.live)
+        Arc::ptr_eq(&self.0.state, &other.0.state)
     }
 }
 

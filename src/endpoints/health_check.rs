@@ -47,7 +47,7 @@ pub struct HealthCheck {
 pub(crate) const DEFAULT_PATH: &str = "/health";
 
 impl HealthCheck {
-    /// Asks for `path`, every 10 s.
+    /// Query for `path`, every 10 s.
     #[must_use]
     pub fn new(path: impl Into<String>) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl HealthCheck {
 }
 
 impl Default for HealthCheck {
-    /// Asks for `/health`, every 10 s.
+    /// Query for `/health`, every 10 s.
     fn default() -> Self {
         Self::new(DEFAULT_PATH)
     }

@@ -1,7 +1,7 @@
 //! An endpoint that was slow an hour ago and has idled since is not slow, and an average over all time says
 //! that it is.
 //!
-//! Averages here are exponential in time and halve while nobody asks. Each is one word, so that it is read
+//! Averages here are exponential in time and halve while nobody query. Each is one word, so that it is read
 //! without a lock and never half written.
 
 use std::sync::LazyLock;
@@ -23,7 +23,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    pub(crate) fn answered(&self, took: Duration, now: Moment) {
+    pub(crate) fn answered(&self, took: Duration, now: CoarseInstant) {
         self.first_byte.add(took, now);
         self.peak.add_peak(took, now);
     }
@@ -31,9 +31,9 @@ impl Latency {
 
 /// Milliseconds since some moment in the past. Two of them are compared; they wrap around in 49 days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Moment(u32);
+pub(crate) struct CoarseInstant(u32);
 
-impl Moment {
+impl CoarseInstant {
     pub(crate) fn now() -> Self {
         Self::at(gate::now())
     }
@@ -59,7 +59,7 @@ const A_LITTLE_MS: u32 = 60_000;
 #[derive(Debug, Default)]
 pub(crate) struct Average(AtomicU64);
 
-/// While nobody asks, an average halves every 2^13 ms: eight seconds.
+/// While nobody query, an average halves every 2^13 ms: eight seconds.
 const HALVES_AFTER_LOG2: u32 = 13;
 
 /// How much a new sample counts that comes right after the last one: 1/8.
@@ -67,23 +67,23 @@ const LEAST_WEIGHT_LOG2: u32 = 3;
 
 impl Average {
     /// In microseconds; 0 if nothing is known, or it is too long ago.
-    pub(crate) fn micros(&self, now: Moment) -> u32 {
+    pub(crate) fn micros(&self, now: CoarseInstant) -> u32 {
         let (micros, since) = unpack(self.0.load(Relaxed));
         decayed(micros, now.since(since))
     }
 
     /// One more sample.
-    pub(crate) fn add(&self, sample: Duration, now: Moment) {
+    pub(crate) fn add(&self, sample: Duration, now: CoarseInstant) {
         self.update(now, |old| average(old, micros(sample)));
     }
 
     /// One more sample; one above the average is the average from now on.
-    fn add_peak(&self, sample: Duration, now: Moment) {
+    fn add_peak(&self, sample: Duration, now: CoarseInstant) {
         let sample = micros(sample);
         self.update(now, |old| sample.max(average(old, sample)));
     }
 
-    fn update(&self, now: Moment, next: impl Fn(u32) -> u32) {
+    fn update(&self, now: CoarseInstant, next: impl Fn(u32) -> u32) {
         // The closure never declines, so there is nothing to learn from the result.
         let _ = self.0.fetch_update(Relaxed, Relaxed, |word| {
             let (micros, since) = unpack(word);
@@ -112,12 +112,12 @@ fn micros(duration: Duration) -> u32 {
     u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
 }
 
-fn pack(micros: u32, at: Moment) -> u64 {
+fn pack(micros: u32, at: CoarseInstant) -> u64 {
     u64::from(micros) << 32 | u64::from(at.0)
 }
 
-fn unpack(word: u64) -> (u32, Moment) {
-    ((word >> 32) as u32, Moment(word as u32))
+fn unpack(word: u64) -> (u32, CoarseInstant) {
+    ((word >> 32) as u32, CoarseInstant(word as u32))
 }
 
 #[cfg(test)]
@@ -129,36 +129,36 @@ mod tests {
     #[test]
     fn the_first_sample_is_the_average() {
         let average = Average::default();
-        assert_eq!(average.micros(Moment(9)), 0);
-        average.add(5 * MS, Moment(9));
-        assert_eq!(average.micros(Moment(9)), 5_000);
+        assert_eq!(average.micros(CoarseInstant(9)), 0);
+        average.add(5 * MS, CoarseInstant(9));
+        assert_eq!(average.micros(CoarseInstant(9)), 5_000);
     }
 
     #[test]
     fn samples_move_it_by_an_eighth() {
         let average = Average::default();
-        average.add(8 * MS, Moment(0));
-        average.add(16 * MS, Moment(1));
-        assert_eq!(average.micros(Moment(1)), 9_000);
-        average.add(MS, Moment(2));
-        assert_eq!(average.micros(Moment(2)), 8_000);
+        average.add(8 * MS, CoarseInstant(0));
+        average.add(16 * MS, CoarseInstant(1));
+        assert_eq!(average.micros(CoarseInstant(1)), 9_000);
+        average.add(MS, CoarseInstant(2));
+        assert_eq!(average.micros(CoarseInstant(2)), 8_000);
     }
 
     #[test]
     fn a_peak_counts_at_once_and_is_forgotten_slowly() {
         let average = Average::default();
-        average.add_peak(8 * MS, Moment(0));
-        average.add_peak(80 * MS, Moment(1));
-        assert_eq!(average.micros(Moment(1)), 80_000);
-        average.add_peak(8 * MS, Moment(2));
-        assert_eq!(average.micros(Moment(2)), 71_000);
+        average.add_peak(8 * MS, CoarseInstant(0));
+        average.add_peak(80 * MS, CoarseInstant(1));
+        assert_eq!(average.micros(CoarseInstant(1)), 80_000);
+        average.add_peak(8 * MS, CoarseInstant(2));
+        assert_eq!(average.micros(CoarseInstant(2)), 71_000);
     }
 
     #[test]
     fn it_halves_while_nobody_asks() {
         let average = Average::default();
-        average.add(8 * MS, Moment(u32::MAX - 10));
-        let later = |ms: u32| Moment((u32::MAX - 10).wrapping_add(ms));
+        average.add(8 * MS, CoarseInstant(u32::MAX - 10));
+        let later = |ms: u32| CoarseInstant((u32::MAX - 10).wrapping_add(ms));
         for (ms, micros) in [
             (8_191, 8_000),
             (8_192, 4_000),
@@ -174,16 +174,16 @@ mod tests {
     #[test]
     fn whoever_looked_at_the_clock_before_the_last_sample_sees_it_as_well() {
         let average = Average::default();
-        average.add(8 * MS, Moment(5));
-        assert_eq!(average.micros(Moment(4)), 8_000);
-        average.add(16 * MS, Moment(4));
-        assert_eq!(average.micros(Moment(5)), 9_000);
+        average.add(8 * MS, CoarseInstant(5));
+        assert_eq!(average.micros(CoarseInstant(4)), 8_000);
+        average.add(16 * MS, CoarseInstant(4));
+        assert_eq!(average.micros(CoarseInstant(5)), 9_000);
     }
 
     #[test]
     fn what_is_longer_than_an_hour_is_as_long_as_can_be() {
         let average = Average::default();
-        average.add(Duration::MAX, Moment(0));
-        assert_eq!(average.micros(Moment(0)), u32::MAX);
+        average.add(Duration::MAX, CoarseInstant(0));
+        assert_eq!(average.micros(CoarseInstant(0)), u32::MAX);
     }
 }

@@ -25,7 +25,7 @@
 //!
 //! [`Capacity`]: crate::Capacity
 
-mod availability;
+mod activity;
 mod backends;
 mod capabilities;
 mod capacity;
@@ -34,6 +34,7 @@ mod decision;
 pub(crate) mod ejection;
 mod endpoint;
 mod endpoint_ref;
+mod endpoint_word;
 mod error;
 mod extensions;
 pub(crate) mod health_check;
@@ -48,8 +49,6 @@ mod registry;
 mod requirements;
 mod resolve;
 mod rules;
-mod signs_of_life;
-mod slots;
 mod status;
 pub(crate) mod strategy;
 mod table;
@@ -57,12 +56,12 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use availability::Shift;
 pub use capacity::{Demand, EndpointLease, Endpoints};
 pub use change::Changes;
 pub use decision::{Decision, Via};
 pub use endpoint::{Endpoint, Model};
 pub use endpoint_ref::EndpointRef;
+pub(crate) use endpoint_word::HealthChange;
 pub use error::RouteError;
 pub use health_check::HealthCheck;
 #[cfg(feature = "client")]

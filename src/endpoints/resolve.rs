@@ -1,15 +1,12 @@
-//! Resolving aliases and fallbacks for every request anew would follow the same two tables to the same end.
-//!
-//! A [`Way`] is what they come to for one name: which models to try, in order.
+//! Resolves each name once, when the table is made: to the models to try, in order, by aliases and fallbacks.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed; // each gets another number, nothing else depends on them
+use std::sync::atomic::Ordering::Relaxed; // unique numbers: no other memory depends on them
 
-use super::RoutingRules;
-use super::Via;
-use super::backends::Served;
+use super::backends::ModelBackends;
+use super::{RoutingRules, Via};
 
 /// When a fallback is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,56 +14,56 @@ use super::backends::Served;
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum FallbackWhen {
-    /// When nobody can serve the model that was asked for; while those who can are busy, one waits, or is
-    /// turned away if there is no chair.
+    /// When no endpoint in service can serve the model that was asked for. While those that can are busy, the request
+    /// waits, or is rejected if the waiting room is full.
     #[default]
     Unavailable,
-    /// Also when all who can are busy and the fallback is not. While all are busy, one waits for whichever
-    /// is free first.
+    /// Also when all endpoints that can are busy and the fallback is not. While all are busy, the request waits for
+    /// whichever is free first.
     Busy,
 }
 
 /// The models to try for a name, in order.
 #[derive(Debug)]
-pub(super) struct Way {
-    pub(super) steps: Box<[Step]>,
-    /// The context lengths to be had on it, each once, ascending.
+pub(super) struct Resolution {
+    pub(super) targets: Box<[Target]>,
+    /// The context lengths of their endpoints, each once, ascending.
     pub(super) contexts: Box<[u32]>,
 }
 
 /// A model to try.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct Target {
     pub(super) model: Arc<str>,
     pub(super) via: Via,
-    /// Which of the served models it is, if it is one.
-    pub(super) served: Option<usize>,
+    /// Its index among the models of the table. `None` if no endpoint has it.
+    pub(super) model_idx: Option<usize>,
 }
 
-/// The ways of all names that are served, aliases, or have fallbacks.
+/// The resolutions of all names that are models or aliases or have fallbacks.
 #[derive(Debug)]
-pub(super) struct Ways {
-    /// Which ones these are: no others have this number.
+pub(super) struct Resolutions {
+    /// Unique in the process.
     id: u64,
-    all: Vec<Way>,
+    all: Vec<Resolution>,
     by_name: HashMap<Arc<str>, usize>,
 }
 
-/// Where a way was found, so that it need not be looked for again.
+/// The index of a resolution, valid in one [`Resolutions`] only: it saves a second look-up of the name.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found {
-    among: u64,
-    at: usize,
+pub(super) struct ResolutionIdx {
+    id: u64,
+    idx: usize,
 }
 
-impl Ways {
+impl Resolutions {
     pub(super) fn new(
         rules: &RoutingRules,
-        served: &[Served],
-        index: &HashMap<Arc<str>, usize>,
+        models: &[ModelBackends],
+        by_model: &HashMap<Arc<str>, usize>,
     ) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(0);
-        let (names, all): (Vec<_>, Vec<_>) = ways(rules, served, index).unzip();
+        let (names, all): (Vec<_>, Vec<_>) = resolve_all(rules, models, by_model).unzip();
         Self {
             id: IDS.fetch_add(1, Relaxed),
             all,
@@ -74,102 +71,103 @@ impl Ways {
         }
     }
 
-    /// The name as it is shared, and where its way is.
-    pub(super) fn find(&self, name: &str) -> Option<(&Arc<str>, Found)> {
-        let (name, &at) = self.by_name.get_key_value(name)?;
-        let among = self.id;
-        Some((name, Found { among, at }))
+    /// The shared copy of `name`, and the index of its resolution.
+    pub(super) fn find(&self, name: &str) -> Option<(&Arc<str>, ResolutionIdx)> {
+        let (name, &idx) = self.by_name.get_key_value(name)?;
+        let id = self.id;
+        Some((name, ResolutionIdx { id, idx }))
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&Way> {
-        self.by_name.get(name).map(|&at| &self.all[at])
+    pub(super) fn get(&self, name: &str) -> Option<&Resolution> {
+        self.by_name.get(name).map(|&idx| &self.all[idx])
     }
 
-    /// The way of `name`, which may have been found before.
-    pub(super) fn at(&self, found: Option<Found>, name: &str) -> Option<&Way> {
-        match found {
-            Some(Found { among, at }) if among == self.id => self.all.get(at),
+    /// The resolution of `name`, by its index if that is of this table.
+    pub(super) fn at(&self, idx: Option<ResolutionIdx>, name: &str) -> Option<&Resolution> {
+        match idx {
+            Some(ResolutionIdx { id, idx }) if id == self.id => self.all.get(idx),
             _ => self.get(name),
         }
     }
 }
 
-fn ways<'a>(
+fn resolve_all<'a>(
     rules: &'a RoutingRules,
-    served: &'a [Served],
-    index: &'a HashMap<Arc<str>, usize>,
-) -> impl Iterator<Item = (Arc<str>, Way)> + use<'a> {
+    models: &'a [ModelBackends],
+    by_model: &'a HashMap<Arc<str>, usize>,
+) -> impl Iterator<Item = (Arc<str>, Resolution)> + use<'a> {
     let configured = rules.aliases.keys().chain(rules.fallbacks.keys());
     let names: BTreeSet<&str> = configured
         .map(String::as_str)
-        .chain(index.keys().map(|name| &**name))
+        .chain(by_model.keys().map(|name| &**name))
         .collect();
     names.into_iter().map(move |name| {
-        let shared = index.get_key_value(name).map(|(name, _)| Arc::clone(name));
-        (
-            shared.unwrap_or_else(|| name.into()),
-            Way::new(name, rules, served, index),
-        )
+        let shared = by_model
+            .get_key_value(name)
+            .map(|(name, _)| Arc::clone(name));
+        let resolution = Resolution::new(name, rules, models, by_model);
+        (shared.unwrap_or_else(|| name.into()), resolution)
     })
 }
 
-impl Way {
+impl Resolution {
     fn new(
         name: &str,
         rules: &RoutingRules,
-        served: &[Served],
-        index: &HashMap<Arc<str>, usize>,
+        models: &[ModelBackends],
+        by_model: &HashMap<Arc<str>, usize>,
     ) -> Self {
         let alias = rules.aliases.get(name).map(String::as_str);
-        let direct = (alias.is_none() || index.contains_key(name)).then_some((name, Via::Direct));
-        let chain_of = |name: &str| rules.fallbacks.get(name).filter(|chain| !chain.is_empty());
+        // A name that is an alias only is no model of its own.
+        let direct =
+            (alias.is_none() || by_model.contains_key(name)).then_some((name, Via::Direct));
+        let chain_of = |name: &str| {
+            let chain = rules.fallbacks.get(name);
+            chain.filter(|chain| !chain.is_empty())
+        };
+        // An alias without fallbacks has those of the model that it stands for.
         let chain = chain_of(name).or_else(|| chain_of(alias?));
-        let fallbacks = chain
-            .into_iter()
-            .flatten()
-            .map(|model| (model.as_str(), Via::Fallback));
+        let fallbacks = chain.into_iter().flatten();
         let all = direct
             .into_iter()
-            .chain(alias.map(|target| (target, Via::Alias)))
-            .chain(fallbacks);
+            .chain(alias.map(|model| (model, Via::Alias)))
+            .chain(fallbacks.map(|model| (model.as_str(), Via::Fallback)));
 
-        let mut steps: Vec<Step> = Vec::new();
+        let mut targets: Vec<Target> = Vec::new();
         for (model, via) in all {
-            if steps.iter().all(|step| &*step.model != model) {
-                let known = index.get_key_value(model);
-                steps.push(Step {
-                    model: known.map_or_else(|| model.into(), |(model, _)| Arc::clone(model)),
+            let is_known = targets.iter().any(|target| &*target.model == model);
+            if !is_known {
+                let served = by_model.get_key_value(model);
+                targets.push(Target {
+                    model: served.map_or_else(|| model.into(), |(model, _)| Arc::clone(model)),
                     via,
-                    served: known.map(|(_, &served)| served),
+                    model_idx: served.map(|(_, &idx)| idx),
                 });
             }
         }
-        let mut contexts: Vec<u32> = steps
+        let backends = targets
             .iter()
-            .filter_map(|step| step.served)
-            .flat_map(|at| {
-                served[at]
-                    .servers
-                    .iter()
-                    .map(|server| server.context_length)
-            })
-            .collect();
+            .filter_map(|target| target.model_idx)
+            .flat_map(|idx| &models[idx].backends);
+        let mut contexts: Vec<u32> = backends.map(|backend| backend.context_length).collect();
         contexts.sort_unstable();
         contexts.dedup();
         Self {
-            steps: steps.into(),
+            targets: targets.into(),
             contexts: contexts.into(),
         }
     }
 
-    /// What the name is an alias of.
+    /// The model that the name is an alias of.
     pub(super) fn alias_of(&self) -> Option<&Arc<str>> {
-        let alias = self.steps.iter().find(|step| step.via == Via::Alias);
-        alias.map(|step| &step.model)
+        let mut targets = self.targets.iter();
+        let alias = targets.find(|target| target.via == Via::Alias);
+        alias.map(|target| &target.model)
     }
 
     pub(super) fn has_fallbacks(&self) -> bool {
-        self.steps.iter().any(|step| step.via == Via::Fallback)
+        let mut targets = self.targets.iter();
+        targets.any(|target| target.via == Via::Fallback)
     }
 }
 
@@ -177,17 +175,15 @@ impl Way {
 mod tests {
     use super::*;
 
-    /// The way of `name` where `models` are served, as `model:via` for each step.
-    fn way(name: &str, rules: &RoutingRules, models: &[&str]) -> String {
-        let served: Vec<Served> = models
-            .iter()
-            .map(|&m| Served::new(m.into(), None))
-            .collect();
-        let index = (0..).zip(models).map(|(at, &m)| (m.into(), at)).collect();
-        let ways = Ways::new(rules, &served, &index);
-        let steps = ways.get(name).unwrap().steps.iter();
-        let words: Vec<_> = steps
-            .map(|step| format!("{}:{}", step.model, step.via.as_str()))
+    /// The resolution of `name` where endpoints serve `models`, as `model:via` for each target.
+    fn resolve(name: &str, rules: &RoutingRules, models: &[&str]) -> String {
+        let by_model = (0..).zip(models).map(|(idx, &m)| (m.into(), idx)).collect();
+        let models = models.iter().map(|&m| ModelBackends::new(m.into(), None));
+        let models: Vec<_> = models.collect();
+        let resolutions = Resolutions::new(rules, &models, &by_model);
+        let targets = resolutions.get(name).unwrap().targets.iter();
+        let words: Vec<_> = targets
+            .map(|target| format!("{}:{}", target.model, target.via.as_str()))
             .collect();
         words.join(" ")
     }
@@ -217,7 +213,7 @@ mod tests {
                 ("none", &[]),
             ],
         );
-        for (name, steps) in [
+        for (name, targets) in [
             ("big", "big:direct small:fallback tiny:fallback"),
             ("small", "small:direct tiny:fallback"),
             ("gpt", "big:alias small:fallback tiny:fallback"),
@@ -225,14 +221,18 @@ mod tests {
             ("m", "m:direct big:alias small:fallback tiny:fallback"),
             ("none", "none:direct"),
         ] {
-            assert_eq!(way(name, &rules, &["m", "big", "small"]), steps, "{name}");
+            assert_eq!(
+                resolve(name, &rules, &["m", "big", "small"]),
+                targets,
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn an_alias_is_followed_once() {
         let rules = rules([("a", "b"), ("b", "c")], []);
-        assert_eq!(way("a", &rules, &["c"]), "b:alias");
-        assert_eq!(way("b", &rules, &["c"]), "c:alias");
+        assert_eq!(resolve("a", &rules, &["c"]), "b:alias");
+        assert_eq!(resolve("b", &rules, &["c"]), "c:alias");
     }
 }

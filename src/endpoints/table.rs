@@ -1,54 +1,55 @@
-//! A router that walks all endpoints and compares names for every request slows down with every model
-//! that is added anywhere.
+//! The routing table: from a name to the models to try, and from a model to its endpoints.
 //!
-//! A [`Fleet`] is the registry the other way round: from a name to the models to try, and from a model to
-//! its endpoints. It never changes; another one takes its place.
+//! It is made once per change of the registry or the rules and never changes itself, so that a decision neither
+//! compares names nor allocates.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::backends::{Served, Server};
-use super::resolve::{Step, Way, Ways};
-use super::{Demand, EndpointRef, Lane};
-use super::{FallbackWhen, Registry, Requirements, RouteError, RoutingRules};
-use crate::endpoints::capabilities::Capabilities;
-use crate::endpoints::strategy::{Candidate, Candidates, Choice, Strategy, ask};
+use super::backends::{Backend, ModelBackends};
+use super::capabilities::Capabilities;
+use super::resolve::{Resolution, Resolutions, Target};
+use super::strategy::{Candidate, Candidates, Choice, Strategy, ask};
+use super::{
+    Demand, EndpointRef, FallbackWhen, Lane, Registry, Requirements, RouteError, RoutingRules,
+};
 use crate::{LeaseError, Partition, PoolSet};
 
 #[derive(Debug)]
-pub(super) struct Fleet {
+pub(super) struct RoutingTable {
     pub(super) registry: Arc<Registry>,
     pub(super) rules: Arc<RoutingRules>,
     pub(super) endpoints: Arc<[EndpointRef]>,
-    /// Endpoints that are registered no more and have requests in flight.
+    /// Endpoints that are no longer registered and have requests in flight.
     pub(super) leaving: Vec<EndpointRef>,
     strategy: Arc<dyn Strategy>,
     strategy_name: &'static str,
-    served: Vec<Served>,
+    models: Vec<ModelBackends>,
+    /// Indices into `models`.
     by_model: HashMap<Arc<str>, usize>,
-    ways: Ways,
+    resolutions: Resolutions,
 }
 
 /// A slot that was taken, and why this one.
 #[derive(Debug)]
 pub(super) struct Taken<'a> {
     pub(super) choice: Choice<'a>,
-    pub(super) step: &'a Step,
+    pub(super) target: &'a Target,
     pub(super) strategy: &'static str,
 }
 
-/// What came of trying one model.
-enum Tried<'a> {
+/// The result of trying one model.
+enum TargetOutcome<'a> {
     Taken(Taken<'a>),
     Busy,
-    /// Nobody who is well can serve it.
+    /// No endpoint in service can serve it.
     Unavailable,
 }
 
-impl Fleet {
-    /// `endpoints` are those of the registry, in its order. `old` lends what it remembers.
+impl RoutingTable {
+    /// `endpoints` are those of the registry, by the same index. Rotations go on from `old`.
     pub(super) fn new(
         registry: Arc<Registry>,
         rules: Arc<RoutingRules>,
@@ -56,87 +57,84 @@ impl Fleet {
         leaving: Vec<EndpointRef>,
         old: Option<&Self>,
     ) -> Self {
-        let mut served: Vec<Served> = Vec::new();
+        let mut models: Vec<ModelBackends> = Vec::new();
         let mut by_model: HashMap<Arc<str>, usize> = HashMap::new();
         for (endpoint, config) in endpoints.iter().zip(registry.endpoints()) {
             for (nth, model) in config.models.iter().enumerate() {
-                let at = match by_model.get(model.name.as_str()) {
-                    Some(&at) => at,
+                let idx = match by_model.get(model.name.as_str()) {
+                    Some(&idx) => idx,
                     None => {
                         let name: Arc<str> = model.name.as_str().into();
-                        let before = old.and_then(|old| old.served_as(&name));
-                        by_model.insert(name.clone(), served.len());
-                        served.push(Served::new(name, before));
-                        served.len() - 1
+                        let before = old.and_then(|old| old.model(&name));
+                        by_model.insert(name.clone(), models.len());
+                        models.push(ModelBackends::new(name, before));
+                        models.len() - 1
                     }
                 };
-                served[at].push(endpoint.clone(), model, nth);
+                models[idx].push(endpoint.clone(), model, nth);
             }
         }
         let strategy = Arc::clone(&rules.strategy);
         Self {
-            ways: Ways::new(&rules, &served, &by_model),
+            resolutions: Resolutions::new(&rules, &models, &by_model),
             strategy_name: strategy.name(),
             strategy,
             registry,
             rules,
             endpoints,
             leaving,
-            served,
+            models,
             by_model,
         }
     }
 
     pub(super) fn demand(&self, asked: &Requirements<'_>) -> Demand {
-        let needs = Capabilities::NONE
-            .with(Capabilities::VISION, asked.vision)
-            .with(Capabilities::TOOLS, asked.tools)
-            .with(Capabilities::JSON_MODE, asked.json_mode);
-        let (name, way) = match self.ways.find(&asked.model) {
-            Some((name, found)) => (Arc::clone(name), Some(found)),
+        let (name, resolution) = match self.resolutions.find(&asked.model) {
+            Some((name, idx)) => (Arc::clone(name), Some(idx)),
             None => (Arc::from(&*asked.model), None),
         };
         Demand {
-            wish: Lane {
+            asked: Lane {
                 name,
-                needs,
+                needs: Capabilities::of(asked.vision, asked.tools, asked.json_mode),
                 context_length: asked.estimated_tokens,
                 failed_at: None,
             },
-            way,
+            resolution,
             prefix: asked.prefix,
             retries: 0,
         }
     }
 
-    /// The lane of those who wish the same, as far as anybody here can tell.
-    pub(super) fn lane(&self, wish: &Lane) -> Lane {
-        let tokens = wish.context_length;
-        let contexts = self.ways.get(&wish.name).map(|way| way.contexts.iter());
-        let enough = contexts
-            .into_iter()
-            .flatten()
-            .find(|&&context| context >= tokens);
+    /// The lane of `asked`: its tokens are rounded up to a context length that an endpoint has.
+    pub(super) fn lane(&self, asked: &Lane) -> Lane {
+        let tokens = asked.context_length;
+        let resolution = self.resolutions.get(&asked.name);
+        let contexts = resolution.map_or(&[][..], |resolution| &resolution.contexts);
+        let enough = contexts.iter().find(|&&context| context >= tokens);
         Lane {
             context_length: *enough.unwrap_or(&tokens),
-            ..wish.clone()
+            ..asked.clone()
         }
     }
 
-    /// Where `lane` waits: with all that ask for the same model.
+    /// The part of the waiting room for `lane`: that of the first model that it asks for.
     pub(super) fn partition(&self, lane: &Lane) -> Partition {
-        let steps = self.ways.get(&lane.name).map_or(&[][..], |way| &way.steps);
-        let Some(at) = steps.iter().find_map(|step| step.served) else {
+        let Some(idx) = self
+            .targets(&lane.name)
+            .iter()
+            .find_map(|target| target.model_idx)
+        else {
             return Partition::default();
         };
-        let served = &self.served[at];
-        let Some(room) = self.rules.rooms.get(&*served.model) else {
+        let model = &self.models[idx];
+        let Some(room) = self.rules.rooms.get(&*model.model) else {
             return Partition::default();
         };
-        let slots = served.endpoints.iter();
+        let slots = model.endpoints.iter();
         let slots = slots.map(|endpoint| endpoint.limit() as usize).sum();
         Partition {
-            id: at as u32 + 1,
+            id: idx as u32 + 1, // 0 is the default partition
             max_size: room.max_size_for(slots, self.rules.room_ceiling),
             discipline: room.discipline,
         }
@@ -147,75 +145,83 @@ impl Fleet {
         &'a self,
         demand: &'a Demand,
     ) -> Result<Taken<'a>, LeaseError<RouteError>> {
-        let lane = &demand.wish;
-        let Some(way) = self.ways.at(demand.way, &lane.name) else {
-            return Err(LeaseError::Unservable(self.unknown(lane, None)));
+        let lane = &demand.asked;
+        let Some(resolution) = self.resolutions.at(demand.resolution, &lane.name) else {
+            return Err(LeaseError::Unservable(self.not_configured(lane, None)));
         };
         let mut busy = false;
-        for step in &way.steps {
-            match self.try_step(step, demand) {
-                Tried::Taken(taken) => return Ok(taken),
-                Tried::Busy if self.waits_for_first() => return Err(LeaseError::Busy),
-                Tried::Busy => busy = true,
-                Tried::Unavailable => {}
+        for target in &resolution.targets {
+            match self.try_target(target, demand) {
+                TargetOutcome::Taken(taken) => return Ok(taken),
+                TargetOutcome::Busy if self.waits_for_first() => return Err(LeaseError::Busy),
+                TargetOutcome::Busy => busy = true,
+                TargetOutcome::Unavailable => {}
             }
         }
-        match busy || self.expected_back(&way.steps, lane).next().is_some() {
+        match busy
+            || self
+                .expected_back(&resolution.targets, lane)
+                .next()
+                .is_some()
+        {
             true => Err(LeaseError::Busy),
-            false => Err(LeaseError::Unservable(self.why(way, lane))),
+            false => Err(LeaseError::Unservable(self.why(resolution, lane))),
         }
     }
 
+    /// Whether a demand waits for the first model that can serve it, rather than take a fallback.
     fn waits_for_first(&self) -> bool {
         self.rules.fallback_when == FallbackWhen::Unavailable
     }
 
-    fn try_step<'a>(&'a self, step: &'a Step, demand: &'a Demand) -> Tried<'a> {
-        let Some(served) = step.served.map(|at| &self.served[at]) else {
-            return Tried::Unavailable;
+    fn try_target<'a>(&'a self, target: &'a Target, demand: &'a Demand) -> TargetOutcome<'a> {
+        let Some(model) = target.model_idx.map(|idx| &self.models[idx]) else {
+            return TargetOutcome::Unavailable;
         };
         let mut candidates = Candidates {
-            servers: &served.servers,
-            endpoints: &served.endpoints,
-            asks: demand.wish.asks(),
-            last: false,
+            backends: &model.backends,
+            endpoints: &model.endpoints,
+            query: demand.asked.query(),
+            last_resort: false,
             prefix: demand.prefix,
-            turns: &served.turns,
-            turn: Cell::new(None),
+            next_rotation: &model.rotation,
+            rotation: Cell::new(None),
             now: Cell::new(None),
         };
-        // Each round but the last means that another thread has taken or given back a slot since the choice.
+        // Lock-free: each round but the last resort means that another thread has changed a word since the choice.
         loop {
-            let Some(choice) = self.choose(served, &candidates) else {
-                if !candidates.last {
-                    candidates.last = true;
+            let Some(choice) = self.choose(model, &candidates) else {
+                if !candidates.last_resort {
+                    candidates.last_resort = true;
                     continue;
                 }
-                let may_serve = |server: &Server| server.may_serve(candidates.asks);
-                return match served.servers.iter().any(may_serve) {
-                    true => Tried::Busy,
-                    false => Tried::Unavailable,
+                let may_serve = |backend: &Backend| backend.may_serve(candidates.query);
+                return match model.backends.iter().any(may_serve) {
+                    true => TargetOutcome::Busy,
+                    false => TargetOutcome::Unavailable,
                 };
             };
-            let Candidate { server, seen, .. } = choice.candidate;
-            if server.live.availability.take(seen) {
-                return Tried::Taken(Taken {
+            let Candidate { backend, seen, .. } = choice.candidate;
+            if backend.state.word.take(seen) {
+                return TargetOutcome::Taken(Taken {
                     choice,
-                    step,
+                    target,
                     strategy: self.strategy_name,
                 });
             }
-            // Something has changed: those that go first may have a slot by now.
-            candidates.last = false;
+            // The preferred endpoints may have a slot by now.
+            candidates.last_resort = false;
         }
     }
 
-    fn choose<'a>(&self, served: &Served, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+    fn choose<'a>(&self, model: &ModelBackends, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
         let choice = ask(&*self.strategy, candidates);
+        // A strategy that chose a busy endpoint, or none, gets the first free one.
         let choice = choice
             .filter(|choice| choice.candidate.is_free())
             .or_else(|| candidates.free().next().map(Choice::new))?;
-        match next_on_trial(served, candidates) {
+        // A probe goes first, or a strategy that avoids the endpoint would keep it half open.
+        match half_open_candidate(model, candidates) {
             Some(other) if other.priority() <= choice.candidate.priority() => {
                 Some(Choice::new(other))
             }
@@ -223,66 +229,73 @@ impl Fleet {
         }
     }
 
-    /// The pools whose slots [`take`](Self::take) would look at now.
+    /// The pools in which [`take`](Self::take) would look for a slot now.
     pub(super) fn pools(&self, lane: &Lane) -> PoolSet {
-        let steps = self.ways.get(&lane.name).map_or(&[][..], |way| &way.steps);
+        let targets = self.targets(&lane.name);
         let mut pools = Vec::new();
-        for step in steps {
-            let servers = self.servers(step);
-            let able = servers.filter(|server| server.may_serve(lane.asks()));
-            pools.extend(able.map(|server| server.live.pool));
+        for target in targets {
+            let backends = self.backends(target);
+            let able = backends.filter(|backend| backend.may_serve(lane.query()));
+            pools.extend(able.map(|backend| backend.state.pool));
             if self.waits_for_first() && !pools.is_empty() {
                 break;
             }
         }
         if pools.is_empty() {
-            let expected = self.expected_back(steps, lane);
-            pools.extend(expected.map(|server| server.live.pool));
+            let expected = self.expected_back(targets, lane);
+            pools.extend(expected.map(|backend| backend.state.pool));
         }
         pools.into_iter().collect()
     }
 
-    fn servers(&self, step: &Step) -> impl Iterator<Item = &Server> {
-        let served = step.served.map(|at| &self.served[at]);
-        served.into_iter().flat_map(|served| &served.servers)
+    fn targets(&self, name: &str) -> &[Target] {
+        let resolution = self.resolutions.get(name);
+        resolution.map_or(&[], |resolution| &resolution.targets)
     }
 
-    /// The endpoints for which `lane` waits if no other can serve it, not even a busy one: those that are out of
-    /// service for a while only.
+    fn backends(&self, target: &Target) -> impl Iterator<Item = &Backend> {
+        let model = target.model_idx.map(|idx| &self.models[idx]);
+        model.into_iter().flat_map(|model| &model.backends)
+    }
+
+    /// The endpoints for which `lane` waits if no endpoint in service can serve it: those that are out for a while.
     fn expected_back<'a>(
         &'a self,
-        steps: &'a [Step],
+        targets: &'a [Target],
         lane: &'a Lane,
-    ) -> impl Iterator<Item = &'a Server> {
-        let servers = steps.iter().flat_map(|step| self.servers(step));
-        servers.filter(|server| server.is_expected_back(lane.asks()))
+    ) -> impl Iterator<Item = &'a Backend> {
+        let backends = targets.iter().flat_map(|target| self.backends(target));
+        backends.filter(|backend| backend.is_expected_back(lane.query()))
     }
 
-    /// Why nobody will serve `lane`.
-    fn why(&self, way: &Way, lane: &Lane) -> RouteError {
-        let known = || way.steps.iter().filter_map(|step| step.served);
-        let missing = known().map(|at| self.served[at].missing(lane));
+    /// Why no endpoint will serve `lane`.
+    fn why(&self, resolution: &Resolution, lane: &Lane) -> RouteError {
+        let known = || {
+            let targets = resolution.targets.iter();
+            targets.filter_map(|target| target.model_idx)
+        };
+        let missing = known().map(|idx| self.models[idx].missing(lane));
         let Some(first) = known().next() else {
-            return match way.has_fallbacks() {
-                true => exhausted(way),
-                false => self.unknown(lane, way.alias_of()),
+            return match resolution.has_fallbacks() {
+                true => exhausted(resolution),
+                false => self.not_configured(lane, resolution.alias_of()),
             };
         };
-        // If nobody could whatever happens, it is the request's fault; else it is that of who is not well.
+        // If every model lacks something, the request is at fault; otherwise the health of the endpoints is.
         match missing.collect::<Option<Vec<_>>>() {
             Some(missing) => {
                 let missing = missing.into_iter().next();
-                missing.unwrap_or_else(|| self.unknown(lane, None))
+                missing.unwrap_or_else(|| self.not_configured(lane, None))
             }
-            None if way.has_fallbacks() => exhausted(way),
+            None if resolution.has_fallbacks() => exhausted(resolution),
             None => RouteError::NoHealthyBackend {
-                model: self.served[first].model.clone(),
+                model: self.models[first].model.clone(),
             },
         }
     }
 
-    /// No endpoint is configured for `lane`. Where there is none at all, nothing can be said of its model.
-    fn unknown(&self, lane: &Lane, alias_of: Option<&Arc<str>>) -> RouteError {
+    /// No endpoint is configured for `lane`. Without any endpoint, the name may well be right.
+    fn not_configured(&self, lane: &Lane, alias_of: Option<&Arc<str>>) -> RouteError {
         let model = lane.name.clone();
         if self.endpoints.is_empty() {
             return RouteError::NoHealthyBackend { model };
@@ -293,86 +306,90 @@ impl Fleet {
         }
     }
 
-    pub(super) fn served_as(&self, model: &str) -> Option<&Served> {
-        self.by_model.get(model).map(|&at| &self.served[at])
+    fn model(&self, name: &str) -> Option<&ModelBackends> {
+        self.by_model.get(name).map(|&idx| &self.models[idx])
     }
 
-    #[cfg(feature = "metrics")]
+    /// Whether `name` is a model, an alias, or has fallbacks.
     pub(super) fn is_configured(&self, name: &str) -> bool {
-        self.ways.get(name).is_some()
+        self.resolutions.get(name).is_some()
     }
 
-    /// Whether requests for the name `asked` would have nobody but `endpoint`, on all of their way.
-    pub(super) fn is_last(&self, endpoint: &EndpointRef, asked: &str) -> bool {
-        let steps = self.ways.get(asked).map_or(&[][..], |way| &way.steps);
-        let served = steps.iter().filter_map(|step| step.served);
-        let mut others = served
-            .flat_map(|at| &self.served[at].endpoints)
+    /// Whether requests for `name` would have no endpoint in service but this one, fallbacks included.
+    pub(super) fn is_last(&self, endpoint: &EndpointRef, name: &str) -> bool {
+        let models = self.targets(name).iter();
+        let models = models.filter_map(|target| target.model_idx);
+        let mut others = models
+            .flat_map(|idx| &self.models[idx].endpoints)
             .filter(|other| !other.is_same(endpoint));
-        !others.any(|other| other.live().can_stand_in())
+        !others.any(|other| other.state().can_stand_in())
     }
 
-    /// Whether `endpoint` may be taken out of service because it failed: of each of its models, no more than a
-    /// share is out so, and another endpoint stays. Where a fallback could serve, a model's only one may go.
+    /// Whether `endpoint` may be ejected: of each of its models, no more than a share of the endpoints is ejected, and
+    /// another one stays in service. A model's only endpoint may be ejected where a fallback could serve.
     pub(super) fn may_eject(&self, endpoint: &EndpointRef) -> bool {
         let is_same = |other: &&EndpointRef| other.is_same(endpoint);
         let Some(endpoint) = self.endpoints.iter().find(is_same) else {
-            return false;
+            return false; // it is leaving: no request would probe it
         };
         let percent = self.rules.max_ejected_percent as usize;
-        self.served_by(endpoint).all(|served| {
-            let others = served.endpoints.iter().filter(|other| !is_same(other));
-            let out = others.filter(|other| other.live().availability.is_out_by_failures());
-            let share = served.endpoints.len() * percent / 100;
-            let most = match percent > 0 && self.has_substitute(served, endpoint) {
+        self.models_of(endpoint).all(|model| {
+            let others = model.endpoints.iter().filter(|other| !is_same(other));
+            let ejected = others.filter(|other| other.state().word.is_ejected());
+            let share = model.endpoints.len() * percent / 100;
+            let most = match percent > 0 && self.has_substitute(model, endpoint) {
                 true => share.max(1),
                 false => share,
             };
-            out.count() < most && !self.is_last(endpoint, &served.model)
+            ejected.count() < most && !self.is_last(endpoint, &model.model)
         })
     }
 
-    /// Whether a model other than `served`, on the way of its name, has an endpoint in service beside `endpoint`.
-    fn has_substitute(&self, served: &Served, endpoint: &EndpointRef) -> bool {
-        let way = self.ways.get(&served.model);
-        let steps = way.map_or(&[][..], |way| &way.steps).iter();
-        let substitutes = steps
-            .filter(|step| step.model != served.model)
-            .filter_map(|step| step.served);
-        let mut endpoints = substitutes.flat_map(|at| &self.served[at].endpoints);
-        endpoints.any(|other| !other.is_same(endpoint) && other.live().can_stand_in())
+    /// Whether requests for `model` could go to another model, at an endpoint in service other than `endpoint`.
+    fn has_substitute(&self, model: &ModelBackends, endpoint: &EndpointRef) -> bool {
+        let substitutes = self
+            .targets(&model.model)
+            .iter()
+            .filter(|target| target.model != model.model)
+            .filter_map(|target| target.model_idx);
+        let mut endpoints = substitutes.flat_map(|idx| &self.models[idx].endpoints);
+        endpoints.any(|other| !other.is_same(endpoint) && other.state().can_stand_in())
     }
 
-    /// Each model of `endpoint` has somebody who may be waiting for its trial.
-    pub(super) fn expect_trial(&self, endpoint: &EndpointRef) {
-        self.served_by(endpoint)
-            .for_each(|served| served.may_have_trial.store(true, SeqCst));
+    /// `endpoint` has become half open: decisions about its models look for it.
+    pub(super) fn expect_half_open(&self, endpoint: &EndpointRef) {
+        self.models_of(endpoint)
+            .for_each(|model| model.may_be_half_open.store(true, SeqCst));
     }
 
-    fn served_by(&self, endpoint: &EndpointRef) -> impl Iterator<Item = &Served> {
+    fn models_of(&self, endpoint: &EndpointRef) -> impl Iterator<Item = &ModelBackends> {
         let models = endpoint.config().models.iter();
-        models.filter_map(|model| self.served_as(&model.name))
+        models.filter_map(|model| self.model(&model.name))
     }
 }
 
-/// Who has to be tried, and has a slot free.
-fn next_on_trial<'a>(served: &Served, candidates: &Candidates<'a>) -> Option<Candidate<'a>> {
-    let may = &served.may_have_trial;
-    if !may.load(SeqCst) {
+/// A half-open endpoint with a slot free.
+fn half_open_candidate<'a>(
+    model: &ModelBackends,
+    candidates: &Candidates<'a>,
+) -> Option<Candidate<'a>> {
+    let may_be_half_open = &model.may_be_half_open;
+    if !may_be_half_open.load(SeqCst) {
         return None;
     }
-    // In this order, so that whoever is put on trial meanwhile is not forgotten.
-    may.store(false, SeqCst);
-    let mut servers = served.servers.iter();
-    if !servers.any(|server| server.live.availability.awaits_trial()) {
+    // Cleared before the look: an endpoint that becomes half open meanwhile sets it again and is not missed.
+    may_be_half_open.store(false, SeqCst);
+    let mut backends = model.backends.iter();
+    if !backends.any(|backend| backend.state.word.is_half_open()) {
         return None;
     }
-    may.store(true, SeqCst);
-    candidates.free().find(Candidate::is_trial)
+    may_be_half_open.store(true, SeqCst);
+    candidates.free().find(Candidate::is_probe)
 }
 
-fn exhausted(way: &Way) -> RouteError {
+fn exhausted(resolution: &Resolution) -> RouteError {
+    let targets = resolution.targets.iter();
     RouteError::FallbackChainExhausted {
-        tried: way.steps.iter().map(|step| step.model.clone()).collect(),
+        tried: targets.map(|target| target.model.clone()).collect(),
     }
 }

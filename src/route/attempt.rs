@@ -68,7 +68,7 @@ impl Front {
         request.extensions_mut().insert(decision.clone());
         let now = gate::now();
         lease.called = Some(now);
-        if lease.trial {
+        if lease.is_probe {
             // No other request is given the endpoint for now: those that wait may have a fallback.
             self.desk.common.gate.capacity_changed();
         }

@@ -48,7 +48,7 @@ where
             if let Some(failed) = failed {
                 // The slot that it had while it waited for the inner service may have been a trial's, and the
                 // tally stays with the answer.
-                tally.desk.pass_trial_on();
+                tally.desk.pass_probe_on();
                 return Conclusion::Answer(finish_kept(failed, tally));
             }
             let (response, code) = tally.desk.refuse(&headers, &why, waited);

@@ -152,7 +152,7 @@ where
                         unreachable!("only a request that is kept is tried again");
                     };
                     // This try may have been a trial.
-                    tally.desk.pass_trial_on();
+                    tally.desk.pass_probe_on();
                     kept.failed_with(failed);
                     let admission = kept.again();
                     this.step.set(Step::Admitted { admission });

@@ -89,14 +89,14 @@ impl RouterHandle {
     /// Says whether an endpoint is well, as its checks do. Those that wait for nothing else are answered.
     pub fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
         forbid_in_strategy("RouterHandle::set_healthy");
-        let shift = endpoint.live().availability.set_up(healthy);
+        let shift = endpoint.state().word.set_up(healthy);
         self.0.shifted(endpoint, shift);
     }
 
     /// Gives an endpoint nothing new, or again. What it has in flight finishes.
     pub fn set_draining(&self, endpoint: &EndpointRef, draining: bool) {
         forbid_in_strategy("RouterHandle::set_draining");
-        let shift = endpoint.live().availability.set_draining(draining);
+        let shift = endpoint.state().word.set_draining(draining);
         self.0.shifted(endpoint, shift);
     }
 

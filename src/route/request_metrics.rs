@@ -41,6 +41,6 @@ impl Drop for Tally {
         desk.meter
             .ended(desk.endpoints(), asked, decision, self.outcome);
         // This request may have been a trial.
-        desk.pass_trial_on();
+        desk.pass_probe_on();
     }
 }

@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 
 use super::metrics::RequestOutcome;
 use super::request_metrics::Tally;
-use crate::endpoints::latency::Moment;
+use crate::endpoints::latency::CoarseInstant;
 use crate::gate;
 
 pin_project! {
@@ -55,9 +55,9 @@ impl Measure {
         {
             let now = gate::now();
             let took = now.saturating_duration_since(called);
-            let live = decision.endpoint.live();
-            live.latency.total.add(took, Moment::at(now));
-            live.ejection.ended();
+            let state = decision.endpoint.state();
+            state.latency.total.add(took, CoarseInstant::at(now));
+            state.ejection.ended();
         }
         self.tally.outcome = self.outcome;
     }
@@ -65,7 +65,7 @@ impl Measure {
     /// A piece of the answer has come.
     fn heard(&self) {
         if let Some(decision) = &self.tally.decision {
-            decision.endpoint.live().signs.heard();
+            decision.endpoint.state().activity.record();
         }
     }
 

@@ -8,7 +8,7 @@ use crate::endpoints::NoResponse;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It served the request, or said what is wrong with it.
-    Served,
+    ModelBackends,
     /// That cannot be told from it.
     Unknown { retry: Retry },
     Failed {
@@ -56,7 +56,7 @@ impl Verdict {
                 answered: true,
                 retry: Retry::No,
             },
-            _ => Self::Served,
+            _ => Self::ModelBackends,
         }
     }
 
@@ -73,7 +73,7 @@ impl Verdict {
 
     pub(super) fn retry(self) -> Retry {
         match self {
-            Self::Served => Retry::No,
+            Self::ModelBackends => Retry::No,
             Self::Unknown { retry } | Self::Failed { retry, .. } => retry,
         }
     }
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn what_the_client_did_wrong_is_no_failure() {
         for status in [200, 206, 302, 400, 404, 413, 422, 429] {
-            assert_eq!(verdict(answer(status)), Verdict::Served, "{status}");
+            assert_eq!(verdict(answer(status)), Verdict::ModelBackends, "{status}");
         }
     }
 

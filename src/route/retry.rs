@@ -132,7 +132,7 @@ impl<S, E> Kept<S, E> {
             tracing::debug!("request not retried: its deadline has passed");
             return false;
         }
-        let elsewhere = self.demand.clone().again(endpoint);
+        let elsewhere = self.demand.clone().retry(endpoint);
         if !self.desk.endpoints().could_serve(&elsewhere) {
             tracing::debug!("request not retried: no other endpoint could serve it");
             return false;

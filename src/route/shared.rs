@@ -18,11 +18,11 @@ use super::shell::LayerState;
 use super::{InvalidRoute, RouteLayerBuilder, RoutingConfig};
 use crate::admit::RejectReason;
 use crate::clock;
+use crate::endpoints::HealthChange;
 #[cfg(feature = "client")]
 use crate::endpoints::HealthSink;
-use crate::endpoints::Shift;
 use crate::endpoints::ejection::EjectionPolicy;
-use crate::endpoints::latency::Moment;
+use crate::endpoints::latency::CoarseInstant;
 use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RouteError, RoutingRules};
 use crate::gate::{self, Permit};
 use crate::http::{PermitBody, ToRejection};
@@ -182,9 +182,9 @@ impl Desk {
     ) {
         let lease = permit.lease_mut();
         let endpoint = &lease.decision.endpoint;
-        if let Verdict::Served | Verdict::Failed { answered: true, .. } = verdict {
-            endpoint.live().signs.heard();
-            if let Some(shift) = endpoint.live().availability.answered() {
+        if let Verdict::ModelBackends | Verdict::Failed { answered: true, .. } = verdict {
+            endpoint.state().activity.record();
+            if let Some(shift) = endpoint.state().word.answered() {
                 self.shifted(endpoint, shift);
             }
         }
@@ -192,32 +192,35 @@ impl Desk {
             // If it was a trial, the next request is one.
             Verdict::Unknown { .. } => {}
             Verdict::Failed { .. } if has_failed => {}
-            Verdict::Failed { .. } => self.failed(endpoint, std::mem::take(&mut lease.trial)),
-            Verdict::Served => {
+            Verdict::Failed { .. } => self.failed(endpoint, std::mem::take(&mut lease.is_probe)),
+            Verdict::ModelBackends => {
                 if let Some(called) = lease.called {
                     let now = gate::now();
                     let took = now.saturating_duration_since(called);
-                    endpoint.live().latency.answered(took, Moment::at(now));
+                    endpoint
+                        .state()
+                        .latency
+                        .answered(took, CoarseInstant::at(now));
                 }
-                self.succeeded(endpoint, std::mem::take(&mut lease.trial));
+                self.succeeded(endpoint, std::mem::take(&mut lease.is_probe));
             }
         }
     }
 
-    fn succeeded(&self, endpoint: &EndpointRef, trial: bool) {
-        let live = endpoint.live();
-        if !trial {
-            return live.ejection.succeeded();
+    fn succeeded(&self, endpoint: &EndpointRef, is_probe: bool) {
+        let state = endpoint.state();
+        if !is_probe {
+            return state.ejection.succeeded();
         }
-        live.ejection.acquitted();
-        self.shifted(endpoint, live.availability.acquit());
+        state.ejection.closed();
+        self.shifted(endpoint, state.word.close());
     }
 
     /// An endpoint failed a request: it gave a bad answer, or none.
-    fn failed(self: &Arc<Self>, endpoint: &EndpointRef, trial: bool) {
+    fn failed(self: &Arc<Self>, endpoint: &EndpointRef, is_probe: bool) {
         let policy = self.ejection_policy();
-        let too_often = endpoint.live().ejection.failed(policy);
-        if trial || too_often {
+        let too_often = endpoint.state().ejection.failed(policy);
+        if is_probe || too_often {
             self.eject(endpoint, policy);
         }
     }
@@ -225,7 +228,7 @@ impl Desk {
     /// The answer of an endpoint broke off.
     pub(super) fn broke_off(self: &Arc<Self>, endpoint: &EndpointRef) {
         let policy = self.ejection_policy();
-        if endpoint.live().ejection.broke_off(policy) {
+        if endpoint.state().ejection.broke_off(policy) {
             self.eject(endpoint, policy);
         }
     }
@@ -239,32 +242,32 @@ impl Desk {
     }
 
     fn eject(self: &Arc<Self>, endpoint: &EndpointRef, policy: EjectionPolicy) {
-        let live = endpoint.live();
+        let state = endpoint.state();
         // Without Tokio's clock nothing would ever bring it back.
         let has_clock = clock::sleep_until(clock::now()).is_some();
         let Some(runtime) = Handle::try_current().ok().filter(|_| has_clock) else {
-            return self.shifted(endpoint, live.availability.acquit());
+            return self.shifted(endpoint, state.word.close());
         };
         let Some(shift) = self.endpoints().eject(endpoint) else {
             // It stays in service, and its failures count anew.
-            live.ejection.spared();
-            return self.shifted(endpoint, live.availability.acquit());
+            state.ejection.reset_failures();
+            return self.shifted(endpoint, state.word.close());
         };
         if !shift.is_new() {
             return;
         }
-        let sentence = live.ejection.sentence(policy);
+        let ejection_duration = state.ejection.ejection_duration(policy);
         tracing::warn!(
             endpoint = endpoint.name(),
-            ?sentence,
+            ?ejection_duration,
             "endpoint failed too often and is left alone for a while"
         );
         self.shifted(endpoint, shift);
-        self.try_again_after(sentence, endpoint.clone(), &runtime);
+        self.try_again_after(ejection_duration, endpoint.clone(), &runtime);
     }
 
     /// Something else is said of `endpoint` than before. Who says the same as others did is not news.
-    pub(super) fn shifted(&self, endpoint: &EndpointRef, shift: Shift) {
+    pub(super) fn shifted(&self, endpoint: &EndpointRef, shift: HealthChange) {
         if !shift.is_new() {
             return;
         }
@@ -286,27 +289,27 @@ impl Desk {
     }
 
     /// Whoever may wait for a trial that ended without a verdict has to look again.
-    pub(super) fn pass_trial_on(&self) {
-        if self.endpoints().trial_was_abandoned() {
+    pub(super) fn pass_probe_on(&self) {
+        if self.endpoints().take_abandoned_probe() {
             self.common.gate.capacity_changed();
         }
     }
 
-    /// One request may try `endpoint` when its `sentence` is over.
+    /// One request may try `endpoint` when its `ejection_duration` is over.
     fn try_again_after(
         self: &Arc<Self>,
-        sentence: Duration,
+        ejection_duration: Duration,
         endpoint: EndpointRef,
         runtime: &Handle,
     ) {
         let desk = Arc::downgrade(self);
         runtime.spawn(async move {
-            tokio::time::sleep(sentence).await;
+            tokio::time::sleep(ejection_duration).await;
             if let Some(desk) = desk.upgrade() {
                 let endpoints = desk.endpoints().endpoints();
                 // Its models may be others by now.
                 let now = endpoints.iter().find(|now| now.is_same(&endpoint));
-                desk.endpoints().put_on_trial(now.unwrap_or(&endpoint));
+                desk.endpoints().half_open(now.unwrap_or(&endpoint));
                 desk.common.gate.capacity_changed();
             }
         });
@@ -325,11 +328,11 @@ impl HealthSink for Desk {
     }
 
     fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
-        self.shifted(endpoint, endpoint.live().availability.set_up(healthy));
+        self.shifted(endpoint, endpoint.state().word.set_up(healthy));
     }
 
     fn forget_checks(&self, endpoint: &EndpointRef) {
-        let shift = endpoint.live().availability.forget_checks();
+        let shift = endpoint.state().word.forget_checks();
         let endpoints = self.endpoints().endpoints();
         if endpoints.iter().any(|present| present.is_same(endpoint)) {
             self.shifted(endpoint, shift);

@@ -40,8 +40,8 @@ async fn whoever_waits_beside_a_trial_takes_the_fallback() {
 
     let demand = gate.capacity().demand(&Requirements::new("m"));
     let last = gate.try_acquire(&demand).unwrap();
-    _ = a.live().availability.eject();
-    gate.capacity().put_on_trial(&a);
+    _ = a.state().word.eject();
+    gate.capacity().half_open(&a);
     let waiters = [(); 2].map(|()| {
         let request = Request::get("/m").body(String::new()).unwrap();
         tokio::spawn(service.clone().oneshot(request))

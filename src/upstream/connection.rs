@@ -27,9 +27,9 @@ pub(super) struct ConnectionHandle(Arc<Shared>);
 /// A point in the order of what happens: later ones are greater. One task drives a connection and the body that is
 /// sent on it, so that for these two the order is that of the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Moment(u64);
+pub(super) struct LogicalTime(u64);
 
-impl Moment {
+impl LogicalTime {
     pub(super) fn now() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         Self(LAST.fetch_add(1, Relaxed) + 1)
@@ -42,7 +42,7 @@ impl Moment {
 struct Shared {
     /// Whether hyper has nothing left to write.
     flushed: AtomicBool,
-    /// The `Moment` at which that became so last.
+    /// The `LogicalTime` at which that became so last.
     flushed_at: AtomicU64,
     /// Whether the endpoint has closed while something was being written.
     write_failed: AtomicBool,
@@ -106,7 +106,7 @@ impl Shared {
     /// Notes that all is written, and when.
     fn flush(&self) {
         if !self.flushed.load(Relaxed) {
-            self.flushed_at.store(Moment::now().0, Relaxed);
+            self.flushed_at.store(LogicalTime::now().0, Relaxed);
             self.flushed.store(true, Relaxed);
         }
     }
@@ -136,7 +136,7 @@ impl ConnectionHandle {
 
     /// Whether all that hyper had to write at `moment` was written. Unlike [`is_flushed`](Self::is_flushed), this stays
     /// true when the next request is being written.
-    pub(super) fn is_flushed_since(&self, moment: Moment) -> bool {
+    pub(super) fn is_flushed_since(&self, moment: LogicalTime) -> bool {
         self.0.flushed_at.load(Relaxed) > moment.0 || self.is_flushed()
     }
 

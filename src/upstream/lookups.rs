@@ -48,7 +48,7 @@ const FRESH: Duration = Duration::from_secs(5);
 const AT_A_TIME: usize = 64;
 
 impl Default for Lookups {
-    /// Asks the system.
+    /// Query the system.
     fn default() -> Self {
         Self::by(|name| Ok((name, 0).to_socket_addrs()?.collect()))
     }

@@ -17,7 +17,7 @@ use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection}
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
-use super::connection::{ConnectionHandle, Moment};
+use super::connection::{ConnectionHandle, LogicalTime};
 
 pin_project! {
     /// A request's body on its way to an endpoint.
@@ -50,7 +50,7 @@ struct State {
     /// The client has yet to send something that the endpoint has room for.
     client_awaited: bool,
     /// When hyper had all of it.
-    ended: Option<Moment>,
+    ended: Option<LogicalTime>,
     /// When it went on last.
     since: Instant,
 }
@@ -76,7 +76,7 @@ impl Progress {
 
     fn end(&self) {
         self.went_on();
-        self.lock().ended.get_or_insert_with(Moment::now);
+        self.lock().ended.get_or_insert_with(LogicalTime::now);
     }
 }
 

@@ -3,31 +3,32 @@
 use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed; // turns are given out, nothing else depends on them
+use std::sync::atomic::Ordering::Relaxed; // a counter: no other memory depends on it
 use std::time::Duration;
 
 use crate::endpoints::EndpointRef;
-use crate::endpoints::availability::Admits;
-use crate::endpoints::backends::Server;
-use crate::endpoints::lane::Asks;
-use crate::endpoints::latency::Moment;
-use crate::endpoints::slots::Load;
+use crate::endpoints::backends::Backend;
+use crate::endpoints::endpoint_word::{Admissible, Snapshot};
+use crate::endpoints::lane::Query;
+use crate::endpoints::latency::CoarseInstant;
 
-/// The endpoints that can serve a request: they have the model, do what is asked, and are well.
+/// The endpoints that can serve a request: they have the model, can do what is asked, and are healthy.
 ///
-/// Endpoints whose first check is still to come, and that have answered no request, are not among them as long as
-/// one of the others has a slot free; a strategy is then asked a second time, to choose among those.
+/// Endpoints that have answered no request and whose first check is still to come are not among them as long as one of
+/// the others has a slot free; a strategy is then asked a second time, to choose among those.
 pub struct Candidates<'a> {
-    pub(crate) servers: &'a [Server],
-    /// Whose each of them is.
+    pub(crate) backends: &'a [Backend],
+    /// The endpoint of each backend, by the same index.
     pub(crate) endpoints: &'a [EndpointRef],
-    pub(crate) asks: Asks<'a>,
-    /// Whether these are the ones that come last: of which nothing is known.
-    pub(crate) last: bool,
+    pub(crate) query: Query<'a>,
+    /// Whether these are the endpoints of the last resort: those that have yet to be checked.
+    pub(crate) last_resort: bool,
     pub(crate) prefix: Option<u64>,
-    pub(crate) turns: &'a AtomicU64,
-    pub(crate) turn: Cell<Option<u64>>,
-    pub(crate) now: Cell<Option<Moment>>,
+    pub(crate) next_rotation: &'a AtomicU64,
+    /// Drawn at the first use.
+    pub(crate) rotation: Cell<Option<u64>>,
+    /// Read at the first use.
+    pub(crate) now: Cell<Option<CoarseInstant>>,
 }
 
 impl<'a> Candidates<'a> {
@@ -51,67 +52,68 @@ impl<'a> Candidates<'a> {
         Some(best)
     }
 
-    /// All of them, those that are busy included, in the registry's order.
+    /// All of them, the busy ones included, in the registry's order.
     pub fn all(&self) -> impl Iterator<Item = Candidate<'a>> {
-        let (asks, last) = (self.asks, self.last);
-        let servers = self.servers.iter().zip(self.endpoints);
-        servers.filter_map(move |(server, endpoint)| Candidate::of(server, endpoint, asks, last))
+        let (query, last_resort) = (self.query, self.last_resort);
+        let backends = self.backends.iter().zip(self.endpoints);
+        backends.filter_map(move |(backend, endpoint)| {
+            Candidate::new(backend, endpoint, query, last_resort)
+        })
     }
 
     /// How many endpoints have the model, including those that cannot serve the request: the bound of
     /// [`get`](Self::get).
     #[must_use]
     pub fn len(&self) -> usize {
-        self.servers.len()
+        self.backends.len()
     }
 
     /// Whether no endpoint has the model.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.servers.is_empty()
+        self.backends.is_empty()
     }
 
     /// The endpoint at `index`, if it can serve the request.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Candidate<'a>> {
-        let (server, endpoint) = (self.servers.get(index)?, self.endpoints.get(index)?);
-        Candidate::of(server, endpoint, self.asks, self.last)
+        let (backend, endpoint) = (self.backends.get(index)?, self.endpoints.get(index)?);
+        Candidate::new(backend, endpoint, self.query, self.last_resort)
     }
 
     /// The position of this request in a rotation over the endpoints of its model: 0, 1, 2 and so on, one number per
     /// request, drawn at the first call.
     #[must_use]
     pub fn rotation(&self) -> u64 {
-        let turn = self
-            .turn
+        let rotation = self
+            .rotation
             .get()
-            .unwrap_or_else(|| self.turns.fetch_add(1, Relaxed));
-        self.turn.set(Some(turn));
-        turn
+            .unwrap_or_else(|| self.next_rotation.fetch_add(1, Relaxed));
+        self.rotation.set(Some(rotation));
+        rotation
     }
 
-    /// A hash of the beginning of the prompt: equal for requests that share it. `None` if that is not known.
+    /// A hash of the beginning of the prompt: equal for requests that share it. `None` if it is not known.
     #[must_use]
     pub fn prefix(&self) -> Option<u64> {
         self.prefix
     }
 
-    /// How long a candidate took of late until the head of an answer was there, on average; zero if that is
-    /// not known.
+    /// A candidate's average time until the head of a response; zero if there was none of late.
     #[must_use]
     pub fn first_byte_latency(&self, candidate: &Candidate<'_>) -> Duration {
         Duration::from_micros(candidate.first_byte_micros(self.now()).into())
     }
 
-    /// The same, but up at once when it rises, and down slowly.
+    /// The same, but it rises at once and falls slowly.
     #[must_use]
     pub fn peak_latency(&self, candidate: &Candidate<'_>) -> Duration {
         Duration::from_micros(candidate.peak_micros(self.now()).into())
     }
 
-    /// The same moment for all that one decision looks at.
-    pub(super) fn now(&self) -> Moment {
-        let now = self.now.get().unwrap_or_else(Moment::now);
+    /// One clock reading for the whole decision.
+    pub(super) fn now(&self) -> CoarseInstant {
+        let now = self.now.get().unwrap_or_else(CoarseInstant::now);
         self.now.set(Some(now));
         now
     }
@@ -126,41 +128,41 @@ impl fmt::Debug for Candidates<'_> {
 /// An endpoint that can serve a request, and how busy it was when it was looked at.
 #[derive(Clone, Copy)]
 pub struct Candidate<'a> {
-    pub(crate) server: &'a Server,
+    pub(crate) backend: &'a Backend,
     pub(crate) endpoint: &'a EndpointRef,
-    pub(crate) seen: Load,
+    pub(crate) seen: Snapshot,
 }
 
 impl<'a> Candidate<'a> {
-    /// `server`, if it may be given a request that asks so, now or `last`.
+    /// `None` if the endpoint cannot serve `query` in this round.
     #[inline]
-    fn of(
-        server: &'a Server,
+    fn new(
+        backend: &'a Backend,
         endpoint: &'a EndpointRef,
-        asks: Asks<'_>,
-        last: bool,
+        query: Query<'_>,
+        last_resort: bool,
     ) -> Option<Self> {
-        let seen = server.offer(asks, last)?;
+        let seen = backend.offer(query, last_resort)?;
         Some(Self {
-            server,
+            backend,
             endpoint,
             seen,
         })
     }
 
     #[inline]
-    pub(super) fn first_byte_micros(&self, now: Moment) -> u32 {
-        self.server.live.latency.first_byte.micros(now)
+    pub(super) fn first_byte_micros(&self, now: CoarseInstant) -> u32 {
+        self.backend.state.latency.first_byte.micros(now)
     }
 
     #[inline]
-    pub(super) fn peak_micros(&self, now: Moment) -> u32 {
-        self.server.live.latency.peak.micros(now)
+    pub(super) fn peak_micros(&self, now: CoarseInstant) -> u32 {
+        self.backend.state.latency.peak.micros(now)
     }
 
-    /// Whether the request would be its trial.
-    pub(crate) fn is_trial(&self) -> bool {
-        self.seen.marks().admit() == Admits::Trial
+    /// Whether the request would be its probe.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.seen.flags().admissible() == Admissible::Probe
     }
 
     /// The endpoint.
@@ -172,7 +174,7 @@ impl<'a> Candidate<'a> {
     /// Lower is preferred: 0 to 100.
     #[must_use]
     pub fn priority(&self) -> u32 {
-        self.server.priority.into()
+        self.backend.priority.into()
     }
 
     /// How many requests it serves.
@@ -187,7 +189,7 @@ impl<'a> Candidate<'a> {
         self.seen.limit()
     }
 
-    /// Whether it has a slot free. Until it has answered, or a check has, it has one at most.
+    /// Whether it has a slot free. Until it has answered, or a check has, it has one slot at most.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.seen.is_free()

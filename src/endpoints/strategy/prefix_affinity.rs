@@ -21,23 +21,23 @@ impl Strategy for PrefixAffinity {
             return LeastLoaded.choose(candidates);
         };
         let (mut in_flight, mut slots) = (1, 0); // with the request itself
-        let mut warmest = Warmest::of(prefix);
+        let mut rendezvous = Rendezvous::of(prefix);
         for candidate in candidates.all() {
             in_flight += u64::from(candidate.in_flight());
             slots += u64::from(candidate.limit());
             if candidate.is_free() {
-                warmest.feel(candidate);
+                rendezvous.consider(candidate);
             }
         }
         let has_room = |it: &Candidate<'a>| has_room(it.in_flight(), it.limit(), in_flight, slots);
-        let home = warmest.found()?;
+        let home = rendezvous.pick()?;
         if has_room(&home) {
             return Some(Choice::new(home));
         }
-        let mut warmest = Warmest::of(prefix);
+        let mut rendezvous = Rendezvous::of(prefix);
         let roomy = candidates.free().filter(has_room);
-        roomy.for_each(|candidate| warmest.feel(candidate));
-        match warmest.found() {
+        roomy.for_each(|candidate| rendezvous.consider(candidate));
+        match rendezvous.pick() {
             Some(candidate) => Some(Choice::new(candidate)),
             None => LeastLoaded.choose(candidates),
         }
@@ -45,25 +45,25 @@ impl Strategy for PrefixAffinity {
 }
 
 /// The candidate with the greatest weight so far.
-struct Warmest<'a> {
+struct Rendezvous<'a> {
     prefix: u64,
     best: Option<(u64, Candidate<'a>)>,
 }
 
-impl<'a> Warmest<'a> {
+impl<'a> Rendezvous<'a> {
     fn of(prefix: u64) -> Self {
         Self { prefix, best: None }
     }
 
     #[inline]
-    fn feel(&mut self, candidate: Candidate<'a>) {
-        let weight = weight(self.prefix, candidate.server.live.hash);
+    fn consider(&mut self, candidate: Candidate<'a>) {
+        let weight = weight(self.prefix, candidate.backend.state.hash);
         if self.best.is_none_or(|(most, _)| most < weight) {
             self.best = Some((weight, candidate));
         }
     }
 
-    fn found(self) -> Option<Candidate<'a>> {
+    fn pick(self) -> Option<Candidate<'a>> {
         self.best.map(|(_, candidate)| candidate)
     }
 }

@@ -81,12 +81,12 @@ fn who_waits_is_measured_by_its_own_tokens_when_the_contexts_change() {
 }
 
 /// Two endpoints of which the first is preferred; the second is on trial.
-fn second_on_trial() -> (Endpoints, EndpointRef) {
+fn second_half_open() -> (Endpoints, EndpointRef) {
     let wards = ["a", "b"].map(|name| endpoint(name, 9, &["m"]));
     let endpoints = routed(wards, routing(StrategyChoice::PriorityOnly));
     let second = endpoints.endpoints()[1].clone();
-    _ = second.live().availability.eject();
-    endpoints.put_on_trial(&second);
+    _ = second.state().word.eject();
+    endpoints.half_open(&second);
     (endpoints, second)
 }
 
@@ -98,13 +98,13 @@ fn serves(endpoints: &Endpoints, model: &str) -> String {
 }
 
 #[test]
-fn whoever_passes_by_during_a_trial_does_not_end_it() {
-    let (endpoints, second) = second_on_trial();
-    let trial = hold(&endpoints, "m");
-    assert!(trial.trial);
+fn a_request_elsewhere_does_not_end_a_probe() {
+    let (endpoints, second) = second_half_open();
+    let probe = hold(&endpoints, "m");
+    assert!(probe.is_probe);
     assert_eq!(serves(&endpoints, "m"), "a");
-    endpoints.release(trial);
-    assert!(endpoints.trial_was_abandoned());
+    endpoints.release(probe);
+    assert!(endpoints.take_abandoned_probe());
     assert_eq!(serves(&endpoints, "m"), "b");
     second.set_healthy(false);
     assert_eq!(serves(&endpoints, "m"), "a");
@@ -113,13 +113,13 @@ fn whoever_passes_by_during_a_trial_does_not_end_it() {
 }
 
 #[test]
-fn whoever_is_on_trial_is_tried_with_a_model_that_is_new_to_it() {
-    let (endpoints, second) = second_on_trial();
+fn a_half_open_endpoint_is_probed_with_a_new_model() {
+    let (endpoints, second) = second_half_open();
     change(
         &endpoints,
         [endpoint("a", 9, &["n"]), endpoint("b", 9, &["n"])],
     );
     assert_eq!(serves(&endpoints, "n"), "b");
-    assert!(second.live().availability.acquit().is_new());
+    assert!(second.state().word.close().is_new());
     assert_eq!(serves(&endpoints, "n"), "a");
 }

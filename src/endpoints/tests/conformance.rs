@@ -101,8 +101,8 @@ fn only_those_serve_that_can_and_may() {
         let all = endpoints.endpoints();
         let named = |name: &str| all.iter().find(|it| it.name() == name).unwrap();
         named("sick").set_healthy(false);
-        _ = named("ejected").live().availability.eject();
-        _ = named("drained").live().availability.set_draining(true);
+        _ = named("ejected").state().word.eject();
+        _ = named("drained").state().word.set_draining(true);
         named("shut").set_limit(0);
         let allowed = HashSet::from(["good", "fine"]);
         for nth in 0..200 {
@@ -112,7 +112,7 @@ fn only_those_serve_that_can_and_may() {
                 ..asked(nth)
             };
             let demand = endpoints.demand(&asked);
-            let demand = demand.again(named("failed"));
+            let demand = demand.retry(named("failed"));
             let leases: Vec<_> = (0..4)
                 .map(|_| endpoints.try_lease(&demand).unwrap())
                 .collect();
@@ -236,14 +236,14 @@ fn nothing_comes_to_an_endpoint_after_it_was_drained() {
                 });
             }
             for _ in 0..60 {
-                _ = drained.live().availability.set_draining(true);
+                _ = drained.state().word.set_draining(true);
                 let mut least = drained.in_flight();
                 for _ in 0..50 {
                     let now = drained.in_flight();
                     assert!(now <= least, "{least} in flight, then {now}");
                     least = now;
                 }
-                _ = drained.live().availability.set_draining(false);
+                _ = drained.state().word.set_draining(false);
                 thread::yield_now();
             }
             done.store(true, SeqCst);

@@ -13,7 +13,7 @@ use proptest::strategy::Strategy;
 use super::naive::{Expected, FailedAt, Health, Naive, State};
 use super::*;
 use crate::endpoints::HealthCheck;
-use crate::endpoints::latency::Moment;
+use crate::endpoints::latency::CoarseInstant;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -208,7 +208,7 @@ impl Pair {
             Step::Release(nth) if !self.held.is_empty() => {
                 let (lease, state) = self.held.swap_remove(nth % self.held.len());
                 let mut state = state.borrow_mut();
-                if lease.trial && state.health == Health::TrialOut {
+                if lease.is_probe && state.health == Health::TrialOut {
                     state.health = Health::OnTrial;
                 }
                 state.in_use -= 1;
@@ -239,9 +239,9 @@ impl Pair {
             }
             Step::Drain(at, draining) => {
                 if let Some((endpoint, mut state)) = self.ward(at) {
-                    let availability = &endpoint.live().availability;
+                    let word = &endpoint.state().word;
                     assert_eq!(
-                        availability.set_draining(draining).is_new(),
+                        word.set_draining(draining).is_new(),
                         state.draining != draining
                     );
                     state.draining = draining;
@@ -249,14 +249,14 @@ impl Pair {
             }
             Step::Eject(at) => {
                 if let Some((endpoint, mut state)) = self.ward(at) {
-                    let newly = endpoint.live().availability.eject();
+                    let newly = endpoint.state().word.eject();
                     assert_eq!(newly.is_new(), state.health != Health::Ejected);
                     state.health = Health::Ejected;
                 }
             }
             Step::Try(at) => {
                 if let Some((endpoint, mut state)) = self.ward(at) {
-                    self.endpoints.put_on_trial(&endpoint);
+                    self.endpoints.half_open(&endpoint);
                     if state.health == Health::Ejected {
                         state.health = Health::OnTrial;
                     }
@@ -264,14 +264,14 @@ impl Pair {
             }
             Step::Acquit(at) => {
                 if let Some((endpoint, mut state)) = self.ward(at) {
-                    let back = endpoint.live().availability.acquit();
+                    let back = endpoint.state().word.close();
                     assert_eq!(back.is_new(), state.health != Health::Well);
                     state.health = Health::Well;
                 }
             }
             Step::Answer(at) => {
                 if let Some((endpoint, mut state)) = self.ward(at) {
-                    let news = endpoint.live().availability.answered();
+                    let news = endpoint.state().word.answered();
                     assert_eq!(news.is_some(), state.new || state.last);
                     (state.new, state.last) = (false, false);
                 }
@@ -281,7 +281,10 @@ impl Pair {
                     && state.latency_ms.is_none()
                 {
                     let took = Duration::from_millis(ms.into());
-                    endpoint.live().latency.answered(took, Moment::now());
+                    endpoint
+                        .state()
+                        .latency
+                        .answered(took, CoarseInstant::now());
                     state.latency_ms = Some(ms);
                 }
             }
@@ -296,7 +299,7 @@ impl Pair {
                 break;
             };
             let endpoint = self.held[at].0.endpoint().clone();
-            demand = demand.again(&endpoint);
+            demand = demand.retry(&endpoint);
             pools.push(endpoint.pool());
         }
         let (expected, pools) = self.naive.expect(asked, &pools);
@@ -314,8 +317,8 @@ impl Pair {
                 assert_eq!(lease.decision().asked, (*asked.model).into());
                 let mut changed = state.borrow_mut();
                 changed.in_use += 1;
-                assert_eq!(lease.trial, changed.health == Health::OnTrial);
-                if lease.trial {
+                assert_eq!(lease.is_probe, changed.health == Health::OnTrial);
+                if lease.is_probe {
                     changed.health = Health::TrialOut;
                 }
                 drop(changed);
@@ -339,7 +342,7 @@ impl Pair {
             let healthy = !state.down && state.health == Health::Well;
             assert_eq!(endpoint.healthy(), healthy);
             let may_go = self.naive.may_lose(ward);
-            assert_eq!(self.endpoints.fleet.load().may_eject(endpoint), may_go);
+            assert_eq!(self.endpoints.table.load().may_eject(endpoint), may_go);
         }
         assert_eq!(self.endpoints.in_use(), self.held.len());
         let limits = self
@@ -383,7 +386,7 @@ proptest! {
             if let Step::Lease { name, tokens, .. } = step {
                 let asked = Requirements { estimated_tokens: tokens, ..Requirements::new(NAMES[name]) };
                 let demand = pair.endpoints.demand(&asked);
-                let again = pair.held.iter().map(|(lease, _)| demand.clone().again(lease.endpoint()));
+                let again = pair.held.iter().map(|(lease, _)| demand.clone().retry(lease.endpoint()));
                 waiting.extend(again.take(1));
                 waiting.push(demand);
             }

@@ -33,7 +33,7 @@ fn counts(endpoints: &Endpoints, name: &str) -> (usize, usize, usize) {
     };
     let own: Vec<&EndpointRef> = all.iter().filter(serves).collect();
     let out = own.iter().filter(|own| !own.healthy());
-    let open = own.iter().filter(|own| own.live().availability.is_open());
+    let open = own.iter().filter(|own| own.state().word.is_in_service());
     (own.len(), out.count(), open.count())
 }
 
@@ -66,7 +66,7 @@ proptest! {
             // Each that stayed has to stay.
             let stayed = || all.iter().filter(|endpoint| endpoint.healthy());
             prop_assert!(stayed().all(|endpoint| endpoints.eject(endpoint).is_none()));
-            all.iter().for_each(|endpoint| _ = endpoint.live().availability.acquit());
+            all.iter().for_each(|endpoint| _ = endpoint.state().word.close());
         }
     }
 }
@@ -108,7 +108,7 @@ fn two_that_fail_at_the_same_instant_are_never_both_out() {
                 panic!("in round {nth}");
             }
             all.iter()
-                .for_each(|endpoint| _ = endpoint.live().availability.acquit());
+                .for_each(|endpoint| _ = endpoint.state().word.close());
         }
     });
 }
@@ -145,7 +145,7 @@ fn an_endpoint_that_is_being_tried_still_counts_as_out() {
     let endpoints = fleet([endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]);
     let all = endpoints.endpoints();
     assert!(endpoints.eject(&all[0]).is_some());
-    endpoints.put_on_trial(&all[0]);
+    endpoints.half_open(&all[0]);
     assert!(endpoints.eject(&all[1]).is_none());
     assert!(endpoints.eject(&all[0]).is_some(), "its trial may fail");
 }
@@ -159,7 +159,7 @@ fn endpoints_that_are_down_or_draining_do_not_count_as_others() {
         for endpoint in &all[1..] {
             match down {
                 true => _ = endpoint.set_healthy(false),
-                false => _ = endpoint.live().availability.set_draining(true),
+                false => _ = endpoint.state().word.set_draining(true),
             }
         }
         assert!(endpoints.eject(&all[0]).is_none());
@@ -177,7 +177,7 @@ fn a_models_only_endpoint_goes_where_a_fallback_could_serve() {
         let all = endpoints.endpoints();
         assert!(endpoints.eject(&all[1]).is_none());
         assert_eq!(endpoints.eject(&all[0]).is_some(), goes);
-        _ = all[0].live().availability.acquit();
+        _ = all[0].state().word.close();
         all[1].set_healthy(false);
         assert!(endpoints.eject(&all[0]).is_none());
     }
@@ -195,9 +195,9 @@ fn an_endpoint_that_was_asked_and_has_never_answered_does_not_count_as_another()
         first: Duration::from_secs(1),
     };
     assert!(endpoints.eject(&all[0]).is_some(), "it was never asked");
-    _ = all[0].live().availability.acquit();
-    all[1].live().ejection.failed(policy);
+    _ = all[0].state().word.close();
+    all[1].state().ejection.failed(policy);
     assert!(endpoints.eject(&all[0]).is_none());
-    _ = all[1].live().availability.answered();
+    _ = all[1].state().word.answered();
     assert!(endpoints.eject(&all[0]).is_some());
 }

@@ -354,11 +354,11 @@ impl Naive {
                     f64::from(state.in_use) < share.ceil().max((limit / 2.0).ceil())
                 };
                 let roomy: Vec<usize> = free.iter().copied().filter(has_room).collect();
-                let warmest = roomy
+                let rendezvous = roomy
                     .iter()
                     .copied()
                     .reduce(|a, b| if self.is_warmer(prefix, b, a) { b } else { a });
-                warmest.map_or_else(|| idlest(free), |at| vec![at])
+                rendezvous.map_or_else(|| idlest(free), |at| vec![at])
             }
             _ => free.to_vec(),
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::endpoints::Weights;
-use crate::endpoints::latency::Moment;
+use crate::endpoints::latency::CoarseInstant;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -43,7 +43,10 @@ fn shares(endpoints: &Endpoints, requests: usize) -> BTreeMap<String, usize> {
 
 fn slow(endpoints: &Endpoints, at: usize, took: Duration) {
     let endpoint = &endpoints.endpoints()[at];
-    endpoint.live().latency.answered(took, Moment::now());
+    endpoint
+        .state()
+        .latency
+        .answered(took, CoarseInstant::now());
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::PoolId;
 use crate::endpoints::{EndpointRef, HealthReporter};
 use crate::upstream::connect::Connector;
 
-/// Asks the endpoints of a router whether they are well, for as long as it lives. Made by
+/// Query the endpoints of a router whether they are well, for as long as it lives. Made by
 /// [`Forward::checks`](crate::upstream::Forward::checks).
 ///
 /// Those are asked that have a [`HealthCheck`](crate::endpoints::HealthCheck). The first eight are asked at once, in the registry's
@@ -216,7 +216,7 @@ async fn run(
             });
         }
     };
-    let signs = || endpoint.live().signs.count();
+    let signs = || endpoint.state().activity.count();
     rounds(check, get, signs, tell).await;
 }
 

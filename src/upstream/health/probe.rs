@@ -32,7 +32,7 @@ impl Getter {
         Self(client)
     }
 
-    /// Asks `endpoint` for `path`, and reads the answer.
+    /// Query `endpoint` for `path`, and reads the answer.
     pub(super) async fn get(&self, endpoint: &EndpointRef, path: &str) -> Result<(), CheckError> {
         let target = target(endpoint.url(), path)?;
         let response = self.0.request(request(target, own(endpoint))).await?;
