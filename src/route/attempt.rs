@@ -1,4 +1,4 @@
-//! The front desk of one request: how it is seated, and what came of it.
+//! One attempt of a request: to which endpoint it goes, and how it ended.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,32 +11,33 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::RouteBody;
-use super::request_body::Whole;
-use super::shared::Desk;
+use super::request_body::BufferedBody;
+use super::shared::RouterShared;
 use super::shell::{AdmissionHandler, Tail};
 use crate::admit::{Priority, RejectReason};
 use crate::endpoints::{EndpointLease, Endpoints, RouteError, Via};
 use crate::gate::{self, Gate, Permit};
 
-/// The front desk of one request, or of one more try of it.
-pub(super) struct Front {
-    pub(super) desk: Arc<Desk>,
-    /// The body that goes with it, if it was read.
-    pub(super) whole: Option<Whole>,
-    /// At which level it waits, and since when, if it has to.
+/// One attempt of a request, on its way through the gate.
+pub(super) struct Attempt {
+    pub(super) shared: Arc<RouterShared>,
+    /// The request's body, if it was read.
+    pub(super) body: Option<BufferedBody>,
+    /// The level at which it waits, and since when, if it has to.
     pub(super) waits: Option<(Priority, Instant)>,
 }
 
-/// What came of one try.
-pub(super) enum Tried<R, E> {
-    /// It was passed on.
+/// How one attempt ended.
+pub(super) enum AttemptOutcome<R, E> {
+    /// The inner service answered or failed.
     Answered {
         result: Result<Response<R>, E>,
+        /// `None` if the inner service failed before it was called.
         permit: Option<Permit<Endpoints>>,
         waited: Duration,
         tail: Tail,
     },
-    /// It got no slot.
+    /// The request got no slot.
     Refused {
         headers: HeaderMap,
         why: RejectReason<RouteError>,
@@ -44,17 +45,18 @@ pub(super) enum Tried<R, E> {
     },
 }
 
-impl Front {
-    /// Makes the request one to the endpoint that was decided on.
+impl Attempt {
+    /// Makes the request one to the endpoint of `lease`.
     pub(super) fn prepare<B>(&self, request: &mut Request<RouteBody<B>>, lease: &mut EndpointLease)
     where
         B: Body<Data = Bytes>,
     {
         let decision = lease.decision();
-        if let Some(whole) = &self.whole
+        if let Some(body) = &self.body
             && decision.via != Via::Direct
         {
-            *request.body_mut() = whole.clone().naming(&decision.model);
+            // Another model serves it: its name replaces the one in the body.
+            *request.body_mut() = body.clone().naming(&decision.model);
             let length = request.body().size_hint().exact();
             if let (Some(length), Some(old)) =
                 (length, request.headers_mut().get_mut(CONTENT_LENGTH))
@@ -63,18 +65,18 @@ impl Front {
             }
         }
         if decision.via == Via::Fallback {
-            self.desk.meter.fell_back(decision);
+            self.shared.metrics.fell_back(decision);
         }
         request.extensions_mut().insert(decision.clone());
         let now = gate::now();
         lease.called = Some(now);
         if lease.is_probe {
-            // No other request is given the endpoint for now: those that wait may have a fallback.
-            self.desk.common.gate.capacity_changed();
+            // No other request gets the endpoint for now: those that wait for it may have a fallback.
+            self.shared.state.gate.capacity_changed();
         }
         if let Some((priority, since)) = self.waits {
-            self.desk.meter.waited(|| {
-                let settings = self.desk.common.settings();
+            self.shared.metrics.waited(|| {
+                let settings = self.shared.state.settings();
                 let level = settings.classifier.levels().name(priority).to_owned();
                 (level, now.saturating_duration_since(since))
             });
@@ -82,18 +84,18 @@ impl Front {
     }
 }
 
-impl<S, B, R> AdmissionHandler<Endpoints, Request<RouteBody<B>>, S> for Front
+impl<S, B, R> AdmissionHandler<Endpoints, Request<RouteBody<B>>, S> for Attempt
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>>,
     B: Body<Data = Bytes>,
     R: Body<Data = Bytes>,
 {
-    type Answer = Tried<R, S::Error>;
-    /// Though every chair is taken, an endpoint may be free for one who comes: nobody is turned away unseen.
+    type Answer = AttemptOutcome<R, S::Error>;
+    /// No fast rejects: although the waiting room is full, an endpoint may have a slot for this request.
     type Notice = Infallible;
 
     fn gate(&self) -> &Gate<Endpoints> {
-        &self.desk.common.gate
+        &self.shared.state.gate
     }
 
     fn seat(&self, request: &mut Request<RouteBody<B>>, lease: &mut EndpointLease, _: Duration) {
@@ -107,7 +109,7 @@ where
         waited: Duration,
     ) -> Self::Answer {
         let headers = request.into_parts().0.headers;
-        Tried::Refused {
+        AttemptOutcome::Refused {
             headers,
             why,
             waited,
@@ -124,7 +126,7 @@ where
         permit: Option<Permit<Endpoints>>,
         waited: Duration,
     ) -> Self::Answer {
-        Tried::Answered {
+        AttemptOutcome::Answered {
             result,
             permit,
             waited,

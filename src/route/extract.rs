@@ -1,4 +1,4 @@
-//! Not every service has bodies that name models: some say in a header, or by the path, what they want.
+//! Where the demand of a request is read from: its body, or its head.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use http::request::Parts;
 
 use crate::endpoints::{Requirements, RouteError};
 
-/// Where it is written what a request asks.
+/// Where the demand of a request is read from.
 #[derive(Clone, Default)]
 pub(super) enum DemandSource {
-    /// In its body, as OpenAI has it.
+    /// Its body, in the format of OpenAI.
     #[default]
     Body,
-    /// In its head. The body is passed on as it comes.
-    Head(Arc<Reader>),
+    /// Its head. The body is streamed.
+    Head(Arc<Extract>),
 }
 
-type Reader = dyn Fn(&Parts) -> Result<Requirements<'static>, RouteError> + Send + Sync;
+type Extract = dyn Fn(&Parts) -> Result<Requirements<'static>, RouteError> + Send + Sync;
 
 impl DemandSource {
     pub(super) fn is_body(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::shared::{Desk, NewRouting};
+use super::shared::{NewRouting, RouterShared};
 use super::shell::{InvalidQueueConfig, QueueConfig};
 use super::{InvalidRouting, RoutingConfig};
 #[cfg(feature = "client")]
@@ -39,14 +39,14 @@ use crate::gate::GateStatus;
 /// Methods that report on the waiting room, or change anything, panic if a [`Strategy`](crate::endpoints::Strategy) calls them: it
 /// is asked under the lock for which they would wait.
 #[derive(Debug, Clone)]
-pub struct RouterHandle(pub(super) Arc<Desk>);
+pub struct RouterHandle(pub(super) Arc<RouterShared>);
 
 impl RouterHandle {
     /// How many wait and run, what became of the others, and how long the next would wait.
     #[must_use]
     pub fn status(&self) -> GateStatus {
         forbid_in_strategy("RouterHandle::status");
-        self.0.common.gate.status()
+        self.0.state.gate.status()
     }
 
     /// How many requests were rejected, by the code that they were told.
@@ -63,19 +63,19 @@ impl RouterHandle {
     #[cfg(feature = "metrics")]
     pub fn record_gauges(&self) {
         let (status, endpoints) = (self.status(), self.endpoints());
-        self.0.meter.record_gauges(&status, &endpoints);
+        self.0.metrics.record_gauges(&status, &endpoints);
     }
 
     /// Every endpoint with its live numbers, in the registry's order.
     #[must_use]
     pub fn endpoints(&self) -> Arc<[EndpointRef]> {
-        self.0.common.gate.capacity().endpoints()
+        self.0.state.gate.capacity().endpoints()
     }
 
     /// What is configured.
     #[must_use]
     pub fn registry(&self) -> Arc<Registry> {
-        self.0.common.gate.capacity().registry()
+        self.0.state.gate.capacity().registry()
     }
 
     /// Changes how many requests an endpoint may serve at a time. A lower limit takes effect as slots come
@@ -83,21 +83,21 @@ impl RouterHandle {
     pub fn set_limit(&self, endpoint: &EndpointRef, slots: u32) {
         forbid_in_strategy("RouterHandle::set_limit");
         endpoint.set_limit(slots);
-        self.0.common.gate.capacity_changed();
+        self.0.state.gate.capacity_changed();
     }
 
     /// Says whether an endpoint is well, as its checks do. Those that wait for nothing else are answered.
     pub fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
         forbid_in_strategy("RouterHandle::set_healthy");
-        let shift = endpoint.state().word.set_up(healthy);
-        self.0.shifted(endpoint, shift);
+        let change = endpoint.state().word.set_up(healthy);
+        self.0.health_changed(endpoint, change);
     }
 
     /// Gives an endpoint nothing new, or again. What it has in flight finishes.
     pub fn set_draining(&self, endpoint: &EndpointRef, draining: bool) {
         forbid_in_strategy("RouterHandle::set_draining");
-        let shift = endpoint.state().word.set_draining(draining);
-        self.0.shifted(endpoint, shift);
+        let change = endpoint.state().word.set_draining(draining);
+        self.0.health_changed(endpoint, change);
     }
 
     /// How requests are routed.
@@ -149,13 +149,13 @@ impl RouterHandle {
     /// If the configuration is invalid. Nothing has changed then.
     pub fn reconfigure(&self, queue: QueueConfig) -> Result<(), InvalidQueueConfig> {
         forbid_in_strategy("RouterHandle::reconfigure");
-        self.0.common.reconfigure(queue, |_, _| Ok(()))
+        self.0.state.reconfigure(queue, |_, _| Ok(()))
     }
 
     /// Answers everyone who waits and everyone who comes with `shutting_down`. Running requests finish.
     pub fn close(&self) {
         forbid_in_strategy("RouterHandle::close");
-        self.0.common.gate.close();
+        self.0.state.gate.close();
     }
 
     /// Resolves when the router is closed and the last running request has finished, its body included.
@@ -164,7 +164,7 @@ impl RouterHandle {
     ///
     /// It may be dropped and called again at any time.
     pub async fn closed(&self) {
-        self.0.common.gate.closed().await;
+        self.0.state.gate.closed().await;
     }
 }
 

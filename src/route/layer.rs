@@ -7,7 +7,7 @@ use tower_layer::Layer;
 
 use super::handle::RouterHandle;
 use super::service::Route;
-use super::shared::Desk;
+use super::shared::RouterShared;
 use super::{InvalidRoute, RouteLayerBuilder};
 use crate::endpoints::Registry;
 
@@ -49,7 +49,7 @@ use crate::endpoints::Registry;
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct RouteLayer(Arc<Desk>);
+pub struct RouteLayer(Arc<RouterShared>);
 
 impl RouteLayer {
     /// Begins to build a layer over the endpoints of `registry`.
@@ -58,7 +58,7 @@ impl RouteLayer {
     }
 
     pub(super) fn try_new(builder: RouteLayerBuilder) -> Result<Self, InvalidRoute> {
-        Ok(Self(Arc::new(Desk::new(builder)?)))
+        Ok(Self(Arc::new(RouterShared::new(builder)?)))
     }
 
     /// Closes the waiting room when `token` is cancelled: every waiting request and every later one is answered with
@@ -68,7 +68,7 @@ impl RouteLayer {
     /// already. Another token takes the place of the one before. A token keeps no layer alive.
     #[must_use]
     pub fn shutdown(self, token: CancellationToken) -> Self {
-        self.0.common.close_on(token);
+        self.0.state.close_on(token);
         self
     }
 

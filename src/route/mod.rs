@@ -42,18 +42,19 @@
 //! [`Decision`]: crate::endpoints::Decision
 //! [`Endpoints`]: crate::endpoints::Endpoints
 
-mod arrival;
 mod attempt;
 mod builder;
-mod conclusion;
 mod config;
 mod extract;
+mod failed_response;
 mod future;
 mod handle;
 mod layer;
 mod metrics;
+mod parsed_request;
 mod request_body;
 mod request_metrics;
+mod response;
 mod response_body;
 mod response_class;
 mod retry;
@@ -62,7 +63,6 @@ mod shared;
 mod shell;
 #[cfg(test)]
 mod tests;
-mod unread;
 
 pub use builder::RouteLayerBuilder;
 pub use config::{InvalidRoute, InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice};

@@ -1,31 +1,28 @@
-//! A request counted at the end of a function is not counted when its client leaves before.
-//!
-//! A [`Tally`] goes with the request and counts it when it is dropped, as what it came to by then.
+//! Counts one request when it is dropped, however it ended.
 
 use std::sync::Arc;
 
 use super::metrics::RequestOutcome;
-use super::shared::Desk;
+use super::shared::RouterShared;
 use crate::endpoints::Decision;
 
-/// RoomStats one request, once.
+/// Counts one request when it is dropped: a client that leaves early is counted, too.
 #[derive(Debug)]
-pub(super) struct Tally {
-    pub(super) desk: Arc<Desk>,
-    /// The name that was asked for, while nothing is decided.
+pub(super) struct RequestMetrics {
+    pub(super) shared: Arc<RouterShared>,
+    /// The name that was asked for, once it is known.
     pub(super) asked: Option<Arc<str>>,
-    /// Where it went last, once that is known.
+    /// Where the request went last, once it is known.
     pub(super) decision: Option<Decision>,
-    /// Whether an endpoint has failed it. That counted against the first one, and counts against no other.
+    /// Whether an attempt failed. It counted against the endpoint then; no other endpoint is to blame.
     pub(super) has_failed: bool,
     pub(super) outcome: RequestOutcome,
 }
 
-impl Tally {
-    /// A request has come.
-    pub(super) fn new(desk: Arc<Desk>) -> Self {
+impl RequestMetrics {
+    pub(super) fn new(shared: Arc<RouterShared>) -> Self {
         Self {
-            desk,
+            shared,
             asked: None,
             decision: None,
             has_failed: false,
@@ -34,13 +31,13 @@ impl Tally {
     }
 }
 
-impl Drop for Tally {
+impl Drop for RequestMetrics {
     fn drop(&mut self) {
         let decision = self.decision.as_ref();
-        let (desk, asked) = (&self.desk, self.asked.as_ref());
-        desk.meter
-            .ended(desk.endpoints(), asked, decision, self.outcome);
-        // This request may have been a trial.
-        desk.pass_probe_on();
+        let (shared, asked) = (&self.shared, self.asked.as_ref());
+        shared
+            .metrics
+            .ended(shared.endpoints(), asked, decision, self.outcome);
+        shared.pass_probe_on(); // the request may have been a probe
     }
 }

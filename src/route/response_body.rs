@@ -1,4 +1,4 @@
-//! An answer is over when its last byte is, and whether it went well is known only then.
+//! The body of a routed response: it measures how long the response takes and whether it breaks off.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,33 +9,37 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::metrics::RequestOutcome;
-use super::request_metrics::Tally;
+use super::request_metrics::RequestMetrics;
 use crate::endpoints::latency::CoarseInstant;
 use crate::gate;
 
 pin_project! {
-    /// The body of an endpoint's answer, while it is measured how long it takes and whether it breaks off.
+    /// The body of a response of a [`Route`](super::Route). It measures how long the response takes, and whether it
+    /// breaks off.
     #[derive(Debug)]
     pub struct RouteResponseBody<B> {
         #[pin]
         body: B,
+        // `None` once the body is over.
         measure: Option<Measure>,
     }
 }
 
 #[derive(Debug)]
 struct Measure {
-    tally: Tally,
+    metrics: RequestMetrics,
     called: Option<Instant>,
+    /// The outcome if the body is read to its end.
     outcome: RequestOutcome,
 }
 
 impl<B: Body> RouteResponseBody<B> {
-    /// `tally` has what the request comes to if this body is read to its end.
-    pub(super) fn new(body: B, mut tally: Tally, called: Option<Instant>) -> Self {
-        let outcome = std::mem::replace(&mut tally.outcome, RequestOutcome::Cancelled);
+    /// `metrics` has the outcome for the case that this body is read to its end.
+    pub(super) fn new(body: B, mut metrics: RequestMetrics, called: Option<Instant>) -> Self {
+        // Dropped before that, the request counts as cancelled.
+        let outcome = std::mem::replace(&mut metrics.outcome, RequestOutcome::Cancelled);
         let mut measure = Some(Measure {
-            tally,
+            metrics,
             called,
             outcome,
         });
@@ -47,8 +51,9 @@ impl<B: Body> RouteResponseBody<B> {
 }
 
 impl Measure {
+    /// The body was read to its end.
     fn end(mut self) {
-        let decision = self.tally.decision.as_ref();
+        let decision = self.metrics.decision.as_ref();
         if let (Some(called), Some(decision), RequestOutcome::Answered(status)) =
             (self.called, decision, self.outcome)
             && !status.is_server_error()
@@ -59,22 +64,23 @@ impl Measure {
             state.latency.total.add(took, CoarseInstant::at(now));
             state.ejection.ended();
         }
-        self.tally.outcome = self.outcome;
+        self.metrics.outcome = self.outcome;
     }
 
-    /// A piece of the answer has come.
-    fn heard(&self) {
-        if let Some(decision) = &self.tally.decision {
+    /// A frame of the body has come.
+    fn frame(&self) {
+        if let Some(decision) = &self.metrics.decision {
             decision.endpoint.state().activity.record();
         }
     }
 
-    fn break_off(mut self) {
-        self.tally.outcome = RequestOutcome::Reset;
-        if let Some(decision) = &self.tally.decision
-            && !self.tally.has_failed
+    /// The body broke off.
+    fn reset(mut self) {
+        self.metrics.outcome = RequestOutcome::Reset;
+        if let Some(decision) = &self.metrics.decision
+            && !self.metrics.has_failed
         {
-            self.tally.desk.broke_off(&decision.endpoint);
+            self.metrics.shared.body_reset(&decision.endpoint);
         }
     }
 }
@@ -90,12 +96,12 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
         let mut this = self.project();
         let frame = ready!(this.body.as_mut().poll_frame(cx));
         if let (Some(Ok(_)), Some(measure)) = (&frame, &this.measure) {
-            measure.heard();
+            measure.frame();
         }
         match &frame {
             Some(Ok(_)) if !this.body.is_end_stream() => {}
             Some(Ok(_)) | None => this.measure.take().into_iter().for_each(Measure::end),
-            Some(Err(_)) => this.measure.take().into_iter().for_each(Measure::break_off),
+            Some(Err(_)) => this.measure.take().into_iter().for_each(Measure::reset),
         }
         Poll::Ready(frame)
     }

@@ -1,18 +1,18 @@
-//! Counting a client's mistakes as failures of the endpoint takes it away from everybody else.
+//! What a response says of the endpoint, and whether another endpoint may do better.
 
 use http::{Response, StatusCode};
 
 use crate::endpoints::NoResponse;
 
-/// What an answer says of the endpoint.
+/// What a response says of the endpoint. A client's mistake (4xx) is no failure of the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// It served the request, or said what is wrong with it.
-    ModelBackends,
-    /// That cannot be told from it.
+pub(super) enum ResponseClass {
+    /// The endpoint served the request, or said what is wrong with it.
+    Success,
+    /// Nothing: the endpoint was not asked, or not to the end.
     Unknown { retry: Retry },
-    Failed {
-        /// Whether it gave an answer at all.
+    Failure {
+        /// Whether the endpoint gave a response at all.
         answered: bool,
         retry: Retry,
     },
@@ -22,59 +22,59 @@ pub(super) enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Retry {
     No,
-    /// One, and no more after it: it may be the request that makes endpoints break off.
+    /// One more attempt: it may be the request that makes endpoints break off.
     Once,
     Yes,
 }
 
-impl Verdict {
+impl ResponseClass {
     pub(super) fn of<R, E>(result: &Result<Response<R>, E>) -> Self {
         let Ok(response) = result else {
             return Self::no_response(Retry::Yes);
         };
         if let Some(why) = response.extensions().get::<NoResponse>() {
             return match why {
-                // It may still be at work, and all that time is gone.
+                // The endpoint may still be at work, and all that time is gone.
                 NoResponse::Timeout => Self::no_response(Retry::No),
                 NoResponse::Reset => Self::no_response(Retry::Once),
                 NoResponse::Unreachable | NoResponse::ConnectTimeout => {
                     Self::no_response(Retry::Yes)
                 }
                 NoResponse::BodyNotSent => Self::Unknown { retry: Retry::Yes },
-                // It was not asked.
+                // This process has no files left: another endpoint would not help.
                 NoResponse::OutOfFiles => Self::Unknown { retry: Retry::No },
             };
         }
         match response.status() {
             StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT => Self::Failed {
+            | StatusCode::GATEWAY_TIMEOUT => Self::Failure {
                 answered: true,
                 retry: Retry::Yes,
             },
-            status if status.is_server_error() => Self::Failed {
+            status if status.is_server_error() => Self::Failure {
                 answered: true,
                 retry: Retry::No,
             },
-            _ => Self::ModelBackends,
+            _ => Self::Success,
         }
     }
 
     fn no_response(retry: Retry) -> Self {
-        Self::Failed {
+        Self::Failure {
             answered: false,
             retry,
         }
     }
 
     pub(super) fn is_failure(self) -> bool {
-        matches!(self, Self::Failed { .. })
+        matches!(self, Self::Failure { .. })
     }
 
     pub(super) fn retry(self) -> Retry {
         match self {
-            Self::ModelBackends => Retry::No,
-            Self::Unknown { retry } | Self::Failed { retry, .. } => retry,
+            Self::Success => Retry::No,
+            Self::Unknown { retry } | Self::Failure { retry, .. } => retry,
         }
     }
 }
@@ -89,19 +89,19 @@ mod tests {
         response
     }
 
-    fn verdict(response: Response<()>) -> Verdict {
-        Verdict::of::<_, ()>(&Ok(response))
+    fn class(response: Response<()>) -> ResponseClass {
+        ResponseClass::of::<_, ()>(&Ok(response))
     }
 
     #[test]
-    fn what_the_client_did_wrong_is_no_failure() {
+    fn a_client_error_is_no_failure() {
         for status in [200, 206, 302, 400, 404, 413, 422, 429] {
-            assert_eq!(verdict(answer(status)), Verdict::ModelBackends, "{status}");
+            assert_eq!(class(answer(status)), ResponseClass::Success, "{status}");
         }
     }
 
     #[test]
-    fn only_some_failures_are_worth_another_try() {
+    fn only_gateway_errors_are_retried() {
         for (status, retry) in [
             (500, Retry::No),
             (501, Retry::No),
@@ -111,32 +111,32 @@ mod tests {
             (529, Retry::No),
         ] {
             let answered = true;
-            let expected = Verdict::Failed { answered, retry };
-            assert_eq!(verdict(answer(status)), expected, "{status}");
+            let expected = ResponseClass::Failure { answered, retry };
+            assert_eq!(class(answer(status)), expected, "{status}");
         }
     }
 
     #[test]
-    fn files_of_our_own_that_ran_out_say_nothing_of_the_endpoint() {
+    fn our_own_lack_of_files_says_nothing_of_the_endpoint() {
         let mut response = answer(502);
         response.extensions_mut().insert(NoResponse::OutOfFiles);
         let retry = Retry::No;
-        assert_eq!(verdict(response), Verdict::Unknown { retry });
+        assert_eq!(class(response), ResponseClass::Unknown { retry });
     }
 
     #[test]
-    fn a_body_that_could_not_be_sent_says_nothing_of_the_endpoint() {
+    fn an_unsent_body_says_nothing_of_the_endpoint() {
         for status in [400, 502] {
             let mut response = answer(status);
             response.extensions_mut().insert(NoResponse::BodyNotSent);
             let retry = Retry::Yes;
-            assert_eq!(verdict(response), Verdict::Unknown { retry });
+            assert_eq!(class(response), ResponseClass::Unknown { retry });
         }
     }
 
     #[test]
-    fn no_answer_is_worth_another_try_unless_it_took_all_the_time() {
-        assert_eq!(Verdict::of::<(), _>(&Err(())).retry(), Retry::Yes);
+    fn a_missing_response_is_retried_unless_it_timed_out() {
+        assert_eq!(ResponseClass::of::<(), _>(&Err(())).retry(), Retry::Yes);
         for (why, retry) in [
             (NoResponse::Unreachable, Retry::Yes),
             (NoResponse::ConnectTimeout, Retry::Yes),
@@ -146,7 +146,7 @@ mod tests {
             let mut response = answer(502);
             response.extensions_mut().insert(why);
             let answered = false;
-            assert_eq!(verdict(response), Verdict::Failed { answered, retry });
+            assert_eq!(class(response), ResponseClass::Failure { answered, retry });
         }
     }
 }

@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::future::RouteFuture;
 use super::handle::RouterHandle;
-use super::shared::Desk;
+use super::shared::RouterShared;
 use super::shell::ReadyState;
 use super::{RouteBody, RouteResponseBody};
 use crate::endpoints::Endpoints;
@@ -21,20 +21,38 @@ use crate::http::PermitBody;
 
 /// Sends each request to an endpoint that can serve it. Made by [`RouteLayer`](super::RouteLayer).
 ///
-/// A chair that was reserved by `poll_ready` (with `overflow = "backpressure"`) belongs to the clone that was
-/// asked: a clone of it starts without.
+/// With `overflow = "backpressure"`, `poll_ready` reserves a place in the waiting room. It belongs to the service that was
+/// polled: a clone starts without one.
+///
+/// ```
+/// use http::{Request, Response};
+/// use http_body_util::Full;
+/// use bytes::Bytes;
+/// use tower::{Layer, service_fn};
+/// use tower_triage::RouteLayer;
+/// use tower_triage::endpoints::Registry;
+///
+/// # let registry = Registry::new(vec![])?;
+/// let layer = RouteLayer::builder(registry).build();
+/// let inner = service_fn(|_: Request<Full<Bytes>>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(Full::<Bytes>::default()))
+/// });
+/// let route = layer.layer(inner);
+/// assert!(route.handle().endpoints().is_empty());
+/// # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
+/// ```
 pub struct Route<S> {
     inner: S,
-    desk: Arc<Desk>,
-    seat: ReadyState<Endpoints>,
+    shared: Arc<RouterShared>,
+    ready: ReadyState<Endpoints>,
 }
 
 impl<S> Route<S> {
-    pub(super) fn new(inner: S, desk: Arc<Desk>) -> Self {
+    pub(super) fn new(inner: S, shared: Arc<RouterShared>) -> Self {
         Self {
             inner,
-            desk,
-            seat: ReadyState::None,
+            shared,
+            ready: ReadyState::None,
         }
     }
 
@@ -56,7 +74,7 @@ impl<S> Route<S> {
     /// A handle to the endpoints and the waiting room.
     #[must_use]
     pub fn handle(&self) -> RouterHandle {
-        RouterHandle(Arc::clone(&self.desk))
+        RouterHandle(Arc::clone(&self.shared))
     }
 }
 
@@ -71,15 +89,20 @@ where
     type Error = S::Error;
     type Future = RouteFuture<S, B, R>;
 
-    /// Always ready, so that a full room can answer; with `overflow = "backpressure"`, ready once a chair is
-    /// reserved for the call that follows.
+    /// Always ready, so that a full room can reject; with `overflow = "backpressure"`, ready once a place is reserved
+    /// for the call that follows.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.seat.poll_ready(&self.desk.common, cx).map(Ok)
+        self.ready.poll_ready(&self.shared.state, cx).map(Ok)
     }
 
     fn call(&mut self, request: Request<B>) -> RouteFuture<S, B, R> {
-        let chair = self.seat.take();
-        RouteFuture::new(Arc::clone(&self.desk), self.inner.clone(), chair, request)
+        let reservation = self.ready.take();
+        RouteFuture::new(
+            Arc::clone(&self.shared),
+            self.inner.clone(),
+            reservation,
+            request,
+        )
     }
 }
 
@@ -87,9 +110,9 @@ impl<S: Clone> Clone for Route<S> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
-            desk: Arc::clone(&self.desk),
-            // A reserved chair is one request's; the clone reserves its own.
-            seat: ReadyState::None,
+            shared: Arc::clone(&self.shared),
+            // A reservation is for one request: the clone makes its own.
+            ready: ReadyState::None,
         }
     }
 }
@@ -98,7 +121,7 @@ impl<S: fmt::Debug> fmt::Debug for Route<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Route")
             .field("inner", &self.inner)
-            .field("desk", &self.desk)
+            .field("shared", &self.shared)
             .finish_non_exhaustive()
     }
 }

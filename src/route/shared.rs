@@ -1,4 +1,4 @@
-//! What all services of one router share, and what it learns from each answer.
+//! What all services of one `RouteLayer` share, and what it learns from each response.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,8 +12,8 @@ use tower::retry::budget::{Budget, TpsBudget};
 
 use super::builder::ResponseHeaders;
 use super::extract::DemandSource;
-use super::metrics::Meter;
-use super::response_class::Verdict;
+use super::metrics::Metrics;
+use super::response_class::ResponseClass;
 use super::shell::LayerState;
 use super::{InvalidRoute, RouteLayerBuilder, RoutingConfig};
 use crate::admit::RejectReason;
@@ -27,21 +27,21 @@ use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RouteError, Ro
 use crate::gate::{self, Permit};
 use crate::http::{PermitBody, ToRejection};
 
-/// What all services of one layer share.
+/// What all services of one `RouteLayer` share.
 #[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) common: Arc<LayerState<Endpoints>>,
+pub(super) struct RouterShared {
+    pub(super) state: Arc<LayerState<Endpoints>>,
     pub(super) body_limit: usize,
     pub(super) demand_from: DemandSource,
     pub(super) response_headers: ResponseHeaders,
-    pub(super) meter: Meter,
-    /// Told after each change of which endpoints there are.
+    pub(super) metrics: Metrics,
+    /// Marked as changed after each change of the endpoints.
     pub(super) changed: watch::Sender<()>,
     routing: ArcSwap<RoutingConfig>,
     /// Held while the endpoints or the routing are changed.
     changing: Mutex<()>,
     budget: ArcSwap<TpsBudget>,
-    /// How many were rejected, by code.
+    /// How many requests were rejected, by code.
     rejected: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -62,22 +62,22 @@ pub(super) struct Retries {
 /// How long a request counts as recent traffic.
 const RECENT: Duration = Duration::from_secs(10);
 
-/// So many retries a second are allowed however little traffic there is.
-const LEAST_RETRIES: u32 = 10;
+/// How many retries a second are allowed however little traffic there is.
+const MIN_RETRIES: u32 = 10;
 
 fn budget(share: f64) -> Arc<TpsBudget> {
-    Arc::new(TpsBudget::new(RECENT, LEAST_RETRIES, share as f32))
+    Arc::new(TpsBudget::new(RECENT, MIN_RETRIES, share as f32))
 }
 
-impl Desk {
+impl RouterShared {
     pub(super) fn new(builder: RouteLayerBuilder) -> Result<Self, InvalidRoute> {
         let endpoints = Endpoints::routed(builder.registry, builder.routing.rules()?, true);
         Ok(Self {
-            common: LayerState::new(endpoints, builder.queue)?,
+            state: LayerState::new(endpoints, builder.queue)?,
             body_limit: builder.body_limit,
             demand_from: builder.demand_from,
             response_headers: builder.response_headers,
-            meter: Meter::default(),
+            metrics: Metrics::default(),
             changed: watch::Sender::default(),
             budget: ArcSwap::new(budget(builder.routing.retry_share)),
             routing: ArcSwap::from_pointee(builder.routing),
@@ -123,7 +123,7 @@ impl Desk {
             self.set_routing(routing);
         }
         drop(changing);
-        self.common.gate.capacity_changed();
+        self.state.gate.capacity_changed();
         self.changed.send_replace(());
         Ok(changes)
     }
@@ -137,7 +137,7 @@ impl Desk {
     }
 
     pub(super) fn endpoints(&self) -> &Endpoints {
-        self.common.gate.capacity()
+        self.state.gate.capacity()
     }
 
     pub(super) fn rejected(&self) -> BTreeMap<&'static str, u64> {
@@ -145,55 +145,57 @@ impl Desk {
         rejected.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Answers a request that no endpoint serves.
+    /// Rejects a request that no endpoint serves. Returns the response and its code.
     pub(super) fn refuse<R>(
         &self,
         headers: &HeaderMap,
         why: &RejectReason<RouteError>,
         waited: Duration,
     ) -> (Response<PermitBody<R, Permit<Endpoints>>>, &'static str) {
-        let rejection = self.common.with_retry_after(why.to_rejection());
+        let rejection = self.state.with_retry_after(why.to_rejection());
         tracing::debug!(reason = %why, ?waited, "request rejected");
         let code = rejection.code();
         let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
         *rejected.entry(code).or_default() += 1;
         drop(rejected);
-        let response = self.common.write(rejection, headers, waited, None);
+        let response = self.state.write(rejection, headers, waited, None);
         (response.map(PermitBody::rejection), code)
     }
 
-    /// A request was tried that may be tried again.
+    /// Notes an attempt at a request that may be retried: it pays for a share of a retry.
     pub(super) fn deposit(&self) {
         self.budget.load().deposit();
     }
 
-    /// Whether there may be one more retry.
+    /// Takes one retry from the budget, if there is one.
     pub(super) fn withdraw(&self) -> bool {
         self.budget.load().withdraw()
     }
 
-    /// What an answer says of the endpoint that gave it, or didn't. Nothing bad, if the request `has_failed`
-    /// elsewhere: then it may be the request that is at fault.
+    /// Learns from a response how its endpoint is. If the request `has_failed` elsewhere, a failure says nothing: the
+    /// request may be at fault.
     pub(super) fn learn(
         self: &Arc<Self>,
         permit: &mut Permit<Endpoints>,
-        verdict: Verdict,
+        class: ResponseClass,
         has_failed: bool,
     ) {
         let lease = permit.lease_mut();
         let endpoint = &lease.decision.endpoint;
-        if let Verdict::ModelBackends | Verdict::Failed { answered: true, .. } = verdict {
+        if let ResponseClass::Success | ResponseClass::Failure { answered: true, .. } = class {
             endpoint.state().activity.record();
-            if let Some(shift) = endpoint.state().word.answered() {
-                self.shifted(endpoint, shift);
+            if let Some(change) = endpoint.state().word.answered() {
+                self.health_changed(endpoint, change);
             }
         }
-        match verdict {
-            // If it was a trial, the next request is one.
-            Verdict::Unknown { .. } => {}
-            Verdict::Failed { .. } if has_failed => {}
-            Verdict::Failed { .. } => self.failed(endpoint, std::mem::take(&mut lease.is_probe)),
-            Verdict::ModelBackends => {
+        match class {
+            // Of a probe, this is no result: the next request probes.
+            ResponseClass::Unknown { .. } => {}
+            ResponseClass::Failure { .. } if has_failed => {}
+            ResponseClass::Failure { .. } => {
+                self.failed(endpoint, std::mem::take(&mut lease.is_probe))
+            }
+            ResponseClass::Success => {
                 if let Some(called) = lease.called {
                     let now = gate::now();
                     let took = now.saturating_duration_since(called);
@@ -213,10 +215,10 @@ impl Desk {
             return state.ejection.succeeded();
         }
         state.ejection.closed();
-        self.shifted(endpoint, state.word.close());
+        self.health_changed(endpoint, state.word.close());
     }
 
-    /// An endpoint failed a request: it gave a bad answer, or none.
+    /// An endpoint failed a request: it gave a bad response, or none.
     fn failed(self: &Arc<Self>, endpoint: &EndpointRef, is_probe: bool) {
         let policy = self.ejection_policy();
         let too_often = endpoint.state().ejection.failed(policy);
@@ -225,8 +227,8 @@ impl Desk {
         }
     }
 
-    /// The answer of an endpoint broke off.
-    pub(super) fn broke_off(self: &Arc<Self>, endpoint: &EndpointRef) {
+    /// The response body of an endpoint broke off.
+    pub(super) fn body_reset(self: &Arc<Self>, endpoint: &EndpointRef) {
         let policy = self.ejection_policy();
         if endpoint.state().ejection.broke_off(policy) {
             self.eject(endpoint, policy);
@@ -243,17 +245,17 @@ impl Desk {
 
     fn eject(self: &Arc<Self>, endpoint: &EndpointRef, policy: EjectionPolicy) {
         let state = endpoint.state();
-        // Without Tokio's clock nothing would ever bring it back.
+        // Without Tokio's clock, the ejection would never end.
         let has_clock = clock::sleep_until(clock::now()).is_some();
         let Some(runtime) = Handle::try_current().ok().filter(|_| has_clock) else {
-            return self.shifted(endpoint, state.word.close());
+            return self.health_changed(endpoint, state.word.close());
         };
-        let Some(shift) = self.endpoints().eject(endpoint) else {
-            // It stays in service, and its failures count anew.
+        let Some(change) = self.endpoints().eject(endpoint) else {
+            // It has to stay in service: its failures count anew.
             state.ejection.reset_failures();
-            return self.shifted(endpoint, state.word.close());
+            return self.health_changed(endpoint, state.word.close());
         };
-        if !shift.is_new() {
+        if !change.is_new() {
             return;
         }
         let ejection_duration = state.ejection.ejection_duration(policy);
@@ -262,55 +264,55 @@ impl Desk {
             ?ejection_duration,
             "endpoint failed too often and is left alone for a while"
         );
-        self.shifted(endpoint, shift);
-        self.try_again_after(ejection_duration, endpoint.clone(), &runtime);
+        self.health_changed(endpoint, change);
+        self.half_open_after(ejection_duration, endpoint.clone(), &runtime);
     }
 
-    /// Something else is said of `endpoint` than before. Who says the same as others did is not news.
-    pub(super) fn shifted(&self, endpoint: &EndpointRef, shift: HealthChange) {
-        if !shift.is_new() {
+    /// Tells the log, the metrics and the waiters of a change in the health of `endpoint`, if it is one.
+    pub(super) fn health_changed(&self, endpoint: &EndpointRef, change: HealthChange) {
+        if !change.is_new() {
             return;
         }
-        if let Some(healthy) = shift.health() {
-            self.health_changed(endpoint, healthy);
+        if let Some(healthy) = change.health() {
+            self.report_health(endpoint, healthy);
         }
-        self.common.gate.capacity_changed();
+        self.state.gate.capacity_changed();
     }
 
-    /// Tells of a change in the health of `endpoint`, once.
-    fn health_changed(&self, endpoint: &EndpointRef, healthy: bool) {
+    /// Tells the log and the metrics that `endpoint` is in or out of service.
+    fn report_health(&self, endpoint: &EndpointRef, healthy: bool) {
         let name = endpoint.name();
         if healthy {
             tracing::info!(endpoint = name, healthy, "endpoint is back in service");
         } else {
             tracing::warn!(endpoint = name, healthy, "endpoint is out of service");
         }
-        self.meter.health_changed(endpoint);
+        self.metrics.health_changed(endpoint);
     }
 
-    /// Whoever may wait for a trial that ended without a verdict has to look again.
+    /// If a probe ended without a result, a waiter may be the next one.
     pub(super) fn pass_probe_on(&self) {
         if self.endpoints().take_abandoned_probe() {
-            self.common.gate.capacity_changed();
+            self.state.gate.capacity_changed();
         }
     }
 
-    /// One request may try `endpoint` when its `ejection_duration` is over.
-    fn try_again_after(
+    /// Lets a request probe `endpoint` after its ejection.
+    fn half_open_after(
         self: &Arc<Self>,
         ejection_duration: Duration,
         endpoint: EndpointRef,
         runtime: &Handle,
     ) {
-        let desk = Arc::downgrade(self);
+        let shared = Arc::downgrade(self);
         runtime.spawn(async move {
             tokio::time::sleep(ejection_duration).await;
-            if let Some(desk) = desk.upgrade() {
-                let endpoints = desk.endpoints().endpoints();
-                // Its models may be others by now.
-                let now = endpoints.iter().find(|now| now.is_same(&endpoint));
-                desk.endpoints().half_open(now.unwrap_or(&endpoint));
-                desk.common.gate.capacity_changed();
+            if let Some(shared) = shared.upgrade() {
+                let endpoints = shared.endpoints().endpoints();
+                // It may have been configured with other models since.
+                let present = endpoints.iter().find(|present| present.is_same(&endpoint));
+                shared.endpoints().half_open(present.unwrap_or(&endpoint));
+                shared.state.gate.capacity_changed();
             }
         });
     }
@@ -318,7 +320,7 @@ impl Desk {
 
 /// Health checks act on a router as its handle does.
 #[cfg(feature = "client")]
-impl HealthSink for Desk {
+impl HealthSink for RouterShared {
     fn endpoints(&self) -> Arc<[EndpointRef]> {
         self.endpoints().endpoints()
     }
@@ -328,17 +330,17 @@ impl HealthSink for Desk {
     }
 
     fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
-        self.shifted(endpoint, endpoint.state().word.set_up(healthy));
+        self.health_changed(endpoint, endpoint.state().word.set_up(healthy));
     }
 
     fn forget_checks(&self, endpoint: &EndpointRef) {
-        let shift = endpoint.state().word.forget_checks();
+        let change = endpoint.state().word.forget_checks();
         let endpoints = self.endpoints().endpoints();
         if endpoints.iter().any(|present| present.is_same(endpoint)) {
-            self.shifted(endpoint, shift);
-        } else if shift.is_new() {
+            self.health_changed(endpoint, change);
+        } else if change.is_new() {
             // It has left: a change of its health is no news, but waiters may wait for it.
-            self.common.gate.capacity_changed();
+            self.state.gate.capacity_changed();
         }
     }
 }

@@ -32,7 +32,7 @@ async fn whoever_waits_beside_a_trial_takes_the_fallback() {
     let router = RouteLayer::builder(Registry::new(wards.into()).unwrap());
     let layer = router.routing(routing).demand_from_path_segment(0).build();
     let handle = layer.handle();
-    let gate = &handle.0.common.gate;
+    let gate = &handle.0.state.gate;
     let [a, b] = [0, 1].map(|at| handle.endpoints()[at].clone());
     let service = layer.layer(service_fn(|_| {
         pending::<Result<Response<String>, Infallible>>()
@@ -102,7 +102,7 @@ fn hammered_from_all_sides_nothing_hangs_and_nothing_is_lost() {
         .routing(RoutingConfig::default().alias("other", "always"))
         .build();
     let handle = layer.handle();
-    let gate = handle.0.common.gate.clone();
+    let gate = handle.0.state.gate.clone();
     let done = Arc::new(AtomicBool::new(false));
 
     let mut writers = Vec::new();

@@ -67,13 +67,13 @@ fn describe() {
 
 /// Tells the `metrics` facade what happens.
 #[derive(Debug, Default)]
-pub(in crate::route) struct Meter {
+pub(in crate::route) struct Metrics {
     described: OnceLock<()>,
     /// The endpoints whose gauges were set last.
     shown: Mutex<BTreeSet<String>>,
 }
 
-impl Meter {
+impl Metrics {
     /// A request is over that asked for `asked`, if that was read, and went where `decision` says, if anywhere.
     pub(in crate::route) fn ended(
         &self,
@@ -150,15 +150,15 @@ fn shared(name: &Arc<str>) -> SharedString {
 
 /// The keys of one endpoint's counters, by the endpoint's models. Each is made when it is first needed.
 #[derive(Debug)]
-struct Series(Box<[OnceLock<Box<ByOutcome>>]>);
+struct MetricKeys(Box<[OnceLock<Box<ByOutcome>>]>);
 
-fn series(endpoint: &EndpointRef) -> &Series {
-    endpoint.extension(|endpoint| Series::new(endpoint.models.len()))
+fn series(endpoint: &EndpointRef) -> &MetricKeys {
+    endpoint.extension(|endpoint| MetricKeys::new(endpoint.models.len()))
 }
 
 type ByOutcome = [OnceLock<Key>; OUTCOMES.len()];
 
-impl Series {
+impl MetricKeys {
     /// Those of an endpoint with so many models.
     fn new(models: usize) -> Self {
         let models = models.min(usize::from(u16::MAX));

@@ -1,7 +1,7 @@
 //! What a router does shows in no request's answer: that it waits longer every day, or that an endpoint
 //! fails one time in ten.
 //!
-//! With feature `metrics`, a [`Meter`] tells the `metrics` facade, and through it whichever recorder the
+//! With feature `metrics`, a [`Metrics`] tells the `metrics` facade, and through it whichever recorder the
 //! program has; without, it does nothing. No label is chosen by a client: a name that is not configured
 //! is counted as `other`.
 
@@ -13,7 +13,7 @@ mod facade;
 
 use http::StatusCode;
 
-pub(super) use facade::Meter;
+pub(super) use facade::Metrics;
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use super::RequestOutcome;
 use crate::endpoints::{Decision, EndpointRef, Endpoints};
 
 #[derive(Debug, Default)]
-pub(in crate::route) struct Meter {}
+pub(in crate::route) struct Metrics {}
 
-impl Meter {
+impl Metrics {
     pub(in crate::route) fn ended(
         &self,
         _: &Endpoints,

@@ -1,5 +1,6 @@
-//! An answer that is kept unread keeps its connection, and its endpoint is busy with it beside the next request
-//! that has the slot.
+//! Reads the response of a failed attempt before the next one begins.
+//!
+//! A response that is left unread keeps its connection, and its endpoint busy beside the next request with the slot.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,66 +11,65 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 
-use super::retry::Failed;
+use super::retry::FailedResponse;
 use crate::clock;
 use crate::endpoints::{Decision, Endpoints};
 use crate::gate::Permit;
 
 pin_project! {
-    /// The answer of an endpoint that failed, while it is read so that the request can be tried again. It has its
-    /// slot until then.
+    /// The response of a failed attempt, while it is read. It has its slot until then.
     ///
-    /// Resolves to the answer without a body if that is too long, takes too long, or breaks off.
-    pub(super) struct Unread<R, E> {
+    /// Resolves to the response without a body if that is too long, takes too long, or breaks off.
+    pub(super) struct ReadFailed<R, E> {
         #[pin]
         body: Option<R>,
         read: BytesMut,
         late: Option<Pin<Box<Sleep>>>,
-        answer: Option<Failed<(), E>>,
-        // Given back when the body is gone.
+        response: Option<FailedResponse<(), E>>,
+        // Released once the body is dropped.
         permit: Option<Permit<Endpoints>>,
     }
 }
 
-/// Longer answers are not kept. What says why a request failed is short.
+/// Longer bodies are not kept: what says why a request failed is short.
 const LENGTH_LIMIT: usize = 64 << 10;
 
-/// Slower answers are not kept: their request waits meanwhile.
+/// Slower bodies are not kept: the request waits meanwhile.
 const TIME_LIMIT: Duration = Duration::from_secs(1);
 
-impl<R: Body<Data = Bytes>, E> Unread<R, E> {
-    pub(super) fn new(answer: Failed<R, E>, permit: Permit<Endpoints>) -> Self {
+impl<R: Body<Data = Bytes>, E> ReadFailed<R, E> {
+    pub(super) fn new(response: FailedResponse<R, E>, permit: Permit<Endpoints>) -> Self {
         let mut body = None;
-        let result = answer.result.map(|response| {
+        let result = response.result.map(|response| {
             response.map(|unread| {
                 body = Some(unread);
             })
         });
-        let failed = Failed {
+        let response = FailedResponse {
             result,
-            decision: answer.decision,
-            waited: answer.waited,
-            tail: answer.tail,
+            decision: response.decision,
+            waited: response.waited,
+            tail: response.tail,
         };
         Self {
             body,
             read: BytesMut::new(),
             late: None,
-            answer: Some(failed),
+            response: Some(response),
             permit: Some(permit),
         }
     }
 }
 
-impl<R, E> Unread<R, E> {
-    /// Where it comes from.
+impl<R, E> ReadFailed<R, E> {
+    /// Which endpoint it is from.
     pub(super) fn decision(&self) -> Option<&Decision> {
-        Some(&self.answer.as_ref()?.decision)
+        Some(&self.response.as_ref()?.decision)
     }
 }
 
-impl<R: Body<Data = Bytes>, E> Future for Unread<R, E> {
-    type Output = Failed<Option<Bytes>, E>;
+impl<R: Body<Data = Bytes>, E> Future for ReadFailed<R, E> {
+    type Output = FailedResponse<Option<Bytes>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -83,22 +83,22 @@ impl<R: Body<Data = Bytes>, E> Future for Unread<R, E> {
             },
             None => true,
         };
-        this.body.set(None);
+        this.body.set(None); // before the slot: dropping it ends the endpoint's work
         *this.permit = None;
-        let Some(answer) = this.answer.take() else {
-            panic!("an answer is read once");
+        let Some(response) = this.response.take() else {
+            panic!("polled after it was read");
         };
         let body = is_whole.then(|| this.read.split().freeze());
-        Poll::Ready(Failed {
-            result: answer.result.map(|response| response.map(|()| body)),
-            decision: answer.decision,
-            waited: answer.waited,
-            tail: answer.tail,
+        Poll::Ready(FailedResponse {
+            result: response.result.map(|response| response.map(|()| body)),
+            decision: response.decision,
+            waited: response.waited,
+            tail: response.tail,
         })
     }
 }
 
-/// Reads on. Resolves to whether that was all.
+/// Reads on. Resolves to whether the whole body was read.
 fn read<R>(mut body: Pin<&mut R>, read: &mut BytesMut, cx: &mut Context<'_>) -> Poll<bool>
 where
     R: Body<Data = Bytes>,
@@ -125,7 +125,7 @@ where
     Poll::Ready(true)
 }
 
-/// Resolves when it has taken too long, which without Tokio's clock is at once.
+/// Resolves when reading has taken too long; at once without Tokio's clock.
 fn poll_late(late: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> Poll<()> {
     let late = match late {
         Some(late) => late,
