@@ -1,22 +1,21 @@
-//! A backend with one thread answers no check while it streams, and to a check that looks like death.
-//!
-//! [`Activity`] counts what is heard of an endpoint beside its checks: answers, and pieces of them.
+//! Counts what an endpoint sends besides answers to its checks: a backend with one thread answers no check while it
+//! streams, and is alive.
 
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed; // only whether it has changed is asked
+use std::sync::atomic::Ordering::Relaxed; // only compared with an earlier count
 
-/// How often something was heard of an endpoint.
+/// How many responses and parts of responses an endpoint has sent.
 #[derive(Debug, Default)]
 pub(crate) struct Activity(AtomicU32);
 
 impl Activity {
-    /// An answer has begun, or a piece of one has come.
+    /// A response or a part of one has come.
     #[inline]
     pub(crate) fn record(&self) {
         self.0.fetch_add(1, Relaxed);
     }
 
-    /// How often so far. It wraps around.
+    /// It wraps around.
     #[cfg(feature = "client")]
     pub(crate) fn count(&self) -> u32 {
         self.0.load(Relaxed)

@@ -1,7 +1,6 @@
-//! Replacing the endpoints one by one leaves moments in which a model is nowhere.
+//! Changes of the registry and the rules: a new routing table is made beside the old one, and the two are swapped.
 //!
-//! A change makes a whole new [`RoutingTable`] beside the old one, and swaps them. Endpoints that stay keep their
-//! slots, health and measures; those that go finish what they have.
+//! Endpoints that stay keep their slots, health and latency; those that leave finish what they have in flight.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
@@ -14,21 +13,21 @@ use super::{Endpoint, Registry, RoutingRules};
 use super::{EndpointRef, Endpoints};
 use crate::PoolId;
 
-/// What a change of the registry changed, by the names of endpoints.
+/// What a change of the registry changed, as names of endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Changes {
-    /// Those that are new.
+    /// The new ones.
     pub added: Vec<String>,
-    /// Those that are gone, and finish what they have.
+    /// Those that have left, and finish what they have in flight.
     pub removed: Vec<String>,
     /// Those that are configured differently.
     pub changed: Vec<String>,
 }
 
 impl Changes {
-    /// Whether all is as it was.
+    /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
@@ -108,13 +107,13 @@ impl Endpoints {
             Some(&old),
         );
         self.table.store(Arc::new(table));
-        // Not before, or there would be a moment in which nobody serves what they served.
+        // After the swap, or for a moment no endpoint would serve their models.
         gone.iter().for_each(|gone| gone.set_limit(0));
         Ok(changes)
     }
 }
 
-/// The endpoints that are configured from now on: those that there were, as far as they stay.
+/// The endpoints of the new configuration: the present ones where name and URL are the same, and what has changed.
 fn succession(
     old: &RoutingTable,
     configured: &[Endpoint],
@@ -157,7 +156,7 @@ fn succession(
     (changes, endpoints)
 }
 
-/// The pools that nobody uses, lowest first.
+/// The pools that no endpoint uses, lowest first.
 fn free_pools(old: &RoutingTable) -> impl Iterator<Item = PoolId> + use<> {
     let used = old.endpoints.iter().chain(&old.leaving);
     let mut used: Vec<PoolId> = used.map(EndpointRef::pool).collect();

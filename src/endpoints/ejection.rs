@@ -1,45 +1,42 @@
-//! An endpoint that answers every check and fails every request would go on failing them.
-//!
-//! [`Ejection`] counts failures in a row, as requests meet them, and says for how long the endpoint is left
-//! alone. What a client did wrong (4xx) is no failure of the endpoint's.
+//! Outlier detection: counts the failures of an endpoint in a row, and says for how long it is ejected.
 
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed; // counts, which nothing else depends on
+use std::sync::atomic::Ordering::Relaxed; // counters: no other memory depends on them
 use std::time::Duration;
 
-/// When an endpoint is left alone, and for how long.
+/// When an endpoint is ejected, and for how long.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EjectionPolicy {
-    /// After so many failures in a row; 0: never.
+    /// After this many failures in a row; 0: never.
     pub(crate) after: u32,
-    /// For so long the first time. It doubles as long as it goes on failing.
+    /// The duration of the first ejection. Each further one in a row lasts twice as long.
     pub(crate) first: Duration,
 }
 
-/// Longer than this, nobody is left alone; unless it is so for the first time.
+/// No ejection lasts longer, unless the first one does.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// The failures of one endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Ejection {
     in_a_row: AtomicU32,
-    /// Apart from them, or the next answer to begin would seem to make up for one that never ended.
-    broke_off_in_a_row: AtomicU32,
-    /// How often it was ejected since it last was well.
+    /// Counted apart: a response that begins does not make up for one that never ended.
+    resets_in_a_row: AtomicU32,
+    /// How often it was ejected since a probe last succeeded.
     times: AtomicU32,
 }
 
 impl Ejection {
-    /// It answered a request.
+    /// The endpoint answered a request.
     #[inline]
     pub(crate) fn succeeded(&self) {
         reset(&self.in_a_row);
     }
 
-    /// An answer of it came to its end.
+    /// A response of the endpoint came to its end.
     #[inline]
     pub(crate) fn ended(&self) {
-        reset(&self.broke_off_in_a_row);
+        reset(&self.resets_in_a_row);
     }
 
     /// Whether it failed the last request.
@@ -47,29 +44,29 @@ impl Ejection {
         self.in_a_row.load(Relaxed) > 0
     }
 
-    /// It passed its trial.
+    /// A probe succeeded.
     pub(crate) fn closed(&self) {
         self.in_a_row.store(0, Relaxed);
         self.times.store(0, Relaxed);
     }
 
-    /// It failed a request. Says whether that was once too often.
+    /// The endpoint failed a request. Returns whether it is to be ejected.
     pub(crate) fn failed(&self, policy: EjectionPolicy) -> bool {
-        once_more(&self.in_a_row, policy)
+        count(&self.in_a_row, policy)
     }
 
-    /// An answer of it broke off. Says whether that was once too often.
-    pub(crate) fn broke_off(&self, policy: EjectionPolicy) -> bool {
-        once_more(&self.broke_off_in_a_row, policy)
+    /// A response body of the endpoint broke off. Returns whether it is to be ejected.
+    pub(crate) fn body_reset(&self, policy: EjectionPolicy) -> bool {
+        count(&self.resets_in_a_row, policy)
     }
 
-    /// It would be ejected, but has to stay: its failures count from 0 again.
+    /// Counts failures from 0 again.
     pub(crate) fn reset_failures(&self) {
         self.in_a_row.store(0, Relaxed);
-        self.broke_off_in_a_row.store(0, Relaxed);
+        self.resets_in_a_row.store(0, Relaxed);
     }
 
-    /// It is ejected now: for how long?
+    /// Counts an ejection, and returns how long it lasts.
     pub(crate) fn ejection_duration(&self, policy: EjectionPolicy) -> Duration {
         self.reset_failures();
         let times = self.times.fetch_add(1, Relaxed);
@@ -80,13 +77,14 @@ impl Ejection {
 }
 
 fn reset(in_a_row: &AtomicU32) {
+    // A load first: this runs after each response, and a store takes the cache line.
     if in_a_row.load(Relaxed) != 0 {
         in_a_row.store(0, Relaxed);
     }
 }
 
-/// Whether that was once too often.
-fn once_more(in_a_row: &AtomicU32, policy: EjectionPolicy) -> bool {
+/// Counts a failure. Returns whether it was one too many.
+fn count(in_a_row: &AtomicU32, policy: EjectionPolicy) -> bool {
     let in_a_row = in_a_row.fetch_add(1, Relaxed).saturating_add(1);
     policy.after != 0 && in_a_row >= policy.after
 }

@@ -1,4 +1,4 @@
-//! What an operator says of a backend: where it is, how much it takes, and what it can do.
+//! The configuration of an endpoint: where it is, how many requests it takes, and what it can do.
 
 use http::Uri;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -78,7 +78,7 @@ impl Model {
 
 /// A backend: where it is, how many requests it takes at a time, and which models it serves.
 ///
-/// What is wrong with one is said by [`Registry::new`](super::Registry::new).
+/// [`Registry::new`](super::Registry::new) checks it.
 ///
 /// ```
 /// use tower_triage::endpoints::{Endpoint, Model};
@@ -107,15 +107,15 @@ pub struct Endpoint {
     /// What it serves. Default: nothing.
     #[cfg_attr(feature = "serde", serde(default))]
     pub models: Vec<Model>,
-    /// How it is asked whether it is well; by default not at all: it is taken to be well until requests fail.
+    /// How its health is checked. Default: not at all, and it counts as healthy until requests fail.
     ///
-    /// A router gives an endpoint one request at a time until it has answered one, or a check has passed. One that
-    /// has a check here gets them only while no other endpoint that could serve them has a slot free.
+    /// A router gives a new endpoint one request at a time until it has answered one or passed a check. One that has a
+    /// check gets them only while no other endpoint that could serve them has a slot free.
     ///
-    /// `Forward::checks` query. Not read from a configuration file.
+    /// `Forward::checks` makes the checks. Not read from a configuration file.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub health: Option<HealthCheck>,
-    /// What requests to it carry. Not public: who could insert here could forget to mark a value sensitive.
+    /// The headers of requests to it. Not public, because each value has to be marked as sensitive.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) headers: HeaderMap,
 }
@@ -156,7 +156,7 @@ impl Endpoint {
         self
     }
 
-    /// How it is asked whether it is well.
+    /// How its health is checked.
     #[must_use]
     pub fn health(mut self, check: HealthCheck) -> Self {
         self.health = Some(check);
@@ -165,9 +165,9 @@ impl Endpoint {
 
     /// A header that every request to it carries, in place of the client's of that name: its API key.
     ///
-    /// `Forward` sends it to this endpoint and to no other, with each check, too. The value is marked
-    /// [sensitive](HeaderValue::set_sensitive), so that it is never shown. Said again for the same name, the
-    /// last one counts. Headers are not read from a configuration file.
+    /// `Forward` sends it to this endpoint and to no other, with health checks, too. The value is marked
+    /// [sensitive](HeaderValue::set_sensitive), so that it is never shown. A second value of the same name replaces the
+    /// first. Headers are not read from a configuration file.
     ///
     /// ```
     /// use http::{HeaderValue, Uri, header::AUTHORIZATION};

@@ -1,4 +1,4 @@
-//! Whoever serves a request must know where it goes, and whoever watches, how busy it is there.
+//! An endpoint in service: its configuration, and its live state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,39 +14,39 @@ use crate::endpoints::activity::Activity;
 use crate::endpoints::ejection::Ejection;
 use crate::endpoints::latency::{CoarseInstant, Latency};
 
-/// An endpoint in service: where it is, and how busy. Clones are cheap and mean the same endpoint.
+/// An endpoint in service: its configuration and its live numbers. Clones are cheap and mean the same endpoint.
 #[derive(Clone)]
 pub struct EndpointRef(Arc<Inner>);
 
 struct Inner {
     endpoint: Endpoint,
     header: HeaderValue,
-    /// The names of its models, of those that a header can carry.
+    /// The names of its models; `None` where a header cannot carry one.
     model_headers: Box<[Option<HeaderValue>]>,
     state: Arc<EndpointState>,
     extensions: Extensions,
 }
 
-/// What changes while an endpoint is in service. It outlives changes of what is configured.
+/// What changes while an endpoint is in service. It outlives changes of the configuration.
 ///
-/// A decision looks at one of these per candidate: on a cache line of its own, that is one line each, which
-/// nobody writes who is busy with another endpoint.
+/// A decision reads one of these per candidate. Aligned to a cache line, each costs one line, and requests to other
+/// endpoints do not write it.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct EndpointState {
     pub(crate) word: EndpointWord,
     pub(crate) latency: Latency,
     pub(crate) ejection: Ejection,
-    /// Elsewhere in memory: a decision does not read it, and every piece of every answer writes it.
+    /// Boxed: each frame of each response writes it, and decisions do not read it.
     pub(crate) activity: Box<Activity>,
     pub(crate) pool: PoolId,
-    /// Of the endpoint's name.
+    /// The hash of the endpoint's name.
     pub(crate) hash: u64,
 }
 
 impl EndpointState {
-    /// Whether others may rely on it when they are taken out of service: it is in service, and if it has never
-    /// answered, nothing but that it was never asked is to blame.
+    /// Whether another endpoint may be ejected because this one stays: it is in service, and if it is new, it was not
+    /// asked anything yet.
     pub(super) fn can_stand_in(&self) -> bool {
         let seen = self.word.load();
         let was_asked = seen.in_use() > 0 || self.ejection.is_failing();
@@ -54,12 +54,12 @@ impl EndpointState {
     }
 }
 
-/// Every priority beyond is as low as this.
+/// Numbers above this count as this.
 const LOWEST_PRIORITY: u8 = 100;
 
 impl EndpointRef {
-    /// One that enters service, with its slots in `pool`. It may have to answer first, before it gets more than
-    /// one request at a time.
+    /// An endpoint that enters service, with its slots in `pool`. With `answers_first`, it gets one request at a time
+    /// until it has answered one or passed a check.
     pub(super) fn new(endpoint: Endpoint, pool: PoolId, answers_first: bool) -> Self {
         let state = EndpointState {
             word: EndpointWord::new(endpoint.max_concurrent),
@@ -75,7 +75,7 @@ impl EndpointRef {
         Self::with(endpoint, Arc::new(state))
     }
 
-    /// The same endpoint, as it is configured now.
+    /// The same endpoint with another configuration.
     pub(super) fn changed_to(&self, endpoint: Endpoint) -> Self {
         if endpoint.health.is_none() {
             self.state().word.expect_no_check();
@@ -121,7 +121,7 @@ impl EndpointRef {
         &self.0.endpoint.url
     }
 
-    /// What is configured.
+    /// Its configuration.
     #[must_use]
     pub fn config(&self) -> &Endpoint {
         &self.0.endpoint
@@ -158,44 +158,43 @@ impl EndpointRef {
 
     /// Changes how many requests it may serve at a time.
     ///
-    /// Below what is in flight, nothing is interrupted: slots that come back are retired. With 0 it takes
-    /// nothing new, and who can only be served here waits. After a rise, tell the gate: it can now seat
-    /// who waits.
+    /// Below what is in flight, nothing is interrupted: slots that come back are retired. With 0 it gets nothing new,
+    /// and requests that only it can serve wait. After a rise, call
+    /// [`Gate::capacity_changed`](crate::Gate::capacity_changed).
     pub fn set_limit(&self, slots: u32) {
         self.state().word.set_limit(slots);
     }
 
-    /// Whether it is well: neither its checks nor its failures speak against it.
+    /// Whether it is healthy: neither failed checks nor failed requests keep requests away.
     #[must_use]
     pub fn healthy(&self) -> bool {
         self.state().word.is_healthy()
     }
 
-    /// Says whether it is well, as its checks do. What is in flight is not interrupted. Returns whether that
-    /// is new, as it is when nothing was known of it.
+    /// Sets whether it is healthy, as its checks do. What is in flight is not interrupted. Returns whether anything
+    /// changed.
     ///
-    /// Tell the gate afterwards: it can seat those who wait for an endpoint that is back, and must answer
-    /// those who have none left.
+    /// Call [`Gate::capacity_changed`](crate::Gate::capacity_changed) afterwards: waiters may be served by an endpoint
+    /// that is back, or have none left.
     pub fn set_healthy(&self, healthy: bool) -> bool {
         self.state().word.set_up(healthy).is_new()
     }
 
-    /// Whether it is given nothing new, by the operator's wish.
+    /// Whether the operator keeps new requests away.
     #[must_use]
     pub fn draining(&self) -> bool {
         self.state().word.is_draining()
     }
 
-    /// How long it took of late until the head of an answer was there, on average. It halves every 8 seconds
-    /// in which there was none; zero before the first.
+    /// The average time until the head of a response is there. It halves every 8 s without a response; zero before the
+    /// first.
     #[must_use]
     pub fn first_byte_latency(&self) -> Duration {
         let average = &self.state().latency.first_byte;
         Duration::from_micros(average.micros(CoarseInstant::now()).into())
     }
 
-    /// How long it took of late until an answer had ended, on average, as
-    /// [`first_byte_latency`](Self::first_byte_latency).
+    /// The average time until a response has ended, as [`first_byte_latency`](Self::first_byte_latency).
     #[must_use]
     pub fn total_latency(&self) -> Duration {
         let average = &self.state().latency.total;
@@ -237,13 +236,13 @@ impl EndpointRef {
         Arc::clone(&self.0.state)
     }
 
-    /// Whether both are the same endpoint, however it is configured.
+    /// Whether both are the same endpoint, whatever its configuration.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0.state, &other.0.state)
     }
 }
 
-/// FNV-1a: the same in every process, so that a restart leaves warm endpoints warm.
+/// FNV-1a: the same in every process, so that prefixes keep their endpoints over a restart.
 fn hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

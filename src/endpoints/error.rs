@@ -1,5 +1,4 @@
-//! Without a reason of its own for each case, a client that misspelt a model's name is told to try again
-//! later, and does.
+//! Why no endpoint can serve a request, with a status and a stable code for each reason.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +7,17 @@ use http::StatusCode;
 
 use crate::http::{Rejection, ToRejection};
 
-/// Why no endpoint will ever serve a request. Waiting would not help, so none of these waits.
+/// Why no endpoint can serve a request. Waiting would not help, so such a request never waits.
+///
+/// ```
+/// use tower_triage::ToRejection;
+/// use tower_triage::endpoints::{Requirements, RouteError};
+///
+/// let error = Requirements::from_json(b"{}").unwrap_err();
+/// assert!(matches!(error, RouteError::ModelMissing { .. }));
+/// assert_eq!(error.code(), "model_missing");
+/// assert_eq!(error.to_rejection().status(), 400);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouteError {
@@ -154,7 +163,7 @@ impl fmt::Display for AliasOf<'_> {
     }
 }
 
-/// Longer quotes from a request help nobody and fill the log.
+/// How much of a request a message quotes.
 const QUOTED_BYTES: usize = 200;
 
 /// Shows at most [`QUOTED_BYTES`] of a text that a client wrote, cut between characters.

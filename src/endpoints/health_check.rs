@@ -1,21 +1,20 @@
-//! An endpoint that nobody asks how it is fails the requests by which its illness is found out.
-//!
-//! A [`HealthCheck`] says how an endpoint is asked, again and again.
+//! How an endpoint's health is checked. The checks themselves are in `upstream`.
 
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
 
-/// How an endpoint is asked whether it is well.
+/// How an endpoint's health is checked.
 ///
-/// A check is a `GET`, on a connection of its own, with the endpoint's own headers. An answer of 2xx that ends
-/// in time speaks for the endpoint. Anything else speaks against it: another status, no connection, an answer
-/// that breaks off or is late. The first check decides at once. At the default path, 401, 403, 404, 405 and redirects
-/// speak for an endpoint: it need not have such a page, or not for everyone, but it is there to say so. A check that
-/// cannot be made because this process has no file descriptors left counts for nothing, nor does one that is late if the
-/// endpoint has answered a request since it began, or delivered a piece of an answer.
+/// A check is a `GET`, on a connection of its own, with the endpoint's own headers. It passes if a response of 2xx ends in
+/// time, and fails otherwise: another status, no connection, a response that breaks off or is late. The first check
+/// decides at once. At the default path, 401, 403, 404, 405 and redirects pass, too: an endpoint need not have such a
+/// page, or not for all clients, but it is there to say so.
 ///
-/// What is wrong with one is said by [`Registry::new`](super::Registry::new).
+/// A check does not count if it could not be made because this process has no file descriptors left, or if it was late and
+/// the endpoint has meanwhile answered a request or sent a part of a response.
+///
+/// [`Registry::new`](super::Registry::new) refuses a check that could never be sent or never decide.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,26 +27,24 @@ use http::uri::PathAndQuery;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HealthCheck {
-    /// What is asked for, behind the endpoint's base path. It begins with `/` and may have a query. Default
+    /// The path of the check, after the endpoint's base path. It begins with `/` and may have a query. Default
     /// `/health`.
     pub path: String,
     /// How long from the start of a check to that of the next, give or take a tenth by chance. A check that
     /// takes longer delays the next: there is never more than one at a time. Above zero; default 10 s.
     pub interval: Duration,
-    /// How long a check may take, from connecting to the end of the answer. Above zero; default 5 s. To deliver pieces of
-    /// answers meanwhile is a sign of life, too.
+    /// How long a check may take, from connecting to the end of the response. Above zero; default 5 s.
     pub timeout: Duration,
-    /// After so many failed checks in a row, an endpoint that was well is out of service. At least 1; default
-    /// 3.
+    /// How many failed checks in a row take a healthy endpoint out of service. At least 1; default 3.
     pub unhealthy_after: u32,
-    /// After so many good checks in a row, an endpoint that was out of service is back. At least 1; default 2.
+    /// How many passed checks in a row bring it back. At least 1; default 2.
     pub healthy_after: u32,
 }
 
 pub(crate) const DEFAULT_PATH: &str = "/health";
 
 impl HealthCheck {
-    /// Query for `path`, every 10 s.
+    /// A check of `path` every 10 s.
     #[must_use]
     pub fn new(path: impl Into<String>) -> Self {
         Self {
@@ -66,7 +63,7 @@ impl HealthCheck {
         self
     }
 
-    /// How long a check may take, from connecting to the end of the answer.
+    /// How long a check may take, from connecting to the end of the response.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
@@ -80,7 +77,7 @@ impl HealthCheck {
         self
     }
 
-    /// How many good checks in a row bring it back.
+    /// How many passed checks in a row bring it back.
     #[must_use]
     pub fn healthy_after(mut self, checks: u32) -> Self {
         self.healthy_after = checks;
@@ -94,7 +91,7 @@ impl HealthCheck {
         } else if self.interval.is_zero() {
             Some("an `interval` of 0: give it some time, or leave the check out")
         } else if self.timeout.is_zero() {
-            Some("a `timeout` of 0, in which nobody can answer")
+            Some("a `timeout` of 0, in which no endpoint can answer")
         } else if self.unhealthy_after == 0 || self.healthy_after == 0 {
             Some("an `unhealthy_after` or a `healthy_after` of 0: give it at least 1 check")
         } else {
@@ -104,7 +101,7 @@ impl HealthCheck {
 }
 
 impl Default for HealthCheck {
-    /// Query for `/health`, every 10 s.
+    /// A check of `/health` every 10 s.
     fn default() -> Self {
         Self::new(DEFAULT_PATH)
     }

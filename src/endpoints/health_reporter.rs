@@ -1,4 +1,4 @@
-//! What health checks are connected to: where they find the endpoints, and who hears of the results.
+//! What health checks are connected to: where they find the endpoints, and report the results.
 
 use std::fmt;
 use std::sync::Arc;

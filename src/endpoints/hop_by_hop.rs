@@ -1,8 +1,8 @@
-//! Headers that are about one connection mean something else, or something bad, on the next one.
+//! Hop-by-hop headers: those about one connection, which a proxy must not pass on.
 
 use http::HeaderName;
 
-/// What is about one connection even if `Connection` does not name it.
+/// The headers that are hop-by-hop even if `Connection` does not name them.
 pub(crate) const HOP_BY_HOP: [&str; 10] = [
     "connection",
     "keep-alive",
@@ -16,7 +16,7 @@ pub(crate) const HOP_BY_HOP: [&str; 10] = [
     "expect", // already answered: the body is on its way
 ];
 
-/// Whether it is about one connection even if `Connection` does not name it.
+/// Whether a header is hop-by-hop even if `Connection` does not name it.
 pub(crate) fn is_hop_by_hop(name: &HeaderName) -> bool {
     HOP_BY_HOP.contains(&name.as_str())
 }

@@ -1,24 +1,23 @@
-//! An endpoint that was slow an hour ago and has idled since is not slow, and an average over all time says
-//! that it is.
+//! Exponential averages of an endpoint's latency. They decay while there are no samples: an endpoint that was slow an
+//! hour ago and has idled since is not slow.
 //!
-//! Averages here are exponential in time and halve while nobody query. Each is one word, so that it is read
-//! without a lock and never half written.
+//! Each is one word, so that it is read without a lock and never half written.
 
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed; // a measure, which nothing else depends on
+use std::sync::atomic::Ordering::Relaxed; // a measure: no other memory depends on it
 use std::time::{Duration, Instant};
 
 use crate::gate;
 
-/// How long an endpoint takes to answer.
+/// How long an endpoint takes to respond.
 #[derive(Debug, Default)]
 pub(crate) struct Latency {
-    /// Until the head of the answer is there.
+    /// Until the head of the response is there.
     pub(crate) first_byte: Average,
-    /// The same, but up at once when it rises, and down slowly.
+    /// The same, but it rises at once and falls slowly.
     pub(crate) peak: Average,
-    /// Until the answer has ended.
+    /// Until the response has ended.
     pub(crate) total: Average,
 }
 
@@ -29,7 +28,7 @@ impl Latency {
     }
 }
 
-/// Milliseconds since some moment in the past. Two of them are compared; they wrap around in 49 days.
+/// Milliseconds since a fixed moment of the process. They wrap around after 49 days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CoarseInstant(u32);
 
@@ -43,48 +42,50 @@ impl CoarseInstant {
         Self(instant.saturating_duration_since(*START).as_millis() as u32)
     }
 
-    /// Nothing, if `earlier` is a little later: two threads that look at the clock meet the other way round.
+    /// The milliseconds since `earlier`; 0 if that is a little later, because another thread has read the clock in
+    /// between.
     fn since(self, earlier: Self) -> u32 {
         match self.0.wrapping_sub(earlier.0) {
-            ms if ms > u32::MAX - A_LITTLE_MS => 0,
+            ms if ms > u32::MAX - MAX_SKEW_MS => 0,
             ms => ms,
         }
     }
 }
 
-/// How far apart two threads may be that have looked at the clock and go on: a minute.
-const A_LITTLE_MS: u32 = 60_000;
+/// How long a thread may stand between reading the clock and using it.
+const MAX_SKEW_MS: u32 = 60_000;
 
-/// An exponential average of durations: microseconds in the upper half, when it last changed in the lower.
+/// An exponential average of durations: microseconds in the upper half of the word, the time of the last sample in the
+/// lower half.
 #[derive(Debug, Default)]
 pub(crate) struct Average(AtomicU64);
 
-/// While nobody query, an average halves every 2^13 ms: eight seconds.
+/// Without samples, an average halves every 2^13 ms, about 8 s.
 const HALVES_AFTER_LOG2: u32 = 13;
 
-/// How much a new sample counts that comes right after the last one: 1/8.
+/// A sample weighs 2^-3 = 1/8.
 const LEAST_WEIGHT_LOG2: u32 = 3;
 
 impl Average {
-    /// In microseconds; 0 if nothing is known, or it is too long ago.
+    /// In microseconds; 0 without a sample, or long after the last one.
     pub(crate) fn micros(&self, now: CoarseInstant) -> u32 {
         let (micros, since) = unpack(self.0.load(Relaxed));
         decayed(micros, now.since(since))
     }
 
-    /// One more sample.
+    /// Adds a sample.
     pub(crate) fn add(&self, sample: Duration, now: CoarseInstant) {
         self.update(now, |old| average(old, micros(sample)));
     }
 
-    /// One more sample; one above the average is the average from now on.
+    /// Adds a sample. One above the average replaces it.
     fn add_peak(&self, sample: Duration, now: CoarseInstant) {
         let sample = micros(sample);
         self.update(now, |old| sample.max(average(old, sample)));
     }
 
     fn update(&self, now: CoarseInstant, next: impl Fn(u32) -> u32) {
-        // The closure never declines, so there is nothing to learn from the result.
+        // The closure never returns `None`: the result says nothing.
         let _ = self.0.fetch_update(Relaxed, Relaxed, |word| {
             let (micros, since) = unpack(word);
             let next = next(decayed(micros, now.since(since)));

@@ -1,5 +1,4 @@
-//! How many requests for one model may wait: a queue of a thousand before one slot is a promise that cannot
-//! be kept, before a hundred slots it is a few seconds.
+//! The part of the waiting room that is one model's: its size, by the number of its slots, and its order.
 
 use crate::Discipline;
 
@@ -11,10 +10,10 @@ use crate::Discipline;
 pub struct ModelRoom {
     /// How many requests may wait. Default 0.
     pub max_size: usize,
-    /// How many may wait per slot of its endpoints. Default 0. The larger of the two counts; with neither,
-    /// only the whole room's chairs do.
+    /// How many may wait per slot of its endpoints. Default 0. The larger of the two counts; if both are 0, only the
+    /// size of the whole room does.
     pub max_size_per_slot: usize,
-    /// Who goes next among equals in priority. Default: as in the whole room.
+    /// The order among requests of equal priority. Default: that of the whole room.
     pub discipline: Option<Discipline>,
 }
 
@@ -33,14 +32,14 @@ impl ModelRoom {
         self
     }
 
-    /// Who goes next among equals in priority.
+    /// The order among requests of equal priority.
     #[must_use]
     pub fn discipline(mut self, discipline: Discipline) -> Self {
         self.discipline = Some(discipline);
         self
     }
 
-    /// How many may wait before `slots` slots.
+    /// How many may wait for `slots` slots. `None`: no limit but the room's.
     pub(crate) fn max_size_for(&self, slots: usize, ceiling: usize) -> Option<usize> {
         let size = self
             .max_size

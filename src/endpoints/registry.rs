@@ -1,5 +1,4 @@
-//! A fleet in which two endpoints share a name, or one has no slots, is found out by the requests that
-//! go astray in it. [`Registry`] finds out before the first one.
+//! The endpoints of a configuration, checked against each other before the first request.
 
 use std::collections::HashSet;
 
@@ -9,14 +8,25 @@ use http::uri::Scheme;
 use super::hop_by_hop::is_hop_by_hop;
 use super::{Endpoint, HealthCheck, Model};
 
-/// The endpoints of a fleet, checked, in the order in which they were given.
+/// Endpoints that were checked against each other, in the order in which they were given.
+///
+/// ```
+/// use tower_triage::endpoints::{Endpoint, InvalidRegistry, Registry};
+///
+/// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"));
+/// assert_eq!(Registry::new(vec![gpu.clone()])?.endpoints().len(), 1);
+///
+/// let twice = Registry::new(vec![gpu.clone(), gpu]);
+/// assert!(matches!(twice, Err(InvalidRegistry::DuplicateName { .. })));
+/// # Ok::<(), InvalidRegistry>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registry {
     endpoints: Vec<Endpoint>,
 }
 
 impl Registry {
-    /// Checks `endpoints` against what every registry holds to, and each other.
+    /// Checks each endpoint, and all of them against each other.
     ///
     /// # Errors
     ///
@@ -121,14 +131,14 @@ fn url_problem(endpoint: &Endpoint) -> Option<&'static str> {
     }
 }
 
-/// What is wrong with a fleet, at which endpoint.
+/// What is wrong with a registry, and at which endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRegistry {
     /// An endpoint's name is empty or cannot be shown in a header.
     #[error("endpoint {} has a `name` that is empty or has control characters in it", index + 1)]
     BadName {
-        /// Which one, counted from 0.
+        /// Its index, counted from 0.
         index: usize,
     },
     /// Two endpoints have one name.
@@ -140,7 +150,7 @@ pub enum InvalidRegistry {
     /// Requests cannot be sent to the URL, which is not shown: it may hold a password.
     #[error("the `url` of endpoint {endpoint:?} {problem}")]
     BadUrl {
-        /// Whose URL it is.
+        /// The endpoint's name.
         endpoint: String,
         /// What it must be and is not.
         problem: &'static str,
@@ -166,7 +176,7 @@ pub enum InvalidRegistry {
         "endpoint {endpoint:?} has a header `{header}`, which follows from each connection and request: leave it out"
     )]
     ReservedHeader {
-        /// Whose header it is.
+        /// The endpoint's name.
         endpoint: String,
         /// The header's name.
         header: HeaderName,
@@ -176,13 +186,13 @@ pub enum InvalidRegistry {
         "endpoint {endpoint:?} has a model whose `name` is empty or has control characters in it"
     )]
     BadModelName {
-        /// Whose model it is.
+        /// The endpoint's name.
         endpoint: String,
     },
     /// A model stands twice.
     #[error("endpoint {endpoint:?} lists the model {model:?} twice: keep one")]
     DuplicateModel {
-        /// Whose model it is.
+        /// The endpoint's name.
         endpoint: String,
         /// The model's name.
         model: String,

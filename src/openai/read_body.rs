@@ -1,4 +1,4 @@
-//! A body that is read without a limit lets one client take all the memory there is.
+//! Reads a body whole, up to a limit.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -212,7 +212,7 @@ mod tests {
                 self: Pin<&mut Self>,
                 _: &mut Context<'_>,
             ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-                panic!("nobody needs to read this");
+                panic!("this must not be read");
             }
             fn size_hint(&self) -> http_body::SizeHint {
                 http_body::SizeHint::with_exact(u64::MAX)

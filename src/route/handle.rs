@@ -1,4 +1,4 @@
-//! Looking at a router, and changing it, while it runs.
+//! Reports on a router and changes it while it runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,21 +42,21 @@ use crate::gate::GateStatus;
 pub struct RouterHandle(pub(super) Arc<RouterShared>);
 
 impl RouterHandle {
-    /// How many wait and run, what became of the others, and how long the next would wait.
+    /// How many requests wait and run, how the others ended, and how long the next would wait.
     #[must_use]
     pub fn status(&self) -> GateStatus {
         forbid_in_strategy("RouterHandle::status");
         self.0.state.gate.status()
     }
 
-    /// How many requests were rejected, by the code that they were told.
+    /// How many requests were rejected, by code.
     #[must_use]
     pub fn rejected(&self) -> BTreeMap<&'static str, u64> {
         self.0.rejected()
     }
 
-    /// Tells the `metrics` facade how many wait and run, and of each endpoint how busy and well it is: sets all
-    /// gauges to what is true now. Those of endpoints that are gone become 0.
+    /// Sets the gauges of the `metrics` facade: how many requests wait and run, and how busy and healthy each endpoint is.
+    /// Those of endpoints that have left become 0.
     ///
     /// Call it before each scrape, or every few seconds. The first call also describes all metrics to the
     /// recorder, which has to be installed by then.
@@ -72,7 +72,7 @@ impl RouterHandle {
         self.0.state.gate.capacity().endpoints()
     }
 
-    /// What is configured.
+    /// The present registry.
     #[must_use]
     pub fn registry(&self) -> Arc<Registry> {
         self.0.state.gate.capacity().registry()
@@ -86,28 +86,28 @@ impl RouterHandle {
         self.0.state.gate.capacity_changed();
     }
 
-    /// Says whether an endpoint is well, as its checks do. Those that wait for nothing else are answered.
+    /// Sets whether an endpoint is healthy, as its checks do. Requests that wait for no other endpoint are rejected.
     pub fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
         forbid_in_strategy("RouterHandle::set_healthy");
         let change = endpoint.state().word.set_up(healthy);
         self.0.health_changed(endpoint, change);
     }
 
-    /// Gives an endpoint nothing new, or again. What it has in flight finishes.
+    /// Keeps new requests from an endpoint, or ends that. What it has in flight finishes.
     pub fn set_draining(&self, endpoint: &EndpointRef, draining: bool) {
         forbid_in_strategy("RouterHandle::set_draining");
         let change = endpoint.state().word.set_draining(draining);
         self.0.health_changed(endpoint, change);
     }
 
-    /// How requests are routed.
+    /// The present routing configuration.
     #[must_use]
     pub fn routing(&self) -> Arc<RoutingConfig> {
         self.0.routing()
     }
 
-    /// Replaces all endpoints and how requests are routed, in one step. An endpoint of the same name and URL
-    /// keeps its slots, health and measures; one that is gone finishes what it has in flight.
+    /// Replaces all endpoints and the routing in one step. An endpoint of the same name and URL keeps its slots, health
+    /// and latency; one that has left finishes what it has in flight.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl RouterHandle {
     ///
     /// # Errors
     ///
-    /// If what comes out is no sound [`Registry`]. Nothing has changed then.
+    /// If the result is no valid [`Registry`]. Nothing has changed then.
     pub fn change_endpoints(
         &self,
         change: impl FnOnce(&mut Vec<Endpoint>),
@@ -141,8 +141,8 @@ impl RouterHandle {
         })
     }
 
-    /// Changes the waiting room. Everyone moves over in order; those who no longer fit are rejected, the
-    /// latest of the lowest level first.
+    /// Changes the waiting room. Waiting requests keep their order; those that no longer fit are rejected, the latest of
+    /// the lowest level first.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl RouterHandle {
         self.0.state.reconfigure(queue, |_, _| Ok(()))
     }
 
-    /// Answers everyone who waits and everyone who comes with `shutting_down`. Running requests finish.
+    /// Rejects all waiting and all further requests with `shutting_down`. Running requests finish.
     pub fn close(&self) {
         forbid_in_strategy("RouterHandle::close");
         self.0.state.gate.close();

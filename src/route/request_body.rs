@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_name_changes() {
+    fn only_the_name_is_replaced() {
         let body = buffered(
             "{\"n\":1.50, \"model\" : \"a\\u0062\" ,\"x\":\"ab\"}",
             "\"a\\u0062\"",
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_body_is_over_at_once() {
+    fn an_empty_body_is_at_its_end() {
         let (bytes, model_at) = (Bytes::new(), None);
         let body: RouteBody<Empty<Bytes>> = BufferedBody { bytes, model_at }.unchanged();
         assert!(body.is_end_stream());

@@ -230,7 +230,7 @@ impl RouterShared {
     /// The response body of an endpoint broke off.
     pub(super) fn body_reset(self: &Arc<Self>, endpoint: &EndpointRef) {
         let policy = self.ejection_policy();
-        if endpoint.state().ejection.broke_off(policy) {
+        if endpoint.state().ejection.body_reset(policy) {
             self.eject(endpoint, policy);
         }
     }

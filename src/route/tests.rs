@@ -24,9 +24,9 @@ fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
     models.fold(empty, Endpoint::model)
 }
 
-/// Of two who wait for an endpoint on trial, one tries it; the other need not wait for what comes of that.
+/// Of two requests that wait for a half-open endpoint, one probes it; the other need not wait for the result.
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_beside_a_trial_takes_the_fallback() {
+async fn a_waiter_beside_a_probe_takes_the_fallback() {
     let wards = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])];
     let routing = RoutingConfig::default().fallbacks("m", ["n"]);
     let router = RouteLayer::builder(Registry::new(wards.into()).unwrap());
@@ -55,7 +55,7 @@ async fn whoever_waits_beside_a_trial_takes_the_fallback() {
     waiters.iter().for_each(|waiter| waiter.abort());
 }
 
-/// How often each writer changes something: `ROUNDS=100000 cargo test --release --all-features hammered`.
+/// How often each writer changes something: `ROUNDS=100000 cargo test --release --all-features concurrent_changes`.
 fn rounds() -> usize {
     std::env::var("ROUNDS").map_or(400, |rounds| rounds.parse().unwrap())
 }
@@ -94,7 +94,7 @@ fn come_and_go(handle: &RouterHandle, nth: usize, round: usize) {
 }
 
 #[test]
-fn hammered_from_all_sides_nothing_hangs_and_nothing_is_lost() {
+fn concurrent_changes_lose_no_request_and_no_slot() {
     let first = endpoint("steady", 2, &["always"]);
     let queue = QueueConfig::default().max_size(1_000);
     let router = RouteLayer::builder(Registry::new(vec![first]).unwrap()).queue(queue);
@@ -154,12 +154,12 @@ fn hammered_from_all_sides_nothing_hangs_and_nothing_is_lost() {
         done.store(true, SeqCst);
         let looked = readers.into_iter().map(thread::JoinHandle::join);
         assert!(changed.into_iter().chain(looked).all(|ended| ended.is_ok()));
-        // Whoever waits for a model that only endpoints without slots serve would wait on.
+        // A request for a model that only endpoints without slots serve would wait on.
         let all = handle.endpoints();
         all.iter()
             .for_each(|endpoint| handle.set_limit(endpoint, 1));
         let everyone = timeout(Duration::from_secs(60), tasks.join_all());
-        everyone.await.expect("somebody was never woken");
+        everyone.await.expect("a waiter was never woken");
     });
     let status = handle.status();
     assert_eq!((status.depth, status.running), (0, 0));

@@ -1,4 +1,4 @@
-//! The body of an answer: the endpoint's as it comes in, or our own words.
+//! The body of a response: the endpoint's, streamed, or an error of our own.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -1,6 +1,4 @@
-//! A backend that takes connections and says no more keeps its callers for as long as it likes.
-//!
-//! A [`Connector`] bounds all that comes before HTTP: the name's address, TCP and TLS.
+//! Makes connections to endpoints. One timeout covers the name's look-up, TCP and TLS.
 
 use std::error::Error;
 use std::io;

@@ -1,4 +1,4 @@
-//! An upstream that fails as a closed connection leaves the client to guess who is to blame.
+//! The responses that stand in for an endpoint's when there is none.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::ForwardBody;
 use crate::endpoints::NoResponse;
 use crate::http::Rejection;
 
-/// Why there is no answer to pass on.
+/// Why there is no response to pass on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
     #[error("No connection could be made to endpoint '{0}'")]

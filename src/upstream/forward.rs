@@ -1,8 +1,5 @@
-//! A proxy that passes on `Connection`, buffers answers, or lets a backend work for a client that has
-//! hung up, breaks things that neither side can see.
-//!
-//! [`Forward`] is the end of the line: it sends the request to the endpoint of the [`Decision`] in its
-//! extensions, as RFC 9110 wants a proxy to, and streams both ways.
+//! The HTTP client: it sends a request to the endpoint of the [`Decision`] in its extensions, as RFC 9110 asks of a
+//! proxy, and streams both ways.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -43,7 +40,7 @@ use crate::endpoints::{Decision, HealthReporter};
 ///   `te` and `trailer` pass where that which they are about does.
 /// - The `cookie` lines of an HTTP/2 request become one.
 /// - Bodies are streamed. Dropping the future or the response's body closes the connection to the
-///   endpoint, which so learns that nobody listens any more.
+///   endpoint, which so learns that its response is not wanted any more.
 /// - An answer that comes before the request's body is sent is passed on, and the body goes on meanwhile. What is
 ///   not sent of it when the answer is over will not be: the connection is closed.
 /// - Connections are kept and used again. A request that a closing connection did not take is sent on
@@ -114,12 +111,12 @@ use crate::endpoints::{Decision, HealthReporter};
 /// # }
 /// ```
 pub struct Forward<B> {
-    /// Behind one pointer: each request clones the service, and a client is made of many.
+    /// Behind one pointer, because each request clones the service.
     shared: Arc<Shared<B>>,
     first_byte_timeout: Duration,
 }
 
-/// The client, and what it was made of.
+/// The client, and its parts.
 struct Shared<B> {
     client: Client<Connector, Upload<B>>,
     tls: Tls,
@@ -127,13 +124,14 @@ struct Shared<B> {
     connect_timeout: Duration,
 }
 
-/// Long enough for any network that answers at all.
+/// Long enough for any network that works.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An answer that is not streamed is all made before its first byte is sent, which takes a model minutes.
+/// A response that is not streamed is generated before its first byte is sent, which takes a model minutes.
 pub(super) const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Servers commonly close after 5 s (uvicorn, Node.js). Who closes first is not surprised by the other.
+/// Servers commonly close after 5 s (uvicorn, Node.js). Closing earlier avoids a request on a connection that the server
+/// is closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 impl<B> Forward<B>
@@ -160,7 +158,7 @@ where
 
     /// How long an endpoint may take until the head of its answer is there. Default 600 s.
     ///
-    /// RoomStats from `call`, and anew from each piece of the request's body that the endpoint takes. While the
+    /// Counted from `call`, and anew from each piece of the request's body that the endpoint takes. While the
     /// client is awaited, which has not sent the next piece, the clock stands still. How long the answer's body
     /// takes is not limited.
     ///
@@ -195,11 +193,11 @@ where
         ))
     }
 
-    /// Begins to ask each endpoint of a router that has a [`HealthCheck`](crate::endpoints::HealthCheck) whether it is well:
-    /// at once, and again and again for as long as what is returned lives.
+    /// Begins to check the endpoints of a router that have a [`HealthCheck`](crate::endpoints::HealthCheck): at once, and
+    /// again and again for as long as the returned value lives.
     ///
     /// Checks connect as requests do, within [`connect_timeout`](Self::connect_timeout) and with the same trust.
-    /// What they say is [told](crate::route::RouterHandle::set_healthy) to the router when it changes: nobody else needs to.
+    /// Changes are [reported](crate::route::RouterHandle::set_healthy) to the router.
     ///
     /// # Panics
     ///
@@ -223,7 +221,7 @@ where
     /// let forward = Forward::<Full<Bytes>>::new();
     /// let checks = forward.checks(&layer.handle());
     /// checks.first_results().await;
-    /// // ... serve; who is down gets no request
+    /// // ... serve; an endpoint that is down gets no request
     /// # drop(checks);
     /// # Ok(())
     /// # }
@@ -324,6 +322,6 @@ impl<B> fmt::Debug for Forward<B> {
     }
 }
 
-/// Who sent a request, as a request extension: what [`Forward`] adds to `x-forwarded-for`.
+/// The address of a request's client, as a request extension: what [`Forward`] adds to `x-forwarded-for`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddr(pub SocketAddr);

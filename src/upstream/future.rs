@@ -1,4 +1,4 @@
-//! A request on its way to an endpoint and back.
+//! The future of one request to an endpoint.
 
 use std::convert::Infallible;
 use std::error::Error as _;
@@ -101,7 +101,7 @@ impl Future for ForwardFuture {
             StateProj::Failed { failure } => failure.response(),
             StateProj::Done => panic!("response future polled after it was answered"),
         };
-        state.set(State::Done); // closes the connection now, whoever keeps the future
+        state.set(State::Done); // closes the connection, even if the future is kept
         Poll::Ready(Ok(response))
     }
 }
@@ -112,7 +112,7 @@ fn answered(
     sending: Option<Sending>,
 ) -> Response<ForwardBody> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // Nobody asked it to: `Upgrade` stops here.
+        // It was not asked to: `Upgrade` is not passed on.
         return Failure::Reset(endpoint.name().to_owned()).response();
     }
     headers::strip_hop_by_hop(response.headers_mut(), true);

@@ -1,4 +1,4 @@
-//! A proxy that passes every header on speaks for the client about a connection that is not the client's.
+//! Which headers pass between a client and an endpoint.
 
 use std::net::IpAddr;
 
@@ -49,7 +49,7 @@ pub(super) fn to_endpoint(
         join_cookies(headers);
     }
     match length {
-        // Where nobody announced an empty body, none is the same.
+        // An empty body that was not announced is the same as none.
         Some(0) if !headers.contains_key(CONTENT_LENGTH) => {}
         Some(length) => _ = headers.insert(CONTENT_LENGTH, length.into()),
         None => {}

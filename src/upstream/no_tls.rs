@@ -10,7 +10,7 @@ use super::connect::{ConnectError, Tcp};
 
 pub(super) type Stream = TokioIo<TcpStream>;
 
-/// Whose certificates are trusted: nobody's.
+/// Which certificates are trusted: none.
 #[derive(Clone, Default)]
 pub(super) enum Tls {
     #[default]

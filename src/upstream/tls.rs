@@ -1,4 +1,4 @@
-//! A proxy that trusts just anyone sends prompts and API keys to whoever answers.
+//! TLS to endpoints: which certificates are trusted.
 
 use std::sync::{Arc, LazyLock};
 
@@ -18,7 +18,7 @@ use super::connect::{ConnectError, Tcp};
 
 pub(super) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-/// Whose certificates are trusted.
+/// Which certificates are trusted.
 #[derive(Clone, Default)]
 pub(super) enum Tls {
     #[default]
@@ -26,7 +26,7 @@ pub(super) enum Tls {
     Only(Arc<ClientConfig>),
 }
 
-/// Read by the first connection that needs it: who has only `http://` endpoints needs no certificates.
+/// Read by the first connection that needs it: with `http://` endpoints alone, none are needed.
 static SYSTEM: LazyLock<Option<Arc<ClientConfig>>> = LazyLock::new(|| {
     let roots = builder().with_native_roots();
     let roots =
@@ -73,7 +73,7 @@ impl Tls {
 }
 
 fn builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
-    // Named, because the process's default is there only if somebody has set it.
+    // Named, because a program need not have set a default.
     ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring has cipher suites for the default versions")

@@ -1,7 +1,7 @@
-//! Asking a strategy, which may be user code.
+//! Calls a strategy, which may be user code.
 //!
-//! A strategy is asked while a slot is handed over: under the gate's lock if requests wait, and in the task of another
-//! request. So its panic goes no further, and it can't wait for the router that asks it.
+//! A strategy is called while a slot is handed over: under the gate's lock if requests wait, and in the task of another
+//! request. So its panic is caught, and it must not wait for the router that calls it.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

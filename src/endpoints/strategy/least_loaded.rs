@@ -1,4 +1,4 @@
-//! Where the next request disturbs the others least.
+//! `least_loaded`: the largest share of slots free.
 
 use super::{Candidate, Candidates, Choice, Strategy};
 

@@ -1,8 +1,7 @@
-//! Which of the endpoints that can serve a request now is given it.
+//! Strategies: which of the endpoints that can serve a request now gets it.
 //!
-//! A [`Strategy`] only prefers. Who may be chosen at all is decided before it is asked, and the slot is taken
-//! after it, if nothing has changed meanwhile; so no strategy can overload an endpoint or pick one that
-//! lacks what the request needs.
+//! A [`Strategy`] only prefers. The candidates are found before it is asked, and the slot is taken after it if nothing
+//! has changed meanwhile; so no strategy can overload an endpoint or choose one that lacks what the request needs.
 
 mod ask;
 mod candidates;
@@ -28,10 +27,10 @@ pub(crate) use round_robin::RoundRobin;
 pub(crate) use smart::Smart;
 pub use weights::Weights;
 
-/// Which of the endpoints that can serve a request now is given it.
+/// Chooses among the endpoints that can serve a request now.
 ///
-/// It is asked by many threads at once, and again if another request took the slot meanwhile. It must neither block nor
-/// do I/O, and should not allocate. While requests wait, it is asked under the lock of the waiting room. So it must not
+/// It is called by many threads at once, and again if another request took the slot meanwhile. It must neither block nor
+/// do I/O, and should not allocate. While requests wait, it is called under the lock of the waiting room. So it must not
 /// use a [`RouterHandle`](crate::route::RouterHandle): methods that need the lock panic inside a strategy, at every call.
 /// [`Candidates`] says how busy each endpoint is.
 ///

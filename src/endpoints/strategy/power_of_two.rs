@@ -1,4 +1,5 @@
-//! In a fleet of a thousand, looking at all of them for every request costs more than the second best does.
+//! `power_of_two`: the better of two random endpoints. With a thousand of them, reading all costs more than the second
+//! best does.
 
 use super::{Candidate, Candidates, Choice, Strategy};
 

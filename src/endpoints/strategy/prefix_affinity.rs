@@ -1,8 +1,7 @@
-//! An endpoint that has just read a prompt's beginning answers the next one with that beginning in a fraction
-//! of the time. Spread evenly, every endpoint reads everything.
+//! `prefix_affinity`: prompts that begin alike go to the same endpoint, which has their beginning in its cache.
 //!
-//! This is consistent hashing with bounded loads, by rendezvous: each endpoint has a weight for each
-//! beginning, and the highest wins. When endpoints come and go, only what was theirs moves.
+//! This is rendezvous hashing with bounded loads: each endpoint has a weight for each beginning, and the highest wins.
+//! When endpoints come and go, only the prompts of those endpoints move.
 
 use super::least_loaded::LeastLoaded;
 use super::{Candidate, Candidates, Choice, Strategy};
@@ -68,8 +67,8 @@ impl<'a> Rendezvous<'a> {
     }
 }
 
-/// Whether an endpoint with `own` of `limit` slots taken keeps what is its own: until it has half of them, and
-/// until it has a quarter more than its share of all that is in flight.
+/// Whether an endpoint with `own` of `limit` slots taken gets more: while fewer than half are taken, or it has less
+/// than 5/4 of its share of all requests in flight.
 fn has_room(own: u32, limit: u32, in_flight: u64, slots: u64) -> bool {
     let (own, limit) = (u128::from(own), u128::from(limit));
     2 * own < limit || 4 * own * u128::from(slots) < 5 * u128::from(in_flight) * limit

@@ -1,4 +1,4 @@
-//! One endpoint for everything, and another for when it is full.
+//! `priority_only`: the lowest priority number; others only when that is full.
 
 use super::{Candidates, Choice, Strategy};
 

@@ -1,4 +1,4 @@
-//! Any of them, each as likely as the others.
+//! `random`: any endpoint, each as likely as the others.
 
 use super::{Candidates, Choice, Strategy};
 
@@ -12,7 +12,7 @@ impl Strategy for Random {
     }
 
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        // Most often whoever is at a random place will do, and the others need not be looked at.
+        // Most often the endpoint at a random index is free, and the others need not be read.
         let places = candidates.len();
         let guess = candidates.get(fastrand::usize(..places.max(1)));
         if let Some(candidate) = guess.filter(|candidate| candidate.is_free()) {

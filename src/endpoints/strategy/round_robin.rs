@@ -1,5 +1,4 @@
-//! One after the other. With one counter for all models, each would see a pattern of the others' making, so
-//! every model has its own.
+//! `round_robin`: one after the other, with a counter for each model.
 
 use super::{Candidates, Choice, Strategy};
 
@@ -16,7 +15,7 @@ impl Strategy for RoundRobin {
         candidates.free().next()?;
         let count = candidates.all().count() as u64;
         let first = candidates.rotation().checked_rem(count)? as usize;
-        // Whose turn it is may be busy: then whoever comes next is not.
+        // From the endpoint whose turn it is, skip the busy ones.
         let from = candidates.all().skip(first);
         let wrapped = candidates.all().take(first);
         from.chain(wrapped)

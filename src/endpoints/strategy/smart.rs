@@ -1,4 +1,4 @@
-//! A little of everything: how much an endpoint is preferred, how busy it is, how long it takes.
+//! `smart`: a weighted score of priority, load and latency.
 
 use super::{Candidates, Choice, Strategy};
 use crate::endpoints::Weights;
@@ -23,7 +23,7 @@ impl Strategy for Smart {
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
         let weights = self.weights;
         let mut best = None;
-        // What it takes to be better, so that nothing is divided and no clock is read for those who are not.
+        // The score to reach: below it, no clock is read and nothing is divided.
         let mut enough = 0;
         for candidate in candidates.free() {
             let at_once = at_once(weights, candidate.priority(), candidate.in_flight());

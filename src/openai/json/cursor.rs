@@ -1,7 +1,7 @@
-//! Typed visitors refuse what nobody reads: a number that no float holds, half of a surrogate pair. An
-//! endpoint may well take them.
+//! A cursor over JSON that is known to be valid, so that nothing can fail on the way.
 //!
-//! A [`Cursor`] walks JSON that is known to be valid, so nothing can fail on the way, whatever stands where.
+//! Typed visitors would refuse values that are only skipped and that an endpoint may accept: a number that no float
+//! holds, half of a surrogate pair.
 
 use memchr::memchr2;
 use serde::de::IgnoredAny;

@@ -1,9 +1,8 @@
-//! Parsing a whole body into a tree to learn a few facts costs more than the rest of the way through a
-//! gateway, and lets a client choose how deep the stack goes.
+//! Reads the fields of a JSON body that decide where the request goes.
 //!
-//! Here `serde_json` finds the body valid while it skips it, and a [`Cursor`] then walks to what is asked
-//! for: no tree, no recursion that follows the body's nesting, no copies. But for the model's name, what a
-//! value may be is for the endpoint to say: one of another kind counts for nothing here.
+//! `serde_json` checks that the body is valid while it skips it, and a [`Cursor`] then walks to the fields: no tree, no
+//! recursion that follows the body's nesting, no copies. A tree would cost more than the rest of the way through a
+//! gateway. Except for the model's name, a value of an unexpected type is ignored: the endpoint says what is allowed.
 
 mod cursor;
 mod prefix;
@@ -82,7 +81,7 @@ pub(super) fn read(body: &[u8]) -> Result<Read<'_>, RouteError> {
         }
     });
 
-    // Which of two counts differs from reader to reader, and so would who serves it.
+    // Which of two counts differs between parsers, and so would the endpoint that serves it.
     if twice {
         return Err(RouteError::malformed("duplicate field `model`"));
     }

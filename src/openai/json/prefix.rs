@@ -1,8 +1,5 @@
-//! An endpoint answers sooner what begins like something that it has just read, but each turn of a
-//! conversation is longer than the last, and no two hashes of whole prompts are the same.
-//!
-//! A [`Prefix`] is a hash that all turns of a conversation have in common, and all conversations under one
-//! long system prompt.
+//! A hash of how a prompt begins. All turns of a conversation have it in common, and all conversations under one long
+//! system prompt: an endpoint that has read the beginning once answers them sooner.
 
 use std::hash::{DefaultHasher, Hasher};
 

@@ -1,5 +1,5 @@
-//! What a model is to read stands in five places of a body and in a dozen shapes, and a prompt of which one
-//! is overlooked goes to a model that has no room for it.
+//! The prompt in a body: its length, its beginning, and whether it has images. It may be in five fields and has a dozen
+//! shapes.
 
 use super::cursor::{Cursor, Kind, Text};
 use super::prefix::Prefix;

@@ -1,4 +1,4 @@
-//! Aliases that lead in a circle lead nowhere, and one that leads to another leads only there.
+//! Checks aliases: a cycle is an error, an alias of an alias a warning.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +14,24 @@ pub(super) fn validate(aliases: &Aliases) -> Result<(), InvalidRouting> {
                 target: target.clone(),
             });
         }
-        if let Some(chain) = circle(aliases, alias) {
+        if let Some(chain) = cycle(aliases, alias) {
             return Err(InvalidRouting::AliasCycle { chain });
         }
     }
     Ok(())
 }
 
-/// The way from `start` back to itself, if there is one.
-fn circle(aliases: &Aliases, start: &str) -> Option<Vec<String>> {
+/// The cycle that `start` is part of.
+fn cycle(aliases: &Aliases, start: &str) -> Option<Vec<String>> {
     let mut chain = vec![start.to_owned()];
-    let mut at = aliases.get(start)?;
-    // A circle that `start` only leads into is found from one of its own.
+    let mut next = aliases.get(start)?;
+    // Bounded: a cycle that `start` only leads into is found from one of its own aliases.
     while chain.len() <= aliases.len() {
-        chain.push(at.clone());
-        if at == start {
+        chain.push(next.clone());
+        if next == start {
             return Some(chain);
         }
-        at = aliases.get(at)?;
+        next = aliases.get(next)?;
     }
     None
 }

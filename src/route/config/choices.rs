@@ -1,4 +1,4 @@
-//! What there is to choose from.
+//! The strategies that a configuration can choose.
 
 use std::mem::discriminant;
 use std::sync::Arc;

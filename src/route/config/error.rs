@@ -1,8 +1,8 @@
-//! What is wrong with a routing configuration, and what may be.
+//! Errors and warnings of a routing configuration.
 
 use super::StrategyChoice;
 
-/// What cannot be meant: where it stands, and what is allowed.
+/// What is wrong with a [`RoutingConfig`](super::RoutingConfig): the field, and what is allowed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRouting {
@@ -36,7 +36,7 @@ pub enum InvalidRouting {
     /// A model with fallbacks, or one of them, has no name.
     #[error("the `fallbacks` of {model:?} have an empty name")]
     EmptyFallback {
-        /// Whose fallbacks they are.
+        /// The model of the fallbacks.
         model: String,
     },
     /// The share of retries is no share.
@@ -56,7 +56,7 @@ pub enum InvalidRouting {
     NoEjection,
 }
 
-/// What is allowed and may be meant otherwise.
+/// What may be a mistake in a [`RoutingConfig`](super::RoutingConfig).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RoutingWarning {
@@ -81,14 +81,14 @@ pub enum RoutingWarning {
     },
 }
 
-/// What is wrong with a router.
+/// What is wrong with the configuration of a [`RouteLayer`](super::RouteLayer).
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRoute {
-    /// With its waiting room.
+    /// Its waiting room.
     #[error("invalid `QueueConfig`: {0}")]
     Queue(#[from] crate::InvalidQueueConfig),
-    /// With how it routes.
+    /// Its routing.
     #[error("invalid `RoutingConfig`: {0}")]
     Routing(#[from] InvalidRouting),
 }

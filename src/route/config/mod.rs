@@ -1,7 +1,4 @@
-//! How requests are routed, in the words of an operator.
-//!
-//! A mistake here sends traffic astray for as long as nobody looks. What cannot be meant is refused before
-//! the first request, and what may be meant otherwise is pointed out.
+//! The routing configuration. A value that makes no sense is an error; one that may be a mistake is a warning.
 
 mod aliases;
 mod choices;
@@ -20,7 +17,7 @@ use crate::endpoints::{
     FallbackWhen, MAX_EJECTED_PERCENT, ModelRoom, ROOM_CEILING, RoutingRules, Weights,
 };
 
-/// How requests are routed: who serves a name, which of the endpoints, and what happens when one fails.
+/// How requests are routed: which model serves a name, which endpoint a request, and what happens when one fails.
 ///
 /// With feature `serde` it reads from TOML, its durations as seconds.
 ///
@@ -48,16 +45,16 @@ pub struct RoutingConfig {
     /// Default: none.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::aliases"))]
     pub aliases: BTreeMap<String, String>,
-    /// Which models to try, in order, when nobody can serve the one that was asked for. One level: a
+    /// Which models to try, in order, when no endpoint can serve the one that was asked for. One level: a
     /// fallback's own fallbacks are not tried. Default: none.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::fallbacks"))]
     pub fallbacks: BTreeMap<String, Vec<String>>,
-    /// Whether a fallback is taken only when nobody can serve the model asked for, or also when all who can
-    /// are busy. Default: `unavailable`.
+    /// Whether a fallback is taken only when no endpoint can serve the model asked for, or also when all that can are
+    /// busy. Default: `unavailable`.
     pub fallback_when: FallbackWhen,
-    /// How often a request that failed at an endpoint is tried again, each time at another one: if there is none,
-    /// the failure is the answer. One on which an endpoint broke off is tried once more at most, and one whose
-    /// body is passed on as it comes never is. Default 2.
+    /// How often a request that failed at an endpoint is tried again, each time at another one; if there is none, the
+    /// failure is the response. After a connection that broke off it is tried once more at most; a request with a
+    /// streamed body never is. Default 2.
     pub max_retries: u32,
     /// How many retries there may be per request that was tried in the last 10 seconds, beside 10 a second that
     /// are always allowed: 0 to 1, rounded up to one in a whole number (1, 1/2, 1/3 and so on). Default 0.2.
@@ -81,10 +78,10 @@ pub struct RoutingConfig {
         serde(rename = "eject_seconds", deserialize_with = "read::seconds")
     )]
     pub eject_for: Duration,
-    /// How many requests for one model may wait, and in which order. Default: as many as there are chairs,
-    /// in the room's order.
+    /// How many requests for one model may wait, and in which order. Default: as many as the waiting room takes, in its
+    /// order.
     pub rooms: BTreeMap<String, ModelRoom>,
-    /// How many chairs a model may have at most, whatever its [`ModelRoom`] says. Default 1,000.
+    /// How many requests for one model may wait at most, whatever its [`ModelRoom`] says. Default 1,000.
     pub room_ceiling: usize,
 }
 
@@ -130,7 +127,7 @@ impl RoutingConfig {
         self
     }
 
-    /// The models to try when nobody can serve `model`.
+    /// The models to try when no endpoint can serve `model`.
     #[must_use]
     pub fn fallbacks<M: Into<String>>(
         mut self,
@@ -174,7 +171,7 @@ impl RoutingConfig {
     ///
     /// # Errors
     ///
-    /// The first thing that cannot be meant: where it stands, and what is allowed.
+    /// The first invalid value: its field, and what is allowed.
     pub fn validate(&self) -> Result<(), InvalidRouting> {
         weights::validate(self.weights)?;
         if !(0.0..=1.0).contains(&self.retry_share) {
@@ -219,7 +216,7 @@ impl RoutingConfig {
         })
     }
 
-    /// What is allowed and may be meant otherwise.
+    /// Values that are allowed and may be mistakes.
     #[must_use]
     pub fn warnings(&self) -> Vec<RoutingWarning> {
         let unknown = match &self.strategy {

@@ -1,4 +1,4 @@
-//! Reading from TOML, so that an error names the key where it stands.
+//! Deserialises the routing configuration, so that an error names its key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! A series that is looked up by freshly made labels costs each request more than the decision does.
+//! Metrics through the `metrics` facade.
 //!
-//! The keys of what each request counts are made once for each endpoint, model and outcome, and looked up
-//! in the recorder that is there at that moment: one that is installed late is told, too, and without one
-//! there is nothing to look up.
+//! The keys of what each request counts are made once for each endpoint, model and outcome, because making them costs
+//! more than a decision. They are looked up in the recorder of the moment, so that one that is installed late is used,
+//! too.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -65,16 +65,16 @@ fn describe() {
     describe_gauge!(HEALTHY, "Whether an endpoint is well: 1 or 0.");
 }
 
-/// Tells the `metrics` facade what happens.
+/// Counts what happens.
 #[derive(Debug, Default)]
 pub(in crate::route) struct Metrics {
     described: OnceLock<()>,
-    /// The endpoints whose gauges were set last.
+    /// The names of the endpoints in the gauges.
     shown: Mutex<BTreeSet<String>>,
 }
 
 impl Metrics {
-    /// A request is over that asked for `asked`, if that was read, and went where `decision` says, if anywhere.
+    /// A request for the name `asked`, if that was read, is over. It was sent to an endpoint if there is a `decision`.
     pub(in crate::route) fn ended(
         &self,
         endpoints: &Endpoints,
@@ -82,24 +82,24 @@ impl Metrics {
         decision: Option<&Decision>,
         outcome: RequestOutcome,
     ) {
-        let place = outcome.place();
-        if let (Some(decision), Ok(place)) = (decision, place) {
+        let idx = outcome.idx();
+        if let (Some(decision), Ok(idx)) = (decision, idx) {
             let count = |key: &Key| {
                 with_recorder(|recorder| recorder.register_counter(key, &METADATA)).increment(1);
             };
-            return match series(&decision.endpoint).requests(decision, place) {
+            return match series(&decision.endpoint).requests(decision, idx) {
                 Some(key) => count(key),
-                None => count(&requests(decision, place)),
+                None => count(&requests(decision, idx)),
             };
         }
         let known = asked.filter(|asked| endpoints.is_configured(asked));
         let model = known.map_or(SharedString::const_str("other"), shared);
-        let outcome = place.map_or_else(|code| code, |place| OUTCOMES[place]);
+        let outcome = idx.map_or_else(|code| code, |idx| OUTCOMES[idx]);
         counter!(REQUESTS, "endpoint" => "none", "model" => model, "outcome" => outcome)
             .increment(1);
     }
 
-    /// A request has waited, at a level and for so long, and got a slot.
+    /// A request has waited and got a slot: its level, and how long it waited.
     pub(in crate::route) fn waited(&self, wait: impl FnOnce() -> (String, Duration)) {
         let (level, waited) = wait();
         histogram!(QUEUE_WAIT, "priority" => level).record(waited);
@@ -120,7 +120,7 @@ impl Metrics {
         counter!(HEALTH_CHANGES, "endpoint" => endpoint.name().to_owned()).increment(1);
     }
 
-    /// Sets all gauges to what is true now.
+    /// Sets all gauges to the present values.
     pub(in crate::route) fn record_gauges(&self, status: &GateStatus, endpoints: &[EndpointRef]) {
         self.described.get_or_init(describe);
         gauge!(QUEUE_DEPTH).set(status.depth as f64);
@@ -148,7 +148,7 @@ fn shared(name: &Arc<str>) -> SharedString {
     SharedString::from_shared(Arc::clone(name))
 }
 
-/// The keys of one endpoint's counters, by the endpoint's models. Each is made when it is first needed.
+/// The keys of one endpoint's counters, by the index of the model and the outcome. Each is made when it is first used.
 #[derive(Debug)]
 struct MetricKeys(Box<[OnceLock<Box<ByOutcome>>]>);
 
@@ -159,31 +159,30 @@ fn series(endpoint: &EndpointRef) -> &MetricKeys {
 type ByOutcome = [OnceLock<Key>; OUTCOMES.len()];
 
 impl MetricKeys {
-    /// Those of an endpoint with so many models.
+    /// The keys of an endpoint with this number of models.
     fn new(models: usize) -> Self {
         let models = models.min(usize::from(u16::MAX));
         Self((0..models).map(|_| OnceLock::new()).collect())
     }
 
-    /// That of the requests which went where `decision` says and ended with the outcome at `place`. `None` for
-    /// one of too many models.
-    fn requests(&self, decision: &Decision, place: usize) -> Option<&Key> {
+    /// The key for requests of `decision` with the outcome at `idx`. `None` for a model beyond the last index.
+    fn requests(&self, decision: &Decision, idx: usize) -> Option<&Key> {
         let by_outcome = self.0.get(usize::from(decision.nth_model))?;
         let by_outcome = by_outcome.get_or_init(Box::default);
-        Some(by_outcome[place].get_or_init(|| requests(decision, place)))
+        Some(by_outcome[idx].get_or_init(|| requests(decision, idx)))
     }
 }
 
-fn requests(decision: &Decision, place: usize) -> Key {
+fn requests(decision: &Decision, idx: usize) -> Key {
     let labels = vec![
         Label::new("endpoint", decision.endpoint.name().to_owned()),
         Label::new("model", shared(&decision.model)),
-        Label::new("outcome", OUTCOMES[place]),
+        Label::new("outcome", OUTCOMES[idx]),
     ];
     Key::from_parts(REQUESTS, labels)
 }
 
-/// How a request can end that was not rejected, as labels.
+/// The labels of outcomes other than a rejection.
 const OUTCOMES: [&str; 6] = [
     "ok",
     "client_error",
@@ -194,8 +193,8 @@ const OUTCOMES: [&str; 6] = [
 ];
 
 impl RequestOutcome {
-    /// Its place among [`OUTCOMES`], or the code of a rejection.
-    fn place(self) -> Result<usize, &'static str> {
+    /// Its index in [`OUTCOMES`], or the code of a rejection.
+    fn idx(self) -> Result<usize, &'static str> {
         Ok(match self {
             Self::Answered(status) if status.is_server_error() => 2,
             Self::Answered(status) if status.is_client_error() => 1,

@@ -1,9 +1,7 @@
-//! What a router does shows in no request's answer: that it waits longer every day, or that an endpoint
-//! fails one time in ten.
+//! Metrics of a router, for the `metrics` facade.
 //!
-//! With feature `metrics`, a [`Metrics`] tells the `metrics` facade, and through it whichever recorder the
-//! program has; without, it does nothing. No label is chosen by a client: a name that is not configured
-//! is counted as `other`.
+//! With feature `metrics`, [`Metrics`] passes them to the recorder that the program has installed; without, it does
+//! nothing. No label is chosen by a client: a name that is not configured is counted as `other`.
 
 #[cfg(feature = "metrics")]
 mod facade;
@@ -18,14 +16,14 @@ pub(super) use facade::Metrics;
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestOutcome {
-    /// Its answer was passed on to the end; with this status.
+    /// Its response was passed on to the end; with this status.
     Answered(StatusCode),
-    /// Its answer broke off.
+    /// The body of its response broke off.
     Reset,
-    /// Nobody served it; with this code.
+    /// It was rejected; with this code.
     Rejected(&'static str),
-    /// The inner service failed without an answer.
+    /// The inner service failed without a response.
     Failed,
-    /// Its client left.
+    /// It was dropped before its response was over.
     Cancelled,
 }

@@ -1,4 +1,4 @@
-//! Without feature `metrics`, nobody is told.
+//! Without feature `metrics`, nothing is counted.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Checks that know only the endpoints of the start let those that come later go unchecked, and ask on at
-//! addresses that are long somebody else's.
+//! Runs the checks of a router's endpoints, and starts and stops them as the endpoints change.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,26 +9,26 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::probe::{CheckError, Getter};
-use super::schedule::rounds;
+use super::probe::{CheckError, Prober};
+use super::schedule::run_checks;
 use crate::PoolId;
 use crate::endpoints::{EndpointRef, HealthReporter};
 use crate::upstream::connect::Connector;
 
-/// Query the endpoints of a router whether they are well, for as long as it lives. Made by
-/// [`Forward::checks`](crate::upstream::Forward::checks).
+/// Checks the health of a router's endpoints for as long as it lives. Made by
+/// [`Forward::checks`](crate::upstream::Forward::checks), where there is an example.
 ///
-/// Those are asked that have a [`HealthCheck`](crate::endpoints::HealthCheck). The first eight are asked at once, in the registry's
-/// order; the first checks of the others are spread over their interval. When the endpoints
-/// are changed, those that come are asked from then on, those that go no more; an endpoint that is configured
-/// as before, as far as checks go, is not asked anew. One that loses its check is taken to be well.
+/// It checks the endpoints that have a [`HealthCheck`](crate::endpoints::HealthCheck). The first eight are checked at
+/// once, in the registry's order; the first checks of the others are spread over their interval. When the endpoints
+/// change, checks of new ones begin and those of old ones end; where the check is the same, it goes on. An endpoint that
+/// loses its check counts as healthy.
 ///
-/// Dropping it stops all checks. What they said last of each endpoint stays.
+/// Dropping it stops all checks. The last result of each endpoint stays.
 #[must_use = "dropping it stops the checks"]
 pub struct HealthChecks {
     reporter: HealthReporter,
     decided: Decided,
-    keeper: JoinHandle<()>,
+    supervisor: JoinHandle<()>,
 }
 
 /// The endpoints that have had a result, as they were configured then.
@@ -38,23 +37,23 @@ type Decided = Arc<watch::Sender<HashMap<PoolId, EndpointRef>>>;
 impl HealthChecks {
     pub(crate) fn start(connector: Connector, reporter: HealthReporter) -> Self {
         let decided = Decided::default();
-        let keeper = Keeper {
-            getter: Getter::new(connector),
+        let supervisor = Supervisor {
+            prober: Prober::new(connector),
             reporter: reporter.clone(),
             decided: Arc::clone(&decided),
             running: HashMap::new(),
         };
-        // Before the endpoints are looked at: no change is missed.
+        // Before the endpoints are read: no change is missed.
         let changed = reporter.sink().changes();
         Self {
             reporter,
             decided,
-            keeper: tokio::spawn(keeper.keep(changed)),
+            supervisor: tokio::spawn(supervisor.run(changed)),
         }
     }
 
-    /// Resolves when each endpoint that is to be checked now has had its first result, or is to be checked no
-    /// more. With more than eight of them, that takes about an interval.
+    /// Resolves when each endpoint that has a check now has had its first result, or has lost its check. With more than
+    /// eight of them, that takes about an interval.
     ///
     /// # Cancel safety
     ///
@@ -76,7 +75,7 @@ impl HealthChecks {
 
 impl Drop for HealthChecks {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.supervisor.abort();
     }
 }
 
@@ -86,26 +85,26 @@ impl fmt::Debug for HealthChecks {
     }
 }
 
-/// Sees to it that those are checked that are to be.
-struct Keeper {
-    getter: Getter,
+/// Keeps the running checks those of the present endpoints.
+struct Supervisor {
+    prober: Prober,
     reporter: HealthReporter,
     decided: Decided,
     running: HashMap<PoolId, Running>,
 }
 
-impl Keeper {
-    async fn keep(mut self, mut changed: watch::Receiver<()>) {
+impl Supervisor {
+    async fn run(mut self, mut changed: watch::Receiver<()>) {
         loop {
-            self.follow().await;
+            self.update().await;
             if changed.changed().await.is_err() {
                 return;
             }
         }
     }
 
-    /// Stops and starts checks until they are those of the endpoints that there are.
-    async fn follow(&mut self) {
+    /// Stops and starts checks until they are those of the present endpoints.
+    async fn update(&mut self) {
         let endpoints = self.reporter.sink().endpoints();
         let checked = endpoints.iter().filter(is_checked);
         let checked: HashMap<PoolId, &EndpointRef> = checked
@@ -128,7 +127,7 @@ impl Keeper {
                 self.reporter.sink().forget_checks(&endpoint);
             } // else its next check decides
         }
-        // In the registry's order, so that it is known which is checked when.
+        // In the registry's order, as documented.
         let is_new = |endpoint: &&EndpointRef| !self.running.contains_key(&endpoint.pool());
         let new: Vec<&EndpointRef> = endpoints.iter().filter(is_checked).filter(is_new).collect();
         for (nth, endpoint) in new.iter().enumerate() {
@@ -136,7 +135,7 @@ impl Keeper {
             let pause = check.map(|check| first_pause(nth, new.len(), check.interval));
             let task = tokio::spawn(run(
                 pause.unwrap_or_default(),
-                self.getter.clone(),
+                self.prober.clone(),
                 self.reporter.clone(),
                 Arc::clone(&self.decided),
                 (*endpoint).clone(),
@@ -155,7 +154,7 @@ struct Running {
 }
 
 impl Running {
-    /// Ends the checks. Nothing is heard of them afterwards.
+    /// Ends the checks. They report nothing afterwards.
     async fn stop(mut self) -> EndpointRef {
         self.task.abort();
         _ = (&mut self.task).await;
@@ -169,7 +168,7 @@ impl Drop for Running {
     }
 }
 
-/// So many endpoints are asked at once when their checks begin.
+/// How many endpoints are checked at once when their checks begin.
 const AT_ONCE: usize = 8;
 
 /// How long the `nth` of `count` endpoints whose checks begin together, counted from 0, waits for its first: the first
@@ -184,7 +183,7 @@ fn first_pause(nth: usize, count: usize, interval: Duration) -> Duration {
 
 async fn run(
     pause: Duration,
-    getter: Getter,
+    prober: Prober,
     reporter: HealthReporter,
     decided: Decided,
     endpoint: EndpointRef,
@@ -194,8 +193,8 @@ async fn run(
     };
     sleep(pause).await;
     let mut first = true;
-    let get = || getter.get(&endpoint, &check.path);
-    let tell = |up: Option<bool>, result: Result<(), CheckError>| {
+    let probe = || prober.probe(&endpoint, &check.path);
+    let report = |up: Option<bool>, result: Result<(), CheckError>| {
         let name = endpoint.name();
         match (result, up) {
             (Err(error), _) if error.is_our_own() => {
@@ -216,15 +215,15 @@ async fn run(
             });
         }
     };
-    let signs = || endpoint.state().activity.count();
-    rounds(check, get, signs, tell).await;
+    let activity = || endpoint.state().activity.count();
+    run_checks(check, probe, activity, report).await;
 }
 
 fn is_checked(endpoint: &&EndpointRef) -> bool {
     endpoint.config().health.is_some()
 }
 
-/// Whether both are one endpoint, and are asked the same in the same way.
+/// Whether both are the same endpoint with the same check.
 fn is_same_check(one: &EndpointRef, other: &EndpointRef) -> bool {
     one.is_same(other)
         && one.config().health == other.config().health

@@ -1,4 +1,4 @@
-//! Health checks: each endpoint that has a `HealthCheck` is asked again and again whether it works.
+//! Health checks of the endpoints of a router.
 
 mod checks;
 mod probe;

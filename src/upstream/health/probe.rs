@@ -1,5 +1,5 @@
-//! A backend whose listener lives and whose workers are gone takes connections, and may even begin to answer.
-//! Only an answer that comes to its end says that somebody is there.
+//! One health check: a `GET` whose response must come to its end. A backend without workers may still accept
+//! connections, and even begin to respond.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use crate::upstream::future::Causes;
 use crate::upstream::headers::own;
 use crate::upstream::target::{InvalidTarget, join};
 
-/// Sends checks.
+/// Sends health checks.
 #[derive(Clone)]
-pub(super) struct Getter(Client<Connector, Empty<Bytes>>);
+pub(super) struct Prober(Client<Connector, Empty<Bytes>>);
 
-/// No more than this is read of an answer.
-const ENOUGH: usize = 8 << 10;
+/// How much of a response is read.
+const READ_LIMIT: usize = 8 << 10;
 
-impl Getter {
+impl Prober {
     pub(super) fn new(connector: Connector) -> Self {
-        // A connection that was made before does not tell whether another can be.
+        // No idle connections: a new one tells whether the endpoint still accepts them.
         let client = Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(0)
             .build(connector);
         Self(client)
     }
 
-    /// Query `endpoint` for `path`, and reads the answer.
-    pub(super) async fn get(&self, endpoint: &EndpointRef, path: &str) -> Result<(), CheckError> {
+    /// Sends a `GET` for `path` to `endpoint`, and reads the response.
+    pub(super) async fn probe(&self, endpoint: &EndpointRef, path: &str) -> Result<(), CheckError> {
         let target = target(endpoint.url(), path)?;
         let response = self.0.request(request(target, own(endpoint))).await?;
         let status = response.status();
@@ -42,7 +42,7 @@ impl Getter {
             return Err(CheckError::Status(status));
         }
         let (mut body, mut read) = (response.into_body(), 0);
-        while read < ENOUGH
+        while read < READ_LIMIT
             && let Some(frame) = body.frame().await
         {
             read += frame?.data_ref().map_or(0, Bytes::len);
@@ -51,8 +51,8 @@ impl Getter {
     }
 }
 
-/// Whether an answer says no more than that the page is not there, or not for strangers, or elsewhere. Where no
-/// page was promised, it is enough that there is an answer.
+/// Whether a response says only that the page is missing, forbidden or elsewhere. At the default path, which was not
+/// promised, that is enough.
 fn is_no_such_page(status: StatusCode) -> bool {
     let denied = matches!(
         status,
@@ -76,7 +76,7 @@ fn request(target: Uri, headers: &HeaderMap) -> Request<Empty<Bytes>> {
 }
 
 impl CheckError {
-    /// Whether there was no answer in time, or no connection.
+    /// Whether there was no response, or no connection, in time.
     pub(super) fn is_late(&self) -> bool {
         match self {
             Self::Late(_) => true,
@@ -85,7 +85,7 @@ impl CheckError {
         }
     }
 
-    /// Whether the endpoint was not asked, for a reason of this process.
+    /// Whether the check was not sent, for a reason of this process.
     pub(super) fn is_our_own(&self) -> bool {
         matches!(self, Self::NoAnswer(error) if out_of_files(error))
     }

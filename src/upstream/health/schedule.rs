@@ -1,40 +1,42 @@
-//! Checks that are started by the clock alone pile up on an endpoint that does not answer.
+//! When an endpoint is checked: at intervals with jitter, and never twice at a time.
 
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
 use super::probe::CheckError;
-use super::threshold::State;
+use super::threshold::Threshold;
 use crate::endpoints::HealthCheck;
 
-/// Checks by turns, for ever: `get` asks once, and `tell` hears of each result whether the endpoint is up, if
+/// Checks an endpoint for ever. `probe` makes one check; `report` gets each result, and whether the endpoint is up if
 /// that is new.
 ///
-/// A check that is late counts for nothing if `signs` of life were counted meanwhile: the endpoint is busy.
-pub(super) async fn rounds<F>(
+/// A check that is late does not count if `activity` has changed meanwhile: the endpoint is busy.
+pub(super) async fn run_checks<F>(
     check: &HealthCheck,
-    get: impl Fn() -> F,
-    signs: impl Fn() -> u32,
-    mut tell: impl FnMut(Option<bool>, Result<(), CheckError>),
+    probe: impl Fn() -> F,
+    activity: impl Fn() -> u32,
+    mut report: impl FnMut(Option<bool>, Result<(), CheckError>),
 ) where
     F: Future<Output = Result<(), CheckError>>,
 {
-    let mut state = State::default();
+    let mut threshold = Threshold::default();
     loop {
         let pause = sleep(jittered(check.interval, fastrand::f64())); // counts from here
-        let signs_before = signs();
-        let result = match timeout(check.timeout, get()).await {
+        let activity_before = activity();
+        let result = match timeout(check.timeout, probe()).await {
             Ok(result) => result,
             Err(_) => Err(CheckError::Late(check.timeout)),
         };
         let counts = match &result {
-            Err(error) if error.is_late() => signs() == signs_before,
+            Err(error) if error.is_late() => activity() == activity_before,
             Err(error) => !error.is_our_own(),
             Ok(()) => true,
         };
-        let up = counts.then(|| state.hear(result.is_ok(), check)).flatten();
-        tell(up, result);
+        let up = counts
+            .then(|| threshold.record(result.is_ok(), check))
+            .flatten();
+        report(up, result);
         pause.await;
     }
 }
@@ -83,7 +85,7 @@ mod tests {
             }
         };
         let begun = Instant::now();
-        _ = timeout(INTERVAL * 100, rounds(&check, get, || 0, |_, _| {})).await;
+        _ = timeout(INTERVAL * 100, run_checks(&check, get, || 0, |_, _| {})).await;
         let starts = starts.into_inner();
         assert_eq!(starts[0], begun);
         assert!((90..=112).contains(&starts.len()), "{}", starts.len());
@@ -111,7 +113,7 @@ mod tests {
             told.borrow_mut().push(up);
         };
         let begun = Instant::now();
-        _ = timeout(INTERVAL * 10, rounds(&check, get, || 0, tell)).await;
+        _ = timeout(INTERVAL * 10, run_checks(&check, get, || 0, tell)).await;
         assert_eq!(begun.elapsed(), INTERVAL * 10);
         assert_eq!(*told.borrow(), [Some(false), None, None]);
     }

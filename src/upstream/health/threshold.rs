@@ -1,10 +1,10 @@
-//! One lost packet must not take an endpoint out of service, nor one lucky answer bring it back.
+//! How many results in a row change the health of an endpoint.
 
 use crate::endpoints::HealthCheck;
 
-/// What the checks say of one endpoint, and what speaks against that.
+/// The health of an endpoint by its checks, and the results in a row that contradict it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum Threshold {
     #[default]
     Unknown,
     Up {
@@ -15,12 +15,12 @@ pub(super) enum State {
     },
 }
 
-const UP: State = State::Up { failures: 0 };
-const DOWN: State = State::Down { successes: 0 };
+const UP: Threshold = Threshold::Up { failures: 0 };
+const DOWN: Threshold = Threshold::Down { successes: 0 };
 
-impl State {
-    /// Takes the result of a check. Returns whether the endpoint is up, if that is new.
-    pub(super) fn hear(&mut self, well: bool, check: &HealthCheck) -> Option<bool> {
+impl Threshold {
+    /// Records the result of a check. Returns whether the endpoint is up, if that is new.
+    pub(super) fn record(&mut self, well: bool, check: &HealthCheck) -> Option<bool> {
         let (next, changed) = match (&*self, well) {
             (Self::Up { .. }, true) => (UP, false),
             (Self::Down { .. }, false) => (DOWN, false),
@@ -50,8 +50,8 @@ mod tests {
         let check = HealthCheck::default()
             .unhealthy_after(unhealthy_after)
             .healthy_after(healthy_after);
-        let mut state = State::default();
-        let tell = |result| match state.hear(result == '+', &check) {
+        let mut threshold = Threshold::default();
+        let tell = |result| match threshold.record(result == '+', &check) {
             Some(true) => 'U',
             Some(false) => 'D',
             None => '.',
