@@ -65,13 +65,13 @@ fn endpoint(name: &str, upstream: &Upstream) -> Endpoint {
 }
 
 /// A router whose endpoints answer a request when `go` has a permit for it. Only checks use the network.
-struct House {
+struct TestRouter {
     layer: RouteLayer,
     handle: RouterHandle,
     go: Arc<Semaphore>,
 }
 
-impl House {
+impl TestRouter {
     fn of(endpoints: impl Into<Vec<Endpoint>>) -> Self {
         Self::routed(endpoints, RoutingConfig::default())
     }

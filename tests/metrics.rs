@@ -151,7 +151,7 @@ async fn each_request_is_counted_once_as_what_it_came_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_counted_by_level_and_who_gives_up_got_nowhere() {
+async fn waits_are_counted_by_level_and_cancellations_without_an_endpoint() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _guard = set_default_local_recorder(&recorder);
@@ -209,7 +209,7 @@ async fn a_recorder_that_comes_late_is_told() {
 }
 
 #[tokio::test]
-async fn the_gauges_say_what_is_true_and_forget_who_is_gone() {
+async fn gauges_are_current_and_zero_for_endpoints_that_left() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _guard = set_default_local_recorder(&recorder);

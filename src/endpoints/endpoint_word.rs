@@ -143,7 +143,7 @@ impl EndpointWord {
     #[cfg(feature = "client")]
     pub(crate) fn forget_checks(&self) -> HealthChange {
         self.change(|flags| match flags.contains(HealthFlags::DOWN) {
-            true => flags - HealthFlags::DOWN | HealthFlags::NEW,
+            true => (flags - HealthFlags::DOWN) | HealthFlags::NEW,
             false => flags,
         })
     }
@@ -180,7 +180,7 @@ impl EndpointWord {
     pub(crate) fn set_up(&self, up: bool) -> HealthChange {
         self.change(|flags| match up {
             true => flags - UNKNOWN - HealthFlags::DOWN,
-            false => flags - UNKNOWN | HealthFlags::DOWN,
+            false => (flags - UNKNOWN) | HealthFlags::DOWN,
         })
     }
 
@@ -194,14 +194,14 @@ impl EndpointWord {
     /// Ejects the endpoint: it gets no requests until it is half open.
     pub(crate) fn eject(&self) -> HealthChange {
         self.change(|flags| {
-            flags - HealthFlags::HALF_OPEN - HealthFlags::PROBING | HealthFlags::EJECTED
+            (flags - HealthFlags::HALF_OPEN - HealthFlags::PROBING) | HealthFlags::EJECTED
         })
     }
 
     /// An ejected endpoint may be probed by one request.
     pub(super) fn half_open(&self) {
         _ = self.change(|flags| match flags.contains(HealthFlags::EJECTED) {
-            true => flags - HealthFlags::EJECTED | HealthFlags::HALF_OPEN,
+            true => (flags - HealthFlags::EJECTED) | HealthFlags::HALF_OPEN,
             false => flags,
         });
     }

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_body_asks_is_read_of_it() {
+    fn all_requirements_are_read_from_a_body() {
         let body = br#"{
             "model": "llava",
             "messages": [

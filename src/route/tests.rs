@@ -27,9 +27,9 @@ fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
 /// Of two requests that wait for a half-open endpoint, one probes it; the other need not wait for the result.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_beside_a_probe_takes_the_fallback() {
-    let wards = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])];
+    let several = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])];
     let routing = RoutingConfig::default().fallbacks("m", ["n"]);
-    let router = RouteLayer::builder(Registry::new(wards.into()).unwrap());
+    let router = RouteLayer::builder(Registry::new(several.into()).unwrap());
     let layer = router.routing(routing).demand_from_path_segment(0).build();
     let handle = layer.handle();
     let gate = &handle.0.state.gate;
@@ -61,7 +61,7 @@ fn rounds() -> usize {
 }
 
 /// The models that an endpoint serves are never `always` alone: the others come and go.
-fn ward(nth: usize, round: usize) -> Endpoint {
+fn changing_endpoint(nth: usize, round: usize) -> Endpoint {
     let slots = 1 + (nth + round) as u32 % 3;
     let sometimes = ["x", "y", "z"][(nth + round) % 3];
     endpoint(&format!("e{nth}"), slots, &["always", sometimes])
@@ -72,8 +72,8 @@ fn come_and_go(handle: &RouterHandle, nth: usize, round: usize) {
     let is_it = |endpoint: &Endpoint| endpoint.name == name;
     let changed = handle.change_endpoints(|all| match all.iter().position(is_it) {
         Some(at) if round.is_multiple_of(3) => _ = all.remove(at),
-        Some(at) => all[at] = ward(nth, round),
-        None => all.push(ward(nth, round)),
+        Some(at) => all[at] = changing_endpoint(nth, round),
+        None => all.push(changing_endpoint(nth, round)),
     });
     changed.unwrap();
     let all = handle.endpoints();

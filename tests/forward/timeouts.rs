@@ -156,7 +156,7 @@ async fn an_endpoint_that_stops_reading_is_given_up() {
 }
 
 #[tokio::test]
-async fn who_wants_no_limits_sets_the_largest() {
+async fn the_largest_timeouts_are_no_limit() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let forward = Forward::new()

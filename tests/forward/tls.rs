@@ -139,7 +139,7 @@ async fn an_endpoint_may_vouch_for_itself() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_cannot_prove_who_it_is_gets_nothing() {
+async fn an_endpoint_without_a_trusted_certificate_gets_nothing() {
     let (trusted, stranger) = (Authority::new(), Authority::new());
     let forward = Forward::new();
     let forward = forward.root_certificates(trusted.pem.as_bytes()).unwrap();

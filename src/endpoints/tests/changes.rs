@@ -15,7 +15,7 @@ fn hold(endpoints: &Endpoints, model: &str) -> EndpointLease {
 }
 
 #[test]
-fn who_leaves_counts_until_its_last_lease_is_back() {
+fn a_leaving_endpoint_counts_until_its_last_lease() {
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| endpoint(name, 2, &["m"]));
     let endpoints = fleet([a, b.clone()]);
     let on_a = hold(&endpoints, "m");
@@ -40,7 +40,7 @@ fn who_leaves_counts_until_its_last_lease_is_back() {
 }
 
 #[test]
-fn who_comes_back_has_what_it_had_in_flight() {
+fn an_endpoint_that_returns_keeps_its_leases() {
     let a = endpoint("a", 2, &["m"]);
     let endpoints = fleet([a.clone()]);
     let before = hold(&endpoints, "m");
@@ -61,7 +61,7 @@ fn who_comes_back_has_what_it_had_in_flight() {
 }
 
 #[test]
-fn who_waits_is_measured_by_its_own_tokens_when_the_contexts_change() {
+fn a_waiter_keeps_its_tokens_when_contexts_change() {
     let with = |context| endpoint("a", 1, &[]).model(Model::new("m").context_length(context));
     let endpoints = fleet([with(8_192)]);
     let asked = |estimated_tokens| Requirements {
@@ -80,10 +80,10 @@ fn who_waits_is_measured_by_its_own_tokens_when_the_contexts_change() {
     endpoints.release(lease);
 }
 
-/// Two endpoints of which the first is preferred; the second is on trial.
+/// Two endpoints of which the first is preferred; the second is half open.
 fn second_half_open() -> (Endpoints, EndpointRef) {
-    let wards = ["a", "b"].map(|name| endpoint(name, 9, &["m"]));
-    let endpoints = routed(wards, routing(StrategyChoice::PriorityOnly));
+    let several = ["a", "b"].map(|name| endpoint(name, 9, &["m"]));
+    let endpoints = routed(several, routing(StrategyChoice::PriorityOnly));
     let second = endpoints.endpoints()[1].clone();
     _ = second.state().word.eject();
     endpoints.half_open(&second);

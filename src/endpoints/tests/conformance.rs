@@ -57,9 +57,9 @@ fn asked(nth: u64) -> Requirements<'static> {
 fn a_slot_is_found_as_long_as_one_is_free() {
     for_every_strategy(|routing| {
         let slots = [3, 1, 4, 1, 5];
-        let wards =
+        let several =
             slots.map(|slots| endpoint(&format!("e{slots}{}", fastrand::u64(..)), slots, &["m"]));
-        let endpoints = routed(wards, routing);
+        let endpoints = routed(several, routing);
         let mut held = Vec::new();
         for round in 0..50 {
             while let Ok(one) = lease(&endpoints, &asked(held.len() as u64)) {
@@ -150,8 +150,8 @@ fn endpoints_that_are_still_to_be_checked_are_chosen_when_no_other_is_free_and_o
 #[test]
 fn nothing_is_allocated_for_a_decision() {
     for_every_strategy(|routing| {
-        let wards = (0..20).map(|nth| endpoint(&format!("e{nth}"), 2, &["m", "n"]));
-        let endpoints = routed(wards.collect::<Vec<_>>(), routing.alias("alias", "m"));
+        let several = (0..20).map(|nth| endpoint(&format!("e{nth}"), 2, &["m", "n"]));
+        let endpoints = routed(several.collect::<Vec<_>>(), routing.alias("alias", "m"));
         let decide = |nth, model: &'static str| {
             let asked = Requirements {
                 model: model.into(),
@@ -179,8 +179,8 @@ fn threads_never_hold_more_leases_than_slots() {
     const THREADS: u64 = 4;
     const SLOTS: u32 = 3;
     for_every_strategy(|routing| {
-        let wards = ["a", "b", "c", "d"].map(|name| endpoint(name, SLOTS, &["m"]));
-        let endpoints = &routed(wards, routing);
+        let several = ["a", "b", "c", "d"].map(|name| endpoint(name, SLOTS, &["m"]));
+        let endpoints = &routed(several, routing);
         let held: [AtomicU32; 4] = Default::default();
         let at = |lease: &EndpointLease| &held[lease.endpoint().pool().0 as usize];
         let back = |lease: EndpointLease| {
@@ -217,8 +217,8 @@ fn threads_never_hold_more_leases_than_slots() {
 #[test]
 fn nothing_comes_to_an_endpoint_after_it_was_drained() {
     for_every_strategy(|routing| {
-        let wards = ["a", "b", "c"].map(|name| endpoint(name, 8, &["m"]));
-        let endpoints = routed(wards, routing);
+        let several = ["a", "b", "c"].map(|name| endpoint(name, 8, &["m"]));
+        let endpoints = routed(several, routing);
         let drained = endpoints.endpoints()[1].clone();
         let done = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -177,13 +177,13 @@ impl Pair {
         }
     }
 
-    fn ward(&self, at: usize) -> Option<(EndpointRef, RefMut<'_, State>)> {
+    fn pair_at(&self, at: usize) -> Option<(EndpointRef, RefMut<'_, State>)> {
         let name = format!("e{at}");
         let all = self.endpoints.endpoints();
         let endpoint = all.iter().find(|endpoint| endpoint.name() == name)?;
-        let mut wards = self.naive.wards.iter();
-        let ward = wards.find(|ward| ward.config.name == name)?;
-        Some((endpoint.clone(), ward.state.borrow_mut()))
+        let mut endpoints = self.naive.endpoints.iter();
+        let naive = endpoints.find(|naive| naive.config.name == name)?;
+        Some((endpoint.clone(), naive.state.borrow_mut()))
     }
 
     fn take(&mut self, step: Step) {
@@ -209,7 +209,7 @@ impl Pair {
                 let (lease, state) = self.held.swap_remove(nth % self.held.len());
                 let mut state = state.borrow_mut();
                 if lease.is_probe && state.health == Health::TrialOut {
-                    state.health = Health::OnTrial;
+                    state.health = Health::HalfOpen;
                 }
                 state.in_use -= 1;
                 assert_eq!(self.endpoints.release(lease), state.pool);
@@ -224,13 +224,13 @@ impl Pair {
                 self.naive.change(&self.endpoints);
             }
             Step::Limit(at, slots) => {
-                if let Some((endpoint, mut state)) = self.ward(at) {
+                if let Some((endpoint, mut state)) = self.pair_at(at) {
                     endpoint.set_limit(slots);
                     state.limit = slots;
                 }
             }
             Step::Up(at, up) => {
-                if let Some((endpoint, mut state)) = self.ward(at) {
+                if let Some((endpoint, mut state)) = self.pair_at(at) {
                     let is_new = state.down == up || state.new || state.last;
                     assert_eq!(endpoint.set_healthy(up), is_new);
                     state.down = !up;
@@ -238,7 +238,7 @@ impl Pair {
                 }
             }
             Step::Drain(at, draining) => {
-                if let Some((endpoint, mut state)) = self.ward(at) {
+                if let Some((endpoint, mut state)) = self.pair_at(at) {
                     let word = &endpoint.state().word;
                     assert_eq!(
                         word.set_draining(draining).is_new(),
@@ -248,36 +248,36 @@ impl Pair {
                 }
             }
             Step::Eject(at) => {
-                if let Some((endpoint, mut state)) = self.ward(at) {
+                if let Some((endpoint, mut state)) = self.pair_at(at) {
                     let newly = endpoint.state().word.eject();
                     assert_eq!(newly.is_new(), state.health != Health::Ejected);
                     state.health = Health::Ejected;
                 }
             }
             Step::Try(at) => {
-                if let Some((endpoint, mut state)) = self.ward(at) {
+                if let Some((endpoint, mut state)) = self.pair_at(at) {
                     self.endpoints.half_open(&endpoint);
                     if state.health == Health::Ejected {
-                        state.health = Health::OnTrial;
+                        state.health = Health::HalfOpen;
                     }
                 }
             }
             Step::Acquit(at) => {
-                if let Some((endpoint, mut state)) = self.ward(at) {
+                if let Some((endpoint, mut state)) = self.pair_at(at) {
                     let back = endpoint.state().word.close();
                     assert_eq!(back.is_new(), state.health != Health::Well);
                     state.health = Health::Well;
                 }
             }
             Step::Answer(at) => {
-                if let Some((endpoint, mut state)) = self.ward(at) {
+                if let Some((endpoint, mut state)) = self.pair_at(at) {
                     let news = endpoint.state().word.answered();
                     assert_eq!(news.is_some(), state.new || state.last);
                     (state.new, state.last) = (false, false);
                 }
             }
             Step::Slow(at, ms) => {
-                if let Some((endpoint, mut state)) = self.ward(at)
+                if let Some((endpoint, mut state)) = self.pair_at(at)
                     && state.latency_ms.is_none()
                 {
                     let took = Duration::from_millis(ms.into());
@@ -309,15 +309,15 @@ impl Pair {
         match (self.endpoints.try_lease(&demand), expected) {
             (Ok(lease), Expected::At(places, model)) => {
                 let name = lease.endpoint().name();
-                let mut wards = places.iter().map(|&at| &self.naive.wards[at]);
-                let ward = wards.find(|ward| ward.config.name == name);
-                let ward = ward.unwrap_or_else(|| panic!("{name} instead of {places:?}"));
-                let state = Rc::clone(&ward.state);
+                let mut endpoints = places.iter().map(|&at| &self.naive.endpoints[at]);
+                let naive = endpoints.find(|naive| naive.config.name == name);
+                let naive = naive.unwrap_or_else(|| panic!("{name} instead of {places:?}"));
+                let state = Rc::clone(&naive.state);
                 assert_eq!(lease.model(), model);
                 assert_eq!(lease.decision().asked, (*asked.model).into());
                 let mut changed = state.borrow_mut();
                 changed.in_use += 1;
-                assert_eq!(lease.is_probe, changed.health == Health::OnTrial);
+                assert_eq!(lease.is_probe, changed.health == Health::HalfOpen);
                 if lease.is_probe {
                     changed.health = Health::TrialOut;
                 }
@@ -333,23 +333,23 @@ impl Pair {
     }
 
     fn check(&self) {
-        for (endpoint, ward) in self.endpoints.endpoints().iter().zip(&self.naive.wards) {
-            let state = ward.state.borrow();
-            assert_eq!(endpoint.config(), &ward.config);
+        for (endpoint, naive) in self.endpoints.endpoints().iter().zip(&self.naive.endpoints) {
+            let state = naive.state.borrow();
+            assert_eq!(endpoint.config(), &naive.config);
             assert_eq!(endpoint.in_flight(), state.in_use);
             assert_eq!(endpoint.limit(), state.limit);
             assert_eq!(endpoint.draining(), state.draining);
             let healthy = !state.down && state.health == Health::Well;
             assert_eq!(endpoint.healthy(), healthy);
-            let may_go = self.naive.may_lose(ward);
+            let may_go = self.naive.may_lose(naive);
             assert_eq!(self.endpoints.table.load().may_eject(endpoint), may_go);
         }
         assert_eq!(self.endpoints.in_use(), self.held.len());
         let limits = self
             .naive
-            .wards
+            .endpoints
             .iter()
-            .map(|ward| ward.state.borrow().limit as usize);
+            .map(|naive| naive.state.borrow().limit as usize);
         assert_eq!(self.endpoints.limit(), limits.sum::<usize>());
     }
 }
@@ -374,7 +374,7 @@ proptest! {
 
     /// What the waiting room relies on: it asks for one lane of many and takes the answer for all.
     #[test]
-    fn who_waits_for_the_same_pools_is_busy_together(
+    fn demands_of_the_same_pools_are_busy_together(
         when in prop::sample::select(vec![FallbackWhen::Unavailable, FallbackWhen::Busy]),
         answers_first in any::<bool>(),
         first in specs(),

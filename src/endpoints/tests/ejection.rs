@@ -147,7 +147,7 @@ fn an_endpoint_that_is_being_tried_still_counts_as_out() {
     assert!(endpoints.eject(&all[0]).is_some());
     endpoints.half_open(&all[0]);
     assert!(endpoints.eject(&all[1]).is_none());
-    assert!(endpoints.eject(&all[0]).is_some(), "its trial may fail");
+    assert!(endpoints.eject(&all[0]).is_some(), "a probe may fail");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::*;
 pub(super) enum Health {
     Well,
     Ejected,
-    OnTrial,
+    HalfOpen,
     TrialOut,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn is_open(&self) -> bool {
-        let tried = matches!(self.health, Health::Well | Health::OnTrial);
+        let tried = matches!(self.health, Health::Well | Health::HalfOpen);
         tried && !self.down && !self.draining
     }
 
@@ -52,12 +52,12 @@ impl State {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Ward {
+pub(super) struct NaiveEndpoint {
     pub(super) config: Endpoint,
     pub(super) state: Rc<RefCell<State>>,
 }
 
-impl Ward {
+impl NaiveEndpoint {
     fn is(&self, config: &Endpoint) -> bool {
         self.config.name == config.name && self.config.url == config.url
     }
@@ -79,8 +79,8 @@ impl Ward {
 }
 
 pub(super) struct Naive {
-    pub(super) wards: Vec<Ward>,
-    leaving: Vec<Ward>,
+    pub(super) endpoints: Vec<NaiveEndpoint>,
+    leaving: Vec<NaiveEndpoint>,
     routing: RoutingConfig,
     answers_first: bool,
     turns: HashMap<String, usize>,
@@ -103,7 +103,7 @@ pub(super) type FailedAt = Vec<PoolId>;
 impl Naive {
     pub(super) fn new(endpoints: &Endpoints, routing: RoutingConfig) -> Self {
         let mut naive = Self {
-            wards: Vec::new(),
+            endpoints: Vec::new(),
             leaving: Vec::new(),
             routing,
             answers_first: endpoints.answers_first,
@@ -116,13 +116,16 @@ impl Naive {
 
     /// The configuration is now that of `endpoints`.
     pub(super) fn change(&mut self, endpoints: &Endpoints) {
-        let old = std::mem::take(&mut self.wards);
+        let old = std::mem::take(&mut self.endpoints);
         for endpoint in endpoints.endpoints().iter() {
             let config = endpoint.config().clone();
             let slots = config.max_concurrent;
             let checked = config.health.is_some();
-            let stays = old.iter().find(|ward| ward.is(&config));
-            let back = self.leaving.iter().position(|ward| ward.is(&config));
+            let stays = old.iter().find(|endpoint| endpoint.is(&config));
+            let back = self
+                .leaving
+                .iter()
+                .position(|endpoint| endpoint.is(&config));
             let state = match (stays, back) {
                 (Some(stays), _) => {
                     if stays.config.max_concurrent != slots {
@@ -149,24 +152,28 @@ impl Naive {
             };
             state.borrow_mut().last &= checked;
             assert_eq!(state.borrow().pool, endpoint.pool());
-            self.wards.push(Ward { config, state });
+            self.endpoints.push(NaiveEndpoint { config, state });
         }
-        self.leaving.retain(|ward| ward.state.borrow().in_use > 0);
-        let stays = |old: &Ward| {
-            self.wards
+        self.leaving
+            .retain(|endpoint| endpoint.state.borrow().in_use > 0);
+        let stays = |old: &NaiveEndpoint| {
+            self.endpoints
                 .iter()
                 .any(|new| Rc::ptr_eq(&new.state, &old.state))
         };
         let gone = old.into_iter().filter(|old| !stays(old));
         self.leaving.extend(gone);
-        for ward in &self.leaving {
-            ward.state.borrow_mut().limit = 0;
+        for endpoint in &self.leaving {
+            endpoint.state.borrow_mut().limit = 0;
         }
-        let all = self.wards.iter().chain(&self.leaving);
-        let pools: HashSet<PoolId> = all.map(|ward| ward.state.borrow().pool).collect();
-        assert_eq!(pools.len(), self.wards.len() + self.leaving.len());
+        let all = self.endpoints.iter().chain(&self.leaving);
+        let pools: HashSet<PoolId> = all.map(|endpoint| endpoint.state.borrow().pool).collect();
+        assert_eq!(pools.len(), self.endpoints.len() + self.leaving.len());
         self.turns.retain(|model, _| {
-            let mut models = self.wards.iter().flat_map(|ward| &ward.config.models);
+            let mut models = self
+                .endpoints
+                .iter()
+                .flat_map(|endpoint| &endpoint.config.models);
             models.any(|it| it.name == *model)
         });
     }
@@ -191,19 +198,27 @@ impl Naive {
     }
 
     fn is_known(&self, model: &str) -> bool {
-        let mut models = self.wards.iter().flat_map(|ward| &ward.config.models);
+        let mut models = self
+            .endpoints
+            .iter()
+            .flat_map(|endpoint| &endpoint.config.models);
         models.any(|it| it.name == model)
     }
 
-    /// Whether `ward` may be taken out of service because it failed.
-    pub(super) fn may_lose(&self, ward: &Ward) -> bool {
+    /// Whether `endpoint` may be taken out of service because it failed.
+    pub(super) fn may_lose(&self, endpoint: &NaiveEndpoint) -> bool {
         let percent = self.routing.max_ejected_percent as usize;
-        let others = |name: &str| -> Vec<&Ward> {
-            let serves = |it: &&Ward| it.config.models.iter().any(|model| model.name == name);
-            let is_other = |it: &&Ward| !Rc::ptr_eq(&it.state, &ward.state);
-            self.wards.iter().filter(is_other).filter(serves).collect()
+        let others = |name: &str| -> Vec<&NaiveEndpoint> {
+            let serves =
+                |it: &&NaiveEndpoint| it.config.models.iter().any(|model| model.name == name);
+            let is_other = |it: &&NaiveEndpoint| !Rc::ptr_eq(&it.state, &endpoint.state);
+            self.endpoints
+                .iter()
+                .filter(is_other)
+                .filter(serves)
+                .collect()
         };
-        let is_out = |it: &&Ward| it.state.borrow().health != Health::Well;
+        let is_out = |it: &&NaiveEndpoint| it.state.borrow().health != Health::Well;
         let in_service = |name: &str| {
             let others = others(name);
             others.iter().any(|it| {
@@ -212,7 +227,11 @@ impl Naive {
                 state.health == Health::Well && state.is_open() && !never_answered
             })
         };
-        let mut models = ward.config.models.iter().map(|model| model.name.as_str());
+        let mut models = endpoint
+            .config
+            .models
+            .iter()
+            .map(|model| model.name.as_str());
         models.all(|model| {
             let out = others(model).into_iter().filter(|it| is_out(it)).count();
             let mut way = self.way(model).into_iter();
@@ -232,12 +251,12 @@ impl Naive {
         let way = self.way(&asked.model);
         let only_first = self.routing.fallback_when == FallbackWhen::Unavailable;
         let able = |model: &str| -> Vec<usize> {
-            let able = (0..self.wards.len()).filter(|&at| {
-                let ward = &self.wards[at];
-                let capable = ward
+            let able = (0..self.endpoints.len()).filter(|&at| {
+                let endpoint = &self.endpoints[at];
+                let capable = endpoint
                     .lacks(asked, model)
                     .is_some_and(|lacks| lacks.is_empty());
-                let state = ward.state.borrow();
+                let state = endpoint.state.borrow();
                 capable && state.is_open() && !failed_at.contains(&state.pool)
             });
             able.collect()
@@ -252,17 +271,17 @@ impl Naive {
         }
         let places = steps.iter().flat_map(|(_, able)| able);
         let pools: HashSet<PoolId> = places
-            .map(|&at| self.wards[at].state.borrow().pool)
+            .map(|&at| self.endpoints[at].state.borrow().pool)
             .collect();
         for (model, able) in &steps {
             for last in [false, true] {
-                let is_now = |at: &usize| self.wards[*at].state.borrow().goes_last() == last;
+                let is_now = |at: &usize| self.endpoints[*at].state.borrow().goes_last() == last;
                 let able: Vec<usize> = able.iter().copied().filter(is_now).collect();
-                let is_free = |at: &usize| self.wards[*at].state.borrow().is_free();
+                let is_free = |at: &usize| self.endpoints[*at].state.borrow().is_free();
                 let free: Vec<usize> = able.iter().copied().filter(is_free).collect();
                 if !free.is_empty() {
                     let chosen = self.choose(asked, model, &able, &free);
-                    let chosen = self.trial(&free, chosen);
+                    let chosen = self.probe(&free, chosen);
                     return (Expected::At(chosen, model.clone()), pools);
                 }
             }
@@ -277,11 +296,11 @@ impl Naive {
         };
         let mut back = HashSet::new();
         for (model, _) in &way {
-            for ward in &self.wards {
-                let able = ward
+            for endpoint in &self.endpoints {
+                let able = endpoint
                     .lacks(asked, model)
                     .is_some_and(|lacks| lacks.is_empty());
-                let state = ward.state.borrow();
+                let state = endpoint.state.borrow();
                 if able && recovers(&state) {
                     back.insert(state.pool);
                 }
@@ -294,7 +313,7 @@ impl Naive {
     }
 
     fn priority(&self, at: usize) -> u32 {
-        self.wards[at].config.priority.min(100)
+        self.endpoints[at].config.priority.min(100)
     }
 
     fn choose(
@@ -306,7 +325,7 @@ impl Naive {
     ) -> Vec<usize> {
         let idlest = |among: &[usize]| {
             let share = |at: usize| {
-                let state = self.wards[at].state.borrow();
+                let state = self.endpoints[at].state.borrow();
                 f64::from(state.in_use) / f64::from(state.limit)
             };
             let by_priority_and_share = |a: &usize, b: &usize| {
@@ -319,7 +338,7 @@ impl Naive {
         match self.routing.strategy {
             StrategyChoice::Smart => {
                 let score = |at: usize| {
-                    let state = self.wards[at].state.borrow();
+                    let state = self.endpoints[at].state.borrow();
                     let latency = 100 - (state.latency_ms.unwrap_or(0) / 10).min(100);
                     let load = 100 - state.in_use.min(100);
                     ((100 - self.priority(at)) * 50 + load * 30 + latency * 20) / 100
@@ -344,11 +363,11 @@ impl Naive {
                 let Some(prefix) = asked.prefix else {
                     return idlest(free);
                 };
-                let states = || able.iter().map(|&at| self.wards[at].state.borrow());
+                let states = || able.iter().map(|&at| self.endpoints[at].state.borrow());
                 let in_flight: u32 = 1 + states().map(|state| state.in_use).sum::<u32>();
                 let slots: u32 = states().map(|state| state.limit).sum();
                 let has_room = |at: &usize| {
-                    let state = self.wards[*at].state.borrow();
+                    let state = self.endpoints[*at].state.borrow();
                     let limit = f64::from(state.limit);
                     let share = 1.25 * f64::from(in_flight) * limit / f64::from(slots);
                     f64::from(state.in_use) < share.ceil().max((limit / 2.0).ceil())
@@ -366,7 +385,7 @@ impl Naive {
 
     /// Whether, of these two alone and idle, `a` would be given what begins so.
     fn is_warmer(&self, prefix: u64, a: usize, b: usize) -> bool {
-        let name = |at: usize| self.wards[at].config.name.clone();
+        let name = |at: usize| self.endpoints[at].config.name.clone();
         let key = (prefix, name(a), name(b));
         *self.warmer.borrow_mut().entry(key).or_insert_with(|| {
             let two = [name(b), name(a)].map(|name| endpoint(&name, 1, &["m"]));
@@ -379,16 +398,16 @@ impl Naive {
         })
     }
 
-    /// Whoever has to be tried goes first, unless the others are preferred.
-    fn trial(&self, free: &[usize], chosen: Vec<usize>) -> Vec<usize> {
-        let on_trial = |at: &usize| self.wards[*at].state.borrow().health == Health::OnTrial;
-        let Some(trial) = free.iter().copied().find(on_trial) else {
+    /// A half-open endpoint goes first, unless the others are preferred.
+    fn probe(&self, free: &[usize], chosen: Vec<usize>) -> Vec<usize> {
+        let half_open = |at: &usize| self.endpoints[*at].state.borrow().health == Health::HalfOpen;
+        let Some(probe) = free.iter().copied().find(half_open) else {
             return chosen;
         };
-        let beats = |at: &usize| self.priority(trial) <= self.priority(*at);
+        let beats = |at: &usize| self.priority(probe) <= self.priority(*at);
         let mut places: Vec<usize> = chosen.iter().copied().filter(|at| !beats(at)).collect();
         if chosen.iter().any(beats) {
-            places.push(trial);
+            places.push(probe);
         }
         places
     }
@@ -401,7 +420,7 @@ impl Naive {
             if has_chain {
                 return RouteError::FallbackChainExhausted { tried: tried() };
             }
-            if self.wards.is_empty() {
+            if self.endpoints.is_empty() {
                 return RouteError::NoHealthyBackend {
                     model: (*asked.model).into(),
                 };
@@ -413,8 +432,10 @@ impl Naive {
             };
         };
         let lacks = |model: &str| -> Vec<HashSet<&'static str>> {
-            let wards = self.wards.iter();
-            wards.filter_map(|ward| ward.lacks(asked, model)).collect()
+            let endpoints = self.endpoints.iter();
+            endpoints
+                .filter_map(|endpoint| endpoint.lacks(asked, model))
+                .collect()
         };
         let capable = |(model, _): &(String, bool)| lacks(model).iter().any(HashSet::is_empty);
         if way.iter().any(capable) {

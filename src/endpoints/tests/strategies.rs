@@ -11,8 +11,8 @@ use crate::endpoints::latency::CoarseInstant;
 const MS: Duration = Duration::from_millis(1);
 
 fn trio(strategy: StrategyChoice, slots: u32) -> Endpoints {
-    let wards = ["a", "b", "c"].map(|name| endpoint(name, slots, &["m", "n"]));
-    routed(wards, routing(strategy))
+    let several = ["a", "b", "c"].map(|name| endpoint(name, slots, &["m", "n"]));
+    routed(several, routing(strategy))
 }
 
 /// Who serves one more request, which is then over.
@@ -75,9 +75,9 @@ fn turns_go_on_when_endpoints_change() {
     let endpoints = trio(StrategyChoice::RoundRobin, 8);
     assert_eq!(one(&endpoints, &Requirements::new("m")), "a");
     let changes = endpoints.change(|registry| {
-        let mut wards = registry.endpoints().to_vec();
-        wards.push(endpoint("d", 8, &["m"]));
-        Registry::new(wards).map(|registry| (registry, None))
+        let mut several = registry.endpoints().to_vec();
+        several.push(endpoint("d", 8, &["m"]));
+        Registry::new(several).map(|registry| (registry, None))
     });
     assert_eq!(changes.unwrap().added, ["d"]);
     let served: String = (0..4)
@@ -87,7 +87,7 @@ fn turns_go_on_when_endpoints_change() {
 }
 
 #[test]
-fn whoever_is_unwell_is_left_out_of_the_turns() {
+fn an_unhealthy_endpoint_is_left_out_of_the_rotation() {
     let endpoints = trio(StrategyChoice::RoundRobin, 8);
     endpoints.endpoints()[1].set_healthy(false);
     let shares = shares(&endpoints, 10);
@@ -95,7 +95,7 @@ fn whoever_is_unwell_is_left_out_of_the_turns() {
 }
 
 #[test]
-fn who_finds_everyone_busy_takes_no_turn() {
+fn a_request_that_finds_no_slot_draws_no_rotation() {
     let endpoints = trio(StrategyChoice::RoundRobin, 1);
     let all: Vec<_> = (0..3)
         .map(|_| lease(&endpoints, &Requirements::new("m")).unwrap())
@@ -154,8 +154,8 @@ fn any_is_as_likely_as_the_others() {
 #[test]
 fn any_of_the_free_is_as_likely_as_the_others_beside_busy_ones() {
     fastrand::seed(2);
-    let wards = ["a", "b", "c", "d", "e", "f"].map(|name| endpoint(name, 8, &["m"]));
-    let endpoints = routed(wards, routing(StrategyChoice::Random));
+    let several = ["a", "b", "c", "d", "e", "f"].map(|name| endpoint(name, 8, &["m"]));
+    let endpoints = routed(several, routing(StrategyChoice::Random));
     for at in [0, 1, 3, 4] {
         endpoints.endpoints()[at].set_limit(0);
     }
@@ -166,9 +166,9 @@ fn any_of_the_free_is_as_likely_as_the_others_beside_busy_ones() {
 
 #[test]
 fn the_lowest_number_gets_all_there_is_room_for() {
-    let wards = [("a", 2), ("b", 1), ("c", 1)];
-    let wards = wards.map(|(name, priority)| endpoint(name, 2, &["m"]).priority(priority));
-    let endpoints = routed(wards, routing(StrategyChoice::PriorityOnly));
+    let several = [("a", 2), ("b", 1), ("c", 1)];
+    let several = several.map(|(name, priority)| endpoint(name, 2, &["m"]).priority(priority));
+    let endpoints = routed(several, routing(StrategyChoice::PriorityOnly));
     assert_eq!(shares(&endpoints, 9)["b"], 9);
     assert_eq!(order(&endpoints, "m").concat(), "bbccaa");
 }
@@ -239,10 +239,10 @@ fn of_two_the_faster_and_the_idler_is_preferred() {
     // Ten times as fast is worth ten times as many.
     assert!((39..=41).contains(&on_b), "{on_b}");
 
-    let wards: Vec<_> = (0..50)
+    let several: Vec<_> = (0..50)
         .map(|nth| endpoint(&format!("e{nth}"), 100, &["m"]))
         .collect();
-    let endpoints = routed(wards, routing(StrategyChoice::PowerOfTwo));
+    let endpoints = routed(several, routing(StrategyChoice::PowerOfTwo));
     let held: Vec<_> = (0..1_000)
         .map(|_| lease(&endpoints, &Requirements::new("m")).unwrap())
         .collect();

@@ -2,7 +2,7 @@
 
 use super::StrategyChoice;
 
-/// What is wrong with a [`RoutingConfig`](super::RoutingConfig): the field, and what is allowed.
+/// What is wrong with a [`RoutingConfig`](crate::route::RoutingConfig): the field, and what is allowed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRouting {
@@ -56,7 +56,7 @@ pub enum InvalidRouting {
     NoEjection,
 }
 
-/// What may be a mistake in a [`RoutingConfig`](super::RoutingConfig).
+/// What may be a mistake in a [`RoutingConfig`](crate::route::RoutingConfig).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RoutingWarning {
@@ -81,7 +81,7 @@ pub enum RoutingWarning {
     },
 }
 
-/// What is wrong with the configuration of a [`RouteLayer`](super::RouteLayer).
+/// What is wrong with the configuration of a [`RouteLayer`](crate::route::RouteLayer).
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRoute {
