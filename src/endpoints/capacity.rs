@@ -130,7 +130,7 @@ impl Capacity for Endpoints {
         if lease.is_probe && state.word.return_probe() {
             self.probe_abandoned.store(true, SeqCst);
         }
-        // After the probe: whoever takes the slot may probe.
+        // After the probe: the request that takes the slot may probe.
         state.word.release();
         state.pool
     }

@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::RouteBody;
 use super::request_body::BufferedBody;
 use super::shared::RouterShared;
-use super::shell::{AdmissionHandler, Tail};
+use super::shell::{Admission, AdmissionHandler, Tail};
 use crate::admit::{Priority, RejectReason};
 use crate::endpoints::{EndpointLease, Endpoints, RouteError, Via};
 use crate::gate::{self, Gate, Permit};
@@ -26,6 +26,10 @@ pub(super) struct Attempt {
     /// The level at which it waits, and since when, if it has to.
     pub(super) waits: Option<(Priority, Instant)>,
 }
+
+/// The future of an attempt.
+pub(super) type Admitted<S, B> =
+    Admission<Endpoints, S, Request<RouteBody<B>>, Attempt, Infallible>;
 
 /// How one attempt ended.
 pub(super) enum AttemptOutcome<R, E> {

@@ -1,6 +1,5 @@
 //! The response of a request whose endpoint has yet to be found.
 
-use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
@@ -15,27 +14,18 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::attempt::Attempt;
+use super::RouteBody;
+use super::attempt::Admitted;
 use super::failed_response::ReadFailed;
 use super::parsed_request::{ParsedRequest, RequestHead};
 use super::request_metrics::RequestMetrics;
 use super::response::{NextStep, next_step, reject};
-use super::retry::{NotRetryable, RetryState};
+use super::response_body::Routed;
+use super::retry::{NotRetryable, Retryable};
 use super::shared::RouterShared;
-use super::shell::Admission;
-use super::{RouteBody, RouteResponseBody};
 use crate::endpoints::{Decision, EndpointLease, Endpoints, RouteError};
-use crate::gate::{self, Permit, Reservation};
-use crate::http::PermitBody;
+use crate::gate::{self, Reservation};
 use crate::openai::ReadBody;
-
-pub(super) type Admitted<S, B> =
-    Admission<Endpoints, S, Request<RouteBody<B>>, Attempt, Infallible>;
-
-/// What a retry of the request needs, or why it cannot be retried.
-pub(super) type Retryable<S, E> = Result<Box<RetryState<S, E>>, NotRetryable>;
-
-pub(super) type Routed<R> = Response<PermitBody<RouteResponseBody<R>, Permit<Endpoints>>>;
 
 pin_project! {
     /// The response of a [`Route`](super::Route).

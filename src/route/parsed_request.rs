@@ -12,10 +12,10 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::RouteBody;
-use super::attempt::Attempt;
+use super::attempt::{Admitted, Attempt};
 use super::extract::DemandSource;
-use super::future::{Admitted, Routed};
 use super::request_body::BufferedBody;
+use super::response_body::Routed;
 use super::shared::RouterShared;
 use super::shell::{Admission, pending_call};
 use crate::admit::{RejectReason, Ticket};

@@ -5,13 +5,16 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
+use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::metrics::RequestOutcome;
 use super::request_metrics::RequestMetrics;
+use crate::endpoints::Endpoints;
 use crate::endpoints::latency::CoarseInstant;
-use crate::gate;
+use crate::gate::{self, Permit};
+use crate::http::PermitBody;
 
 pin_project! {
     /// The body of a response of a [`Route`](super::Route). It measures how long the response takes, and whether it
@@ -24,6 +27,9 @@ pin_project! {
         measure: Option<Measure>,
     }
 }
+
+/// A response of a [`Route`](super::Route).
+pub(super) type Routed<R> = Response<PermitBody<RouteResponseBody<R>, Permit<Endpoints>>>;
 
 #[derive(Debug)]
 struct Measure {

@@ -11,7 +11,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::RouteBody;
-use super::future::Admitted;
+use super::attempt::Admitted;
 use super::parsed_request::{ParsedBody, ParsedRequest, RequestHead};
 use super::request_body::BufferedBody;
 use super::response_class::Retry;
@@ -38,6 +38,9 @@ pub(super) struct RetryState<S, E> {
     /// The response if no other endpoint can serve the request.
     pub(super) failed: Option<FailedResponse<Bytes, E>>,
 }
+
+/// What a retry of the request needs, or why it cannot be retried.
+pub(super) type Retryable<S, E> = Result<Box<RetryState<S, E>>, NotRetryable>;
 
 /// The response of an endpoint that failed.
 pub(super) struct FailedResponse<R, E> {

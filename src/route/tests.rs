@@ -158,8 +158,8 @@ fn concurrent_changes_lose_no_request_and_no_slot() {
         let all = handle.endpoints();
         all.iter()
             .for_each(|endpoint| handle.set_limit(endpoint, 1));
-        let everyone = timeout(Duration::from_secs(60), tasks.join_all());
-        everyone.await.expect("a waiter was never woken");
+        let all_ended = timeout(Duration::from_secs(60), tasks.join_all());
+        all_ended.await.expect("a waiter was never woken");
     });
     let status = handle.status();
     assert_eq!((status.depth, status.running), (0, 0));

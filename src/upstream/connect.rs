@@ -11,11 +11,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::timeout;
 use tower_service::Service;
 
+use super::connect_error::ConnectError;
 use super::connection::Connection;
-use super::lookups::Lookups;
+use super::lookups::{Lookups, Tcp};
 use super::tls::{Stream, Tls};
-
-pub(super) type Tcp = HttpConnector<Lookups>;
 
 #[derive(Clone)]
 pub(crate) struct Connector {
@@ -55,23 +54,6 @@ impl Service<Uri> for Connector {
                 Err(_) => Err(ConnectError::TimedOut(limit)),
             }
         })
-    }
-}
-
-/// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConnectError {
-    #[error("not connected within {} s", .0.as_secs_f64())]
-    TimedOut(Duration),
-    #[error("{0}")]
-    NoTls(&'static str),
-    #[error(transparent)]
-    Failed(Box<dyn Error + Send + Sync>),
-}
-
-impl ConnectError {
-    pub(super) fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::Failed(error.into())
     }
 }
 

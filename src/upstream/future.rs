@@ -13,7 +13,8 @@ use hyper_util::client::legacy::{Error, ResponseFuture};
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::connect::{ConnectError, out_of_files};
+use super::connect::out_of_files;
+use super::connect_error::ConnectError;
 use super::connection::ConnectionHandle;
 use super::failure::Failure;
 use super::upload::Sending;

@@ -10,11 +10,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tower_service::Service;
+
+/// The TCP connector that looks names up so.
+pub(super) type Tcp = HttpConnector<Lookups>;
 
 /// Looks names up. Connections to the same name share one lookup, and what it found for a little while.
 #[derive(Clone)]

@@ -26,6 +26,7 @@
 
 mod body;
 mod connect;
+mod connect_error;
 mod connection;
 mod failure;
 mod forward;

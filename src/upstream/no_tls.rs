@@ -6,7 +6,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-use super::connect::{ConnectError, Tcp};
+use super::connect_error::ConnectError;
+use super::lookups::Tcp;
 
 pub(super) type Stream = TokioIo<TcpStream>;
 
@@ -14,7 +15,7 @@ pub(super) type Stream = TokioIo<TcpStream>;
 #[derive(Clone, Default)]
 pub(super) enum Tls {
     #[default]
-    Nobody,
+    Untrusting,
 }
 
 impl Tls {

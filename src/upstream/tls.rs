@@ -14,7 +14,8 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-use super::connect::{ConnectError, Tcp};
+use super::connect_error::ConnectError;
+use super::lookups::Tcp;
 
 pub(super) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 

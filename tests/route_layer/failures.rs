@@ -87,7 +87,7 @@ async fn there_are_as_many_retries_as_configured_and_the_last_answer_is_passed_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_keeps_retries_away() {
+async fn a_response_with_retry_after_is_passed_on() {
     let mut router = TestRouter::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
     let asked = router.ask("m");
     let mut answer = status(503);

@@ -11,7 +11,7 @@ use crate::endpoints::{Candidates, Choice, HealthCheck, Strategy};
 /// A strategy that does something else than it was asked for.
 #[derive(Debug, Clone, Copy)]
 enum Nasty {
-    Nobody,
+    NoChoice,
     Busiest,
     Last,
 }
@@ -24,7 +24,7 @@ impl Strategy for Nasty {
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
         let all = candidates.all();
         let chosen = match self {
-            Self::Nobody => None,
+            Self::NoChoice => None,
             Self::Busiest => all.min_by_key(|it| it.limit().saturating_sub(it.in_flight())),
             Self::Last => {
                 let last = candidates.len().checked_sub(1)?;
@@ -37,7 +37,7 @@ impl Strategy for Nasty {
 
 fn for_every_strategy(promise: impl Fn(RoutingConfig)) {
     let ours = StrategyChoice::NAMES.map(StrategyChoice::named);
-    let nasty = [Nasty::Nobody, Nasty::Busiest, Nasty::Last]
+    let nasty = [Nasty::NoChoice, Nasty::Busiest, Nasty::Last]
         .map(|nasty| StrategyChoice::Custom(Arc::new(nasty)));
     for strategy in ours.into_iter().chain(nasty) {
         println!("{strategy:?}");
@@ -213,7 +213,7 @@ fn threads_never_hold_more_leases_than_slots() {
     });
 }
 
-/// Whoever drains an endpoint, sees it idle and stops it must not be wrong about that.
+/// An endpoint that is draining and idle gets no request any more.
 #[test]
 fn nothing_comes_to_an_endpoint_after_it_was_drained() {
     for_every_strategy(|routing| {

@@ -32,7 +32,7 @@ fn routed(endpoints: impl Into<Vec<Endpoint>>, routing: RoutingConfig) -> Endpoi
     Endpoints::with_rules(Registry::new(endpoints.into()).unwrap(), rules)
 }
 
-/// A clock that stands still for whoever has entered it.
+/// A runtime whose clock stands still.
 fn frozen_time() -> tokio::runtime::Runtime {
     let mut time = tokio::runtime::Builder::new_current_thread();
     time.enable_time().start_paused(true).build().unwrap()

@@ -15,7 +15,7 @@ fn trio(strategy: StrategyChoice, slots: u32) -> Endpoints {
     routed(several, routing(strategy))
 }
 
-/// Who serves one more request, which is then over.
+/// The endpoint of one more request, which is then over.
 fn one(endpoints: &Endpoints, asked: &Requirements<'_>) -> String {
     let lease = lease(endpoints, asked).unwrap();
     let name = lease.endpoint().name().to_owned();

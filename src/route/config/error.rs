@@ -52,7 +52,7 @@ pub enum InvalidRouting {
         percent: u32,
     },
     /// Ejections would end at once.
-    #[error("`eject_seconds` must be above 0; to eject nobody, set `eject_after` = 0")]
+    #[error("`eject_seconds` must be above 0; to eject no endpoint, set `eject_after` = 0")]
     NoEjection,
 }
 
