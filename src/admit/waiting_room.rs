@@ -13,6 +13,7 @@ use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
 use super::full_room::FullRoom;
+use super::nanos::NEVER;
 use super::plain_room::PlainRoom;
 use super::room::{Arrival, Room, State, Waiter};
 use super::room_base::RoomBase;
@@ -107,8 +108,10 @@ pub struct WaitingRoom<C: Capacity, W> {
 }
 
 /// The room that the configuration and the capacity ask for.
-// There is one for each gate, and the plain room is not to be behind one more pointer.
-#[allow(clippy::large_enum_variant)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one for each gate, and the plain room is spared a pointer"
+)]
 enum AnyRoom<C: Capacity, W> {
     Plain(PlainRoom<C, W>),
     /// Boxed, so that the enum is no larger than a plain room.
@@ -116,9 +119,10 @@ enum AnyRoom<C: Capacity, W> {
 }
 
 impl<C: Capacity, W> AnyRoom<C, W> {
-    fn new(base: RoomBase, waiters: Waiters<Waiter<C, W>>) -> Self {
+    /// A room without waiters.
+    fn empty(base: RoomBase) -> Self {
         match PlainRoom::<C, W>::serves(&base.config) {
-            true => Self::Plain(PlainRoom::new(base, waiters)),
+            true => Self::Plain(PlainRoom::new(base, Waiters::new(NEVER))),
             false => Self::Full(Box::new(FullRoom::new(base))),
         }
     }
@@ -128,10 +132,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// An empty room.
     #[must_use]
     pub fn new(config: WaitingRoomConfig, now: Instant) -> Self {
-        let base = RoomBase::new(config, now);
-        let waiters = Waiters::new(base.max_wait());
         Self {
-            room: AnyRoom::new(base, waiters),
+            room: AnyRoom::empty(RoomBase::new(config, now)),
         }
     }
 
@@ -284,9 +286,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Takes the room apart, to build another of its parts. Only a full room has lanes.
     fn take_parts(&mut self) -> Parts<C, W> {
         // Stands in until the caller sets the new room. Nothing between the two can panic.
-        let empty = RoomBase::new(WaitingRoomConfig::default(), self.epoch());
-        let empty = AnyRoom::Plain(PlainRoom::new(empty, Waiters::new(0)));
-        match std::mem::replace(&mut self.room, empty) {
+        let stand_in = RoomBase::new(WaitingRoomConfig::default(), self.epoch());
+        match std::mem::replace(&mut self.room, AnyRoom::empty(stand_in)) {
             AnyRoom::Plain(room) => {
                 let (base, waiters) = room.into_parts();
                 (base, waiters, None)

@@ -2,10 +2,10 @@
 
 use std::hash::Hash;
 
-use super::super::nanos::{NEVER, Nanos, span};
-use super::super::waiters::Waiters;
-use super::super::{Priority, WaitingRoomConfig};
 use super::WaitQueue;
+use crate::admit::nanos::{NEVER, Nanos, span};
+use crate::admit::waiters::Waiters;
+use crate::admit::{Priority, WaitingRoomConfig};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The level of a request with this priority and arrival, promotions by `now` included.

@@ -1,7 +1,7 @@
 //! Waiters of all lanes by level, each level in the order of arrival.
 
-use super::super::ordered_queue::{ArrivalKey, OrderedQueue};
-use super::super::waiters::Waiters;
+use crate::admit::ordered_queue::{ArrivalKey, OrderedQueue};
+use crate::admit::waiters::Waiters;
 
 /// One queue for each level: finds the waiter that is evicted first, and the one that arrived first.
 #[derive(Debug)]

@@ -14,11 +14,11 @@ use std::hash::Hash;
 
 use slab::Slab;
 
-use super::super::capacity::{Partition, PoolId, PoolSet};
-use super::super::waiters::Waiters;
-use super::super::{Discipline, WaitingRoomConfig};
 use super::discipline::{DispatchKey, FlowState, LevelQueue};
 use super::heap::Heap;
+use crate::admit::capacity::{Partition, PoolId, PoolSet};
+use crate::admit::waiters::Waiters;
+use crate::admit::{Discipline, WaitingRoomConfig};
 
 pub(crate) use select::{Head, NO_PUMP, Scope};
 

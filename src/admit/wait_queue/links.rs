@@ -6,11 +6,11 @@
 
 use std::hash::Hash;
 
-use super::super::nanos::{NEVER, Nanos};
-use super::super::waiters::{WaitLimits, WaiterId, WaiterMeta};
-use super::super::{Partition, Priority, Ticket};
 use super::WaitQueue;
 use super::discipline::FlowState;
+use crate::admit::nanos::{NEVER, Nanos};
+use crate::admit::waiters::{WaitLimits, WaiterId, WaiterMeta};
+use crate::admit::{Partition, Priority, Ticket};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Adds a waiter to a lane, whether or not there is a place for it.

@@ -4,11 +4,11 @@ use std::hash::Hash;
 #[cfg(feature = "batch")]
 use std::time::Instant;
 
-use super::super::nanos::Nanos;
-#[cfg(feature = "batch")]
-use super::super::trim::INTERVAL;
-use super::super::trim::KEPT;
 use super::WaitQueue;
+use crate::admit::nanos::Nanos;
+#[cfg(feature = "batch")]
+use crate::admit::trim::INTERVAL;
+use crate::admit::trim::KEPT;
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Gives memory back if there is no entry left. To be called after one was taken out.

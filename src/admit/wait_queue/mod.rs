@@ -109,9 +109,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// An empty queue.
     #[must_use]
     pub fn new(config: WaitingRoomConfig, now: Instant) -> Self {
-        let base = RoomBase::new(config, now);
-        let lanes = Lanes::new(&base.config);
-        Self::empty(base, lanes)
+        Self::from_base(RoomBase::new(config, now))
     }
 
     /// An empty queue with these lanes, which are empty or to be rebuilt.
@@ -422,6 +420,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
 /// For the full room, and for the files of this module.
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
+    /// An empty queue with this configuration, clock and counters.
     pub(super) fn from_base(base: RoomBase) -> Self {
         let lanes = Lanes::new(&base.config);
         Self::empty(base, lanes)

@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 
-use super::super::Partition;
-use super::super::waiters::Waiters;
 use super::by_level::ByLevel;
+use crate::admit::Partition;
+use crate::admit::waiters::Waiters;
 
 /// The bounded partitions in which requests wait, by id.
 #[derive(Debug)]

@@ -4,11 +4,11 @@
 
 use std::hash::Hash;
 
-use super::super::nanos::Nanos;
-use super::super::waiters::WaitLimits;
-use super::super::{RejectReason, Ticket};
 use super::discipline::Newcomer;
 use super::{WaitQueue, lanes};
+use crate::admit::nanos::Nanos;
+use crate::admit::waiters::WaitLimits;
+use crate::admit::{RejectReason, Ticket};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The place in which a request may wait: a free one (`None`), or that of a waiter which it displaces.

@@ -7,16 +7,16 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Instant;
 
-use super::super::capacity::{Partition, PoolSet};
-use super::super::nanos::Nanos;
-use super::super::ordered_queue::OrderedQueue;
-use super::super::room_base::RoomBase;
-use super::super::waiters::{WaiterId, Waiters};
-use super::super::{Priority, PriorityLevels, RejectReason, WaitingRoomConfig};
 use super::WaitQueue;
 use super::by_level::ByLevel;
 use super::lanes::Lanes;
 use super::partitions::Partitions;
+use crate::admit::capacity::{Partition, PoolSet};
+use crate::admit::nanos::Nanos;
+use crate::admit::ordered_queue::OrderedQueue;
+use crate::admit::room_base::RoomBase;
+use crate::admit::waiters::{WaiterId, Waiters};
+use crate::admit::{Priority, PriorityLevels, RejectReason, WaitingRoomConfig};
 
 /// A waiter, and the lane in which it is to be linked.
 pub(crate) struct Relink<L> {

@@ -1,9 +1,9 @@
 //! The discipline `deadline`: the earliest end of a wait first.
 
-use super::super::super::nanos::Nanos;
-use super::super::super::ordered_queue::{ArrivalKey, OrderedQueue};
-use super::super::super::waiters::Waiters;
 use super::{DispatchKey, FlowSnapshot};
+use crate::admit::nanos::Nanos;
+use crate::admit::ordered_queue::{ArrivalKey, OrderedQueue};
+use crate::admit::waiters::Waiters;
 
 /// The end of a wait; equal ends, and waits without one, in the order of arrival.
 type DeadlineKey = (Nanos, ArrivalKey);

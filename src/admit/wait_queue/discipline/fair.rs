@@ -12,11 +12,11 @@ use std::collections::HashMap;
 
 use slab::Slab;
 
-use super::super::super::ordered_queue::{ArrivalKey, OrderedQueue};
-use super::super::super::waiters::Waiters;
-use super::super::super::{Tenant, WaitingRoomConfig};
-use super::super::heap::Heap;
 use super::{DispatchKey, FlowSnapshot, FlowState, Newcomer};
+use crate::admit::ordered_queue::{ArrivalKey, OrderedQueue};
+use crate::admit::wait_queue::heap::Heap;
+use crate::admit::waiters::Waiters;
+use crate::admit::{Tenant, WaitingRoomConfig};
 
 /// Virtual time per unit of cost at weight 1. Divided by any `u32` weight it is at least 1.
 const UNIT: u128 = 1 << 32;

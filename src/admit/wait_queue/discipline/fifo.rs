@@ -1,8 +1,8 @@
 //! The discipline `fifo`: first come, first served.
 
-use super::super::super::ordered_queue::{ArrivalKey, OrderedQueue};
-use super::super::super::waiters::Waiters;
 use super::{DispatchKey, FlowSnapshot};
+use crate::admit::ordered_queue::{ArrivalKey, OrderedQueue};
+use crate::admit::waiters::Waiters;
 
 /// Waiters of one level of one lane, in the order of arrival.
 #[derive(Debug)]

@@ -10,10 +10,10 @@ mod fifo;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::super::nanos::Nanos;
-use super::super::ordered_queue::ArrivalKey;
-use super::super::waiters::Waiters;
-use super::super::{Discipline, Tenant, WaitingRoomConfig};
+use crate::admit::nanos::Nanos;
+use crate::admit::ordered_queue::ArrivalKey;
+use crate::admit::waiters::Waiters;
+use crate::admit::{Discipline, Tenant, WaitingRoomConfig};
 use deadline::DeadlineQueue;
 use fair::FairQueue;
 use fifo::FifoQueue;

@@ -2,9 +2,9 @@
 
 use std::hash::Hash;
 
-use super::super::super::waiters::Waiters;
-use super::super::discipline::forecast;
 use super::Lanes;
+use crate::admit::wait_queue::discipline::forecast;
+use crate::admit::waiters::Waiters;
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
     /// The waiters that compete with those of `lane`, in the order in which they would be served. O(n log n).

@@ -4,11 +4,11 @@ use std::hash::Hash;
 
 use slab::Slab;
 
-use super::super::super::Discipline;
-use super::super::super::capacity::{Partition, PoolSet};
-use super::super::discipline::LevelQueue;
-use super::super::heap::Heap;
 use super::{Group, Lane, Lanes, NOT_BLOCKED, VirtualClock};
+use crate::admit::Discipline;
+use crate::admit::capacity::{Partition, PoolSet};
+use crate::admit::wait_queue::discipline::LevelQueue;
+use crate::admit::wait_queue::heap::Heap;
 
 /// How many empty lanes are kept for their next waiter, besides as many as have waiters.
 const SPARE_LANES: usize = 64;

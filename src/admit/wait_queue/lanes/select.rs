@@ -6,11 +6,11 @@
 
 use std::hash::Hash;
 
-use super::super::super::capacity::PoolId;
-use super::super::super::waiters::Waiters;
-use super::super::super::{Discipline, WaitingRoomConfig};
-use super::super::discipline::{FlowState, Newcomer};
 use super::{Group, LaneHead, Lanes, NOT_BLOCKED, Rank};
+use crate::admit::capacity::PoolId;
+use crate::admit::wait_queue::discipline::{FlowState, Newcomer};
+use crate::admit::waiters::Waiters;
+use crate::admit::{Discipline, WaitingRoomConfig};
 
 /// The groups that a pump asks for.
 #[derive(Debug, Clone, Copy)]
