@@ -74,7 +74,7 @@ fn main() {
         }
         .unwrap();
         let limit = ConcurrencyLimitLayer::new(SLOTS).layer(inner());
-        let queue = QueueLayer::new(config.clone().no_server_timing())
+        let queue = QueueLayer::new(config.clone().server_timing(false))
             .classify(priority)
             .layer(inner());
         let bare = inner();

@@ -14,7 +14,7 @@ use http_body_util::Empty;
 use support::{Subject, compare, now, subject};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt};
-use tower_triage::{QueueConfig, QueueLayer};
+use tower_triage::{Discipline, QueueConfig, QueueLayer};
 
 /// Gives the request's headers back, so that they can be used again.
 #[derive(Clone)]
@@ -96,12 +96,12 @@ where
 fn config() -> QueueConfig {
     QueueConfig::new(64)
         .max_wait(Duration::from_secs(30))
-        .fair()
+        .discipline(Discipline::Fair)
 }
 
 fn main() {
     let limit = || ConcurrencyLimitLayer::new(64).layer(Echo);
-    let quiet = || QueueLayer::new(config().no_server_timing()).layer(Echo);
+    let quiet = || QueueLayer::new(config().server_timing(false)).layer(Echo);
     let timed = || QueueLayer::new(config()).layer(Echo);
     let goal = "≤ 0.75× without server-timing";
     compare(

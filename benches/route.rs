@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use http::Uri;
 use support::{Subject, measure, subject};
-use tower_triage::Capacity;
+use tower_triage::admit::Capacity;
 use tower_triage::route::{
     Endpoint, EndpointLease, Endpoints, Model, Registry, Requirements, RoutingConfig,
     StrategyChoice,

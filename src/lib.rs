@@ -78,25 +78,21 @@ pub mod admit;
 pub mod batch;
 mod clock;
 pub mod gate;
-pub mod http;
+mod http;
 mod on_cancel;
 pub mod queue;
+pub mod rejection;
 #[cfg(feature = "route")]
 pub mod route;
 mod sync;
 
-pub use self::http::{PermitBody, Rejection, RetryAfter, RetryAfterMode, ToRejection};
 pub use admit::{
-    Capacity, Discipline, InvalidPriorityLevels, LeaseError, Partition, PoolId, PoolSet, Priority,
-    PriorityLevels, RejectReason, RoomStats, SlotPool, Tenant, Ticket, WaitingRoomConfig,
+    Discipline, Priority, PriorityLevels, RejectReason, SlotPool, Ticket, WaitingRoomConfig,
 };
 #[cfg(feature = "batch")]
 pub use batch::{BatchLayer, RequestQueue};
 pub use gate::Gate;
-pub use queue::{
-    BoxedError, Concurrency, Hold, InvalidQueueConfig, Overflow, Queue, QueueConfig, QueueError,
-    QueueHandle, QueueLayer, Streaming,
-};
+pub use queue::{QueueConfig, QueueError, QueueHandle, QueueLayer};
 #[cfg(feature = "route")]
 pub use route::{Route, RouteLayer, Router, RouterHandle};
 

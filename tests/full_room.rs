@@ -11,7 +11,8 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Empty};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_triage::{QueueConfig, QueueHandle, QueueLayer, RetryAfter};
+use tower_triage::rejection::RetryAfter;
+use tower_triage::{QueueConfig, QueueHandle, QueueLayer};
 
 type Body = Empty<Bytes>;
 type Answer = Pin<Box<dyn Future<Output = (u16, Response<Bytes>)>>>;
@@ -115,7 +116,7 @@ async fn it_says_so_at_once_and_counts_it() {
 
 #[tokio::test]
 async fn it_speaks_grpc_to_who_does() {
-    let mut house = House::full(config().no_server_timing());
+    let mut house = House::full(config().server_timing(false));
     let Poll::Ready((status, response)) = house.enter(with("content-type", "application/grpc"))
     else {
         panic!("a full room answers at once");
@@ -175,7 +176,7 @@ async fn a_closed_one_says_that_it_is_closed() {
 
 #[tokio::test]
 async fn who_may_displace_does() {
-    let mut house = House::full(config().displace());
+    let mut house = House::full(config().displace(true));
     let mut urgent = (house.enter)(with("x-priority", "high"));
     assert!(poll(&mut urgent).is_pending());
     assert!(poll(&mut house.waiting).is_ready());

@@ -18,7 +18,9 @@ use http_app::{Client, Reply, Ward, a_while, get, serve, stream, until};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tower_triage::{Priority, QueueConfig, QueueHandle, QueueLayer, Rejection, RetryAfter, Ticket};
+use tower_triage::queue::{Hold, Streaming};
+use tower_triage::rejection::{Rejection, RetryAfter};
+use tower_triage::{Discipline, Priority, QueueConfig, QueueHandle, QueueLayer, Ticket};
 
 /// An app with one handler, which stays until it is told to finish.
 struct App {
@@ -268,7 +270,7 @@ mod streamed {
 
     #[tokio::test]
     async fn with_hold_headers_the_slot_is_free_when_the_head_is_out() {
-        let (addr, handle, mut started) = start(QueueConfig::new(1).hold_until_headers()).await;
+        let (addr, handle, mut started) = start(QueueConfig::new(1).hold(Hold::Headers)).await;
         let mut first = get(addr, "/").send().await;
         let mut second = get(addr, "/").send().await;
         assert_eq!(handle.status().running, 0);
@@ -281,7 +283,7 @@ mod streamed {
 
     #[tokio::test]
     async fn requests_for_a_stream_are_rejected_if_they_may_not_wait() {
-        let (app, running) = busy(QueueConfig::new(1).reject_streams()).await;
+        let (app, running) = busy(QueueConfig::new(1).streaming(Streaming::Reject)).await;
         let stream = |name| app.client(name).header("accept", "text/event-stream");
         let refused = stream("refused").send().await;
         assert_eq!(refused.status, 503);
@@ -296,7 +298,12 @@ mod streamed {
 
 #[tokio::test]
 async fn one_tenant_that_sends_a_hundred_does_not_delay_another() {
-    let (app, running) = busy(QueueConfig::new(1).max_size(200).fair()).await;
+    let (app, running) = busy(
+        QueueConfig::new(1)
+            .max_size(200)
+            .discipline(Discipline::Fair),
+    )
+    .await;
     let mut sent = vec![running];
     for _ in 0..100 {
         let client = app.client("a").header("x-tenant-id", "a");
@@ -425,7 +432,7 @@ async fn responses_say_how_long_the_request_waited() {
     assert!((50.0..5_000.0).contains(&waited), "{waited}");
 
     app.handle
-        .reconfigure(QueueConfig::new(1).no_server_timing())
+        .reconfigure(QueueConfig::new(1).server_timing(false))
         .unwrap();
     app.ward.finish(1);
     let silent = app.client("silent").send().await;
@@ -560,7 +567,7 @@ async fn the_clients_own_deadline_ends_its_wait() {
 
 #[tokio::test]
 async fn a_higher_priority_takes_the_chair_of_a_lower_one_if_it_may() {
-    let (app, running) = busy(QueueConfig::new(1).max_size(1).displace()).await;
+    let (app, running) = busy(QueueConfig::new(1).max_size(1).displace(true)).await;
     let displaced = app.wait(app.client("displaced")).await;
     let urgent = app.client("urgent").header("x-priority", "high").spawn();
     assert_eq!(displaced.await.unwrap().code().await, "displaced");

@@ -20,7 +20,8 @@ use tonic::transport::{Channel, Server};
 use tonic::{Code, Request, Response, Status};
 use tonic_prost::ProstCodec;
 use tower::{Layer, Service, service_fn};
-use tower_triage::{QueueConfig, QueueHandle, QueueLayer, RetryAfter};
+use tower_triage::rejection::RetryAfter;
+use tower_triage::{QueueConfig, QueueHandle, QueueLayer};
 
 /// What is asked and what is answered.
 #[derive(Clone, PartialEq, prost::Message)]

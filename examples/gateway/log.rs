@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
-use tower_triage::PermitBody;
+use tower_triage::gate::PermitBody;
 use tower_triage::route::Decision;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;

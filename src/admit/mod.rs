@@ -37,7 +37,9 @@ mod trim;
 mod wake_list;
 
 pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet};
-pub use config::{Discipline, WaitingRoomConfig};
+#[cfg(feature = "serde")]
+pub(crate) use config::read;
+pub use config::{Discipline, InvalidWaitingRoom, WaitingRoomConfig};
 pub(crate) use departure_rate::time_for;
 #[cfg(feature = "batch")]
 pub(crate) use express::Express;

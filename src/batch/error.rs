@@ -68,7 +68,7 @@ pub enum DequeueError {
 /// (see [`PerItem`](super::PerItem)).
 ///
 /// It is an [`Error`] if both are, with the one that it was, or the reason of the rejection, as its source. Inner
-/// errors that are boxed, as those of Tower's own layers are, need a [`BoxedError`](crate::BoxedError) around them for
+/// errors that are boxed, as those of Tower's own layers are, need a [`BoxedError`](crate::queue::BoxedError) around them for
 /// that.
 #[derive(Debug)]
 #[non_exhaustive]

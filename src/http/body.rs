@@ -19,7 +19,7 @@ pin_project! {
     /// use std::sync::Arc;
     /// use bytes::Bytes;
     /// use http_body_util::{BodyExt, Full};
-    /// use tower_triage::PermitBody;
+    /// use tower_triage::gate::PermitBody;
     ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// let permit = Arc::new(());

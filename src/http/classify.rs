@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName};
 
-use super::AnswerFormat;
 use crate::admit::{Priority, PriorityLevels, Tenant, Ticket};
 
 /// Reads a request's [`Ticket`] from its headers.
@@ -95,20 +94,12 @@ impl HeaderClassifier {
 ///
 /// Wildcards do not count: every client sends `*/*`.
 #[must_use]
-pub fn wants_stream(headers: &HeaderMap) -> bool {
+pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
     headers
         .get_all(ACCEPT)
         .iter()
         .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
         .any(accepts_event_stream)
-}
-
-/// Whether the request is gRPC, so that its client looks for `grpc-status` and not for an HTTP status: its
-/// content type is `application/grpc` or `application/grpc+...`. One of gRPC-Web is not: its answers are of another
-/// content type (see [`Rejection::into_response_to`](super::Rejection::into_response_to)).
-#[must_use]
-pub fn is_grpc(headers: &HeaderMap) -> bool {
-    AnswerFormat::of(headers) == AnswerFormat::Grpc
 }
 
 const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
@@ -348,27 +339,5 @@ mod tests {
             let pairs: Vec<_> = accepts.iter().map(|value| ("accept", *value)).collect();
             assert_eq!(wants_stream(&headers(&pairs)), expected, "{accepts:?}");
         }
-    }
-
-    #[test]
-    fn grpc_is_told_by_the_content_type() {
-        let cases: [(&[u8], bool); 8] = [
-            (b"application/grpc", true),
-            (b"application/grpcfoo", false),
-            (b"application/grpc-web", false),
-            (b"application/grpc+proto", true),
-            (b"Application/GRPC; charset=utf-8", true),
-            (b"application/json", false),
-            (b"application/grp", false),
-            (b"", false),
-        ];
-        for (value, expected) in cases {
-            assert_eq!(
-                is_grpc(&headers(&[("content-type", value)])),
-                expected,
-                "{value:?}"
-            );
-        }
-        assert!(!is_grpc(&HeaderMap::new()));
     }
 }

@@ -18,14 +18,14 @@ use crate::admit::RejectReason;
 ///
 /// ```
 /// use http::StatusCode;
-/// use tower_triage::Rejection;
+/// use tower_triage::rejection::Rejection;
 ///
 /// let rejection = Rejection::new(StatusCode::NOT_FOUND, "model_not_found", "no such model: gpt-5")
 ///     .with_param("model");
 /// assert_eq!(rejection.kind(), "invalid_request_error");
 /// assert_eq!(rejection.grpc_status(), 5);
 ///
-/// let response = rejection.into_response(false);
+/// let response = rejection.into_response();
 /// assert_eq!(
 ///     response.body(),
 ///     r#"{"error":{"message":"no such model: gpt-5","type":"invalid_request_error","param":"model","code":"model_not_found"}}"#,
@@ -154,14 +154,10 @@ impl Rejection {
         self.retry_after
     }
 
-    /// The answer as it goes out: HTTP with a JSON body shaped like OpenAI's errors, or, for a client that
-    /// [speaks gRPC](super::is_grpc), a trailers-only gRPC response.
+    /// The answer over HTTP, with a JSON body shaped like OpenAI's errors.
     #[must_use]
-    pub fn into_response(self, is_grpc: bool) -> Response<Bytes> {
-        self.into_response_in(match is_grpc {
-            true => AnswerFormat::Grpc,
-            false => AnswerFormat::Http,
-        })
+    pub fn into_response(self) -> Response<Bytes> {
+        self.into_response_in(AnswerFormat::Http)
     }
 
     /// The answer as it goes out to the client whose request has these headers. By the request's content type:
@@ -356,15 +352,15 @@ mod tests {
             );
             assert_eq!(fresh.kind(), rejection.kind());
             assert_eq!(
-                fresh.into_response(false).body(),
-                rejection.into_response(false).body()
+                fresh.into_response().body(),
+                rejection.into_response().body()
             );
         }
     }
 
     #[test]
     fn a_changed_rejection_is_rendered_anew() {
-        let body = |rejection: Rejection| rejection.into_response(false).into_body();
+        let body = |rejection: Rejection| rejection.into_response().into_body();
         assert!(
             body(QUEUE_FULL.with_param("model"))
                 .ends_with(br#""param":"model","code":"queue_full"}}"#)

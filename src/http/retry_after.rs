@@ -8,7 +8,7 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_triage::RetryAfter;
+/// use tower_triage::rejection::RetryAfter;
 ///
 /// let retry_after = RetryAfter::estimate().between(2, 30);
 /// assert_eq!(retry_after.seconds(Some(Duration::from_secs(10)), 0.0), 10);

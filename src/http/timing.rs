@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// Adds `server-timing: queue;dur=<ms>`, in milliseconds with at most three decimals.
 ///
 /// What the inner service said in a `server-timing` of its own stays.
-pub fn insert_server_timing(headers: &mut HeaderMap, waited: Duration) {
+pub(crate) fn insert_server_timing(headers: &mut HeaderMap, waited: Duration) {
     // A head so full that it takes no more goes out without.
     let _ = headers.try_append(SERVER_TIMING, value(waited.as_micros()));
 }

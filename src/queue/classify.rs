@@ -16,9 +16,9 @@ use crate::http::HeaderClassifier;
 /// ```
 /// use std::time::Instant;
 /// use http::Request;
-/// use tower_triage::http::HeaderClassifier;
+/// use tower_triage::queue::HeaderClassifier;
 /// use tower_triage::queue::Classify;
-/// use tower_triage::{QueueConfig, QueueLayer, Ticket};
+/// use tower_triage::{Discipline, QueueConfig, QueueLayer, Ticket};
 ///
 /// /// Long prompts take more of their tenant's share.
 /// #[derive(Clone)]
@@ -32,7 +32,7 @@ use crate::http::HeaderClassifier;
 ///     }
 /// }
 ///
-/// let queue = QueueLayer::new(QueueConfig::new(8).fair()).classify(ByLength);
+/// let queue = QueueLayer::new(QueueConfig::new(8).discipline(Discipline::Fair)).classify(ByLength);
 /// ```
 pub trait Classify<Req> {
     /// The ticket of `request`, which arrived at `arrival`. `headers` reads what the configuration says is

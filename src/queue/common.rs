@@ -41,7 +41,7 @@ impl<C: Capacity> Common<C> {
         config.validate()?;
         let settings = Settings::new(config)?;
         Ok(Arc::new(Self {
-            gate: Gate::new(capacity, settings.config.room()?),
+            gate: Gate::new(capacity, settings.config.effective_room()),
             holds_body: AtomicBool::new(settings.config.hold == Hold::Body),
             server_timing: AtomicBool::new(settings.config.server_timing),
             backpressure: AtomicBool::new(settings.config.overflow == Overflow::Backpressure),
@@ -59,7 +59,7 @@ impl<C: Capacity> Common<C> {
     ) -> Result<(), InvalidQueueConfig> {
         config.validate()?;
         let new = Settings::new(config)?;
-        let room = new.config.room()?;
+        let room = new.config.effective_room();
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         slots(&self.settings().config, &new.config)?;
         self.holds_body

@@ -41,7 +41,8 @@ impl<E: Error + 'static> Error for QueueError<E> {
 /// ```
 /// use std::time::Duration;
 /// use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
-/// use tower_triage::{BoxedError, QueueConfig, QueueLayer};
+/// use tower_triage::queue::BoxedError;
+/// use tower_triage::{QueueConfig, QueueLayer};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {

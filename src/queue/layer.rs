@@ -185,7 +185,8 @@ impl<K> QueueLayer<Http<K>> {
     /// ```
     /// use bytes::Bytes;
     /// use http::{HeaderMap, Response};
-    /// use tower_triage::{QueueConfig, QueueLayer, Rejection};
+    /// use tower_triage::rejection::Rejection;
+    /// use tower_triage::{QueueConfig, QueueLayer};
     ///
     /// let page = |why: &Rejection, _: &HeaderMap| {
     ///     let mut response = Response::new(Bytes::from(format!("Sorry: {}.", why.message())));

@@ -20,6 +20,7 @@ pub(crate) mod seat;
 mod service;
 mod shared;
 
+pub use crate::http::HeaderClassifier;
 pub use classify::{Classify, DefaultPriority, FromHeaders};
 pub use config::{Concurrency, Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
 pub use error::{BoxedError, QueueError};

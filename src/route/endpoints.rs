@@ -29,7 +29,7 @@ use way::Found;
 
 use super::availability::Shift;
 use super::{Decision, Registry, Requirements, RouteError, RoutingConfig};
-use crate::{Capacity, LeaseError, Partition, PoolId, PoolSet};
+use crate::admit::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 
 /// Many endpoints as one capacity: a [`PoolId`] of slots for each.
 ///

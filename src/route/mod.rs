@@ -7,7 +7,7 @@
 //! serve it. [`RouteLayer`] brings them together in front of a service that sends requests on; with feature
 //! `client`, `Forward` is one.
 //!
-//! [`Capacity`]: crate::Capacity
+//! [`Capacity`]: crate::admit::Capacity
 
 mod arrival;
 mod availability;

@@ -18,7 +18,7 @@ use super::verdict::Retry;
 use super::{Decision, Demand, EndpointRef, RouteBody};
 use crate::admission::Tail;
 use crate::gate;
-use crate::http::{Rejection, is_grpc};
+use crate::http::Rejection;
 
 /// A request as it came, in case that it fails.
 pub(super) struct Kept<S, E> {
@@ -170,7 +170,7 @@ impl<S, E> Kept<S, E> {
                 head.status
             );
             let rejection = Rejection::new(head.status, "upstream_failed", why);
-            let mut response = rejection.into_response(is_grpc(&self.head.headers));
+            let mut response = rejection.into_response_to(&self.head.headers);
             if let Some(after) = head.headers.get(RETRY_AFTER) {
                 response.headers_mut().insert(RETRY_AFTER, after.clone());
             }

@@ -10,14 +10,14 @@ use crate::queue::QueueConfig;
 /// Where requests may go, and how they wait for it.
 ///
 /// ```
-/// use tower_triage::QueueConfig;
+/// use tower_triage::{Discipline, QueueConfig};
 /// use tower_triage::route::{Endpoint, Model, Registry, Router};
 ///
 /// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"))
 ///     .max_concurrent(4)
 ///     .model(Model::new("llama3:8b"));
 /// let router = Router::new(Registry::new(vec![gpu])?)
-///     .queue(QueueConfig::default().fair())
+///     .queue(QueueConfig::default().discipline(Discipline::Fair))
 ///     .body_limit(1 << 20);
 /// # Ok::<(), tower_triage::route::InvalidRegistry>(())
 /// ```

@@ -3,8 +3,9 @@
 use super::*;
 use std::convert::Infallible;
 use tower::{BoxError, Service as _, ServiceBuilder};
+use tower_triage::queue::BoxedError;
 use tower_triage::queue::FromHeaders;
-use tower_triage::{BoxedError, Priority, QueueConfig, QueueLayer, Ticket};
+use tower_triage::{Priority, QueueConfig, QueueLayer, Ticket};
 
 type Lengths = Result<Vec<usize>, Infallible>;
 

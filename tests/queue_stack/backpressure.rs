@@ -2,7 +2,9 @@ use super::*;
 
 fn full_room() -> (Queue<Ward, Triage>, QueueHandle, Ward) {
     let ward = Ward::new();
-    let config = QueueConfig::new(1).max_size(1).backpressure();
+    let config = QueueConfig::new(1)
+        .max_size(1)
+        .overflow(Overflow::Backpressure);
     let (queue, handle) = queue(config, ward.clone());
     (queue, handle, ward)
 }
@@ -94,7 +96,9 @@ async fn a_cancelled_ready_holds_nobody_up() {
 #[tokio::test(start_paused = true)]
 async fn a_readied_and_idle_clone_holds_up_nobody_beyond_its_chair() {
     let ward = Ward::new();
-    let config = QueueConfig::new(1).max_size(2).backpressure();
+    let config = QueueConfig::new(1)
+        .max_size(2)
+        .overflow(Overflow::Backpressure);
     let (queue, _) = queue(config, ward.clone());
     let mut idle = queue.clone();
     assert!(becomes_ready(&mut idle).await);
@@ -127,7 +131,10 @@ async fn whoever_waits_for_a_chair_learns_of_a_new_configuration() {
     let base = || QueueConfig::new(1).max_size(1);
     let news = [
         (base(), RejectReason::Full),
-        (base().backpressure().max_size(0), RejectReason::Disabled),
+        (
+            base().overflow(Overflow::Backpressure).max_size(0),
+            RejectReason::Disabled,
+        ),
     ];
     for (config, why) in news {
         let (queue, handle, _ward) = full_room();
@@ -144,7 +151,9 @@ async fn whoever_waits_for_a_chair_learns_of_a_new_configuration() {
 #[tokio::test(start_paused = true)]
 async fn works_where_the_inner_service_is_the_limit() {
     let ward = Ward::new();
-    let config = QueueConfig::inner().max_size(1).backpressure();
+    let config = QueueConfig::inner()
+        .max_size(1)
+        .overflow(Overflow::Backpressure);
     let (queue, handle) = queue(config, limited(&ward, 1));
     let mut sent = Vec::new();
     for patient in [normal("a"), normal("b"), normal("c"), urgent("d")] {

@@ -29,10 +29,10 @@ use tower::buffer::Buffer;
 use tower::limit::ConcurrencyLimit;
 use tower::load_shed::LoadShed;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
-use tower_triage::queue::{Plain, Queue};
+use tower_triage::queue::{BoxedError, Overflow, Plain, Queue, Streaming};
+use tower_triage::rejection::Rejection;
 use tower_triage::{
-    BoxedError, Priority, QueueConfig, QueueError, QueueHandle, QueueLayer, RejectReason,
-    Rejection, Ticket,
+    Priority, QueueConfig, QueueError, QueueHandle, QueueLayer, RejectReason, Ticket,
 };
 use ward::{Answer, ByHand, Moody, Patient, Sent, Ward, normal, send, settle, triage, urgent};
 

@@ -69,7 +69,10 @@ async fn in_a_classifier() {
         Ticket::new(Priority::HIGHEST, arrival)
     };
     let ward = Ward::new();
-    for config in [QueueConfig::new(1), QueueConfig::new(1).backpressure()] {
+    for config in [
+        QueueConfig::new(1),
+        QueueConfig::new(1).overflow(Overflow::Backpressure),
+    ] {
         let layer = QueueLayer::plain(config).unwrap().classify(careless);
         let (queue, handle) = (layer.layer(ward.clone()), layer.handle());
         let running = send(&queue, normal("running")).await;

@@ -147,7 +147,7 @@ async fn who_is_woken_by_a_new_configuration_may_look_at_it() {
     struct Looks(QueueHandle, Mutex<Option<usize>>);
     impl Wake for Looks {
         fn wake(self: Arc<Self>) {
-            *self.1.lock().unwrap() = Some(self.0.config().max_size);
+            *self.1.lock().unwrap() = Some(self.0.config().room.max_size);
         }
     }
     let (queue, handle) = queue(QueueConfig::new(1).max_size(9), Ward::new());

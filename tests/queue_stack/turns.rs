@@ -107,7 +107,7 @@ async fn a_head_that_was_only_just_told_hands_the_turn_on() {
 #[tokio::test(start_paused = true)]
 async fn one_who_has_the_turn_and_leaves_before_the_call_hands_it_on() {
     let moody = Moody::new([]);
-    let config = QueueConfig::inner().promote_after(secs(1.0)).wait_forever();
+    let config = QueueConfig::inner().promote_after(secs(1.0)).max_wait(None);
     let (queue, handle) = queue(config, moody.clone());
     let mut old = ByHand::new(queue.clone().oneshot(normal("old")));
     assert!(old.poll().is_pending());
@@ -156,7 +156,7 @@ async fn room_that_was_made_for_nobody_is_not_kept() {
     let ward = Ward::new();
     let asked = Moody::new([]);
     let both = Both(asked.clone(), ward.clone());
-    let config = QueueConfig::inner().max_size(1).displace();
+    let config = QueueConfig::inner().max_size(1).displace(true);
     let (queue, handle) = queue(config, both);
     let mut n = ByHand::new(queue.clone().oneshot(normal("n")));
     assert!(n.poll().is_pending());

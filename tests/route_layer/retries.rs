@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 use http::{HeaderName, Request, Response};
 use http_body_util::{Empty, Full};
 use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_triage::queue::Streaming;
 use tower_triage::route::{Decision, Registry, RouteBody, RoutingConfig};
 use tower_triage::{QueueConfig, RouteLayer, Router};
 
@@ -163,7 +164,7 @@ async fn when_the_router_closes_a_retry_that_waits_is_answered_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_is_not_kept_waiting_if_streams_must_not() {
-    let queue = QueueConfig::default().reject_streams();
+    let queue = QueueConfig::default().streaming(Streaming::Reject);
     let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
     let mut house = House::furnished(endpoints, RoutingConfig::default(), queue);
     let streamed = |house: &House| {

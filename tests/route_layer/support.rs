@@ -11,10 +11,11 @@ use http_body_util::{BodyExt, Full};
 use tokio::sync::{mpsc, oneshot};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
+use tower_triage::gate::PermitBody;
 use tower_triage::route::{
     Decision, Endpoint, EndpointRef, Measured, Model, Registry, RouteBody, RoutingConfig,
 };
-use tower_triage::{PermitBody, QueueConfig, RouteLayer, Router, RouterHandle};
+use tower_triage::{QueueConfig, RouteLayer, Router, RouterHandle};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 type Permit = tower_triage::gate::Permit<tower_triage::route::Endpoints>;

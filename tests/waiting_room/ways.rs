@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::Discipline::{self, Deadline, Fifo};
+use tower_triage::admit::Capacity;
 use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
-use tower_triage::{Capacity, Priority, Ticket, WaitingRoomConfig};
+use tower_triage::{Priority, Ticket, WaitingRoomConfig};
 
 use super::driver::{Event, Furniture, Sections, TENANTS, events, furniture, sections};
 use super::wards::{Bed, Treats, Wards};

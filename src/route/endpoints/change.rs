@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 
 use super::fleet::Fleet;
 use super::{EndpointRef, Endpoints};
-use crate::PoolId;
+use crate::admit::PoolId;
 use crate::route::{Endpoint, InvalidRouting, Registry, RoutingConfig};
 
 /// What a change of the registry changed, by the names of endpoints.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::{HOST, HeaderMap};
 use http::{HeaderValue, Uri};
 
-use crate::PoolId;
+use crate::admit::PoolId;
 use crate::route::Endpoint;
 use crate::route::availability::Availability;
 use crate::route::ejection::Ejection;

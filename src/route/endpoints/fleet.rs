@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::served::{Served, Server};
 use super::way::{Step, Way, Ways};
 use super::{Demand, EndpointRef, Lane};
+use crate::admit::{LeaseError, Partition, PoolSet};
 use crate::route::capabilities::Capabilities;
 use crate::route::strategy::{Candidate, Candidates, Choice, Strategy, ask};
 use crate::route::{FallbackWhen, Registry, Requirements, RouteError, RoutingConfig};
-use crate::{LeaseError, Partition, PoolSet};
 
 #[derive(Debug)]
 pub(super) struct Fleet {

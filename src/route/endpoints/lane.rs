@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::PoolId;
+use crate::admit::PoolId;
 use crate::route::capabilities::Capabilities;
 
 /// What demands share that the same endpoints can serve.

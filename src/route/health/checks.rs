@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::get::{CheckError, Getter};
 use super::rounds::rounds;
-use crate::PoolId;
+use crate::admit::PoolId;
 use crate::route::forward::Connector;
 use crate::route::{EndpointRef, RouterHandle};
 

@@ -87,7 +87,7 @@ pub enum RoutingWarning {
 pub enum InvalidRoute {
     /// With its waiting room.
     #[error("invalid `QueueConfig`: {0}")]
-    Queue(#[from] crate::InvalidQueueConfig),
+    Queue(#[from] crate::queue::InvalidQueueConfig),
     /// With how it routes.
     #[error("invalid `RoutingConfig`: {0}")]
     Routing(#[from] InvalidRouting),
