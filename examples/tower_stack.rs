@@ -21,7 +21,7 @@ struct Job {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let by_urgency =
         |job: &Job, arrival: Instant| Ticket::new(Priority(u8::from(!job.urgent)), arrival);
-    let queue = QueueLayer::plain(QueueConfig::inner())?.classify(by_urgency);
+    let queue = QueueLayer::plain(QueueConfig::inner()).classify(by_urgency);
     let service = ServiceBuilder::new()
         .layer(queue.share_inner()?)
         .rate_limit(2, Duration::from_secs(1))

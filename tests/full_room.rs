@@ -197,7 +197,7 @@ async fn more_chairs_are_free_at_once() {
 async fn the_users_own_words_are_used() {
     let layer = QueueLayer::new(config()).on_reject(|rejection, headers| {
         assert_eq!(headers["x-name"], "me");
-        Response::new(Bytes::from_static(rejection.code().as_bytes()))
+        Response::new(rejection.code().to_owned())
     });
     let mut house = House::of(layer);
     let Poll::Ready((_, response)) = house.enter(with("x-name", "me")) else {
@@ -209,7 +209,7 @@ async fn the_users_own_words_are_used() {
 
 #[tokio::test]
 async fn what_is_no_http_gets_an_error() {
-    let layer = QueueLayer::plain(config()).unwrap();
+    let layer = QueueLayer::plain(config());
     let handle = layer.handle();
     let service = layer.layer(service_fn(|()| {
         std::future::pending::<Result<(), Infallible>>()

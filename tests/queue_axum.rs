@@ -8,19 +8,22 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderMap, Request, Response};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use axum::middleware::map_response;
+use axum::response::IntoResponse;
 use axum::routing::get as on_get;
-use bytes::Bytes;
+use axum::{Json, Router};
 use futures_util::future::join_all;
 use http_app::{Client, Reply, Ward, a_while, get, serve, stream, until};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tower_triage::queue::{Hold, Streaming};
+use tower_triage::queue::{Hold, QueueTime, Streaming};
 use tower_triage::rejection::{Rejection, RetryAfter};
-use tower_triage::{Discipline, Priority, QueueConfig, QueueHandle, QueueLayer, Ticket};
+use tower_triage::{
+    Discipline, Priority, QueueConfig, QueueHandle, QueueLayer, RejectReason, Ticket,
+};
 
 /// An app with one handler, which stays until it is told to finish.
 struct App {
@@ -451,7 +454,7 @@ async fn rejections_can_be_written_by_the_user() {
         Response::builder()
             .status(418)
             .header("x-teapot", "yes")
-            .body(Bytes::from(text))
+            .body(text)
             .unwrap()
     });
     let app = App::with(layer).await;
@@ -574,4 +577,128 @@ async fn a_higher_priority_takes_the_chair_of_a_lower_one_if_it_may() {
     app.ward.finish(2);
     assert_eq!(urgent.await.unwrap().status, 200);
     assert_eq!(running.await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_mere_limit_lets_all_others_wait_in_order() {
+    let layer = QueueLayer::limit(1);
+    let handle = layer.handle();
+    let ward = Ward::new();
+    let addr = serve(router(&ward).layer(layer)).await;
+    let first = get(addr, "/").named("first").spawn();
+    until("it runs", || ward.running() == 1).await;
+
+    // More than may wait by default; a header gives none of them precedence, or a deadline.
+    let mut waiting = Vec::new();
+    for n in 0..120 {
+        let client = get(addr, "/other").named("later");
+        let client = client.header("x-priority", ["normal", "high"][n % 2]);
+        waiting.push(client.header("x-request-timeout", "0").spawn());
+    }
+    until("all wait", || handle.status().depth == 120).await;
+    let last = get(addr, "/").named("last").header("x-priority", "high");
+    waiting.push(last.spawn());
+    until("the last one waits", || handle.status().depth == 121).await;
+
+    ward.finish(122);
+    let first = first.await.unwrap();
+    assert!(!first.headers.contains_key("server-timing"));
+    for reply in join_all(waiting).await {
+        assert_eq!(reply.unwrap().text().await, "served");
+    }
+    let came = ward.came();
+    assert_eq!((ward.peak(), came.len()), (1, 122));
+    assert_eq!(came.last().unwrap(), "last");
+    assert_eq!(handle.status().stats.rejected(), 0);
+}
+
+#[test]
+fn constructors_panic_with_the_field_where_they_are_called() {
+    let message = |make: fn() -> QueueHandle| {
+        let panic = std::panic::catch_unwind(make).unwrap_err();
+        *panic.downcast::<String>().unwrap()
+    };
+    for make in [
+        || QueueLayer::new(QueueConfig::new(0)).handle(),
+        || QueueLayer::plain(QueueConfig::new(0)).handle(),
+        || QueueLayer::limit(0).handle(),
+    ] {
+        assert!(message(make).contains("`concurrency` is 0"));
+    }
+    assert!(QueueLayer::try_new(QueueConfig::new(0)).is_err());
+    assert!(QueueLayer::try_plain(QueueConfig::new(0)).is_err());
+}
+
+#[tokio::test]
+async fn rejections_can_be_any_response_of_axum() {
+    let layer = QueueLayer::new(QueueConfig::new(1).max_size(0)).on_reject(
+        |rejection: &Rejection, _: &HeaderMap| {
+            let body = Json(serde_json::json!({ "busy": rejection.code() }));
+            (StatusCode::IM_A_TEAPOT, [("x-teapot", "yes")], body).into_response()
+        },
+    );
+    let app = App::with(layer).await;
+    let running = app.run("running").await;
+    let refused = app.client("refused").send().await;
+    assert_eq!(refused.status, 418);
+    assert_eq!(refused.header("x-teapot"), "yes");
+    assert_eq!(refused.header("content-type"), "application/json");
+    assert_eq!(refused.text().await, r#"{"busy":"queue_disabled"}"#);
+    app.ward.finish(1);
+    assert_eq!(running.await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_rejection_may_stream_and_break_off() {
+    let (parts, body) = mpsc::unbounded_channel::<Result<&'static str, std::io::Error>>();
+    let body = Mutex::new(Some(body));
+    let layer = QueueLayer::new(QueueConfig::new(1).max_size(0)).on_reject(
+        move |_: &Rejection, _: &HeaderMap| {
+            let body = body.lock().unwrap().take().unwrap();
+            let parts = futures_util::stream::unfold(body, |mut parts| async move {
+                Some((parts.recv().await?, parts))
+            });
+            axum::body::Body::from_stream(parts).into_response()
+        },
+    );
+    let app = App::with(layer).await;
+    let running = app.run("running").await;
+    let mut refused = app.client("refused").send().await;
+    parts.send(Ok("sorry")).unwrap();
+    assert_eq!(refused.next().await.unwrap(), "sorry");
+    parts.send(Err(std::io::Error::other("broken"))).unwrap();
+    let end = http_body_util::BodyExt::frame(&mut refused.body).await;
+    assert!(end.unwrap().is_err(), "a body that fails is not complete");
+    app.ward.finish(1);
+    assert_eq!(running.await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn layers_around_read_the_reason_and_the_wait() {
+    async fn describe<B>(mut response: Response<B>) -> Response<B> {
+        let reason = response.extensions().get::<RejectReason>();
+        let waited = response.extensions().get::<QueueTime>();
+        let text = format!("{reason:?} {}", waited.is_some());
+        let text = HeaderValue::from_str(&text).unwrap();
+        response.headers_mut().insert("x-seen", text);
+        response
+    }
+    let layer = QueueLayer::new(QueueConfig::new(1).max_size(1).max_wait(ms(100)));
+    let (handle, ward) = (layer.handle(), Ward::new());
+    let router = router(&ward).layer(layer);
+    let addr = serve(router.layer(map_response(describe::<axum::body::Body>))).await;
+
+    let running = get(addr, "/").named("running").spawn();
+    until("it runs", || ward.running() == 1).await;
+    let late = get(addr, "/").named("late").spawn();
+    until("it waits", || handle.status().depth == 1).await;
+    let refused = get(addr, "/").named("refused").send().await;
+    assert_eq!(refused.header("x-seen"), "Some(Full) false");
+    assert_eq!(late.await.unwrap().header("x-seen"), "Some(TimedOut) true");
+
+    let waiting = get(addr, "/").named("waiting").spawn();
+    until("it waits", || handle.status().depth == 1).await;
+    ward.finish(2);
+    assert_eq!(running.await.unwrap().header("x-seen"), "None false");
+    assert_eq!(waiting.await.unwrap().header("x-seen"), "None true");
 }

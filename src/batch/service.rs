@@ -19,7 +19,7 @@ use super::{BatchError, EnqueueError};
 use crate::admit::RejectReason;
 use crate::gate;
 use crate::http::HeaderClassifier;
-use crate::queue::{Classify, DefaultPriority};
+use crate::queue::{Classify, ClassifyContext, DefaultPriority};
 
 /// A service of single requests in front of one of batches. Made by [`BatchLayer`](super::BatchLayer).
 ///
@@ -102,8 +102,8 @@ where
     fn call(&mut self, request: Req) -> Self::Future {
         let _runtime = self.common.runtime().enter();
         let now = gate::now();
-        let headers = &self.common.headers;
-        let mut ticket = self.classify.ticket(&request, headers, now);
+        let context = ClassifyContext::new(now, &self.common.headers);
+        let mut ticket = self.classify.ticket(&request, &context);
         // Nobody waits for one who is still to come.
         ticket.arrival = Some(ticket.arrival.map_or(now, |arrival| arrival.min(now)));
         let (reply, answer) = oneshot::channel();

@@ -231,6 +231,8 @@ pub(crate) fn queue_full(
     let write = || {
         let rejection = QUEUE_FULL.with_retry_after(Duration::from_secs(retry_after));
         let mut response = rejection.into_response_in(format);
+        let reason: RejectReason = RejectReason::Full;
+        response.extensions_mut().insert(reason);
         if server_timing {
             insert_server_timing(response.headers_mut(), Duration::ZERO);
         }

@@ -47,7 +47,7 @@ impl<E: Error + 'static> Error for QueueError<E> {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 /// let mut service = ServiceBuilder::new()
-///     .layer(QueueLayer::plain(QueueConfig::new(4))?)
+///     .layer(QueueLayer::plain(QueueConfig::new(4)))
 ///     .map_err(BoxedError)
 ///     .timeout(Duration::from_secs(10))
 ///     .service(service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) }));

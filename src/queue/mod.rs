@@ -9,24 +9,34 @@
 //! of its [`Protocol`]. A [`QueueHandle`] reports and reconfigures.
 
 mod classify;
+mod clone_inner;
 pub(crate) mod common;
 mod config;
 mod error;
 mod future;
 mod handle;
 mod layer;
+#[cfg(feature = "load")]
+mod load;
+#[cfg(feature = "tonic")]
+mod named_service;
 pub(crate) mod protocol;
+mod queue_time;
+mod response_body;
 pub(crate) mod seat;
 mod service;
 mod shared;
 
 pub use crate::http::HeaderClassifier;
-pub use classify::{Classify, DefaultPriority, FromHeaders};
+pub use classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
+pub use clone_inner::CloneInner;
 pub use config::{Concurrency, Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
 pub use error::{BoxedError, QueueError};
 pub use future::ResponseFuture;
 pub use handle::QueueHandle;
 pub use layer::{QueueLayer, SharedQueueLayer};
 pub use protocol::{Http, Plain, Protocol};
+pub use queue_time::QueueTime;
+pub use response_body::QueueResponseBody;
 pub use service::Queue;
 pub use shared::SharedInner;

@@ -1,6 +1,7 @@
-//! What a rejection looks like, and how long a slot is held: that depends on what the service speaks.
+//! Protocols: how a rejection is told, and for how long a slot is held.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,9 +10,11 @@ use bytes::Bytes;
 use http_body::Body;
 use tower_service::Service;
 
-use super::classify::{Classify, DefaultPriority, FromHeaders};
+use super::classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
 use super::common::{Common, Settings};
 use super::error::QueueError;
+use super::queue_time::QueueTime;
+use super::response_body::{QueueResponseBody, RenderedBody};
 use crate::admission::Tail;
 use crate::admit::{Capacity, RejectReason, SlotPool, Ticket};
 use crate::gate::Permit;
@@ -21,9 +24,15 @@ use crate::http::{
 };
 use crate::queue::Hold;
 
-/// What the service behind a queue speaks: [`Http`] or [`Plain`].
+/// How the service behind a queue is spoken to: [`Http`] or [`Plain`].
+#[diagnostic::on_unimplemented(
+    message = "`{S}` is no service that `{Self}` can answer for",
+    label = "not an HTTP service, or a classifier that can't read `{Req}`",
+    note = "`QueueLayer::new` is for a `Service<http::Request<_>>` whose response is an `http::Response` with a body of `Bytes`",
+    note = "for any other service, make the layer with `QueueLayer::plain`"
+)]
 pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
-    /// What callers get: for [`Http`] the inner response, its body in a [`PermitBody`].
+    /// What callers get: for [`Http`] the inner response, its body in a [`QueueResponseBody`].
     type Response;
     /// What callers get instead: for [`Http`] the inner service's error, for [`Plain`] a [`QueueError`].
     type Error;
@@ -89,9 +98,9 @@ pub struct Http<K = FromHeaders> {
     pub(super) render: Option<Arc<Render>>,
 }
 
-/// Writes a rejection: the whole response, in the user's own words.
-pub(crate) type Render =
-    dyn Fn(&Rejection, &http::HeaderMap) -> http::Response<Bytes> + Send + Sync;
+/// Writes a rejection: the whole response, as the user wants it.
+pub(super) type Render =
+    dyn Fn(&Rejection, &http::HeaderMap) -> http::Response<RenderedBody> + Send + Sync;
 
 impl<K> fmt::Debug for Http<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,15 +108,23 @@ impl<K> fmt::Debug for Http<K> {
     }
 }
 
+impl<K> Http<K> {
+    pub(super) fn new(classify: K) -> Self {
+        let render = None;
+        Self { classify, render }
+    }
+}
+
 impl<K> sealed::Sealed for Http<K> {}
 
+#[diagnostic::do_not_recommend]
 impl<B, R, S, K> Protocol<http::Request<B>, S> for Http<K>
 where
     S: Service<http::Request<B>, Response = http::Response<R>>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
     K: Classify<http::Request<B>> + Clone,
 {
-    type Response = http::Response<PermitBody<R, Permit<SlotPool>>>;
+    type Response = http::Response<QueueResponseBody<R>>;
     type Error = S::Error;
 
     fn ticket(
@@ -117,7 +134,8 @@ where
         arrival: Instant,
     ) -> Ticket {
         let settings = settings.0;
-        let ticket = self.classify.ticket(request, &settings.classifier, arrival);
+        let context = ClassifyContext::new(arrival, &settings.classifier);
+        let ticket = self.classify.ticket(request, &context);
         if settings.rejects_streams() && wants_stream(request.headers()) {
             return ticket.no_wait();
         }
@@ -131,10 +149,22 @@ where
         waited: Duration,
         common: &sealed::Common<'_>,
     ) -> Result<Self::Response, S::Error> {
-        let rejection = common.0.with_retry_after(why.to_rejection());
-        let render = self.render.as_deref();
-        let response = common.0.write(rejection, request.headers(), waited, render);
-        Ok(response.map(PermitBody::rejection))
+        let common = common.0;
+        let rejection = common.with_retry_after(why.to_rejection());
+        let mut response = match &self.render {
+            Some(render) => {
+                let mut response = render(&rejection, request.headers());
+                common.insert_timing(&mut response, waited);
+                response.map(QueueResponseBody::rendered)
+            }
+            None => {
+                let response = common.write(rejection, request.headers(), waited);
+                response.map(QueueResponseBody::rejection)
+            }
+        };
+        response.extensions_mut().insert(why);
+        insert_queue_time(&mut response, waited);
+        Ok(response)
     }
 
     fn turn_away(
@@ -157,7 +187,7 @@ where
 
     fn turned_away(notice: sealed::Notice) -> Result<Self::Response, S::Error> {
         let response = queue_full(notice.format, notice.retry_after, notice.server_timing);
-        Ok(response.map(PermitBody::rejection))
+        Ok(response.map(QueueResponseBody::rejection))
     }
 
     #[inline]
@@ -167,7 +197,18 @@ where
         waited: Duration,
         tail: sealed::Tail,
     ) -> Result<Self::Response, S::Error> {
-        result.map(|response| pass_on(response, permit, waited, tail.0))
+        let mut response = result?;
+        insert_queue_time(&mut response, waited);
+        let response = pass_on(response, permit, waited, tail.0);
+        Ok(response.map(QueueResponseBody::held))
+    }
+}
+
+/// Tells the layers around how long the request waited, if it did.
+#[inline]
+fn insert_queue_time<B>(response: &mut http::Response<B>, waited: Duration) {
+    if !waited.is_zero() {
+        response.extensions_mut().insert(QueueTime(waited));
     }
 }
 
@@ -197,22 +238,23 @@ impl<C: Capacity> Common<C> {
         rejection.with_retry_after(Duration::from_secs(seconds))
     }
 
-    /// Writes a rejection in the words of its client's protocol, or of the user.
+    /// Writes a rejection in its client's protocol.
     pub(crate) fn write(
         &self,
         rejection: Rejection,
         headers: &http::HeaderMap,
         waited: Duration,
-        render: Option<&Render>,
     ) -> http::Response<Bytes> {
-        let mut response = match render {
-            Some(render) => render(&rejection, headers),
-            None => rejection.into_response_to(headers),
-        };
+        let mut response = rejection.into_response_to(headers);
+        self.insert_timing(&mut response, waited);
+        response
+    }
+
+    /// Inserts `server-timing`, if the configuration says so.
+    fn insert_timing<B>(&self, response: &mut http::Response<B>, waited: Duration) {
         if self.tail().server_timing {
             insert_server_timing(response.headers_mut(), waited);
         }
-        response
     }
 }
 
@@ -237,8 +279,8 @@ where
     type Error = QueueError<S::Error>;
 
     fn ticket(&self, request: &Req, settings: &sealed::Settings<'_>, arrival: Instant) -> Ticket {
-        self.classify
-            .ticket(request, &settings.0.classifier, arrival)
+        let context = ClassifyContext::new(arrival, &settings.0.classifier);
+        self.classify.ticket(request, &context)
     }
 
     fn refuse(

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use tower_service::Service;
 
+use super::clone_inner::CloneInner;
 use super::common::Common;
 use super::future::{Front, ResponseFuture};
 use super::handle::QueueHandle;
@@ -48,6 +49,27 @@ impl<S, P> Queue<S, P> {
     #[must_use]
     pub fn get_ref(&self) -> &S {
         &self.inner
+    }
+
+    /// The inner service. A change to it does not reach the clones that exist already, nor requests that wait.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service, without the queue.
+    ///
+    /// ```
+    /// use tower::{Layer, service_fn};
+    /// use tower_triage::{QueueConfig, QueueLayer};
+    ///
+    /// let double = service_fn(|n: u32| async move { Ok::<_, std::io::Error>(2 * n) });
+    /// let mut service = QueueLayer::plain(QueueConfig::new(4)).layer(double);
+    /// let _: &mut tower::util::ServiceFn<_> = service.get_mut();
+    /// let double = service.into_inner();
+    /// ```
+    #[must_use]
+    pub fn into_inner(self) -> S {
+        self.inner
     }
 
     fn ticket<Req>(&self, request: &Req, now: Instant) -> Ticket
@@ -105,7 +127,7 @@ impl<S, P> Queue<S, P> {
 
 impl<S, Req, P> Service<Req> for Queue<S, P>
 where
-    S: Service<Req> + Clone,
+    S: Service<Req> + CloneInner,
     P: Protocol<Req, S>,
 {
     type Response = P::Response;

@@ -91,7 +91,7 @@ impl Desk {
         let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
         *rejected.entry(code).or_default() += 1;
         drop(rejected);
-        let response = self.common.write(rejection, headers, waited, None);
+        let response = self.common.write(rejection, headers, waited);
         (response.map(PermitBody::rejection), code)
     }
 

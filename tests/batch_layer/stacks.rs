@@ -47,7 +47,7 @@ async fn boxed_and_cloned_and_buffered() {
 #[tokio::test(start_paused = true)]
 async fn under_a_timeout_and_a_queue_of_its_own() {
     let engine = Engine::by_hand();
-    let queue = QueueLayer::plain(QueueConfig::new(2)).unwrap();
+    let queue = QueueLayer::plain(QueueConfig::new(2));
     let handle = queue.handle();
     let service = ServiceBuilder::new()
         .timeout(millis(100))

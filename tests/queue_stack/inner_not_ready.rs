@@ -86,7 +86,7 @@ impl Service<Request<Full<Bytes>>> for Never {
 async fn who_does_not_say_when_it_arrived_waits_equally_long_for_the_slot_and_with_it() {
     let undated: fn(&Patient, Instant) -> Ticket = |_, _| Priority(1).into();
     for has_slot in [false, true] {
-        let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(None)).unwrap();
+        let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(None));
         let layer = layer.classify(undated);
         let (moody, ward) = (Moody::new([Answer::Ready]), Ward::new());
         let queue = layer.layer(Both(moody, ward.clone()));

@@ -40,7 +40,7 @@ type Triage = Plain<fn(&Patient, Instant) -> Ticket>;
 
 fn layer(config: QueueConfig) -> QueueLayer<Triage> {
     let triage: fn(&Patient, Instant) -> Ticket = triage;
-    QueueLayer::plain(config).expect("valid").classify(triage)
+    QueueLayer::plain(config).classify(triage)
 }
 
 fn queue<S>(config: QueueConfig, inner: S) -> (Queue<S, Triage>, QueueHandle) {

@@ -85,16 +85,14 @@ async fn a_lowered_limit_holds_as_soon_as_enough_came_back() {
 async fn a_ticket_that_is_dated_wrong_harms_only_itself() {
     let ward = Ward::new();
     let config = QueueConfig::new(1).max_wait(secs(10.0));
-    let layer = QueueLayer::plain(config)
-        .unwrap()
-        .classify(|patient: &Patient, now: Instant| {
-            let arrival = match patient.name {
-                "of tomorrow" => now + secs(86_400.0),
-                "of yesterday" => now.checked_sub(secs(60.0)).unwrap_or(now),
-                _ => now,
-            };
-            Ticket::new(Priority::HIGHEST, arrival)
-        });
+    let layer = QueueLayer::plain(config).classify(|patient: &Patient, now: Instant| {
+        let arrival = match patient.name {
+            "of tomorrow" => now + secs(86_400.0),
+            "of yesterday" => now.checked_sub(secs(60.0)).unwrap_or(now),
+            _ => now,
+        };
+        Ticket::new(Priority::HIGHEST, arrival)
+    });
     let queue = layer.layer(ward.clone());
     let running = send(&queue, normal("running")).await;
     let waiting = send(&queue, normal("waiting")).await;
@@ -115,7 +113,6 @@ async fn a_ticket_of_tomorrow_waits_no_longer_than_the_room_allows() {
     let never_ready = Both(Moody::new([]), Ward::new());
     for waits_for_inner in [false, true] {
         let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(secs(10.0)))
-            .unwrap()
             .classify(|_: &Patient, now| Ticket::new(Priority::HIGHEST, now + secs(86_400.0)));
         let (queue, handle) = (layer.layer(never_ready.clone()), layer.handle());
         let mut sent = vec![send(&queue, normal("holds the slot")).await];

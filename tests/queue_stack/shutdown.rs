@@ -108,7 +108,6 @@ fn a_token_keeps_no_layer_and_no_layer_leaves_anything_at_its_token() {
         for _ in 0..times {
             let kept = Arc::clone(&witness);
             let layer = QueueLayer::plain(QueueConfig::new(1))
-                .unwrap()
                 .shutdown(token.clone())
                 .classify(move |patient: &Patient, arrival| {
                     let _ = &kept;
