@@ -112,7 +112,15 @@ struct App {
 impl App {
     async fn start(config: QueueConfig) -> Self {
         let layer = QueueLayer::new(config);
-        let handle = layer.handle();
+        Self::serve(layer.handle(), |ward, incoming| {
+            let server = Server::builder().layer(layer).add_service(ward);
+            tokio::spawn(server.serve_with_incoming(incoming));
+        })
+        .await
+    }
+
+    /// A server as `spawn` makes it of a service, with the waiting room of `handle` in front of that.
+    async fn serve(handle: QueueHandle, spawn: impl FnOnce(Ward, TcpIncoming)) -> Self {
         let finish = Arc::new(Semaphore::new(0));
         let (started, streams) = mpsc::unbounded_channel();
         let ward = Ward {
@@ -121,8 +129,7 @@ impl App {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let server = Server::builder().layer(layer).add_service(ward);
-        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+        spawn(ward, TcpIncoming::from(listener));
         let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
         Self {
             channel,
@@ -351,4 +358,21 @@ async fn shutting_down_is_unavailable() {
     app.finish.add_permits(1);
     assert!(running.await.unwrap().is_ok());
     app.handle.closed().await;
+}
+
+#[cfg(feature = "tonic")]
+#[tokio::test]
+async fn a_queue_may_stand_around_a_single_service() {
+    let layer = QueueLayer::new(QueueConfig::new(1).max_size(0));
+    let app = App::serve(layer.handle(), |ward, incoming| {
+        let server = Server::builder().add_service(layer.layer(ward));
+        tokio::spawn(server.serve_with_incoming(incoming));
+    })
+    .await;
+    let running = tokio::spawn(say(&app, "running"));
+    app.until(|_, running| running == 1).await;
+    let refused = say(&app, "refused").await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    app.finish.add_permits(1);
+    assert_eq!(running.await.unwrap().unwrap().get_ref().text, "running");
 }

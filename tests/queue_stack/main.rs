@@ -5,6 +5,7 @@ mod backpressure;
 mod errors;
 mod grpc;
 mod inner_not_ready;
+mod inner_service;
 mod order;
 mod panics;
 mod plain;
