@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
 use super::classify::{DefaultPriority, FromHeaders};
+use super::clone_or_share_inner::CloneOrShareInner;
 use super::common::Common;
 use super::handle::QueueHandle;
 use super::protocol::{Http, Plain};
@@ -316,7 +317,7 @@ impl<P> QueueLayer<P> {
     }
 }
 
-impl<S, P: Clone> Layer<S> for QueueLayer<P> {
+impl<S: CloneOrShareInner, P: Clone> Layer<S> for QueueLayer<P> {
     type Service = Queue<S, P>;
 
     /// # Panics

@@ -9,7 +9,7 @@
 //! of its [`Protocol`]. A [`QueueHandle`] reports and reconfigures.
 
 mod classify;
-mod clone_inner;
+mod clone_or_share_inner;
 pub(crate) mod common;
 mod config;
 mod error;
@@ -29,7 +29,7 @@ mod shared;
 
 pub use crate::http::HeaderClassifier;
 pub use classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
-pub use clone_inner::CloneInner;
+pub use clone_or_share_inner::CloneOrShareInner;
 pub use config::{Concurrency, Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
 pub use error::{BoxedError, QueueError};
 pub use future::ResponseFuture;

@@ -25,6 +25,28 @@ use crate::http::{
 use crate::queue::Hold;
 
 /// How the service behind a queue is spoken to: [`Http`] or [`Plain`].
+///
+/// A service that is not HTTP has a queue made by [`QueueLayer::plain`](super::QueueLayer::plain):
+///
+/// ```
+/// use tower::{Layer, Service, service_fn};
+/// use tower_triage::{QueueConfig, QueueLayer};
+///
+/// fn is_service<Req, S: Service<Req>>(_: &S) {}
+///
+/// let next = service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) });
+/// is_service::<u32, _>(&QueueLayer::plain(QueueConfig::new(8)).layer(next));
+/// ```
+///
+/// With [`QueueLayer::new`](super::QueueLayer::new), the same does not compile:
+///
+/// ```compile_fail
+/// # use tower::{Layer, Service, service_fn};
+/// # use tower_triage::{QueueConfig, QueueLayer};
+/// # fn is_service<Req, S: Service<Req>>(_: &S) {}
+/// # let next = service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) });
+/// is_service::<u32, _>(&QueueLayer::new(QueueConfig::new(8)).layer(next));
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{S}` is no service that `{Self}` can answer for",
     label = "not an HTTP service, or a classifier that can't read `{Req}`",

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tower_service::Service;
 
-use super::clone_inner::CloneInner;
+use super::clone_or_share_inner::CloneOrShareInner;
 use super::common::Common;
 use super::future::{Front, ResponseFuture};
 use super::handle::QueueHandle;
@@ -127,7 +127,7 @@ impl<S, P> Queue<S, P> {
 
 impl<S, Req, P> Service<Req> for Queue<S, P>
 where
-    S: Service<Req> + CloneInner,
+    S: Service<Req> + CloneOrShareInner,
     P: Protocol<Req, S>,
 {
     type Response = P::Response;
