@@ -58,8 +58,10 @@ mod tests {
 
     #[test]
     fn a_status_is_serialized_with_its_wait_in_seconds() {
-        let mut stats = RoomStats::default();
-        stats.timed_out = 3;
+        let stats = RoomStats {
+            timed_out: 3,
+            ..RoomStats::default()
+        };
         let status = GateStatus {
             depth: 1,
             running: 2,

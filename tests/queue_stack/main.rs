@@ -44,7 +44,7 @@ fn layer(config: QueueConfig) -> QueueLayer<Triage> {
     QueueLayer::plain(config).classify(triage)
 }
 
-fn queue<S>(config: QueueConfig, inner: S) -> (Queue<S, Triage>, QueueHandle) {
+fn queue<S: Clone>(config: QueueConfig, inner: S) -> (Queue<S, Triage>, QueueHandle) {
     let layer = layer(config);
     (layer.layer(inner), layer.handle())
 }
