@@ -5,7 +5,7 @@
 //! clock, no HTTP, no locks. Time comes in as an argument, effects go out as return values.
 //!
 //! [`WaitingRoom`] keeps the waiting tickets, a [`Capacity`] knows the slots, and [`WaitingRoom::arrive`] and
-//! [`WaitingRoom::released`] bring the two together.
+//! [`WaitingRoom::on_release`] bring the two together.
 
 mod alarm;
 mod arrive;

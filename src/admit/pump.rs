@@ -23,7 +23,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.pump(capacity, Scope::Pool(pool), woken);
     }
 
-    /// A lease that nobody took comes back, as in [`released`](Self::released).
+    /// A lease that nobody took comes back, as in [`on_release`](Self::on_release).
     pub fn on_lease_returned(
         &mut self,
         capacity: &C,

@@ -10,11 +10,14 @@
 /// use tower::{ServiceBuilder, service_fn};
 /// use tower_triage::{QueueConfig, QueueLayer};
 ///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_triage::queue::InvalidQueueConfig> {
 /// let service = ServiceBuilder::new()
 ///     .layer(QueueLayer::plain(QueueConfig::inner()).share_inner()?)
 ///     .rate_limit(100, Duration::from_secs(1))
 ///     .service(service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) }));
-/// # Ok::<(), tower_triage::queue::InvalidQueueConfig>(())
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// Without `share_inner`, the same does not compile:
