@@ -108,12 +108,11 @@ pub(super) mod sealed {
     pub struct Tail(pub(in crate::queue) super::Tail);
 }
 
-/// HTTP and gRPC: rejections are responses, and the slot is held until the body is over (see
+/// HTTP and gRPC: rejections are responses, and the slot is held until the body ends (see
 /// [`Hold`](super::Hold)).
 ///
 /// The inner service takes `http::Request<_>` and answers with an `http::Response` whose body has
-/// [`Bytes`] for its data, as those of axum, tonic and hyper have. Its error type stays what it is: nothing
-/// is added to it.
+/// [`Bytes`] for its data, as those of axum, tonic and hyper have. The service's error stays what it is.
 #[derive(Clone)]
 pub struct Http<K = FromHeaders> {
     pub(super) classify: K,

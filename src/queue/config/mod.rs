@@ -370,7 +370,7 @@ mod tests {
                 r#"`tenant_weights` gives "team-a" the weight 0"#,
             ),
             (
-                ok().retry_after(RetryAfter::estimate().between(9, 3)),
+                ok().retry_after(RetryAfter::estimate().min_seconds(9).max_seconds(3)),
                 "`retry_after.min_seconds` is 9",
             ),
             (
@@ -395,7 +395,12 @@ mod tests {
             .promote_after(Duration::MAX)
             .weight("", u32::MAX)
             .levels(levels)
-            .retry_after(RetryAfter::estimate().between(0, u64::MAX).jitter(1.0));
+            .retry_after(
+                RetryAfter::estimate()
+                    .min_seconds(0)
+                    .max_seconds(u64::MAX)
+                    .jitter(1.0),
+            );
         assert_eq!(config.validate(), Ok(()));
     }
 

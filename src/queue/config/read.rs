@@ -209,7 +209,12 @@ jitter = 0.2                     # up to this share is added, so that clients do
             .displace(true)
             .server_timing(false)
             .weight("team-a", 3)
-            .retry_after(RetryAfter::fixed(5).between(5, 6).jitter(0.0));
+            .retry_after(
+                RetryAfter::fixed(5)
+                    .min_seconds(5)
+                    .max_seconds(6)
+                    .jitter(0.0),
+            );
         assert_eq!(expected.retry_after.mode, RetryAfterMode::Fixed);
         assert_eq!(config, Ok(expected));
     }
