@@ -1,6 +1,6 @@
 //! Priorities in front of a rate limit, for a service that is not HTTP.
 //!
-//! The rate limit says when there is room (`concurrency = "inner"`); the queue says for whom.
+//! With `QueueConfig::inner()` the rate limit says when a request may go, and the queue which one.
 //!
 //! ```sh
 //! cargo run --example tower_stack
