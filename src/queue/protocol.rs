@@ -220,8 +220,8 @@ where
     ) -> Result<Self::Response, S::Error> {
         let mut response = result?;
         insert_queue_time(&mut response, waited);
-        let response = pass_on(response, permit, waited, tail.0);
-        Ok(response.map(QueueResponseBody::held))
+        let wrap = QueueResponseBody::held;
+        Ok(pass_on(response, permit, waited, tail.0, wrap))
     }
 }
 
@@ -233,20 +233,21 @@ fn insert_queue_time<B>(response: &mut http::Response<B>, waited: Duration) {
     }
 }
 
-/// A response with its permit inside.
+/// A response whose body holds the permit, and is passed through `wrap`.
 #[inline]
-pub(crate) fn pass_on<R: Body<Data = Bytes>, G>(
+pub(crate) fn pass_on<R: Body<Data = Bytes>, G, W>(
     mut response: http::Response<R>,
     permit: Option<G>,
     waited: Duration,
     tail: Tail,
-) -> http::Response<PermitBody<R, G>> {
+    wrap: impl FnOnce(PermitBody<R, G>) -> W,
+) -> http::Response<W> {
     if tail.server_timing {
         insert_server_timing(response.headers_mut(), waited);
     }
     let permit = permit.filter(|_| tail.hold == Hold::Body);
     let (head, body) = response.into_parts();
-    http::Response::from_parts(head, PermitBody::new(body, permit))
+    http::Response::from_parts(head, wrap(PermitBody::new(body, permit)))
 }
 
 impl<C: Capacity> Common<C> {

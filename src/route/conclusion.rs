@@ -118,7 +118,14 @@ where
 {
     let response = count(answer.result, answer.decision, &mut tally)?;
     let response = response.map(|body| Measured::new(body, tally, called));
-    Ok(pass_on(response, Some(permit), answer.waited, answer.tail))
+    let body = std::convert::identity;
+    Ok(pass_on(
+        response,
+        Some(permit),
+        answer.waited,
+        answer.tail,
+        body,
+    ))
 }
 
 /// Answers with the failure that was kept.
