@@ -124,21 +124,21 @@ mod tests {
     const EXAMPLE: &str = r#"
 [queue]                          # the waiting room in front of the backends (and of swapped models)
 enabled = true                   # false: saturated backends answer 503 at once
-max_size = 100                   # max_size; 0 is the same as enabled = false
-max_wait_seconds = 30
+max_size = 100                   # how many may wait; 0 is the same as enabled = false
+max_wait_seconds = 30            # or "none"
 overflow = "reject"              # "reject" | "backpressure"
 discipline = "fifo"              # "fifo" | "fair" | "deadline"
 priorities = ["high", "normal"]  # highest first; names are matched case-insensitively
 default_priority = "normal"      # what a missing or unknown name gets
 priority_header = "x-priority"
-tenant_header = "x-tenant-id"    # whose share a request comes out of, for "fair"
+tenant_header = "x-tenant-id"    # names the tenant, whose share the request uses; or "none"
 max_size_per_tenant = 0          # 0: no limit of its own
-# promote_after_seconds = 10     # a waiter rises one level per interval waited; absent: never
+# promote_after_seconds = 10     # a waiter is promoted by one level per interval waited; absent: never
 streaming = "queue"              # "queue" | "reject": what a saturated gateway does with a request for a stream
 hold = "body"                    # "body" | "headers": when the slot is given back
-displace = false                 # true: with no chair free, a higher priority takes the chair of the lowest, latest waiter
+displace = false                 # true: in a full room, a higher priority replaces the lowest, latest waiter
 
-[queue.tenant_weights]           # for "fair"; everyone else weighs 1
+[queue.tenant_weights]           # for "fair"; all others weigh 1
 # "team-a" = 3
 
 [queue.retry_after]
