@@ -48,7 +48,7 @@
 //! # Promises
 //!
 //! - A slot that becomes free goes to the waiter that is next, never to a newcomer.
-//! - A request whose caller is gone frees its place or its slot at once.
+//! - When a caller is gone, its request frees its place or its slot at once.
 //! - Exactly the waiter that got a slot is woken. Deadlines cost one timer per waiting room.
 //! - The order of priorities, fair shares and deadlines is exact.
 //! - Each request is served, rejected with a reason, or cancelled by its caller: one of these, once.
@@ -69,7 +69,7 @@
 //! | `tonic` | `tonic::server::NamedService` for a queue, around a single gRPC service |
 //! | `full` | all of these |
 //!
-//! Waits end by time only in a Tokio runtime whose timer is enabled.
+//! Waits end by time only in a Tokio runtime with its timer enabled.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -25,7 +25,7 @@ use tower_triage::{
     Discipline, Priority, QueueConfig, QueueHandle, QueueLayer, RejectReason, Ticket,
 };
 
-/// An app with one handler, whose requests finish when the test says so.
+/// An app with one handler. Its requests finish when the test says so.
 struct App {
     jobs: Jobs,
     handle: QueueHandle,
@@ -85,7 +85,7 @@ fn router(jobs: &Jobs) -> Router {
         .with_state(jobs.clone())
 }
 
-/// An app whose only slot is taken.
+/// An app with its only slot taken.
 async fn busy(config: QueueConfig) -> (App, JoinHandle<Reply>) {
     let app = App::start(config).await;
     let running = app.run("running").await;
@@ -193,7 +193,7 @@ async fn waiters_that_hang_up_leave_at_once_unserved() {
     for client in gone {
         client.abort();
     }
-    until("the chairs are free", || app.depth() == 0).await;
+    until("no request waits", || app.depth() == 0).await;
     let next = app.wait(app.client("next")).await;
     app.jobs.finish(2);
     assert_eq!(next.await.unwrap().status, 200);
@@ -219,7 +219,7 @@ mod streamed {
 
     type Parts = mpsc::UnboundedSender<&'static str>;
 
-    /// An app whose response bodies are streams that the test writes.
+    /// An app with response bodies that the test writes.
     async fn start(
         config: QueueConfig,
     ) -> (SocketAddr, QueueHandle, mpsc::UnboundedReceiver<Parts>) {

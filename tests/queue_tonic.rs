@@ -139,7 +139,7 @@ impl App {
         }
     }
 
-    /// An app whose only slot is taken.
+    /// An app with its only slot taken.
     async fn busy(config: QueueConfig) -> (Self, tokio::task::JoinHandle<Said>) {
         let app = Self::start(config).await;
         let running = tokio::spawn(say(&app, "running"));

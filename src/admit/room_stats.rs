@@ -14,7 +14,7 @@ use super::RejectReason;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RoomStats {
-    /// Requests whose caller went away before they were answered, or before they took the slot that they were given.
+    /// Requests of callers that went away before they were answered, or before they took the slot that they were given.
     pub cancelled: u64,
     /// Leases that were put back at once: the request had left, or the slot went to a better one.
     pub unclaimed: u64,

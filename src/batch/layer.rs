@@ -28,8 +28,8 @@ use crate::queue::DefaultPriority;
 ///   request can join; or when the first to arrive has waited for `max_delay`;
 /// - and the inner service is ready. Until then more may arrive, and those that are next by then are taken.
 ///
-/// Waiting for a batch to fill counts as waiting: a request whose deadline passes, or which reaches the room's
-/// `max_wait`, is rejected.
+/// Waiting for a batch to fill counts as waiting: a request is rejected when its deadline passes, or when it has waited
+/// for the room's `max_wait`.
 ///
 /// The inner service decides how many batches run at a time, by when it is ready: put a
 /// [`ConcurrencyLimit`](https://docs.rs/tower/0.5/tower/limit/struct.ConcurrencyLimit.html) around it for one.

@@ -1,7 +1,7 @@
 //! `RequestQueue` and `BatchLayer`: a waiting room to take requests from, one at a time or in batches.
 //!
 //! An engine that serves many requests in one step asks at every step which may join, within so much memory. A channel
-//! in front of it knows no priorities and no deadlines, keeps requests whose callers are gone, and hands out the first
+//! in front of it knows no priorities and no deadlines, keeps the requests of callers that are gone, and hands out the first
 //! one whether it fits or not.
 //!
 //! A [`RequestQueue`] is the waiting room of a [`gate`](crate::gate) without the slots: the engine takes from it, one

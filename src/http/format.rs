@@ -49,7 +49,7 @@ impl AnswerFormat {
     }
 }
 
-/// What comes after `prefix`, whose case is ignored.
+/// What comes after `prefix`, in any case.
 fn strip<'a>(value: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     let (start, rest) = value.split_at_checked(prefix.len())?;
     start.eq_ignore_ascii_case(prefix).then_some(rest)

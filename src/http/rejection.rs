@@ -1,6 +1,6 @@
 //! Rejections: what a client is told when its request is not served.
 //!
-//! A [`Rejection`] says whose fault it is, whether trying again helps, and when.
+//! A [`Rejection`] says what was wrong, whether trying again helps, and when.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -44,7 +44,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// A rejection whose `kind` and gRPC status follow from the HTTP status:
+    /// A rejection with the `kind` and the gRPC status that follow from the HTTP status:
     ///
     /// | HTTP | kind | gRPC |
     /// |---|---|---|
@@ -159,12 +159,12 @@ impl Rejection {
         self.into_response_in(AnswerFormat::Http)
     }
 
-    /// The response to the client whose request has these headers. By their content type:
+    /// The response to the client that sent these headers. By their content type:
     ///
     /// | request | response |
     /// |---|---|
     /// | `application/grpc`, `application/grpc+...` | a trailers-only gRPC response: HTTP 200, no body, the gRPC status in the headers |
-    /// | `application/grpc-web...`, `application/grpc-web-text...` | the same with the content type of gRPC-Web, whose clients read the status from the headers, too. Browsers show it to a page of another origin only if CORS exposes `grpc-status` and `grpc-message` |
+    /// | `application/grpc-web...`, `application/grpc-web-text...` | the same with the content type of gRPC-Web: its clients read the status from the headers, too. Browsers show it to a page of another origin only if CORS exposes `grpc-status` and `grpc-message` |
     /// | any other, or none | HTTP with a JSON body shaped like OpenAI's errors |
     #[must_use]
     pub fn into_response_to(self, request: &HeaderMap) -> Response<Bytes> {
@@ -285,7 +285,7 @@ fn kind(status: StatusCode) -> &'static str {
     }
 }
 
-/// A rejection whose body is rendered at compile time. Its texts need no escaping.
+/// A rejection with a body that is rendered at compile time. Its texts need no escaping.
 macro_rules! static_rejection {
     ($name:ident: $status:ident, $kind:literal, $code:literal, $message:literal) => {
         const $name: Rejection = Rejection {

@@ -29,7 +29,7 @@ pub(super) fn http(rejection: &Rejection) -> Response<Bytes> {
 /// The number of headers over HTTP, `server-timing` included.
 const MOST_HEADERS: usize = 3;
 
-/// A trailers-only response, whose trailers are sent as headers: HTTP 200 and an empty body.
+/// A trailers-only response: HTTP 200, the trailers as headers, and an empty body.
 pub(super) fn grpc(rejection: &Rejection, content_type: HeaderValue) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();

@@ -90,7 +90,7 @@ impl<'a> ClassifyContext<'a> {
         self.headers.levels()
     }
 
-    /// The level of this name, whose case is ignored; the default level if there is none of this name.
+    /// The level of this name, in any case; the default level if there is none of this name.
     #[must_use]
     pub fn priority(&self, name: &str) -> Priority {
         self.levels().parse(name.as_bytes())

@@ -35,7 +35,7 @@
     message = "the inner service `{Self}` of a `Queue` can't be cloned",
     label = "`{Self}` is not `Clone`",
     note = "to use it as it is, make the layer with `QueueConfig::inner()` and `QueueLayer::share_inner`",
-    note = "or put a layer between the two whose service can be cloned, such as `tower::buffer::BufferLayer`"
+    note = "or put `tower::buffer::BufferLayer` between the two"
 )]
 pub trait CloneOrShareInner: Clone {}
 

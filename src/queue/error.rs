@@ -1,4 +1,4 @@
-//! The error of a queue whose service is not HTTP.
+//! The error of a queue in front of a service that is not HTTP.
 
 use std::error::Error;
 use std::fmt;
@@ -36,7 +36,7 @@ impl<E: Error + 'static> Error for QueueError<E> {
 }
 
 /// A boxed error as an [`Error`], which the box itself is not. Goes between a layer of this crate and an inner service
-/// whose errors are boxed.
+/// with boxed errors.
 ///
 /// ```
 /// use std::time::Duration;

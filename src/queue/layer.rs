@@ -350,7 +350,7 @@ impl<S: CloneOrShareInner, P: Clone> Layer<S> for QueueLayer<P> {
 /// # }
 /// ```
 ///
-/// It makes one service, whose clones share the inner one. It is not `Clone`, so that a function that would make more
+/// It makes one service; the clones of that share the inner one. The layer is not `Clone`, so that a function that would make more
 /// of them, such as `axum::Router::layer`, does not take it. Each further service needs a layer of its own.
 #[derive(Debug)]
 pub struct SharedQueueLayer<P = Http>(QueueLayer<P>);

@@ -1,4 +1,4 @@
-//! Protocols: how a rejection is told, and for how long a slot is held.
+//! Protocols: what a rejection looks like, and for how long a slot is held.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -50,7 +50,7 @@ use crate::queue::Hold;
 #[diagnostic::on_unimplemented(
     message = "`{S}` is no service that `{Self}` can answer for",
     label = "not an HTTP service, or a classifier that can't read `{Req}`",
-    note = "`QueueLayer::new` is for a `Service<http::Request<_>>` whose response is an `http::Response` with a body of `Bytes`",
+    note = "`QueueLayer::new` is for a `Service<http::Request<_>>` that returns an `http::Response` with a body of `Bytes`",
     note = "for any other service, make the layer with `QueueLayer::plain`"
 )]
 pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
@@ -111,8 +111,8 @@ pub(super) mod sealed {
 /// HTTP and gRPC: rejections are responses, and the slot is held until the body ends (see
 /// [`Hold`](super::Hold)).
 ///
-/// The inner service takes `http::Request<_>` and answers with an `http::Response` whose body has
-/// [`Bytes`] for its data, as those of axum, tonic and hyper have. The service's error stays what it is.
+/// The inner service takes `http::Request<_>` and returns an `http::Response` with a body of
+/// [`Bytes`], as those of axum, tonic and hyper have. The service's error stays what it is.
 #[derive(Clone)]
 pub struct Http<K = FromHeaders> {
     pub(super) classify: K,
@@ -233,7 +233,7 @@ fn insert_queue_time<B>(response: &mut http::Response<B>, waited: Duration) {
     }
 }
 
-/// A response whose body holds the permit, and is passed through `wrap`.
+/// The response with the permit in its body, which is passed through `wrap`.
 #[inline]
 pub(crate) fn pass_on<R: Body<Data = Bytes>, G, W>(
     mut response: http::Response<R>,

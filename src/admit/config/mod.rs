@@ -25,7 +25,7 @@ pub enum Discipline {
     /// One of the tenant that has had the least of its share: tenants take turns, in proportion to their weights
     /// and to the [cost](super::Ticket::cost) of their requests.
     Fair,
-    /// The one whose wait ends first, by its own deadline or by `max_wait`; of equal ends, the one that arrived first.
+    /// The one with the earliest end of its wait, by its own deadline or by `max_wait`; of equal ends, the one that arrived first.
     Deadline,
 }
 

@@ -1,7 +1,7 @@
 //! Reading a waiting room's configuration from a file.
 //!
 //! The keys are read by hand, not by serde's derive, because other configurations have the same keys beside their
-//! own, and `flatten` can neither refuse an unknown key nor say in which line a value stands.
+//! own, and `flatten` can neither refuse an unknown key nor say in which line a value is.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,7 +25,7 @@ pub(crate) trait ReadKeys: Sized {
     fn read<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error>;
 }
 
-/// Reads a map. An unknown key and one that stands there twice are errors.
+/// Reads a map. An unknown key and a repeated one are errors.
 pub(crate) fn read_map<'de, K: ReadKeys, D: Deserializer<'de>>(
     keys: K,
     from: D,
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_stands_there_once() {
+    fn a_repeated_key_is_refused() {
         let twice = r#"{"max_size": 1, "max_size": 2}"#;
         let error = serde_json::from_str::<WaitingRoomConfig>(twice).unwrap_err();
         assert!(error.to_string().contains("duplicate field `max_size`"));

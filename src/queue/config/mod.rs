@@ -62,7 +62,7 @@ pub struct QueueConfig {
     pub room: WaitingRoomConfig,
     /// What happens when the waiting room is full. Default [`Overflow::Reject`].
     pub overflow: Overflow,
-    /// The request header that names the priority level, whose case is ignored. Default `x-priority`.
+    /// The request header that names the priority level. Default `x-priority`.
     pub priority_header: String,
     /// The request header that names the tenant; `None`: all requests are of one tenant. Default `x-tenant-id`.
     pub tenant_header: Option<String>,
