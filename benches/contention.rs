@@ -1,96 +1,111 @@
-//! 64 tasks on 4 slots: nearly every request waits.
-
-mod support;
+//! What a request costs in a crowd: 64 tasks share 4 slots, so that nearly every request waits.
 
 use std::convert::Infallible;
-use std::time::{Duration, Instant};
+use std::fmt::Debug;
 
-use support::median;
+use bytes::Bytes;
+use http::{HeaderValue, Request};
+use http_body_util::Empty;
+use support::{Bench, PrioritySemaphoreLimit};
+use tokio::runtime::{Builder, Runtime};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_triage::{QueueConfig, QueueLayer};
 
-const TASKS: u64 = 64;
+const TASKS: usize = 64;
 const SLOTS: usize = 4;
+const LIMIT: &str = "ConcurrencyLimit, no priorities";
+const PRIORITY_SEMAPHORE: &str = "priority-semaphore";
 
-/// The time of one request, in nanoseconds, of `TASKS` tasks that call as fast as they are answered.
-fn pass<S>(runtime: &tokio::runtime::Runtime, service: &S, calls: u64) -> f64
+/// How the tasks use the service.
+#[derive(Clone, Copy)]
+enum Handle {
+    /// Each task has one of its own.
+    Kept,
+    /// A clone for each request, as axum and tonic make it.
+    Cloned,
+}
+
+/// Half of the tasks have the higher priority.
+fn request(task: usize) -> Request<()> {
+    let priority = ["high", "normal"][task % 2];
+    let mut request = Request::new(());
+    let headers = request.headers_mut();
+    headers.insert("x-priority", HeaderValue::from_static(priority));
+    request
+}
+
+async fn task<S>(handle: Handle, task: usize, mut service: S, calls: u64)
 where
-    S: Service<http::Request<()>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: std::fmt::Debug,
+    S: Service<Request<()>> + Clone,
+    S::Error: Debug,
 {
-    let start = Instant::now();
-    runtime.block_on(async {
-        let tasks: Vec<_> = (0..TASKS)
-            .map(|task| {
-                let mut service = service.clone();
-                tokio::spawn(async move {
-                    for _ in 0..calls {
-                        let mut request = http::Request::new(());
-                        *request.method_mut() = match task % 2 {
-                            0 => http::Method::GET,
-                            _ => http::Method::PUT,
-                        };
-                        let service = service.ready().await.unwrap();
-                        drop(service.call(request).await.unwrap());
-                    }
-                })
-            })
-            .collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-    });
-    start.elapsed().as_nanos() as f64 / (TASKS * calls) as f64
+    for _ in 0..calls {
+        let request = request(task);
+        // The response is dropped, and with it what it holds.
+        let _ = match handle {
+            Handle::Kept => service.ready().await.unwrap().call(request).await.unwrap(),
+            Handle::Cloned => service.clone().oneshot(request).await.unwrap(),
+        };
+    }
+}
+
+/// Runs requests of all tasks at a time, on one thread.
+fn crowd<S>(handle: Handle, service: S) -> impl FnMut(u64)
+where
+    S: Service<Request<()>> + Clone + Send + 'static,
+    S::Response: Send,
+    S::Future: Send,
+    S::Error: Debug,
+{
+    let runtime: Runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    move |n| {
+        runtime.block_on(async {
+            let calls = n / TASKS as u64;
+            let tasks = (0..TASKS).map(|nth| task(handle, nth, service.clone(), calls));
+            let tasks: Vec<_> = tasks.map(tokio::spawn).collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+    }
 }
 
 fn main() {
-    let inner = || {
-        service_fn(|_: http::Request<()>| async {
-            tokio::task::yield_now().await;
-            Ok::<_, Infallible>(http::Response::new(
-                http_body_util::Empty::<bytes::Bytes>::new(),
-            ))
-        })
-    };
-    let priority = |request: &http::Request<()>, arrival: Instant| {
-        let priority = u8::from(request.method() == http::Method::PUT);
-        tower_triage::Ticket::new(tower_triage::Priority(priority), arrival)
-    };
-    let config = QueueConfig::new(SLOTS)
-        .max_wait(Duration::from_secs(30))
-        .max_size(1_000);
-    println!("\n64 tasks on 4 slots, max_wait on, two priorities  (goal: ≤ 0.9× ConcurrencyLimit)");
-    for threads in [1, 2] {
-        let runtime = match threads {
-            1 => tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build(),
-            _ => tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(threads)
-                .enable_all()
-                .build(),
-        }
-        .unwrap();
-        let limit = ConcurrencyLimitLayer::new(SLOTS).layer(inner());
-        let queue = QueueLayer::new(config.clone().server_timing(false))
-            .classify(priority)
-            .layer(inner());
-        let bare = inner();
-        let (mut base, mut theirs, mut ours) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..61 {
-            base.push(pass(&runtime, &bare, 100));
-            theirs.push(pass(&runtime, &limit, 100));
-            ours.push(pass(&runtime, &queue, 100));
-        }
-        let base = median(base);
-        let (theirs, ours) = (median(theirs) - base, median(ours) - base);
-        println!("  {threads} thread(s): inner alone {base:.0} ns");
-        println!("    tower ConcurrencyLimit {theirs:>8.0} ns   1.00×");
-        println!(
-            "    QueueLayer             {ours:>8.0} ns   {:.2}×",
-            ours / theirs
-        );
+    let inner = service_fn(|_: Request<()>| async {
+        tokio::task::yield_now().await;
+        Ok::<_, Infallible>(http::Response::new(Empty::<Bytes>::new()))
+    });
+    let config = || QueueConfig::new(SLOTS);
+    for (title, handle, goal) in [
+        ("kept handles", Handle::Kept, "≤ 1.2×"),
+        ("clone + oneshot", Handle::Cloned, "≤ 1.0×"),
+    ] {
+        let queue = |config| crowd(handle, QueueLayer::new(config).layer(inner));
+        Bench::new(
+            format!("64 tasks on 4 slots: {title}"),
+            401,
+            TASKS as u64 * 10,
+        )
+        .base("the inner service alone", crowd(handle, inner))
+        .subject(
+            LIMIT,
+            crowd(handle, ConcurrencyLimitLayer::new(SLOTS).layer(inner)),
+        )
+        .subject(
+            PRIORITY_SEMAPHORE,
+            crowd(handle, PrioritySemaphoreLimit::new(inner, SLOTS)),
+        )
+        .against(LIMIT, "")
+        .subject("QueueLayer, default configuration", queue(config()))
+        .against(LIMIT, goal)
+        .against(PRIORITY_SEMAPHORE, goal)
+        .subject(
+            "QueueLayer, no server-timing",
+            queue(config().server_timing(false)),
+        )
+        .against(LIMIT, goal)
+        .against(PRIORITY_SEMAPHORE, goal)
+        .run();
     }
 }

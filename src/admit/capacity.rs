@@ -37,6 +37,10 @@ pub trait Capacity: Send + Sync + 'static {
     /// Why a demand can never be served.
     type Unservable: Clone + fmt::Debug + fmt::Display + Send + Sync + 'static;
 
+    /// Whether all demands share one lane, one set of pools and the default [`Partition`]. Then a configuration that asks
+    /// for nothing special is served by a simpler, faster room. Default `false`.
+    const SINGLE_LANE: bool = false;
+
     /// Takes a slot for `demand`, if one is free.
     ///
     /// # Errors

@@ -9,7 +9,6 @@ use super::nanos::Nanos;
 
 /// Departures per second, averaged over about half a minute of waiting.
 #[derive(Debug, Default)]
-#[repr(C)]
 pub(crate) struct DepartureRate {
     departures: u64,
     /// When and at how many departures the present measurement began.

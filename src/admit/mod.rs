@@ -1,39 +1,27 @@
-//! The pure core: who goes next.
+//! The pure core: tickets, waiting rooms, disciplines, capacities.
 //!
-//! Without one place that decides, every queue, limit and router decides for itself, and a slot that one of
-//! them frees is lost on the waiters of another. This room holds the decision and nothing else: no async, no
-//! clock, no HTTP, no locks. Time comes in as an argument, effects go out as return values.
-//!
-//! [`WaitingRoom`] keeps the waiting tickets, a [`Capacity`] knows the slots, and [`WaitingRoom::arrive`] and
-//! [`WaitingRoom::on_release`] bring the two together.
+//! It decides which request goes next, and does nothing else: no async, no clock, no HTTP, no locks. Time comes in as an
+//! argument, effects go out as return values. A [`WaitingRoom`] keeps the waiting tickets, a [`Capacity`] knows the slots.
+//! Read the [plain room](plain_room) first.
 
-mod alarm;
-mod arrive;
-mod blocks;
 mod capacity;
-mod chairs;
-mod change;
 mod config;
 mod departure_rate;
-mod discipline;
-mod ends;
-mod express;
-mod heap;
-mod lanes;
-mod line;
+mod full_room;
 mod nanos;
-mod patience;
+mod ordered_queue;
+mod plain_room;
 mod priority;
-mod pull;
-mod pump;
 mod reject_reason;
 mod room;
+mod room_base;
 mod room_stats;
-mod rows;
-mod sections;
 mod slot_pool;
 mod ticket;
 mod trim;
+mod wait_queue;
+mod waiters;
+mod waiting_room;
 mod wake_list;
 
 pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet};
@@ -41,18 +29,14 @@ pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 pub(crate) use config::read;
 pub use config::{Discipline, InvalidWaitingRoom, WaitingRoomConfig};
 pub(crate) use departure_rate::time_for;
-#[cfg(feature = "batch")]
-pub(crate) use express::Express;
-#[cfg(feature = "batch")]
-pub(crate) use nanos::{Epoch, Nanos, Times};
 pub use priority::{InvalidPriorityLevels, Priority, PriorityLevels};
-pub use pull::Skipped;
 pub use reject_reason::RejectReason;
-pub use room::{AdmitOutcome, WaiterId, WaitingRoom};
-pub(crate) use room::{Answer, State};
+pub(crate) use room::{Arrival, State};
 pub use room_stats::RoomStats;
 pub use slot_pool::{Slot, SlotPool};
 pub use ticket::{Tenant, Ticket};
+pub use wait_queue::{Pushed, Skipped, WaitQueue};
+pub use waiters::WaiterId;
+pub(crate) use waiting_room::Answer;
+pub use waiting_room::{AdmitOutcome, WaitingRoom};
 pub use wake_list::WakeList;
-#[cfg(feature = "batch")]
-pub(crate) use wake_list::wake;

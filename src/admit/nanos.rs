@@ -1,7 +1,6 @@
 //! Instants as numbers.
 //!
-//! An [`Instant`] takes two words, an optional one three, and its arithmetic is a call each time. In a long line
-//! that is most of what a waiter weighs.
+//! An [`Instant`] takes two words, an optional one three, and its arithmetic is a call each time; a number is one word.
 
 use std::time::{Duration, Instant};
 
@@ -13,22 +12,6 @@ pub(crate) const NEVER: Nanos = Nanos::MAX;
 
 /// The epoch's own number: what was before it has one, too.
 const EPOCH: Nanos = 1 << 62;
-
-/// When somebody arrived, and what time it is.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Times {
-    /// `NEVER`, if their ticket does not say.
-    pub(crate) arrival: Nanos,
-    /// That of the arrival, if nobody asked; 0, if that is not known.
-    pub(crate) now: Nanos,
-}
-
-impl Times {
-    const UNKNOWN: Self = Self {
-        arrival: NEVER,
-        now: 0,
-    };
-}
 
 /// What instants are measured from.
 #[derive(Debug, Clone, Copy)]
@@ -42,21 +25,6 @@ impl Epoch {
             return EPOCH;
         }
         self.measure(instant)
-    }
-
-    /// For somebody whose ticket says this of their arrival, if it is so late, or nobody asked for the time.
-    #[inline]
-    pub(crate) fn times(self, arrival: Option<Instant>, now: Option<Instant>) -> Times {
-        let Some(present) = now.or(arrival) else {
-            return Times::UNKNOWN;
-        };
-        let now = self.nanos(present);
-        let arrival = match arrival {
-            None => NEVER,
-            Some(arrival) if arrival == present => now,
-            Some(arrival) => self.nanos(arrival),
-        };
-        Times { arrival, now }
     }
 
     fn measure(self, instant: Instant) -> Nanos {

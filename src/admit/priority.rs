@@ -54,9 +54,6 @@ pub struct PriorityLevels {
 }
 
 impl PriorityLevels {
-    /// The largest number of levels.
-    pub(crate) const MOST: usize = MAX_LEVELS;
-
     /// Levels named `names`, highest first; unknown names get the level named `default`.
     ///
     /// # Errors

@@ -48,10 +48,10 @@ pub enum RejectReason<N = Infallible> {
     Unservable(N),
 }
 
-impl<N> RejectReason<N> {
-    /// The same, with another reason of the capacity's own.
+impl RejectReason {
+    /// The same, of a capacity with reasons of its own.
     #[cfg(feature = "batch")]
-    pub(crate) fn told<M>(self, tell: impl FnOnce(N) -> M) -> RejectReason<M> {
+    pub(crate) fn widen<N>(self) -> RejectReason<N> {
         match self {
             Self::Full => RejectReason::Full,
             Self::TenantFull => RejectReason::TenantFull,
@@ -61,7 +61,7 @@ impl<N> RejectReason<N> {
             Self::NotQueued => RejectReason::NotQueued,
             Self::Displaced => RejectReason::Displaced,
             Self::ShuttingDown => RejectReason::ShuttingDown,
-            Self::Unservable(why) => RejectReason::Unservable(tell(why)),
+            Self::Unservable(never) => match never {},
         }
     }
 }

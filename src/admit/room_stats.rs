@@ -43,10 +43,6 @@ impl RoomStats {
         *self.of(why) += 1;
     }
 
-    pub(crate) fn unreject<N>(&mut self, why: &RejectReason<N>) {
-        *self.of(why) -= 1;
-    }
-
     fn of<N>(&mut self, why: &RejectReason<N>) -> &mut u64 {
         match why {
             RejectReason::Full => &mut self.full,

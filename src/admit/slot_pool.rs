@@ -115,6 +115,8 @@ impl Capacity for SlotPool {
     type Lane = ();
     type Unservable = Infallible;
 
+    const SINGLE_LANE: bool = true;
+
     #[inline]
     fn try_lease(&self, (): &()) -> Result<Slot, LeaseError<Infallible>> {
         let mut slots = self.slots.load(SeqCst);

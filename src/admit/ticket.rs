@@ -24,7 +24,7 @@ pub struct Tenant(Bytes);
 
 impl Tenant {
     /// The tenant of requests that name none.
-    pub(crate) const NOBODY: Self = Self(Bytes::new());
+    pub(crate) const NONE: Self = Self(Bytes::new());
 
     /// The tenant of this name.
     pub(crate) fn copied(name: &[u8]) -> Self {
@@ -122,13 +122,6 @@ impl Ticket {
         }
     }
 
-    /// Whether it says no more than a priority and an arrival, as most do.
-    #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        let uses_no_share = self.tenant.as_bytes().is_empty() && self.cost == 1;
-        uses_no_share && self.deadline.is_none() && self.wait && !self.requeued
-    }
-
     /// The tenant that it belongs to.
     #[must_use]
     pub fn tenant(mut self, tenant: Tenant) -> Self {
@@ -195,7 +188,7 @@ impl From<Priority> for Ticket {
     fn from(priority: Priority) -> Self {
         Self {
             priority,
-            tenant: Tenant::NOBODY,
+            tenant: Tenant::NONE,
             deadline: None,
             cost: 1,
             arrival: None,

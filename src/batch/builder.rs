@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use super::capacity::Fetched;
 use super::shared::{OnRejected, Shared};
 use super::{Cost, OnOversize, RequestQueue, TooLarge};
 use crate::admit::{RejectReason, WaitingRoomConfig};
@@ -99,11 +98,8 @@ impl<T> Builder<T> {
     /// An empty queue.
     #[must_use]
     pub fn build(self) -> RequestQueue<T> {
-        let capacity = Fetched {
-            budget: self.budget,
-        };
         RequestQueue {
-            shared: Shared::new(self, capacity),
+            shared: Shared::new(self),
         }
     }
 }

@@ -77,18 +77,6 @@ impl Consumers {
         }
     }
 
-    /// As [`wake`](Self::wake), where all but one were woken before.
-    #[inline]
-    pub(super) fn wake_next(&mut self, requests: usize) -> Option<Waker> {
-        if self.woken >= requests {
-            return None;
-        }
-        let (_, waker) = self.waiting.pop_front()?;
-        self.woken += 1;
-        debug_assert!(self.woken == requests || self.waiting.is_empty());
-        Some(waker)
-    }
-
     fn find(&self, number: u64) -> Result<usize, usize> {
         self.waiting
             .binary_search_by_key(&number, |&(number, _)| number)

@@ -84,7 +84,7 @@ impl<T: Send + 'static> Future for WaitNonEmpty<'_, T> {
         }
         let budget = ready!(coop::poll_proceed(cx));
         let Consumer { queue, number } = &mut self.0;
-        let found = ready!(queue.shared.poll_occupied(cx, number));
+        let found = ready!(queue.shared.poll_nonempty(cx, number));
         budget.made_progress();
         Poll::Ready(found)
     }
@@ -93,7 +93,7 @@ impl<T: Send + 'static> Future for WaitNonEmpty<'_, T> {
 impl<T> Drop for Consumer<'_, T> {
     fn drop(&mut self) {
         if self.number.is_some() {
-            self.queue.shared.leave(self.number);
+            self.queue.shared.forget_consumer(self.number);
         }
     }
 }

@@ -39,7 +39,7 @@ impl<T> RequestQueue<T> {
     pub(super) fn due(&self, terms: &Terms) -> Due {
         // Whose wait has ended makes no batch due.
         self.shared
-            .locked(|_, state, aftermath| state.keep_time(&mut aftermath.ended));
+            .with_lock(|_, state, deferred| state.advance_if_timed(deferred));
         self.shared.lock().due(terms)
     }
 
@@ -61,13 +61,13 @@ impl<T> RequestQueue<T> {
 
 impl<T> State<T> {
     fn due(&self, terms: &Terms) -> Due {
-        let room = &self.room;
-        let Some(oldest) = room.oldest() else {
+        let queue = &self.queue;
+        let Some(oldest) = queue.oldest() else {
             return Due::Nobody;
         };
-        let most = terms.max_count.min(room.config().max_size);
+        let most = terms.max_count.min(queue.config().max_size);
         // Nobody else can join, or nobody will.
-        if room.len() >= most || self.cost >= terms.budget.into() || room.is_closed() {
+        if queue.len() >= most || self.cost >= terms.budget.into() || queue.is_closed() {
             return Due::Now;
         }
         let end = oldest.checked_add(terms.max_delay);
@@ -75,7 +75,7 @@ impl<T> State<T> {
     }
 
     fn is_time(&self, until: Until) -> bool {
-        let is_deserted = self.room.is_closed() && self.room.is_empty();
+        let is_deserted = self.queue.is_closed() && self.queue.is_empty();
         is_deserted
             || match until {
                 Until::Sooner(terms, than) => self.due(&terms) < than,

@@ -5,8 +5,17 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use super::TooLarge;
 use crate::admit::RejectReason;
+
+/// An item costs more than the queue's whole budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("the request costs {cost}, which is more than the whole budget of {budget}")]
+pub struct TooLarge {
+    /// What it costs.
+    pub cost: u64,
+    /// The whole budget.
+    pub budget: u64,
+}
 
 /// The item was not enqueued. It comes back.
 #[derive(Clone, Copy, PartialEq, Eq)]

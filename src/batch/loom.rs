@@ -309,7 +309,7 @@ fn who_comes_while_the_room_begins_to_bound_waits_waits_from_then_on() {
         let producer = with(&queue, |queue| come(&queue, 1));
         queue.reconfigure(WaitingRoomConfig::default());
         producer.join().unwrap();
-        let end = queue.shared.lock().room.next_end();
+        let end = queue.shared.lock().queue.next_timeout();
         assert!(end.is_some_and(|end| end > now()));
     });
 }

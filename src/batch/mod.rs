@@ -24,7 +24,6 @@
 mod answers;
 mod builder;
 mod cancel;
-mod capacity;
 mod consumers;
 mod cost;
 mod dequeue;
@@ -33,7 +32,6 @@ mod error;
 mod future;
 mod guard;
 mod layer;
-mod lock;
 #[cfg(all(test, loom))]
 mod loom;
 mod member;
@@ -50,10 +48,9 @@ mod worker;
 
 pub use answers::{Answers, InOrder, PerItem};
 pub use builder::Builder;
-pub use capacity::TooLarge;
 pub use cost::{Cost, KvCache, Tokens};
 pub use dequeue::{Dequeue, WaitNonEmpty};
-pub use error::{BatchError, DequeueError, EnqueueError};
+pub use error::{BatchError, DequeueError, EnqueueError, TooLarge};
 pub use future::BatchFuture;
 pub use guard::RequestGuard;
 pub use layer::BatchLayer;

@@ -221,7 +221,7 @@ impl<T> RequestQueue<T> {
     #[must_use]
     pub fn contains(&self, id: RequestId) -> bool {
         let key = self.key(id);
-        key.is_some_and(|key| self.shared.lock().room.waits(key))
+        key.is_some_and(|key| self.shared.lock().queue.waits(key))
     }
 
     /// Where the request stands by now, in the order in which all would be taken one by one: 1 is next. `None` if it
@@ -229,9 +229,9 @@ impl<T> RequestQueue<T> {
     #[must_use]
     pub fn position(&self, id: RequestId) -> Option<usize> {
         let key = self.key(id)?;
-        self.shared.locked(|_, state, aftermath| {
-            state.keep_time(&mut aftermath.ended);
-            state.room.position(key)
+        self.shared.with_lock(|_, state, deferred| {
+            state.advance_if_timed(deferred);
+            state.queue.position(key)
         })
     }
 
@@ -250,7 +250,7 @@ impl<T> RequestQueue<T> {
     /// What became of those who were not taken.
     #[must_use]
     pub fn stats(&self) -> RoomStats {
-        self.shared.lock().room.stats()
+        self.shared.lock().queue.stats()
     }
 
     /// Takes everyone out, in the order in which they would have been taken one by one.

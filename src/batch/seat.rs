@@ -33,7 +33,7 @@ impl<T> Seat<T> {
             State::Wanted(wish) => wish,
             State::None => None,
         };
-        let found = self.queue.shared.poll_chair(cx, &mut wish);
+        let found = self.queue.shared.poll_reserve(cx, &mut wish);
         self.state = State::Wanted(wish);
         let chair = ready!(found).is_some();
         self.give_up();

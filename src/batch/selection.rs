@@ -77,13 +77,6 @@ impl Selection {
         }
     }
 
-    /// As [`look`](Self::look), if the next one is to be taken; else it is as if nobody had looked.
-    #[inline]
-    pub(super) fn takes(&mut self, cost: u64) -> bool {
-        let fits = self.count > 0 && cost <= self.budget;
-        fits && self.take(cost) == Choice::Take
-    }
-
     fn take(&mut self, cost: u64) -> Choice {
         if self.passed > 0 {
             if self.allowance == 0 {

@@ -1,71 +1,53 @@
-//! What is behind the queue's lock: the room, and who waits for something to happen in it.
+//! What is behind the queue's lock: the items in order, and the tasks that wait for something to happen.
 
-use std::collections::HashMap;
 use std::task::Waker;
 use std::time::Instant;
 
 use super::TooLarge;
 use super::cancel::Registration;
-use super::capacity::Fetched;
 use super::consumers::Consumers;
 use super::due::Batcher;
 use super::selection::{Choice, Selection};
 use super::summary::Summary;
 use crate::admit::{
-    Express, Nanos, RejectReason, Skipped, Ticket, Times, WaiterId, WaitingRoom, WaitingRoomConfig,
-    WakeList,
+    RejectReason, Skipped, Ticket, WaitQueue, WaiterId, WaitingRoomConfig, WakeList,
 };
 use crate::gate::now;
 use crate::gate::timer::{TimerRequest, Timers};
 use crate::gate::wishes::ReservationWaiters;
 
-/// A batch is rarely larger.
-const USUAL: usize = 64;
+/// Batches are rarely larger.
+const USUAL_BATCH: usize = 64;
 
-/// In this order for the reason that [`Shared`](super::shared::Shared) is in its.
-#[repr(C)]
 pub(super) struct State<T> {
-    /// What all who wait cost together.
+    pub(super) queue: WaitQueue<(), BatchItem<T>>,
+    /// What all waiting items cost together.
     pub(super) cost: u128,
-    pub(super) room: WaitingRoom<Fetched, Entry<T>>,
     pub(super) consumers: Consumers,
-    /// Who waits for a chair.
+    /// Tasks that wait for a place.
     pub(super) reservation_waiters: ReservationWaiters,
-    /// Who waits until a batch is due.
+    /// The task that waits until a batch is due.
     pub(super) batcher: Option<Batcher>,
     pub(super) timers: Timers,
-    /// What takes a waiter out when its token is cancelled, by chair.
-    registrations: HashMap<u32, Registration>,
 }
 
-/// What waits on a chair. It is small beside the item, for a line of memory holds it all if the item is.
-pub(super) struct Entry<T> {
+/// An item in the queue.
+pub(super) struct BatchItem<T> {
     pub(super) item: T,
-    /// The chair.
-    at: u32,
-    /// How many went before it because it did not fit.
+    cost: u64,
+    /// How many items overtook it because it did not fit.
     overtaken: u32,
-}
-
-impl<T> Entry<T> {
-    #[inline(always)]
-    pub(super) fn new(item: T, key: WaiterId) -> Self {
-        Self {
-            item,
-            at: key.chair(),
-            overtaken: 0,
-        }
-    }
-}
-
-/// One who waits no longer.
-pub(super) struct Left<T> {
-    pub(super) item: T,
-    /// To be dropped without the lock.
+    /// What removes it when its token is cancelled.
     registration: Option<Registration>,
 }
 
-/// Those who were taken together.
+/// An item that does not wait any more, to be dropped without the lock.
+pub(super) struct Removed<T> {
+    pub(super) item: T,
+    _registration: Option<Registration>,
+}
+
+/// Items that were taken together.
 pub(super) struct Batch<T> {
     pub(super) items: Vec<T>,
     /// To be dropped without the lock.
@@ -73,216 +55,204 @@ pub(super) struct Batch<T> {
 }
 
 impl<T> Batch<T> {
-    fn extend(&mut self, left: Option<Left<T>>) {
-        if let Some(Left { item, registration }) = left {
-            self.items.push(item);
-            self.registrations.extend(registration);
+    fn push(&mut self, left: BatchItem<T>) {
+        self.items.push(left.item);
+        self.registrations.extend(left.registration);
+    }
+}
+
+/// What is left to do without the lock.
+pub(super) struct Deferred<T> {
+    /// Items whose wait ended, with the reason.
+    pub(super) rejected: Vec<(Removed<T>, RejectReason<TooLarge>)>,
+    pub(super) wakes: WakeList<Waker>,
+    /// A waker that is not needed any more. Its own code runs when it is dropped.
+    pub(super) unused: Option<Waker>,
+}
+
+impl<T> Deferred<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            rejected: Vec::new(),
+            wakes: WakeList::new(),
+            unused: None,
         }
     }
 }
 
 impl<T> State<T> {
     pub(super) fn new(config: WaitingRoomConfig, tracks_oldest: bool) -> Self {
-        let mut room = WaitingRoom::new(config, now());
+        let mut queue = WaitQueue::new(config, now());
         if tracks_oldest {
-            room.track_oldest();
+            queue.track_oldest();
         }
         Self {
-            room,
+            queue,
             cost: 0,
             consumers: Consumers::default(),
             reservation_waiters: ReservationWaiters::default(),
             batcher: None,
             timers: Timers::default(),
-            registrations: HashMap::new(),
         }
     }
 
-    /// Whose wait has ended by now is not taken.
-    pub(super) fn keep_time(&mut self, ended: &mut WakeList<Entry<T>>) {
-        if self.room.is_timed() {
-            self.room.keep_time(now(), ended);
-        }
-    }
-
-    /// The best of those whose wait has not ended, by what the time is if that matters.
+    /// Brings the queue up to `now`: items whose wait has ended are rejected.
     #[inline]
-    pub(super) fn take_best(
-        &mut self,
-        now: Option<Instant>,
-        ended: &mut WakeList<Entry<T>>,
-    ) -> Option<Left<T>> {
-        if let Some(now) = now {
-            self.room.keep_time(now, ended);
+    pub(super) fn advance(&mut self, now: Instant, deferred: &mut Deferred<T>) {
+        while let Some((id, why)) = self.queue.advance(now) {
+            self.reject(id, why, deferred);
         }
-        let best = self.room.head()?;
-        self.take(best)
     }
 
-    /// The ticket's holder, if it may sit down by the short way and the timer need not be told.
-    #[inline(always)]
-    pub(super) fn express(&self, ticket: &Ticket, times: Times) -> Option<Express> {
-        let who = self.room.express(ticket, &(), times)?;
-        let has_timer = !self.room.is_timed() || self.timers.are_armed_here();
-        has_timer.then_some(who)
-    }
-
-    #[inline(always)]
-    pub(super) fn sit_down(&mut self, who: Express, cost: u64, item: T) -> WaiterId {
-        self.cost += u128::from(cost);
-        let note = |key| Some(Entry::new(item, key));
-        self.room.sit_down(who, cost, note)
-    }
-
-    /// The best of those who wait, by the short way, if nothing else happens by `now`, and what it costs is `wanted`.
-    #[inline(always)]
-    pub(super) fn take_express(
-        &mut self,
-        now: Nanos,
-        wanted: Option<impl FnOnce(&u64) -> bool>,
-    ) -> Option<T> {
-        if !self.registrations.is_empty() {
-            return None;
+    /// As [`advance`](Self::advance), with the clock read only if anything depends on it.
+    pub(super) fn advance_if_timed(&mut self, deferred: &mut Deferred<T>) {
+        if self.queue.is_timed() {
+            self.advance(now(), deferred);
         }
-        let (cost, entry) = self.room.take_express(now, wanted)?;
-        self.cost -= u128::from(cost);
-        Some(entry.item)
     }
 
-    /// Those who join a batch now, up to which [time was kept](Self::keep_time).
+    /// An item whose wait has ended leaves.
+    #[cold]
+    pub(super) fn reject(&mut self, id: WaiterId, why: RejectReason, deferred: &mut Deferred<T>) {
+        let item = self.queue.take(id);
+        let removed = self.account(item);
+        deferred.rejected.push((removed, why.widen()));
+    }
+
+    /// Adds an item, or gives it back with the reason.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        (item, cost): (T, u64),
+        ticket: Ticket,
+        now: Instant,
+        deferred: &mut Deferred<T>,
+    ) -> Result<WaiterId, (T, RejectReason)> {
+        self.advance(now, deferred);
+        let mut item = Some(item);
+        let new = |_| BatchItem {
+            item: item
+                .take()
+                .unwrap_or_else(|| unreachable!("it is pushed once")),
+            cost,
+            overtaken: 0,
+            registration: None,
+        };
+        match self.queue.push(ticket, (), now, new) {
+            Ok(pushed) => {
+                self.cost += u128::from(cost);
+                if let Some(displaced) = pushed.displaced {
+                    self.reject(displaced, RejectReason::Displaced, deferred);
+                }
+                Ok(pushed.id)
+            }
+            Err(why) => match item {
+                Some(item) => Err((item, why)),
+                None => unreachable!("an item that is not pushed is not taken"),
+            },
+        }
+    }
+
+    /// Takes the item that goes next.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Removed<T>> {
+        let next = self.queue.peek()?;
+        let item = self.queue.pop(next)?;
+        Some(self.account(item))
+    }
+
+    /// Takes the items that join a batch now.
     pub(super) fn select(&mut self, mut selection: Selection) -> Batch<T> {
-        let most = selection.most().min(self.room.len());
+        let most = selection.most().min(self.queue.len());
         let mut batch = Batch {
-            items: Vec::new(),
+            items: Vec::with_capacity(most.min(USUAL_BATCH)),
             registrations: Vec::new(),
         };
-        while let Some(item) = self.take_express(0, Some(|&cost: &u64| selection.takes(cost))) {
-            if batch.items.is_empty() {
-                batch.items.reserve(most.min(USUAL));
-            }
-            batch.items.push(item);
-        }
-        self.select_the_rest(selection, &mut batch);
-        batch
-    }
-
-    fn select_the_rest(&mut self, mut selection: Selection, batch: &mut Batch<T>) {
-        let mut passed: Vec<(Skipped, u32)> = Vec::new();
-        while let Some(best) = self.room.head()
-            && let Some(entry) = self.room.note(best)
-        {
-            match selection.look(*self.room.demand(best), entry.overtaken) {
-                Choice::Take => batch.extend(self.take(best)),
-                Choice::Pass => passed.push((self.room.skip(best), selection.taken)),
+        let mut skipped: Vec<(Skipped, u32)> = Vec::new();
+        while let Some(next) = self.queue.peek() {
+            let item = self.queue.get(next);
+            match selection.look(item.cost, item.overtaken) {
+                Choice::Take => {
+                    if let Some(item) = self.queue.pop(next) {
+                        self.cost -= u128::from(item.cost);
+                        batch.push(item);
+                    }
+                }
+                Choice::Pass => skipped.push((self.queue.skip(next), selection.taken)),
                 Choice::End => break,
             }
         }
-        for (aside, taken_before) in passed {
-            if let Some(entry) = self.room.note_mut(aside.key()) {
-                entry.overtaken += selection.taken - taken_before;
-            }
-            self.room.restore(aside);
+        for (skipped, taken_before) in skipped {
+            self.queue.get_mut(skipped.id()).overtaken += selection.taken - taken_before;
+            self.queue.restore(skipped);
+        }
+        batch
+    }
+
+    /// Removes an item, if it still waits.
+    pub(super) fn remove(&mut self, id: WaiterId) -> Option<Removed<T>> {
+        let item = self.queue.remove(id)?;
+        Some(self.account(item))
+    }
+
+    /// An item has left the queue.
+    #[inline]
+    fn account(&mut self, item: BatchItem<T>) -> Removed<T> {
+        self.cost -= u128::from(item.cost);
+        Removed {
+            item: item.item,
+            _registration: item.registration,
         }
     }
 
-    fn take(&mut self, key: WaiterId) -> Option<Left<T>> {
-        let (cost, entry) = self.room.take(key)?;
-        self.cost -= u128::from(cost);
-        Some(self.leave(entry))
-    }
-
-    #[inline(always)]
-    fn leave(&mut self, Entry { item, at, .. }: Entry<T>) -> Left<T> {
-        let registration = match self.registrations.is_empty() {
-            true => None,
-            false => self.registrations.remove(&at),
-        };
-        Left { item, registration }
-    }
-
-    /// Takes the waiter out, if it still waits.
-    pub(super) fn cancel(&mut self, key: WaiterId) -> Option<Left<T>> {
-        if !self.room.waits(key) {
-            return None;
-        }
-        self.cost -= u128::from(*self.room.demand(key));
-        let (_, entry) = self.room.cancel(key);
-        entry.map(|entry| self.leave(entry))
-    }
-
-    /// Keeps the registration for as long as the waiter waits. Gives back one that is of no use any more.
+    /// Keeps the registration for as long as the item waits. Gives it back if it does not.
     pub(super) fn register(
         &mut self,
-        key: WaiterId,
+        id: WaiterId,
         registration: Registration,
     ) -> Option<Registration> {
-        match self.room.waits(key) {
-            true => self.registrations.insert(key.chair(), registration),
+        match self.queue.waits(id) {
+            true => self.queue.get_mut(id).registration.replace(registration),
             false => Some(registration),
         }
     }
 
-    /// Why the waits ended that did.
-    #[cold]
-    pub(super) fn reasons(
-        &mut self,
-        ended: WakeList<Entry<T>>,
-        capacity: &Fetched,
-    ) -> Vec<(Left<T>, RejectReason<TooLarge>)> {
-        let mut rejected = Vec::new();
-        for entry in ended {
-            let key = self.room.key_of(entry.at);
-            let cost = *self.room.demand(key);
-            self.cost -= u128::from(cost);
-            if let Some(Err(why)) = self.room.take_outcome(key) {
-                rejected.push((self.leave(entry), capacity.to_rejection(why, cost)));
-            }
-        }
-        rejected
-    }
-
-    /// A consumer has what it came for, or has gone.
-    pub(super) fn gone(&mut self, number: &mut Option<u64>) -> Option<Waker> {
+    /// A consumer has an item, or has gone.
+    pub(super) fn forget_consumer(&mut self, number: &mut Option<u64>) -> Option<Waker> {
         self.consumers.leave(number.take()?)
     }
 
-    /// Whether only consumers wait for anything to happen.
+    /// Whether no task waits for anything to happen.
     #[inline]
-    pub(super) fn concerns_consumers(&self) -> bool {
-        self.reservation_waiters.is_empty() && self.batcher.is_none() && !self.room.is_closed()
-    }
-
-    /// Whether nobody waits for anything to happen.
-    #[inline]
-    pub(super) fn concerns_nobody(&self) -> bool {
+    pub(super) fn has_no_waiters(&self) -> bool {
         self.consumers.none_waits() && self.reservation_waiters.is_empty() && self.batcher.is_none()
     }
 
-    /// Wakes whoever waited for what is so now.
-    pub(super) fn tell(&mut self, wakers: &mut WakeList<Waker>) {
-        let is_closed = self.room.is_closed();
-        let nothing_will_come = is_closed && self.room.is_empty();
-        let requests = if nothing_will_come {
+    /// Collects the wakers of tasks that waited for what is so now.
+    pub(super) fn notify(&mut self, wakes: &mut WakeList<Waker>) {
+        let is_closed = self.queue.is_closed();
+        let has_ended = is_closed && self.queue.is_empty();
+        let items = if has_ended {
             usize::MAX
         } else {
-            self.room.len()
+            self.queue.len()
         };
-        self.consumers.wake(requests, wakers);
-        if !self.reservation_waiters.is_empty() && (self.room.has_chair() || is_closed) {
-            self.reservation_waiters.tell_all(wakers);
+        self.consumers.wake(items, wakes);
+        if !self.reservation_waiters.is_empty() && (self.queue.has_room() || is_closed) {
+            self.reservation_waiters.tell_all(wakes);
         }
         if let Some(waker) = self.call_batcher() {
-            wakers.push(waker);
+            wakes.push(waker);
         }
     }
 
     pub(super) fn summary(&self) -> Summary {
-        Summary::new(self.room.len(), self.room.is_closed(), self.room.is_timed())
+        Summary::new(self.queue.len(), self.queue.is_closed())
     }
 
-    /// Requests wait, and the runtime that calls this is one in which their waits are to end.
+    /// Items wait, and the runtime that calls this is one in which their waits are to end.
     #[inline]
     pub(super) fn arm_timer_here(&mut self) -> Option<TimerRequest> {
-        self.timers.arm_here(self.room.next_end())
+        self.timers.arm_here(self.queue.next_timeout())
     }
 }

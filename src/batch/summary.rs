@@ -1,35 +1,26 @@
-//! What can be known of a queue without its lock.
+//! How many items wait, and whether more may come, in one word that is read without the lock.
 
 use super::DequeueError;
 
-/// How many wait, whether nobody may come any more, and whether it matters what time it is.
+/// The number of waiting items, and a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Summary(pub(super) u64);
 
+/// No item may come any more.
 const CLOSED: u64 = 1 << 63;
-const TIMED: u64 = 1 << 62;
 
 impl Summary {
-    pub(super) fn new(waiting: usize, is_closed: bool, is_timed: bool) -> Self {
+    pub(super) fn new(waiting: usize, is_closed: bool) -> Self {
         let closed = if is_closed { CLOSED } else { 0 };
-        let timed = if is_timed { TIMED } else { 0 };
-        Self(waiting as u64 | closed | timed)
-    }
-
-    pub(super) fn with_waiting(self, waiting: usize) -> Self {
-        Self(self.0 & (CLOSED | TIMED) | waiting as u64)
+        Self(waiting as u64 | closed)
     }
 
     pub(super) fn waiting(self) -> usize {
-        (self.0 & !(CLOSED | TIMED)) as usize
+        (self.0 & !CLOSED) as usize
     }
 
     pub(super) fn is_closed(self) -> bool {
         self.0 & CLOSED != 0
-    }
-
-    pub(super) fn is_timed(self) -> bool {
-        self.0 & TIMED != 0
     }
 
     /// Why there is nothing to take.

@@ -82,7 +82,7 @@ fn who_comes_on_a_reserved_chair_leaves_no_promise_behind() {
     queue.enqueue(1, ticket(1)).unwrap();
     let cx = Context::from_waker(Waker::noop());
     assert_eq!(
-        queue.shared.poll_chair(&cx, &mut None),
+        queue.shared.poll_reserve(&cx, &mut None),
         Poll::Ready(Some(()))
     );
     assert!(

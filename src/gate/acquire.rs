@@ -125,7 +125,7 @@ impl<C: Capacity> Acquire<C> {
         if let Some((waiting, key)) = self.waiting() {
             waiting
                 .shared
-                .locked(|_, state, woken| state.room.turn_away(key, why, woken));
+                .locked(|_, state, woken| state.room.reject(key, why, woken));
         }
     }
 
@@ -210,7 +210,7 @@ impl<C: Capacity> Waiting<C> {
             drop(state);
             return Poll::Ready(self.answered(answer, missed_slot));
         }
-        let note = state.room.note(key);
+        let note = state.room.waker(key);
         let known = note.map(|note| note.will_wake(cx.waker()));
         if known == Some(true) {
             let timer = state.arm_timer_here();

@@ -38,9 +38,9 @@ impl Full {
 
     /// Puts up the notice. The mark that is set after it makes it known.
     pub(crate) fn post<C: Capacity, W>(&self, room: &WaitingRoom<C, W>) {
-        let until = room.next_end().map_or(FOREVER, |end| self.nanos(end));
+        let until = room.next_timeout().map_or(FOREVER, |end| self.nanos(end));
         self.until.store(until, Relaxed);
-        let rate = room.drain_rate().unwrap_or(0.0);
+        let rate = room.departure_rate().unwrap_or(0.0);
         self.drain_rate.store(rate.to_bits(), Relaxed);
     }
 

@@ -163,7 +163,7 @@ impl<C: Capacity> Gate<C> {
             state.reservation_waiters.tell_all(woken);
             // Waits that had no end may have one now: each waiter arms the timer of its runtime.
             state.room.take_wakers(woken);
-            state.timers.rearm_all(state.room.next_end())
+            state.timers.rearm_all(state.room.next_timeout())
         });
         if let Some(timers) = timers {
             timers.run(&self.shared);

@@ -29,7 +29,8 @@ use super::full::Full;
 use super::timer::{RuntimeId, TimerHost, TimerRequest, Timers};
 use super::wishes::ReservationWaiters;
 use crate::admit::{
-    AdmitOutcome, Capacity, PoolId, Ticket, WaiterId, WaitingRoom, WaitingRoomConfig, WakeList,
+    AdmitOutcome, Arrival, Capacity, PoolId, Ticket, WaiterId, WaitingRoom, WaitingRoomConfig,
+    WakeList,
 };
 use crate::clock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, SeqCst};
@@ -155,7 +156,7 @@ impl<C: Capacity> Shared<C> {
             }
             let one_more = state.room.len() as u64 + 1;
             shared.waiting.store(one_more | shared.flags(state), SeqCst);
-            let (outcome, demand) =
+            let Arrival { outcome, demand } =
                 state
                     .room
                     .arrive_keeping(&shared.capacity, ticket, demand, now, woken);
@@ -254,7 +255,7 @@ impl<C: Capacity> Shared<C> {
         let marks = self.flags(&state) | if full { FULL } else { 0 };
         self.waiting.store(state.room.len() as u64 | marks, SeqCst);
         if !state.reservation_waiters.is_empty()
-            && (state.room.has_chair() || state.room.is_closed())
+            && (state.room.has_room() || state.room.is_closed())
         {
             state.reservation_waiters.tell_all(&mut woken);
         }
@@ -303,7 +304,7 @@ impl<C: Capacity> State<C> {
     /// Where the waiter stands by now: promotions that are due count.
     pub(crate) fn position(&mut self, key: WaiterId, woken: &mut WakeList<Waker>) -> Option<usize> {
         let now = self.now_if_it_matters();
-        self.room.keep_time(now, woken);
+        self.room.advance(now, woken);
         self.room.position(key)
     }
 
@@ -320,7 +321,7 @@ impl<C: Capacity> State<C> {
 
     /// A request waits in the runtime that calls this.
     pub(crate) fn arm_timer_here(&mut self) -> Option<TimerRequest> {
-        self.timers.arm_here(self.room.next_end())
+        self.timers.arm_here(self.room.next_timeout())
     }
 }
 
@@ -328,8 +329,8 @@ impl<C: Capacity> TimerHost for Shared<C> {
     fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant> {
         let now = clock::now();
         self.locked(|_, state, woken| {
-            state.room.expire(now, woken);
-            let next_end = state.room.next_end();
+            state.room.advance(now, woken);
+            let next_end = state.room.next_timeout();
             let trim = state.room.trim_idle(now);
             state.timers.on_woken(runtime, now, next_end, trim)
         })

@@ -51,8 +51,6 @@ mod running {
         runtime: RuntimeId,
         /// When it wakes next. Not after the end of any wait of this runtime.
         until: Instant,
-        /// Whether there was nothing to wait for when it last looked.
-        is_idle: bool,
         changed: Arc<Notify>,
     }
 
@@ -81,7 +79,6 @@ mod running {
             self.0.push(Timer {
                 runtime: id,
                 until,
-                is_idle: false,
                 changed: Arc::clone(&changed),
             });
             Some(TimerRequest::Start(runtime, changed))
@@ -105,7 +102,6 @@ mod running {
             other: Option<Instant>,
         ) -> Option<Instant> {
             let timer = self.of(runtime)?;
-            timer.is_idle = next_end.is_none();
             let as_it_was = Some(timer.until).filter(|&until| until > now);
             let until = next_end.or(as_it_was).or(other);
             match until {
@@ -117,15 +113,6 @@ mod running {
 
         pub(crate) fn remove(&mut self, runtime: RuntimeId) {
             self.0.retain(|timer| timer.runtime != runtime);
-        }
-
-        /// Whether a wait that ends after all others ends by a timer of the runtime that calls this, as it is; or of
-        /// any runtime, if it is called outside of all.
-        #[cfg(feature = "batch")]
-        pub(crate) fn are_armed_here(&self) -> bool {
-            let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
-            let is_here = |timer: &Timer| runtime.is_none_or(|id| id == timer.runtime);
-            self.0.iter().any(|timer| !timer.is_idle && is_here(timer))
         }
 
         /// Wakes all timers, for the room is gone.
@@ -141,7 +128,6 @@ mod running {
     impl Timer {
         /// What to wake if it would sleep for longer than `until`.
         fn rearm(&mut self, until: Instant) -> Option<Arc<Notify>> {
-            self.is_idle = false;
             let is_late = self.until > until;
             is_late.then(|| {
                 self.until = until;
@@ -250,11 +236,6 @@ mod stopped {
         }
 
         pub(crate) fn remove(&mut self, _: RuntimeId) {}
-
-        #[cfg(feature = "batch")]
-        pub(crate) fn are_armed_here(&self) -> bool {
-            false
-        }
 
         pub(crate) fn wake_all(&self) {}
     }

@@ -2,6 +2,7 @@
 
 #![cfg(not(loom))]
 
+mod arrivals;
 mod basics;
 mod batches;
 mod endings;
@@ -15,6 +16,5 @@ mod support;
 mod taking;
 mod threads;
 mod tokens;
-mod undated;
 mod wakes;
 mod ways;

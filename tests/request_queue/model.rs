@@ -28,8 +28,7 @@ pub(crate) struct Arrival {
 #[derive(Debug, Clone)]
 struct Waiter {
     who: Arrival,
-    /// If anybody knows.
-    came: Option<Time>,
+    came: Time,
     /// When it waits no longer by its own ticket.
     own_end: Option<Time>,
     /// The level it has risen to.
@@ -109,10 +108,7 @@ impl Model {
         who.priority = who.priority.min(self.config.levels.count() as u8 - 1);
         let tenant = who.tenant;
         let mut newcomer = Waiter {
-            came: match who.late {
-                Some(late) => Some(self.now - late),
-                None => self.measures().then_some(self.now),
-            },
+            came: self.now - who.late.unwrap_or(0),
             own_end: (who.patience).map(|own| self.now - who.late.unwrap_or(0) + own),
             level: who.priority,
             who,
@@ -357,10 +353,6 @@ impl Model {
             })
             .collect();
         self.config = config;
-        if self.measures() {
-            let undated = self.waiting.iter_mut().filter(|w| w.came.is_none());
-            undated.for_each(|w| w.came = Some(self.now));
-        }
         self.flows.clear();
         self.clocks = [base; 32];
         for (i, stood) in stood.into_iter().enumerate() {
@@ -371,14 +363,9 @@ impl Model {
 
     // Time.
 
-    /// Whether it matters for how long anybody has waited.
-    fn measures(&self) -> bool {
-        self.config.max_wait.is_some() || self.config.promote_after.is_some()
-    }
-
     fn risen_to(&self, waiter: &Waiter) -> u8 {
         let every = self.config.promote_after.map(|every| every.as_secs());
-        let risen = every.map_or(0, |every| (self.now - waiter.came.unwrap()) / every);
+        let risen = every.map_or(0, |every| (self.now - waiter.came) / every);
         waiter.who.priority.saturating_sub(risen.min(32) as u8)
     }
 
@@ -387,7 +374,7 @@ impl Model {
             .own_end
             .map(|end| (end, RejectReason::DeadlinePassed));
         let longest = self.config.max_wait.map(|wait| wait.as_secs());
-        let rooms = longest.map(|longest| (waiter.came.unwrap() + longest, RejectReason::TimedOut));
+        let rooms = longest.map(|longest| (waiter.came + longest, RejectReason::TimedOut));
         // The first of two that are the same.
         own.into_iter().chain(rooms).min_by_key(|&(end, _)| end)
     }
@@ -403,9 +390,7 @@ impl Model {
         let Some(every) = self.config.promote_after else {
             return;
         };
-        let rises = |w: &Waiter| {
-            w.came.unwrap() + every.as_secs() * u64::from(w.who.priority - w.level + 1)
-        };
+        let rises = |w: &Waiter| w.came + every.as_secs() * u64::from(w.who.priority - w.level + 1);
         while let Some(i) = (0..self.waiting.len())
             .filter(|&i| self.waiting[i].level > 0 && rises(&self.waiting[i]) <= self.now)
             .min_by_key(|&i| (rises(&self.waiting[i]), i))

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
-use tower_triage::admit::{Capacity, Partition, Tenant};
+use tower_triage::admit::{Partition, Tenant};
 use tower_triage::{Discipline, Priority, PriorityLevels, Ticket, WaitingRoomConfig};
 
 use super::model::{Answer, Arrival, Id, Model, Time};
-use super::wards::{Bed, Treats, Ward, Wards};
+use super::wards::{Bed, TestCapacity, Treats, Ward, Wards};
 
 pub(crate) const TENANTS: [&str; 3] = ["", "ann", "bob"];
 const LEVELS: [(&[&str], &str); 4] = [
@@ -73,8 +73,6 @@ pub(crate) struct Furniture {
     pub(crate) promote_after: Option<Time>,
     pub(crate) displace: bool,
     pub(crate) weights: [u32; 3],
-    /// Whether it is to be known who came first, from the beginning.
-    pub(crate) tracks_oldest: bool,
 }
 
 impl Furniture {
@@ -97,9 +95,9 @@ impl Furniture {
     }
 }
 
-pub(crate) struct Driver {
-    room: WaitingRoom<Wards, Id>,
-    wards: Wards,
+pub(crate) struct Driver<C: TestCapacity = Wards> {
+    room: WaitingRoom<C, Id>,
+    wards: C,
     model: Model,
     sections: Sections,
     /// The section of each lane.
@@ -114,13 +112,12 @@ pub(crate) struct Driver {
     rejected: usize,
     cancelled: usize,
     checks: usize,
-    tracks_oldest: bool,
 }
 
 /// Comparing the positions of many takes long.
 const MANY: usize = 20;
 
-impl Driver {
+impl<C: TestCapacity> Driver<C> {
     pub(crate) fn new(
         furniture: &Furniture,
         sections: Sections,
@@ -131,7 +128,7 @@ impl Driver {
         let wards = beds.iter().map(|&beds| Ward { beds, taken: 0 }).collect();
         let mut driver = Self {
             room: WaitingRoom::new(furniture.config(), begin),
-            wards: Wards::new(beds, lanes),
+            wards: C::from(Wards::new(beds, lanes)),
             model: Model::new(furniture.config(), wards, lanes.to_vec(), BEGIN),
             sections,
             section_of: (0..lanes.len()).map(|lane| lane % SECTIONS).collect(),
@@ -144,11 +141,7 @@ impl Driver {
             rejected: 0,
             cancelled: 0,
             checks: 0,
-            tracks_oldest: furniture.tracks_oldest,
         };
-        if furniture.tracks_oldest {
-            driver.room.track_oldest();
-        }
         driver.arrange_sections(&mut WakeList::new());
         driver
     }
@@ -201,7 +194,7 @@ impl Driver {
             }
             Event::TimePasses(seconds) => {
                 self.model.time_passes(self.model.now + seconds);
-                self.room.expire(self.now(), &mut woken);
+                self.room.advance(self.now(), &mut woken);
             }
             Event::Reconfigure(furniture) => {
                 self.model.reconfigure(furniture.config());
@@ -210,12 +203,12 @@ impl Driver {
             }
             Event::SetBeds { ward, beds } => {
                 self.model.set_beds(ward, beds);
-                self.wards.set_beds(ward, beds);
+                self.wards.as_ref().set_beds(ward, beds);
                 self.room.on_capacity_grown(&self.wards, now, &mut woken);
             }
             Event::SetTreats { lane, treats } => {
                 self.model.set_treats(lane, treats.clone());
-                self.wards.set_treats(lane, treats);
+                self.wards.as_ref().set_treats(lane, treats);
                 self.room.on_capacity_changed(&self.wards, now, &mut woken);
             }
             Event::Move { lane, section } => {
@@ -319,7 +312,7 @@ impl Driver {
         let sections = self.section_of.iter().map(|&id| self.sections[id]);
         let sections: Vec<Partition> = sections.collect();
         for (lane, &section) in sections.iter().enumerate() {
-            self.wards.set_section(lane, section);
+            self.wards.as_ref().set_section(lane, section);
         }
         self.model.set_sections(sections);
         self.room
@@ -404,11 +397,7 @@ impl Driver {
         }
         let next_end = self.model.next_end().map(|end| self.at(end));
         if let Some(end) = next_end {
-            assert!(self.room.next_end().is_some_and(|alarm| alarm <= end));
-        }
-        if self.tracks_oldest {
-            let oldest = self.model.waiting().next();
-            assert_eq!(self.room.oldest(), oldest.map(|who| self.at(who.arrival)));
+            assert!(self.room.next_timeout().is_some_and(|alarm| alarm <= end));
         }
     }
 
@@ -419,7 +408,7 @@ impl Driver {
         assert!(room.len() <= model.config.max_size);
         assert_eq!(room.is_closed(), model.closed);
         assert_eq!(
-            room.has_chair(),
+            room.has_room(),
             waiting + model.reserved < model.config.max_size
         );
         if let Some(most) = model.config.max_size_per_tenant {
@@ -427,7 +416,7 @@ impl Driver {
         }
         assert!(!(0..model.lanes.len()).any(|lane| model.overfull(lane)));
         let taken: Vec<usize> = model.wards.iter().map(|ward| ward.taken).collect();
-        assert_eq!(self.wards.taken(), taken);
+        assert_eq!(self.wards.as_ref().taken(), taken);
         let seated = self
             .answers
             .values()
@@ -436,7 +425,10 @@ impl Driver {
     }
 
     fn no_free_slot_beside_a_waiter_that_fits(&self) {
-        let fits = self.model.waiting().find(|w| self.wards.fits(w.lane));
+        let fits = self
+            .model
+            .waiting()
+            .find(|w| self.wards.as_ref().fits(w.lane));
         assert!(fits.is_none(), "{fits:?} could have a bed");
     }
 
@@ -493,7 +485,6 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
             prop::sample::select(&[1u32, 2, 4][..]),
         ],
         any::<bool>(),
-        any::<bool>(),
     )
         .prop_map(
             |(
@@ -505,7 +496,6 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
                 promote_after,
                 displace,
                 weights,
-                tracks_oldest,
                 is_plain,
             )| {
                 let furniture = Furniture {
@@ -517,7 +507,6 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
                     promote_after,
                     displace,
                     weights,
-                    tracks_oldest,
                 };
                 match is_plain {
                     true => furniture.plain(disciplines[0]),
@@ -528,14 +517,12 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
 }
 
 impl Furniture {
-    /// No more is asked than how many wait, and for how long.
+    /// What a plain room serves.
     pub(crate) fn plain(self, discipline: Discipline) -> Self {
         Self {
             per_tenant: None,
             discipline,
             promote_after: None,
-            displace: false,
-            tracks_oldest: false,
             ..self
         }
     }
@@ -548,40 +535,27 @@ impl Furniture {
     }
 }
 
-impl Event {
-    /// The same, with nothing special about it.
-    fn plainly(self) -> Self {
-        match self {
-            Self::Arrive { priority, ago, .. } => Self::Arrive {
-                priority,
-                tenant: 0,
-                lane: 0,
-                cost: 1,
-                ago: ago.map(|_| 0),
-                within: None,
-                returning: false,
-            },
-            Self::Reconfigure(new) => Self::Reconfigure(new.plain(Discipline::Fifo)),
-            Self::Furnish(section) => Self::Furnish(Partition {
-                id: section.id,
-                ..Partition::default()
-            }),
-            other => other,
-        }
-    }
+/// Events in front of one lane that any pool serves, or none.
+pub(crate) fn one_lane_events(
+    disciplines: &'static [Discipline],
+) -> impl Strategy<Value = Vec<Event>> {
+    let serves = prop::sample::select(vec![vec![0, 1], vec![0], vec![1], vec![]]);
+    events(disciplines, 2, 1, serves).prop_map(|events| {
+        let bounds = |event: &Event| matches!(event, Event::Move { .. } | Event::Furnish(_));
+        events.into_iter().filter(|event| !bounds(event)).collect()
+    })
 }
 
-/// Events of which few have anything special about them.
+/// The same, with configurations that a plain room serves.
 pub(crate) fn plain_events(
     disciplines: &'static [Discipline],
-    lanes: usize,
 ) -> impl Strategy<Value = Vec<Event>> {
-    let is_plain = prop::collection::vec(prop::bool::weighted(0.9), 71);
-    let events = events(disciplines, 1, lanes, Just(vec![0]));
-    (events, is_plain).prop_map(|(events, is_plain)| {
-        let all = events.into_iter().zip(is_plain);
-        all.map(|(event, is_plain)| if is_plain { event.plainly() } else { event })
-            .collect()
+    one_lane_events(disciplines).prop_map(|events| {
+        let plain = |event| match event {
+            Event::Reconfigure(new) => Event::Reconfigure(new.plain(Discipline::Fifo)),
+            other => other,
+        };
+        events.into_iter().map(plain).collect()
     })
 }
 

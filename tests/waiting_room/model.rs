@@ -117,11 +117,8 @@ impl Model {
         } else {
             self.latest.max(who.arrival)
         };
-        let treats = &self.lanes[who.lane];
-        let busy = choose(&self.wards, treats).is_none() && !treats.is_empty();
-        if !who.returning && (busy || !self.waiting.is_empty()) {
-            self.latest = since;
-        }
+        // Only requests that are queued count for the order of those that arrive later.
+        let latest = if who.returning { self.latest } else { since };
         let came_before = |w: &&Waiter| w.since <= since;
         let place = self.waiting.iter().filter(came_before).count();
         self.waiting.insert(place, Waiter { who, since, level });
@@ -147,10 +144,12 @@ impl Model {
             } else if self.waiting.len() + self.reserved > self.config.max_size {
                 self.lowest_and_latest(|_| true)
             } else {
+                self.latest = latest;
                 return None;
             };
             if self.config.displace && self.waiting[lowest].level > level {
                 self.answer(lowest, Answer::Not(RejectReason::Displaced));
+                self.latest = latest;
                 return None;
             }
             RejectReason::Full

@@ -6,17 +6,22 @@ use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
 use tower_triage::admit::Partition;
 
 use super::driver::{
-    Driver, Event, Furniture, Sections, crowds, events, furniture, plain_events, sections,
+    Driver, Event, Furniture, Sections, crowds, events, furniture, one_lane_events, plain_events,
+    sections,
 };
-use super::wards::Treats;
+use super::wards::{OneLane, TestCapacity, Treats, Wards};
 
-fn run(
+fn run(start: (Furniture, Sections), beds: &[usize], lanes: &[Treats], events: Vec<Event>) {
+    run_on::<Wards>(start, beds, lanes, events);
+}
+
+fn run_on<C: TestCapacity>(
     (furniture, sections): (Furniture, Sections),
     beds: &[usize],
     lanes: &[Treats],
     events: Vec<Event>,
 ) {
-    let mut driver = Driver::new(&furniture, sections, beds, lanes);
+    let mut driver = Driver::<C>::new(&furniture, sections, beds, lanes);
     events.into_iter().for_each(|event| driver.apply(event));
     driver.everyone_goes();
 }
@@ -29,6 +34,12 @@ fn any_treats() -> impl Strategy<Value = Treats> + Clone {
 fn apart() -> impl Strategy<Value = Treats> + Clone {
     prop::sample::select(vec![vec![0], vec![1, 2], vec![]])
 }
+
+const NO_BOUNDS: Sections = [Partition {
+    id: 0,
+    max_size: None,
+    discipline: None,
+}; 3];
 
 const ALL: &[Discipline] = &[Fifo, Deadline, Fair];
 const ONE_ORDER: &[Discipline] = &[Fifo, Deadline];
@@ -49,13 +60,21 @@ proptest! {
     }
 
     #[test]
-    fn by_the_short_way_and_the_long_everyone_is_served_as_the_model_says(
+    fn the_plain_room_serves_as_the_model_says(
         furniture in furniture(ALL),
-        beds in 0usize..4,
-        events in plain_events(ALL, 2),
+        beds in prop::array::uniform2(0usize..3),
+        events in plain_events(ALL),
     ) {
-        let sections = [0, 1, 2].map(|id| Partition { id, ..Partition::default() });
-        run((furniture.plain(Discipline::Fifo), sections), &[beds], &vec![vec![0]; 2], events);
+        run_on::<OneLane>((furniture.plain(Fifo), NO_BOUNDS), &beds, &[vec![0, 1]], events);
+    }
+
+    #[test]
+    fn a_room_that_turns_plain_and_full_serves_as_the_model_says(
+        furniture in furniture(ALL),
+        beds in prop::array::uniform2(0usize..3),
+        events in one_lane_events(ALL),
+    ) {
+        run_on::<OneLane>((furniture, NO_BOUNDS), &beds, &[vec![0, 1]], events);
     }
 
     #[test]

@@ -187,7 +187,7 @@ fn empty_lanes_are_forgotten() {
             match nth % 2 {
                 0 => drop(room.cancel(key)),
                 _ => {
-                    room.expire(now + Duration::from_secs(1), &mut WakeList::new());
+                    room.advance(now + Duration::from_secs(1), &mut WakeList::new());
                     assert!(room.take_outcome(key).unwrap().is_err());
                 }
             }

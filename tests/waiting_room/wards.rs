@@ -158,3 +158,75 @@ impl Capacity for Wards {
         self.wards.lock().unwrap().iter().map(|w| w.beds).sum()
     }
 }
+
+/// What random runs are made in front of.
+pub(crate) trait TestCapacity:
+    Capacity<Demand = usize, Lease = Bed, Unservable = &'static str> + From<Wards> + AsRef<Wards>
+{
+}
+
+impl TestCapacity for Wards {}
+impl TestCapacity for OneLane {}
+
+impl AsRef<Wards> for Wards {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+/// The same with one lane, so that a plain room serves it if the configuration lets it.
+#[derive(Debug)]
+pub(crate) struct OneLane(Wards);
+
+impl From<Wards> for OneLane {
+    fn from(wards: Wards) -> Self {
+        Self(wards)
+    }
+}
+
+impl AsRef<Wards> for OneLane {
+    fn as_ref(&self) -> &Wards {
+        &self.0
+    }
+}
+
+impl Capacity for OneLane {
+    type Demand = usize;
+    type Lease = Bed;
+    type Lane = Arc<usize>;
+    type Unservable = &'static str;
+
+    const SINGLE_LANE: bool = true;
+
+    fn try_lease(&self, demand: &usize) -> Result<Bed, LeaseError<&'static str>> {
+        self.0.try_lease(demand)
+    }
+
+    fn release(&self, lease: Bed) -> PoolId {
+        self.0.release(lease)
+    }
+
+    fn pool(&self, lease: &Bed) -> PoolId {
+        self.0.pool(lease)
+    }
+
+    fn lane(&self, demand: &usize) -> Arc<usize> {
+        self.0.lane(demand)
+    }
+
+    fn pools(&self, lane: &Arc<usize>) -> PoolSet {
+        self.0.pools(lane)
+    }
+
+    fn in_use(&self) -> usize {
+        self.0.in_use()
+    }
+
+    fn leased(&self) -> u64 {
+        self.0.leased()
+    }
+
+    fn limit(&self) -> usize {
+        self.0.limit()
+    }
+}

@@ -1,0 +1,150 @@
+//! What a limit costs a request that finds a slot free.
+
+use std::convert::Infallible;
+use std::hint::black_box;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::Empty;
+use support::{Bench, LimitToBodyEnd, now};
+use tower::limit::ConcurrencyLimitLayer;
+use tower::{Layer, Service, ServiceExt};
+use tower_triage::{QueueConfig, QueueLayer};
+
+const SLOTS: usize = 64;
+const TO_BODY_END: &str = "ConcurrencyLimit, permit in its body";
+const TO_HEADERS: &str = "ConcurrencyLimit as it is";
+
+/// Answers with the headers of the request, so that no pass allocates any.
+#[derive(Clone)]
+struct Echo;
+
+struct EchoFuture(Option<Response<Empty<Bytes>>>);
+
+impl Future for EchoFuture {
+    type Output = Result<Response<Empty<Bytes>>, Infallible>;
+
+    /// Not inlined, as the future of a handler of any size is not: otherwise the copies of the response disappear.
+    #[inline(never)]
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Ok(self.0.take().expect("polled once")))
+    }
+}
+
+impl Service<Request<Empty<Bytes>>> for Echo {
+    type Response = Response<Empty<Bytes>>;
+    type Error = Infallible;
+    type Future = EchoFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Empty<Bytes>>) -> Self::Future {
+        let (head, body) = request.into_parts();
+        let mut response = Response::new(body);
+        *response.headers_mut() = head.headers;
+        EchoFuture(Some(response))
+    }
+}
+
+fn headers() -> HeaderMap {
+    let headers = [
+        ("x-priority", "high"),
+        ("x-tenant-id", "team-a"),
+        ("x-request-timeout", "30"),
+        ("content-type", "application/json"),
+    ];
+    let parsed = headers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+    HeaderMap::from_iter(parsed)
+}
+
+fn request(headers: HeaderMap) -> Request<Empty<Bytes>> {
+    let mut request = Request::new(Empty::new());
+    *request.headers_mut() = headers;
+    request
+}
+
+/// Drops the response, and with it the permit. Its headers are those of the next request.
+fn headers_of<B>(response: Response<B>) -> HeaderMap {
+    let mut headers = black_box(response).into_parts().0.headers;
+    if headers.len() > 4 {
+        headers.remove("server-timing");
+    }
+    headers
+}
+
+/// How callers use the service.
+#[derive(Clone, Copy)]
+enum Handle {
+    /// One handle for all requests.
+    Kept,
+    /// A clone for each request, as axum and tonic make it.
+    Cloned,
+}
+
+/// Runs requests, one after the other.
+fn calls<S, B>(handle: Handle, mut service: S) -> impl FnMut(u64)
+where
+    S: Service<Request<Empty<Bytes>>, Response = Response<B>, Error = Infallible> + Clone,
+{
+    let mut spare = headers();
+    move |n| {
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..n {
+            let request = request(std::mem::take(&mut spare));
+            let response = match handle {
+                Handle::Kept => {
+                    assert!(service.poll_ready(&mut cx).is_ready());
+                    now(service.call(request))
+                }
+                Handle::Cloned => now(service.clone().oneshot(request)),
+            };
+            let Ok(response) = response;
+            spare = headers_of(response);
+        }
+    }
+}
+
+fn compare(title: &str, handle: Handle, goals: [&'static str; 3]) {
+    let queue = |config| calls(handle, QueueLayer::new(config).layer(Echo));
+    let config = || QueueConfig::new(SLOTS);
+    let [to_body_end, to_headers, released_at_headers] = goals;
+    Bench::new(format!("A slot is free: {title}"), 1_001, 1_000)
+        .base("the inner service alone", calls(handle, Echo))
+        .subject(TO_BODY_END, calls(handle, LimitToBodyEnd::new(Echo, SLOTS)))
+        .subject(
+            TO_HEADERS,
+            calls(handle, ConcurrencyLimitLayer::new(SLOTS).layer(Echo)),
+        )
+        .subject("QueueLayer, default configuration", queue(config()))
+        .against(TO_BODY_END, to_body_end)
+        .against(TO_HEADERS, to_headers)
+        .subject(
+            "QueueLayer, no server-timing",
+            queue(config().server_timing(false)),
+        )
+        .against(TO_BODY_END, to_body_end)
+        .against(TO_HEADERS, to_headers)
+        .subject(
+            "QueueLayer, hold = \"headers\"",
+            queue(config().hold_until_headers()),
+        )
+        .against(TO_HEADERS, released_at_headers)
+        .run();
+}
+
+fn main() {
+    compare(
+        "a kept handle",
+        Handle::Kept,
+        ["≤ 0.85×", "≤ 1.2×", "≤ 0.55×"],
+    );
+    compare(
+        "clone + oneshot",
+        Handle::Cloned,
+        ["≤ 0.65×", "≤ 1.0×", "≤ 0.85×"],
+    );
+}

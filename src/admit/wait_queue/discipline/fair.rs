@@ -1,0 +1,220 @@
+//! Fair shares: tenants take turns, in proportion to their weights and to the cost of their requests.
+//!
+//! This is self-clocked fair queueing. Each tenant's waiters form a flow, and each flow has a tag: the virtual time at
+//! which its head will have been served if its tenant gets exactly its share. The smallest tag goes next, and virtual
+//! time moves to it. With equal costs and weights this is round robin; a tenant of twice the weight gets twice as many
+//! turns, and a request of twice the cost takes two of its tenant's turns.
+//!
+//! When a flow's last waiter is served, virtual time is exactly the flow's tag. So nothing needs to be kept of tenants
+//! that do not wait.
+
+use std::collections::HashMap;
+
+use slab::Slab;
+
+use super::super::super::ordered_queue::{ArrivalKey, OrderedQueue};
+use super::super::super::waiters::Waiters;
+use super::super::super::{Tenant, WaitingRoomConfig};
+use super::super::heap::Heap;
+use super::{DispatchKey, FlowSnapshot, FlowState, Newcomer};
+
+/// Virtual time per unit of cost at weight 1: fine enough to be divided by any weight.
+const UNIT: u128 = 1 << 32;
+
+pub(super) fn price(cost: u128, weight: u128) -> u128 {
+    cost * UNIT / weight
+}
+
+fn weight(config: &WaitingRoomConfig, tenant: &Tenant) -> u128 {
+    config
+        .weights
+        .get(tenant)
+        .map_or(1, |&weight| u128::from(weight.max(1)))
+}
+
+#[derive(Debug)]
+struct Flow {
+    tenant: Tenant,
+    weight: u128,
+    queue: OrderedQueue<ArrivalKey>,
+    state: FlowState,
+    /// How many of its waiters are skipped.
+    skipped: usize,
+}
+
+impl Flow {
+    /// The virtual time at which a head of this cost will have been served.
+    fn tag(&self, cost: u128) -> u128 {
+        self.state.start + price(cost, self.weight)
+    }
+
+    fn key(&self, cost: u128) -> DispatchKey {
+        DispatchKey::of_tag(self.tag(cost), self.state.since)
+    }
+}
+
+/// Flows, ordered by the tag of their heads.
+#[derive(Debug)]
+pub(crate) struct FairQueue {
+    by_tenant: HashMap<Tenant, u32>,
+    flows: Slab<Flow>,
+    order: Heap<DispatchKey>,
+    level: u8,
+}
+
+impl FairQueue {
+    pub(super) fn new(level: u8) -> Self {
+        Self {
+            by_tenant: HashMap::new(),
+            flows: Slab::new(),
+            order: Heap::new(),
+            level,
+        }
+    }
+
+    pub(super) fn push<T>(
+        &mut self,
+        waiters: &mut Waiters<T>,
+        idx: u32,
+        state: FlowState,
+        config: &WaitingRoomConfig,
+    ) -> bool {
+        let tenant = waiters.meta(idx).tenant();
+        let index = match self.by_tenant.get(tenant) {
+            Some(&index) => index,
+            None => {
+                let flow = Flow {
+                    tenant: tenant.clone(),
+                    weight: weight(config, tenant),
+                    queue: OrderedQueue::new(),
+                    state,
+                    skipped: 0,
+                };
+                let index = self.flows.insert(flow) as u32;
+                self.by_tenant.insert(tenant.clone(), index);
+                index
+            }
+        };
+        waiters.meta_mut(idx).flow = index;
+        let key = waiters.meta(idx).key();
+        let is_head = self.flows[index as usize].queue.push(key, idx);
+        if is_head {
+            self.reorder(waiters, index);
+        }
+        is_head
+    }
+
+    /// Removes a waiter that got a slot, and returns the virtual time at which its service ends.
+    pub(super) fn serve<T>(&mut self, waiters: &Waiters<T>, idx: u32, dispatch: u64) -> u128 {
+        let meta = waiters.meta(idx);
+        let flow = &mut self.flows[meta.flow as usize];
+        let start = flow.tag(meta.cost());
+        flow.state = FlowState {
+            start,
+            since: dispatch,
+        };
+        self.remove(waiters, idx);
+        start
+    }
+
+    pub(super) fn remove<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+        let (meta, level) = (waiters.meta(idx), self.level);
+        let flow = &mut self.flows[meta.flow as usize];
+        flow.queue.remove(meta.key(), |&(_, seq), idx| {
+            waiters.is_queued_at(level, idx, seq)
+        });
+        self.reorder(waiters, meta.flow);
+    }
+
+    pub(super) fn skip<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+        self.flows[waiters.meta(idx).flow as usize].skipped += 1;
+        self.remove(waiters, idx);
+    }
+
+    pub(super) fn restore<T>(&mut self, waiters: &Waiters<T>, idx: u32) -> bool {
+        let meta = waiters.meta(idx);
+        let flow = &mut self.flows[meta.flow as usize];
+        flow.skipped -= 1;
+        let is_head = flow.queue.restore(meta.key(), idx);
+        if is_head {
+            self.reorder(waiters, meta.flow);
+        }
+        is_head
+    }
+
+    pub(super) fn head(&self) -> Option<u32> {
+        let &(_, flow) = self.order.first()?;
+        self.flows[flow as usize].queue.head()
+    }
+
+    pub(super) fn head_key(&self) -> DispatchKey {
+        self.order
+            .first()
+            .map_or(DispatchKey::LAST, |&(key, _)| key)
+    }
+
+    pub(super) fn newcomer_key(
+        &self,
+        newcomer: Newcomer<'_>,
+        state: FlowState,
+        config: &WaitingRoomConfig,
+    ) -> Option<DispatchKey> {
+        let Some(&index) = self.by_tenant.get(newcomer.tenant) else {
+            let tag = state.start + price(newcomer.cost, weight(config, newcomer.tenant));
+            return Some(DispatchKey::of_tag(tag, state.since));
+        };
+        let flow = &self.flows[index as usize];
+        let is_first = flow
+            .queue
+            .first()
+            .is_none_or(|(first, _)| newcomer.key < first);
+        is_first.then(|| flow.key(newcomer.cost))
+    }
+
+    pub(super) fn flow_state<T>(&self, waiters: &Waiters<T>, idx: u32) -> FlowState {
+        self.flows[waiters.meta(idx).flow as usize].state
+    }
+
+    pub(super) fn snapshot<T>(&self, waiters: &Waiters<T>) -> impl Iterator<Item = FlowSnapshot> {
+        self.flows.iter().filter_map(|(_, flow)| {
+            let is_alive = |&(_, seq): &ArrivalKey, idx| waiters.is_queued_at(self.level, idx, seq);
+            let line = flow.queue.to_vec(is_alive);
+            let key = flow.key(waiters.meta(*line.first()?).cost());
+            Some(FlowSnapshot::new(key, flow.weight, line))
+        })
+    }
+
+    /// Rebuilds the flows in as much memory as they need. No waiter is skipped meanwhile.
+    pub(super) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
+        let old = std::mem::replace(self, Self::new(self.level));
+        for (_, mut flow) in old.flows {
+            flow.queue.trim();
+            let tenant = flow.tenant.clone();
+            let index = self.flows.insert(flow) as u32;
+            self.by_tenant.insert(tenant, index);
+            let level = self.level;
+            let line = self.flows[index as usize]
+                .queue
+                .to_vec(|&(_, seq), idx| waiters.is_queued_at(level, idx, seq));
+            for idx in line {
+                waiters.meta_mut(idx).flow = index;
+            }
+            self.reorder(waiters, index);
+        }
+    }
+
+    /// Moves a flow to where its head belongs, or closes it if none of its waiters is left.
+    fn reorder<T>(&mut self, waiters: &Waiters<T>, index: u32) {
+        let flow = &self.flows[index as usize];
+        match flow.queue.head() {
+            Some(head) => self.order.set(index, flow.key(waiters.meta(head).cost())),
+            None => {
+                self.order.remove(index);
+                if flow.skipped == 0 {
+                    let flow = self.flows.remove(index as usize);
+                    self.by_tenant.remove(&flow.tenant);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The order within one level of one lane.
+//!
+//! A [`LevelQueue`] names its head together with a [`DispatchKey`], which is comparable between lanes of the same
+//! discipline: where two lanes can use the same slot, the smaller key goes first.
+
+mod deadline;
+mod fair;
+mod fifo;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::super::nanos::Nanos;
+use super::super::ordered_queue::ArrivalKey;
+use super::super::waiters::Waiters;
+use super::super::{Discipline, Tenant, WaitingRoomConfig};
+use deadline::DeadlineQueue;
+use fair::FairQueue;
+use fifo::FifoQueue;
+
+/// What orders heads: the discipline's key, and a number that decides between equal keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DispatchKey {
+    /// Two words rather than one of 128 bits, whose alignment would cost two words more.
+    key: (u64, u64),
+    tie_break: u64,
+}
+
+impl DispatchKey {
+    /// After all others.
+    const LAST: Self = Self {
+        key: (u64::MAX, u64::MAX),
+        tie_break: u64::MAX,
+    };
+
+    #[inline]
+    fn new(high: u64, low: u64, tie_break: u64) -> Self {
+        let key = (high, low);
+        Self { key, tie_break }
+    }
+
+    fn of_tag(tag: u128, tie_break: u64) -> Self {
+        Self::new((tag >> 64) as u64, tag as u64, tie_break)
+    }
+
+    fn tag(self) -> u128 {
+        u128::from(self.key.0) << 64 | u128::from(self.key.1)
+    }
+}
+
+/// How much service a tenant's flow has had.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FlowState {
+    /// The virtual time at which its head's service begins.
+    pub(crate) start: u128,
+    /// Decides between equal tags: the number of the dispatch since which its head is the head.
+    pub(crate) since: u64,
+}
+
+/// A request that has not been queued, as far as order goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Newcomer<'a> {
+    pub(crate) key: ArrivalKey,
+    pub(crate) level: u8,
+    pub(crate) tenant: &'a Tenant,
+    pub(crate) cost: u128,
+    /// When its wait would end.
+    pub(crate) end: Nanos,
+}
+
+/// One level of one lane, in the order of the discipline.
+#[derive(Debug)]
+pub(crate) enum LevelQueue {
+    Fifo(FifoQueue),
+    Fair(Box<FairQueue>),
+    Deadline(DeadlineQueue),
+}
+
+impl LevelQueue {
+    pub(crate) fn new(discipline: Discipline, level: u8) -> Self {
+        match discipline {
+            Discipline::Fifo => Self::Fifo(FifoQueue::new(level)),
+            Discipline::Fair => Self::Fair(Box::new(FairQueue::new(level))),
+            Discipline::Deadline => Self::Deadline(DeadlineQueue::new(level)),
+        }
+    }
+
+    /// Adds a waiter, and says whether the head may be another now. `flow` is the state of its flow, if it has to be
+    /// opened.
+    #[inline]
+    pub(crate) fn push<T>(
+        &mut self,
+        waiters: &mut Waiters<T>,
+        idx: u32,
+        flow: FlowState,
+        config: &WaitingRoomConfig,
+    ) -> bool {
+        match self {
+            Self::Fifo(queue) => queue.push(waiters, idx),
+            Self::Fair(queue) => queue.push(waiters, idx, flow, config),
+            Self::Deadline(queue) => queue.push(waiters, idx),
+        }
+    }
+
+    /// Removes a waiter that got a slot, and says at which virtual time its service ends. `dispatch` is the number of this
+    /// dispatch. The waiter does not wait any more.
+    #[inline]
+    pub(crate) fn serve<T>(&mut self, waiters: &Waiters<T>, idx: u32, dispatch: u64) -> u128 {
+        match self {
+            Self::Fair(queue) => queue.serve(waiters, idx, dispatch),
+            _ => {
+                self.remove(waiters, idx);
+                0
+            }
+        }
+    }
+
+    /// Removes a waiter for any other reason. It does not wait any more, or not at this level.
+    #[inline]
+    pub(crate) fn remove<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+        match self {
+            Self::Fifo(queue) => queue.remove(waiters, idx),
+            Self::Fair(queue) => queue.remove(waiters, idx),
+            Self::Deadline(queue) => queue.remove(waiters, idx),
+        }
+    }
+
+    /// Removes a waiter until it is restored. Its flow keeps its state.
+    pub(crate) fn skip<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+        match self {
+            Self::Fair(queue) => queue.skip(waiters, idx),
+            _ => self.remove(waiters, idx),
+        }
+    }
+
+    /// Adds a waiter that was skipped, and says whether the head may be another now.
+    pub(crate) fn restore<T>(&mut self, waiters: &Waiters<T>, idx: u32) -> bool {
+        match self {
+            Self::Fifo(queue) => queue.restore(waiters, idx),
+            Self::Fair(queue) => queue.restore(waiters, idx),
+            Self::Deadline(queue) => queue.restore(waiters, idx),
+        }
+    }
+
+    /// The waiter that goes next.
+    #[inline]
+    pub(crate) fn head(&self) -> Option<u32> {
+        match self {
+            Self::Fifo(queue) => queue.head(),
+            Self::Fair(queue) => queue.head(),
+            Self::Deadline(queue) => queue.head(),
+        }
+    }
+
+    /// The key of the waiter that goes next.
+    #[inline]
+    pub(crate) fn head_key(&self) -> DispatchKey {
+        match self {
+            Self::Fifo(queue) => queue.head_key(),
+            Self::Fair(queue) => queue.head_key(),
+            Self::Deadline(queue) => queue.head_key(),
+        }
+    }
+
+    /// The key that a newcomer would have; `None` if it would not go before the other waiters of its flow. `flow` is the
+    /// state of its flow, if it had to be opened.
+    pub(crate) fn newcomer_key(
+        &self,
+        newcomer: Newcomer<'_>,
+        flow: FlowState,
+        config: &WaitingRoomConfig,
+    ) -> Option<DispatchKey> {
+        match self {
+            Self::Fifo(_) => Some(fifo::key(newcomer.key)),
+            Self::Fair(queue) => queue.newcomer_key(newcomer, flow, config),
+            Self::Deadline(_) => Some(deadline::key((newcomer.end, newcomer.key))),
+        }
+    }
+
+    /// The state of the waiter's flow, if there are flows.
+    pub(crate) fn flow_state<T>(&self, waiters: &Waiters<T>, idx: u32) -> Option<FlowState> {
+        match self {
+            Self::Fair(queue) => Some(queue.flow_state(waiters, idx)),
+            _ => None,
+        }
+    }
+
+    /// Whether the head may change when another waiter is removed.
+    #[inline]
+    pub(crate) fn depends_on_others(&self) -> bool {
+        // A flow's tag depends on the cost of its head.
+        matches!(self, Self::Fair(_))
+    }
+
+    /// Gives back memory that the waiters of now do not need.
+    pub(crate) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
+        match self {
+            Self::Fifo(queue) => queue.trim(),
+            Self::Fair(queue) => queue.trim(waiters),
+            Self::Deadline(queue) => queue.trim(),
+        }
+    }
+
+    /// All waiters, for a [`forecast`].
+    pub(crate) fn snapshot<T>(&self, waiters: &Waiters<T>, flows: &mut Vec<FlowSnapshot>) {
+        match self {
+            Self::Fifo(queue) => flows.extend(queue.snapshot(waiters)),
+            Self::Fair(queue) => flows.extend(queue.snapshot(waiters)),
+            Self::Deadline(queue) => flows.extend(queue.snapshot(waiters)),
+        }
+    }
+}
+
+/// Waiters that go one after the other, whatever goes in between.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FlowSnapshot {
+    /// The key of its head.
+    key: DispatchKey,
+    weight: u128,
+    /// The head is last.
+    line: Vec<u32>,
+}
+
+impl FlowSnapshot {
+    fn one(key: DispatchKey, idx: u32) -> Self {
+        Self::new(key, 1, vec![idx])
+    }
+
+    fn new(key: DispatchKey, weight: u128, mut line: Vec<u32>) -> Self {
+        line.reverse();
+        Self { key, weight, line }
+    }
+}
+
+/// The order in which all of one level would be served if no request arrived, after that many `dispatches`.
+pub(crate) fn forecast<T>(
+    waiters: &Waiters<T>,
+    flows: Vec<FlowSnapshot>,
+    mut dispatches: u64,
+) -> Vec<u32> {
+    let mut flows: BinaryHeap<Reverse<FlowSnapshot>> = flows.into_iter().map(Reverse).collect();
+    let mut order = Vec::new();
+    while let Some(Reverse(mut flow)) = flows.pop() {
+        order.extend(flow.line.pop());
+        if let Some(&next) = flow.line.last() {
+            dispatches += 1;
+            let price = fair::price(waiters.meta(next).cost(), flow.weight);
+            flow.key = DispatchKey::of_tag(flow.key.tag() + price, dispatches);
+            flows.push(Reverse(flow));
+        }
+    }
+    order
+}

@@ -1,0 +1,321 @@
+//! Lanes, and groups of lanes that the same pools can serve.
+//!
+//! Asking for every lane after every release would make one release as slow as there are models waiting. Lanes of one
+//! discipline that the same pools can serve form a group and are busy together. A group knows the best head of its lanes,
+//! and a pool knows its groups, so a freed slot asks for one waiter per group.
+
+mod forecast;
+mod lifecycle;
+mod select;
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use slab::Slab;
+
+use super::super::capacity::{Partition, PoolId, PoolSet};
+use super::super::waiters::Waiters;
+use super::super::{Discipline, WaitingRoomConfig};
+use super::discipline::{DispatchKey, FlowState, LevelQueue};
+use super::heap::Heap;
+
+pub(crate) use select::{Head, NO_PUMP, Scope};
+
+/// The order over lanes of one discipline: level, then the discipline's key. Words throughout: next to a byte, a copy has
+/// to wait until what it copies is written.
+pub(crate) type Rank = (u64, DispatchKey);
+
+#[derive(Debug)]
+struct Lane<L> {
+    key: L,
+    partition: Partition,
+    group: u32,
+    /// Its number among the lanes of its group.
+    member: u32,
+    levels: Box<[LevelQueue]>,
+    head: Option<LaneHead>,
+}
+
+/// The waiter that goes next in a lane.
+#[derive(Debug, Clone, Copy)]
+struct LaneHead {
+    idx: u32,
+    level: u8,
+}
+
+#[derive(Debug)]
+struct Group {
+    pools: PoolSet,
+    discipline: Discipline,
+    lanes: Slab<u32>,
+    order: Heap<Rank>,
+    /// The pump that last found it busy.
+    blocked_in: u64,
+    /// The pump that last gave it a second look since one of its waiters was served.
+    looked_again_in: u64,
+    /// By level, where tenants take turns; else empty.
+    clocks: Box<[VirtualClock]>,
+}
+
+/// The virtual time of one level of a group: how much service a tenant that never stopped waiting has had.
+///
+/// Each group has its own. With one clock for all, a newcomer to a slow group would go behind everything that the fast
+/// groups had served meanwhile.
+#[derive(Debug, Clone, Copy)]
+struct VirtualClock {
+    served: u128,
+    waiting: usize,
+}
+
+/// All lanes.
+#[derive(Debug)]
+pub(crate) struct Lanes<L> {
+    by_key: HashMap<L, u32>,
+    lanes: Slab<Lane<L>>,
+    /// The lane of the latest arrival, which is often that of the next one.
+    latest: u32,
+    occupied: usize,
+    /// The groups of lanes that exactly these pools can serve: one for each discipline.
+    by_pools: HashMap<PoolSet, Vec<u32>>,
+    groups: Slab<Group>,
+    /// The groups that each pool can serve.
+    by_pool: Vec<Vec<u32>>,
+    /// The pump that last found any group busy.
+    blocked_in: u64,
+    /// Where the clocks of a new group begin.
+    base: u128,
+    /// How many waiters were queued or served so far.
+    dispatches: u64,
+    levels: usize,
+    discipline: Discipline,
+    /// Whether any lane's partition has a bound of its own.
+    has_bounds: bool,
+}
+
+/// The number of no pump, of a group that none has found busy.
+const NOT_BLOCKED: u64 = 0;
+
+impl<L: Clone + Eq + Hash> Lanes<L> {
+    pub(crate) fn new(config: &WaitingRoomConfig) -> Self {
+        Self {
+            by_key: HashMap::new(),
+            lanes: Slab::new(),
+            latest: 0,
+            occupied: 0,
+            by_pools: HashMap::new(),
+            groups: Slab::new(),
+            by_pool: Vec::new(),
+            blocked_in: NOT_BLOCKED,
+            base: 0,
+            dispatches: 0,
+            levels: config.levels.count(),
+            discipline: config.discipline,
+            has_bounds: false,
+        }
+    }
+
+    /// Lanes without waiters, whose clocks all begin at the latest of these.
+    pub(crate) fn renewed(&self, config: &WaitingRoomConfig) -> Self {
+        let clocks = self.groups.iter().flat_map(|(_, group)| &group.clocks);
+        let latest = clocks.map(|clock| clock.served).max();
+        Self {
+            base: latest.unwrap_or(self.base),
+            dispatches: self.dispatches,
+            ..Self::new(config)
+        }
+    }
+
+    /// The state of the waiter's flow: as far behind the others as it was in the `old` lanes.
+    pub(crate) fn flow_state_from<T>(
+        &self,
+        old: &Self,
+        waiters: &Waiters<T>,
+        idx: u32,
+    ) -> Option<FlowState> {
+        let meta = waiters.meta(idx);
+        let (lane, level) = (old.lanes.get(meta.lane as usize)?, usize::from(meta.level));
+        let FlowState { start, since } = lane.levels[level].flow_state(waiters, idx)?;
+        let behind = old.groups[lane.group as usize].clocks[level].served - start;
+        let start = self.base - behind;
+        Some(FlowState { start, since })
+    }
+
+    /// The lane with this key. `ask` is called if it has to be opened.
+    #[inline]
+    pub(crate) fn lane(&mut self, key: L, ask: impl FnOnce(&L) -> (PoolSet, Partition)) -> u32 {
+        let lane = match self.lanes.get(self.latest as usize) {
+            Some(lane) if lane.key == key => self.latest,
+            _ => match self.by_key.get(&key) {
+                Some(&lane) => lane,
+                None => self.open(key, ask),
+            },
+        };
+        self.latest = lane;
+        lane
+    }
+
+    /// Adds a waiter to its lane. `flow` is the state of its flow, if it is not to begin now.
+    #[inline]
+    pub(crate) fn push<T>(
+        &mut self,
+        waiters: &mut Waiters<T>,
+        idx: u32,
+        flow: Option<FlowState>,
+        config: &WaitingRoomConfig,
+    ) {
+        let meta = waiters.meta(idx);
+        let (lane, level) = (meta.lane, usize::from(meta.level));
+        let start = self.join_clock(self.lanes[lane as usize].group, level);
+        self.dispatches += 1;
+        let since = self.dispatches;
+        let flow = flow.unwrap_or(FlowState { start, since });
+        let queue = &mut self.lanes[lane as usize].levels[level];
+        if queue.push(waiters, idx, flow, config) {
+            self.refresh(lane, level);
+        }
+    }
+
+    /// One more waits in the group. The first to do so finds the clock where competitors have it by now.
+    #[inline]
+    fn join_clock(&mut self, group: u32, level: usize) -> u128 {
+        let served = self.clock_of_newcomer(group, level);
+        if let Some(clock) = self.groups[group as usize].clocks.get_mut(level) {
+            clock.served = served;
+            clock.waiting += 1;
+        }
+        served
+    }
+
+    /// The virtual time at which a newcomer's flow begins.
+    fn clock_of_newcomer(&self, group: u32, level: usize) -> u128 {
+        let groups = &self.groups;
+        let Some(&clock) = groups[group as usize].clocks.get(level) else {
+            return 0;
+        };
+        if clock.waiting > 0 {
+            return clock.served;
+        }
+        let pools = groups[group as usize].pools.iter();
+        let competitors = pools
+            .flat_map(|&pool| self.groups_on(pool))
+            .filter_map(|&other| groups[other as usize].clocks.get(level))
+            .filter(|clock| clock.waiting > 0);
+        let served = competitors.map(|clock| clock.served).max().unwrap_or(0);
+        clock.served.max(served)
+    }
+
+    /// Removes a waiter that got a slot. It does not wait any more.
+    #[inline]
+    pub(crate) fn serve<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+        let meta = waiters.meta(idx);
+        let (lane, level) = (meta.lane, usize::from(meta.level));
+        self.dispatches += 1;
+        let ends = self.lanes[lane as usize].levels[level].serve(waiters, idx, self.dispatches);
+        if let Some(clock) = self.clock_mut(lane, level) {
+            clock.waiting -= 1;
+            clock.served = clock.served.max(ends);
+        }
+        self.refresh(lane, level);
+    }
+
+    /// Removes a waiter for any other reason from this level. It does not wait there any more.
+    #[inline]
+    pub(crate) fn remove<T>(&mut self, waiters: &Waiters<T>, idx: u32, level: u8) {
+        let (lane, level) = (waiters.meta(idx).lane, usize::from(level));
+        let Lane { levels, head, .. } = &mut self.lanes[lane as usize];
+        let queue = &mut levels[level];
+        queue.remove(waiters, idx);
+        let head_may_change = queue.depends_on_others() || head.is_some_and(|head| head.idx == idx);
+        if let Some(clock) = self.clock_mut(lane, level) {
+            clock.waiting -= 1;
+        }
+        if head_may_change {
+            self.refresh(lane, level);
+        }
+    }
+
+    /// Removes a waiter that will be restored. It is marked as not queued.
+    pub(crate) fn skip<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+        let meta = waiters.meta(idx);
+        let (lane, level) = (meta.lane, usize::from(meta.level));
+        self.lanes[lane as usize].levels[level].skip(waiters, idx);
+        self.refresh(lane, level);
+    }
+
+    /// Adds a waiter that was skipped. It is marked as queued.
+    pub(crate) fn restore<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+        let meta = waiters.meta(idx);
+        let (lane, level) = (meta.lane, usize::from(meta.level));
+        if self.lanes[lane as usize].levels[level].restore(waiters, idx) {
+            self.refresh(lane, level);
+        }
+    }
+
+    /// Gives back memory that the waiters of now do not need. Their order stays.
+    pub(crate) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
+        for (_, lane) in &mut self.lanes {
+            lane.levels.iter_mut().for_each(|queue| queue.trim(waiters));
+        }
+    }
+
+    /// What a lane was opened with.
+    pub(crate) fn describe(&self, lane: u32) -> (L, PoolSet, Partition) {
+        let lane = &self.lanes[lane as usize];
+        let pools = self.groups[lane.group as usize].pools.clone();
+        (lane.key.clone(), pools, lane.partition)
+    }
+
+    /// The group that a lane belongs to.
+    #[inline]
+    pub(crate) fn group(&self, lane: u32) -> u32 {
+        self.lanes[lane as usize].group
+    }
+
+    /// Whether any partition has a bound of its own.
+    #[inline]
+    pub(crate) fn have_bounds(&self) -> bool {
+        self.has_bounds
+    }
+
+    /// The partition that a lane waits in.
+    #[inline]
+    pub(crate) fn partition(&self, lane: u32) -> Partition {
+        self.lanes[lane as usize].partition
+    }
+
+    #[inline]
+    fn clock_mut(&mut self, lane: u32, level: usize) -> Option<&mut VirtualClock> {
+        let group = self.group(lane);
+        self.groups[group as usize].clocks.get_mut(level)
+    }
+
+    #[inline]
+    fn groups_on(&self, pool: PoolId) -> &[u32] {
+        self.by_pool.get(pool.0 as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Brings the lane's head, and its rank in its group, up to date after a change in one of its levels.
+    #[inline]
+    fn refresh(&mut self, index: u32, changed: usize) {
+        let lane = &mut self.lanes[index as usize];
+        let is_above = |head: LaneHead| usize::from(head.level) < changed;
+        if lane.head.is_some_and(is_above) {
+            return;
+        }
+        let order = &mut self.groups[lane.group as usize].order;
+        let was_occupied = lane.head.is_some();
+        // The head was at this level or below: no level above has a waiter.
+        for (level, queue) in (changed..).zip(&lane.levels[changed..]) {
+            if let Some(idx) = queue.head() {
+                order.set(lane.member, (level as u64, queue.head_key()));
+                let level = level as u8;
+                lane.head = Some(LaneHead { idx, level });
+                self.occupied += usize::from(!was_occupied);
+                return;
+            }
+        }
+        order.remove(lane.member);
+        lane.head = None;
+        self.occupied -= usize::from(was_occupied);
+    }
+}

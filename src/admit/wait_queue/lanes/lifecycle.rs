@@ -1,0 +1,102 @@
+//! Lanes are opened for their first waiter, and closed when there are many empty ones.
+
+use std::hash::Hash;
+
+use slab::Slab;
+
+use super::super::super::Discipline;
+use super::super::super::capacity::{Partition, PoolSet};
+use super::super::discipline::LevelQueue;
+use super::super::heap::Heap;
+use super::{Group, Lane, Lanes, NOT_BLOCKED, VirtualClock};
+
+/// Empty lanes are kept for their next waiter: as many as are occupied, and these.
+const SPARE_LANES: usize = 64;
+
+impl<L: Clone + Eq + Hash> Lanes<L> {
+    #[cold]
+    pub(super) fn open(&mut self, key: L, ask: impl FnOnce(&L) -> (PoolSet, Partition)) -> u32 {
+        // Before anything changes: the capacity is user code and may panic.
+        let (pools, partition) = ask(&key);
+        if self.lanes.len() >= 2 * self.occupied + SPARE_LANES {
+            self.close_empty_lanes();
+        }
+        let discipline = partition.discipline.unwrap_or(self.discipline);
+        self.has_bounds |= partition.max_size.is_some();
+        let group = self.group_of(pools, discipline);
+        let lane = self.lanes.vacant_key() as u32;
+        let member = self.groups[group as usize].lanes.insert(lane) as u32;
+        let levels = (0..self.levels).map(|level| LevelQueue::new(discipline, level as u8));
+        self.lanes.insert(Lane {
+            key: key.clone(),
+            partition,
+            group,
+            member,
+            levels: levels.collect(),
+            head: None,
+        });
+        self.by_key.insert(key, lane);
+        lane
+    }
+
+    fn group_of(&mut self, pools: PoolSet, discipline: Discipline) -> u32 {
+        let alike = self.by_pools.entry(pools.clone()).or_default();
+        let is_of = |group: &&u32| self.groups[**group as usize].discipline == discipline;
+        if let Some(&group) = alike.iter().find(is_of) {
+            return group;
+        }
+        let clock = VirtualClock {
+            served: self.base,
+            waiting: 0,
+        };
+        let clocks = match discipline {
+            Discipline::Fair => self.levels,
+            _ => 0,
+        };
+        let group = self.groups.insert(Group {
+            pools: pools.clone(),
+            discipline,
+            lanes: Slab::new(),
+            order: Heap::new(),
+            blocked_in: NOT_BLOCKED,
+            looked_again_in: NOT_BLOCKED,
+            clocks: vec![clock; clocks].into(),
+        }) as u32;
+        alike.push(group);
+        for pool in pools.iter().map(|pool| pool.0 as usize) {
+            if pool >= self.by_pool.len() {
+                self.by_pool.resize_with(pool + 1, Vec::new);
+            }
+            self.by_pool[pool].push(group);
+        }
+        group
+    }
+
+    fn close_empty_lanes(&mut self) {
+        let (groups, by_key) = (&mut self.groups, &mut self.by_key);
+        self.lanes.retain(|_, lane| {
+            if lane.head.is_none() {
+                groups[lane.group as usize]
+                    .lanes
+                    .remove(lane.member as usize);
+                by_key.remove(&lane.key);
+            }
+            lane.head.is_some()
+        });
+        let (by_pools, by_pool) = (&mut self.by_pools, &mut self.by_pool);
+        groups.retain(|index, group| {
+            if group.lanes.is_empty() {
+                if let Some(alike) = by_pools.get_mut(&group.pools) {
+                    alike.retain(|&other| other != index as u32);
+                    if alike.is_empty() {
+                        by_pools.remove(&group.pools);
+                    }
+                }
+                for pool in group.pools.iter() {
+                    by_pool[pool.0 as usize].retain(|&other| other != index as u32);
+                }
+            }
+            !group.lanes.is_empty()
+        });
+    }
+}

@@ -1,0 +1,220 @@
+//! The best waiter of those that a slot can serve.
+//!
+//! Keys of two disciplines are not comparable: one counts arrivals, another shares, a third deadlines. So each discipline
+//! names its best waiter, and of these, within a level, the one that arrived first goes first.
+
+use std::hash::Hash;
+
+use super::super::super::capacity::PoolId;
+use super::super::super::waiters::Waiters;
+use super::super::super::{Discipline, WaitingRoomConfig};
+use super::super::discipline::{FlowState, Newcomer};
+use super::{Group, LaneHead, Lanes, NOT_BLOCKED, Rank};
+
+/// The groups that a pump looks at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Scope {
+    /// Those that a slot of the pool can serve.
+    Pool(PoolId),
+    /// Those, and one more: that of the request which found the slot.
+    Claim(PoolId, u32),
+    All,
+}
+
+impl Scope {
+    /// Whether one slot of `pool` is all that it is about.
+    pub(crate) fn is_about(self, pool: PoolId) -> bool {
+        match self {
+            Self::Pool(one) | Self::Claim(one, _) => one == pool,
+            Self::All => false,
+        }
+    }
+}
+
+/// The best waiter of a group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head {
+    pub(crate) idx: u32,
+    pub(crate) group: u32,
+}
+
+/// The number of no pump, which has found no group busy.
+pub(crate) const NO_PUMP: u64 = u64::MAX;
+
+impl<L: Clone + Eq + Hash> Lanes<L> {
+    /// The best waiter of the groups in `scope` that pump number `pump` has not found busy.
+    #[inline]
+    pub(crate) fn best<T>(&self, waiters: &Waiters<T>, scope: Scope, pump: u64) -> Option<Head> {
+        match scope {
+            // Nearly every release is about a pool that one group waits for.
+            Scope::Pool(pool) => match *self.groups_on(pool) {
+                [only] if self.groups[only as usize].blocked_in == pump => None,
+                [only] => self.head_in(only),
+                ref groups => self.best_of(waiters, groups.iter().copied(), pump),
+            },
+            Scope::Claim(pool, group) => {
+                let groups = self.groups_on(pool).iter().copied();
+                self.best_of(waiters, groups.chain(std::iter::once(group)), pump)
+            }
+            Scope::All => {
+                let groups = self.groups.iter().map(|(group, _)| group as u32);
+                self.best_of(waiters, groups, pump)
+            }
+        }
+    }
+
+    /// Whether a newcomer to `lane` would go before `best`.
+    pub(crate) fn newcomer_goes_before<T>(
+        &self,
+        waiters: &Waiters<T>,
+        newcomer: Newcomer<'_>,
+        lane: u32,
+        best: Head,
+        config: &WaitingRoomConfig,
+    ) -> bool {
+        let (own, level) = (&self.lanes[lane as usize], usize::from(newcomer.level));
+        let other = &self.groups[best.group as usize];
+        if self.groups[own.group as usize].discipline != other.discipline {
+            let best = waiters.meta(best.idx);
+            return (newcomer.level, newcomer.key) < (best.level, best.key());
+        }
+        let flow = FlowState {
+            start: self.clock_of_newcomer(own.group, level),
+            since: self.dispatches + 1,
+        };
+        let key = own.levels[level].newcomer_key(newcomer, flow, config);
+        key.zip(other.best_rank())
+            .is_some_and(|(key, best)| (level as u64, key) < *best)
+    }
+
+    /// The best waiters of the disciplines that `best` is not of, over all groups that pump number `pump` has not found
+    /// busy.
+    pub(crate) fn heads_of_other_disciplines(&self, best: Head, pump: u64) -> Vec<Head> {
+        let all = self.groups.iter().map(|(group, _)| group as u32);
+        let heads = self.best_groups(all, pump).into_iter().flatten();
+        heads
+            .filter(|&(_, group)| group != best.group)
+            .filter_map(|(_, group)| self.head_in(group))
+            .collect()
+    }
+
+    /// Notes that pump number `pump` found the group busy.
+    pub(crate) fn block(&mut self, group: u32, pump: u64) {
+        self.groups[group as usize].blocked_in = pump;
+        self.blocked_in = pump;
+    }
+
+    /// Lets pump number `pump` look again at groups that it found busy just before `pool` got a free slot, if their heads
+    /// go before `best`. Says whether there was one.
+    ///
+    /// Each group gets one second look until one of its waiters is served, or a group that is busy beside a free slot of
+    /// its pools would be asked for ever.
+    #[inline]
+    pub(crate) fn unblock_better<T>(
+        &mut self,
+        waiters: &Waiters<T>,
+        pool: PoolId,
+        best: Head,
+        pump: u64,
+    ) -> bool {
+        if self.blocked_in != pump {
+            return false;
+        }
+        let mut any = false;
+        for nth in 0..self.groups_on(pool).len() {
+            let index = self.groups_on(pool)[nth];
+            let group = &self.groups[index as usize];
+            if group.blocked_in == pump
+                && group.looked_again_in != pump
+                && self.goes_before(waiters, index, best.group)
+            {
+                let group = &mut self.groups[index as usize];
+                group.blocked_in = NOT_BLOCKED;
+                group.looked_again_in = pump;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Notes that a waiter of the group is served.
+    #[inline]
+    pub(crate) fn on_progress(&mut self, group: u32) {
+        self.groups[group as usize].looked_again_in = NOT_BLOCKED;
+    }
+
+    fn best_of<T>(
+        &self,
+        waiters: &Waiters<T>,
+        groups: impl Iterator<Item = u32>,
+        pump: u64,
+    ) -> Option<Head> {
+        let best = self.best_groups(groups, pump).into_iter().flatten();
+        let of_each = best.map(|(_, group)| group);
+        let group = of_each.reduce(|a, b| {
+            if self.goes_before(waiters, b, a) {
+                b
+            } else {
+                a
+            }
+        })?;
+        self.head_in(group)
+    }
+
+    #[inline]
+    fn head_in(&self, group: u32) -> Option<Head> {
+        let idx = self.head_of(&self.groups[group as usize])?.idx;
+        Some(Head { idx, group })
+    }
+
+    /// The group with the best waiter of each discipline.
+    #[inline]
+    fn best_groups(
+        &self,
+        groups: impl Iterator<Item = u32>,
+        pump: u64,
+    ) -> [Option<(&Rank, u32)>; Discipline::COUNT] {
+        let mut best: [Option<(&Rank, u32)>; Discipline::COUNT] = [None; Discipline::COUNT];
+        for index in groups {
+            let group = &self.groups[index as usize];
+            if group.blocked_in == pump {
+                continue;
+            }
+            let Some(rank) = group.best_rank() else {
+                continue;
+            };
+            let best = &mut best[group.discipline as usize];
+            if best.is_none_or(|(least, _)| rank < least) {
+                *best = Some((rank, index));
+            }
+        }
+        best
+    }
+
+    #[inline]
+    fn head_of(&self, group: &Group) -> Option<&LaneHead> {
+        let (_, member) = group.order.first()?;
+        let lane = group.lanes[*member as usize];
+        self.lanes[lane as usize].head.as_ref()
+    }
+
+    /// Whether the best waiter of group `a` goes before that of group `b`.
+    fn goes_before<T>(&self, waiters: &Waiters<T>, a: u32, b: u32) -> bool {
+        let [a, b] = [a, b].map(|group| &self.groups[group as usize]);
+        if a.discipline == b.discipline {
+            let ranks = a.best_rank().zip(b.best_rank());
+            return ranks.is_some_and(|(first, second)| first < second);
+        }
+        let [Some(first), Some(second)] = [a, b].map(|group| self.head_of(group)) else {
+            return false;
+        };
+        let key = |head: &LaneHead| (head.level, waiters.meta(head.idx).key());
+        key(first) < key(second)
+    }
+}
+
+impl Group {
+    fn best_rank(&self) -> Option<&Rank> {
+        self.order.first().map(|(rank, _)| rank)
+    }
+}

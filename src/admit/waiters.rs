@@ -1,0 +1,295 @@
+//! The slab of waiters: what is known of each, and what it carries.
+//!
+//! A waiter keeps its index from the moment it is queued until its outcome is taken, also while the room is
+//! reconfigured, so a [`WaiterId`] stays valid all that time. An entry is in one of two states: it *waits*, or it is
+//! *unlinked*, which means that its wait is over and its outcome has not been taken yet.
+
+use slab::Slab;
+
+use super::nanos::Nanos;
+use super::ordered_queue::ArrivalKey;
+use super::{Priority, Tenant, Ticket};
+
+/// The index of no lane and of no flow.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Names a waiter until its outcome has been taken or it was cancelled. It is never given to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WaiterId {
+    pub(super) idx: u32,
+    pub(super) seq: u64,
+}
+
+/// How long a waiter may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WaitLimits {
+    /// When the request arrived, by its ticket, but not after it was queued.
+    pub(crate) arrival: Nanos,
+    /// The ticket's own deadline; `NEVER` without one.
+    pub(crate) deadline: Nanos,
+}
+
+impl WaitLimits {
+    /// When the wait ends in a room in which a request may wait for `max_wait`.
+    #[inline]
+    pub(crate) fn end(self, max_wait: Nanos) -> Nanos {
+        self.arrival.saturating_add(max_wait).min(self.deadline)
+    }
+}
+
+/// What orders a waiter, and what ends its wait.
+#[derive(Debug)]
+pub(crate) struct WaiterMeta {
+    /// Tells it from earlier waiters with the same index, and orders equal arrivals.
+    pub(crate) seq: u64,
+    /// Its arrival as far as order goes: not before that of a waiter queued earlier, unless it is requeued.
+    pub(crate) since: Nanos,
+    pub(crate) limits: WaitLimits,
+    pub(crate) lane: u32,
+    /// Its tenant's flow within the lane.
+    pub(crate) flow: u32,
+    /// The level of its ticket.
+    pub(crate) priority: u8,
+    /// The level it waits in now, which is smaller once it has been promoted.
+    pub(crate) level: u8,
+    pub(crate) waits: bool,
+    /// `false` while it is skipped: it waits, but is out of the discipline's queue.
+    pub(crate) is_queued: bool,
+    /// `false` if its ticket says that it must not wait.
+    pub(crate) may_wait: bool,
+    extras: Option<Box<TicketExtras>>,
+}
+
+/// What few tickets say.
+#[derive(Debug)]
+struct TicketExtras {
+    tenant: Tenant,
+    cost: u32,
+}
+
+static NO_TENANT: Tenant = Tenant::NONE;
+
+impl WaiterMeta {
+    pub(crate) fn new(
+        (since, seq): ArrivalKey,
+        Priority(level): Priority,
+        limits: WaitLimits,
+        ticket: Ticket,
+    ) -> Self {
+        let has_extras = !ticket.tenant.as_bytes().is_empty() || ticket.cost != 1;
+        Self {
+            seq,
+            since,
+            limits,
+            lane: NONE,
+            flow: NONE,
+            priority: level,
+            level,
+            waits: true,
+            is_queued: true,
+            may_wait: ticket.wait,
+            extras: has_extras.then(|| {
+                Box::new(TicketExtras {
+                    tenant: ticket.tenant,
+                    cost: ticket.cost,
+                })
+            }),
+        }
+    }
+
+    /// What orders it among all waiters of its level.
+    #[inline]
+    pub(crate) fn key(&self) -> ArrivalKey {
+        (self.since, self.seq)
+    }
+
+    pub(crate) fn tenant(&self) -> &Tenant {
+        self.extras
+            .as_ref()
+            .map_or(&NO_TENANT, |extras| &extras.tenant)
+    }
+
+    /// What it takes from its tenant's share; at least 1.
+    pub(crate) fn cost(&self) -> u128 {
+        let cost = self.extras.as_ref().map_or(1, |extras| extras.cost);
+        u128::from(cost.max(1))
+    }
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    meta: WaiterMeta,
+    payload: T,
+}
+
+/// All waiters, by index.
+#[derive(Debug)]
+pub(crate) struct Waiters<T> {
+    slab: Slab<Entry<T>>,
+    /// How long a request may wait; `NEVER` without a bound.
+    pub(crate) max_wait: Nanos,
+}
+
+impl<T> Waiters<T> {
+    pub(crate) fn new(max_wait: Nanos) -> Self {
+        Self {
+            slab: Slab::new(),
+            max_wait,
+        }
+    }
+
+    /// Adds a waiter, whose payload may refer to its id.
+    #[inline]
+    pub(crate) fn insert(
+        &mut self,
+        meta: WaiterMeta,
+        payload: impl FnOnce(WaiterId) -> T,
+    ) -> WaiterId {
+        let entry = self.slab.vacant_entry();
+        let id = WaiterId {
+            // More waiters than this do not fit into memory.
+            idx: entry.key() as u32,
+            seq: meta.seq,
+        };
+        let payload = payload(id);
+        entry.insert(Entry { meta, payload });
+        id
+    }
+
+    /// Takes the entry out. Its id is invalid then.
+    #[inline]
+    pub(crate) fn remove(&mut self, idx: u32) -> T {
+        self.slab.remove(idx as usize).payload
+    }
+
+    #[inline]
+    pub(crate) fn meta(&self, idx: u32) -> &WaiterMeta {
+        &self.slab[idx as usize].meta
+    }
+
+    #[inline]
+    pub(crate) fn meta_mut(&mut self, idx: u32) -> &mut WaiterMeta {
+        &mut self.slab[idx as usize].meta
+    }
+
+    #[inline]
+    pub(crate) fn payload(&self, idx: u32) -> &T {
+        &self.slab[idx as usize].payload
+    }
+
+    #[inline]
+    pub(crate) fn payload_mut(&mut self, idx: u32) -> &mut T {
+        &mut self.slab[idx as usize].payload
+    }
+
+    pub(crate) fn payloads_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slab.iter_mut().map(|(_, entry)| &mut entry.payload)
+    }
+
+    /// Whether the waiter of this id still waits.
+    #[inline]
+    pub(crate) fn waits(&self, id: WaiterId) -> bool {
+        let entry = self.slab.get(id.idx as usize);
+        entry.is_some_and(|Entry { meta, .. }| meta.seq == id.seq && meta.waits)
+    }
+
+    /// Whether the waiter with this number waits at `level`.
+    #[inline]
+    pub(crate) fn waits_at(&self, level: u8, idx: u32, seq: u64) -> bool {
+        let entry = self.slab.get(idx as usize);
+        entry.is_some_and(|Entry { meta, .. }| meta.seq == seq && meta.waits && meta.level == level)
+    }
+
+    /// As [`waits_at`](Self::waits_at), and is not skipped.
+    #[inline]
+    pub(crate) fn is_queued_at(&self, level: u8, idx: u32, seq: u64) -> bool {
+        let entry = self.slab.get(idx as usize);
+        entry.is_some_and(|Entry { meta, .. }| {
+            meta.seq == seq && meta.waits && meta.is_queued && meta.level == level
+        })
+    }
+
+    /// The level at which the waiter with this number waits; `None` if it does not.
+    pub(crate) fn level_if_waiting(&self, idx: u32, seq: u64) -> Option<u8> {
+        let Entry { meta, .. } = self.slab.get(idx as usize)?;
+        (meta.seq == seq && meta.waits).then_some(meta.level)
+    }
+
+    pub(crate) fn id(&self, idx: u32) -> WaiterId {
+        let seq = self.meta(idx).seq;
+        WaiterId { idx, seq }
+    }
+
+    /// When its wait ends; `NEVER` without a bound.
+    #[inline]
+    pub(crate) fn end(&self, idx: u32) -> Nanos {
+        self.meta(idx).limits.end(self.max_wait)
+    }
+
+    /// All that wait, by index.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (u32, &WaiterMeta)> {
+        let all = self
+            .slab
+            .iter()
+            .map(|(idx, entry)| (idx as u32, &entry.meta));
+        all.filter(|(_, meta)| meta.waits)
+    }
+
+    /// All that wait, the latest of the lowest level first: the order in which they are evicted.
+    pub(crate) fn latest_first(&self) -> Vec<u32> {
+        let mut all: Vec<_> = self
+            .waiting()
+            .map(|(idx, meta)| (meta.level, meta.key(), idx))
+            .collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all.into_iter().map(|(.., idx)| idx).collect()
+    }
+
+    /// All that wait, in the order of arrival.
+    pub(crate) fn oldest_first(&self) -> Vec<u32> {
+        let mut all: Vec<_> = self
+            .waiting()
+            .map(|(idx, meta)| (meta.key(), idx))
+            .collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, idx)| idx).collect()
+    }
+
+    /// Whether there is no entry at all: nothing waits, and all outcomes were taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
+    /// How many entries there is memory for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.slab.capacity()
+    }
+
+    /// Gives back the memory behind the last entry. Waiters keep their index.
+    pub(crate) fn trim(&mut self) {
+        self.slab.shrink_to_fit();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::admit::nanos::NEVER;
+
+    #[test]
+    fn a_wait_ends_at_the_earlier_of_max_wait_and_deadline() {
+        for (deadline, max_wait, end) in [
+            (NEVER, NEVER, NEVER),
+            (NEVER, 5, 15),
+            (12, 5, 12),
+            (20, 5, 15),
+            (20, NEVER, 20),
+        ] {
+            let limits = WaitLimits {
+                arrival: 10,
+                deadline,
+            };
+            assert_eq!(limits.end(max_wait), end, "{deadline} {max_wait}");
+        }
+    }
+}

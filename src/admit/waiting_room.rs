@@ -1,0 +1,537 @@
+//! The waiting room: a bounded, ordered set of waiting tickets, over all lanes.
+//!
+//! It is a state machine: events come in as calls, time comes in as an argument, and the wakers of waiters whose wait
+//! ended come out in a [`WakeList`]. It knows no async, no locks and no clock, so a test can drive it through a million
+//! random events.
+//!
+//! There are two rooms behind it. The [plain room](super::plain_room) does what most configurations ask for, the
+//! [full room](super::full_room) everything. Configuration and capacity choose, never a ticket; a reconfiguration moves
+//! waiters from one to the other.
+
+use std::fmt;
+use std::panic::resume_unwind;
+use std::time::{Duration, Instant};
+
+use super::full_room::FullRoom;
+use super::plain_room::PlainRoom;
+use super::room::{Arrival, Room, State, Waiter};
+use super::room_base::RoomBase;
+use super::trim::{INTERVAL, KEPT};
+use super::wait_queue::lanes::Lanes;
+use super::wait_queue::rename_levels;
+use super::waiters::{WaiterId, Waiters};
+use super::{Capacity, PoolId, RejectReason, RoomStats, Ticket, WaitingRoomConfig, WakeList};
+
+/// What an arrival gets.
+pub enum AdmitOutcome<C: Capacity> {
+    /// A slot, at once.
+    Leased(C::Lease),
+    /// A place in the waiting room.
+    Queued(WaiterId),
+    /// Neither.
+    Rejected(RejectReason<C::Unservable>),
+}
+
+impl<C: Capacity> fmt::Debug for AdmitOutcome<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leased(_) => f.write_str("Leased"),
+            Self::Queued(id) => f.debug_tuple("Queued").field(id).finish(),
+            Self::Rejected(why) => f.debug_tuple("Rejected").field(why).finish(),
+        }
+    }
+}
+
+/// A slot, or the reason why there is none.
+pub(crate) type Answer<C> =
+    Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Unservable>>;
+
+/// The bounded, ordered set of waiting tickets in front of a capacity.
+///
+/// `W` is a waiter's waker: a [`Waker`](std::task::Waker) in the gate, anything in a test.
+///
+/// # How to use it
+///
+/// - [`arrive`](Self::arrive) brings a request. If it is queued, leave a waker with [`set_waker`](Self::set_waker), and
+///   when that comes out in a [`WakeList`], [`take_outcome`](Self::take_outcome).
+/// - Tell the room of every event: [`on_release`](Self::on_release) after a slot was given back,
+///   [`on_capacity_grown`](Self::on_capacity_grown), [`on_capacity_changed`](Self::on_capacity_changed),
+///   [`on_lease_returned`](Self::on_lease_returned), and [`advance`](Self::advance) at [`next_timeout`](Self::next_timeout).
+/// - A waiter waits, or its outcome is to be taken. Either way [`cancel`](Self::cancel) removes it.
+///
+/// Wake the wakers after the lock around the room was released.
+///
+/// # Panics
+///
+/// A [`WaiterId`] is invalid once its outcome was taken or the waiter was cancelled. With an invalid id a method may
+/// panic or act on another waiter, unless it says otherwise. If the capacity panics in one of its methods, the room
+/// stays consistent; each method says what else happens.
+///
+/// ```
+/// use std::time::Instant;
+/// use tower_triage::admit::{AdmitOutcome, Capacity, SlotPool, WaitingRoom, WakeList};
+/// use tower_triage::admit::{Priority, Ticket, WaitingRoomConfig};
+///
+/// let (slots, now) = (SlotPool::new(1), Instant::now());
+/// let mut room = WaitingRoom::new(WaitingRoomConfig::default(), now);
+/// let mut wakes = WakeList::new();
+/// let ticket = || Ticket::new(Priority::HIGHEST, now);
+///
+/// let AdmitOutcome::Leased(first) = room.arrive(&slots, ticket(), (), now, &mut wakes) else {
+///     panic!("a slot is free");
+/// };
+/// let AdmitOutcome::Queued(second) = room.arrive(&slots, ticket(), (), now, &mut wakes) else {
+///     panic!("the slot is taken");
+/// };
+/// room.set_waker(second, "second").unwrap();
+///
+/// let pool = slots.release(first);
+/// room.on_release(&slots, pool, now, &mut wakes);
+/// assert_eq!(wakes.into_iter().next(), Some("second"));
+/// assert!(room.take_outcome(second).unwrap().is_ok());
+/// ```
+pub struct WaitingRoom<C: Capacity, W> {
+    room: AnyRoom<C, W>,
+}
+
+enum AnyRoom<C: Capacity, W> {
+    Plain(PlainRoom<C, W>),
+    Full(Box<FullRoom<C, W>>),
+}
+
+impl<C: Capacity, W> AnyRoom<C, W> {
+    fn new(base: RoomBase, waiters: Waiters<Waiter<C, W>>) -> Self {
+        match PlainRoom::<C, W>::serves(&base.config) {
+            true => Self::Plain(PlainRoom::new(base, waiters)),
+            false => Self::Full(Box::new(FullRoom::new(base))),
+        }
+    }
+}
+
+impl<C: Capacity, W> WaitingRoom<C, W> {
+    /// An empty room.
+    #[must_use]
+    pub fn new(config: WaitingRoomConfig, now: Instant) -> Self {
+        let base = RoomBase::new(config, now);
+        let waiters = Waiters::new(base.max_wait());
+        Self {
+            room: AnyRoom::new(base, waiters),
+        }
+    }
+
+    #[inline]
+    fn room(&self) -> &dyn Room<C, W> {
+        match &self.room {
+            AnyRoom::Plain(room) => room,
+            AnyRoom::Full(room) => &**room,
+        }
+    }
+
+    #[inline]
+    fn room_mut(&mut self) -> &mut dyn Room<C, W> {
+        match &mut self.room {
+            AnyRoom::Plain(room) => room,
+            AnyRoom::Full(room) => &mut **room,
+        }
+    }
+
+    #[inline]
+    fn base(&self) -> &RoomBase {
+        self.room().base()
+    }
+
+    /// The room, brought up to `now`.
+    #[inline]
+    fn at(&mut self, now: Instant, wakes: &mut WakeList<W>) -> (&mut dyn Room<C, W>, u64) {
+        let now = self.base().epoch.nanos(now);
+        let room = self.room_mut();
+        room.advance(now, wakes);
+        (room, now)
+    }
+
+    /// A request arrives: a slot if one is free that no better waiter could use, else a place, else a reason.
+    ///
+    /// If the capacity panics, so does this, and the request has not arrived.
+    pub fn arrive(
+        &mut self,
+        capacity: &C,
+        ticket: Ticket,
+        demand: C::Demand,
+        now: Instant,
+        wakes: &mut WakeList<W>,
+    ) -> AdmitOutcome<C> {
+        let arrival = self.arrive_keeping(capacity, ticket, demand, now, wakes);
+        arrival.outcome.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// As [`arrive`](Self::arrive). The demand comes back unless the request waits, also if the capacity panics.
+    pub(crate) fn arrive_keeping(
+        &mut self,
+        capacity: &C,
+        ticket: Ticket,
+        demand: C::Demand,
+        now: Instant,
+        wakes: &mut WakeList<W>,
+    ) -> Arrival<C> {
+        let (room, now) = self.at(now, wakes);
+        let arrival = if room.base().is_closed {
+            Arrival::ended(AdmitOutcome::Rejected(RejectReason::ShuttingDown), demand)
+        } else {
+            room.arrive(capacity, ticket, demand, now, wakes)
+        };
+        if let Ok(AdmitOutcome::Rejected(why)) = &arrival.outcome {
+            room.base_mut().stats.reject(why);
+        }
+        arrival
+    }
+
+    /// A slot of `pool` came back: it goes to the best waiter that it can serve. Looks at no other lanes.
+    pub fn on_release(
+        &mut self,
+        capacity: &C,
+        pool: PoolId,
+        now: Instant,
+        wakes: &mut WakeList<W>,
+    ) {
+        let (room, _) = self.at(now, wakes);
+        room.on_release(capacity, pool, wakes);
+    }
+
+    /// A lease that no request took comes back, as in [`on_release`](Self::on_release).
+    pub fn on_lease_returned(
+        &mut self,
+        capacity: &C,
+        lease: C::Lease,
+        now: Instant,
+        wakes: &mut WakeList<W>,
+    ) {
+        self.room_mut().base_mut().stats.unclaimed += 1;
+        let pool = capacity.release(lease);
+        self.on_release(capacity, pool, now, wakes);
+    }
+
+    /// The capacity may have more slots: they go to the best waiters.
+    pub fn on_capacity_grown(&mut self, capacity: &C, now: Instant, wakes: &mut WakeList<W>) {
+        let (room, _) = self.at(now, wakes);
+        room.on_capacity_grown(capacity, wakes);
+    }
+
+    /// The capacity's lanes, pools or partitions changed: every waiter moves to its lane of now. Waiters that have no
+    /// place in their partition any more are rejected, the latest of its lowest level first.
+    ///
+    /// If the capacity panics, so does this, and nothing has changed.
+    pub fn on_capacity_changed(&mut self, capacity: &C, now: Instant, wakes: &mut WakeList<W>) {
+        let (room, now) = self.at(now, wakes);
+        room.on_capacity_changed(capacity, now, wakes);
+    }
+
+    /// Changes the configuration. Every waiter keeps its place in the order; those that have no place any more are
+    /// rejected, the latest of the lowest level first.
+    ///
+    /// A level keeps its waiters by name; waiters of a name that is gone get the default level. If the capacity panics,
+    /// so does this, and nothing has changed.
+    pub fn reconfigure(
+        &mut self,
+        capacity: &C,
+        config: WaitingRoomConfig,
+        now: Instant,
+        wakes: &mut WakeList<W>,
+    ) {
+        let (_, now) = self.at(now, wakes);
+        let is_plain = PlainRoom::<C, W>::serves(&config);
+        // Asked before anything changes: the capacity is user code and may panic.
+        let lanes = (!is_plain).then(|| FullRoom::ask_lanes(capacity, self.room().waiters()));
+        let (mut base, mut waiters, old_lanes) = self.take_parts();
+        rename_levels(&mut waiters, &base.config.levels, &config.levels);
+        base.config = config;
+        self.room = match lanes {
+            None => AnyRoom::Plain(PlainRoom::new(base, waiters)),
+            Some(lanes) => AnyRoom::Full(Box::new(FullRoom::rebuild(
+                base, waiters, lanes, old_lanes, now,
+            ))),
+        };
+        let room = self.room_mut();
+        room.advance(now, wakes);
+        room.evict_excess(wakes);
+        room.on_capacity_grown(capacity, wakes);
+    }
+
+    /// What the room consists of, which is moved to another; and the lanes of a full room.
+    fn take_parts(&mut self) -> (RoomBase, Waiters<Waiter<C, W>>, Option<Lanes<C::Lane>>) {
+        let empty = RoomBase::new(WaitingRoomConfig::default(), self.epoch());
+        let empty = AnyRoom::Plain(PlainRoom::new(empty, Waiters::new(0)));
+        match std::mem::replace(&mut self.room, empty) {
+            AnyRoom::Plain(room) => {
+                let (base, waiters) = room.into_parts();
+                (base, waiters, None)
+            }
+            AnyRoom::Full(room) => {
+                let (base, waiters, lanes) = room.into_parts();
+                (base, waiters, Some(lanes))
+            }
+        }
+    }
+
+    /// Stops accepting: every waiter and every later arrival is rejected as shutting down.
+    pub fn close(&mut self, wakes: &mut WakeList<W>) {
+        let room = self.room_mut();
+        room.base_mut().is_closed = true;
+        for idx in room.waiters().latest_first() {
+            room.reject_idx(idx, RejectReason::ShuttingDown, wakes);
+        }
+    }
+
+    /// Brings the room up to `now`: waiters that have waited too long are rejected, and those that have waited long
+    /// enough are promoted. To be called at [`next_timeout`](Self::next_timeout), or at any other time.
+    pub fn advance(&mut self, now: Instant, wakes: &mut WakeList<W>) {
+        self.at(now, wakes);
+    }
+
+    /// When to call [`advance`](Self::advance) next. `None` if no wait ends.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.base().epoch.instant(self.room().next_timeout())
+    }
+
+    /// Leaves a waker for the waiter. Gives back the one that it replaces.
+    ///
+    /// # Errors
+    ///
+    /// `waker` itself, if the wait is over.
+    pub fn set_waker(&mut self, id: WaiterId, waker: W) -> Result<Option<W>, W> {
+        match &mut self.room_mut().waiters_mut().payload_mut(id.idx).state {
+            State::Waiting(old) => Ok(old.replace(waker)),
+            _ => Err(waker),
+        }
+    }
+
+    /// The waker that the waiter left, if it still waits.
+    pub fn waker(&self, id: WaiterId) -> Option<&W> {
+        match &self.room().waiters().payload(id.idx).state {
+            State::Waiting(waker) => waker.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Takes the waker that the waiter left, if it still waits.
+    pub fn take_waker(&mut self, id: WaiterId) -> Option<W> {
+        match &mut self.room_mut().waiters_mut().payload_mut(id.idx).state {
+            State::Waiting(waker) => waker.take(),
+            _ => None,
+        }
+    }
+
+    /// Takes the wakers of all waiters, which are to look again.
+    pub fn take_wakers(&mut self, wakes: &mut WakeList<W>) {
+        for waiter in self.room_mut().waiters_mut().payloads_mut() {
+            if let State::Waiting(waker) = &mut waiter.state {
+                waker.take().into_iter().for_each(|waker| wakes.push(waker));
+            }
+        }
+    }
+
+    /// Takes the waiter's outcome, if its wait is over; its id is invalid then.
+    pub fn take_outcome(
+        &mut self,
+        id: WaiterId,
+    ) -> Option<Result<C::Lease, RejectReason<C::Unservable>>> {
+        let (answer, _) = self.take_answer(id)?;
+        Some(answer)
+    }
+
+    /// As [`take_outcome`](Self::take_outcome), with the demand.
+    pub(crate) fn take_answer(&mut self, id: WaiterId) -> Option<(Answer<C>, C::Demand)> {
+        let room = self.room_mut();
+        if let State::Waiting(_) = room.waiters().payload(id.idx).state {
+            return None;
+        }
+        let Waiter { demand, state } = room.waiters_mut().remove(id.idx);
+        room.trim_if_empty();
+        match state {
+            State::Leased(lease) => Some((Ok(lease), demand)),
+            State::Rejected(why) => Some((Err(why), demand)),
+            State::Waiting(_) => None,
+        }
+    }
+
+    /// Removes the waiter. A slot that it was granted comes back, to be released; so does its waker.
+    pub fn cancel(&mut self, id: WaiterId) -> (Option<C::Lease>, Option<W>) {
+        match self.remove(id).state {
+            State::Waiting(waker) => (None, waker),
+            State::Leased(lease) => (Some(lease), None),
+            State::Rejected(_) => (None, None),
+        }
+    }
+
+    /// As [`cancel`](Self::cancel), with all that is left of the waiter.
+    pub(crate) fn remove(&mut self, id: WaiterId) -> Waiter<C, W> {
+        let room = self.room_mut();
+        if let State::Waiting(_) = room.waiters().payload(id.idx).state {
+            room.unlink(id.idx, false);
+            room.base_mut().stats.cancelled += 1;
+        }
+        let waiter = room.waiters_mut().remove(id.idx);
+        room.trim_if_empty();
+        if let State::Leased(_) = waiter.state {
+            let stats = &mut room.base_mut().stats;
+            stats.unclaimed += 1;
+            stats.cancelled += 1;
+        }
+        waiter
+    }
+
+    /// Rejects a waiter with `why`, if it still waits.
+    pub fn reject(
+        &mut self,
+        id: WaiterId,
+        why: RejectReason<C::Unservable>,
+        wakes: &mut WakeList<W>,
+    ) {
+        if let State::Waiting(_) = self.room().waiters().payload(id.idx).state {
+            self.room_mut().reject_idx(id.idx, why, wakes);
+        }
+    }
+
+    /// Looks for a slot for a waiter whose waker was taken though it still waits. To be called by the waiter's own task,
+    /// because the capacity may panic.
+    pub(crate) fn retry(
+        &mut self,
+        capacity: &C,
+        id: WaiterId,
+        now: Instant,
+        wakes: &mut WakeList<W>,
+    ) {
+        let (room, _) = self.at(now, wakes);
+        room.retry(capacity, id, wakes);
+    }
+
+    /// Whether the capacity panicked over a waiter's slot since the last call. Then a slot may be free that no waiter was
+    /// granted, and [`on_capacity_grown`](Self::on_capacity_grown) finds it.
+    pub(crate) fn take_missed_slot(&mut self) -> bool {
+        std::mem::take(self.room_mut().missed_slot())
+    }
+
+    /// Whether the waiter's ticket lets it wait.
+    #[must_use]
+    pub fn may_wait(&self, id: WaiterId) -> bool {
+        self.room().waiters().meta(id.idx).may_wait
+    }
+
+    /// Reserves a place for a request that will arrive, if one is free. Its partition may be full nevertheless.
+    pub fn reserve(&mut self) -> bool {
+        self.room_mut().base_mut().reserve()
+    }
+
+    /// Ends a reservation, once for each [`reserve`](Self::reserve) that was `true`: the request arrives now, or never
+    /// will.
+    pub fn unreserve(&mut self) {
+        self.room_mut().base_mut().reserved -= 1;
+    }
+
+    /// Whether one more request may wait.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.base().has_room()
+    }
+
+    pub(crate) fn is_full_for_all(&self) -> bool {
+        self.base().is_full_for_all()
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.base().waiting
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.base().waiting == 0
+    }
+
+    /// Whether the room has stopped accepting.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.base().is_closed
+    }
+
+    /// What instants are measured from: when the room was made.
+    #[must_use]
+    pub fn epoch(&self) -> Instant {
+        self.base().epoch.0
+    }
+
+    /// Whether `waiter` still waits. An invalid id does not.
+    #[must_use]
+    pub fn waits(&self, id: WaiterId) -> bool {
+        self.room().waiters().waits(id)
+    }
+
+    /// The waiter that goes before all others.
+    #[must_use]
+    pub fn head(&self) -> Option<WaiterId> {
+        self.room().head()
+    }
+
+    /// Where the waiter stands among those that compete for the same slots, in the order in which they would be served
+    /// now: 1 is next. `None` if it no longer waits. O(n log n).
+    ///
+    /// Promotions that are due count once the room was [brought up to date](Self::advance).
+    #[must_use]
+    pub fn position(&self, id: WaiterId) -> Option<usize> {
+        self.waits(id).then(|| self.room().position(id))?
+    }
+
+    /// How long it takes until `ahead` waiters have left with a slot, by the measured departure rate; `None` until one
+    /// was measured.
+    #[must_use]
+    pub fn estimated_wait(&self, ahead: usize) -> Option<Duration> {
+        self.base().estimated_wait(ahead)
+    }
+
+    /// How many leave with a slot per second. `None` until it was measured.
+    pub(crate) fn departure_rate(&self) -> Option<f64> {
+        self.base().departures.rate()
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> &WaitingRoomConfig {
+        &self.base().config
+    }
+
+    /// What became of the requests that arrived.
+    #[must_use]
+    pub fn stats(&self) -> RoomStats {
+        self.base().stats
+    }
+
+    pub(crate) fn end_of_wait(
+        &self,
+        arrival: Instant,
+        deadline: Option<Instant>,
+    ) -> Option<(Instant, RejectReason<C::Unservable>)> {
+        self.base().end_of_wait(arrival, deadline)
+    }
+
+    /// For a timer that has nothing else to do: gives memory back, or says when to look again. `None`: not before
+    /// another request waits.
+    pub(crate) fn trim_idle(&mut self, now: Instant) -> Option<Instant> {
+        let room = self.room_mut();
+        room.trim_if_empty();
+        // Entries whose outcome is still to be taken are in the way, but not for long.
+        let keeps_more = room.base().waiting == 0 && room.waiters().capacity() > KEPT;
+        keeps_more.then(|| now + INTERVAL)
+    }
+}
+
+impl<C: Capacity, W> fmt::Debug for WaitingRoom<C, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitingRoom")
+            .field("config", self.config())
+            .field("waiting", &self.len())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
