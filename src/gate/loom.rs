@@ -578,7 +578,7 @@ impl Gate<SlotPool> {
     /// The part of the timer, which does not run in a model.
     fn expire(&self, now: Instant) {
         self.shared
-            .locked(|_, state, woken| state.room.expire(now, woken));
+            .locked(|_, state, woken| state.room.advance(now, woken));
     }
 }
 
