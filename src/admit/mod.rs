@@ -2,7 +2,7 @@
 //!
 //! It decides which request goes next, and does nothing else: no async, no clock, no HTTP, no locks. Time comes in as an
 //! argument, effects go out as return values. A [`WaitingRoom`] keeps the waiting tickets, a [`Capacity`] knows the slots.
-//! Read the [plain room](plain_room) first.
+//! Read the plain room (`plain_room`) first.
 
 mod capacity;
 mod config;
