@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::task::{unconstrained, yield_now};
 use tokio::time::{Instant, advance};
+use tower_triage::admit::Tenant;
 use tower_triage::gate::{Acquire, Gate, Permit};
-use tower_triage::{Discipline, Priority, SlotPool, Tenant, Ticket, WaitingRoomConfig};
+use tower_triage::{Discipline, Priority, SlotPool, Ticket, WaitingRoomConfig};
 
 const MANY: usize = 50_000;
 /// The most bytes that a small room may keep.

@@ -12,7 +12,8 @@ use super::{Capacity, LeaseError, PoolId, PoolSet};
 /// back: each one that returns is retired until the limit holds.
 ///
 /// ```
-/// use tower_triage::{Capacity, SlotPool};
+/// use tower_triage::admit::Capacity;
+/// use tower_triage::SlotPool;
 ///
 /// let permits = SlotPool::new(1);
 /// let lease = permits.try_lease(&()).unwrap();

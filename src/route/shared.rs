@@ -160,7 +160,7 @@ impl RouterShared {
         let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
         *rejected.entry(code).or_default() += 1;
         drop(rejected);
-        let response = self.state.write_rejection(rejection, headers, waited, None);
+        let response = self.state.write_rejection(rejection, headers, waited);
         (response.map(PermitBody::rejection), code)
     }
 

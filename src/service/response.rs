@@ -9,10 +9,6 @@ use super::{LayerState, ResponseOptions};
 use crate::admit::Capacity;
 use crate::http::{PermitBody, Rejection, insert_server_timing};
 
-/// Writes a rejection: the whole response, in the user's own words.
-pub(crate) type Render =
-    dyn Fn(&Rejection, &http::HeaderMap) -> http::Response<Bytes> + Send + Sync;
-
 /// A response whose body holds the permit, if the configuration says so.
 #[inline]
 pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
@@ -52,18 +48,14 @@ impl<C: Capacity> LayerState<C> {
         rejection.with_retry_after(Duration::from_secs(seconds))
     }
 
-    /// Writes a rejection in the words of its client's protocol, or of the user.
+    /// Writes a rejection in its client's protocol.
     pub(crate) fn write_rejection(
         &self,
         rejection: Rejection,
         headers: &http::HeaderMap,
         waited: Duration,
-        render: Option<&Render>,
     ) -> http::Response<Bytes> {
-        let mut response = match render {
-            Some(render) => render(&rejection, headers),
-            None => rejection.into_response_to(headers),
-        };
+        let mut response = rejection.into_response_to(headers);
         insert_waited(&mut response, waited, self.options());
         response
     }

@@ -286,6 +286,17 @@ async fn tenants_are_served_by_their_weights() {
 }
 
 #[tokio::test]
+async fn without_a_tenant_header_all_requests_are_of_one_tenant() {
+    let none = "discipline = \"fair\"\ntenant_header = \"none\"\nmax_wait_seconds = \"none\"";
+    let busy = Busy::start(none).await;
+    let of = |label, tenant| busy.ask(label).tenant(tenant);
+    let waiters = [of("first", "a"), of("second", "a"), of("third", "b")];
+    let waiters = busy.queue(waiters).await;
+    let order = busy.serve(waiters).await;
+    assert_eq!(order, ["first", "second", "third"]);
+}
+
+#[tokio::test]
 async fn the_earliest_deadline_goes_first() {
     let busy = Busy::start("discipline = \"deadline\"").await;
     let within = |label, seconds: &str| busy.ask(label).header("x-request-timeout", seconds);

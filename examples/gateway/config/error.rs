@@ -27,7 +27,7 @@ pub(crate) enum Problem {
     #[error("{0}")]
     Syntax(String),
     #[error("[queue]: {0}")]
-    Queue(tower_triage::InvalidQueueConfig),
+    Queue(tower_triage::queue::InvalidQueueConfig),
     #[error("[routing]: {0}")]
     Routing(InvalidRouting),
     #[error("[upstream]: {0}")]
