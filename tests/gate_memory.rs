@@ -78,6 +78,14 @@ fn an_idle_gate_keeps_little_memory_of_a_burst_that_timed_out() {
 
 #[test]
 fn a_gate_that_fills_repeatedly_keeps_its_memory() {
+    // Paused: memory is given back after half a minute.
+    let runtime = Builder::new_current_thread();
+    let runtime = { runtime }
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let _clock = runtime.enter();
     let gate = gate();
     let mut allocated = Vec::new();
     for _ in 0..3 {
