@@ -1,4 +1,4 @@
-//! What the demo gateway promises to those who use it, held against the process itself over real sockets.
+//! Black-box tests of the demo gateway: a process of its own, clients and backends on real sockets.
 #![cfg(not(loom))]
 
 #[path = "support/gateway_backend.rs"]

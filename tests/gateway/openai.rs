@@ -1,4 +1,4 @@
-//! What the official client of OpenAI's API makes of the gateway's answers.
+//! Tests with OpenAI's official Python client.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::openai_client::OpenAi;
 use crate::process::Setup;
 
 fn chat(model: &str) -> Value {
-    json!({ "model": model, "messages": [{ "role": "user", "content": "Who is next?" }] })
+    json!({ "model": model, "messages": [{ "role": "user", "content": "Am I next?" }] })
 }
 
 fn streamed(model: &str) -> Value {
@@ -16,7 +16,7 @@ fn streamed(model: &str) -> Value {
     chat
 }
 
-/// Answers as OpenAI does.
+/// Responds in the format of OpenAI's API.
 fn complete(arrived: Arrived, text: &str) {
     let model = arrived.model();
     let message = json!({ "role": "assistant", "content": text });
@@ -28,7 +28,7 @@ fn complete(arrived: Arrived, text: &str) {
     arrived.respond(response.body(completion.to_string()).unwrap());
 }
 
-/// Streams as OpenAI does, a word at a time.
+/// Streams in the format of OpenAI's API, a word per chunk.
 fn stream(arrived: Arrived, text: &str) {
     let model = arrived.model();
     let stream = arrived.stream();
@@ -44,7 +44,7 @@ fn stream(arrived: Arrived, text: &str) {
 }
 
 #[tokio::test]
-async fn the_client_is_answered_in_one_piece_and_in_many() {
+async fn openai_client_reads_whole_and_streamed_responses() {
     let backend = Backend::answering(|arrived| {
         let asks_for_stream =
             serde_json::from_slice::<Value>(&arrived.body).unwrap()["stream"] == true;
@@ -66,7 +66,7 @@ async fn the_client_is_answered_in_one_piece_and_in_many() {
 }
 
 #[tokio::test]
-async fn the_client_knows_each_error_by_its_name() {
+async fn openai_client_maps_each_rejection_to_its_exception() {
     let backend = Backend::start().await;
     let setup = Setup::new()
         .queue("max_size = 0\nretry_after = { mode = \"fixed\", min_seconds = 7 }")
@@ -153,7 +153,7 @@ async fn the_client_knows_each_error_by_its_name() {
 }
 
 #[tokio::test]
-async fn the_client_comes_back_when_it_was_told_to() {
+async fn openai_client_retries_after_retry_after() {
     let backend = Backend::start().await;
     let setup = Setup::new()
         .queue("max_size = 0\nretry_after = { mode = \"fixed\", min_seconds = 2 }")
@@ -166,7 +166,7 @@ async fn the_client_comes_back_when_it_was_told_to() {
         let refused = |state: &crate::process::State| state.rejected("queue_disabled") == 1;
         gateway.until("refused", refused).await;
         arrived.answer("done");
-        running.answer().await.must_say("done");
+        running.answer().await.assert_ok("done");
         stream(backend.next().await, "You are next");
     });
     assert_eq!(said["text"], "You are next", "{said}");
