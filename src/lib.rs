@@ -72,7 +72,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod admission;
 pub mod admit;
 #[cfg(feature = "batch")]
 pub mod batch;
@@ -83,6 +82,7 @@ mod on_cancel;
 pub mod queue;
 #[cfg(feature = "route")]
 pub mod route;
+mod service;
 mod sync;
 
 pub use self::http::{PermitBody, Rejection, RetryAfter, RetryAfterMode, ToRejection};

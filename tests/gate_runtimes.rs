@@ -91,7 +91,7 @@ fn a_waiter_of_a_runtime_that_never_ran_times_out_elsewhere() {
 }
 
 #[test]
-fn a_bound_on_waits_that_is_set_later_holds_in_each_runtime() {
+fn a_max_wait_that_is_set_later_holds_in_each_runtime() {
     let mut config = WaitingRoomConfig::default();
     config.max_wait = None;
     let gate = Gate::new(SlotPool::new(1), config.clone());
@@ -192,7 +192,7 @@ impl<F: Future + Unpin> Future for Lazy<F> {
     }
 }
 
-/// Is ready at the tenth look.
+/// Ready at the tenth poll.
 #[derive(Clone, Default)]
 struct SlowToReady {
     looks: u8,
@@ -218,7 +218,7 @@ impl Service<()> for SlowToReady {
     }
 }
 
-/// RoomStats the warnings of this crate.
+/// Counts the warnings of this crate.
 #[derive(Default)]
 struct Warnings(Arc<AtomicUsize>);
 

@@ -18,7 +18,7 @@ use super::RequestQueue;
 #[must_use = "futures do nothing unless polled"]
 pub struct Dequeue<'a, T>(Consumer<'a, T>);
 
-/// Waits until there is a request, and leaves it. Made by [`RequestQueue::occupied`]; as cancel-safe as
+/// Waits until there is a request, and leaves it. Made by [`RequestQueue::wait_nonempty`]; as cancel-safe as
 /// [`Dequeue`].
 #[must_use = "futures do nothing unless polled"]
 pub struct WaitNonEmpty<'a, T>(Consumer<'a, T>);

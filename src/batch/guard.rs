@@ -1,10 +1,10 @@
-//! Requests that leave when nobody waits for them any more.
+//! A guard that takes a request out of the queue when it is dropped.
 
 use std::fmt;
 
 use super::{RequestId, RequestQueue};
 
-/// Ties a request to whoever waits for its answer. Made by [`RequestQueue::guard`].
+/// Ties a request to the task that waits for its response. Made by [`RequestQueue::guard`].
 ///
 /// Dropping it takes the request out of the queue at once, if it still waits there, and drops the item. One that
 /// was dequeued is not touched.
@@ -39,7 +39,7 @@ impl<T> RequestGuard<T> {
         self.id.is_some_and(|id| self.queue.contains(id))
     }
 
-    /// Where it stands: 1 is next. `None` if it no longer waits. O(n log n) in the number of those who wait.
+    /// Its position: 1 is next. `None` if it no longer waits. O(n log n) in the number of waiters.
     #[must_use]
     pub fn position(&self) -> Option<usize> {
         self.queue.position(self.id?)

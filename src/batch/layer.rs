@@ -1,4 +1,4 @@
-//! Making batches of requests.
+//! The layer that makes batches of requests.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,9 +10,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::answers::{Answers, InOrder, PerItem};
-use super::member::{Member, Members};
+use super::batch_item::{BatchItem, BatchItems};
 use super::service::Batch;
-use super::worker::{Terms, Worker};
+use super::worker::{BatchLimits, Worker};
 use super::{BatchError, Cost, OnOversize};
 use crate::admit::WaitingRoomConfig;
 use crate::http::HeaderClassifier;
@@ -24,11 +24,11 @@ use crate::queue::DefaultPriority;
 /// [`per_item`](Self::per_item), of results. Requests wait for their batch in a
 /// [`RequestQueue`](super::RequestQueue), and so by priority, discipline and deadline. A batch goes
 ///
-/// - when so many wait, or for so much, that it is full; when every chair is taken, so that nobody else can join;
-///   or when the one who came first has waited `max_delay`;
-/// - and the inner service is ready. Meanwhile more may come, and the best of all by then are taken.
+/// - when it is full, by count or by cost; when the waiting room is full, so that no other request can join; or when
+///   the request that arrived first has waited `max_delay`;
+/// - and the inner service is ready. Meanwhile more may arrive, and the best of all by then are taken.
 ///
-/// A wait for company counts as a wait: whose deadline, or the room's `max_wait`, ends before that is rejected.
+/// A wait for more requests counts as a wait: one whose deadline, or the room's `max_wait`, ends before is rejected.
 ///
 /// How many batches run at a time is the inner service's to say, by when it is ready: put a
 /// [`ConcurrencyLimit`](https://docs.rs/tower/0.5/tower/limit/struct.ConcurrencyLimit.html) around it for one.
@@ -37,7 +37,7 @@ use crate::queue::DefaultPriority;
 /// get [`BatchError::Lost`], and the next batch is tried as if nothing had happened.
 ///
 /// A caller that goes away leaves its batch if that has not gone yet. When all callers of one that has gone are
-/// gone, it is dropped. If the inner service was ready for those who left, it is kept so for those who come next.
+/// gone, it is dropped. If the inner service was ready for requests that left, it is kept so for the next ones.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -59,10 +59,10 @@ use crate::queue::DefaultPriority;
 /// ```
 ///
 /// Each service that the layer makes has a queue of its own, for it has an inner service of its own; its clones
-/// share both. What drives the batches is a task. It is started with the first call, in the runtime of that. It ends, and drops the inner service, when the last clone has been dropped and the last
-/// request has gone with its batch.
+/// share both. A task drives the batches. It is spawned by the first call, in the runtime of that. It ends, and drops the
+/// inner service, when the last clone was dropped and the last request has gone with its batch.
 pub struct BatchLayer<Req, K = DefaultPriority, M = InOrder> {
-    terms: Terms,
+    limits: BatchLimits,
     room: WaitingRoomConfig,
     cost: Option<Arc<dyn Cost<Req>>>,
     on_oversize: OnOversize,
@@ -72,12 +72,12 @@ pub struct BatchLayer<Req, K = DefaultPriority, M = InOrder> {
 
 impl<Req> BatchLayer<Req> {
     /// Batches of at most `max_count` requests (0 counts as 1), which wait for each other for at most
-    /// `max_delay`, in whole milliseconds. With none, whoever finds the inner service ready goes at once, and
-    /// batches are of those who came while it was not.
+    /// `max_delay`, in whole milliseconds. With zero, a request that finds the inner service ready goes at once, and
+    /// batches are of those that arrived while it was not.
     #[must_use]
     pub fn new(max_count: usize, max_delay: Duration) -> Self {
         Self {
-            terms: Terms {
+            limits: BatchLimits {
                 max_count: max_count.max(1),
                 max_delay,
                 budget: u64::MAX,
@@ -92,8 +92,8 @@ impl<Req> BatchLayer<Req> {
 }
 
 impl<Req, K, M> BatchLayer<Req, K, M> {
-    /// How the waiting room is furnished. Default: [`WaitingRoomConfig::default`], whose 100 chairs are also the most that
-    /// a batch can have.
+    /// The waiting room's configuration. Default: [`WaitingRoomConfig::default`], whose `max_size` of 100 is also the
+    /// most that a batch can have.
     #[must_use]
     pub fn room(mut self, room: WaitingRoomConfig) -> Self {
         self.room = room;
@@ -104,7 +104,7 @@ impl<Req, K, M> BatchLayer<Req, K, M> {
     /// Default: a batch is full by its count alone.
     #[must_use]
     pub fn cost(mut self, budget: u64, cost: impl Cost<Req>) -> Self {
-        self.terms.budget = budget;
+        self.limits.budget = budget;
         self.cost = Some(Arc::new(cost));
         self
     }
@@ -118,12 +118,12 @@ impl<Req, K, M> BatchLayer<Req, K, M> {
 
     /// Reads tickets with `classify`: a closure `Fn(&Req, Instant) -> Ticket`, or a
     /// [`Classify`](crate::queue::Classify); [`FromHeaders`](crate::queue::FromHeaders) reads the level of an HTTP
-    /// request from its `x-priority`. Default: everyone has the default priority. Every request is asked, for every
-    /// one waits.
+    /// request from its `x-priority`. Default: the default priority. It is called for every request, because every one
+    /// waits.
     #[must_use]
     pub fn classify<N>(self, classify: N) -> BatchLayer<Req, N, M> {
         BatchLayer {
-            terms: self.terms,
+            limits: self.limits,
             room: self.room,
             cost: self.cost,
             on_oversize: self.on_oversize,
@@ -136,7 +136,7 @@ impl<Req, K, M> BatchLayer<Req, K, M> {
     #[must_use]
     pub fn per_item(self) -> BatchLayer<Req, K, PerItem> {
         BatchLayer {
-            terms: self.terms,
+            limits: self.limits,
             room: self.room,
             cost: self.cost,
             on_oversize: self.on_oversize,
@@ -160,18 +160,18 @@ where
     type Service = Batch<Req, M::Answer, S::Error, M::ItemError, K>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let mut queue = Members::builder(self.room.clone())
+        let mut queue = BatchItems::builder(self.room.clone())
             .on_oversize(self.on_oversize)
             .track_oldest()
-            .on_rejected(|member: Member<Req, _, _, _>, why| {
-                member.fail(BatchError::Rejected(why));
+            .on_rejected(|item: BatchItem<Req, _, _, _>, why| {
+                item.fail(BatchError::Rejected(why));
             });
         if let Some(cost) = self.cost.clone() {
-            queue = queue.cost(self.terms.budget, move |member: &Member<Req, _, _, _>| {
-                cost.cost(&member.request)
+            queue = queue.cost(self.limits.budget, move |item: &BatchItem<Req, _, _, _>| {
+                cost.cost(&item.request)
             });
         }
-        let worker = Worker::<S, Req, M>::new(inner, queue.build(), self.terms);
+        let worker = Worker::<S, Req, M>::new(inner, queue.build(), self.limits);
         let levels = self.room.levels.clone();
         let headers = HeaderClassifier::new(levels, PRIORITY_HEADER, None);
         Batch::new(worker, self.classify.clone(), headers)
@@ -184,7 +184,7 @@ const PRIORITY_HEADER: HeaderName = HeaderName::from_static("x-priority");
 impl<Req, K: Clone, M> Clone for BatchLayer<Req, K, M> {
     fn clone(&self) -> Self {
         Self {
-            terms: self.terms,
+            limits: self.limits,
             room: self.room.clone(),
             cost: self.cost.clone(),
             on_oversize: self.on_oversize,
@@ -197,7 +197,7 @@ impl<Req, K: Clone, M> Clone for BatchLayer<Req, K, M> {
 impl<Req, K, M> fmt::Debug for BatchLayer<Req, K, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BatchLayer")
-            .field("terms", &self.terms)
+            .field("limits", &self.limits)
             .field("room", &self.room)
             .field("on_oversize", &self.on_oversize)
             .finish_non_exhaustive()

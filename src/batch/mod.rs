@@ -12,21 +12,19 @@
 //! single requests.
 
 mod answers;
+mod batch_item;
 mod builder;
 mod cancel;
 mod consumers;
 mod cost;
 mod dequeue;
-mod due;
 mod error;
 mod future;
 mod guard;
 mod layer;
 #[cfg(all(test, loom))]
 mod loom;
-mod member;
 mod queue;
-mod seat;
 mod selection;
 mod service;
 mod shared;
@@ -34,6 +32,7 @@ mod state;
 mod summary;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod trigger;
 mod worker;
 
 pub use answers::{Answers, InOrder, PerItem};

@@ -12,6 +12,7 @@ use super::cancel::remove_on_cancel;
 use super::shared::Shared;
 use super::{Dequeue, DequeueError, EnqueueError, RequestGuard, WaitNonEmpty};
 use crate::admit::{RoomStats, Ticket, WaiterId, WaitingRoomConfig};
+use crate::gate::with_lock::WithLock;
 
 /// A bounded, ordered queue of requests that somebody comes and fetches. Clones are the same queue.
 ///

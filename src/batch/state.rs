@@ -6,33 +6,33 @@ use std::time::Instant;
 use super::TooLarge;
 use super::cancel::Registration;
 use super::consumers::Consumers;
-use super::due::Batcher;
 use super::selection::{Choice, Selection};
 use super::summary::Summary;
+use super::trigger::BatchWaiter;
 use crate::admit::{
     RejectReason, Skipped, Ticket, WaitQueue, WaiterId, WaitingRoomConfig, WakeList,
 };
 use crate::gate::now;
+use crate::gate::reserve::ReservationWaiters;
 use crate::gate::timer::{TimerRequest, Timers};
-use crate::gate::wishes::ReservationWaiters;
 
 /// Batches are rarely larger.
 const USUAL_BATCH: usize = 64;
 
 pub(super) struct State<T> {
-    pub(super) queue: WaitQueue<(), BatchItem<T>>,
+    pub(super) queue: WaitQueue<(), QueueItem<T>>,
     /// What all waiting items cost together.
     pub(super) cost: u128,
     pub(super) consumers: Consumers,
     /// Tasks that wait for a place.
     pub(super) reservation_waiters: ReservationWaiters,
     /// The task that waits until a batch is due.
-    pub(super) batcher: Option<Batcher>,
+    pub(super) batcher: Option<BatchWaiter>,
     pub(super) timers: Timers,
 }
 
 /// An item in the queue.
-pub(super) struct BatchItem<T> {
+pub(super) struct QueueItem<T> {
     pub(super) item: T,
     cost: u64,
     /// How many items overtook it because it did not fit.
@@ -55,7 +55,7 @@ pub(super) struct Batch<T> {
 }
 
 impl<T> Batch<T> {
-    fn push(&mut self, left: BatchItem<T>) {
+    fn push(&mut self, left: QueueItem<T>) {
         self.items.push(left.item);
         self.registrations.extend(left.registration);
     }
@@ -70,8 +70,8 @@ pub(super) struct Deferred<T> {
     pub(super) unused: Option<Waker>,
 }
 
-impl<T> Deferred<T> {
-    pub(super) fn new() -> Self {
+impl<T> Default for Deferred<T> {
+    fn default() -> Self {
         Self {
             rejected: Vec::new(),
             wakes: WakeList::new(),
@@ -130,7 +130,7 @@ impl<T> State<T> {
     ) -> Result<WaiterId, (T, RejectReason)> {
         self.advance(now, deferred);
         let mut item = Some(item);
-        let new = |_| BatchItem {
+        let new = |_| QueueItem {
             item: item
                 .take()
                 .unwrap_or_else(|| unreachable!("it is pushed once")),
@@ -197,7 +197,7 @@ impl<T> State<T> {
 
     /// An item has left the queue.
     #[inline]
-    fn account(&mut self, item: BatchItem<T>) -> Removed<T> {
+    fn account(&mut self, item: QueueItem<T>) -> Removed<T> {
         self.cost -= u128::from(item.cost);
         Removed {
             item: item.item,
@@ -222,6 +222,13 @@ impl<T> State<T> {
         self.consumers.leave(number.take()?)
     }
 
+    /// What a reservation is made in, and what waits for one.
+    pub(super) fn reservations(
+        &mut self,
+    ) -> (&mut WaitQueue<(), QueueItem<T>>, &mut ReservationWaiters) {
+        (&mut self.queue, &mut self.reservation_waiters)
+    }
+
     /// Whether no task waits for anything to happen.
     #[inline]
     pub(super) fn has_no_waiters(&self) -> bool {
@@ -239,7 +246,7 @@ impl<T> State<T> {
         };
         self.consumers.wake(items, wakes);
         if !self.reservation_waiters.is_empty() && (self.queue.has_room() || is_closed) {
-            self.reservation_waiters.tell_all(wakes);
+            self.reservation_waiters.wake_all(wakes);
         }
         if let Some(waker) = self.call_batcher() {
             wakes.push(waker);

@@ -8,6 +8,8 @@ use tokio_util::sync::CancellationToken;
 use super::{OnOversize, RequestId, RequestQueue};
 use crate::admit::{Priority, Ticket, WaitingRoomConfig};
 use crate::gate::now;
+use crate::gate::reserve::ReservationHost;
+use crate::gate::with_lock::WithLock;
 
 fn ticket(level: u8) -> Ticket {
     Ticket::new(Priority(level), now())
@@ -73,21 +75,21 @@ fn whoever_leaves_in_whatever_way_takes_its_cost_along() {
 }
 
 #[test]
-fn who_comes_on_a_reserved_chair_leaves_no_promise_behind() {
+fn an_arrival_uses_up_its_reservation() {
     let queue = RequestQueue::new(WaitingRoomConfig {
         max_size: 2,
         max_wait: None,
         ..WaitingRoomConfig::default()
     });
     queue.enqueue(1, ticket(1)).unwrap();
-    let cx = Context::from_waker(Waker::noop());
+    let mut cx = Context::from_waker(Waker::noop());
     assert_eq!(
-        queue.shared.poll_reserve(&cx, &mut None),
+        queue.shared.poll_reserve(&mut None, &mut cx),
         Poll::Ready(Some(()))
     );
     assert!(
         queue.enqueue(2, ticket(1)).is_err(),
-        "the chair is promised"
+        "the place is reserved"
     );
     queue.enqueue_on(true, 3, ticket(1)).unwrap();
     assert_eq!(queue.clear(), [1, 3]);

@@ -8,19 +8,19 @@ use crate::admit::RoomStats;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct GateStatus {
-    /// How many wait.
+    /// How many requests wait.
     pub depth: usize,
     /// How many leases are out.
     pub running: usize,
     /// How many may be out.
     pub limit: usize,
-    /// How many chairs there are.
+    /// How many may wait.
     pub max_size: usize,
-    /// How many were given a slot, whether they waited or not.
+    /// How many requests were given a slot, whether they waited or not.
     pub served: u64,
-    /// What became of those who could not pass at once.
+    /// What became of the requests that found no slot free.
     pub stats: RoomStats,
-    /// How long the next arrival would probably wait, from the measured drain rate. `None` before anything
+    /// How long the next arrival would probably wait, from the measured departure rate. `None` before anything
     /// is known.
     pub estimated_wait: Option<Duration>,
     /// Whether the gate is closed.

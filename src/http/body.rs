@@ -45,7 +45,8 @@ pin_project! {
     #[project = ContentProj]
     enum Content<B> {
         Served { #[pin] body: B },
-        Rejected { bytes: Bytes },
+        // Boxed, so that this is no larger than `B`.
+        Rejected { bytes: Box<Bytes> },
     }
 }
 
@@ -67,7 +68,9 @@ impl<B, G> PermitBody<B, G> {
     #[must_use]
     pub fn rejection(bytes: Bytes) -> Self {
         Self {
-            content: Content::Rejected { bytes },
+            content: Content::Rejected {
+                bytes: Box::new(bytes),
+            },
             guard: None,
         }
     }
@@ -121,7 +124,7 @@ impl<B: Body<Data = Bytes>> Body for Content<B> {
             ContentProj::Served { body } => body.poll_frame(cx),
             ContentProj::Rejected { bytes } if bytes.is_empty() => Poll::Ready(None),
             ContentProj::Rejected { bytes } => {
-                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut **bytes)))))
             }
         }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 
-use super::{AnswerFormat, insert_server_timing, render};
+use super::{AnswerFormat, render};
 use crate::admit::RejectReason;
 
 /// What a client is told when its request is not served.
@@ -223,29 +223,18 @@ impl ToRejection for Infallible {
     }
 }
 
-/// The answer of a full room to one who has not waited. Over HTTP nothing in it differs but the seconds, so
-/// each is made once and then copied: a copy looks up no header.
-pub(crate) fn queue_full(
-    format: AnswerFormat,
-    retry_after: u64,
-    server_timing: bool,
-) -> Response<Bytes> {
-    static KEPT: [[OnceLock<Response<Bytes>>; 2]; MOST_KEPT] =
-        [const { [const { OnceLock::new() }; 2] }; MOST_KEPT];
+/// The HTTP answer of a full room to a request that has not waited. Nothing in it differs but the seconds, so each is
+/// made once and then copied: a copy hashes no header name.
+pub(crate) fn queue_full(retry_after: u64) -> Response<Bytes> {
+    static KEPT: [OnceLock<Response<Bytes>>; MOST_KEPT] = [const { OnceLock::new() }; MOST_KEPT];
     let write = || {
         let rejection = QUEUE_FULL.with_retry_after(Duration::from_secs(retry_after));
-        let mut response = rejection.into_response_in(format);
-        if server_timing {
-            insert_server_timing(response.headers_mut(), Duration::ZERO);
-        }
-        response
+        rejection.into_response_in(AnswerFormat::Http)
     };
     let seconds = usize::try_from(retry_after).unwrap_or(usize::MAX);
     match KEPT.get(seconds) {
-        Some(kept) if format == AnswerFormat::Http => {
-            kept[usize::from(server_timing)].get_or_init(write).clone()
-        }
-        _ => write(),
+        Some(kept) => kept.get_or_init(write).clone(),
+        None => write(),
     }
 }
 

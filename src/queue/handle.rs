@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::common::Common;
 use super::{Concurrency, InvalidQueueConfig, QueueConfig};
 use crate::admit::SlotPool;
 use crate::gate::GateStatus;
+use crate::service::LayerState;
 
 /// Reports on a queue and changes it while requests wait. Made by
 /// [`QueueLayer::handle`](super::QueueLayer::handle); clones are the same handle.
 #[derive(Debug, Clone)]
-pub struct QueueHandle(pub(super) Arc<Common<SlotPool>>);
+pub struct QueueHandle(pub(super) Arc<LayerState<SlotPool>>);
 
 impl QueueHandle {
     /// How many wait and run, what became of the others, and how long the next would wait.

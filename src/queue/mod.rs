@@ -1,24 +1,21 @@
 //! `QueueLayer`: a bounded, ordered waiting room in front of any service.
 //!
-//! With a plain concurrency limit, requests that find it reached wait unseen, without bound and in the order
-//! in which they happen to be polled; and a streamed answer runs outside the limit, because the slot is free
-//! as soon as its headers are out.
+//! With a plain concurrency limit, requests beyond it wait without bound and first come, first served; and a streamed
+//! response runs outside the limit, because its slot is free as soon as the headers are out.
 //!
-//! [`QueueLayer`] makes [`Queue`] services. One that finds a slot free passes the request on and reads
-//! nothing of it. Otherwise the request gets a ticket ([`Classify`]) and a chair, or a rejection in the words
-//! of its [`Protocol`]. A [`QueueHandle`] reports and reconfigures.
+//! [`QueueLayer`] makes [`Queue`] services. If a slot is free, the request is passed on at once and nothing of it is
+//! read. Otherwise it gets a ticket ([`Classify`]) and a place in the waiting room, or a rejection in the form of its
+//! [`Protocol`]. A [`QueueHandle`] reports and reconfigures.
 
 mod classify;
-pub(crate) mod common;
 mod config;
 mod error;
 mod future;
 mod handle;
 mod layer;
-pub(crate) mod protocol;
-pub(crate) mod seat;
+mod protocol;
 mod service;
-mod shared;
+mod shared_inner;
 
 pub use classify::{Classify, DefaultPriority, FromHeaders};
 pub use config::{Concurrency, Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
@@ -28,4 +25,4 @@ pub use handle::QueueHandle;
 pub use layer::{QueueLayer, SharedQueueLayer};
 pub use protocol::{Http, Plain, Protocol};
 pub use service::Queue;
-pub use shared::SharedInner;
+pub use shared_inner::SharedInner;

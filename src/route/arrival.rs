@@ -1,7 +1,6 @@
 //! A request at the desk: what it asks, and how it gets in.
 
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,16 +16,16 @@ use super::future::{Admitted, Routed};
 use super::request_body::Whole;
 use super::source::Source;
 use super::{Demand, Endpoints, Requirements, RouteBody, RouteError};
-use crate::admission::{Admission, Visit};
 use crate::admit::{RejectReason, Ticket};
-use crate::gate::{self, Reservation};
+use crate::gate::Reservation;
 use crate::http::wants_stream;
+use crate::service::Admission;
 
 /// Who arrives at the desk once it can be known what is asked.
 pub(super) struct Arrival<S> {
     pub(super) desk: Arc<Desk>,
     pub(super) inner: S,
-    pub(super) chair: Option<Reservation<Endpoints>>,
+    pub(super) reservation: Option<Reservation<Endpoints>>,
     pub(super) head: Parts,
     /// Since when its body is on its way, if that was not there at once.
     pub(super) since: Option<Instant>,
@@ -85,9 +84,9 @@ impl<S> Arrival<S> {
     }
 
     /// Takes a slot if there is one for the request, or goes and waits.
-    pub(super) fn admit<B, R>(self, asked: Asked<B>) -> Admitted<S, B>
+    pub(super) fn admit<B, R>(self, asked: Asked<B>) -> Admitted<S, B, R>
     where
-        S: Service<Request<RouteBody<B>>, Response = Response<R>>,
+        S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
         B: Body<Data = Bytes>,
         R: Body<Data = Bytes>,
     {
@@ -100,60 +99,31 @@ impl<S> Arrival<S> {
             Content::Whole(whole) => (Some(whole.clone()), whole.unchanged()),
             Content::Streamed(body) => (None, RouteBody::streamed(body)),
         };
-        let mut request = Request::from_parts(self.head, body);
-        let tail = self.desk.common.tail();
-        let mut inner = self.inner;
+        let request = Request::from_parts(self.head, body);
         let mut front = Front {
             desk: self.desk,
             whole,
+            stream,
+            since: self.since,
+            first_came: self.first_came,
             waits: None,
         };
-        let ticket = |front: &mut Front, headers: &HeaderMap| {
-            let ticket = front
-                .desk
-                .ticket(headers, stream, self.since, self.first_came);
-            front.waits = Some((ticket.priority, gate::now()));
-            ticket
-        };
-        let Some(mut permit) = front.desk.common.gate.try_acquire(&demand) else {
-            let ticket = ticket(&mut front, request.headers());
-            let visit = Visit {
-                desk: front,
-                inner,
-                request,
-            };
-            return Admission::waiting(visit, ticket, gate::now(), demand, self.chair, tail);
-        };
-        let mut noop = Context::from_waker(Waker::noop());
-        match inner.poll_ready(&mut noop) {
-            Poll::Ready(Ok(())) => {
-                front.prepare(&mut request, permit.lease_mut());
-                return Admission::calling(inner.call(request), permit, tail);
-            }
-            Poll::Ready(Err(error)) => return Admission::failed(error, tail),
-            Poll::Pending => {}
-        }
-        let ticket = ticket(&mut front, request.headers());
-        let visit = Visit {
-            desk: front,
-            inner,
-            request,
-        };
-        Admission::readying(visit, &ticket, permit, tail)
+        let mut inner = self.inner;
+        Admission::start(&mut front, &mut inner, request, demand, self.reservation)
     }
 }
 
 impl Desk {
-    /// The ticket of a request that lines up now. Its own deadline counts from when it first came.
-    fn ticket(
+    /// The ticket of a request that has to wait. Its own deadline counts from when it first came.
+    pub(super) fn ticket(
         &self,
         headers: &HeaderMap,
         stream: bool,
+        now: Instant,
         since: Option<Instant>,
         first_came: Option<Instant>,
     ) -> Ticket {
         let settings = self.common.settings();
-        let now = gate::now();
         let came = since.or(first_came).unwrap_or(now);
         let mut ticket = settings.classifier.ticket(headers, came);
         ticket.arrival = Some(now);

@@ -18,7 +18,7 @@ use super::verdict::{Retry, Verdict};
 use super::{Decision, Endpoints, Measured, RouteBody};
 use crate::gate::{self, Permit};
 use crate::http::PermitBody;
-use crate::queue::protocol::pass_on;
+use crate::service::{hold_in_body, insert_waited};
 
 /// What follows from one try.
 pub(super) enum Conclusion<R, E> {
@@ -68,7 +68,7 @@ where
             result,
             permit: Some(mut permit),
             waited,
-            tail,
+            options,
         } => {
             let mut tally = tally;
             let verdict = Verdict::of(&result);
@@ -85,7 +85,7 @@ where
                 result,
                 decision: lease.decision().clone(),
                 waited,
-                tail,
+                options,
             };
             let retry = verdict.retry();
             let again = match kept {
@@ -118,15 +118,18 @@ where
 {
     let response = count(answer.result, answer.decision, &mut tally)?;
     let response = response.map(|body| Measured::new(body, tally, called));
-    Ok(pass_on(response, Some(permit), answer.waited, answer.tail))
+    Ok(hold_in_body(
+        response,
+        Some(permit),
+        answer.waited,
+        answer.options,
+    ))
 }
 
 /// Answers with the failure that was kept.
 fn finish_kept<R, E>(answer: Failed<Bytes, E>, mut tally: Tally) -> Result<Routed<R>, E> {
     let mut response = count(answer.result, answer.decision, &mut tally)?;
-    if answer.tail.server_timing {
-        crate::http::insert_server_timing(response.headers_mut(), answer.waited);
-    }
+    insert_waited(&mut response, answer.waited, answer.options);
     Ok(response.map(PermitBody::rejection))
 }
 

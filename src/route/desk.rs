@@ -22,12 +22,12 @@ use crate::admit::RejectReason;
 use crate::clock;
 use crate::gate::{self, Permit};
 use crate::http::{PermitBody, ToRejection};
-use crate::queue::common::Common;
+use crate::service::LayerState;
 
 /// What all services of one layer share.
 #[derive(Debug)]
 pub(crate) struct Desk {
-    pub(super) common: Arc<Common<Endpoints>>,
+    pub(super) common: Arc<LayerState<Endpoints>>,
     pub(super) body_limit: usize,
     pub(super) source: Source,
     pub(super) stamps: Stamps,
@@ -51,7 +51,7 @@ fn budget(share: f64) -> Arc<TpsBudget> {
 
 impl Desk {
     pub(super) fn new(
-        common: Arc<Common<Endpoints>>,
+        common: Arc<LayerState<Endpoints>>,
         body_limit: usize,
         source: Source,
         stamps: Stamps,
@@ -85,13 +85,17 @@ impl Desk {
         why: &RejectReason<RouteError>,
         waited: Duration,
     ) -> (Response<PermitBody<R, Permit<Endpoints>>>, &'static str) {
-        let rejection = self.common.with_retry_after(why.to_rejection());
+        let rejection = self
+            .common
+            .with_retry_after(why.to_rejection(), || self.common.gate.estimated_wait());
         tracing::debug!(reason = %why, ?waited, "request rejected");
         let code = rejection.code();
         let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
         *rejected.entry(code).or_default() += 1;
         drop(rejected);
-        let response = self.common.write(rejection, headers, waited, None);
+        let response = self
+            .common
+            .write_rejection(rejection, headers, waited, None);
         (response.map(PermitBody::rejection), code)
     }
 

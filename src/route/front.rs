@@ -1,6 +1,5 @@
 //! The front desk of one request: how it is seated, and what came of it.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,15 +12,22 @@ use tower_service::Service;
 use super::desk::Desk;
 use super::request_body::Whole;
 use super::{EndpointLease, Endpoints, RouteBody, RouteError, Via};
-use crate::admission::{self, Tail};
-use crate::admit::{Priority, RejectReason};
+use crate::admit::{Priority, RejectReason, Ticket};
 use crate::gate::{self, Gate, Permit};
+use crate::service::{AdmissionHandler, ResponseOptions};
 
 /// The front desk of one request, or of one more try of it.
+#[derive(Clone)]
 pub(super) struct Front {
     pub(super) desk: Arc<Desk>,
     /// The body that goes with it, if it was read.
     pub(super) whole: Option<Whole>,
+    /// Whether the body asks for a stream.
+    pub(super) stream: bool,
+    /// When its body began to arrive, if that was not there at once.
+    pub(super) since: Option<Instant>,
+    /// When it first came, if it comes back after a failure.
+    pub(super) first_came: Option<Instant>,
     /// At which level it waits, and since when, if it has to.
     pub(super) waits: Option<(Priority, Instant)>,
 }
@@ -33,7 +39,7 @@ pub(super) enum Tried<R, E> {
         result: Result<Response<R>, E>,
         permit: Option<Permit<Endpoints>>,
         waited: Duration,
-        tail: Tail,
+        options: ResponseOptions,
     },
     /// It got no slot.
     Refused {
@@ -81,25 +87,42 @@ impl Front {
     }
 }
 
-impl<S, B, R> admission::Desk<Endpoints, Request<RouteBody<B>>, S> for Front
+impl<S, B, R> AdmissionHandler<Endpoints, Request<RouteBody<B>>, S> for Front
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>>,
     B: Body<Data = Bytes>,
     R: Body<Data = Bytes>,
 {
     type Answer = Tried<R, S::Error>;
-    /// Though every chair is taken, an endpoint may be free for one who comes: nobody is turned away unseen.
-    type Notice = Infallible;
 
     fn gate(&self) -> &Gate<Endpoints> {
         &self.desk.common.gate
     }
 
-    fn seat(&self, request: &mut Request<RouteBody<B>>, lease: &mut EndpointLease, _: Duration) {
+    #[inline]
+    fn options(&self) -> ResponseOptions {
+        self.desk.common.options()
+    }
+
+    fn ticket(&mut self, request: &Request<RouteBody<B>>, now: Instant) -> Ticket {
+        let headers = request.headers();
+        let ticket = self
+            .desk
+            .ticket(headers, self.stream, now, self.since, self.first_came);
+        self.waits = Some((ticket.priority, now));
+        ticket
+    }
+
+    fn on_admitted(
+        &self,
+        request: &mut Request<RouteBody<B>>,
+        lease: &mut EndpointLease,
+        _: Duration,
+    ) {
         self.prepare(request, lease);
     }
 
-    fn refuse(
+    fn reject(
         &self,
         request: Request<RouteBody<B>>,
         why: RejectReason<RouteError>,
@@ -113,12 +136,8 @@ where
         }
     }
 
-    fn turned_away(notice: Infallible) -> Self::Answer {
-        match notice {}
-    }
-
-    fn answer(
-        tail: Tail,
+    fn respond(
+        options: ResponseOptions,
         result: Result<Response<R>, S::Error>,
         permit: Option<Permit<Endpoints>>,
         waited: Duration,
@@ -127,7 +146,7 @@ where
             result,
             permit,
             waited,
-            tail,
+            options,
         }
     }
 }

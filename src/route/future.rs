@@ -1,6 +1,5 @@
 //! The response of a request whose endpoint has yet to be found.
 
-use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
@@ -18,16 +17,22 @@ use tower_service::Service;
 use super::arrival::{Arrival, Asked};
 use super::conclusion::{Conclusion, conclude, reject};
 use super::desk::Desk;
-use super::front::Front;
+use super::front::{Front, Tried};
 use super::retry::{Kept, Unkept};
 use super::tally::Tally;
 use super::unread::Unread;
 use super::{Decision, EndpointLease, Endpoints, Measured, ReadBody, RouteBody, RouteError};
-use crate::admission::Admission;
 use crate::gate::{self, Permit, Reservation};
 use crate::http::PermitBody;
+use crate::service::Admission;
 
-pub(super) type Admitted<S, B> = Admission<Endpoints, S, Request<RouteBody<B>>, Front, Infallible>;
+pub(super) type Admitted<S, B, R> = Admission<
+    Endpoints,
+    S,
+    Request<RouteBody<B>>,
+    Front,
+    Tried<R, <S as Service<Request<RouteBody<B>>>>::Error>,
+>;
 
 /// A request in case that it fails, or why it is not kept.
 pub(super) type MaybeKept<S, E> = Result<Box<Kept<S, E>>, Unkept>;
@@ -81,7 +86,7 @@ where
     pub(super) fn new(
         desk: Arc<Desk>,
         inner: S,
-        chair: Option<Reservation<Endpoints>>,
+        reservation: Option<Reservation<Endpoints>>,
         request: Request<B>,
     ) -> Self {
         let (head, body) = request.into_parts();
@@ -91,7 +96,7 @@ where
         let arrival = Some(Arrival {
             desk,
             inner,
-            chair,
+            reservation,
             head,
             since: None,
             first_came: None,
@@ -175,7 +180,8 @@ where
     }
 }
 
-type StepOf<S, B, R> = Step<S, B, Admitted<S, B>, R, <S as Service<Request<RouteBody<B>>>>::Error>;
+type StepOf<S, B, R> =
+    Step<S, B, Admitted<S, B, R>, R, <S as Service<Request<RouteBody<B>>>>::Error>;
 
 type Arrived<S, B> = (Arrival<S>, Result<Asked<B>, RouteError>);
 

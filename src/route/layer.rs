@@ -9,7 +9,8 @@ use super::desk::Desk;
 use super::handle::RouterHandle;
 use super::service::Route;
 use super::{Endpoints, InvalidRoute, Router};
-use crate::queue::common::Common;
+use crate::gate::Gate;
+use crate::service::LayerState;
 
 /// Reads what each request asks, waits for a slot of an endpoint that can serve it, and tells the inner
 /// service which: a [`Decision`](super::Decision) in the request's extensions.
@@ -73,7 +74,7 @@ impl RouteLayer {
     /// allowed.
     pub fn try_new(router: Router) -> Result<Self, InvalidRoute> {
         let endpoints = Endpoints::of_router(router.registry, router.routing)?;
-        let common = Common::new(endpoints, router.queue)?;
+        let common = LayerState::new(router.queue, |room| Gate::new(endpoints, room))?;
         let desk = Desk::new(common, router.body_limit, router.source, router.stamps);
         Ok(Self(Arc::new(desk)))
     }

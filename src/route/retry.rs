@@ -16,9 +16,9 @@ use super::future::Admitted;
 use super::request_body::Whole;
 use super::verdict::Retry;
 use super::{Decision, Demand, EndpointRef, RouteBody};
-use crate::admission::Tail;
 use crate::gate;
 use crate::http::{Rejection, is_grpc};
+use crate::service::ResponseOptions;
 
 /// A request as it came, in case that it fails.
 pub(super) struct Kept<S, E> {
@@ -44,7 +44,7 @@ pub(super) struct Failed<R, E> {
     pub(super) result: Result<Response<R>, E>,
     pub(super) decision: Decision,
     pub(super) waited: Duration,
-    pub(super) tail: Tail,
+    pub(super) options: ResponseOptions,
 }
 
 /// Why a request is not kept.
@@ -180,12 +180,12 @@ impl<S, E> Kept<S, E> {
             result,
             decision: answer.decision,
             waited: answer.waited,
-            tail: answer.tail,
+            options: answer.options,
         });
     }
 
     /// Tries it once more.
-    pub(super) fn again<B, R>(&mut self) -> Admitted<S, B>
+    pub(super) fn again<B, R>(&mut self) -> Admitted<S, B, R>
     where
         S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
         B: Body<Data = Bytes>,
@@ -196,7 +196,7 @@ impl<S, E> Kept<S, E> {
         let arrival = Arrival {
             desk: Arc::clone(&self.desk),
             inner: self.inner.clone(),
-            chair: None,
+            reservation: None,
             head: self.head.clone(),
             since: self.since,
             first_came: Some(first_came),

@@ -14,18 +14,18 @@ use super::desk::Desk;
 use super::future::RouteFuture;
 use super::handle::RouterHandle;
 use super::{Endpoints, Measured, RouteBody};
-use crate::gate::Permit;
+use crate::gate::{Permit, Reservation, Shared};
 use crate::http::PermitBody;
-use crate::queue::seat::Seat;
+use crate::service::ReadyState;
 
 /// Sends each request to an endpoint that can serve it. Made by [`RouteLayer`](super::RouteLayer).
 ///
-/// A chair that was reserved by `poll_ready` (with `overflow = "backpressure"`) belongs to the clone that was
-/// asked: a clone of it starts without.
+/// A place in the waiting room that was reserved by `poll_ready` (with `overflow = "backpressure"`) belongs to the
+/// clone that was polled: a clone of it starts without.
 pub struct Route<S> {
     inner: S,
     desk: Arc<Desk>,
-    seat: Seat<Endpoints>,
+    ready: ReadyState<Shared<Endpoints>>,
 }
 
 impl<S> Route<S> {
@@ -33,7 +33,7 @@ impl<S> Route<S> {
         Self {
             inner,
             desk,
-            seat: Seat::None,
+            ready: ReadyState::Idle,
         }
     }
 
@@ -55,15 +55,24 @@ where
     type Error = S::Error;
     type Future = RouteFuture<S, B, R>;
 
-    /// Always ready, so that a full room can answer; with `overflow = "backpressure"`, ready once a chair is
-    /// reserved for the call that follows.
+    /// Always ready, so that a full room can answer; with `overflow = "backpressure"`, ready once a place in the
+    /// waiting room is reserved for the call that follows.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.seat.poll_ready(&self.desk.common, cx).map(Ok)
+        if !self.desk.common.has_backpressure() {
+            return Poll::Ready(Ok(()));
+        }
+        let gate = self.desk.common.gate.shared();
+        self.ready.poll_reserve(gate, cx).map(Ok)
     }
 
     fn call(&mut self, request: Request<B>) -> RouteFuture<S, B, R> {
-        let chair = self.seat.take();
-        RouteFuture::new(Arc::clone(&self.desk), self.inner.clone(), chair, request)
+        let reservation = self.ready.take().map(Reservation);
+        RouteFuture::new(
+            Arc::clone(&self.desk),
+            self.inner.clone(),
+            reservation,
+            request,
+        )
     }
 }
 
@@ -72,8 +81,8 @@ impl<S: Clone> Clone for Route<S> {
         Self {
             inner: self.inner.clone(),
             desk: Arc::clone(&self.desk),
-            // A reserved chair is one request's; the clone reserves its own.
-            seat: Seat::None,
+            // A reservation is for one request; the clone makes its own.
+            ready: ReadyState::Idle,
         }
     }
 }

@@ -49,7 +49,7 @@ impl<R: Body<Data = Bytes>, E> Unread<R, E> {
             result,
             decision: answer.decision,
             waited: answer.waited,
-            tail: answer.tail,
+            options: answer.options,
         };
         Self {
             body,
@@ -93,7 +93,7 @@ impl<R: Body<Data = Bytes>, E> Future for Unread<R, E> {
             result: answer.result.map(|response| response.map(|()| body)),
             decision: answer.decision,
             waited: answer.waited,
-            tail: answer.tail,
+            options: answer.options,
         })
     }
 }

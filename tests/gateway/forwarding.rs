@@ -104,17 +104,7 @@ async fn hop_by_hop_headers_are_not_forwarded() {
     }
     let all = |name| answer.headers.get_all(name).iter().collect::<Vec<_>>();
     assert_eq!(all("set-cookie"), ["a=1", "b=2"]);
-    let timings = all("server-timing");
-    assert!(
-        timings.iter().any(|timing| *timing == "model;dur=5"),
-        "{timings:?}"
-    );
-    assert!(
-        timings
-            .iter()
-            .any(|t| t.to_str().unwrap().starts_with("queue;dur=")),
-        "{timings:?}"
-    );
+    assert_eq!(all("server-timing"), ["model;dur=5"]);
 }
 
 #[tokio::test]

@@ -101,7 +101,7 @@ pub struct QueueConfig {
     /// Whether an arrival that finds no chair takes the one of the latest waiter of the lowest level, if
     /// that is a lower level than its own. Default `false`.
     pub displace: bool,
-    /// Whether responses say in `server-timing` how long the request waited. Default `true`.
+    /// Whether the responses of requests that waited say in `server-timing` for how long. Default `true`.
     pub server_timing: bool,
     /// When rejected clients are told to return. Default from 1 s to 60 s, by the drain rate.
     pub retry_after: RetryAfter,

@@ -1,4 +1,4 @@
-//! Inner services whose moods a test decides, and a hand that polls one future at a time.
+//! Inner services that do what a test decides, and futures that are polled by hand.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -15,55 +15,55 @@ use tower_triage::{Priority, Ticket};
 
 /// A request of a plain service.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Patient {
+pub(crate) struct Job {
     pub(crate) name: &'static str,
     pub(crate) urgent: bool,
 }
 
-pub(crate) fn normal(name: &'static str) -> Patient {
+pub(crate) fn normal(name: &'static str) -> Job {
     let urgent = false;
-    Patient { name, urgent }
+    Job { name, urgent }
 }
 
-pub(crate) fn urgent(name: &'static str) -> Patient {
+pub(crate) fn urgent(name: &'static str) -> Job {
     let urgent = true;
-    Patient { name, urgent }
+    Job { name, urgent }
 }
 
-/// The classifier of patients.
-pub(crate) fn triage(patient: &Patient, arrival: Instant) -> Ticket {
-    Ticket::new(Priority(u8::from(!patient.urgent)), arrival)
+/// The classifier of jobs.
+pub(crate) fn triage(job: &Job, arrival: Instant) -> Ticket {
+    Ticket::new(Priority(u8::from(!job.urgent)), arrival)
 }
 
-/// A service that notes who came, in order, and finishes one of them whenever it is told to.
+/// A service that records its calls, in order, and finishes one whenever it is told to.
 #[derive(Debug, Clone)]
-pub(crate) struct Ward(Arc<Beds>);
+pub(crate) struct TestService(Arc<Shared>);
 
 #[derive(Debug)]
-struct Beds {
-    came: Mutex<Vec<&'static str>>,
+struct Shared {
+    calls: Mutex<Vec<&'static str>>,
     running: AtomicUsize,
     peak: AtomicUsize,
     finish: Semaphore,
 }
 
-impl Ward {
+impl TestService {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Beds {
-            came: Mutex::default(),
+        Self(Arc::new(Shared {
+            calls: Mutex::default(),
             running: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             finish: Semaphore::new(0),
         }))
     }
 
-    /// Finishes as many as that, now or when they come.
+    /// Finishes `many` calls, now or when they are made.
     pub(crate) fn finish(&self, many: usize) {
         self.0.finish.add_permits(many);
     }
 
-    pub(crate) fn came(&self) -> Vec<&'static str> {
-        self.0.came.lock().unwrap().clone()
+    pub(crate) fn calls(&self) -> Vec<&'static str> {
+        self.0.calls.lock().unwrap().clone()
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -75,7 +75,7 @@ impl Ward {
     }
 }
 
-impl Service<Patient> for Ward {
+impl Service<Job> for TestService {
     type Response = &'static str;
     type Error = &'static str;
     type Future = BoxFuture<'static, Result<&'static str, &'static str>>;
@@ -84,20 +84,20 @@ impl Service<Patient> for Ward {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, patient: Patient) -> Self::Future {
-        let beds = Arc::clone(&self.0);
-        beds.came.lock().unwrap().push(patient.name);
-        let running = beds.running.fetch_add(1, SeqCst) + 1;
-        beds.peak.fetch_max(running, SeqCst);
-        let leaving = Leaving(beds);
+    fn call(&mut self, job: Job) -> Self::Future {
+        let shared = Arc::clone(&self.0);
+        shared.calls.lock().unwrap().push(job.name);
+        let running = shared.running.fetch_add(1, SeqCst) + 1;
+        shared.peak.fetch_max(running, SeqCst);
+        let leaving = Leaving(shared);
         Box::pin(async move {
             leaving.0.finish.acquire().await.unwrap().forget();
-            Ok(patient.name)
+            Ok(job.name)
         })
     }
 }
 
-struct Leaving(Arc<Beds>);
+struct Leaving(Arc<Shared>);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
@@ -105,21 +105,21 @@ impl Drop for Leaving {
     }
 }
 
-/// A service that is ready when it is told to be, for one call each time. All clones are ready or not
-/// together, and only the one that asked last is woken.
+/// A service that is ready when it is told to be, for one call each time. All clones share their readiness, and only
+/// the task that polled last is woken.
 #[derive(Clone)]
-pub(crate) struct Moody(Arc<Mutex<Mood>>);
+pub(crate) struct Flaky(Arc<Mutex<Script>>);
 
 #[derive(Default)]
-struct Mood {
+struct Script {
     script: VecDeque<Answer>,
     waker: Option<Waker>,
     meanwhile: Option<Box<dyn FnOnce() + Send>>,
-    came: Vec<&'static str>,
+    calls: Vec<&'static str>,
     asked: usize,
 }
 
-/// What `poll_ready` says next. Readiness lasts until a call.
+/// What `poll_ready` returns next. Readiness lasts until a call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Answer {
     Ready,
@@ -127,11 +127,11 @@ pub(crate) enum Answer {
     Panic,
 }
 
-impl Moody {
+impl Flaky {
     pub(crate) fn new(script: impl IntoIterator<Item = Answer>) -> Self {
-        let moody = Self(Arc::default());
-        moody.0.lock().unwrap().script.extend(script);
-        moody
+        let flaky = Self(Arc::default());
+        flaky.0.lock().unwrap().script.extend(script);
+        flaky
     }
 
     pub(crate) fn says(&self, answer: Answer) {
@@ -142,22 +142,22 @@ impl Moody {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Does this while it is asked the next time, before it answers.
+    /// Does this in the next `poll_ready`, before it returns.
     pub(crate) fn meanwhile(&self, act: impl FnOnce() + Send + 'static) {
         self.0.lock().unwrap().meanwhile = Some(Box::new(act));
     }
 
-    pub(crate) fn came(&self) -> Vec<&'static str> {
-        self.0.lock().unwrap().came.clone()
+    pub(crate) fn calls(&self) -> Vec<&'static str> {
+        self.0.lock().unwrap().calls.clone()
     }
 
-    /// How often it was asked whether it is ready.
-    pub(crate) fn asked(&self) -> usize {
+    /// How often `poll_ready` was called.
+    pub(crate) fn polls(&self) -> usize {
         self.0.lock().unwrap().asked
     }
 }
 
-impl Service<Patient> for Moody {
+impl Service<Job> for Flaky {
     type Response = &'static str;
     type Error = &'static str;
     type Future = std::future::Ready<Result<&'static str, &'static str>>;
@@ -187,19 +187,19 @@ impl Service<Patient> for Moody {
         }
     }
 
-    fn call(&mut self, patient: Patient) -> Self::Future {
+    fn call(&mut self, job: Job) -> Self::Future {
         let mut mood = self.0.lock().unwrap();
         let ready = mood.script.pop_front();
         if ready != Some(Answer::Ready) {
             drop(mood);
             panic!("called without being ready");
         }
-        mood.came.push(patient.name);
-        std::future::ready(Ok(patient.name))
+        mood.calls.push(job.name);
+        std::future::ready(Ok(job.name))
     }
 }
 
-/// A future that is polled by hand, and knows how often it was woken.
+/// A future that is polled by hand, and counts how often it was woken.
 pub(crate) struct ByHand<F> {
     future: Pin<Box<F>>,
     wakes: Arc<Wakes>,
@@ -244,24 +244,23 @@ impl<F: Future> ByHand<F> {
 }
 
 /// A request on its way, in a task of its own.
-pub(crate) type Sent<S> = tokio::task::JoinHandle<
-    Result<<S as Service<Patient>>::Response, <S as Service<Patient>>::Error>,
->;
+pub(crate) type Sent<S> =
+    tokio::task::JoinHandle<Result<<S as Service<Job>>::Response, <S as Service<Job>>::Error>>;
 
-/// Sends a patient through a fresh clone, which has arrived when this returns.
-pub(crate) async fn send<S>(service: &S, patient: Patient) -> Sent<S>
+/// Sends a job through a fresh clone, which has arrived when this returns.
+pub(crate) async fn send<S>(service: &S, job: Job) -> Sent<S>
 where
-    S: Service<Patient> + Clone + Send + 'static,
+    S: Service<Job> + Clone + Send + 'static,
     S::Future: Send,
     S::Response: Send,
     S::Error: Send,
 {
-    let sent = tokio::spawn(service.clone().oneshot(patient));
+    let sent = tokio::spawn(service.clone().oneshot(job));
     settle().await;
     sent
 }
 
-/// Lets every task run until it can't.
+/// Lets every task run until all are idle.
 pub(crate) async fn settle() {
     for _ in 0..64 {
         tokio::task::yield_now().await;

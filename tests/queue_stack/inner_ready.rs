@@ -1,46 +1,46 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn do_not_serialise_the_calls() {
-    let ward = Ward::new();
-    let (queue, handle) = queue(QueueConfig::inner(), limited(&ward, 3));
+async fn calls_are_not_serialised() {
+    let service = TestService::new();
+    let (queue, handle) = queue(QueueConfig::inner(), limited(&service, 3));
     let mut all = Vec::new();
     for name in ["a", "b", "c", "d", "e"] {
         all.push(send(&queue, normal(name)).await);
     }
-    assert_eq!(ward.running(), 3);
+    assert_eq!(service.running(), 3);
     assert_eq!(handle.status().running, 3);
     assert_eq!(handle.status().depth, 2);
-    ward.finish(5);
+    service.finish(5);
     join_all(all).await;
-    assert_eq!((ward.peak(), ward.came().len()), (3, 5));
+    assert_eq!((service.peak(), service.calls().len()), (3, 5));
     nothing_is_left(&handle);
 }
 
 #[tokio::test(start_paused = true)]
-async fn go_on_at_the_call_and_not_at_its_end() {
-    let (moody, ward) = (Moody::new([]), Ward::new());
-    let both = Both(moody.clone(), ward.clone());
+async fn the_next_head_polls_after_the_call_not_after_its_end() {
+    let (flaky, service) = (Flaky::new([]), TestService::new());
+    let both = Both(flaky.clone(), service.clone());
     let (queue, handle) = queue(QueueConfig::inner(), both);
     let all = [
         send(&queue, normal("a")).await,
         send(&queue, normal("b")).await,
     ];
     for running in 1..=2 {
-        moody.says(Answer::Ready);
+        flaky.says(Answer::Ready);
         settle().await;
-        assert_eq!(ward.running(), running);
+        assert_eq!(service.running(), running);
     }
     assert_eq!(handle.status().served, 2);
-    ward.finish(2);
+    service.finish(2);
     join_all(all).await;
     nothing_is_left(&handle);
 }
 
 #[tokio::test(start_paused = true)]
 async fn closed_resolves_when_the_last_running_request_has_finished() {
-    let ward = Ward::new();
-    let (queue, handle) = queue(QueueConfig::inner(), limited(&ward, 1));
+    let service = TestService::new();
+    let (queue, handle) = queue(QueueConfig::inner(), limited(&service, 1));
     let running = send(&queue, normal("running")).await;
     let waiting = send(&queue, normal("waiting")).await;
     handle.close();
@@ -50,34 +50,34 @@ async fn closed_resolves_when_the_last_running_request_has_finished() {
         Err(QueueError::Rejected(RejectReason::ShuttingDown))
     );
     assert!(!is_done(&closed).await);
-    ward.finish(1);
+    service.finish(1);
     assert_eq!(running.await.unwrap(), Ok("running"));
     assert!(is_done(&closed).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_head_hands_the_turn_on() {
-    let ward = Ward::new();
-    let (queue, handle) = queue(QueueConfig::inner(), limited(&ward, 1));
+async fn a_cancelled_head_wakes_the_next() {
+    let service = TestService::new();
+    let (queue, handle) = queue(QueueConfig::inner(), limited(&service, 1));
     let first = send(&queue, normal("first")).await;
     let gone = send(&queue, normal("gone")).await;
     let next = send(&queue, normal("next")).await;
     gone.abort();
-    ward.finish(2);
+    service.finish(2);
     assert!(is_done(&first).await && is_done(&next).await);
-    assert_eq!(ward.came(), ["first", "next"]);
+    assert_eq!(service.calls(), ["first", "next"]);
     nothing_is_left(&handle);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_is_woken_and_leaves_before_it_looks_hands_the_turn_on() {
-    let moody = Moody::new([]);
-    let (queue, handle) = queue(QueueConfig::inner(), moody.clone());
+async fn a_woken_head_that_leaves_wakes_the_next() {
+    let flaky = Flaky::new([]);
+    let (queue, handle) = queue(QueueConfig::inner(), flaky.clone());
     let mut gone = ByHand::new(queue.clone().oneshot(normal("gone")));
     let mut next = ByHand::new(queue.clone().oneshot(normal("next")));
     assert!(gone.poll().is_pending());
     assert!(next.poll().is_pending());
-    moody.says(Answer::Ready);
+    flaky.says(Answer::Ready);
     assert!(gone.is_woken());
     assert!(!next.is_woken());
     drop(gone);
@@ -86,9 +86,9 @@ async fn a_head_that_is_woken_and_leaves_before_it_looks_hands_the_turn_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_was_only_just_told_hands_the_turn_on() {
-    let moody = Moody::new([]);
-    let (queue, handle) = queue(QueueConfig::inner(), moody.clone());
+async fn a_notified_head_that_leaves_wakes_the_next() {
+    let flaky = Flaky::new([]);
+    let (queue, handle) = queue(QueueConfig::inner(), flaky.clone());
     let [a, b, mut c] = ["a", "b", "c"].map(|name| {
         let mut sent = ByHand::new(queue.clone().oneshot(normal(name)));
         assert!(sent.poll().is_pending());
@@ -99,24 +99,24 @@ async fn a_head_that_was_only_just_told_hands_the_turn_on() {
     drop(b);
     assert!(c.is_woken());
     assert!(c.run().is_pending());
-    moody.says(Answer::Ready);
+    flaky.says(Answer::Ready);
     assert_eq!(c.run(), Poll::Ready(Ok("c")));
     nothing_is_left(&handle);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_has_the_turn_and_leaves_before_the_call_hands_it_on() {
-    let moody = Moody::new([]);
+async fn a_granted_request_that_leaves_frees_the_readiness() {
+    let flaky = Flaky::new([]);
     let config = QueueConfig::inner().promote_after(secs(1.0)).wait_forever();
-    let (queue, handle) = queue(config, moody.clone());
+    let (queue, handle) = queue(config, flaky.clone());
     let mut old = ByHand::new(queue.clone().oneshot(normal("old")));
     assert!(old.poll().is_pending());
     advance(secs(0.5)).await;
     let mut high = ByHand::new(queue.clone().oneshot(urgent("high")));
     assert!(high.poll().is_pending());
     advance(secs(0.6)).await;
-    moody.says(Answer::Ready);
-    // By now the old one goes first, so the room that the high one finds is the old one's.
+    flaky.says(Answer::Ready);
+    // By now the old one is the head, so the readiness that the high one obtains goes to it.
     assert!(high.run().is_pending());
     assert!(old.is_woken());
     assert_eq!(handle.status().running, 1);
@@ -126,13 +126,13 @@ async fn one_who_has_the_turn_and_leaves_before_the_call_hands_it_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_overtakes_one_that_is_just_asking_is_woken_by_a_service_that_wakes_only_one() {
-    let moody = Moody::new([]);
-    let (queue, handle) = queue(QueueConfig::inner(), moody.clone());
+async fn a_request_that_overtakes_a_polling_head_is_woken() {
+    let flaky = Flaky::new([]);
+    let (queue, handle) = queue(QueueConfig::inner(), flaky.clone());
     let mut n = ByHand::new(queue.clone().oneshot(normal("n")));
     let h = Arc::new(Mutex::new(ByHand::new(queue.clone().oneshot(urgent("h")))));
     let overtaking = Arc::clone(&h);
-    moody.meanwhile(move || {
+    flaky.meanwhile(move || {
         let mut overtaking = overtaking.lock().unwrap();
         assert!(overtaking.poll().is_pending());
         assert!(overtaking.run().is_pending());
@@ -142,20 +142,20 @@ async fn who_overtakes_one_that_is_just_asking_is_woken_by_a_service_that_wakes_
     assert!(h.lock().unwrap().run().is_pending());
     assert_eq!(handle.status().depth, 2);
 
-    moody.says(Answer::Ready);
+    flaky.says(Answer::Ready);
     assert!(n.run().is_pending());
     assert_eq!(h.lock().unwrap().run(), Poll::Ready(Ok("h")));
     assert!(n.run().is_pending());
-    moody.says(Answer::Ready);
+    flaky.says(Answer::Ready);
     assert_eq!(n.run(), Poll::Ready(Ok("n")));
     nothing_is_left(&handle);
 }
 
 #[tokio::test(start_paused = true)]
-async fn room_that_was_made_for_nobody_is_not_kept() {
-    let ward = Ward::new();
-    let asked = Moody::new([]);
-    let both = Both(asked.clone(), ward.clone());
+async fn readiness_without_a_waiter_is_not_kept() {
+    let service = TestService::new();
+    let asked = Flaky::new([]);
+    let both = Both(asked.clone(), service.clone());
     let config = QueueConfig::inner().max_size(1).displace();
     let (queue, handle) = queue(config, both);
     let mut n = ByHand::new(queue.clone().oneshot(normal("n")));
@@ -181,23 +181,23 @@ async fn room_that_was_made_for_nobody_is_not_kept() {
     asked.says(Answer::Ready);
     asked.says(Answer::Ready);
     settle().await;
-    assert_eq!(ward.running(), 2, "one would have waited for the other");
-    ward.finish(2);
+    assert_eq!(service.running(), 2, "one would have waited for the other");
+    service.finish(2);
     join_all(all).await;
     nothing_is_left(&handle);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_asks_while_another_has_the_turn_and_nobody_asks_twice_for_nothing() {
-    let moody = Moody::new([]);
-    let (queue, _) = queue(QueueConfig::inner(), moody.clone());
+async fn only_the_head_polls_and_only_when_notified() {
+    let flaky = Flaky::new([]);
+    let (queue, _) = queue(QueueConfig::inner(), flaky.clone());
     let mut sent = ByHand::new(queue.clone().oneshot(normal("a")));
     assert!(sent.poll().is_pending());
-    assert!(!sent.is_woken(), "who comes as the head knows it");
+    assert!(!sent.is_woken(), "an arrival that is the head knows it");
     let mut behind = ByHand::new(queue.clone().oneshot(normal("b")));
     assert!(behind.poll().is_pending());
-    assert_eq!(moody.asked(), 1);
-    moody.says(Answer::Ready);
+    assert_eq!(flaky.polls(), 1);
+    flaky.says(Answer::Ready);
     assert_eq!(sent.run(), Poll::Ready(Ok("a")));
     assert!(behind.is_woken());
     assert!(behind.run().is_pending());
@@ -205,10 +205,10 @@ async fn nobody_asks_while_another_has_the_turn_and_nobody_asks_twice_for_nothin
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expiring_head_hands_the_turn_on() {
-    let ward = Ward::new();
+async fn an_expiring_head_wakes_the_next() {
+    let service = TestService::new();
     let config = QueueConfig::inner().max_wait(secs(1.0));
-    let (queue, handle) = queue(config, limited(&ward, 1));
+    let (queue, handle) = queue(config, limited(&service, 1));
     let first = send(&queue, normal("first")).await;
     let late = send(&queue, normal("late")).await;
     advance(secs(0.5)).await;
@@ -218,35 +218,35 @@ async fn an_expiring_head_hands_the_turn_on() {
         late.await.unwrap(),
         Err(QueueError::Rejected(RejectReason::TimedOut))
     );
-    ward.finish(2);
+    service.finish(2);
     assert!(is_done(&first).await && is_done(&next).await);
-    assert_eq!(ward.came(), ["first", "next"]);
+    assert_eq!(service.calls(), ["first", "next"]);
     nothing_is_left(&handle);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_poll_ready_reaches_its_caller_and_the_next_one_goes_on() {
-    let moody = Moody::new([]);
-    let (queue, handle) = queue(QueueConfig::inner(), moody.clone());
+async fn an_error_of_poll_ready_reaches_its_caller_alone() {
+    let flaky = Flaky::new([]);
+    let (queue, handle) = queue(QueueConfig::inner(), flaky.clone());
     let unlucky = send(&queue, normal("unlucky")).await;
     let next = send(&queue, normal("next")).await;
-    moody.says(Answer::Error("broken"));
+    flaky.says(Answer::Error("broken"));
     assert_eq!(unlucky.await.unwrap(), Err(QueueError::Inner("broken")));
-    moody.says(Answer::Ready);
+    flaky.says(Answer::Ready);
     assert_eq!(next.await.unwrap(), Ok("next"));
     nothing_is_left(&handle);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_of_poll_ready_or_call_hands_the_turn_on() {
-    let moody = Moody::new([]);
-    let (queue, handle) = queue(QueueConfig::inner(), moody.clone());
+async fn a_panic_of_poll_ready_or_call_wakes_the_next() {
+    let flaky = Flaky::new([]);
+    let (queue, handle) = queue(QueueConfig::inner(), flaky.clone());
     let unlucky = send(&queue, normal("unlucky")).await;
     let next = send(&queue, normal("next")).await;
-    moody.says(Answer::Panic);
+    flaky.says(Answer::Panic);
     assert!(unlucky.await.unwrap_err().is_panic());
     settle().await;
-    moody.says(Answer::Ready);
+    flaky.says(Answer::Ready);
     assert_eq!(next.await.unwrap(), Ok("next"));
     nothing_is_left(&handle);
 
@@ -258,9 +258,9 @@ async fn a_panic_of_poll_ready_or_call_hands_the_turn_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_moves_on_with_its_request_is_still_woken() {
-    let moody = Moody::new([]);
-    let (queue, _) = queue(QueueConfig::inner(), moody.clone());
+async fn a_request_that_moves_to_another_task_is_still_woken() {
+    let flaky = Flaky::new([]);
+    let (queue, _) = queue(QueueConfig::inner(), flaky.clone());
     let mut by_hand = ByHand::new(queue.clone().oneshot(normal("a")));
     assert!(by_hand.poll().is_pending());
     let moved = tokio::spawn(async move {
@@ -276,30 +276,30 @@ async fn a_task_that_moves_on_with_its_request_is_still_woken() {
         .await
     });
     settle().await;
-    moody.says(Answer::Ready);
+    flaky.says(Answer::Ready);
     assert_eq!(moved.await.unwrap(), Ok("a"));
 }
 
 #[test]
-fn whatever_happens_in_whatever_order_room_and_waiters_find_each_other() {
+fn no_order_of_events_loses_a_readiness() {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_time().build().unwrap();
     let _clock = runtime.enter();
     for seed in 0..3_000 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let moody = Moody::new([]);
-        let (queue, handle) = queue(QueueConfig::inner().max_size(4), moody.clone());
+        let flaky = Flaky::new([]);
+        let (queue, handle) = queue(QueueConfig::inner().max_size(4), flaky.clone());
         let mut sent = Vec::new();
         let (mut served, mut room) = (0, 0);
         for _ in 0..random.usize(5..60) {
             match random.usize(0..6) {
                 0 | 1 => {
-                    let patient = if random.bool() {
+                    let job = if random.bool() {
                         urgent("u")
                     } else {
                         normal("n")
                     };
-                    let mut arriving = ByHand::new(queue.clone().oneshot(patient));
+                    let mut arriving = ByHand::new(queue.clone().oneshot(job));
                     match arriving.poll() {
                         Poll::Pending => sent.push(arriving),
                         Poll::Ready(Ok(_)) => served += 1,
@@ -312,7 +312,7 @@ fn whatever_happens_in_whatever_order_room_and_waiters_find_each_other() {
                 2 if !sent.is_empty() => drop(sent.swap_remove(random.usize(..sent.len()))),
                 3 => {
                     room += 1;
-                    moody.says(Answer::Ready);
+                    flaky.says(Answer::Ready);
                 }
                 _ if !sent.is_empty() => {
                     let at = random.usize(..sent.len());
@@ -330,7 +330,7 @@ fn whatever_happens_in_whatever_order_room_and_waiters_find_each_other() {
                 drop(sent.swap_remove(at));
             }
         }
-        assert_eq!(served, moody.came().len(), "seed {seed}");
+        assert_eq!(served, flaky.calls().len(), "seed {seed}");
         assert!(served == room || sent.is_empty(), "seed {seed}");
         assert_eq!(handle.status().depth, sent.len(), "seed {seed}");
         assert_eq!(handle.status().running, 0, "seed {seed}");
@@ -338,11 +338,11 @@ fn whatever_happens_in_whatever_order_room_and_waiters_find_each_other() {
 }
 
 #[tokio::test]
-async fn a_crowd_with_hang_ups_leaves_nobody_behind() {
+async fn many_requests_with_hang_ups_leave_no_waiter_behind() {
     let config = || QueueConfig::inner().max_size(10_000);
-    let echo = service_fn(|patient: Patient| async move {
+    let echo = service_fn(|job: Job| async move {
         tokio::task::yield_now().await;
-        Ok::<_, &'static str>(patient.name)
+        Ok::<_, &'static str>(job.name)
     });
     let (queue, handle) = queue(config(), ConcurrencyLimit::new(echo, 3));
     crowd(&queue).await;
@@ -358,7 +358,7 @@ async fn a_crowd_with_hang_ups_leaves_nobody_behind() {
 
 async fn crowd<S>(queue: &S)
 where
-    S: Service<Patient> + Clone + Send + 'static,
+    S: Service<Job> + Clone + Send + 'static,
     S::Future: Send,
     S::Response: Send,
     S::Error: Send + std::fmt::Debug,
@@ -366,8 +366,8 @@ where
     let pool = tokio::runtime::Handle::current();
     let sent: Vec<Sent<S>> = (0..2_000)
         .map(|i| {
-            let patient = if i % 3 == 0 { urgent("u") } else { normal("n") };
-            pool.spawn(queue.clone().oneshot(patient))
+            let job = if i % 3 == 0 { urgent("u") } else { normal("n") };
+            pool.spawn(queue.clone().oneshot(job))
         })
         .collect();
     for (i, sent) in sent.into_iter().enumerate() {
@@ -376,18 +376,18 @@ where
             let _ = sent.await;
         } else {
             let answered = tokio::time::timeout(secs(20.0), sent).await;
-            assert!(answered.expect("nobody is forgotten").unwrap().is_ok());
+            assert!(answered.expect("no request is forgotten").unwrap().is_ok());
         }
     }
     settle().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_crowd_on_many_threads_leaves_nobody_behind() {
+async fn many_requests_on_many_threads_leave_no_waiter_behind() {
     let config = || QueueConfig::inner().max_size(10_000);
-    let echo = service_fn(|patient: Patient| async move {
+    let echo = service_fn(|job: Job| async move {
         tokio::task::yield_now().await;
-        Ok::<_, &'static str>(patient.name)
+        Ok::<_, &'static str>(job.name)
     });
     for _ in 0..5 {
         let (queue, handle) = queue(config(), ConcurrencyLimit::new(echo, 3));
