@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) const USAGE: &str = "\
-A gateway in front of OpenAI-compatible backends: it queues requests and routes each to a backend that has its model.
+A gateway in front of OpenAI-compatible backends: it queues requests, and routes each one to a backend with its
+model.
 
 Usage: gateway [--config FILE] [--log text|json] [--grace SECONDS]
 

@@ -221,7 +221,7 @@ fn usage() -> Value {
     json!({ "prompt_tokens": 1, "completion_tokens": 10, "total_tokens": 11 })
 }
 
-/// Commands to try, printed at the start.
+/// Commands to try, printed at the start. They are for a POSIX shell with `curl`.
 pub(crate) fn commands(gateway: std::net::SocketAddr) -> String {
     let url = format!("http://{gateway}/v1/chat/completions");
     let body = r#"{"model":"llama3:70b","messages":[{"role":"user","content":"Am I next?"}]}"#;

@@ -6,8 +6,8 @@
 //!
 //! So while the server waits without reading, this module asks the socket itself whether the client has hung up.
 //! That looks past unread bytes, and costs nothing for other connections. A client that closed only its writing side
-//! counts as gone, as it does for hyper: the two cannot be distinguished. Not detected is the end of a connection behind
-//! more bytes than the kernel's receive buffer takes, because TCP has not delivered it yet.
+//! counts as gone, as it does for hyper: the two cannot be distinguished. If more unread bytes follow than the
+//! kernel's receive buffer takes, the end behind them is not detected, because TCP has not delivered it yet.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};

@@ -1,4 +1,5 @@
-//! A gateway in front of OpenAI-compatible backends: it queues requests and routes each to a backend that has its model.
+//! A gateway in front of OpenAI-compatible backends: it queues requests, and routes each one to a backend with its
+//! model.
 //!
 //! ```sh
 //! cargo run --release --all-features --example gateway                            # with demo backends

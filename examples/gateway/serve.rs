@@ -1,7 +1,7 @@
 //! The HTTP server: a task for each connection, in which its requests run.
 //!
-//! It uses hyper directly. A web framework boxes the future of a request once per layer, and that costs more CPU time than
-//! all decisions of the gateway.
+//! It uses hyper directly. A web framework boxes the future of a request once per layer, and that costs more CPU
+//! time than all decisions of the gateway.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::backend::{Arrived, Backend, status};
+use crate::backend::{Backend, BackendRequest, status};
 use crate::client::Client;
 use crate::process::{Gateway, Setup, TIMEOUT};
 
@@ -126,7 +126,7 @@ async fn churn_client(end: Instant, client: Client) -> usize {
     asked
 }
 
-async fn respond_randomly(arrived: Arrived) {
+async fn respond_randomly(arrived: BackendRequest) {
     sleep(Duration::from_micros(fastrand::u64(..5_000))).await;
     match fastrand::u8(..8) {
         0 => arrived.respond(status(429)),

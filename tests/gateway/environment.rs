@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::backend::{Arrived, Backend, status};
+use crate::backend::{Backend, BackendRequest, status};
 use crate::process::{Gateway, Setup};
 
 const STRATEGY: &str = "TRIAGE_ROUTING_STRATEGY";
@@ -115,7 +115,7 @@ async fn backend_header_reaches_only_that_backend_and_no_log() {
             .header("authorization", "Bearer mine")
             .send()
     };
-    let seen = |arrived: &Arrived| arrived.header("authorization").unwrap().to_owned();
+    let seen = |arrived: &BackendRequest| arrived.header("authorization").unwrap().to_owned();
 
     let (to_cloud, to_house) = (ask("m"), ask("n"));
     let (at_cloud, at_house) = (cloud.next().await, house.next().await);

@@ -5,7 +5,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 
 use crate::backend::{Backend, status};
-use crate::client::Sent;
+use crate::client::PendingResponse;
 use crate::process::{Gateway, Setup};
 
 /// A gateway without retries and ejection.
@@ -287,7 +287,7 @@ async fn endpoints_are_filled_to_their_limit_never_beyond() {
             .backend("gpu-1", one, 4, &["m"])
             .backend("gpu-2", two, 4, &["m", "other"]);
     let gateway = setup.start().await;
-    let all: Vec<Sent> = (0..40).map(|_| gateway.ask("m").send()).collect();
+    let all: Vec<PendingResponse> = (0..40).map(|_| gateway.ask("m").send()).collect();
     gateway.depth(32).await;
     assert_eq!(gateway.state().await.in_flight(), [4, 4]);
     for _ in 0..20 {

@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::backend::Backend;
-use crate::client::Sent;
+use crate::client::PendingResponse;
 use crate::process::{Gateway, Setup, TIMEOUT};
 
 /// Sends `times` requests, 32 at a time.
@@ -39,7 +39,7 @@ async fn drops(gateway: &Gateway, lines: u64) {
 
 /// Asserts that after SIGTERM a running request finishes and the exit status is 0.
 async fn assert_clean_exit(mut gateway: Gateway, backend: &Backend) {
-    let running: Sent = gateway.ask("slow").send();
+    let running: PendingResponse = gateway.ask("slow").send();
     let arrived = backend.next().await;
     gateway.signal("TERM");
     while gateway.get("/healthz").answer().await.status == 200 {}

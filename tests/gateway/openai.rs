@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::backend::{Arrived, Backend};
+use crate::backend::{Backend, BackendRequest};
 use crate::openai_client::OpenAi;
 use crate::process::Setup;
 
@@ -17,7 +17,7 @@ fn streamed(model: &str) -> Value {
 }
 
 /// Responds in the format of OpenAI's API.
-fn complete(arrived: Arrived, text: &str) {
+fn complete(arrived: BackendRequest, text: &str) {
     let model = arrived.model();
     let message = json!({ "role": "assistant", "content": text });
     let choice = json!({ "index": 0, "message": message, "finish_reason": "stop" });
@@ -29,7 +29,7 @@ fn complete(arrived: Arrived, text: &str) {
 }
 
 /// Streams in the format of OpenAI's API, a word per chunk.
-fn stream(arrived: Arrived, text: &str) {
+fn stream(arrived: BackendRequest, text: &str) {
     let model = arrived.model();
     let stream = arrived.stream();
     for word in text.split_inclusive(' ') {

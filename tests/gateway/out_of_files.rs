@@ -4,12 +4,12 @@ use http::Response;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
-use crate::backend::{Arrived, Backend};
+use crate::backend::{Backend, BackendRequest};
 use crate::process::{Setup, TIMEOUT};
 
 /// A backend that closes the connection after each response.
 async fn closing() -> Backend {
-    let answer = |arrived: Arrived| {
+    let answer = |arrived: BackendRequest| {
         let response = Response::builder().header("connection", "close");
         arrived.respond(response.body("fine".to_owned()).unwrap());
     };

@@ -1,7 +1,7 @@
 //! Tests of the reload on SIGHUP, while requests wait and run.
 
 use crate::backend::Backend;
-use crate::client::Sent;
+use crate::client::PendingResponse;
 use crate::process::{Gateway, Setup};
 
 fn names(state: &crate::process::State) -> Vec<String> {
@@ -104,7 +104,7 @@ async fn repeated_reloads_under_load_lose_no_request() {
         setup.backend(if slots == 1 { "one" } else { "two" }, at, slots, &["m"])
     };
     let gateway = setup(&one, 1, 1000).start().await;
-    let mut sent_requests: Vec<Sent> = Vec::new();
+    let mut sent_requests: Vec<PendingResponse> = Vec::new();
     for _ in 0..10 {
         for (at, slots, max_size) in [(&two, 2, 2000), (&one, 1, 1000)] {
             sent_requests.extend((0..10).map(|_| gateway.ask("m").send()));

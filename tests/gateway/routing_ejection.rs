@@ -5,7 +5,7 @@ use crate::process::{Gateway, Setup};
 
 /// A backend that resets the connection for the label `poison`, answers 503 for `bad` and 200 for all others.
 async fn fragile() -> Backend {
-    let answer = |arrived: crate::backend::Arrived| match arrived.label() {
+    let answer = |arrived: crate::backend::BackendRequest| match arrived.label() {
         "poison" => drop(arrived),
         "bad" => arrived.respond(status(503)),
         _ => arrived.answer("fine"),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 use std::time::Instant;
 
 use crate::backend::{Backend, status};
-use crate::client::Sent;
+use crate::client::PendingResponse;
 use crate::process::{Gateway, Setup};
 
 /// A backend that answers with a status that the test can change.
@@ -75,7 +75,7 @@ async fn client_errors_eject_no_endpoint() {
 async fn send_1000_failing(gateway: &Gateway) -> usize {
     let start = Instant::now();
     for _ in 0..20 {
-        let sent: Vec<Sent> = (0..50).map(|_| gateway.ask("m").send()).collect();
+        let sent: Vec<PendingResponse> = (0..50).map(|_| gateway.ask("m").send()).collect();
         for sent in sent {
             let answer = sent.answer().await;
             assert!([502, 503].contains(&answer.status), "{answer:?}");

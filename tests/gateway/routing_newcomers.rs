@@ -1,7 +1,7 @@
 //! Tests of backends of unknown health.
 
 use crate::backend::Backend;
-use crate::client::Sent;
+use crate::client::PendingResponse;
 use crate::process::Setup;
 
 /// A backend that accepts connections and never responds, not even to a health check.
@@ -36,7 +36,7 @@ async fn added_unresponsive_backend_gets_one_request_at_most() {
     }
     // Once the good one is full, the unresponsive one gets one request.
     let mut held = Vec::new();
-    let sent: Vec<Sent> = (0..6).map(|_| gateway.ask("m").send()).collect();
+    let sent: Vec<PendingResponse> = (0..6).map(|_| gateway.ask("m").send()).collect();
     for _ in 0..4 {
         held.push(good.next().await);
     }
@@ -56,7 +56,7 @@ async fn unchecked_unresponsive_backend_gets_one_request_of_six() {
         .backend_at("mute", &url, 4, &["m"])
         .backend_at("good", &good.url(), 4, &["m"]);
     let gateway = setup.start().await;
-    let sent: Vec<Sent> = (0..6).map(|_| gateway.ask("m").send()).collect();
+    let sent: Vec<PendingResponse> = (0..6).map(|_| gateway.ask("m").send()).collect();
     let state = gateway
         .until("five are served", |state| {
             state.in_flight() == [1, 0] && state.depth() == 0 && good.counts().arrived == 5

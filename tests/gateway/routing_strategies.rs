@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::backend::{Arrived, Backend};
-use crate::client::Sent;
+use crate::backend::{Backend, BackendRequest};
+use crate::client::PendingResponse;
 use crate::process::{Gateway, Setup};
 
 /// Requests that run until this is dropped.
-struct Held {
-    sent: Vec<Sent>,
-    arrived: Vec<Arrived>,
+struct HeldRequests {
+    sent: Vec<PendingResponse>,
+    arrived: Vec<BackendRequest>,
 }
 
-async fn hold(gateway: &Gateway, backend: &Backend, model: &str, count: usize) -> Held {
+async fn hold(gateway: &Gateway, backend: &Backend, model: &str, count: usize) -> HeldRequests {
     let sent = (0..count).map(|_| gateway.ask(model).send()).collect();
     let mut arrived = Vec::new();
     for _ in 0..count {
         arrived.push(backend.next().await);
     }
-    Held { sent, arrived }
+    HeldRequests { sent, arrived }
 }
 
 /// Asserts that the next request for `m` goes to `chosen`.
@@ -62,7 +62,7 @@ async fn round_robin_gives_two_of_six_to_each() {
 async fn round_robin_is_even_under_concurrent_load() {
     let backends = three().await;
     let gateway = gateway("strategy = \"round_robin\"", &backends, 300).await;
-    let sent: Vec<Sent> = (0..300).map(|_| gateway.ask("m").send()).collect();
+    let sent: Vec<PendingResponse> = (0..300).map(|_| gateway.ask("m").send()).collect();
     for sent in sent {
         assert_eq!(sent.answer().await.status, 200);
     }
@@ -91,7 +91,7 @@ async fn random_spreads_requests_about_evenly() {
     let backends = three().await;
     let gateway = gateway("strategy = \"random\"", &backends, 100).await;
     for _ in 0..10 {
-        let sent: Vec<Sent> = (0..100).map(|_| gateway.ask("m").send()).collect();
+        let sent: Vec<PendingResponse> = (0..100).map(|_| gateway.ask("m").send()).collect();
         for sent in sent {
             assert_eq!(sent.answer().await.status, 200);
         }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use http_body_util::BodyExt;
 
 use crate::backend::Backend;
-use crate::client::Sent;
+use crate::client::PendingResponse;
 use crate::process::Setup;
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn concurrent_requests_fill_every_slot_of_four_endpoints() {
         backends.push(backend);
     }
     let gateway = setup.start().await;
-    let sent: Vec<Sent> = (0..200).map(|_| gateway.ask("m").send()).collect();
+    let sent: Vec<PendingResponse> = (0..200).map(|_| gateway.ask("m").send()).collect();
     let mut arrived = Vec::new();
     for backend in &backends {
         for _ in 0..50 {
@@ -116,7 +116,7 @@ async fn waiters_are_served_by_last_endpoint_after_it_fails() {
         let gateway = setup.start().await;
         let running = gateway.ask("m").send();
         let arrived = backend.next().await;
-        let waiting: Vec<Sent> = (0..20).map(|_| gateway.ask("m").send()).collect();
+        let waiting: Vec<PendingResponse> = (0..20).map(|_| gateway.ask("m").send()).collect();
         gateway.depth(20).await;
         drop(arrived);
         running.answer().await.assert_error(502, "upstream_failed");

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use crate::backend::Backend;
-use crate::client::Sent;
+use crate::client::PendingResponse;
 use crate::process::{Gateway, Setup, TIMEOUT};
 
 #[tokio::test]
@@ -16,7 +16,7 @@ async fn shutdown_rejects_waiters_and_finishes_running_requests() {
     let backend = Backend::start().await;
     let setup = Setup::new().backend("gpu-1", &backend, 3, &["m"]);
     let mut gateway = setup.start().await;
-    let running: Vec<Sent> = (0..2).map(|_| gateway.ask("m").send()).collect();
+    let running: Vec<PendingResponse> = (0..2).map(|_| gateway.ask("m").send()).collect();
     let mut arrived = vec![backend.next().await, backend.next().await];
     let streamed = gateway.ask("m").open();
     let (streamed, stream) = tokio::join!(streamed, async { backend.next().await.stream() });
@@ -32,7 +32,7 @@ async fn shutdown_rejects_waiters_and_finishes_running_requests() {
             .unwrap(),
         "half "
     );
-    let waiting: Vec<Sent> = (0..20).map(|_| gateway.ask("m").send()).collect();
+    let waiting: Vec<PendingResponse> = (0..20).map(|_| gateway.ask("m").send()).collect();
     gateway.depth(20).await;
 
     gateway.signal("TERM");
@@ -93,7 +93,7 @@ async fn shutdown_rejects_requests_held_by_backpressure() {
     let mut gateway = setup.start().await;
     let running = gateway.ask("m").send();
     let arrived = backend.next().await;
-    let waiting: Vec<Sent> = (0..5).map(|_| gateway.ask("m").send()).collect();
+    let waiting: Vec<PendingResponse> = (0..5).map(|_| gateway.ask("m").send()).collect();
     gateway.depth(1).await;
     gateway.signal("TERM");
     for waiter in waiting {

@@ -7,19 +7,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use crate::backend::{Arrived, Backend};
-use crate::client::{Ask, Sent};
+use crate::backend::{Backend, BackendRequest};
+use crate::client::{ClientRequest, PendingResponse};
 use crate::process::{Gateway, Setup};
 
 /// A gateway with one backend for model `m` and its only slot taken.
-struct Busy {
+struct BusyGateway {
     gateway: Gateway,
     backend: Backend,
-    first: Sent,
-    running: Arrived,
+    first: PendingResponse,
+    running: BackendRequest,
 }
 
-impl Busy {
+impl BusyGateway {
     async fn start(queue: &str) -> Self {
         let backend = Backend::start().await;
         let setup = Setup::new()
@@ -37,7 +37,7 @@ impl Busy {
     }
 
     /// Sends requests one after the other, each once the previous one waits.
-    async fn queue(&self, asks: impl IntoIterator<Item = Ask>) -> Vec<Sent> {
+    async fn queue(&self, asks: impl IntoIterator<Item = ClientRequest>) -> Vec<PendingResponse> {
         let before = self.gateway.state().await.depth();
         let mut sent = Vec::new();
         for (ask, depth) in asks.into_iter().zip(before + 1..) {
@@ -48,7 +48,7 @@ impl Busy {
     }
 
     /// Frees the slot and serves all waiters. Returns their labels in the order of service.
-    async fn serve(self, waiters: Vec<Sent>) -> Vec<String> {
+    async fn serve(self, waiters: Vec<PendingResponse>) -> Vec<String> {
         self.running.answer("first");
         let mut order = Vec::new();
         for _ in &waiters {
@@ -72,15 +72,15 @@ impl Busy {
         (self.gateway, self.backend)
     }
 
-    fn ask(&self, label: &str) -> Ask {
+    fn ask(&self, label: &str) -> ClientRequest {
         self.gateway.ask("m").label(label)
     }
 }
 
 #[tokio::test]
 async fn full_room_rejects_the_excess_with_retry_after() {
-    let busy = Busy::start("max_size = 10").await;
-    let mut all: Vec<Sent> = (0..50).map(|n| busy.ask(&n.to_string()).send()).collect();
+    let busy = BusyGateway::start("max_size = 10").await;
+    let mut all: Vec<PendingResponse> = (0..50).map(|n| busy.ask(&n.to_string()).send()).collect();
     let full = |state: &crate::process::State| state.rejected("queue_full") == 40;
     let state = busy.gateway.until("40 rejected", full).await;
     assert_eq!((state.depth(), state.running()), (10, 1));
@@ -104,7 +104,7 @@ async fn full_room_rejects_the_excess_with_retry_after() {
 
 #[tokio::test]
 async fn high_priority_overtakes_and_equals_stay_fifo() {
-    let busy = Busy::start("").await;
+    let busy = BusyGateway::start("").await;
     let waiters = [
         busy.ask("n1"),
         busy.ask("h1").high(),
@@ -117,7 +117,7 @@ async fn high_priority_overtakes_and_equals_stay_fifo() {
 
 #[tokio::test]
 async fn priority_names_ignore_case_and_unknown_means_default() {
-    let busy = Busy::start("").await;
+    let busy = BusyGateway::start("").await;
     let spelt = |label, name: &'static [u8]| busy.ask(label).header("x-priority", name);
     let waiters = [
         spelt("low", b"low"),
@@ -146,7 +146,7 @@ async fn configured_priority_levels_and_header_apply() {
         default_priority = "silver"
         priority_header = "x-tier"
     "#;
-    let busy = Busy::start(queue).await;
+    let busy = BusyGateway::start(queue).await;
     let tier = |label, name: &str| busy.ask(label).header("x-tier", name);
     let waiters = [
         tier("bronze", "bronze"),
@@ -161,7 +161,7 @@ async fn configured_priority_levels_and_header_apply() {
 
 #[tokio::test]
 async fn max_wait_rejects_a_waiter_with_queue_timeout() {
-    let busy = Busy::start("max_wait_seconds = 0.3").await;
+    let busy = BusyGateway::start("max_wait_seconds = 0.3").await;
     let answer = busy.ask("late").answer().await;
     answer.assert_error(503, "queue_timeout");
     assert!(answer.after >= Duration::from_millis(300), "{answer:?}");
@@ -174,7 +174,7 @@ async fn max_wait_rejects_a_waiter_with_queue_timeout() {
 
 #[tokio::test]
 async fn max_wait_does_not_bound_the_response() {
-    let busy = Busy::start("max_wait_seconds = 1").await;
+    let busy = BusyGateway::start("max_wait_seconds = 1").await;
     let waiter = busy.queue([busy.ask("in time")]).await.remove(0);
     busy.running.answer("first");
     let served = busy.backend.next().await;
@@ -188,7 +188,7 @@ async fn max_wait_does_not_bound_the_response() {
 
 #[tokio::test]
 async fn disconnected_waiters_free_their_places_at_once() {
-    let busy = Busy::start("max_size = 4").await;
+    let busy = BusyGateway::start("max_size = 4").await;
     let names = ["a", "b", "c", "d"];
     let waiters = busy.queue(names.map(|name| busy.ask(name))).await;
     busy.ask("one too many")
@@ -206,12 +206,12 @@ async fn disconnected_waiters_free_their_places_at_once() {
 
 #[tokio::test]
 async fn slot_is_held_until_the_body_ends() {
-    let Busy {
+    let BusyGateway {
         gateway,
         backend,
         first,
         running,
-    } = Busy::start("").await;
+    } = BusyGateway::start("").await;
     first.disconnect();
     running.disconnected().await;
     gateway.idle().await;
@@ -241,12 +241,12 @@ async fn slot_is_held_until_the_body_ends() {
 
 #[tokio::test]
 async fn hold_headers_frees_the_slot_at_the_headers() {
-    let Busy {
+    let BusyGateway {
         gateway,
         backend,
         first,
         running,
-    } = Busy::start("hold = \"headers\"").await;
+    } = BusyGateway::start("hold = \"headers\"").await;
     let second = gateway.ask("m").label("second").send();
     gateway.depth(1).await;
     let stream = running.stream();
@@ -262,8 +262,9 @@ async fn hold_headers_frees_the_slot_at_the_headers() {
 
 #[tokio::test]
 async fn fair_discipline_serves_a_quiet_tenant_second() {
-    let busy = Busy::start("max_size = 200\ndiscipline = \"fair\"").await;
-    let requests: Vec<Sent> = (0..100).map(|_| busy.ask("a").tenant("a").send()).collect();
+    let busy = BusyGateway::start("max_size = 200\ndiscipline = \"fair\"").await;
+    let requests: Vec<PendingResponse> =
+        (0..100).map(|_| busy.ask("a").tenant("a").send()).collect();
     busy.gateway.depth(100).await;
     let mut waiters = busy.queue([busy.ask("b").tenant("b")]).await;
     waiters.extend(requests);
@@ -274,7 +275,7 @@ async fn fair_discipline_serves_a_quiet_tenant_second() {
 #[tokio::test]
 async fn fair_discipline_follows_tenant_weights() {
     let queue = "discipline = \"fair\"\ntenant_header = \"x-team\"\ntenant_weights = { a = 2 }";
-    let busy = Busy::start(queue).await;
+    let busy = BusyGateway::start(queue).await;
     let team = |name: &str| busy.ask(name).header("x-team", name);
     let waiters = ["b", "b", "a", "a", "a", "a"].map(team);
     let waiters = busy.queue(waiters).await;
@@ -287,7 +288,7 @@ async fn fair_discipline_follows_tenant_weights() {
 
 #[tokio::test]
 async fn deadline_discipline_serves_earliest_deadline_first() {
-    let busy = Busy::start("discipline = \"deadline\"").await;
+    let busy = BusyGateway::start("discipline = \"deadline\"").await;
     let within = |label, seconds: &str| busy.ask(label).header("x-request-timeout", seconds);
     let waiters = [
         busy.ask("30 s"),
@@ -311,7 +312,7 @@ async fn saturated_model_does_not_block_another() {
         let gateway = setup.start().await;
         let running = gateway.ask("a").send();
         let _never_answered = a.next().await;
-        let requests: Vec<Sent> = (0..50).map(|_| gateway.ask("a").send()).collect();
+        let requests: Vec<PendingResponse> = (0..50).map(|_| gateway.ask("a").send()).collect();
         gateway.depth(50).await;
         for _ in 0..3 {
             let (answer, ()) = tokio::join!(gateway.ask("b").answer(), async {
@@ -326,7 +327,7 @@ async fn saturated_model_does_not_block_another() {
 
 #[tokio::test]
 async fn displace_replaces_the_latest_waiter_of_lower_priority() {
-    let busy = Busy::start("max_size = 2\ndisplace = true").await;
+    let busy = BusyGateway::start("max_size = 2\ndisplace = true").await;
     let mut sent = busy.queue([busy.ask("n1"), busy.ask("n2")]).await;
     let high = busy.ask("h").high().send();
     sent.remove(1).answer().await.assert_error(503, "displaced");
@@ -341,7 +342,7 @@ async fn displace_replaces_the_latest_waiter_of_lower_priority() {
 
 #[tokio::test]
 async fn full_room_rejects_higher_priority_without_displace() {
-    let busy = Busy::start("max_size = 1").await;
+    let busy = BusyGateway::start("max_size = 1").await;
     let waiters = busy.queue([busy.ask("n")]).await;
     busy.ask("h")
         .high()
@@ -354,7 +355,7 @@ async fn full_room_rejects_higher_priority_without_displace() {
 #[tokio::test]
 async fn disabled_queue_serves_or_rejects_at_once() {
     for queue in ["max_size = 0", "enabled = false", "max_wait_seconds = 0"] {
-        let busy = Busy::start(queue).await;
+        let busy = BusyGateway::start(queue).await;
         for _ in 0..3 {
             busy.ask("busy")
                 .answer()
@@ -371,7 +372,7 @@ async fn disabled_queue_serves_or_rejects_at_once() {
 
 #[tokio::test]
 async fn streaming_reject_queues_no_streaming_request() {
-    let busy = Busy::start("streaming = \"reject\"").await;
+    let busy = BusyGateway::start("streaming = \"reject\"").await;
     let stream = r#"{"model":"m","messages":[],"stream":true}"#;
     for asks_for_stream in [
         busy.ask("s").body(stream),
@@ -392,7 +393,7 @@ async fn streaming_reject_queues_no_streaming_request() {
 
 #[tokio::test]
 async fn request_deadline_ends_its_wait_with_504() {
-    let busy = Busy::start("").await;
+    let busy = BusyGateway::start("").await;
     for (name, value) in [
         ("x-request-timeout", "0.2"),
         ("x-request-timeout", "0"),
@@ -410,7 +411,7 @@ async fn request_deadline_ends_its_wait_with_504() {
 
 #[tokio::test]
 async fn request_deadline_counts_from_its_first_byte() {
-    let busy = Busy::start("max_size = 1").await;
+    let busy = BusyGateway::start("max_size = 1").await;
     let _waiting = busy.queue([busy.ask("n")]).await;
     let mut socket = TcpStream::connect(busy.gateway.addr()).await.unwrap();
     let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\nx-request-timeout: 0.2\r\n";
@@ -425,7 +426,7 @@ async fn request_deadline_counts_from_its_first_byte() {
 
 #[tokio::test]
 async fn waiter_is_promoted_after_the_interval() {
-    let busy = Busy::start("promote_after_seconds = 0.2").await;
+    let busy = BusyGateway::start("promote_after_seconds = 0.2").await;
     let mut waiters = busy.queue([busy.ask("promoted")]).await;
     sleep(Duration::from_millis(500)).await;
     waiters.extend(busy.queue([busy.ask("high").high()]).await);
@@ -434,7 +435,7 @@ async fn waiter_is_promoted_after_the_interval() {
 
 #[tokio::test]
 async fn max_size_per_tenant_bounds_each_tenant() {
-    let busy = Busy::start("max_size_per_tenant = 2").await;
+    let busy = BusyGateway::start("max_size_per_tenant = 2").await;
     let of = |tenant: &str| busy.ask(tenant).tenant(tenant);
     let mut waiters = busy.queue([of("a"), of("a")]).await;
     of("a")
@@ -448,22 +449,22 @@ async fn max_size_per_tenant_bounds_each_tenant() {
 #[tokio::test]
 async fn fixed_retry_after_is_sent_as_configured() {
     let retry_after = "retry_after = { mode = \"fixed\", min_seconds = 7 }";
-    let busy = Busy::start(&format!("max_size = 0\n{retry_after}")).await;
+    let busy = BusyGateway::start(&format!("max_size = 0\n{retry_after}")).await;
     let answer = busy.ask("").answer().await;
     assert_eq!(answer.header("retry-after"), Some("7"));
 }
 
 #[tokio::test]
 async fn backpressure_rejects_no_request_when_room_full() {
-    let busy = Busy::start("max_size = 2\noverflow = \"backpressure\"").await;
-    let requests: Vec<Sent> = (0..20).map(|n| busy.ask(&n.to_string()).send()).collect();
+    let busy = BusyGateway::start("max_size = 2\noverflow = \"backpressure\"").await;
+    let requests: Vec<PendingResponse> = (0..20).map(|n| busy.ask(&n.to_string()).send()).collect();
     busy.gateway.depth(2).await;
     assert_eq!(busy.serve(requests).await.len(), 20);
 }
 
 #[tokio::test]
 async fn server_timing_header_reports_the_wait_of_waiters() {
-    let busy = Busy::start("").await;
+    let busy = BusyGateway::start("").await;
     let queued = busy.queue([busy.ask("second")]).await.remove(0);
     sleep(Duration::from_millis(100)).await;
     busy.running.answer("first");

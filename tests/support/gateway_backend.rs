@@ -35,7 +35,7 @@ pub(crate) struct Aborted;
 
 pub(crate) struct Backend {
     addr: SocketAddr,
-    arrivals: tokio::sync::Mutex<mpsc::UnboundedReceiver<Arrived>>,
+    arrivals: tokio::sync::Mutex<mpsc::UnboundedReceiver<BackendRequest>>,
     counts: Arc<Mutex<Counts>>,
     serving: JoinSet<()>,
 }
@@ -83,7 +83,7 @@ impl Backend {
     }
 
     /// A backend that passes each request to `answer`.
-    pub(crate) async fn answering(mut answer: impl FnMut(Arrived) + Send + 'static) -> Self {
+    pub(crate) async fn answering(mut answer: impl FnMut(BackendRequest) + Send + 'static) -> Self {
         let mut backend = Self::start().await;
         let unused = mpsc::unbounded_channel().1;
         let mut arrivals = std::mem::replace(backend.arrivals.get_mut(), unused);
@@ -119,7 +119,7 @@ impl Backend {
     }
 
     /// Waits for the next request to arrive.
-    pub(crate) async fn next(&self) -> Arrived {
+    pub(crate) async fn next(&self) -> BackendRequest {
         let mut arrivals = self.arrivals.lock().await;
         let next = timeout(TIMEOUT, arrivals.recv()).await;
         next.expect("no request arrives").unwrap()
@@ -134,7 +134,7 @@ impl Backend {
 async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    arrive: mpsc::UnboundedSender<Arrived>,
+    arrive: mpsc::UnboundedSender<BackendRequest>,
     counts: Arc<Mutex<Counts>>,
 ) {
     let mut connections = JoinSet::new();
@@ -177,7 +177,7 @@ where
 
 async fn answer(
     request: Request<Incoming>,
-    arrive: mpsc::UnboundedSender<Arrived>,
+    arrive: mpsc::UnboundedSender<BackendRequest>,
     counts: Arc<Mutex<Counts>>,
 ) -> Reply {
     let (head, body) = request.into_parts();
@@ -189,7 +189,7 @@ async fn answer(
     let (listening, gone) = oneshot::channel();
     let serving = Serving::new(counts, listening);
     let (reply, replied) = oneshot::channel();
-    let arrived = Arrived {
+    let arrived = BackendRequest {
         head,
         body,
         reply,
@@ -235,14 +235,14 @@ impl Drop for Serving {
 }
 
 /// A request that has arrived at a backend. Dropping it resets the connection.
-pub(crate) struct Arrived {
+pub(crate) struct BackendRequest {
     pub(crate) head: request::Parts,
     pub(crate) body: Bytes,
     reply: oneshot::Sender<Reply>,
     gone: oneshot::Receiver<Infallible>,
 }
 
-impl Arrived {
+impl BackendRequest {
     pub(crate) fn label(&self) -> &str {
         self.header("x-label").unwrap_or_default()
     }
@@ -271,14 +271,14 @@ impl Arrived {
     }
 
     /// Sends the response headers at once. The test then sends the body.
-    pub(crate) fn stream(self) -> Streaming {
+    pub(crate) fn stream(self) -> ResponseStream {
         let (chunks, rest) = mpsc::unbounded_channel();
         let frames = stream::unfold(rest, async |mut rest| Some((rest.recv().await?, rest)));
         let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
         let headers = response.headers_mut();
         headers.insert("content-type", "text/event-stream".parse().unwrap());
         let _ = self.reply.send(Ok(response)); // the gateway may be gone
-        Streaming {
+        ResponseStream {
             chunks,
             gone: self.gone,
         }
@@ -293,12 +293,12 @@ impl Arrived {
 }
 
 /// A response that is being streamed. Dropping it ends the body normally.
-pub(crate) struct Streaming {
+pub(crate) struct ResponseStream {
     chunks: mpsc::UnboundedSender<Result<Frame<Bytes>, Aborted>>,
     gone: oneshot::Receiver<Infallible>,
 }
 
-impl Streaming {
+impl ResponseStream {
     pub(crate) fn send(&self, chunk: &str) {
         let chunk = Bytes::from(chunk.to_owned());
         let _ = self.chunks.send(Ok(Frame::data(chunk))); // the gateway may be gone

@@ -27,18 +27,18 @@ impl Client {
         Self { http, url }
     }
 
-    pub(crate) fn ask(&self, model: &str) -> Ask {
+    pub(crate) fn ask(&self, model: &str) -> ClientRequest {
         let body = serde_json::json!({ "model": model }).to_string();
         let ask = self.to(Method::POST, "/v1/chat/completions");
         ask.header("content-type", "application/json").body(body)
     }
 
-    pub(crate) fn get(&self, path: &str) -> Ask {
+    pub(crate) fn get(&self, path: &str) -> ClientRequest {
         self.to(Method::GET, path)
     }
 
-    fn to(&self, method: Method, path: &str) -> Ask {
-        Ask {
+    fn to(&self, method: Method, path: &str) -> ClientRequest {
+        ClientRequest {
             client: self.clone(),
             method,
             path: path.to_owned(),
@@ -50,7 +50,7 @@ impl Client {
 
 /// A request before it is sent.
 #[must_use]
-pub(crate) struct Ask {
+pub(crate) struct ClientRequest {
     client: Client,
     method: Method,
     path: String,
@@ -58,7 +58,7 @@ pub(crate) struct Ask {
     body: Bytes,
 }
 
-impl Ask {
+impl ClientRequest {
     pub(crate) fn header(mut self, name: &'static str, value: impl AsRef<[u8]>) -> Self {
         let value = HeaderValue::from_bytes(value.as_ref()).unwrap();
         self.headers.append(HeaderName::from_static(name), value);
@@ -73,7 +73,7 @@ impl Ask {
         self.header("x-tenant-id", tenant)
     }
 
-    /// Sets the label that the backend reads as [`Arrived::label`](super::backend::Arrived::label).
+    /// Sets the label that the backend reads by `BackendRequest::label`.
     pub(crate) fn label(self, label: &str) -> Self {
         self.header("x-label", label)
     }
@@ -100,8 +100,8 @@ impl Ask {
     }
 
     /// Sends the request without waiting for the response.
-    pub(crate) fn send(self) -> Sent {
-        Sent(tokio::spawn(async move {
+    pub(crate) fn send(self) -> PendingResponse {
+        PendingResponse(tokio::spawn(async move {
             let since = Instant::now();
             let (head, body) = self.request().await.unwrap().into_parts();
             let body = body.collect().await.map(|body| body.to_bytes());
@@ -124,9 +124,9 @@ impl Ask {
 }
 
 /// A request that has been sent.
-pub(crate) struct Sent(JoinHandle<Answer>);
+pub(crate) struct PendingResponse(JoinHandle<Answer>);
 
-impl Sent {
+impl PendingResponse {
     pub(crate) async fn answer(self) -> Answer {
         let answer = timeout(TIMEOUT, self.0).await;
         answer.expect("no response arrives").unwrap()

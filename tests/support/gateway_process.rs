@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backend::Backend;
-use super::client::{Ask, Client};
+use super::client::{Client, ClientRequest};
 
 /// Limit of every wait in these tests: far longer than any of them takes on a slow machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -238,11 +238,11 @@ impl Gateway {
     }
 
     /// A request for `model`.
-    pub(crate) fn ask(&self, model: &str) -> Ask {
+    pub(crate) fn ask(&self, model: &str) -> ClientRequest {
         self.client.ask(model)
     }
 
-    pub(crate) fn get(&self, path: &str) -> Ask {
+    pub(crate) fn get(&self, path: &str) -> ClientRequest {
         self.client.get(path)
     }
 

@@ -1,4 +1,4 @@
-//! Headers that the gateway adds to requests for one backend, usually its API key.
+//! Headers that the gateway sets on requests for one backend, usually its API key.
 //!
 //! A value may refer to environment variables, because a key written into the file also ends up in its backups
 //! and its version history. Errors never show a value, valid or not.

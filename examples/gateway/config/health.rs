@@ -53,7 +53,8 @@ pub(super) enum BackendHealth {
 }
 
 impl BackendHealth {
-    /// The check of this backend: its own keys, then those of `[health]`, then the defaults. `None` if `health = false`.
+    /// The check of this backend: its own keys, then those of `[health]`, then the defaults. `None` if
+    /// `health = false`.
     pub(super) fn check(&self, general: &Health) -> Option<HealthCheck> {
         match self {
             Self::Unchecked => None,

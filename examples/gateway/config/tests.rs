@@ -176,6 +176,16 @@ fn invalid_config_error_names_line_and_key() {
             4,
             "unknown field `pth`",
         ),
+        (
+            "[routing]\nmax_retries = -1".to_owned(),
+            2,
+            "expected a whole number, at least 0",
+        ),
+        (
+            "[queue]\nmax_wait_seconds = '30 s'".to_owned(),
+            2,
+            "expected a number",
+        ),
         (format!("{BACKEND}health = 3"), 4, "`false`, or a table"),
         (
             format!("{BACKEND}models = [{{ name = 'm', size = 1 }}]"),
