@@ -37,11 +37,23 @@
 //! | [`queue`] | [`QueueLayer`]: a waiting room in front of any service |
 #![cfg_attr(
     feature = "route",
-    doc = "| [`route`] | [`RouteLayer`]: each request to an endpoint that can serve it |"
+    doc = "| [`route`] | [`RouteLayer`]: each request to an endpoint that can serve it |\n\
+           | [`endpoints`] | many backends as one capacity: registry, strategies, health |\n\
+           | [`openai`] | what the body of a request asks |"
 )]
 #![cfg_attr(
     not(feature = "route"),
-    doc = "| `route` | `RouteLayer`: each request to an endpoint that can serve it (feature `route`) |"
+    doc = "| `route` | `RouteLayer`: each request to an endpoint that can serve it (feature `route`) |\n\
+           | `endpoints` | many backends as one capacity: registry, strategies, health (feature `route`) |\n\
+           | `openai` | what the body of a request asks (feature `route`) |"
+)]
+#![cfg_attr(
+    feature = "client",
+    doc = "| [`upstream`] | `Forward`, which sends a routed request over HTTP, and health checks |"
+)]
+#![cfg_attr(
+    not(feature = "client"),
+    doc = "| `upstream` | `Forward`, which sends a routed request over HTTP, and health checks (feature `client`) |"
 )]
 #![cfg_attr(
     feature = "batch",
@@ -76,14 +88,20 @@ pub mod admit;
 #[cfg(feature = "batch")]
 pub mod batch;
 mod clock;
+#[cfg(feature = "route")]
+pub mod endpoints;
 pub mod gate;
 pub mod http;
 mod on_cancel;
+#[cfg(feature = "route")]
+pub mod openai;
 pub mod queue;
 #[cfg(feature = "route")]
 pub mod route;
 mod service;
 mod sync;
+#[cfg(feature = "client")]
+pub mod upstream;
 
 pub use self::http::{PermitBody, Rejection, RetryAfter, RetryAfterMode, ToRejection};
 pub use admit::{
@@ -98,7 +116,7 @@ pub use queue::{
     QueueHandle, QueueLayer, Streaming,
 };
 #[cfg(feature = "route")]
-pub use route::{Route, RouteLayer, Router, RouterHandle};
+pub use route::{Route, RouteLayer, RouterHandle};
 
 /// The README's code is code.
 #[cfg(all(doctest, feature = "route", feature = "batch"))]

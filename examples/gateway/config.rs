@@ -17,7 +17,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
-use tower_triage::route::{Endpoint, Registry, RoutingConfig, RoutingWarning};
+use tower_triage::endpoints::{Endpoint, Registry};
+use tower_triage::route::{RoutingConfig, RoutingWarning};
 use tower_triage::{Concurrency, QueueConfig};
 
 use backend::Backend;

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tower::{Service, ServiceExt};
-use tower_triage::route::PeerAddr;
+use tower_triage::upstream::PeerAddr;
 use tower_triage::{PermitBody, Rejection};
 
 use crate::log::StatusCounts;

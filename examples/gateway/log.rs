@@ -13,7 +13,7 @@ use http::response::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
 use tower_triage::PermitBody;
-use tower_triage::route::Decision;
+use tower_triage::endpoints::Decision;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 

@@ -5,7 +5,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tower_triage::route::{InvalidRegistry, InvalidRouting};
+use tower_triage::endpoints::InvalidRegistry;
+use tower_triage::route::InvalidRouting;
 
 use super::environment::InvalidVariable;
 use super::headers::InvalidHeader;
