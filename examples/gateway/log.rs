@@ -161,7 +161,7 @@ fn truncate(text: &str) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// The time in the queue in ms, from `server-timing: queue;dur=1.5`.
+/// The time in the queue in ms, from `server-timing: queue;dur=1.5`; `None` if the request did not wait.
 fn queue_ms(headers: &HeaderMap) -> Option<f64> {
     let timings = headers
         .get_all("server-timing")

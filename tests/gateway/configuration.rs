@@ -9,17 +9,23 @@ const BACKEND: &str = "[[backends]]\nname = \"a\"\nurl = \"http://127.0.0.1:9\"\
 
 /// Asserts that the file is refused, with an error that names file, line and key.
 async fn assert_refused_at(config: &str, line: usize, key: &str) {
-    let (said, file) = Gateway::refusal(config).await;
+    let (message, file) = Gateway::refusal(config).await;
     for word in [file.as_str(), key, &format!("line {line},")] {
-        assert!(said.contains(word), "{word:?} is missing\n{config}\n{said}");
+        assert!(
+            message.contains(word),
+            "{word:?} is missing\n{config}\n{message}"
+        );
     }
 }
 
 /// Asserts that the file is refused, with an error that contains its name and these words.
 async fn assert_refused(config: &str, words: &[&str]) {
-    let (said, file) = Gateway::refusal(config).await;
+    let (message, file) = Gateway::refusal(config).await;
     for word in words.iter().chain([&file.as_str()]) {
-        assert!(said.contains(word), "{word:?} is missing\n{config}\n{said}");
+        assert!(
+            message.contains(word),
+            "{word:?} is missing\n{config}\n{message}"
+        );
     }
 }
 
@@ -157,9 +163,9 @@ async fn unreadable_config_file_error_names_its_path() {
     let nowhere = std::env::temp_dir().join("tower-triage-no-such-file.toml");
     for path in [nowhere, std::env::temp_dir()] {
         let path = path.to_str().unwrap();
-        let (code, said) = run(&["--config", path]).await;
+        let (code, message) = run(&["--config", path]).await;
         assert_eq!(code, Some(1));
-        assert!(said.contains(path), "{said}");
+        assert!(message.contains(path), "{message}");
     }
 }
 
@@ -167,8 +173,8 @@ async fn unreadable_config_file_error_names_its_path() {
 async fn bind_failure_error_names_the_address() {
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let addr = taken.local_addr().unwrap().to_string();
-    let (said, _) = Gateway::refusal(&format!("listen = \"{addr}\"")).await;
-    assert!(said.contains(&addr), "{said}");
+    let (message, _) = Gateway::refusal(&format!("listen = \"{addr}\"")).await;
+    assert!(message.contains(&addr), "{message}");
 }
 
 #[tokio::test]
@@ -181,9 +187,12 @@ async fn invalid_arguments_exit_with_status_2_and_usage() {
         (&["--grace", "soon"], "soon"),
         (&["--log", "xml"], "xml"),
     ] {
-        let (code, said) = run(args).await;
+        let (code, message) = run(args).await;
         assert_eq!(code, Some(2));
-        assert!(said.contains(word) && said.contains("Usage"), "{said}");
+        assert!(
+            message.contains(word) && message.contains("Usage"),
+            "{message}"
+        );
     }
 }
 

@@ -89,9 +89,9 @@ async fn max_retries_variable_overrides_the_file() {
 async fn invalid_max_retries_variable_is_rejected_by_name() {
     for value in ["two", "-1", "1.5", "", "99999999999"] {
         let setup = Setup::new().environment(MAX_RETRIES, value);
-        let said = setup.refusal().await;
+        let message = setup.refusal().await;
         let start = format!("{MAX_RETRIES} is {value:?}: it must be a whole number");
-        assert!(said.starts_with(&start), "{said}");
+        assert!(message.starts_with(&start), "{message}");
     }
 }
 
@@ -137,8 +137,8 @@ async fn backend_header_reaches_only_that_backend_and_no_log() {
 async fn unset_header_variable_error_names_backend_and_header() {
     let headers = "headers = { authorization = \"Bearer ${NO_SUCH_KEY}\" }";
     let setup = Setup::new().backend_with("cloud", "https://127.0.0.1:9", headers);
-    let said = setup.refusal().await;
+    let message = setup.refusal().await;
     for word in ["NO_SUCH_KEY", "\"cloud\"", "`authorization`", ".toml: "] {
-        assert!(said.contains(word), "{word}\n{said}");
+        assert!(message.contains(word), "{word}\n{message}");
     }
 }

@@ -60,8 +60,11 @@ async fn openai_client_reads_whole_and_streamed_responses() {
     let gateway = setup.start().await;
     let mut client = OpenAi::new(&gateway, 0);
     for request in [chat("m"), streamed("m"), chat("gpt-4"), streamed("away")] {
-        let said = client.chat(request.clone()).await;
-        assert_eq!(said["text"], "You are next \u{1f999}", "{request}\n{said}");
+        let result = client.chat(request.clone()).await;
+        assert_eq!(
+            result["text"], "You are next \u{1f999}",
+            "{request}\n{result}"
+        );
     }
 }
 
@@ -141,14 +144,14 @@ async fn openai_client_maps_each_rejection_to_its_exception() {
             json!("7"),
         ),
     ] {
-        let said = client.chat(request.clone()).await;
-        assert_eq!(said["error"], error, "{request}\n{said}");
-        assert_eq!(said["status"], status, "{request}\n{said}");
-        assert_eq!(said["code"], code, "{request}\n{said}");
-        assert_eq!(said["param"], param, "{request}\n{said}");
-        assert_eq!(said["retry_after"], retry_after, "{request}\n{said}");
-        let message = said["message"].as_str().unwrap();
-        assert!(message.contains(&status.to_string()), "{request}\n{said}");
+        let result = client.chat(request.clone()).await;
+        assert_eq!(result["error"], error, "{request}\n{result}");
+        assert_eq!(result["status"], status, "{request}\n{result}");
+        assert_eq!(result["code"], code, "{request}\n{result}");
+        assert_eq!(result["param"], param, "{request}\n{result}");
+        assert_eq!(result["retry_after"], retry_after, "{request}\n{result}");
+        let message = result["message"].as_str().unwrap();
+        assert!(message.contains(&status.to_string()), "{request}\n{result}");
     }
 }
 
@@ -162,14 +165,14 @@ async fn openai_client_retries_after_retry_after() {
     let running = gateway.ask("m").send();
     let arrived = backend.next().await;
     let mut client = OpenAi::new(&gateway, 1);
-    let (said, ()) = tokio::join!(client.chat(streamed("m")), async {
+    let (result, ()) = tokio::join!(client.chat(streamed("m")), async {
         let refused = |state: &crate::process::State| state.rejected("queue_disabled") == 1;
         gateway.until("refused", refused).await;
         arrived.answer("done");
         running.answer().await.assert_ok("done");
         stream(backend.next().await, "You are next");
     });
-    assert_eq!(said["text"], "You are next", "{said}");
-    assert!(said["seconds"].as_f64().unwrap() >= 2.0, "{said}");
+    assert_eq!(result["text"], "You are next", "{result}");
+    assert!(result["seconds"].as_f64().unwrap() >= 2.0, "{result}");
     assert_eq!(gateway.state().await.rejected("queue_disabled"), 1);
 }

@@ -123,8 +123,8 @@ async fn repeated_reloads_under_load_lose_no_request() {
 
 /// Asserts that reloading a file with which the gateway does not start changes nothing, and logs the same error.
 async fn assert_unchanged(gateway: &Gateway, config: &str) {
-    let (said, file) = Gateway::refusal(config).await;
-    let problem = said.strip_prefix(&file).unwrap().trim_end();
+    let (message, file) = Gateway::refusal(config).await;
+    let problem = message.strip_prefix(&file).unwrap().trim_end();
     let before = gateway.state().await.0;
     gateway.reload_text(config);
     gateway

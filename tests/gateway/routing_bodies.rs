@@ -205,9 +205,9 @@ async fn truncated_body_reaches_no_backend() {
         socket.shutdown().await.unwrap();
         let mut answer = Vec::new();
         let end = tokio::time::timeout(TIMEOUT, socket.read_to_end(&mut answer)).await;
-        let said = String::from_utf8_lossy(&answer);
-        assert!(end.is_ok(), "the connection stays open: {said}");
-        assert!(answer.is_empty() || said.contains(" 400 "), "{said}");
+        let message = String::from_utf8_lossy(&answer);
+        assert!(end.is_ok(), "the connection stays open: {message}");
+        assert!(answer.is_empty() || message.contains(" 400 "), "{message}");
     }
     let (answer, label) = tokio::join!(gateway.ask("m").label("next").answer(), async {
         let arrived = backend.next().await;

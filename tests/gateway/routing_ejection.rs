@@ -82,8 +82,11 @@ async fn invalid_max_ejected_percent_is_rejected_by_name() {
         let setup = Setup::new()
             .routing(&format!("max_ejected_percent = {value}"))
             .backend("b0", &backend, 1, &["m"]);
-        let said = setup.refusal().await;
-        assert!(said.contains("max_ejected_percent`"), "{value}: {said}");
-        assert!(!said.contains("unknown"), "{value}: {said}");
+        let message = setup.refusal().await;
+        assert!(
+            message.contains("max_ejected_percent`"),
+            "{value}: {message}"
+        );
+        assert!(!message.contains("unknown"), "{value}: {message}");
     }
 }

@@ -71,8 +71,8 @@ async fn alias_cycles_are_rejected_at_start() {
         ("a = \"b\", b = \"c\", c = \"b\"", "b → c → b"),
     ] {
         let config = format!("[routing]\naliases = {{ {aliases} }}");
-        let (said, _) = Gateway::refusal(&config).await;
-        assert!(said.contains(chain), "{said}");
+        let (message, _) = Gateway::refusal(&config).await;
+        assert!(message.contains(chain), "{message}");
     }
 }
 

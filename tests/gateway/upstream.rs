@@ -55,16 +55,16 @@ async fn ca_file_trusts_its_roots_only() {
 #[tokio::test]
 async fn unusable_ca_file_error_names_its_path() {
     let empty = Roots::new("empty", "");
-    let said = Setup::new().sections(&empty.section()).refusal().await;
+    let message = Setup::new().sections(&empty.section()).refusal().await;
     for word in ["ca_file", empty.0.to_str().unwrap(), "no PEM certificate"] {
-        assert!(said.contains(word), "{word}\n{said}");
+        assert!(message.contains(word), "{word}\n{message}");
     }
     let section = empty.section();
     drop(empty);
-    let said = Setup::new().sections(&section).refusal().await;
+    let message = Setup::new().sections(&section).refusal().await;
     assert!(
-        said.contains("ca_file") && said.contains("empty.pem"),
-        "{said}"
+        message.contains("ca_file") && message.contains("empty.pem"),
+        "{message}"
     );
 }
 

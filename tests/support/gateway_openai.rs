@@ -46,9 +46,9 @@ impl OpenAi {
     pub(crate) async fn chat(&mut self, request: Value) -> Value {
         let line = format!("{request}\n");
         self.requests.write_all(line.as_bytes()).await.unwrap();
-        let said = timeout(TIMEOUT, self.answers.next_line()).await;
-        let said = said.expect("the client does not respond").unwrap();
-        serde_json::from_str(&said.expect("the client has ended")).unwrap()
+        let result = timeout(TIMEOUT, self.answers.next_line()).await;
+        let result = result.expect("the client does not respond").unwrap();
+        serde_json::from_str(&result.expect("the client has ended")).unwrap()
     }
 }
 

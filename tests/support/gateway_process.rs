@@ -150,9 +150,9 @@ impl Setup {
         let file = ConfigFile::new(&self.config());
         let mut command = command(&self.environment);
         command.arg("--config").arg(&file.0).args(&self.arguments);
-        let (code, said) = end_of(command).await;
-        assert_eq!(code, Some(1), "{said}");
-        said
+        let (code, message) = end_of(command).await;
+        assert_eq!(code, Some(1), "{message}");
+        message
     }
 }
 
@@ -224,9 +224,9 @@ impl Gateway {
     pub(crate) async fn refusal(config: &str) -> (String, String) {
         let file = ConfigFile::new(config);
         let path = file.0.to_str().unwrap();
-        let (code, said) = run(&["--config", path]).await;
-        assert_eq!(code, Some(1), "{config}\n{said}");
-        (said, path.to_owned())
+        let (code, message) = run(&["--config", path]).await;
+        assert_eq!(code, Some(1), "{config}\n{message}");
+        (message, path.to_owned())
     }
 
     pub(crate) fn addr(&self) -> &str {
