@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use http::Uri;
 use support::{Bench, is_measuring};
-use tower_triage::Capacity;
+use tower_triage::admit::Capacity;
 use tower_triage::endpoints::{Endpoint, EndpointLease, Endpoints, Model, Registry, Requirements};
 use tower_triage::route::{RoutingConfig, StrategyChoice};
 

@@ -29,7 +29,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tokio::time::timeout;
 use tower::ServiceExt;
-use tower_triage::Capacity;
+use tower_triage::admit::Capacity;
 use tower_triage::endpoints::{
     Decision, Endpoint, Endpoints, Model, NoResponse, Registry, Requirements,
 };

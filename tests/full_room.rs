@@ -11,7 +11,8 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Empty};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_triage::{QueueConfig, QueueHandle, QueueLayer, RetryAfter};
+use tower_triage::rejection::RetryAfter;
+use tower_triage::{QueueConfig, QueueHandle, QueueLayer};
 
 type Body = Empty<Bytes>;
 type Answer = Pin<Box<dyn Future<Output = (u16, Response<Bytes>)>>>;
@@ -115,7 +116,7 @@ async fn it_rejects_at_once_and_counts() {
 
 #[tokio::test]
 async fn grpc_requests_get_grpc_rejections() {
-    let mut room = FullRoom::full(config().no_server_timing());
+    let mut room = FullRoom::full(config().server_timing(false));
     let Poll::Ready((status, response)) = room.send(with("content-type", "application/grpc"))
     else {
         panic!("a full room answers at once");
@@ -175,7 +176,7 @@ async fn a_closed_room_says_that_it_is_closed() {
 
 #[tokio::test]
 async fn a_higher_priority_displaces() {
-    let mut room = FullRoom::full(config().displace());
+    let mut room = FullRoom::full(config().displace(true));
     let mut urgent = (room.send)(with("x-priority", "high"));
     assert!(poll(&mut urgent).is_pending());
     assert!(poll(&mut room.waiting).is_ready());
@@ -196,7 +197,7 @@ async fn a_larger_max_size_holds_at_once() {
 async fn on_reject_writes_the_rejection() {
     let layer = QueueLayer::new(config()).on_reject(|rejection, headers| {
         assert_eq!(headers["x-name"], "me");
-        Response::new(Bytes::from_static(rejection.code().as_bytes()))
+        Response::new(rejection.code().to_owned())
     });
     let mut room = FullRoom::of(layer);
     let Poll::Ready((_, response)) = room.send(with("x-name", "me")) else {
@@ -208,7 +209,7 @@ async fn on_reject_writes_the_rejection() {
 
 #[tokio::test]
 async fn a_plain_queue_gives_an_error() {
-    let layer = QueueLayer::plain(config()).unwrap();
+    let layer = QueueLayer::plain(config());
     let handle = layer.handle();
     let service = layer.layer(service_fn(|()| {
         std::future::pending::<Result<(), Infallible>>()

@@ -11,11 +11,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::{Instant, advance, sleep, timeout};
+use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
 use tower_triage::gate::{Acquire, DetachedPermit, Gate, Permit};
-use tower_triage::{
-    Capacity, LeaseError, PoolId, PoolSet, Priority, RejectReason, SlotPool, Ticket,
-    WaitingRoomConfig,
-};
+use tower_triage::{Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
 type Answer = Result<Permit<SlotPool>, RejectReason>;
 

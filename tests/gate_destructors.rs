@@ -9,9 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tower_triage::admit::Tenant;
+use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
 use tower_triage::gate::{Acquire, Gate};
-use tower_triage::{Capacity, Discipline, LeaseError, PoolId, PoolSet, Priority, SlotPool};
-use tower_triage::{Tenant, Ticket, WaitingRoomConfig};
+use tower_triage::{Discipline, Priority, SlotPool};
+use tower_triage::{Ticket, WaitingRoomConfig};
 
 const GUARD: Duration = Duration::from_secs(20);
 

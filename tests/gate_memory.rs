@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::task::{unconstrained, yield_now};
 use tokio::time::{Instant, advance};
+use tower_triage::admit::Tenant;
 use tower_triage::gate::{Acquire, Gate, Permit};
-use tower_triage::{Discipline, Priority, SlotPool, Tenant, Ticket, WaitingRoomConfig};
+use tower_triage::{Discipline, Priority, SlotPool, Ticket, WaitingRoomConfig};
 
 const MANY: usize = 50_000;
 /// The most bytes that a small room may keep.
@@ -77,6 +78,14 @@ fn an_idle_gate_keeps_little_memory_of_a_burst_that_timed_out() {
 
 #[test]
 fn a_gate_that_fills_repeatedly_keeps_its_memory() {
+    // Paused: memory is given back after half a minute.
+    let runtime = Builder::new_current_thread();
+    let runtime = { runtime }
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let _clock = runtime.enter();
     let gate = gate();
     let mut allocated = Vec::new();
     for _ in 0..3 {

@@ -12,11 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
 use tower_triage::gate::{Gate, Permit};
-use tower_triage::{
-    Capacity, LeaseError, PoolId, PoolSet, Priority, RejectReason, SlotPool, Ticket,
-    WaitingRoomConfig,
-};
+use tower_triage::{Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
 const GUARD: Duration = Duration::from_secs(20);
 

@@ -122,7 +122,7 @@ fn without_a_time_driver_requests_are_served_and_one_warning_is_logged() {
     tracing::subscriber::with_default(warnings, || {
         let runtime = Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let layer = QueueLayer::plain(QueueConfig::new(1).max_size(20)).unwrap();
+            let layer = QueueLayer::plain(QueueConfig::new(1).max_size(20));
             let slow = tower::Layer::layer(&layer, SlowToReady::default());
             let calls = (0..20).map(|_| tokio::spawn(slow.clone().oneshot(())));
             for call in calls.collect::<Vec<_>>() {

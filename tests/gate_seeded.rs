@@ -11,10 +11,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use tower_triage::admit::Tenant;
 use tower_triage::gate::{Acquire, DetachedPermit, Gate, Permit, Reservation, Reserve};
-use tower_triage::{
-    Discipline, Priority, PriorityLevels, SlotPool, Tenant, Ticket, WaitingRoomConfig,
-};
+use tower_triage::{Discipline, Priority, PriorityLevels, SlotPool, Ticket, WaitingRoomConfig};
 
 #[test]
 fn no_schedule_loses_a_wake_up_a_slot_or_a_place() {

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
-use tower_triage::{Gate, Priority, QueueConfig, QueueLayer, SlotPool, Ticket};
+use tower_triage::{Gate, Priority, QueueConfig, QueueLayer, SlotPool, Ticket, WaitingRoomConfig};
 
 /// Longer than every step here.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -89,8 +89,7 @@ async fn an_upgraded_connection_holds_no_slot_of_the_queue() {
 
 #[tokio::test]
 async fn a_permit_of_a_gate_is_held_for_as_long_as_its_upgraded_connection() {
-    let room = QueueConfig::new(1).room().unwrap();
-    let gate = Gate::new(SlotPool::new(1), room);
+    let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default());
     let handler = {
         let gate = gate.clone();
         async move |request| {

@@ -32,7 +32,9 @@ mod waiting_room;
 mod wake_list;
 
 pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet};
-pub use config::{Discipline, WaitingRoomConfig};
+#[cfg(feature = "serde")]
+pub(crate) use config::read;
+pub use config::{Discipline, InvalidWaitingRoom, WaitingRoomConfig};
 pub(crate) use departure_rate::time_for;
 pub use priority::{InvalidPriorityLevels, Priority, PriorityLevels};
 pub use reject_reason::RejectReason;

@@ -20,7 +20,7 @@ use crate::admit::RejectReason;
 use crate::gate;
 use crate::gate::reserve::Reserved;
 use crate::http::HeaderClassifier;
-use crate::queue::{Classify, DefaultPriority};
+use crate::queue::{Classify, ClassifyContext, DefaultPriority};
 use crate::service::ReadyState;
 
 /// A service of single requests in front of one of batches. Made by [`BatchLayer`](super::BatchLayer).
@@ -103,8 +103,8 @@ where
     fn call(&mut self, request: Req) -> Self::Future {
         let _runtime = self.common.runtime().enter();
         let now = gate::now();
-        let headers = &self.common.headers;
-        let mut ticket = self.classify.ticket(&request, headers, now);
+        let context = ClassifyContext::new(now, &self.common.headers);
+        let mut ticket = self.classify.ticket(&request, &context);
         // An arrival in the future would be a wait without an end.
         ticket.arrival = Some(ticket.arrival.map_or(now, |arrival| arrival.min(now)));
         let (reply, answer) = oneshot::channel();

@@ -14,7 +14,7 @@ use super::endpoint_word::HealthChange;
 use super::resolve::ResolutionIdx;
 use super::table::RoutingTable;
 use super::{Decision, EndpointRef, Lane, Registry, Requirements, RouteError, RoutingRules};
-use crate::{Capacity, LeaseError, Partition, PoolId, PoolSet};
+use crate::admit::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 
 /// Many endpoints as one capacity, with a pool of slots for each.
 ///

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use super::table::RoutingTable;
 use super::{Endpoint, Registry, RoutingRules};
 use super::{EndpointRef, Endpoints};
-use crate::PoolId;
+use crate::admit::PoolId;
 
 /// What a change of the registry changed, as names of endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

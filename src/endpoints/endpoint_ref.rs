@@ -9,7 +9,7 @@ use http::{HeaderValue, Uri};
 use super::Endpoint;
 use super::endpoint_word::EndpointWord;
 use super::extensions::Extensions;
-use crate::PoolId;
+use crate::admit::PoolId;
 use crate::endpoints::activity::Activity;
 use crate::endpoints::ejection::Ejection;
 use crate::endpoints::latency::{CoarseInstant, Latency};

@@ -10,7 +10,7 @@ use crate::http::{Rejection, ToRejection};
 /// Why no endpoint can serve a request. Waiting would not help, so such a request never waits.
 ///
 /// ```
-/// use tower_triage::ToRejection;
+/// use tower_triage::rejection::ToRejection;
 /// use tower_triage::endpoints::{Requirements, RouteError};
 ///
 /// let error = Requirements::from_json(b"{}").unwrap_err();

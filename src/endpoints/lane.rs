@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::capabilities::Capabilities;
-use crate::PoolId;
+use crate::admit::PoolId;
 
 /// What demands have in common that the same endpoints can serve.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

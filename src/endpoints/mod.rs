@@ -7,7 +7,7 @@
 //! Nothing here knows how a request is read, sent or measured: `route` and `upstream` are built on this module.
 //!
 //! ```
-//! use tower_triage::Capacity;
+//! use tower_triage::admit::Capacity;
 //! use tower_triage::endpoints::{Endpoint, Endpoints, Model, Registry, Requirements};
 //!
 //! let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"))

@@ -15,7 +15,7 @@ use super::strategy::{Candidate, Candidates, Choice, Strategy, ask};
 use super::{
     Demand, EndpointRef, FallbackWhen, Lane, Registry, Requirements, RouteError, RoutingRules,
 };
-use crate::{LeaseError, Partition, PoolSet};
+use crate::admit::{LeaseError, Partition, PoolSet};
 
 #[derive(Debug)]
 pub(super) struct RoutingTable {

@@ -66,6 +66,8 @@ pub use permit::{BodyPermit, Permit, UnassignedPermit};
 pub use reserve::{Reservation, Reserve};
 pub use status::GateStatus;
 
+pub use crate::http::PermitBody;
+
 use crate::admit::{Capacity, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 pub(crate) use crate::clock::now;
 use crate::sync::Arc;
@@ -82,11 +84,11 @@ use with_lock::WithLock;
 /// ```
 /// use std::time::Instant;
 /// use tower_triage::gate::DetachedPermit;
-/// use tower_triage::{Gate, SlotPool, Priority, QueueConfig, Ticket};
+/// use tower_triage::{Gate, SlotPool, Priority, Ticket, WaitingRoomConfig};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let gate = Gate::new(SlotPool::new(1), QueueConfig::new(1).max_size(20).room()?);
+/// let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default().max_size(20));
 /// let ticket = Ticket::new(Priority::HIGHEST, Instant::now()).id(42);
 /// let name = gate.acquire(ticket, ()).await?.detach().to_string();
 /// assert_eq!(gate.status().running, 1);

@@ -23,7 +23,7 @@ pub(crate) trait WithLock {
     /// Takes the lock for a look that changes nothing that others read without it.
     fn lock(&self) -> MutexGuard<'_, Self::State>;
 
-    /// Writes the atomic word and collects who is to be woken. Called under the lock, after each change.
+    /// Writes the atomic word and collects the wakers to wake. Called under the lock, after each change.
     fn publish(&self, state: &mut Self::State, deferred: &mut Self::Deferred);
 
     /// Wakes and drops what was collected. Called without the lock.

@@ -1,6 +1,6 @@
-//! A slow answer looks the same to a client whether it waited or was worked on.
+//! The `server-timing` header, which says how long a request waited.
 //!
-//! [`insert_server_timing`] tells them apart with a `server-timing` header, which browsers and tracing tools show as is.
+//! Browsers and tracing tools show it, so that time in the queue can be told from time in the service.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Adds `server-timing: queue;dur=<ms>`, in milliseconds with at most three decimals.
 ///
-/// What the inner service said in a `server-timing` of its own stays.
-pub fn insert_server_timing(headers: &mut HeaderMap, waited: Duration) {
-    // A head so full that it takes no more goes out without.
+/// A `server-timing` of the inner service stays beside it.
+pub(crate) fn insert_server_timing(headers: &mut HeaderMap, waited: Duration) {
+    // Fails if the map can hold no more headers. The response is sent without it then.
     let _ = headers.try_append(SERVER_TIMING, value(waited.as_micros()));
 }
 

@@ -1,5 +1,6 @@
-//! What a rejection looks like, and how long a slot is held: that depends on what the service speaks.
+//! Protocols: what a rejection looks like, and for how long a slot is held.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,16 +9,45 @@ use bytes::Bytes;
 use http_body::Body;
 use tower_service::Service;
 
-use super::classify::{Classify, DefaultPriority, FromHeaders};
+use super::classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
 use super::error::QueueError;
+use super::response_body::{QueueResponseBody, RenderedBody};
 use crate::admit::{RejectReason, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Permit, RoomFull};
-use crate::http::{AnswerFormat, PermitBody, ToRejection, queue_full, wants_stream};
-use crate::service::{LayerState, Render, ResponseOptions, Settings, hold_in_body};
+use crate::http::{AnswerFormat, Rejection, ToRejection, queue_full, wants_stream};
+use crate::service::{LayerState, ResponseOptions, Settings, hold_in_body, insert_waited};
 
-/// What the service behind a queue speaks: [`Http`] or [`Plain`].
+/// How the service behind a queue is spoken to: [`Http`] or [`Plain`].
+///
+/// A service that is not HTTP has a queue made by [`QueueLayer::plain`](super::QueueLayer::plain):
+///
+/// ```
+/// use tower::{Layer, Service, service_fn};
+/// use tower_triage::{QueueConfig, QueueLayer};
+///
+/// fn is_service<Req, S: Service<Req>>(_: &S) {}
+///
+/// let next = service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) });
+/// is_service::<u32, _>(&QueueLayer::plain(QueueConfig::new(8)).layer(next));
+/// ```
+///
+/// With [`QueueLayer::new`](super::QueueLayer::new), the same does not compile:
+///
+/// ```compile_fail
+/// # use tower::{Layer, Service, service_fn};
+/// # use tower_triage::{QueueConfig, QueueLayer};
+/// # fn is_service<Req, S: Service<Req>>(_: &S) {}
+/// # let next = service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) });
+/// is_service::<u32, _>(&QueueLayer::new(QueueConfig::new(8)).layer(next));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{S}` is no service that `{Self}` can answer for",
+    label = "not an HTTP service, or a classifier that can't read `{Req}`",
+    note = "`QueueLayer::new` is for a `Service<http::Request<_>>` that returns an `http::Response` with a body of `Bytes`",
+    note = "for any other service, make the layer with `QueueLayer::plain`"
+)]
 pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
-    /// What callers get: for [`Http`] the inner response, its body in a [`PermitBody`].
+    /// What callers get: for [`Http`] the inner response, its body in a [`QueueResponseBody`].
     type Response;
     /// What callers get instead: for [`Http`] the inner service's error, for [`Plain`] a [`QueueError`].
     type Error;
@@ -64,14 +94,17 @@ pub(super) mod sealed {
 /// HTTP and gRPC: rejections are responses, and the slot is held until the body ends (see
 /// [`Hold`](super::Hold)).
 ///
-/// The inner service takes `http::Request<_>` and answers with an `http::Response` whose body has
-/// [`Bytes`] for its data, as those of axum, tonic and hyper have. Its error type stays what it is: nothing
-/// is added to it.
+/// The inner service takes `http::Request<_>` and returns an `http::Response` with a body of
+/// [`Bytes`], as those of axum, tonic and hyper have. The service's error stays what it is.
 #[derive(Clone)]
 pub struct Http<K = FromHeaders> {
     pub(super) classify: K,
     pub(super) render: Option<Arc<Render>>,
 }
+
+/// Writes a rejection: the whole response, as the user wants it.
+pub(super) type Render =
+    dyn Fn(&Rejection, &http::HeaderMap) -> http::Response<RenderedBody> + Send + Sync;
 
 impl<K> fmt::Debug for Http<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,15 +112,23 @@ impl<K> fmt::Debug for Http<K> {
     }
 }
 
+impl<K> Http<K> {
+    pub(super) fn new(classify: K) -> Self {
+        let render = None;
+        Self { classify, render }
+    }
+}
+
 impl<K> sealed::Sealed for Http<K> {}
 
+#[diagnostic::do_not_recommend]
 impl<B, R, S, K> Protocol<http::Request<B>, S> for Http<K>
 where
     S: Service<http::Request<B>, Response = http::Response<R>>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
     K: Classify<http::Request<B>> + Clone,
 {
-    type Response = http::Response<PermitBody<R, BodyPermit>>;
+    type Response = http::Response<QueueResponseBody<R>>;
     type Error = S::Error;
 
     fn ticket(
@@ -97,7 +138,8 @@ where
         arrival: Instant,
     ) -> Ticket {
         let settings = settings.0;
-        let ticket = self.classify.ticket(request, &settings.classifier, arrival);
+        let context = ClassifyContext::new(arrival, &settings.classifier);
+        let ticket = self.classify.ticket(request, &context);
         if settings.rejects_streams() && wants_stream(request.headers()) {
             return ticket.no_wait();
         }
@@ -110,24 +152,37 @@ where
         request: &http::Request<B>,
         rejected: sealed::Rejected<'_>,
     ) -> Result<Self::Response, S::Error> {
-        let state = rejected.state;
-        let render = self.render.as_deref();
-        let estimated_wait = || match rejected.full {
+        let sealed::Rejected {
+            state,
+            reason,
+            waited,
+            full,
+        } = rejected;
+        let estimated_wait = || match full {
             Some(full) => full.estimated_wait,
             None => state.gate.estimated_wait(),
         };
-        let response = match AnswerFormat::of(request.headers()) {
-            // A full room rejects often: the response is kept, one for each number of seconds.
-            AnswerFormat::Http if rejected.full.is_some() && render.is_none() => {
-                queue_full(state.retry_after(estimated_wait()))
+        let headers = request.headers();
+        let mut response = match &self.render {
+            Some(render) => {
+                let rejection = state.with_retry_after(reason.to_rejection(), estimated_wait);
+                let mut response = render(&rejection, headers);
+                insert_waited(&mut response, waited, state.options());
+                response.map(QueueResponseBody::rendered)
             }
-            _ => {
-                let rejection = rejected.reason.to_rejection();
-                let rejection = state.with_retry_after(rejection, estimated_wait);
-                state.write_rejection(rejection, request.headers(), rejected.waited, render)
+            // A full room rejects often: the response is kept, one for each number of seconds.
+            None if full.is_some() && AnswerFormat::of(headers) == AnswerFormat::Http => {
+                let response = queue_full(state.retry_after(estimated_wait()));
+                response.map(QueueResponseBody::rejection)
+            }
+            None => {
+                let rejection = state.with_retry_after(reason.to_rejection(), estimated_wait);
+                let response = state.write_rejection(rejection, headers, waited);
+                response.map(QueueResponseBody::rejection)
             }
         };
-        Ok(response.map(PermitBody::rejection))
+        response.extensions_mut().insert(reason);
+        Ok(response)
     }
 
     #[inline]
@@ -138,7 +193,8 @@ where
         options: sealed::Options,
     ) -> Result<Self::Response, S::Error> {
         let permit = permit.map(BodyPermit::from);
-        result.map(|response| hold_in_body(response, permit, waited, options.0))
+        let response = hold_in_body(result?, permit, waited, options.0);
+        Ok(response.map(QueueResponseBody::held))
     }
 }
 
@@ -163,8 +219,8 @@ where
     type Error = QueueError<S::Error>;
 
     fn ticket(&self, request: &Req, settings: &sealed::Settings<'_>, arrival: Instant) -> Ticket {
-        self.classify
-            .ticket(request, &settings.0.classifier, arrival)
+        let context = ClassifyContext::new(arrival, &settings.0.classifier);
+        self.classify.ticket(request, &context)
     }
 
     fn reject(&self, _: &Req, rejected: sealed::Rejected<'_>) -> Result<S::Response, Self::Error> {

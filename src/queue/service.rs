@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use tower_service::Service;
 
+use super::clone_or_share_inner::CloneOrShareInner;
 use super::future::{QueueHandler, ResponseFuture};
 use super::handle::QueueHandle;
 use super::protocol::{Http, Protocol};
@@ -44,11 +45,32 @@ impl<S, P> Queue<S, P> {
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
+
+    /// The inner service. A change to it does not reach the clones that exist already, nor requests that wait.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service, without the queue.
+    ///
+    /// ```
+    /// use tower::{Layer, service_fn};
+    /// use tower_triage::{QueueConfig, QueueLayer};
+    ///
+    /// let double = service_fn(|n: u32| async move { Ok::<_, std::io::Error>(2 * n) });
+    /// let mut service = QueueLayer::plain(QueueConfig::new(4)).layer(double);
+    /// let _: &mut tower::util::ServiceFn<_> = service.get_mut();
+    /// let double = service.into_inner();
+    /// ```
+    #[must_use]
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
 }
 
 impl<S, Req, P> Service<Req> for Queue<S, P>
 where
-    S: Service<Req> + Clone,
+    S: Service<Req> + CloneOrShareInner,
     P: Protocol<Req, S>,
 {
     type Response = P::Response;

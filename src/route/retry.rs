@@ -18,7 +18,7 @@ use super::response_class::Retry;
 use super::shared::RouterShared;
 use crate::endpoints::{Decision, Demand, EndpointRef};
 use crate::gate;
-use crate::http::{Rejection, is_grpc};
+use crate::http::Rejection;
 use crate::service::ResponseOptions;
 
 /// A request as it came, and what is left of its retries.
@@ -178,7 +178,7 @@ impl<S, E> RetryState<S, E> {
                 head.status
             );
             let rejection = Rejection::new(head.status, "upstream_failed", why);
-            let mut response = rejection.into_response(is_grpc(&self.head.headers));
+            let mut response = rejection.into_response_to(&self.head.headers);
             if let Some(after) = head.headers.get(RETRY_AFTER) {
                 response.headers_mut().insert(RETRY_AFTER, after.clone());
             }

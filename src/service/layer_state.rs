@@ -47,7 +47,7 @@ impl<C: Capacity> LayerState<C> {
         config.validate()?;
         let settings = Settings::new(config)?;
         Ok(Arc::new(Self {
-            gate: gate(settings.config.room()?),
+            gate: gate(settings.config.effective_room()),
             options: AtomicU8::new(settings.options().bits()),
             backpressure: AtomicBool::new(settings.has_backpressure()),
             settings: ArcSwap::from_pointee(settings),
@@ -64,7 +64,7 @@ impl<C: Capacity> LayerState<C> {
     ) -> Result<(), InvalidQueueConfig> {
         config.validate()?;
         let new = Settings::new(config)?;
-        let room = new.config.room()?;
+        let room = new.config.effective_room();
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         change_slots(&self.settings.load().config, &new.config)?;
         // Relaxed: each is read for itself, and a request may see the old one for a moment.

@@ -14,6 +14,4 @@ mod waiting;
 pub(crate) use admission::{Admission, AdmissionHandler, ResponseOptions};
 pub(crate) use layer_state::{LayerState, Settings};
 pub(crate) use ready_state::ReadyState;
-#[cfg(feature = "route")]
-pub(crate) use response::insert_waited;
-pub(crate) use response::{Render, hold_in_body};
+pub(crate) use response::{hold_in_body, insert_waited};

@@ -8,10 +8,7 @@ use http_body::Body;
 use super::{LayerState, ResponseOptions};
 use crate::admit::Capacity;
 use crate::http::{PermitBody, Rejection, insert_server_timing};
-
-/// Writes a rejection: the whole response, in the user's own words.
-pub(crate) type Render =
-    dyn Fn(&Rejection, &http::HeaderMap) -> http::Response<Bytes> + Send + Sync;
+use crate::queue::QueueTime;
 
 /// A response whose body holds the permit, if the configuration says so.
 #[inline]
@@ -26,14 +23,19 @@ pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
     response.map(|body| PermitBody::new(body, permit))
 }
 
-/// Says in `server-timing` how long the request waited, if it did: the header costs a response about 70 ns.
+/// Says how long the request waited, if it did: to the layers around as an extension, to the client in `server-timing`.
+/// The two cost a response about 150 ns.
 #[inline]
 pub(crate) fn insert_waited<B>(
     response: &mut http::Response<B>,
     waited: Duration,
     options: ResponseOptions,
 ) {
-    if !waited.is_zero() && options.contains(ResponseOptions::SERVER_TIMING) {
+    if waited.is_zero() {
+        return;
+    }
+    response.extensions_mut().insert(QueueTime(waited));
+    if options.contains(ResponseOptions::SERVER_TIMING) {
         insert_server_timing(response.headers_mut(), waited);
     }
 }
@@ -52,18 +54,14 @@ impl<C: Capacity> LayerState<C> {
         rejection.with_retry_after(Duration::from_secs(seconds))
     }
 
-    /// Writes a rejection in the words of its client's protocol, or of the user.
+    /// Writes a rejection in its client's protocol.
     pub(crate) fn write_rejection(
         &self,
         rejection: Rejection,
         headers: &http::HeaderMap,
         waited: Duration,
-        render: Option<&Render>,
     ) -> http::Response<Bytes> {
-        let mut response = match render {
-            Some(render) => render(&rejection, headers),
-            None => rejection.into_response_to(headers),
-        };
+        let mut response = rejection.into_response_to(headers);
         insert_waited(&mut response, waited, self.options());
         response
     }

@@ -50,7 +50,7 @@ impl Failure {
             Self::NoEndpoint => (StatusCode::INTERNAL_SERVER_ERROR, "no_endpoint_chosen"),
         };
         let rejection = Rejection::new(status, code, self.to_string());
-        let mut response = rejection.into_response(false).map(ForwardBody::full);
+        let mut response = rejection.into_response().map(ForwardBody::full);
         if let Some(why) = self.no_response() {
             response.extensions_mut().insert(why);
         }

@@ -2,7 +2,9 @@ use super::*;
 
 fn full_room() -> (Queue<TestService, Triage>, QueueHandle, TestService) {
     let service = TestService::new();
-    let config = QueueConfig::new(1).max_size(1).backpressure();
+    let config = QueueConfig::new(1)
+        .max_size(1)
+        .overflow(Overflow::Backpressure);
     let (queue, handle) = queue(config, service.clone());
     (queue, handle, service)
 }
@@ -94,7 +96,9 @@ async fn a_cancelled_ready_holds_up_no_other() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_ready_clone_holds_only_its_place() {
     let service = TestService::new();
-    let config = QueueConfig::new(1).max_size(2).backpressure();
+    let config = QueueConfig::new(1)
+        .max_size(2)
+        .overflow(Overflow::Backpressure);
     let (queue, _) = queue(config, service.clone());
     let mut idle = queue.clone();
     assert!(becomes_ready(&mut idle).await);
@@ -127,7 +131,10 @@ async fn a_new_configuration_ends_a_pending_poll_ready() {
     let base = || QueueConfig::new(1).max_size(1);
     let news = [
         (base(), RejectReason::Full),
-        (base().backpressure().max_size(0), RejectReason::Disabled),
+        (
+            base().overflow(Overflow::Backpressure).max_size(0),
+            RejectReason::Disabled,
+        ),
     ];
     for (config, why) in news {
         let (queue, handle, _ward) = full_room();
@@ -144,7 +151,9 @@ async fn a_new_configuration_ends_a_pending_poll_ready() {
 #[tokio::test(start_paused = true)]
 async fn works_where_the_inner_service_is_the_limit() {
     let service = TestService::new();
-    let config = QueueConfig::inner().max_size(1).backpressure();
+    let config = QueueConfig::inner()
+        .max_size(1)
+        .overflow(Overflow::Backpressure);
     let (queue, handle) = queue(config, limited(&service, 1));
     let mut sent = Vec::new();
     for job in [normal("a"), normal("b"), normal("c"), urgent("d")] {

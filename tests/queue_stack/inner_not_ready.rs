@@ -86,7 +86,7 @@ impl Service<Request<Full<Bytes>>> for Never {
 async fn a_ticket_without_an_arrival_has_the_same_max_wait() {
     let undated: fn(&Job, Instant) -> Ticket = |_, _| Priority(1).into();
     for has_slot in [false, true] {
-        let layer = QueueLayer::plain(QueueConfig::new(1).wait_forever()).unwrap();
+        let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(None));
         let layer = layer.classify(undated);
         let (flaky, service) = (Flaky::new([Answer::Ready]), TestService::new());
         let queue = layer.layer(Both(flaky, service.clone()));

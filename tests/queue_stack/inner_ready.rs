@@ -107,7 +107,7 @@ async fn a_notified_head_that_leaves_wakes_the_next() {
 #[tokio::test(start_paused = true)]
 async fn a_granted_request_that_leaves_frees_the_readiness() {
     let flaky = Flaky::new([]);
-    let config = QueueConfig::inner().promote_after(secs(1.0)).wait_forever();
+    let config = QueueConfig::inner().promote_after(secs(1.0)).max_wait(None);
     let (queue, handle) = queue(config, flaky.clone());
     let mut old = ByHand::new(queue.clone().oneshot(normal("old")));
     assert!(old.poll().is_pending());
@@ -156,7 +156,7 @@ async fn readiness_without_a_waiter_is_not_kept() {
     let service = TestService::new();
     let asked = Flaky::new([]);
     let both = Both(asked.clone(), service.clone());
-    let config = QueueConfig::inner().max_size(1).displace();
+    let config = QueueConfig::inner().max_size(1).displace(true);
     let (queue, handle) = queue(config, both);
     let mut n = ByHand::new(queue.clone().oneshot(normal("n")));
     assert!(n.poll().is_pending());

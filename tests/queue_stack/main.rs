@@ -32,20 +32,20 @@ use tower::buffer::Buffer;
 use tower::limit::ConcurrencyLimit;
 use tower::load_shed::LoadShed;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
-use tower_triage::queue::{Plain, Queue};
+use tower_triage::queue::{BoxedError, Overflow, Plain, Queue, Streaming};
+use tower_triage::rejection::Rejection;
 use tower_triage::{
-    BoxedError, Priority, QueueConfig, QueueError, QueueHandle, QueueLayer, RejectReason,
-    Rejection, Ticket,
+    Priority, QueueConfig, QueueError, QueueHandle, QueueLayer, RejectReason, Ticket,
 };
 
 type Triage = Plain<fn(&Job, Instant) -> Ticket>;
 
 fn layer(config: QueueConfig) -> QueueLayer<Triage> {
     let triage: fn(&Job, Instant) -> Ticket = triage;
-    QueueLayer::plain(config).expect("valid").classify(triage)
+    QueueLayer::plain(config).classify(triage)
 }
 
-fn queue<S>(config: QueueConfig, inner: S) -> (Queue<S, Triage>, QueueHandle) {
+fn queue<S: Clone>(config: QueueConfig, inner: S) -> (Queue<S, Triage>, QueueHandle) {
     let layer = layer(config);
     (layer.layer(inner), layer.handle())
 }

@@ -60,7 +60,7 @@ async fn is_exact_with_a_limit_of_its_own() {
 #[tokio::test(start_paused = true)]
 async fn survives_promotion_between_asking_and_being_ready() {
     let flaky = Flaky::new([]);
-    let config = QueueConfig::inner().promote_after(secs(1.0)).wait_forever();
+    let config = QueueConfig::inner().promote_after(secs(1.0)).max_wait(None);
     let (queue, handle) = queue(config, flaky.clone());
     let old = send(&queue, normal("old")).await;
     advance(secs(0.5)).await;

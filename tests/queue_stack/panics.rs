@@ -69,8 +69,11 @@ async fn in_a_classifier() {
         Ticket::new(Priority::HIGHEST, arrival)
     };
     let service = TestService::new();
-    for config in [QueueConfig::new(1), QueueConfig::new(1).backpressure()] {
-        let layer = QueueLayer::plain(config).unwrap().classify(careless);
+    for config in [
+        QueueConfig::new(1),
+        QueueConfig::new(1).overflow(Overflow::Backpressure),
+    ] {
+        let layer = QueueLayer::plain(config).classify(careless);
         let (queue, handle) = (layer.layer(service.clone()), layer.handle());
         let running = send(&queue, normal("running")).await;
         let unlucky = send(&queue, normal("boom")).await;
@@ -86,7 +89,6 @@ async fn in_a_classifier() {
 #[tokio::test(start_paused = true)]
 async fn in_a_classifier_while_the_inner_service_is_not_ready() {
     let layer = QueueLayer::plain(QueueConfig::new(1))
-        .unwrap()
         .classify(|_: &Job, _| -> Ticket { panic!("the classifier panics") });
     let mut queue = layer.layer(Flaky::new([]));
     let called = catch_unwind(AssertUnwindSafe(|| queue.call(normal("n"))));
@@ -100,8 +102,8 @@ async fn in_on_reject() {
         Ok::<_, std::convert::Infallible>(Response::new(Full::<Bytes>::default()))
     });
     let config = QueueConfig::new(1).max_size(1).max_wait(secs(1.0));
-    let layer =
-        QueueLayer::new(config).on_reject(|_: &Rejection, _: &_| panic!("the rendering panics"));
+    let render = |_: &Rejection, _: &_| -> Response<String> { panic!("the rendering panics") };
+    let layer = QueueLayer::new(config).on_reject(render);
     let (queue, handle) = (layer.layer(echo), layer.handle());
     let holding = queue.clone().oneshot(request(&[])).await.unwrap();
     assert_eq!(handle.status().running, 0, "an empty body holds nothing");

@@ -85,16 +85,14 @@ async fn a_lowered_limit_holds_as_soon_as_enough_came_back() {
 async fn a_ticket_with_a_wrong_arrival_harms_no_other() {
     let service = TestService::new();
     let config = QueueConfig::new(1).max_wait(secs(10.0));
-    let layer = QueueLayer::plain(config)
-        .unwrap()
-        .classify(|job: &Job, now: Instant| {
-            let arrival = match job.name {
-                "of tomorrow" => now + secs(86_400.0),
-                "of yesterday" => now.checked_sub(secs(60.0)).unwrap_or(now),
-                _ => now,
-            };
-            Ticket::new(Priority::HIGHEST, arrival)
-        });
+    let layer = QueueLayer::plain(config).classify(|job: &Job, now: Instant| {
+        let arrival = match job.name {
+            "of tomorrow" => now + secs(86_400.0),
+            "of yesterday" => now.checked_sub(secs(60.0)).unwrap_or(now),
+            _ => now,
+        };
+        Ticket::new(Priority::HIGHEST, arrival)
+    });
     let queue = layer.layer(service.clone());
     let running = send(&queue, normal("running")).await;
     let waiting = send(&queue, normal("waiting")).await;
@@ -115,7 +113,6 @@ async fn a_ticket_from_the_future_waits_no_longer_than_max_wait() {
     let never_ready = Both(Flaky::new([]), TestService::new());
     for waits_for_inner in [false, true] {
         let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(secs(10.0)))
-            .unwrap()
             .classify(|_: &Job, now| Ticket::new(Priority::HIGHEST, now + secs(86_400.0)));
         let (queue, handle) = (layer.layer(never_ready.clone()), layer.handle());
         let mut sent = vec![send(&queue, normal("holds the slot")).await];
@@ -147,7 +144,7 @@ async fn a_waker_may_read_the_configuration_that_woke_it() {
     struct Looks(QueueHandle, Mutex<Option<usize>>);
     impl Wake for Looks {
         fn wake(self: Arc<Self>) {
-            *self.1.lock().unwrap() = Some(self.0.config().max_size);
+            *self.1.lock().unwrap() = Some(self.0.config().room.max_size);
         }
     }
     let (queue, handle) = queue(QueueConfig::new(1).max_size(9), TestService::new());

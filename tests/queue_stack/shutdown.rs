@@ -108,7 +108,6 @@ fn a_token_and_a_layer_leak_nothing_of_each_other() {
         for _ in 0..times {
             let kept = Arc::clone(&witness);
             let layer = QueueLayer::plain(QueueConfig::new(1))
-                .unwrap()
                 .shutdown(token.clone())
                 .classify(move |job: &Job, arrival| {
                     let _ = &kept;

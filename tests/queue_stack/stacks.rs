@@ -44,7 +44,7 @@ fn echo() -> TestService {
 }
 
 fn configs() -> [QueueConfig; 3] {
-    let large = |config: QueueConfig| config.max_size(1_000).wait_forever();
+    let large = |config: QueueConfig| config.max_size(1_000).max_wait(None);
     [
         large(QueueConfig::new(2)),
         large(QueueConfig::new(64)),
@@ -81,7 +81,7 @@ async fn a_load_shed_that_never_sheds() {
 async fn a_rate_limit_that_is_shared() {
     let queue = ServiceBuilder::new()
         .layer(
-            layer(QueueConfig::inner().max_size(1_000).wait_forever())
+            layer(QueueConfig::inner().max_size(1_000).max_wait(None))
                 .share_inner()
                 .unwrap(),
         )
@@ -100,7 +100,7 @@ async fn a_load_balancer_that_is_shared() {
     let backends =
         (0..3).map(|_| PendingRequests::new(limited(&echo(), 1), CompleteOnResponse::default()));
     let balance = Balance::new(ServiceList::new::<Job>(backends));
-    let queue = layer(QueueConfig::inner().max_size(1_000).wait_forever())
+    let queue = layer(QueueConfig::inner().max_size(1_000).max_wait(None))
         .share_inner()
         .unwrap()
         .layer(balance);
@@ -139,7 +139,7 @@ async fn a_service_that_is_ready_at_times() {
         // are woken in turn: each call is followed by the next poll.
         let served = sent.iter().filter(|sent| sent.is_finished()).count();
         assert!(served >= 1);
-        if handle.config().concurrency == tower_triage::Concurrency::Inner {
+        if handle.config().concurrency == tower_triage::queue::Concurrency::Inner {
             assert_eq!(served, 50);
             nothing_is_left(&handle);
         }
@@ -216,7 +216,7 @@ async fn two_services_of_one_layer_may_share_a_limit() {
     let semaphore = Arc::new(tokio::sync::Semaphore::new(1));
     let service = TestService::new();
     let limited = || ConcurrencyLimit::with_semaphore(service.clone(), Arc::clone(&semaphore));
-    let layer = layer(QueueConfig::inner().wait_forever());
+    let layer = layer(QueueConfig::inner().max_wait(None));
     let (a, b) = (layer.layer(limited()), layer.layer(limited()));
     let running = send(&a, normal("running")).await;
     let one = send(&a, normal("a")).await;

@@ -11,6 +11,7 @@ use http::{HeaderName, Request, Response};
 use http_body_util::{Empty, Full};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_triage::endpoints::{Decision, Registry};
+use tower_triage::queue::Streaming;
 use tower_triage::route::{RouteBody, RoutingConfig};
 use tower_triage::{QueueConfig, RouteLayer};
 
@@ -167,7 +168,7 @@ async fn when_the_router_closes_a_retry_that_waits_is_answered_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_is_not_kept_waiting_if_streams_must_not() {
-    let queue = QueueConfig::default().reject_streams();
+    let queue = QueueConfig::default().streaming(Streaming::Reject);
     let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
     let mut router = TestRouter::with_queue(endpoints, RoutingConfig::default(), queue);
     let streamed = |router: &TestRouter| {

@@ -12,8 +12,9 @@ use tokio::sync::{mpsc, oneshot};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::endpoints::{Decision, Endpoint, EndpointRef, Model, Registry};
+use tower_triage::gate::PermitBody;
 use tower_triage::route::{RouteBody, RouteResponseBody, RoutingConfig};
-use tower_triage::{PermitBody, QueueConfig, RouteLayer, RouterHandle};
+use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 type Permit = tower_triage::gate::Permit<tower_triage::endpoints::Endpoints>;

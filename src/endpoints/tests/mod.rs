@@ -8,8 +8,8 @@ mod strategies;
 use std::sync::Arc;
 
 use super::*;
+use crate::admit::{Capacity, LeaseError, PoolId};
 use crate::route::{RoutingConfig, StrategyChoice};
-use crate::{Capacity, LeaseError, PoolId};
 
 fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
     let empty =

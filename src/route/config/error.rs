@@ -87,7 +87,7 @@ pub enum RoutingWarning {
 pub enum InvalidRoute {
     /// Its waiting room.
     #[error("invalid `QueueConfig`: {0}")]
-    Queue(#[from] crate::InvalidQueueConfig),
+    Queue(#[from] crate::queue::InvalidQueueConfig),
     /// Its routing.
     #[error("invalid `RoutingConfig`: {0}")]
     Routing(#[from] InvalidRouting),

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::probe::{CheckError, Prober};
 use super::schedule::run_checks;
-use crate::PoolId;
+use crate::admit::PoolId;
 use crate::endpoints::{EndpointRef, HealthReporter};
 use crate::upstream::connect::Connector;
 
