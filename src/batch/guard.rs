@@ -1,13 +1,13 @@
-//! Requests that leave when nobody waits for them any more.
+//! A guard that takes a request out of the queue when it is dropped.
 
 use std::fmt;
 
 use super::{RequestId, RequestQueue};
 
-/// Ties a request to whoever waits for its answer. Made by [`RequestQueue::guard`].
+/// Ties a request to the task that waits for its response. Made by [`RequestQueue::guard`].
 ///
-/// Dropping it takes the request out of the queue at once, if it still waits there, and drops the item. One that
-/// was dequeued is not touched.
+/// Dropping it takes the request out of the queue at once, if it still waits there, and drops the item. A request that
+/// was dequeued is not affected.
 ///
 /// ```
 /// use tower_triage::batch::RequestQueue;
@@ -22,6 +22,7 @@ use super::{RequestId, RequestQueue};
 #[must_use = "a request whose guard is dropped leaves the queue"]
 pub struct RequestGuard<T> {
     queue: RequestQueue<T>,
+    /// `None` once there is nothing to remove.
     id: Option<RequestId>,
 }
 
@@ -39,7 +40,7 @@ impl<T> RequestGuard<T> {
         self.id.is_some_and(|id| self.queue.contains(id))
     }
 
-    /// Where it stands: 1 is next. `None` if it no longer waits. O(n log n) in the number of those who wait.
+    /// Its position: 1 is next. `None` if it no longer waits. O(n log n) in the number of waiters.
     #[must_use]
     pub fn position(&self) -> Option<usize> {
         self.queue.position(self.id?)
@@ -50,16 +51,16 @@ impl<T> RequestGuard<T> {
         self.queue.remove(self.id.take()?)
     }
 
-    /// Lets the request wait without the guard.
+    /// Drops the guard and leaves the request in the queue.
     pub fn disarm(mut self) {
-        self.id = None;
+        self.id = None; // nothing left to remove
     }
 }
 
 impl<T> Drop for RequestGuard<T> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            drop(self.queue.remove(id));
+            drop(self.queue.remove(id)); // `None` if it was dequeued
         }
     }
 }

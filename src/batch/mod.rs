@@ -12,6 +12,7 @@
 //! single requests.
 
 mod answers;
+mod atomic_state;
 mod builder;
 mod cancel;
 mod consumers;
@@ -31,7 +32,6 @@ mod selection;
 mod service;
 mod shared;
 mod state;
-mod summary;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod worker;
