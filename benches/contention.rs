@@ -102,7 +102,7 @@ fn main() {
         .against(PRIORITY_SEMAPHORE, goal)
         .subject(
             "QueueLayer, no server-timing",
-            queue(config().no_server_timing()),
+            queue(config().server_timing(false)),
         )
         .against(LIMIT, goal)
         .against(PRIORITY_SEMAPHORE, goal)

@@ -11,6 +11,7 @@ use http_body_util::Empty;
 use support::{Bench, LimitToBodyEnd, now};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt};
+use tower_triage::queue::Hold;
 use tower_triage::{QueueConfig, QueueLayer};
 
 const SLOTS: usize = 64;
@@ -124,13 +125,13 @@ fn compare(title: &str, handle: Handle, goals: [&'static str; 3]) {
         .against(TO_HEADERS, to_headers)
         .subject(
             "QueueLayer, no server-timing",
-            queue(config().no_server_timing()),
+            queue(config().server_timing(false)),
         )
         .against(TO_BODY_END, to_body_end)
         .against(TO_HEADERS, to_headers)
         .subject(
             "QueueLayer, hold = \"headers\"",
-            queue(config().hold_until_headers()),
+            queue(config().hold(Hold::Headers)),
         )
         .against(TO_HEADERS, released_at_headers)
         .run();

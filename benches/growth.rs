@@ -9,10 +9,11 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use tower_triage::admit::Tenant;
 use tower_triage::admit::{
     AdmitOutcome, Capacity, Slot, SlotPool, WaiterId, WaitingRoom, WakeList,
 };
-use tower_triage::{Discipline, Priority, Tenant, Ticket, WaitingRoomConfig};
+use tower_triage::{Discipline, Priority, Ticket, WaitingRoomConfig};
 
 /// A room that always has the same number of waiters, and one slot that goes from one to the next.
 struct Room {

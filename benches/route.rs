@@ -4,11 +4,9 @@ use std::hint::black_box;
 
 use http::Uri;
 use support::{Bench, is_measuring};
-use tower_triage::Capacity;
-use tower_triage::route::{
-    Endpoint, EndpointLease, Endpoints, Model, Registry, Requirements, RoutingConfig,
-    StrategyChoice,
-};
+use tower_triage::admit::Capacity;
+use tower_triage::endpoints::{Endpoint, EndpointLease, Endpoints, Model, Registry, Requirements};
+use tower_triage::route::{RoutingConfig, StrategyChoice};
 
 const SLOTS: u32 = 8;
 
@@ -38,7 +36,9 @@ struct Router {
 impl Router {
     fn idle(registry: &Registry, strategy: &'static str) -> Self {
         let routing = RoutingConfig::default().strategy(StrategyChoice::named(strategy));
-        let endpoints = Endpoints::with_routing(registry.clone(), routing);
+        let endpoints = routing
+            .rules()
+            .map(|rules| Endpoints::with_rules(registry.clone(), rules));
         Self {
             strategy,
             endpoints: endpoints.expect("the routing is valid"),

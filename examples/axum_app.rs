@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo run --example axum_app
-//! # in another terminal: a crowd, and one who is in a hurry
+//! # in another terminal: ten requests, and an urgent one
 //! for i in $(seq 10); do curl -s 127.0.0.1:3000 & done; curl -s -H 'x-priority: high' 127.0.0.1:3000
 //! ```
 

@@ -1,6 +1,6 @@
 //! Priorities in front of a rate limit, for a service that is not HTTP.
 //!
-//! The rate limit says when there is room (`concurrency = "inner"`); the queue says for whom.
+//! With `QueueConfig::inner()` the rate limit says when a request may go, and the queue which one.
 //!
 //! ```sh
 //! cargo run --example tower_stack
@@ -21,7 +21,7 @@ struct Job {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let by_urgency =
         |job: &Job, arrival: Instant| Ticket::new(Priority(u8::from(!job.urgent)), arrival);
-    let queue = QueueLayer::plain(QueueConfig::inner())?.classify(by_urgency);
+    let queue = QueueLayer::plain(QueueConfig::inner()).classify(by_urgency);
     let service = ServiceBuilder::new()
         .layer(queue.share_inner()?)
         .rate_limit(2, Duration::from_secs(1))

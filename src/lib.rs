@@ -1,9 +1,8 @@
-//! Tower middleware for services that saturate: it decides **who goes next, and where**.
+//! Tower middleware that lets requests wait for a busy service: bounded, in order, and for a limited time.
 //!
-//! When everything is busy, a request should neither fail at once nor pile up unseen. Behind a
-//! [`QueueLayer`] it waits in a bounded, ordered room, knows how long it may wait, and is handed the very slot
-//! that another request just gave back. A `RouteLayer` does the same over many endpoints, each with its own
-//! slots.
+//! A [`QueueLayer`] runs a limited number of requests at a time, each until its response's body ends. The others wait
+//! by priority, by tenant or by deadline, and each slot that becomes free goes to the one that is next. A `RouteLayer`
+//! does the same over many endpoints.
 //!
 //! ```
 //! use std::time::Duration;
@@ -21,84 +20,101 @@
 //! # drop(app);
 //! ```
 //!
-//! # What it promises
+//! # Modules
 //!
-//! - **No barging**: a slot that comes back goes to the best waiter, never to a newcomer who polls first.
-//! - **No ghosts**: a request whose caller is gone holds no chair and no slot from that instant on.
-//! - **No polling**: exactly the waiter that got a slot is woken; deadlines cost one timer per gate.
-//! - **Exact priorities**, fair shares between tenants, or earliest deadline first; with aging if wanted.
-//! - **The slot is held until the body ends**, so that a streamed answer counts as long as it runs.
-//! - **Exactly one outcome** for each request: served, rejected with a reason, or cancelled by its caller.
-//!
-//! # Rooms
-//!
-//! | module | what it is for |
+//! | module | for |
 //! |---|---|
 //! | [`queue`] | [`QueueLayer`]: a waiting room in front of any service |
 #![cfg_attr(
     feature = "route",
-    doc = "| [`route`] | [`RouteLayer`]: each request to an endpoint that can serve it |"
+    doc = "| [`route`] | [`RouteLayer`]: each request to an endpoint that can serve it |\n\
+           | [`endpoints`] | many backends as one capacity: registry, strategies, health |\n\
+           | [`openai`] | what the body of a request asks |"
 )]
 #![cfg_attr(
     not(feature = "route"),
-    doc = "| `route` | `RouteLayer`: each request to an endpoint that can serve it (feature `route`) |"
+    doc = "| `route` | `RouteLayer`: each request to an endpoint that can serve it (feature `route`) |\n\
+           | `endpoints` | many backends as one capacity: registry, strategies, health (feature `route`) |\n\
+           | `openai` | what the body of a request asks (feature `route`) |"
+)]
+#![cfg_attr(
+    feature = "client",
+    doc = "| [`upstream`] | `Forward`, which sends a routed request over HTTP, and health checks |"
+)]
+#![cfg_attr(
+    not(feature = "client"),
+    doc = "| `upstream` | `Forward`, which sends a routed request over HTTP, and health checks (feature `client`) |"
 )]
 #![cfg_attr(
     feature = "batch",
-    doc = "| [`batch`] | [`RequestQueue`]: the waiting room from the pull side; [`BatchLayer`] |"
+    doc = "| [`batch`] | [`RequestQueue`]: a waiting room to take requests from; [`BatchLayer`] |"
 )]
 #![cfg_attr(
     not(feature = "batch"),
-    doc = "| `batch` | `RequestQueue`: the waiting room from the pull side; `BatchLayer` (feature `batch`) |"
+    doc = "| `batch` | `RequestQueue`: a waiting room to take requests from; `BatchLayer` (feature `batch`) |"
 )]
-//! | [`http`] | tickets from headers, rejections as HTTP or gRPC, permits in bodies |
-//! | [`gate`] | [`Gate`]: a capacity with a waiting room, for code that is no Tower service |
-//! | [`admit`] | the pure core: tickets, disciplines, capacities; no async, no clock |
+//! | [`gate`] | [`Gate`]: a semaphore with a bounded, ordered queue, for code that is no Tower service |
+//! | [`rejection`] | what a client is told when its request is not served |
+//! | [`admit`] | the core of all that: tickets, disciplines, capacities; no async, no clock |
+//!
+//! # Promises
+//!
+//! - A slot that becomes free goes to the waiter that is next, never to a newcomer.
+//! - When a caller is gone, its request frees its place or its slot at once.
+//! - Exactly the waiter that got a slot is woken. Deadlines cost one timer per waiting room.
+//! - The order of priorities, fair shares and deadlines is exact.
+//! - Each request is served, rejected with a reason, or cancelled by its caller: one of these, once.
 //!
 //! # Features
 //!
-//! | feature | what it adds |
+//! None is on by default.
+//!
+//! | feature | gives |
 //! |---|---|
-//! | `serde` | reading the configuration from TOML and other formats |
+//! | `serde` | configurations from TOML and other formats; statuses to them |
 //! | `route` | `RouteLayer`, registries, endpoints as a capacity |
 //! | `client` | `Forward`, which sends a routed request to its endpoint over HTTP |
 //! | `tls` | `Forward` to `https://` endpoints |
-//! | `metrics` | what a router does, told to the `metrics` facade |
+//! | `metrics` | a router's metrics, for the `metrics` facade |
 //! | `batch` | `RequestQueue` and `BatchLayer` |
+//! | `load` | `tower::load::Load` for a queue, for load balancers |
+//! | `tonic` | `tonic::server::NamedService` for a queue, around a single gRPC service |
 //! | `full` | all of these |
 //!
-//! None is on by default. A Tokio runtime with its timer enabled is needed for waits to end by time.
+//! Waits end by time only in a Tokio runtime with its timer enabled.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod admission;
 pub mod admit;
 #[cfg(feature = "batch")]
 pub mod batch;
 mod clock;
+#[cfg(feature = "route")]
+pub mod endpoints;
 pub mod gate;
-pub mod http;
+mod http;
 mod on_cancel;
+#[cfg(feature = "route")]
+pub mod openai;
 pub mod queue;
+pub mod rejection;
 #[cfg(feature = "route")]
 pub mod route;
+mod service;
 mod sync;
+#[cfg(feature = "client")]
+pub mod upstream;
 
-pub use self::http::{PermitBody, Rejection, RetryAfter, RetryAfterMode, ToRejection};
 pub use admit::{
-    Capacity, Discipline, InvalidPriorityLevels, LeaseError, Partition, PoolId, PoolSet, Priority,
-    PriorityLevels, RejectReason, RoomStats, SlotPool, Tenant, Ticket, WaitingRoomConfig,
+    Discipline, Priority, PriorityLevels, RejectReason, SlotPool, Ticket, WaitingRoomConfig,
 };
 #[cfg(feature = "batch")]
 pub use batch::{BatchLayer, RequestQueue};
 pub use gate::Gate;
-pub use queue::{
-    BoxedError, Concurrency, Hold, InvalidQueueConfig, Overflow, Queue, QueueConfig, QueueError,
-    QueueHandle, QueueLayer, Streaming,
-};
+pub use queue::{QueueConfig, QueueError, QueueHandle, QueueLayer};
 #[cfg(feature = "route")]
-pub use route::{Route, RouteLayer, Router, RouterHandle};
+pub use route::{Route, RouteLayer, RouterHandle};
 
 /// The README's code is code.
 #[cfg(all(doctest, feature = "route", feature = "batch"))]

@@ -29,11 +29,11 @@ use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tokio::time::timeout;
 use tower::ServiceExt;
-use tower_triage::Capacity;
-use tower_triage::route::{
-    Decision, Endpoint, Endpoints, Forward, ForwardBody, Model, PeerAddr, Registry, Requirements,
-    Unanswered,
+use tower_triage::admit::Capacity;
+use tower_triage::endpoints::{
+    Decision, Endpoint, Endpoints, Model, NoResponse, Registry, Requirements,
 };
+use tower_triage::upstream::{Forward, ForwardBody, PeerAddr};
 use upstream::Upstream;
 
 const SOON: Duration = Duration::from_secs(5);
@@ -85,13 +85,13 @@ struct Failure {
     status: u16,
     code: String,
     message: String,
-    unanswered: Option<Unanswered>,
+    no_response: Option<NoResponse>,
 }
 
 impl Failure {
     async fn read(response: Response<ForwardBody>) -> Self {
         let status = response.status().as_u16();
-        let unanswered = response.extensions().get().copied();
+        let no_response = response.extensions().get().copied();
         assert_eq!(response.headers()["content-type"], "application/json");
         let body: Value = serde_json::from_str(&text(response).await).unwrap();
         let said = |field: &str| body["error"][field].as_str().unwrap().to_owned();
@@ -101,14 +101,14 @@ impl Failure {
             status,
             code: said("code"),
             message: said("message"),
-            unanswered,
+            no_response,
         }
     }
 
     #[track_caller]
-    fn is(&self, status: u16, code: &str, unanswered: impl Into<Option<Unanswered>>) {
-        let got = (self.status, &*self.code, self.unanswered);
-        assert_eq!(got, (status, code, unanswered.into()), "{}", self.message);
+    fn is(&self, status: u16, code: &str, no_response: impl Into<Option<NoResponse>>) {
+        let got = (self.status, &*self.code, self.no_response);
+        assert_eq!(got, (status, code, no_response.into()), "{}", self.message);
     }
 }
 
@@ -232,7 +232,7 @@ async fn an_endpoint_that_is_not_there_is_unreachable() {
     drop(upstream);
     let response = send(&Forward::new(), post(&to, "{}")).await;
     let failure = Failure::read(response).await;
-    failure.is(502, "upstream_unreachable", Unanswered::Unreachable);
+    failure.is(502, "upstream_unreachable", NoResponse::Unreachable);
 }
 
 #[cfg(not(feature = "tls"))]
@@ -241,7 +241,7 @@ async fn without_tls_an_https_endpoint_is_unreachable_and_says_why() {
     let to = endpoint("https://127.0.0.1:9".into());
     let response = send(&Forward::new(), post(&to, "{}")).await;
     let failure = Failure::read(response).await;
-    failure.is(502, "upstream_unreachable", Unanswered::Unreachable);
+    failure.is(502, "upstream_unreachable", NoResponse::Unreachable);
     assert!(
         failure.message.contains("feature `tls`"),
         "{}",
@@ -260,7 +260,7 @@ async fn an_endpoints_own_error_is_not_taken_for_ours() {
     };
     let ((), response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
     assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
-    assert!(response.extensions().get::<Unanswered>().is_none());
+    assert!(response.extensions().get::<NoResponse>().is_none());
 }
 
 #[tokio::test]
@@ -271,7 +271,7 @@ async fn an_endpoint_that_closes_without_an_answer_has_failed() {
     let serve = async { _ = upstream.accept().await.request().await };
     let ((), response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
     let failure = Failure::read(response).await;
-    failure.is(502, "upstream_failed", Unanswered::BrokeOff);
+    failure.is(502, "upstream_failed", NoResponse::Reset);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What a full room says, and to whom.
+//! The rejections of a full waiting room.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,21 +11,22 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Empty};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_triage::{QueueConfig, QueueHandle, QueueLayer, RetryAfter};
+use tower_triage::rejection::RetryAfter;
+use tower_triage::{QueueConfig, QueueHandle, QueueLayer};
 
 type Body = Empty<Bytes>;
 type Answer = Pin<Box<dyn Future<Output = (u16, Response<Bytes>)>>>;
 
-/// One slot, one chair, both taken; a request that is served ends when `go` has a permit for it.
-struct House {
-    enter: Box<dyn FnMut(Request<Body>) -> Answer>,
+/// One slot and one place, both taken; a request that is served ends when `go` has a permit for it.
+struct FullRoom {
+    send: Box<dyn FnMut(Request<Body>) -> Answer>,
     handle: QueueHandle,
     go: Arc<Semaphore>,
     running: Answer,
     waiting: Answer,
 }
 
-impl House {
+impl FullRoom {
     fn full(config: QueueConfig) -> Self {
         Self::of(QueueLayer::new(config))
     }
@@ -43,7 +44,7 @@ impl House {
                 }
             }
         }));
-        let mut enter: Box<dyn FnMut(Request<Body>) -> Answer> = Box::new(move |request| {
+        let mut send: Box<dyn FnMut(Request<Body>) -> Answer> = Box::new(move |request| {
             let mut service = service.clone();
             assert!(
                 service
@@ -57,11 +58,11 @@ impl House {
                 (head.status.as_u16(), Response::from_parts(head, bytes))
             })
         });
-        let (mut running, mut waiting) = (enter(request()), enter(request()));
+        let (mut running, mut waiting) = (send(request()), send(request()));
         assert!(poll(&mut running).is_pending());
         assert!(poll(&mut waiting).is_pending());
         Self {
-            enter,
+            send,
             handle,
             go,
             running,
@@ -69,8 +70,8 @@ impl House {
         }
     }
 
-    fn enter(&mut self, request: Request<Body>) -> Poll<(u16, Response<Bytes>)> {
-        poll(&mut (self.enter)(request))
+    fn send(&mut self, request: Request<Body>) -> Poll<(u16, Response<Bytes>)> {
+        poll(&mut (self.send)(request))
     }
 }
 
@@ -97,26 +98,26 @@ fn config() -> QueueConfig {
 }
 
 #[tokio::test]
-async fn it_says_so_at_once_and_counts_it() {
-    let mut house = House::full(config());
-    for turned_away in 1..=3 {
-        let Poll::Ready((status, response)) = house.enter(request()) else {
+async fn it_rejects_at_once_and_counts() {
+    let mut room = FullRoom::full(config());
+    for rejected in 1..=3 {
+        let Poll::Ready((status, response)) = room.send(request()) else {
             panic!("a full room answers at once");
         };
         assert_eq!(status, 503);
         assert_eq!(response.headers()["retry-after"], "1");
-        assert_eq!(response.headers()["server-timing"], "queue;dur=0");
+        assert!(!response.headers().contains_key("server-timing"));
         assert_eq!(response.headers()["content-type"], "application/json");
         assert!(response.body().ends_with(br#""code":"queue_full"}}"#));
-        assert_eq!(house.handle.status().stats.full, turned_away);
-        assert_eq!(house.handle.status().depth, 1);
+        assert_eq!(room.handle.status().stats.full, rejected);
+        assert_eq!(room.handle.status().depth, 1);
     }
 }
 
 #[tokio::test]
-async fn it_speaks_grpc_to_who_does() {
-    let mut house = House::full(config().no_server_timing());
-    let Poll::Ready((status, response)) = house.enter(with("content-type", "application/grpc"))
+async fn grpc_requests_get_grpc_rejections() {
+    let mut room = FullRoom::full(config().server_timing(false));
+    let Poll::Ready((status, response)) = room.send(with("content-type", "application/grpc"))
     else {
         panic!("a full room answers at once");
     };
@@ -127,88 +128,88 @@ async fn it_speaks_grpc_to_who_does() {
 }
 
 #[tokio::test]
-async fn a_chair_that_was_left_is_free_at_once() {
-    let mut house = House::full(config());
-    assert!(house.enter(request()).is_ready());
-    house.waiting = Box::pin(std::future::pending());
-    house.waiting = (house.enter)(request());
-    assert!(poll(&mut house.waiting).is_pending());
-    assert!(house.enter(request()).is_ready());
+async fn a_place_that_was_left_is_free_at_once() {
+    let mut room = FullRoom::full(config());
+    assert!(room.send(request()).is_ready());
+    room.waiting = Box::pin(std::future::pending());
+    room.waiting = (room.send)(request());
+    assert!(poll(&mut room.waiting).is_pending());
+    assert!(room.send(request()).is_ready());
 }
 
 #[tokio::test]
-async fn who_is_served_leaves_the_chair_to_the_next() {
-    let mut house = House::full(config());
-    house.go.add_permits(1);
-    assert!(poll(&mut house.running).is_ready());
-    assert!(poll(&mut house.waiting).is_pending());
-    let mut next = (house.enter)(request());
+async fn a_served_waiter_leaves_its_place_to_the_next() {
+    let mut room = FullRoom::full(config());
+    room.go.add_permits(1);
+    assert!(poll(&mut room.running).is_ready());
+    assert!(poll(&mut room.waiting).is_pending());
+    let mut next = (room.send)(request());
     assert!(poll(&mut next).is_pending());
-    assert_eq!(house.handle.status().depth, 1);
+    assert_eq!(room.handle.status().depth, 1);
 }
 
 #[test]
-fn a_wait_that_is_over_takes_no_chair_even_if_no_timer_says_so() {
+fn an_expired_wait_takes_no_place_even_without_a_timer() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
         .unwrap();
     let _guard = runtime.enter();
-    let mut house = House::full(config().max_wait(Duration::from_millis(20)));
-    assert!(house.enter(request()).is_ready());
+    let mut room = FullRoom::full(config().max_wait(Duration::from_millis(20)));
+    assert!(room.send(request()).is_ready());
     std::thread::sleep(Duration::from_millis(30));
-    let mut next = (house.enter)(request());
+    let mut next = (room.send)(request());
     assert!(poll(&mut next).is_pending());
-    assert_eq!(house.handle.status().stats.timed_out, 1);
+    assert_eq!(room.handle.status().stats.timed_out, 1);
 }
 
 #[tokio::test]
-async fn a_closed_one_says_that_it_is_closed() {
-    let mut house = House::full(config());
-    house.handle.close();
-    let Poll::Ready((_, response)) = house.enter(request()) else {
+async fn a_closed_room_says_that_it_is_closed() {
+    let mut room = FullRoom::full(config());
+    room.handle.close();
+    let Poll::Ready((_, response)) = room.send(request()) else {
         panic!("a closed room answers at once");
     };
     assert!(response.body().ends_with(br#""code":"shutting_down"}}"#));
-    assert_eq!(house.handle.status().stats.full, 0);
+    assert_eq!(room.handle.status().stats.full, 0);
 }
 
 #[tokio::test]
-async fn who_may_displace_does() {
-    let mut house = House::full(config().displace());
-    let mut urgent = (house.enter)(with("x-priority", "high"));
+async fn a_higher_priority_displaces() {
+    let mut room = FullRoom::full(config().displace(true));
+    let mut urgent = (room.send)(with("x-priority", "high"));
     assert!(poll(&mut urgent).is_pending());
-    assert!(poll(&mut house.waiting).is_ready());
-    assert_eq!(house.handle.status().stats.displaced, 1);
+    assert!(poll(&mut room.waiting).is_ready());
+    assert_eq!(room.handle.status().stats.displaced, 1);
 }
 
 #[tokio::test]
-async fn more_chairs_are_free_at_once() {
-    let mut house = House::full(config());
-    assert!(house.enter(request()).is_ready());
-    house.handle.reconfigure(config().max_size(2)).unwrap();
-    let mut next = (house.enter)(request());
+async fn a_larger_max_size_holds_at_once() {
+    let mut room = FullRoom::full(config());
+    assert!(room.send(request()).is_ready());
+    room.handle.reconfigure(config().max_size(2)).unwrap();
+    let mut next = (room.send)(request());
     assert!(poll(&mut next).is_pending());
-    assert!(house.enter(request()).is_ready());
+    assert!(room.send(request()).is_ready());
 }
 
 #[tokio::test]
-async fn the_users_own_words_are_used() {
+async fn on_reject_writes_the_rejection() {
     let layer = QueueLayer::new(config()).on_reject(|rejection, headers| {
         assert_eq!(headers["x-name"], "me");
-        Response::new(Bytes::from_static(rejection.code().as_bytes()))
+        Response::new(rejection.code().to_owned())
     });
-    let mut house = House::of(layer);
-    let Poll::Ready((_, response)) = house.enter(with("x-name", "me")) else {
+    let mut room = FullRoom::of(layer);
+    let Poll::Ready((_, response)) = room.send(with("x-name", "me")) else {
         panic!("a full room answers at once");
     };
     assert_eq!(response.body(), "queue_full");
-    assert_eq!(house.handle.status().stats.full, 1);
+    assert_eq!(room.handle.status().stats.full, 1);
 }
 
 #[tokio::test]
-async fn what_is_no_http_gets_an_error() {
-    let layer = QueueLayer::plain(config()).unwrap();
+async fn a_plain_queue_gives_an_error() {
+    let layer = QueueLayer::plain(config());
     let handle = layer.handle();
     let service = layer.layer(service_fn(|()| {
         std::future::pending::<Result<(), Infallible>>()

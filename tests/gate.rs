@@ -11,11 +11,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::{Instant, advance, sleep, timeout};
+use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
 use tower_triage::gate::{Acquire, DetachedPermit, Gate, Permit};
-use tower_triage::{
-    Capacity, LeaseError, PoolId, PoolSet, Priority, RejectReason, SlotPool, Ticket,
-    WaitingRoomConfig,
-};
+use tower_triage::{Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
 type Answer = Result<Permit<SlotPool>, RejectReason>;
 
@@ -44,7 +42,7 @@ async fn a_wait_ends_at_the_request_s_own_deadline() {
 }
 
 #[test]
-fn a_program_that_seeds_its_random_numbers_gives_no_two_gates_the_same_names() {
+fn seeded_random_numbers_give_no_two_gates_the_same_names() {
     let [one, other] = [(), ()].map(|()| {
         fastrand::seed(7);
         gate(1, 1, None)
@@ -144,7 +142,7 @@ async fn one_timer_serves_many_waiters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_earlier_deadline_that_comes_later_is_kept() {
+async fn a_later_arrival_with_an_earlier_deadline_times_out_first() {
     let gate = gate(1, 2, Some(ms(300)));
     let _held = gate.try_acquire(&()).unwrap();
     let start = Instant::now();
@@ -161,7 +159,7 @@ async fn an_earlier_deadline_that_comes_later_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shorter_max_wait_holds_for_those_who_wait() {
+async fn a_shorter_max_wait_holds_for_waiters() {
     let gate = gate(1, 2, None);
     let _held = gate.try_acquire(&()).unwrap();
     let start = Instant::now();
@@ -173,7 +171,7 @@ async fn a_shorter_max_wait_holds_for_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_timer_s_task_ends_when_nobody_waits_any_more() {
+async fn the_timer_s_task_ends_when_no_request_waits() {
     let gate = gate(1, 2, Some(ms(300)));
     let held = gate.try_acquire(&()).unwrap();
     let waiter = spawn_acquire(&gate, ticket());
@@ -198,7 +196,7 @@ async fn the_timer_s_task_ends_with_the_gate() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_leaves_frees_its_chair_at_once() {
+async fn a_waiter_that_leaves_frees_its_place_at_once() {
     let gate = gate(1, 1, None);
     let _held = gate.try_acquire(&()).unwrap();
     for _ in 0..3 {
@@ -215,22 +213,22 @@ async fn a_waiter_that_leaves_frees_its_chair_at_once() {
 }
 
 #[tokio::test]
-async fn a_reserved_chair_is_kept_for_its_request() {
+async fn a_reservation_is_kept_for_its_request() {
     let gate = gate(1, 1, None);
     let _held = gate.try_acquire(&()).unwrap();
-    let mut standing = gate.reserve();
+    let mut reserve = gate.reserve();
     let noop = &mut Context::from_waker(Waker::noop());
-    let Poll::Ready(Some(chair)) = standing.poll_reserve(noop) else {
-        panic!("no chair");
+    let Poll::Ready(Some(reservation)) = reserve.poll_reserve(noop) else {
+        panic!("no place to reserve");
     };
     assert!(gate.reserve().poll_reserve(noop).is_pending());
     let walk_in = gate.acquire(ticket(), ());
     assert_eq!(walk_in.await.unwrap_err(), RejectReason::Full);
-    assert!(poll(&mut gate.acquire(ticket(), ()).with_reservation(chair)).is_pending());
+    assert!(poll(&mut gate.acquire(ticket(), ()).with_reservation(reservation)).is_pending());
 }
 
 #[tokio::test]
-async fn close_answers_everyone_at_once_and_whoever_comes_later() {
+async fn close_rejects_waiters_and_later_arrivals() {
     let gate = gate(1, 50, None);
     let held = gate.try_acquire(&()).unwrap();
     let mut waiters: Vec<_> = (0..50).map(|_| gate.acquire(ticket(), ())).collect();
@@ -247,9 +245,9 @@ async fn close_answers_everyone_at_once_and_whoever_comes_later() {
     assert!(gate.try_acquire(&()).is_none());
     let late = gate.acquire(ticket(), ());
     assert_eq!(late.await.unwrap_err(), RejectReason::ShuttingDown);
-    let mut standing = gate.reserve();
-    let wish = standing.poll_reserve(&mut Context::from_waker(Waker::noop()));
-    assert!(matches!(wish, Poll::Ready(None)));
+    let mut reserve = gate.reserve();
+    let reserved = reserve.poll_reserve(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(reserved, Poll::Ready(None)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,7 +271,7 @@ async fn closed_resolves_when_the_last_permit_is_back_detached_ones_included() {
 }
 
 #[tokio::test]
-async fn a_limit_lowered_from_20_to_5_under_64_callers_holds_once_15_came_back() {
+async fn a_lowered_limit_holds_once_enough_permits_are_back() {
     let gate = gate(20, 64, None);
     let mut running: Vec<_> = (0..20).map(|_| gate.try_acquire(&()).unwrap()).collect();
     let mut waiters: Vec<_> = (0..44).map(|_| gate.acquire(ticket(), ())).collect();
@@ -294,7 +292,7 @@ async fn a_limit_lowered_from_20_to_5_under_64_callers_holds_once_15_came_back()
 }
 
 #[tokio::test]
-async fn the_next_in_line_is_served_whatever_task_gave_the_slot_back() {
+async fn the_next_waiter_is_served_whatever_task_released() {
     let gate = gate(1, 64, None);
     let mut tasks = JoinSet::new();
     for _ in 0..64 {
@@ -310,7 +308,7 @@ async fn the_next_in_line_is_served_whatever_task_gave_the_slot_back() {
 }
 
 #[test]
-fn a_gate_outlives_the_runtime_that_kept_its_time() {
+fn a_gate_outlives_its_timer_s_runtime() {
     let gate = gate(1, 2, Some(ms(20)));
     let _held = gate.try_acquire(&()).unwrap();
     for _ in 0..2 {
@@ -327,7 +325,7 @@ fn a_gate_outlives_the_runtime_that_kept_its_time() {
 }
 
 #[test]
-fn a_waiter_times_out_though_the_runtime_that_kept_the_time_is_gone() {
+fn a_waiter_times_out_though_the_timer_s_runtime_is_gone() {
     let gate = gate(1, 2, Some(ms(50)));
     let _held = gate.try_acquire(&()).unwrap();
     let keeper = runtime();
@@ -348,7 +346,7 @@ fn a_waiter_times_out_though_the_runtime_that_kept_the_time_is_gone() {
 }
 
 #[test]
-fn a_runtime_without_a_timer_is_not_asked_over_and_over() {
+fn a_runtime_without_a_time_driver_is_asked_once() {
     let runtime = Builder::new_current_thread().build().unwrap();
     let gate = gate(1, 1, Some(ms(300)));
     let held = gate.try_acquire(&()).unwrap();
@@ -381,7 +379,7 @@ fn a_gate_serves_outside_a_runtime() {
 }
 
 #[tokio::test]
-async fn an_unassigned_permit_is_a_slot_until_it_is_assigned_or_dropped() {
+async fn an_unassigned_permit_holds_a_slot() {
     let gate = gate(1, 1, None);
     let reserved = gate.try_reserve(&()).unwrap();
     assert!(gate.try_acquire(&()).is_none());
@@ -481,7 +479,7 @@ async fn a_capacity_that_panics_does_not_wedge_the_gate() {
 }
 
 #[tokio::test]
-async fn a_waiter_gets_its_slot_though_the_capacity_panicked_when_it_came_back() {
+async fn a_capacity_s_panic_on_release_costs_no_waiter_its_slot() {
     let gate = Gate::new(Flaky::default(), config(4, None));
     let mut held = Some(gate.try_acquire(&()).unwrap());
     let first = tokio::spawn(gate.acquire(ticket(), ()));
@@ -499,7 +497,7 @@ async fn a_waiter_gets_its_slot_though_the_capacity_panicked_when_it_came_back()
 }
 
 #[tokio::test]
-async fn a_request_over_which_the_capacity_panics_again_ends_and_the_next_is_served() {
+async fn a_second_panic_ends_the_request_and_serves_the_next() {
     let gate = Gate::new(Flaky::default(), config(4, None));
     let mut held = Some(gate.try_acquire(&()).unwrap());
     let first = tokio::spawn(gate.acquire(ticket(), ()));
@@ -513,7 +511,7 @@ async fn a_request_over_which_the_capacity_panics_again_ends_and_the_next_is_ser
 }
 
 #[tokio::test]
-async fn a_capacity_that_panics_when_a_slot_comes_back_harms_no_request() {
+async fn a_capacity_s_panic_in_release_harms_no_request() {
     let gate = Gate::new(Flaky::default(), config(4, None));
     let held = gate.try_acquire(&()).unwrap();
     let waiter = tokio::spawn(gate.acquire(ticket(), ()));
@@ -524,7 +522,7 @@ async fn a_capacity_that_panics_when_a_slot_comes_back_harms_no_request() {
 }
 
 #[tokio::test]
-async fn a_capacity_that_panics_over_one_lane_keeps_no_slot_from_another() {
+async fn a_capacity_s_panic_over_one_lane_keeps_no_slot_from_another() {
     let gate = Gate::new(Forgetful(SlotPool::new(1)), config(4, None));
     let held = gate.try_acquire(&KNOWN).unwrap();
     let mut waiter = gate.acquire(ticket(), KNOWN);
@@ -543,7 +541,7 @@ async fn a_capacity_that_panics_over_one_lane_keeps_no_slot_from_another() {
 const KNOWN: &str = "known";
 const FORGOTTEN: &str = "forgotten";
 
-/// Slots for all lanes, and a bug in one of them.
+/// Slots for all lanes, with a bug in one of them.
 struct Forgetful(SlotPool);
 
 impl Capacity for Forgetful {
@@ -586,19 +584,19 @@ impl Capacity for Forgetful {
     }
 }
 
-/// One slot, and a bug.
+/// One slot of a capacity with a bug.
 struct Flaky {
     slots: SlotPool,
-    /// How many times it still works.
+    /// How many calls still work.
     works: AtomicI64,
-    /// How many times it fails before that.
+    /// How many calls panic before that.
     fails: AtomicI64,
     /// Whether it panics once it has taken a slot back.
     forgets: AtomicBool,
 }
 
 impl Flaky {
-    /// Whether `act` panics, when all but so many questions do.
+    /// Whether `act` panics, when the capacity does after a number of calls.
     fn fails_after(&self, times: i64, act: &mut dyn FnMut()) -> bool {
         self.works.store(times, Ordering::SeqCst);
         let failed = catch_unwind(AssertUnwindSafe(act)).is_err();

@@ -1,4 +1,4 @@
-//! What the way past the waiting room costs in allocations.
+//! The fast path allocates nothing.
 #![cfg(not(loom))]
 
 use std::pin::pin;
@@ -9,7 +9,7 @@ use tower_triage::gate::Gate;
 use tower_triage::{Priority, SlotPool, Ticket, WaitingRoomConfig};
 
 #[test]
-fn who_need_not_wait_allocates_nothing() {
+fn the_fast_path_allocates_nothing() {
     let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default());
     let ticket = Ticket::new(Priority::HIGHEST, Instant::now());
     let allocated = allocation_counter::measure(|| {

@@ -1,4 +1,4 @@
-//! What belongs to callers is dropped outside the gate's lock: a destructor may look at the gate.
+//! What belongs to callers is dropped without the gate's lock: a destructor may use the gate.
 #![cfg(not(loom))]
 
 use std::convert::Infallible;
@@ -9,14 +9,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tower_triage::admit::Tenant;
+use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
 use tower_triage::gate::{Acquire, Gate};
-use tower_triage::{Capacity, Discipline, LeaseError, PoolId, PoolSet, Priority, SlotPool};
-use tower_triage::{Tenant, Ticket, WaitingRoomConfig};
+use tower_triage::{Discipline, Priority, SlotPool};
+use tower_triage::{Ticket, WaitingRoomConfig};
 
 const GUARD: Duration = Duration::from_secs(20);
 
 #[test]
-fn a_demand_whose_destructor_looks_at_the_gate_hangs_nothing() {
+fn a_demand_s_destructor_may_use_the_gate() {
     within_guard(|| {
         let gate = Gate::new(Curious(SlotPool::new(1)), WaitingRoomConfig::default());
         let looks = Looks::default();
@@ -44,7 +46,7 @@ fn a_demand_whose_destructor_looks_at_the_gate_hangs_nothing() {
 }
 
 #[test]
-fn a_tenant_s_bytes_whose_destructor_looks_at_the_gate_hang_nothing() {
+fn a_tenant_name_s_destructor_may_use_the_gate() {
     within_guard(|| {
         let mut config = WaitingRoomConfig::default();
         config.discipline = Discipline::Fair;

@@ -1,4 +1,4 @@
-//! What a gate keeps in memory after a burst of many tenants.
+//! The memory that a gate keeps after a burst of many tenants.
 #![cfg(not(loom))]
 
 use std::pin::Pin;
@@ -8,15 +8,16 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::task::{unconstrained, yield_now};
 use tokio::time::{Instant, advance};
+use tower_triage::admit::Tenant;
 use tower_triage::gate::{Acquire, Gate, Permit};
-use tower_triage::{Discipline, Priority, SlotPool, Tenant, Ticket, WaitingRoomConfig};
+use tower_triage::{Discipline, Priority, SlotPool, Ticket, WaitingRoomConfig};
 
 const MANY: usize = 50_000;
-/// What a small room may keep.
+/// The most bytes that a small room may keep.
 const LITTLE: i64 = 400_000;
 
 #[test]
-fn a_gate_that_empties_again_after_a_burst_keeps_little() {
+fn an_empty_gate_keeps_little_memory_of_a_burst() {
     let kept = kept_after(|gate| async move {
         let _held = burst(&gate);
         for _ in 0..2 {
@@ -27,7 +28,7 @@ fn a_gate_that_empties_again_after_a_burst_keeps_little() {
 }
 
 #[test]
-fn a_gate_that_is_small_for_a_while_after_a_burst_keeps_little() {
+fn a_short_queue_keeps_little_memory_of_a_burst() {
     let kept = kept_after(|gate| async move {
         let mut last = acquire(&gate, 0);
         let _held = burst_and(&gate, || assert!(poll(&mut last).is_pending()));
@@ -43,7 +44,7 @@ fn a_gate_that_is_small_for_a_while_after_a_burst_keeps_little() {
 }
 
 #[test]
-fn a_gate_that_is_idle_after_a_burst_keeps_little() {
+fn an_idle_gate_keeps_little_memory_of_a_burst() {
     let kept = kept_after(|gate| async move {
         let _held = burst(&gate);
         yield_now().await;
@@ -56,7 +57,7 @@ fn a_gate_that_is_idle_after_a_burst_keeps_little() {
 }
 
 #[test]
-fn a_gate_that_is_idle_after_the_waits_of_a_burst_timed_out_keeps_little() {
+fn an_idle_gate_keeps_little_memory_of_a_burst_that_timed_out() {
     let kept = kept_after(|gate| async move {
         let _held = gate.try_acquire(&()).unwrap();
         let mut all: Vec<_> = (0..MANY).map(|nth| acquire(&gate, nth)).collect();
@@ -76,7 +77,15 @@ fn a_gate_that_is_idle_after_the_waits_of_a_burst_timed_out_keeps_little() {
 }
 
 #[test]
-fn a_gate_that_fills_again_and_again_keeps_its_memory() {
+fn a_gate_that_fills_repeatedly_keeps_its_memory() {
+    // Paused: memory is given back after half a minute.
+    let runtime = Builder::new_current_thread();
+    let runtime = { runtime }
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let _clock = runtime.enter();
     let gate = gate();
     let mut allocated = Vec::new();
     for _ in 0..3 {
@@ -86,7 +95,7 @@ fn a_gate_that_fills_again_and_again_keeps_its_memory() {
     assert!(allocated[2] < allocated[0] / 2, "{allocated:?}");
 }
 
-/// So many tenants wait, and leave. Returns the slot that they waited for.
+/// [`MANY`] tenants wait, and leave. Returns the slot that they waited for.
 fn burst(gate: &Gate<SlotPool>) -> Permit<SlotPool> {
     burst_and(gate, || ())
 }
@@ -111,7 +120,7 @@ fn kept_after<F: Future<Output = ()>>(act: impl FnOnce(Gate<SlotPool>) -> F) -> 
         .unwrap();
     let gate = runtime.block_on(async { gate() });
     let act = act(gate.clone());
-    // All of a burst arrive at one poll.
+    // All requests of a burst arrive in one poll.
     let measured = allocation_counter::measure(|| runtime.block_on(unconstrained(act)));
     assert!(measured.bytes_max > 10 * LITTLE as u64, "there was a burst");
     assert_eq!(gate.status().depth, 0);

@@ -12,16 +12,14 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
 use tower_triage::gate::{Gate, Permit};
-use tower_triage::{
-    Capacity, LeaseError, PoolId, PoolSet, Priority, RejectReason, SlotPool, Ticket,
-    WaitingRoomConfig,
-};
+use tower_triage::{Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
 const GUARD: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn a_slot_that_a_dropped_waiter_was_to_retry_for_goes_to_the_next() {
+async fn a_dropped_waiter_s_missed_slot_goes_to_the_next() {
     let (gate, held) = flaky();
     let mut first = gate.acquire(ticket(), None);
     assert!(poll_once(&mut first).is_pending());
@@ -35,7 +33,7 @@ async fn a_slot_that_a_dropped_waiter_was_to_retry_for_goes_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_slot_that_a_waiter_no_longer_needs_to_retry_for_goes_to_the_next() {
+async fn a_missed_slot_not_needed_any_more_goes_to_the_next() {
     let gate = Gate::new(Flaky::new(2), room(None));
     let one = gate.try_acquire(&None).unwrap();
     let two = gate.try_acquire(&None).unwrap();
@@ -52,7 +50,7 @@ async fn a_slot_that_a_waiter_no_longer_needs_to_retry_for_goes_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_that_a_waiter_was_to_retry_for_when_its_wait_ended_goes_to_the_next() {
+async fn an_expired_waiter_s_missed_slot_goes_to_the_next() {
     let (gate, held) = flaky();
     gate.reconfigure(room(None));
     let mut first = gate.acquire(ticket().timeout(ms(100)), None);
@@ -104,7 +102,7 @@ async fn a_panic_in_a_select_leaves_no_slot_idle() {
 }
 
 #[tokio::test]
-async fn a_granted_slot_dropped_in_unwinding_goes_on_though_the_capacity_panics() {
+async fn a_grant_dropped_in_unwinding_goes_to_the_next() {
     let (gate, held) = flaky();
     let mut first = gate.acquire(ticket(), None);
     assert!(poll_once(&mut first).is_pending());
@@ -125,7 +123,7 @@ async fn a_granted_slot_dropped_in_unwinding_goes_on_though_the_capacity_panics(
 }
 
 #[test]
-fn a_demand_that_owns_a_permit_is_dropped_outside_the_lock_when_a_lease_panics() {
+fn a_demand_is_dropped_without_the_lock_when_try_lease_panics() {
     let ended = ends(|| {
         let gate = Gate::new(Flaky::new(2), room(None));
         let one = gate.try_acquire(&None).unwrap();
@@ -143,7 +141,7 @@ fn a_demand_that_owns_a_permit_is_dropped_outside_the_lock_when_a_lease_panics()
 }
 
 #[test]
-fn a_demand_that_owns_a_permit_is_dropped_outside_the_lock_when_a_lane_panics() {
+fn a_demand_is_dropped_without_the_lock_when_lane_panics() {
     let ended = ends(|| {
         let gate = Gate::new(Flaky::new(1), room(None));
         let held = gate.try_acquire(&None).unwrap();
@@ -158,7 +156,7 @@ fn a_demand_that_owns_a_permit_is_dropped_outside_the_lock_when_a_lane_panics() 
 }
 
 #[tokio::test]
-async fn a_panic_over_a_lease_s_pool_loses_no_slot() {
+async fn a_panic_in_pool_loses_no_slot() {
     let (gate, held) = flaky();
     let mut waiter = gate.acquire(ticket(), None);
     assert!(poll_once(&mut waiter).is_pending());
@@ -180,7 +178,7 @@ async fn dropping_a_permit_of_a_closed_gate_never_panics() {
 }
 
 #[tokio::test]
-async fn a_panic_while_lanes_are_asked_for_anew_loses_no_waiter() {
+async fn a_panic_while_lanes_are_rebuilt_loses_no_waiter() {
     let (gate, held) = flaky();
     let waiter = tokio::spawn(gate.acquire(ticket(), None));
     tokio::task::yield_now().await;
@@ -192,7 +190,7 @@ async fn a_panic_while_lanes_are_asked_for_anew_loses_no_waiter() {
 }
 
 #[tokio::test]
-async fn a_panic_over_a_new_lane_keeps_nothing_of_the_request() {
+async fn a_panic_over_a_new_lane_leaves_no_trace_of_the_request() {
     let gate = Gate::new(Forgetful(SlotPool::new(1)), room(None));
     let held = gate.try_acquire(&Asks(true, Arc::new(()))).unwrap();
     let kept = Arc::new(());
@@ -205,7 +203,7 @@ async fn a_panic_over_a_new_lane_keeps_nothing_of_the_request() {
 }
 
 #[tokio::test]
-async fn a_panic_over_the_pool_of_a_newcomer_s_lease_loses_no_slot() {
+async fn a_panic_in_pool_over_an_arrival_loses_no_slot() {
     let gate = Gate::new(Flaky::new(2), room(None));
     let one = gate.try_acquire(&None).unwrap();
     let two = gate.try_acquire(&None).unwrap();

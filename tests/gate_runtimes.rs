@@ -91,7 +91,7 @@ fn a_waiter_of_a_runtime_that_never_ran_times_out_elsewhere() {
 }
 
 #[test]
-fn a_bound_on_waits_that_is_set_later_holds_in_each_runtime() {
+fn a_max_wait_that_is_set_later_holds_in_each_runtime() {
     let mut config = WaitingRoomConfig::default();
     config.max_wait = None;
     let gate = Gate::new(SlotPool::new(1), config.clone());
@@ -122,7 +122,7 @@ fn without_a_time_driver_requests_are_served_and_one_warning_is_logged() {
     tracing::subscriber::with_default(warnings, || {
         let runtime = Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let layer = QueueLayer::plain(QueueConfig::new(1).max_size(20)).unwrap();
+            let layer = QueueLayer::plain(QueueConfig::new(1).max_size(20));
             let slow = tower::Layer::layer(&layer, SlowToReady::default());
             let calls = (0..20).map(|_| tokio::spawn(slow.clone().oneshot(())));
             for call in calls.collect::<Vec<_>>() {
@@ -192,7 +192,7 @@ impl<F: Future + Unpin> Future for Lazy<F> {
     }
 }
 
-/// Is ready at the tenth look.
+/// Ready at the tenth poll.
 #[derive(Clone, Default)]
 struct SlowToReady {
     looks: u8,
@@ -218,7 +218,7 @@ impl Service<()> for SlowToReady {
     }
 }
 
-/// RoomStats the warnings of this crate.
+/// Counts the warnings of this crate.
 #[derive(Default)]
 struct Warnings(Arc<AtomicUsize>);
 

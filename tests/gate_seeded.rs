@@ -11,13 +11,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use tower_triage::admit::Tenant;
 use tower_triage::gate::{Acquire, DetachedPermit, Gate, Permit, Reservation, Reserve};
-use tower_triage::{
-    Discipline, Priority, PriorityLevels, SlotPool, Tenant, Ticket, WaitingRoomConfig,
-};
+use tower_triage::{Discipline, Priority, PriorityLevels, SlotPool, Ticket, WaitingRoomConfig};
 
 #[test]
-fn no_schedule_loses_a_wake_up_or_a_slot_or_a_chair() {
+fn no_schedule_loses_a_wake_up_a_slot_or_a_place() {
     for seed in seeds() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -54,8 +53,8 @@ struct World {
     callers: Vec<Caller>,
     permits: Vec<Permit<SlotPool>>,
     detached: Vec<DetachedPermit>,
-    standing: Vec<(Reserve<SlotPool>, Arc<Flag>)>,
-    max_size: Vec<Reservation<SlotPool>>,
+    reserving: Vec<(Reserve<SlotPool>, Arc<Flag>)>,
+    reservations: Vec<Reservation<SlotPool>>,
     /// How many were running after the step before.
     running: usize,
     arrived: u64,
@@ -90,8 +89,8 @@ impl World {
             callers: Vec::new(),
             permits: Vec::new(),
             detached: Vec::new(),
-            standing: Vec::new(),
-            max_size: Vec::new(),
+            reserving: Vec::new(),
+            reservations: Vec::new(),
             running: 0,
             arrived: 0,
             served: 0,
@@ -109,9 +108,9 @@ impl World {
                 self.gate.set_limit(self.limit);
             }
             75..80 => self.detach_or_release(),
-            80..86 => self.stand(),
-            86..88 => drop(pick(&mut self.rng, &mut self.max_size)),
-            88..90 => drop(pick(&mut self.rng, &mut self.standing)),
+            80..86 => self.reserve(),
+            86..88 => drop(pick(&mut self.rng, &mut self.reservations)),
+            88..90 => drop(pick(&mut self.rng, &mut self.reserving)),
             90..93 => {
                 self.config = random_config(&mut self.rng);
                 self.gate.reconfigure(self.config.clone());
@@ -121,7 +120,7 @@ impl World {
             _ => self.try_acquire(),
         }
         if self.rng.u8(..) < 100 {
-            self.poll_everyone();
+            self.poll_all();
         }
     }
 
@@ -141,9 +140,9 @@ impl World {
         let deadline = ticket.deadline;
         let mut acquire = self.gate.acquire(ticket, ());
         if self.rng.bool()
-            && let Some(chair) = pick(&mut self.rng, &mut self.max_size)
+            && let Some(reservation) = pick(&mut self.rng, &mut self.reservations)
         {
-            acquire = acquire.with_reservation(chair);
+            acquire = acquire.with_reservation(reservation);
         }
         self.arrived += 1;
         self.callers.push(Caller {
@@ -172,22 +171,24 @@ impl World {
         }
     }
 
-    /// Polls everyone, and so finds whoever had an answer but was not woken.
-    fn poll_everyone(&mut self) {
+    /// Polls all, and so finds those that had an answer but were not woken.
+    fn poll_all(&mut self) {
         for at in (0..self.callers.len()).rev() {
             let woken = self.callers[at].woken.0.swap(false, Ordering::Relaxed);
             let answered = self.poll(at);
             assert!(woken || !answered, "an answer without a wake-up");
         }
         let free = self.gate.status();
-        for at in (0..self.standing.len()).rev() {
-            let (standing, flag) = &mut self.standing[at];
+        for at in (0..self.reserving.len()).rev() {
+            let (reserving, flag) = &mut self.reserving[at];
             let woken = flag.0.swap(false, Ordering::Relaxed);
             let waker = Waker::from(Arc::clone(flag));
-            if let Poll::Ready(chair) = standing.poll_reserve(&mut Context::from_waker(&waker)) {
-                assert!(woken || free.max_size == 0, "a chair without a wake-up");
-                self.max_size.extend(chair);
-                drop(self.standing.swap_remove(at));
+            if let Poll::Ready(reservation) =
+                reserving.poll_reserve(&mut Context::from_waker(&waker))
+            {
+                assert!(woken || free.max_size == 0, "a place without a wake-up");
+                self.reservations.extend(reservation);
+                drop(self.reserving.swap_remove(at));
             }
         }
         let status = self.gate.status();
@@ -211,13 +212,13 @@ impl World {
         true
     }
 
-    fn stand(&mut self) {
+    fn reserve(&mut self) {
         let flag = Arc::<Flag>::default();
-        let mut standing = self.gate.reserve();
+        let mut reserving = self.gate.reserve();
         let waker = Waker::from(Arc::clone(&flag));
-        match standing.poll_reserve(&mut Context::from_waker(&waker)) {
-            Poll::Ready(chair) => self.max_size.extend(chair),
-            Poll::Pending => self.standing.push((standing, flag)),
+        match reserving.poll_reserve(&mut Context::from_waker(&waker)) {
+            Poll::Ready(reservation) => self.reservations.extend(reservation),
+            Poll::Pending => self.reserving.push((reserving, flag)),
         }
     }
 
@@ -236,7 +237,7 @@ impl World {
         for _ in 0..3 {
             tokio::task::yield_now().await;
         }
-        self.poll_everyone();
+        self.poll_all();
         for caller in &self.callers {
             let longest = self.config.max_wait.map(|most| caller.arrival + most);
             let end = longest.into_iter().chain(caller.deadline).min();
@@ -250,10 +251,10 @@ impl World {
         assert!(status.running <= most, "more leases than slots");
         assert!(
             status.depth <= self.config.max_size,
-            "more waiters than chairs"
+            "more waiters than places"
         );
         let idle = status.running < self.limit && status.depth > 0;
-        assert!(!idle, "a free slot beside one who waits");
+        assert!(!idle, "a free slot beside a waiter");
         assert!(!status.closed || status.depth == 0);
         self.running = status.running;
     }
@@ -261,7 +262,7 @@ impl World {
     async fn end(mut self) {
         if self.rng.bool() {
             self.gate.close();
-            self.poll_everyone();
+            self.poll_all();
             assert!(self.callers.is_empty(), "a closed gate left one waiting");
             self.permits.clear();
             for name in self.detached.drain(..) {

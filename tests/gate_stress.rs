@@ -40,7 +40,7 @@ async fn a_million_operations_leave_nothing_behind() {
     let mut tasks = JoinSet::new();
     for seed in 0..TASKS {
         let (gate, seen) = (gate.clone(), Arc::clone(&seen));
-        // Coming is one operation, going another.
+        // An arrival is one operation, a departure another.
         tasks.spawn(come_and_go(gate, seen, seed, operations / 2 / TASKS));
     }
     let everyone = timeout(Duration::from_secs(300), tasks.join_all());
@@ -87,7 +87,7 @@ async fn come_and_go(gate: Gate<SlotPool>, seen: Arc<Seen>, seed: u64, times: u6
     }
 }
 
-/// Waits for the answer; with patience, no longer than so many looks at it.
+/// Waits for the answer; with a limit, for no more polls than that.
 async fn wait<T>(mut acquire: Acquire<SlotPool>, patience: Option<u8>) -> Option<T>
 where
     Acquire<SlotPool>: Future<Output = T>,

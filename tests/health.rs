@@ -30,10 +30,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_triage::route::{
-    Decision, Endpoint, EndpointRef, Forward, HealthCheck, HealthChecks, Model, Registry,
-    RouteBody, Router, RouterHandle, RoutingConfig, Unanswered,
+use tower_triage::endpoints::{
+    Decision, Endpoint, EndpointRef, HealthCheck, Model, NoResponse, Registry,
 };
+use tower_triage::route::{RouteBody, RouterHandle, RoutingConfig};
+use tower_triage::upstream::{Forward, HealthChecks};
 use tower_triage::{QueueConfig, RouteLayer};
 use upstream::{Connection, Upstream};
 
@@ -64,23 +65,23 @@ fn endpoint(name: &str, upstream: &Upstream) -> Endpoint {
 }
 
 /// A router whose endpoints answer a request when `go` has a permit for it. Only checks use the network.
-struct House {
+struct TestRouter {
     layer: RouteLayer,
     handle: RouterHandle,
     go: Arc<Semaphore>,
 }
 
-impl House {
+impl TestRouter {
     fn of(endpoints: impl Into<Vec<Endpoint>>) -> Self {
         Self::routed(endpoints, RoutingConfig::default())
     }
 
     fn routed(endpoints: impl Into<Vec<Endpoint>>, routing: RoutingConfig) -> Self {
-        let router = Router::new(Registry::new(endpoints.into()).unwrap())
+        let router = RouteLayer::builder(Registry::new(endpoints.into()).unwrap())
             .routing(routing)
             .queue(QueueConfig::default().max_wait(HOUR))
-            .by_header(MODEL);
-        let layer = RouteLayer::new(router);
+            .demand_from_header(MODEL);
+        let layer = router.build();
         Self {
             handle: layer.handle(),
             layer,
@@ -120,7 +121,7 @@ impl House {
                 let decision: &Decision = request.extensions().get().unwrap();
                 let mut response = Response::new(decision.endpoint.name().to_owned());
                 if decision.model.as_ref() == "breaks" {
-                    response.extensions_mut().insert(Unanswered::BrokeOff);
+                    response.extensions_mut().insert(NoResponse::Reset);
                 }
                 Ok::<_, Infallible>(response)
             }

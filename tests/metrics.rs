@@ -16,7 +16,8 @@ use metrics::set_default_local_recorder;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::time::sleep;
 use tower::{Service, ServiceExt, service_fn};
-use tower_triage::route::{Endpoint, Model, Registry, RouteBody, Router, RoutingConfig};
+use tower_triage::endpoints::{Endpoint, Model, Registry};
+use tower_triage::route::{RouteBody, RouteLayerBuilder, RoutingConfig};
 use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
 
 type Body = UnsyncBoxBody<Bytes, BrokenOff>;
@@ -32,12 +33,12 @@ fn endpoint(name: &str, models: &[&str]) -> Endpoint {
     models.fold(endpoint, Endpoint::model)
 }
 
-fn router() -> Router {
+fn router() -> RouteLayerBuilder {
     let endpoints = vec![endpoint("gpu-1", &["m", "n"]), endpoint("gpu-2", &["o"])];
     let routing = RoutingConfig::default()
         .alias("gpt", "m")
         .fallbacks("none", ["o"]);
-    Router::new(Registry::new(endpoints).unwrap()).routing(routing)
+    RouteLayer::builder(Registry::new(endpoints).unwrap()).routing(routing)
 }
 
 /// A router over endpoints that do what the header `x-do` says.
@@ -48,8 +49,8 @@ struct Desk {
 }
 
 impl Desk {
-    fn new(router: Router) -> Self {
-        let layer = RouteLayer::new(router);
+    fn new(router: RouteLayerBuilder) -> Self {
+        let layer = router.build();
         let handle = layer.handle();
         Self { layer, handle }
     }
@@ -150,7 +151,7 @@ async fn each_request_is_counted_once_as_what_it_came_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_counted_by_level_and_who_gives_up_got_nowhere() {
+async fn waits_are_counted_by_level_and_cancellations_without_an_endpoint() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _guard = set_default_local_recorder(&recorder);
@@ -208,7 +209,7 @@ async fn a_recorder_that_comes_late_is_told() {
 }
 
 #[tokio::test]
-async fn the_gauges_say_what_is_true_and_forget_who_is_gone() {
+async fn gauges_are_current_and_zero_for_endpoints_that_left() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _guard = set_default_local_recorder(&recorder);

@@ -1,4 +1,4 @@
-//! What is held while a connection is upgraded: a response without a body holds no slot of a queue.
+//! Upgraded connections: a response without a body holds no slot of a queue.
 #![cfg(not(loom))]
 
 use std::net::SocketAddr;
@@ -12,12 +12,12 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
-use tower_triage::{Gate, Priority, QueueConfig, QueueLayer, SlotPool, Ticket};
+use tower_triage::{Gate, Priority, QueueConfig, QueueLayer, SlotPool, Ticket, WaitingRoomConfig};
 
-/// Longer than anything here takes.
+/// Longer than every step here.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Answers 101, and then echoes for as long as the client stays; `held` is dropped when it has gone.
+/// Answers 101, and then echoes until the client closes; `held` is dropped after that.
 fn upgrade(mut request: Request<Body>, held: impl Send + 'static) -> Response<Body> {
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
@@ -40,7 +40,7 @@ async fn serve(router: Router) -> SocketAddr {
     addr
 }
 
-/// A client that has asked for an upgrade.
+/// A client that has requested an upgrade.
 async fn ask(addr: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(addr).await.unwrap();
     let request = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
@@ -48,7 +48,7 @@ async fn ask(addr: SocketAddr) -> TcpStream {
     client
 }
 
-/// Asserts that it gets one, and that it is served.
+/// Asserts that it is upgraded, and that its bytes come back.
 async fn is_upgraded(client: &mut TcpStream) {
     let upgraded = async {
         let mut head = Vec::new();
@@ -89,8 +89,7 @@ async fn an_upgraded_connection_holds_no_slot_of_the_queue() {
 
 #[tokio::test]
 async fn a_permit_of_a_gate_is_held_for_as_long_as_its_upgraded_connection() {
-    let room = QueueConfig::new(1).room().unwrap();
-    let gate = Gate::new(SlotPool::new(1), room);
+    let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default());
     let handler = {
         let gate = gate.clone();
         async move |request| {

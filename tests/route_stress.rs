@@ -15,8 +15,9 @@ use tokio::runtime::Builder;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_triage::route::{Endpoint, Model, Registry, RouteBody, RoutingConfig};
-use tower_triage::{QueueConfig, RouteLayer, Router, RouterHandle};
+use tower_triage::endpoints::{Endpoint, Model, Registry};
+use tower_triage::route::{RouteBody, RoutingConfig};
+use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
 
 /// No request is without an answer for as long as this.
 const STALLED: Duration = Duration::from_secs(30);
@@ -55,8 +56,8 @@ fn changes_alone() {
 fn drain(handle: &RouterHandle, round: usize) {
     let endpoints = handle.endpoints();
     let endpoint = &endpoints[round % endpoints.len()];
-    handle.drain(endpoint, !round.is_multiple_of(3));
-    handle.drain(endpoint, false);
+    handle.set_draining(endpoint, !round.is_multiple_of(3));
+    handle.set_draining(endpoint, false);
 }
 
 fn set_healthy(handle: &RouterHandle, round: usize) {
@@ -98,7 +99,10 @@ fn stress(disturb: impl Fn(&RouterHandle, usize) + Sync) {
     routing.eject_after = 1;
     routing.eject_for = Duration::from_millis(1);
     let queue = QueueConfig::default().max_size(40);
-    let layer = RouteLayer::new(Router::new(registry).routing(routing).queue(queue));
+    let layer = RouteLayer::builder(registry)
+        .routing(routing)
+        .queue(queue)
+        .build();
     let handle = layer.handle();
     let route = layer.layer(service_fn(serve));
     let answered = Arc::new(AtomicUsize::new(0));

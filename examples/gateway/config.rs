@@ -18,8 +18,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
-use tower_triage::route::{Endpoint, Registry, RoutingConfig, RoutingWarning};
-use tower_triage::{Concurrency, QueueConfig};
+use tower_triage::QueueConfig;
+use tower_triage::endpoints::{Endpoint, Registry};
+use tower_triage::queue::Concurrency;
+use tower_triage::route::{RoutingConfig, RoutingWarning};
 
 use backend::Backend;
 pub(crate) use environment::{Environment, process};

@@ -16,7 +16,8 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tower_triage::route::{Endpoint, HealthCheck, Model, RoutingConfig};
+use tower_triage::endpoints::{Endpoint, HealthCheck, Model};
+use tower_triage::route::RoutingConfig;
 
 /// How long one word takes.
 const WORD: Duration = Duration::from_millis(40);

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
-use tower_triage::PermitBody;
-use tower_triage::route::Decision;
+use tower_triage::endpoints::Decision;
+use tower_triage::gate::PermitBody;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 

@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
-use tower_triage::route::Registry;
+use tower_triage::endpoints::Registry;
 
 use args::{Args, Command};
 use config::Config;

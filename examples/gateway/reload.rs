@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::thread;
 
 use tokio::sync::oneshot;
-use tower_triage::route::Changes;
+use tower_triage::endpoints::Changes;
 
 use crate::config::{Config, Environment};
 use crate::service::Handle;

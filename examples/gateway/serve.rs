@@ -16,7 +16,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tower_triage::route::BodyError;
+use tower_triage::upstream::BodyError;
 
 use crate::hang_up;
 use crate::log::Watched;

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use tower::Layer;
-use tower_triage::route::{Changes, EndpointRef, HealthChecks, InvalidRoute, Router};
+use tower_triage::endpoints::{Changes, EndpointRef};
+use tower_triage::route::InvalidRoute;
+use tower_triage::upstream::HealthChecks;
 use tower_triage::{Route, RouteLayer, RouterHandle};
 
 use crate::admin::{EndpointState, QueueState, Snapshot};
@@ -14,11 +16,11 @@ pub(crate) type Routed = Route<Client>;
 
 /// The service that `config` describes, and the handle to watch and change it.
 pub(crate) fn service(config: &Config) -> Result<(Routed, Handle), InvalidRoute> {
-    let router = Router::new(config.registry.clone())
+    let router = RouteLayer::builder(config.registry.clone())
         .queue(config.queue.clone())
         .routing(config.routing.clone())
         .body_limit(config.body_limit_bytes);
-    let layer = RouteLayer::try_new(router)?;
+    let layer = router.try_build()?;
     let handle = Handle(layer.handle());
     Ok((layer.layer(config.client.clone()), handle))
 }

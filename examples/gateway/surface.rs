@@ -9,8 +9,9 @@ use hyper::body::Incoming;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tower::{Service, ServiceExt};
-use tower_triage::route::PeerAddr;
-use tower_triage::{PermitBody, Rejection};
+use tower_triage::gate::PermitBody;
+use tower_triage::rejection::Rejection;
+use tower_triage::upstream::PeerAddr;
 
 use crate::log::Answers;
 use crate::metrics;
@@ -98,5 +99,5 @@ fn page(content_type: &'static str, text: impl Into<Bytes>) -> Response<Bytes> {
 
 /// An answer of the gateway's own, in OpenAI's shape of an error.
 pub(crate) fn error(status: StatusCode, code: &'static str, message: String) -> Response<Bytes> {
-    Rejection::new(status, code, message).into_response(false)
+    Rejection::new(status, code, message).into_response()
 }

@@ -80,26 +80,6 @@ pub trait Capacity: Send + Sync + 'static {
 
     /// How many leases were ever given. May start again from 0 after 2⁴⁰.
     fn leased(&self) -> u64;
-
-    /// Whether slots are made by the waiter that is next, who must be woken whenever it changes.
-    ///
-    /// `false` for every capacity that knows by itself when a slot is free. The methods below are asked only
-    /// where this says `true`.
-    fn made_by_head(&self) -> bool {
-        false
-    }
-
-    /// The waiter that is next has made a slot (`true`), or nobody took it (`false`). Called under the
-    /// gate's lock, and taken back before that is released.
-    fn set_made(&self, _free: bool) {}
-
-    /// Whether a slot may be made: the request that got the last one has been passed on, or has left.
-    fn turn_is_free(&self) -> bool {
-        true
-    }
-
-    /// The request that holds the lease has been passed on. It still counts as running.
-    fn end_turn(&self, _lease: &mut Self::Lease) {}
 }
 
 /// Why [`Capacity::try_lease`] gave no slot.

@@ -2,7 +2,7 @@
 //!
 //! It decides which request goes next, and does nothing else: no async, no clock, no HTTP, no locks. Time comes in as an
 //! argument, effects go out as return values. A [`WaitingRoom`] keeps the waiting tickets, a [`Capacity`] knows the slots.
-//! Read the [plain room](plain_room) first.
+//! Read the plain room (`plain_room`) first.
 
 mod capacity;
 mod config;
@@ -25,7 +25,9 @@ mod waiting_room;
 mod wake_list;
 
 pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet};
-pub use config::{Discipline, WaitingRoomConfig};
+#[cfg(feature = "serde")]
+pub(crate) use config::read;
+pub use config::{Discipline, InvalidWaitingRoom, WaitingRoomConfig};
 pub(crate) use departure_rate::time_for;
 pub use priority::{InvalidPriorityLevels, Priority, PriorityLevels};
 pub use reject_reason::RejectReason;

@@ -238,8 +238,6 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         self.trim_if_due(now);
         let priority = self.base.config.levels.clamp(ticket.priority);
         let refusal = self.base.refusal(&ticket, limits, now);
-        let refusal = refusal
-            .filter(|why| !(matches!(why, RejectReason::NotQueued) && capacity.made_by_head()));
         if let Some(why) = refusal.or_else(|| self.make_room(priority, wakes).err()) {
             return Arrival::ended(AdmitOutcome::Rejected(why), demand);
         }

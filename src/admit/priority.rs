@@ -1,15 +1,39 @@
-//! Priorities, and the names that operators give them.
+//! Priority levels and their names.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// How urgent a request is: a level, 0 being the most urgent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// How urgent a request is: the number of its level, 0 being the most urgent.
+///
+/// The more urgent of two priorities is the greater one.
+///
+/// ```
+/// use tower_triage::Priority;
+///
+/// let (high, normal) = (Priority(0), Priority(1));
+/// assert!(high > normal);
+/// assert_eq!(high.max(normal), Priority::HIGHEST);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Priority(pub u8);
 
 impl Priority {
     /// The most urgent level.
     pub const HIGHEST: Self = Self(0);
+}
+
+/// By urgency: the lower the number, the greater the priority.
+impl Ord for Priority {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.0.cmp(&self.0)
+    }
+}
+
+impl PartialOrd for Priority {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// The names of the priority levels, highest first, and the one that unknown names get.
@@ -30,7 +54,7 @@ pub struct PriorityLevels {
 }
 
 impl PriorityLevels {
-    /// PriorityLevels named `names`, highest first, where unknown names get the level named `default`.
+    /// Levels named `names`, highest first; unknown names get the level named `default`.
     ///
     /// # Errors
     ///
@@ -69,13 +93,13 @@ impl PriorityLevels {
         find(&self.names, value.trim_ascii()).unwrap_or(self.default)
     }
 
-    /// What an unknown name gets.
+    /// The level of requests that name none.
     #[must_use]
     pub fn default_priority(&self) -> Priority {
         self.default
     }
 
-    /// The name of a level. A level that is not there has the lowest one's name.
+    /// The name of a level; the lowest level's name if there are fewer.
     #[must_use]
     pub fn name(&self, priority: Priority) -> &str {
         &self.names[self.clamp(priority).0 as usize]
@@ -92,9 +116,11 @@ impl PriorityLevels {
         self.names.len()
     }
 
+    /// The priority, or the lowest level if there are fewer.
     #[inline]
     pub(crate) fn clamp(&self, priority: Priority) -> Priority {
-        priority.min(Priority((self.names.len() - 1) as u8))
+        // The lower priority has the higher number.
+        priority.max(Priority((self.names.len() - 1) as u8))
     }
 }
 
@@ -116,7 +142,7 @@ impl fmt::Debug for PriorityLevels {
     }
 }
 
-/// A level costs each lane a queue; nobody can tell more than a few apart.
+/// Each level costs each lane a queue, and more than a few are of no use.
 const MAX_LEVELS: usize = 32;
 
 fn find(names: &[Box<str>], name: &[u8]) -> Option<Priority> {
@@ -162,6 +188,23 @@ mod tests {
         for normal in [&b"normal"[..], b"low", b"urgent", b"", b"h\xffgh", b"hi gh"] {
             assert_eq!(levels.parse(normal), Priority(1), "{normal:?}");
         }
+    }
+
+    #[test]
+    fn the_more_urgent_priority_is_greater() {
+        assert!(Priority(0) > Priority(1) && Priority(1) > Priority(u8::MAX));
+        let mut all: Vec<_> = (0..=u8::MAX).map(Priority).collect();
+        all.sort();
+        assert_eq!(all.last(), Some(&Priority::HIGHEST));
+        assert_eq!(Priority::HIGHEST.cmp(&Priority(0)), Ordering::Equal);
+    }
+
+    #[test]
+    fn priorities_below_the_lowest_level_are_clamped() {
+        let levels = PriorityLevels::default();
+        let clamped = [0, 1, 2, u8::MAX].map(|n| levels.clamp(Priority(n)).0);
+        assert_eq!(clamped, [0, 1, 1, 1]);
+        assert_eq!(levels.name(Priority(7)), "normal");
     }
 
     #[test]

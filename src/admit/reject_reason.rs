@@ -1,39 +1,50 @@
-//! Why a request got no slot.
+//! The reasons why a request got no slot.
 
 use std::convert::Infallible;
 
 /// Why a request got no slot. `N` is the capacity's own reason (see [`Capacity::Unservable`]).
 ///
+/// It is an error if `N` is one. Rejected HTTP responses have it among their extensions.
+///
+/// ```
+/// use tower_triage::RejectReason;
+/// use tower_triage::rejection::ToRejection;
+///
+/// let reason: RejectReason = RejectReason::Full;
+/// assert_eq!(reason.to_string(), "every slot is busy and the waiting room is full");
+/// assert_eq!(reason.to_rejection().code(), "queue_full");
+/// ```
+///
 /// [`Capacity::Unservable`]: super::Capacity::Unservable
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum RejectReason<N = Infallible> {
-    /// All chairs are taken.
+    /// The waiting room is full.
     #[error("every slot is busy and the waiting room is full")]
     Full,
     /// The tenant has as many waiting requests as one tenant may have.
     #[error("every slot is busy and this tenant's share of the waiting room is full")]
     TenantFull,
-    /// It waited as long as the room lets a request wait.
+    /// It waited for as long as the waiting room allows.
     #[error("no slot became free within the longest wait allowed")]
     TimedOut,
-    /// The deadline that its caller gave it passed.
+    /// Its own deadline passed.
     #[error("the request's own deadline passed while it waited for a slot")]
     DeadlinePassed,
-    /// There are no chairs at all.
+    /// No request may wait.
     #[error("every slot is busy and queueing is disabled")]
     Disabled,
-    /// It was not to wait (see [`Ticket::wait`](super::Ticket::wait)).
+    /// This request may not wait (see [`Ticket::wait`](super::Ticket::wait)).
     #[error("every slot is busy and this request is not to wait")]
     NotQueued,
-    /// A request of higher priority took its chair.
+    /// A request of higher priority replaced it in the full waiting room.
     #[error("a request of higher priority took this request's place in the full waiting room")]
     Displaced,
     /// The gate is closed.
     #[error("the service is shutting down")]
     ShuttingDown,
     /// The capacity will never serve it.
-    #[error("{0}")]
+    #[error(transparent)]
     Unservable(N),
 }
 
@@ -53,4 +64,23 @@ impl RejectReason {
             Self::Unservable(never) => match never {},
         }
     }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    #[test]
+    fn the_capacitys_reason_keeps_its_message_and_source() {
+        let offline = std::io::Error::other("offline");
+        let why: RejectReason<QueueDown> = RejectReason::Unservable(QueueDown(offline));
+        assert_eq!(why.to_string(), "the queue is down");
+        assert_eq!(why.source().unwrap().to_string(), "offline");
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the queue is down")]
+    struct QueueDown(#[source] std::io::Error);
 }

@@ -1,13 +1,20 @@
-//! What became of those who arrived.
+//! Counts of the requests that left a waiting room without being served.
 
 use super::RejectReason;
 
 /// How many requests were rejected, by reason, and how many left. Counted from the start; never reset.
+///
+/// ```
+/// use tower_triage::{QueueConfig, QueueLayer};
+///
+/// let stats = QueueLayer::new(QueueConfig::new(8)).handle().status().stats;
+/// assert_eq!((stats.full, stats.rejected()), (0, 0));
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RoomStats {
-    /// Left before they were answered, or before they took the slot that they were given: their caller went
-    /// away.
+    /// Requests of callers that went away before they were answered, or before they took the slot that they were given.
     pub cancelled: u64,
     /// Leases that were put back at once: the request had left, or the slot went to a better one.
     pub unclaimed: u64,

@@ -12,7 +12,8 @@ use super::{Capacity, LeaseError, PoolId, PoolSet};
 /// back: each one that returns is retired until the limit holds.
 ///
 /// ```
-/// use tower_triage::{Capacity, SlotPool};
+/// use tower_triage::admit::Capacity;
+/// use tower_triage::SlotPool;
 ///
 /// let permits = SlotPool::new(1);
 /// let lease = permits.try_lease(&()).unwrap();
@@ -25,22 +26,19 @@ pub struct SlotPool {
     /// that a lease is one write, and so that none slips between reading a limit and counting against it.
     slots: AtomicU64,
     limit: AtomicU64,
-    /// Where each slot is made by the waiter who is next: whether there is one. The limit is 0 then.
-    turn: Option<AtomicU64>,
 }
 
 /// One slot of [`SlotPool`].
 #[derive(Debug)]
-pub struct Slot {
-    has_turn: bool,
-}
+pub struct Slot(());
 
-/// The request that got the last slot was passed on, or left.
-const FREE: u64 = 0;
-/// Somebody found room for one request.
-const MADE: u64 = 1;
-/// That room is somebody's, who has not used it yet.
-const TAKEN: u64 = 2;
+impl Slot {
+    /// The slot, out of a place that can't be moved out of. For destructors: what is left is not to be released.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Self {
+        Self(())
+    }
+}
 
 const OUT_BITS: u32 = 20;
 const OUT: u64 = (1 << OUT_BITS) - 1;
@@ -60,33 +58,6 @@ impl SlotPool {
         Self {
             slots: AtomicU64::new(0),
             limit: AtomicU64::new(clamp(limit)),
-            turn: None,
-        }
-    }
-
-    /// No slot but the one that the waiter who is next makes for itself.
-    pub(crate) fn by_turn() -> Self {
-        Self {
-            turn: Some(AtomicU64::new(FREE)),
-            ..Self::new(0)
-        }
-    }
-
-    #[cold]
-    fn take_turn(&self) -> Result<Slot, LeaseError<Infallible>> {
-        let turn = self.turn.as_ref().ok_or(LeaseError::Busy)?;
-        if turn.load(SeqCst) != MADE {
-            return Err(LeaseError::Busy);
-        }
-        // Nobody else takes it: it is there only under the gate's lock.
-        turn.store(TAKEN, SeqCst);
-        let mut slots = self.slots.load(SeqCst);
-        loop {
-            let new = slots.wrapping_add(GIVEN + 1);
-            match self.slots.compare_exchange_weak(slots, new, SeqCst, SeqCst) {
-                Ok(_) => return Ok(Slot { has_turn: true }),
-                Err(now) => slots = now,
-            }
         }
     }
 
@@ -122,19 +93,18 @@ impl Capacity for SlotPool {
         loop {
             // After `slots`: a limit that changes later changes `slots`, too.
             if slots & OUT >= self.limit.load(SeqCst) {
-                return self.take_turn();
+                return Err(LeaseError::Busy);
             }
             let new = slots.wrapping_add(GIVEN + 1);
             match self.slots.compare_exchange_weak(slots, new, SeqCst, SeqCst) {
-                Ok(_) => return Ok(Slot { has_turn: false }),
+                Ok(_) => return Ok(Slot(())),
                 Err(now) => slots = now,
             }
         }
     }
 
     #[inline]
-    fn release(&self, mut slot: Slot) -> PoolId {
-        self.end_turn(&mut slot);
+    fn release(&self, Slot(()): Slot) -> PoolId {
         self.slots.fetch_sub(1, SeqCst);
         PoolId(0)
     }
@@ -160,34 +130,6 @@ impl Capacity for SlotPool {
 
     fn leased(&self) -> u64 {
         self.slots.load(SeqCst) >> GIVEN_BITS
-    }
-
-    #[inline]
-    fn made_by_head(&self) -> bool {
-        self.turn.is_some()
-    }
-
-    fn set_made(&self, free: bool) {
-        let (old, new) = if free { (FREE, MADE) } else { (MADE, FREE) };
-        if let Some(turn) = &self.turn
-            && turn.load(SeqCst) == old
-        {
-            turn.store(new, SeqCst);
-        }
-    }
-
-    fn turn_is_free(&self) -> bool {
-        let taken = |turn: &AtomicU64| turn.load(SeqCst) == TAKEN;
-        !self.turn.as_ref().is_some_and(taken)
-    }
-
-    #[inline]
-    fn end_turn(&self, slot: &mut Slot) {
-        if std::mem::take(&mut slot.has_turn)
-            && let Some(turn) = &self.turn
-        {
-            turn.store(FREE, SeqCst);
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the waiting room knows of a request.
+//! Tickets: what a waiting room knows of its requests.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,14 +8,22 @@ use bytes::Bytes;
 use super::Priority;
 use crate::clock::now;
 
-/// Whose share a request comes out of, for the `fair` discipline and for chairs per tenant.
+/// The tenant that a request belongs to: which share it uses under [`Fair`](super::Discipline::Fair), and which
+/// tenant's limit of waiting requests it counts towards.
 ///
 /// Any bytes, compared exactly. The empty tenant is the one of requests that name none.
+///
+/// ```
+/// use tower_triage::admit::Tenant;
+///
+/// let tenant: Tenant = "team-a".into();
+/// assert_eq!(tenant.as_bytes(), b"team-a");
+/// ```
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tenant(Bytes);
 
 impl Tenant {
-    /// The one of requests that name none.
+    /// The tenant of requests that name none.
     pub(crate) const NONE: Self = Self(Bytes::new());
 
     /// The tenant of this name.
@@ -43,7 +51,7 @@ impl From<String> for Tenant {
 }
 
 /// Copies the name. The bytes may be a slice of a whole request's head, which would stay in memory for as long as
-/// the tenant waits; and their owner may have a destructor of its own, which must not run in the waiting room.
+/// the request waits; and their owner may have a destructor of its own, which must not run in the waiting room.
 impl From<Bytes> for Tenant {
     fn from(name: Bytes) -> Self {
         Self::copied(&name)
@@ -68,7 +76,7 @@ impl fmt::Debug for Tenant {
     }
 }
 
-/// What the waiting room knows of a request: a triage tag.
+/// What a waiting room knows of a request: its priority, tenant, deadline, cost and arrival.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -82,24 +90,23 @@ impl fmt::Debug for Tenant {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Ticket {
-    /// The level it waits in.
+    /// The level that it waits in.
     pub priority: Priority,
-    /// Whose share it comes out of.
+    /// The tenant that it belongs to. Default: the empty one.
     pub tenant: Tenant,
-    /// When its caller no longer wants an answer. Bounds the wait together with the room's `max_wait`.
+    /// When its caller no longer wants an answer: the wait ends then, or after the room's `max_wait`. Default `None`.
     pub deadline: Option<Instant>,
-    /// What it takes from its tenant's share, in units of the user's choice. Default 1; 0 counts as 1.
+    /// How much of its tenant's share it uses, in units of the user's choice. Default 1; 0 counts as 1.
     pub cost: u32,
-    /// When it first arrived. Kept when it waits again, so that waiting twice is not waiting longer. `None`: it
-    /// arrives when it is handed in; or, in a `RequestQueue` in which nothing depends on how long anybody waits, when
-    /// something first does. One that is still to come counts as `None` as far as waits go.
+    /// When it first arrived. Kept when it waits again, so that its wait as a whole has one bound. `None`: when it is
+    /// handed in. An instant that is still to come counts as `None` as far as waits go.
     pub arrival: Option<Instant>,
-    /// The user's own name for it, to find it among the permits that are out. Default 0.
+    /// The user's own number for it, to find it among the permits that are out. Default 0.
     pub id: u64,
     /// Whether it may wait if every slot is busy. Default `true`.
     pub wait: bool,
-    /// Whether it had a slot before and comes back for another. Default `false`. If so, it stands where its
-    /// `arrival` puts it; everyone else stands behind those who came before.
+    /// Whether it had a slot before and comes back for another. Default `false`. If so, its `arrival` decides its
+    /// place in the order; all others go behind the requests that are there already.
     pub requeued: bool,
 }
 
@@ -115,15 +122,15 @@ impl Ticket {
         }
     }
 
-    /// Whose share it comes out of.
+    /// The tenant that it belongs to.
     #[must_use]
     pub fn tenant(mut self, tenant: Tenant) -> Self {
         self.tenant = tenant;
         self
     }
 
-    /// Bounds the wait by `timeout` from the arrival, which is now by Tokio's clock if the ticket says nothing of it.
-    /// A timeout beyond what the clock can hold is none.
+    /// Sets the deadline to `timeout` after the arrival; of a ticket without one, to `timeout` from now, by Tokio's
+    /// clock. A timeout beyond what the clock can hold is none.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         let arrival = *self.arrival.get_or_insert_with(now);
@@ -131,28 +138,27 @@ impl Ticket {
         self
     }
 
-    /// What it takes from its tenant's share.
+    /// How much of its tenant's share it uses.
     #[must_use]
     pub fn cost(mut self, cost: u32) -> Self {
         self.cost = cost;
         self
     }
 
-    /// The user's own name for it.
+    /// The user's own number for it.
     #[must_use]
     pub fn id(mut self, id: u64) -> Self {
         self.id = id;
         self
     }
 
-    /// Gives it the place of its arrival: before everyone of its level who came later.
+    /// Puts it where its arrival belongs: before all of its level that arrived later.
     ///
-    /// For a request that had a slot, failed, and is tried again. Its `arrival` has to be the first one; without any it
-    /// stands last. Of those in a `RequestQueue` of whom it is not known when they came, it goes before those who were
-    /// handed in after one with an `arrival` as late as its own.
+    /// For a request that had a slot, failed, and is tried again. Its `arrival` has to be the first one; without an
+    /// arrival it goes last.
     ///
-    /// Under [`Fair`](super::Discipline::Fair) it stands before later ones of its own tenant, and is paid for
-    /// again. It does not take a chair from anybody for that: a full room turns it away like any other.
+    /// Under [`Fair`](super::Discipline::Fair) it goes before later requests of its own tenant, whose share it uses
+    /// again. It replaces no waiter for that: a full room rejects it like any other.
     ///
     /// ```
     /// use std::time::Instant;
@@ -168,7 +174,7 @@ impl Ticket {
         self
     }
 
-    /// Turns it away rather than let it wait.
+    /// Has it rejected if every slot is busy.
     #[must_use]
     pub fn no_wait(mut self) -> Self {
         self.wait = false;
@@ -176,8 +182,7 @@ impl Ticket {
     }
 }
 
-/// As [`Ticket::new`], for a request that arrives when it is handed in. The clock is read then, and only if the room
-/// asks what time it is.
+/// As [`Ticket::new`], for a request that arrives when it is handed in.
 impl From<Priority> for Ticket {
     #[inline]
     fn from(priority: Priority) -> Self {

@@ -1,4 +1,4 @@
-//! How a queue is made.
+//! The builder of a request queue.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use crate::admit::{RejectReason, WaitingRoomConfig};
 
 /// Makes a [`RequestQueue`]. Made by [`RequestQueue::builder`].
 ///
-/// The type of the items has to be named where only a closure says it. With an item that knows whom to answer,
-/// every end of a wait is told in one place:
+/// The type of the items has to be named where only a closure gives it. If an item holds the sender of its response,
+/// every rejection can be sent in one place:
 ///
 /// ```
 /// use tokio::sync::oneshot;
@@ -58,29 +58,29 @@ impl<T> Builder<T> {
         }
     }
 
-    /// What items cost, and what all of a batch may cost at most: the whole memory of an engine that runs nothing
-    /// else. Default: 1 each, and any number of them.
+    /// What items cost, and what those of a batch may cost together: all the memory of an engine that runs nothing
+    /// else. Default: 1 each, without a limit.
     ///
-    /// An item that costs more than that is rejected when it is enqueued ([`TooLarge`]); it would block the queue
-    /// for ever.
+    /// An item that costs more than the whole budget is rejected when it is enqueued ([`TooLarge`]), because it would
+    /// block the queue for ever.
     pub fn cost(mut self, whole_budget: u64, cost: impl Cost<T>) -> Self {
         self.budget = whole_budget;
         self.cost = Some(Box::new(cost));
         self
     }
 
-    /// What happens when the next in order does not fit into a batch. Default: the batch ends there.
+    /// What happens when the next item in order does not fit into a batch. Default: the batch ends there.
     pub fn on_oversize(mut self, on_oversize: OnOversize) -> Self {
         self.on_oversize = on_oversize;
         self
     }
 
-    /// What to do with items whose wait ends in the queue: it lasted too long, somebody of higher priority took
-    /// the chair, the queue was closed or furnished anew. Default: they are dropped.
+    /// What to do with items that are rejected while they wait: because they waited for too long, were displaced, or no
+    /// longer fit after a reconfiguration, or because the queue was closed. Default: they are dropped.
     ///
-    /// Called without a lock by whoever found out: the queue's timer, or a caller of one of its methods. Items
-    /// that are removed, cleared or cancelled do not come here. If it panics, that goes no further: the others
-    /// still get their turn, and its caller what it came for.
+    /// Called without a lock, by the queue's timer or inside a call of one of its methods. Items that are removed,
+    /// cleared or cancelled do not come here. A panic in it is caught: the other items are still handed to it, and the
+    /// method that called it returns as usual.
     pub fn on_rejected(
         mut self,
         act: impl Fn(T, RejectReason<TooLarge>) + Send + Sync + 'static,
@@ -89,7 +89,7 @@ impl<T> Builder<T> {
         self
     }
 
-    /// It is to be known who came first of all who wait.
+    /// Keeps track of the item that has waited for the longest.
     pub(super) fn track_oldest(mut self) -> Self {
         self.tracks_oldest = true;
         self

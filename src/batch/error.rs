@@ -1,4 +1,4 @@
-//! Why something was not enqueued, not dequeued, or not answered.
+//! The errors of a request queue and of a batch layer.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -22,11 +22,11 @@ pub struct TooLarge {
 pub struct EnqueueError<T> {
     /// What was to be enqueued.
     pub item: T,
-    /// Why it was not: [`RejectReason::Full`] if every chair is taken.
+    /// Why it was not: [`RejectReason::Full`] if the queue is full.
     pub why: RejectReason<TooLarge>,
 }
 
-// The item need not be printable for its rejection to be.
+// By hand, because the item need not be `Debug`.
 impl<T> fmt::Debug for EnqueueError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EnqueueError")
@@ -41,14 +41,14 @@ impl<T> fmt::Display for EnqueueError<T> {
     }
 }
 
-/// A rejection in the words of a room that has no slots.
+/// The message of a rejection by a waiting room that has no slots.
 fn refusal(why: &RejectReason<TooLarge>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(match why {
         RejectReason::Full => "the queue is full",
         RejectReason::TenantFull => "this tenant's share of the queue is full",
         RejectReason::TimedOut => "it was not taken within the longest wait allowed",
         RejectReason::DeadlinePassed => "its own deadline passed before it was taken",
-        RejectReason::Disabled => "the queue has no chairs",
+        RejectReason::Disabled => "the queue takes no items",
         RejectReason::NotQueued => "it was not to wait",
         RejectReason::Displaced => "a request of higher priority took its place in the full queue",
         RejectReason::ShuttingDown => "the queue is closed",
@@ -73,28 +73,27 @@ pub enum DequeueError {
     Closed,
 }
 
-/// Why a request got no answer from its batch. `E` is the inner service's error, `I` that of a single request
+/// Why a request got no response from its batch. `E` is the inner service's error, `I` that of a single request
 /// (see [`PerItem`](super::PerItem)).
 ///
-/// It is an [`Error`] if both are, with the one that it was, or the reason of the rejection, as its source. Inner
-/// errors that are boxed, as those of Tower's own layers are, need a [`BoxedError`](crate::BoxedError) around them for
+/// It is an [`Error`] if both are, and has the one that occurred, or the reason of the rejection, as its source. Boxed
+/// inner errors, such as those of Tower's own layers, need a [`BoxedError`](crate::queue::BoxedError) around them for
 /// that.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BatchError<E, I = Infallible> {
     /// It never joined a batch.
     Rejected(RejectReason<TooLarge>),
-    /// The inner service failed, and with it everyone in the batch; or it will never be ready again, and serves
-    /// nobody any more.
+    /// The inner service failed, and with it all requests of the batch; or it will never be ready again, and fails
+    /// all requests.
     Inner(Arc<E>),
-    /// It failed for itself.
+    /// This request failed, and not the whole batch.
     Item(I),
-    /// The inner service answered another number of requests than it was asked: whose answers they are is not
-    /// known.
+    /// The inner service returned another number of responses than there were requests, so that none can be matched.
     WrongCount {
-        /// How many requests there were in the batch.
+        /// The number of requests in the batch.
         requests: usize,
-        /// How many were answered.
+        /// The number of responses.
         answers: usize,
     },
     /// The batch broke off: the inner service panicked, or its runtime was shut down.

@@ -1,4 +1,4 @@
-//! Waiting for an answer out of a batch.
+//! The response of a request that joins a batch.
 
 use std::fmt;
 use std::future::Future;
@@ -7,28 +7,28 @@ use std::task::{Context, Poll, ready};
 
 use tokio::sync::oneshot;
 
-use super::member::Member;
+use super::batch_item::BatchItem;
 use super::{BatchError, RequestGuard};
 
-/// The answer to a request. Made by [`Batch`](super::Batch).
+/// The response of a [`Batch`](super::Batch).
 ///
 /// # Cancel safety
 ///
-/// Dropping it takes the request out of the queue, if it has not joined a batch. When all of a batch that has gone
-/// are dropped, so is the batch.
+/// Dropping it takes the request out of the queue, if it has not joined a batch. When the futures of all requests of a
+/// batch are dropped, so is the batch.
 #[must_use = "futures do nothing unless polled"]
 pub struct BatchFuture<Req, A, E, I>(Step<Req, A, E, I>);
 
 enum Step<Req, A, E, I> {
     Failed(BatchError<E, I>),
     Waiting {
-        guard: RequestGuard<Member<Req, A, E, I>>,
+        guard: RequestGuard<BatchItem<Req, A, E, I>>,
         answer: oneshot::Receiver<Result<A, BatchError<E, I>>>,
     },
     Done,
 }
 
-/// Nothing in it is ever pinned.
+/// No field is ever pinned.
 impl<Req, A, E, I> Unpin for BatchFuture<Req, A, E, I> {}
 
 impl<Req, A, E, I> BatchFuture<Req, A, E, I> {
@@ -37,7 +37,7 @@ impl<Req, A, E, I> BatchFuture<Req, A, E, I> {
     }
 
     pub(super) fn waiting(
-        guard: RequestGuard<Member<Req, A, E, I>>,
+        guard: RequestGuard<BatchItem<Req, A, E, I>>,
         answer: oneshot::Receiver<Result<A, BatchError<E, I>>>,
     ) -> Self {
         Self(Step::Waiting { guard, answer })
@@ -51,7 +51,7 @@ impl<Req, A, E, I> Future for BatchFuture<Req, A, E, I> {
         if let Step::Waiting { answer, .. } = &mut self.0 {
             let answer = ready!(Pin::new(answer).poll(cx));
             if let Step::Waiting { guard, .. } = std::mem::replace(&mut self.0, Step::Done) {
-                // It has been taken: there is nothing to look for in the queue.
+                // Its request was taken out of the queue.
                 guard.disarm();
             }
             return Poll::Ready(answer.unwrap_or(Err(BatchError::Lost)));
@@ -59,7 +59,7 @@ impl<Req, A, E, I> Future for BatchFuture<Req, A, E, I> {
         match std::mem::replace(&mut self.0, Step::Done) {
             Step::Failed(error) => Poll::Ready(Err(error)),
             Step::Waiting { .. } | Step::Done => {
-                panic!("`BatchFuture` polled after it was answered")
+                panic!("`BatchFuture` polled after completion")
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Making batches of requests.
+//! The layer that makes batches of requests.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,9 +10,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::answers::{Answers, InOrder, PerItem};
-use super::member::{Member, Members};
+use super::batch_item::{BatchItem, BatchItems};
 use super::service::Batch;
-use super::worker::{Terms, Worker};
+use super::worker::{BatchLimits, Worker};
 use super::{BatchError, Cost, OnOversize};
 use crate::admit::WaitingRoomConfig;
 use crate::http::HeaderClassifier;
@@ -20,24 +20,25 @@ use crate::queue::DefaultPriority;
 
 /// Turns a service of many requests at a time into one of single requests.
 ///
-/// The inner service is a `Service<Vec<Req>>` that answers with a `Vec` of answers, in order; or, with
+/// The inner service is a `Service<Vec<Req>>` that returns a `Vec` of responses, in order; or, with
 /// [`per_item`](Self::per_item), of results. Requests wait for their batch in a
-/// [`RequestQueue`](super::RequestQueue), and so by priority, discipline and deadline. A batch goes
+/// [`RequestQueue`](super::RequestQueue), and so by priority, discipline and deadline. A batch is sent
 ///
-/// - when so many wait, or for so much, that it is full; when every chair is taken, so that nobody else can join;
-///   or when the one who came first has waited `max_delay`;
-/// - and the inner service is ready. Meanwhile more may come, and the best of all by then are taken.
+/// - when the waiting requests fill it, by their number or their cost; when the waiting room is full, so that no other
+///   request can join; or when the first to arrive has waited for `max_delay`;
+/// - and the inner service is ready. Until then more may arrive, and those that are next by then are taken.
 ///
-/// A wait for company counts as a wait: whose deadline, or the room's `max_wait`, ends before that is rejected.
+/// Waiting for a batch to fill counts as waiting: a request is rejected when its deadline passes, or when it has waited
+/// for the room's `max_wait`.
 ///
-/// How many batches run at a time is the inner service's to say, by when it is ready: put a
+/// The inner service decides how many batches run at a time, by when it is ready: put a
 /// [`ConcurrencyLimit`](https://docs.rs/tower/0.5/tower/limit/struct.ConcurrencyLimit.html) around it for one.
 ///
 /// If the inner service panics, in `poll_ready`, `call` or its future, the requests of the batch that it was asked for
 /// get [`BatchError::Lost`], and the next batch is tried as if nothing had happened.
 ///
-/// A caller that goes away leaves its batch if that has not gone yet. When all callers of one that has gone are
-/// gone, it is dropped. If the inner service was ready for those who left, it is kept so for those who come next.
+/// When a caller goes away, its request leaves the batch, unless that has been sent. When all callers of a batch that
+/// was sent are gone, the batch is dropped. Readiness of the inner service that is not used is kept for the next batch.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -58,11 +59,11 @@ use crate::queue::DefaultPriority;
 /// # }
 /// ```
 ///
-/// Each service that the layer makes has a queue of its own, for it has an inner service of its own; its clones
-/// share both. What drives the batches is a task. It is started with the first call, in the runtime of that. It ends, and drops the inner service, when the last clone has been dropped and the last
-/// request has gone with its batch.
+/// Each service that the layer makes has a queue and an inner service of its own; its clones share both. A task drives
+/// the batches. It is started by the first call, in that call's runtime. It ends, and drops the inner service, when the
+/// last clone has been dropped and the last request was sent with its batch.
 pub struct BatchLayer<Req, K = DefaultPriority, M = InOrder> {
-    terms: Terms,
+    limits: BatchLimits,
     room: WaitingRoomConfig,
     cost: Option<Arc<dyn Cost<Req>>>,
     on_oversize: OnOversize,
@@ -71,13 +72,13 @@ pub struct BatchLayer<Req, K = DefaultPriority, M = InOrder> {
 }
 
 impl<Req> BatchLayer<Req> {
-    /// Batches of at most `max_count` requests (0 counts as 1), which wait for each other for at most
-    /// `max_delay`, in whole milliseconds. With none, whoever finds the inner service ready goes at once, and
-    /// batches are of those who came while it was not.
+    /// Batches of at most `max_count` requests (0 counts as 1), which wait for each other for at most `max_delay`, in
+    /// whole milliseconds. If that is 0, a request that finds the inner service ready is sent at once, and batches are
+    /// made of the requests that arrive while it is not.
     #[must_use]
     pub fn new(max_count: usize, max_delay: Duration) -> Self {
         Self {
-            terms: Terms {
+            limits: BatchLimits {
                 max_count: max_count.max(1),
                 max_delay,
                 budget: u64::MAX,
@@ -92,38 +93,38 @@ impl<Req> BatchLayer<Req> {
 }
 
 impl<Req, K, M> BatchLayer<Req, K, M> {
-    /// How the waiting room is furnished. Default: [`WaitingRoomConfig::default`], whose 100 chairs are also the most that
-    /// a batch can have.
+    /// The waiting room. Its `max_size` also limits the size of a batch. Default: [`WaitingRoomConfig::default`], where
+    /// it is 100.
     #[must_use]
     pub fn room(mut self, room: WaitingRoomConfig) -> Self {
         self.room = room;
         self
     }
 
-    /// What requests cost, and how much a batch may cost at most. A request that costs more than that is rejected.
-    /// Default: a batch is full by its count alone.
+    /// What requests cost, and what those of a batch may cost together. A request that costs more than that is rejected.
+    /// Default: only the number of requests is limited.
     #[must_use]
     pub fn cost(mut self, budget: u64, cost: impl Cost<Req>) -> Self {
-        self.terms.budget = budget;
+        self.limits.budget = budget;
         self.cost = Some(Arc::new(cost));
         self
     }
 
-    /// What happens when the next in order does not fit into a batch. Default: the batch ends there.
+    /// What happens when the next request in order does not fit into a batch. Default: the batch ends there.
     #[must_use]
     pub fn on_oversize(mut self, on_oversize: OnOversize) -> Self {
         self.on_oversize = on_oversize;
         self
     }
 
-    /// Reads tickets with `classify`: a closure `Fn(&Req, Instant) -> Ticket`, or a
+    /// Reads tickets with `classify`: with a closure `Fn(&Req, Instant) -> Ticket`, or with a
     /// [`Classify`](crate::queue::Classify); [`FromHeaders`](crate::queue::FromHeaders) reads the level of an HTTP
-    /// request from its `x-priority`. Default: everyone has the default priority. Every request is asked, for every
-    /// one waits.
+    /// request from its `x-priority`. It is called for every request, because every one waits. Default: all requests have
+    /// the default priority.
     #[must_use]
     pub fn classify<N>(self, classify: N) -> BatchLayer<Req, N, M> {
         BatchLayer {
-            terms: self.terms,
+            limits: self.limits,
             room: self.room,
             cost: self.cost,
             on_oversize: self.on_oversize,
@@ -132,11 +133,11 @@ impl<Req, K, M> BatchLayer<Req, K, M> {
         }
     }
 
-    /// The inner service answers each request with a result of its own.
+    /// For an inner service that returns a result for each request: one may fail without the others.
     #[must_use]
     pub fn per_item(self) -> BatchLayer<Req, K, PerItem> {
         BatchLayer {
-            terms: self.terms,
+            limits: self.limits,
             room: self.room,
             cost: self.cost,
             on_oversize: self.on_oversize,
@@ -160,31 +161,31 @@ where
     type Service = Batch<Req, M::Answer, S::Error, M::ItemError, K>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let mut queue = Members::builder(self.room.clone())
+        let mut queue = BatchItems::builder(self.room.clone())
             .on_oversize(self.on_oversize)
             .track_oldest()
-            .on_rejected(|member: Member<Req, _, _, _>, why| {
-                member.fail(BatchError::Rejected(why));
+            .on_rejected(|item: BatchItem<Req, _, _, _>, why| {
+                item.fail(BatchError::Rejected(why));
             });
         if let Some(cost) = self.cost.clone() {
-            queue = queue.cost(self.terms.budget, move |member: &Member<Req, _, _, _>| {
-                cost.cost(&member.request)
+            queue = queue.cost(self.limits.budget, move |item: &BatchItem<Req, _, _, _>| {
+                cost.cost(&item.request)
             });
         }
-        let worker = Worker::<S, Req, M>::new(inner, queue.build(), self.terms);
+        let worker = Worker::<S, Req, M>::new(inner, queue.build(), self.limits);
         let levels = self.room.levels.clone();
         let headers = HeaderClassifier::new(levels, PRIORITY_HEADER, None);
         Batch::new(worker, self.classify.clone(), headers)
     }
 }
 
-/// Where [`FromHeaders`](crate::queue::FromHeaders) finds the name of the level.
+/// The header in which [`FromHeaders`](crate::queue::FromHeaders) finds the name of the level.
 const PRIORITY_HEADER: HeaderName = HeaderName::from_static("x-priority");
 
 impl<Req, K: Clone, M> Clone for BatchLayer<Req, K, M> {
     fn clone(&self) -> Self {
         Self {
-            terms: self.terms,
+            limits: self.limits,
             room: self.room.clone(),
             cost: self.cost.clone(),
             on_oversize: self.on_oversize,
@@ -197,7 +198,7 @@ impl<Req, K: Clone, M> Clone for BatchLayer<Req, K, M> {
 impl<Req, K, M> fmt::Debug for BatchLayer<Req, K, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BatchLayer")
-            .field("terms", &self.terms)
+            .field("limits", &self.limits)
             .field("room", &self.room)
             .field("on_oversize", &self.on_oversize)
             .finish_non_exhaustive()

@@ -1,39 +1,48 @@
-//! The waiting room from the pull side: a queue that batch schedulers take from, and a layer that makes batches.
+//! `RequestQueue` and `BatchLayer`: a waiting room to take requests from, one at a time or in batches.
 //!
-//! An engine that serves many requests in one step does not want to be called once for each. At every step it asks
-//! who may join now, within so much memory. A plain channel in front of it knows no priorities and no deadlines,
-//! keeps those whose callers have gone, and gives out what comes first, whether it fits or not.
+//! An engine that serves many requests in one step asks at every step which may join, within so much memory. A channel
+//! in front of it knows no priorities and no deadlines, keeps the requests of callers that are gone, and hands out the first
+//! one whether it fits or not.
 //!
-//! [`RequestQueue`] is the waiting room that [`gate`](crate::gate) hands slots to, with its other side open: whoever
-//! serves comes and takes, one at a time or [as many as fit](RequestQueue::take_batch). A request's [`Cost`] is
-//! known before it is taken; [`KvCache`] estimates that of a language model.
+//! A [`RequestQueue`] is the waiting room of a [`gate`](crate::gate) without the slots: the engine takes from it, one
+//! request at a time or [as many as fit](RequestQueue::take_batch). What a request [costs](Cost) is known before it is
+//! taken; [`KvCache`] estimates that for a language model.
 //!
-//! [`BatchLayer`] does the taking for services that answer many requests at a time: callers see a service of
+//! ```
+//! use tower_triage::{Priority, RequestQueue, WaitingRoomConfig};
+//!
+//! let queue = RequestQueue::new(WaitingRoomConfig::default());
+//! queue.enqueue("normal", Priority(1))?;
+//! queue.enqueue("urgent", Priority::HIGHEST)?;
+//! assert_eq!(queue.try_dequeue(), Ok("urgent"));
+//! # Ok::<(), tower_triage::batch::EnqueueError<&str>>(())
+//! ```
+//!
+//! A [`BatchLayer`] takes the batches for a service that serves many requests at a time. Its callers see a service of
 //! single requests.
 
 mod answers;
 mod atomic_state;
+mod batch_item;
 mod builder;
 mod cancel;
 mod consumers;
 mod cost;
 mod dequeue;
-mod due;
 mod error;
 mod future;
 mod guard;
 mod layer;
 #[cfg(all(test, loom))]
 mod loom;
-mod member;
 mod queue;
-mod seat;
 mod selection;
 mod service;
 mod shared;
 mod state;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod trigger;
 mod worker;
 
 pub use answers::{Answers, InOrder, PerItem};

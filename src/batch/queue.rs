@@ -12,6 +12,7 @@ use super::cancel::remove_on_cancel;
 use super::shared::Shared;
 use super::{Dequeue, DequeueError, EnqueueError, RequestGuard, WaitNonEmpty};
 use crate::admit::{RoomStats, Ticket, WaiterId, WaitingRoomConfig};
+use crate::gate::with_lock::WithLock;
 
 /// A bounded, ordered queue of requests, for consumers that take them. Clones are handles of the same queue.
 ///
@@ -145,6 +146,7 @@ impl<T: Send + 'static> RequestQueue<T> {
     ///
     /// Outside a Tokio runtime with a timer.
     pub async fn dequeue_timeout(&self, timeout: Duration) -> Result<T, DequeueError> {
+        // Polls `dequeue` before the timer: a waiting request is taken even with a timeout of 0.
         match tokio::time::timeout(timeout, self.dequeue()).await {
             Ok(found) => found.ok_or(DequeueError::Closed),
             Err(_) => Err(DequeueError::Empty),
@@ -229,7 +231,7 @@ impl<T> RequestQueue<T> {
     pub fn position(&self, id: RequestId) -> Option<usize> {
         let waiter = self.waiter(id)?;
         self.shared.with_lock(|_, state, deferred| {
-            state.advance_if_timed(deferred);
+            state.advance_if_timed(deferred); // may promote or reject it
             state.queue.position(waiter)
         })
     }

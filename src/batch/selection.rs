@@ -65,10 +65,10 @@ impl Selection {
     /// Decides about the next item in order, which `overtaken` others overtook in earlier batches.
     pub(super) fn choose(&mut self, cost: u64, overtaken: u32) -> Choice {
         if self.count == 0 {
-            return Choice::End;
+            return Choice::End; // full by count
         }
         if cost <= self.budget {
-            return self.take(cost);
+            return self.take(cost); // a cost of 0 fits an empty budget
         }
         match self.on_oversize {
             OnOversize::Stop => Choice::End,
@@ -84,7 +84,7 @@ impl Selection {
             if self.allowance == 0 {
                 return Choice::End; // one of them was overtaken often enough
             }
-            self.allowance -= 1;
+            self.allowance -= 1; // one overtake, of all of them
         }
         self.count -= 1;
         self.budget -= cost;
@@ -95,7 +95,7 @@ impl Selection {
     /// Skips an item that `left` others may still overtake.
     fn skip(&mut self, left: u32) -> Choice {
         if left == 0 || self.skipped == MAX_SKIPPED {
-            return Choice::End;
+            return Choice::End; // it must be taken before any item behind it
         }
         self.skipped += 1;
         self.allowance = self.allowance.min(left);

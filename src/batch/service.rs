@@ -11,35 +11,36 @@ use tokio::sync::oneshot;
 use tower_service::Service;
 
 use super::answers::Answers;
+use super::batch_item::{BatchItem, BatchItems};
 use super::future::BatchFuture;
-use super::member::{Member, Members};
-use super::seat::Seat;
-use super::worker::{Fate, Worker};
+use super::shared::Shared;
+use super::worker::{InnerFailure, Worker};
 use super::{BatchError, EnqueueError};
 use crate::admit::RejectReason;
 use crate::gate;
+use crate::gate::reserve::Reserved;
 use crate::http::HeaderClassifier;
-use crate::queue::{Classify, DefaultPriority};
+use crate::queue::{Classify, ClassifyContext, DefaultPriority};
+use crate::service::ReadyState;
 
 /// A service of single requests in front of one of batches. Made by [`BatchLayer`](super::BatchLayer).
 ///
-/// Clones share the queue and the inner service. A chair that was reserved by `poll_ready` belongs to the clone
-/// that was asked, until that is called or dropped: a clone of it starts without. Whoever is called without one may
-/// be rejected as [`Full`](RejectReason::Full), or take the chair of another
-/// ([`displace`](crate::WaitingRoomConfig::displace)).
+/// Clones share the queue and the inner service. A place that was reserved by `poll_ready` belongs to the clone that was
+/// polled, until that is called or dropped: a clone of it starts without. A call without a reservation may be rejected
+/// as [`Full`](RejectReason::Full), or displace another request ([`displace`](crate::WaitingRoomConfig::displace)).
 pub struct Batch<Req, A, E, I, K = DefaultPriority> {
     common: Arc<Common<Req, A, E, I>>,
-    seat: Seat<Member<Req, A, E, I>>,
+    ready: ReadyState<Shared<BatchItem<Req, A, E, I>>>,
     classify: K,
 }
 
 struct Common<Req, A, E, I> {
-    queue: Members<Req, A, E, I>,
+    queue: BatchItems<Req, A, E, I>,
     headers: HeaderClassifier,
-    fate: Fate<E>,
-    /// The task that drives the batches, until it is started.
+    inner_failure: InnerFailure<E>,
+    /// The task that drives the batches, until it is spawned.
     task: Mutex<Option<Task>>,
-    /// Where it was started. Waits end by that runtime's clock, wherever their callers are.
+    /// Where it was spawned. Waits end by that runtime's clock, wherever their callers are.
     runtime: OnceLock<Handle>,
 }
 
@@ -63,12 +64,12 @@ impl<Req, A, E, I, K> Batch<Req, A, E, I, K> {
         let common = Common {
             queue: worker.waiting.0.clone(),
             headers,
-            fate: Arc::clone(&worker.fate),
+            inner_failure: Arc::clone(&worker.failure),
             task: Mutex::new(Some(Box::pin(worker.run()))),
             runtime: OnceLock::new(),
         };
         Self {
-            seat: Seat::new(common.queue.clone()),
+            ready: ReadyState::Idle,
             common: Arc::new(common),
             classify,
         }
@@ -87,9 +88,9 @@ where
     type Error = BatchError<E, I>;
     type Future = BatchFuture<Req, A, E, I>;
 
-    /// Ready once a chair is reserved for the call that follows; an error if the inner service has failed for good.
+    /// Ready once a place in the waiting room is reserved for the call that follows; an error if the inner service has failed for good.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        ready!(self.seat.poll_ready(cx));
+        ready!(self.ready.poll_reserve(&self.common.queue.shared, cx));
         Poll::Ready(match self.common.queue.is_closed() {
             true => Err(self.common.failure()),
             false => Ok(()),
@@ -102,15 +103,17 @@ where
     fn call(&mut self, request: Req) -> Self::Future {
         let _runtime = self.common.runtime().enter();
         let now = gate::now();
-        let headers = &self.common.headers;
-        let mut ticket = self.classify.ticket(&request, headers, now);
-        // Nobody waits for one who is still to come.
+        let context = ClassifyContext::new(now, &self.common.headers);
+        let mut ticket = self.classify.ticket(&request, &context);
+        // An arrival in the future would be a wait without an end.
         ticket.arrival = Some(ticket.arrival.map_or(now, |arrival| arrival.min(now)));
         let (reply, answer) = oneshot::channel();
-        let member = Member { request, reply };
+        let item = BatchItem { request, reply };
         let queue = &self.common.queue;
-        let enqueued = queue.enqueue_on(self.seat.has_chair(), member, ticket);
-        self.seat.hand_over();
+        // Kept until it is used: the cost function may panic.
+        let reservation = self.ready.take();
+        let enqueued = queue.enqueue_on(reservation.is_some(), item, ticket);
+        reservation.into_iter().for_each(Reserved::hand_over);
         match enqueued {
             Ok(id) => BatchFuture::waiting(queue.guard(id), answer),
             Err(EnqueueError { why, .. }) => BatchFuture::failed(match why {
@@ -122,7 +125,7 @@ where
 }
 
 impl<Req, A, E, I> Common<Req, A, E, I> {
-    /// Where the task runs: here, if it has not been started.
+    /// Where the task runs: in the current runtime, if it has not been spawned.
     fn runtime(&self) -> &Handle {
         self.runtime.get_or_init(|| {
             let runtime = Handle::current();
@@ -136,16 +139,16 @@ impl<Req, A, E, I> Common<Req, A, E, I> {
         })
     }
 
-    /// Why nobody is served any more.
+    /// Why no request is served any more.
     fn failure(&self) -> BatchError<E, I> {
-        match self.fate.get() {
+        match self.inner_failure.get() {
             Some(error) => BatchError::Inner(Arc::clone(error)),
             None => BatchError::Lost,
         }
     }
 }
 
-/// Nobody can come any more.
+/// No request can arrive any more.
 impl<Req, A, E, I> Drop for Common<Req, A, E, I> {
     fn drop(&mut self) {
         self.queue.drain();
@@ -156,8 +159,8 @@ impl<Req, A, E, I, K: Clone> Clone for Batch<Req, A, E, I, K> {
     fn clone(&self) -> Self {
         Self {
             common: Arc::clone(&self.common),
-            // A reserved chair is one request's; the clone reserves its own.
-            seat: Seat::new(self.common.queue.clone()),
+            // A reservation is for one request; the clone makes its own.
+            ready: ReadyState::Idle,
             classify: self.classify.clone(),
         }
     }

@@ -1,10 +1,9 @@
-//! The state that all handles of a queue share, and the rules of its one lock.
+//! The state that all handles of a queue share. The rules of its lock are those of [`WithLock`]; besides:
 //!
-//! - Everything is behind `state`. Nothing that belongs to a caller runs under its lock: costs are asked before it is
-//!   taken, wakers are cloned before it is taken, and after it is released wakers are woken, rejections are told, and
-//!   items, wakers and registrations are dropped. A token that is cancelled removes its item through this lock.
-//! - Each change is published in `atomic_state` before the lock is released: the number of waiting items, and whether more
-//!   are accepted. A reader that finds no item there needs no lock; an item that is enqueued meanwhile counts as later.
+//! - Costs are asked before the lock is taken, and rejections are told after it is released. A token that is cancelled
+//!   removes its item through this lock.
+//! - The atomic word is `atomic_state`: the number of waiting items, and whether more are accepted. A reader that finds no
+//!   item there needs no lock; an item that is enqueued meanwhile counts as later.
 //! - Before the lock is released, a consumer is chosen to be woken for each item, as far as consumers wait.
 //! - An item is in one place: in the queue, or with the call that took it out under the lock.
 
@@ -21,7 +20,9 @@ use super::state::{Deferred, Removed, State};
 use super::{Cost, DequeueError, EnqueueError, OnOversize, TooLarge};
 use crate::admit::{RejectReason, Ticket, WaiterId, WaitingRoomConfig};
 use crate::gate::now;
+use crate::gate::reserve::ReservationHost;
 use crate::gate::timer::{RuntimeId, TimerHost, TimerRequest};
+use crate::gate::with_lock::WithLock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
 
 pub(super) type OnRejected<T> = dyn Fn(T, RejectReason<TooLarge>) + Send + Sync;
@@ -159,7 +160,7 @@ impl<T: Send + 'static> Shared<T> {
                 state.reject(id, why, deferred);
             }
             // With a `max_size` of 0 there is no place to wait for any more.
-            state.reservation_waiters.tell_all(&mut deferred.wakes);
+            state.reservation_waiters.wake_all(&mut deferred.wakes);
             state.timers.rearm_all(state.queue.next_timeout())
         });
         self.run(timers);
@@ -270,37 +271,6 @@ impl<T> Shared<T> {
         drop(unused); // without the lock: it locks the token
     }
 
-    /// Reserves a place, or waits for one. `None` if there will never be one.
-    pub(super) fn poll_reserve(
-        &self,
-        cx: &Context<'_>,
-        number: &mut Option<u64>,
-    ) -> Poll<Option<()>> {
-        let waker = cx.waker().clone();
-        let mut state = self.lock();
-        if state.queue.is_closed() || state.queue.config().max_size == 0 {
-            return Poll::Ready(None);
-        }
-        if state.queue.reserve() {
-            return Poll::Ready(Some(()));
-        }
-        let old = state.reservation_waiters.note(number, waker);
-        drop(state);
-        drop(old);
-        Poll::Pending
-    }
-
-    /// Gives a reserved place up.
-    pub(super) fn unreserve(&self) {
-        self.with_lock(|_, state, _| state.queue.unreserve());
-    }
-
-    /// A task no longer waits for a place.
-    pub(super) fn withdraw(&self, number: u64) {
-        let waker = self.lock().reservation_waiters.withdraw(number);
-        drop(waker);
-    }
-
     pub(super) fn atomic_state(&self) -> AtomicState {
         // Relaxed: no other memory is read that depends on it.
         AtomicState(self.atomic_state.load(Relaxed))
@@ -310,20 +280,38 @@ impl<T> Shared<T> {
         self.atomic_state().waiting() == 0
     }
 
-    /// Runs `act` under the lock, publishes what has changed, and does the rest without the lock.
-    pub(super) fn with_lock<R>(
-        &self,
-        act: impl FnOnce(&Self, &mut State<T>, &mut Deferred<T>) -> R,
-    ) -> R {
-        let mut deferred = Deferred::new();
-        let mut state = self.lock();
-        let result = act(self, &mut state, &mut deferred);
+    #[cold]
+    fn tell_rejected(&self, rejected: Vec<(Removed<T>, RejectReason<TooLarge>)>) {
+        for (removed, why) in rejected {
+            // The caller of the queue is not to lose its own item by a panic of the callback, or of a destructor.
+            let _ = catch_unwind(AssertUnwindSafe(|| match &self.on_rejected {
+                Some(act) => act(removed.item, why),
+                None => drop(removed),
+            }));
+        }
+    }
+}
+
+impl<T> WithLock for Shared<T> {
+    type State = State<T>;
+    type Deferred = Deferred<T>;
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // No code of a caller runs under the lock, so a panic there left nothing half done.
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn publish(&self, state: &mut State<T>, deferred: &mut Deferred<T>) {
         // Relaxed: stores are ordered by the lock, and the items are read under it.
         self.atomic_state.store(state.atomic_state().0, Relaxed);
         if !state.has_no_waiters() {
             state.notify(&mut deferred.wakes);
         }
-        drop(state);
+    }
+
+    fn finish(&self, deferred: Deferred<T>) {
         let Deferred {
             rejected,
             wakes,
@@ -337,25 +325,29 @@ impl<T> Shared<T> {
         }
         // Last, because a waker's own code runs when it is dropped, and may panic.
         drop(unused);
-        result
+    }
+}
+
+impl<T> ReservationHost for Shared<T> {
+    fn poll_reserve(&self, id: &mut Option<u64>, cx: &mut Context<'_>) -> Poll<Option<()>> {
+        // Cloned and dropped without the lock: a waker's code is the caller's.
+        let waker = cx.waker().clone();
+        let mut guard = self.lock();
+        let (queue, waiters) = guard.reservations();
+        let is_possible = !queue.is_closed() && queue.config().max_size > 0;
+        let (found, unused) = waiters.poll(is_possible, || queue.reserve(), id, waker);
+        drop(guard);
+        drop(unused);
+        found
     }
 
-    #[cold]
-    fn tell_rejected(&self, rejected: Vec<(Removed<T>, RejectReason<TooLarge>)>) {
-        for (removed, why) in rejected {
-            // The caller of the queue is not to lose its own item by a panic of the callback, or of a destructor.
-            let _ = catch_unwind(AssertUnwindSafe(|| match &self.on_rejected {
-                Some(act) => act(removed.item, why),
-                None => drop(removed),
-            }));
-        }
+    fn cancel_reserve(&self, id: u64) {
+        let waker = self.lock().reservation_waiters.remove(id);
+        drop(waker); // without the lock
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // No code of a caller runs under the lock, so a panic there left nothing half done.
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn unreserve(&self) {
+        self.with_lock(|_, state, _| state.queue.unreserve());
     }
 }
 

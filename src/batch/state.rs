@@ -7,14 +7,14 @@ use super::TooLarge;
 use super::atomic_state::AtomicState;
 use super::cancel::Registration;
 use super::consumers::Consumers;
-use super::due::Batcher;
 use super::selection::{Choice, Selection};
+use super::trigger::BatchWaiter;
 use crate::admit::{
     RejectReason, Skipped, Ticket, WaitQueue, WaiterId, WaitingRoomConfig, WakeList,
 };
 use crate::gate::now;
+use crate::gate::reserve::ReservationWaiters;
 use crate::gate::timer::{TimerRequest, Timers};
-use crate::gate::wishes::ReservationWaiters;
 
 /// Memory for so many items is reserved when a batch is made. Most batches are smaller.
 const USUAL_BATCH: usize = 64;
@@ -27,7 +27,7 @@ pub(super) struct State<T> {
     /// Tasks that wait for a place.
     pub(super) reservation_waiters: ReservationWaiters,
     /// The task that waits until a batch is due.
-    pub(super) batcher: Option<Batcher>,
+    pub(super) batcher: Option<BatchWaiter>,
     pub(super) timers: Timers,
 }
 
@@ -70,8 +70,8 @@ pub(super) struct Deferred<T> {
     pub(super) unused: Option<Waker>,
 }
 
-impl<T> Deferred<T> {
-    pub(super) fn new() -> Self {
+impl<T> Default for Deferred<T> {
+    fn default() -> Self {
         Self {
             rejected: Vec::new(),
             wakes: WakeList::new(),
@@ -227,6 +227,13 @@ impl<T> State<T> {
         self.consumers.remove(id.take()?)
     }
 
+    /// The queue in which a place is reserved, and the tasks that wait for one.
+    pub(super) fn reservations(
+        &mut self,
+    ) -> (&mut WaitQueue<(), QueueItem<T>>, &mut ReservationWaiters) {
+        (&mut self.queue, &mut self.reservation_waiters)
+    }
+
     /// Whether no task waits for a change, so that [`notify`](Self::notify) has nothing to do.
     #[inline]
     pub(super) fn has_no_waiters(&self) -> bool {
@@ -245,7 +252,7 @@ impl<T> State<T> {
         self.consumers.wake(items, wakes);
         // All of them, of which some wait again: reservations are rare.
         if !self.reservation_waiters.is_empty() && (self.queue.has_room() || is_closed) {
-            self.reservation_waiters.tell_all(wakes);
+            self.reservation_waiters.wake_all(wakes);
         }
         if let Some(waker) = self.call_batcher() {
             wakes.push(waker);

@@ -8,6 +8,8 @@ use tokio_util::sync::CancellationToken;
 use super::{OnOversize, RequestId, RequestQueue};
 use crate::admit::{Priority, Ticket, WaitingRoomConfig};
 use crate::gate::now;
+use crate::gate::reserve::ReservationHost;
+use crate::gate::with_lock::WithLock;
 
 fn ticket(level: u8) -> Ticket {
     Ticket::new(Priority(level), now())
@@ -80,9 +82,9 @@ fn an_arrival_uses_up_its_reservation() {
         ..WaitingRoomConfig::default()
     });
     queue.enqueue(1, ticket(1)).unwrap();
-    let cx = Context::from_waker(Waker::noop());
+    let mut cx = Context::from_waker(Waker::noop());
     assert_eq!(
-        queue.shared.poll_reserve(&cx, &mut None),
+        queue.shared.poll_reserve(&mut None, &mut cx),
         Poll::Ready(Some(()))
     );
     assert!(

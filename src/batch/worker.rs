@@ -1,6 +1,6 @@
-//! What drives the batches: one task for each inner service.
+//! The task that drives the batches, one for each inner service.
 //!
-//! Without it, one of the callers would have to drive the batch of all, and take it along when it goes away.
+//! Without it, one of the callers would have to drive the batch of all, and would take it along when it goes away.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,13 +14,13 @@ use tower_service::Service;
 
 use super::BatchError;
 use super::answers::Answers;
-use super::due::{Due, Until};
-use super::member::{Member, Members, Reply, discard};
+use super::batch_item::{BatchItem, BatchItems, Reply, discard};
+use super::trigger::{Trigger, WakeWhen};
 use crate::gate::now;
 
-/// When a batch is full, and when it goes though it is not.
+/// When a batch is full, and when it goes although it is not.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Terms {
+pub(super) struct BatchLimits {
     pub(super) max_count: usize,
     pub(super) max_delay: Duration,
     pub(super) budget: u64,
@@ -41,7 +41,7 @@ enum Next<E> {
 struct Panicked;
 
 /// The error with which an inner service has failed for good, if it has.
-pub(super) type Fate<E> = Arc<OnceLock<Arc<E>>>;
+pub(super) type InnerFailure<E> = Arc<OnceLock<Arc<E>>>;
 
 pub(super) struct Worker<S, Req, M>
 where
@@ -50,12 +50,12 @@ where
 {
     inner: S,
     pub(super) waiting: Waiting<Req, M::Answer, S::Error, M::ItemError>,
-    pub(super) fate: Fate<S::Error>,
-    terms: Terms,
+    pub(super) failure: InnerFailure<S::Error>,
+    limits: BatchLimits,
 }
 
-/// Those who wait. If the worker goes, nobody will ever take them: they learn that they are lost.
-pub(super) struct Waiting<Req, A, E, I>(pub(super) Members<Req, A, E, I>);
+/// The requests that wait. If the worker is dropped, they are answered: no task will take them any more.
+pub(super) struct Waiting<Req, A, E, I>(pub(super) BatchItems<Req, A, E, I>);
 
 impl<S, Req, M> Worker<S, Req, M>
 where
@@ -69,18 +69,18 @@ where
 {
     pub(super) fn new(
         inner: S,
-        queue: Members<Req, M::Answer, S::Error, M::ItemError>,
-        terms: Terms,
+        queue: BatchItems<Req, M::Answer, S::Error, M::ItemError>,
+        limits: BatchLimits,
     ) -> Self {
         Self {
             inner,
             waiting: Waiting(queue),
-            fate: Fate::default(),
-            terms,
+            failure: InnerFailure::default(),
+            limits,
         }
     }
 
-    /// Sends batches until nobody waits and nobody will ever come.
+    /// Sends batches until no request waits and none can arrive any more.
     pub(super) async fn run(mut self) {
         while self.waiting.0.wait_nonempty().await {
             match self.next().await {
@@ -94,13 +94,13 @@ where
 
     /// Waits until a batch is due and the inner service is ready, or has failed.
     async fn next(&mut self) -> Next<S::Error> {
-        while self.waiting.is_due(&self.terms).await {
+        while self.waiting.is_due(&self.limits).await {
             let ready = self.is_ready().await;
             if let Ok(Err(error)) = ready {
                 return Next::Fail(error);
             }
-            // Those who made the batch due may have left meanwhile.
-            if let Due::Now = self.waiting.due(&self.terms) {
+            // The requests that made the batch due may have left meanwhile.
+            if let Trigger::Now = self.waiting.due(&self.limits) {
                 return ready.map_or(Next::Lose, |_| Next::Send);
             }
         }
@@ -110,13 +110,14 @@ where
     /// Waits until the inner service is ready, or no request is left that needs it; or until it panics.
     async fn is_ready(&mut self) -> Result<Result<(), S::Error>, Panicked> {
         poll_fn(|cx| {
-            let asked = catch_unwind(AssertUnwindSafe(|| self.inner.poll_ready(cx)));
-            match asked {
+            // A panic costs this batch, not the task.
+            let polled = catch_unwind(AssertUnwindSafe(|| self.inner.poll_ready(cx)));
+            match polled {
                 Ok(Poll::Ready(ready)) => Poll::Ready(Ok(ready)),
                 Ok(Poll::Pending) => self
                     .waiting
                     .0
-                    .poll_until(cx, Until::Deserted)
+                    .poll_until(cx, WakeWhen::Over)
                     .map(|()| Ok(Ok(()))),
                 Err(_) => Poll::Ready(Err(Panicked)),
             }
@@ -124,22 +125,20 @@ where
         .await
     }
 
-    /// The inner service panicked when it was asked for this batch. The next one is asked for anew.
+    /// The inner service's `poll_ready` panicked for this batch. It is polled again for the next one.
     fn lose(&self) {
-        for member in self.waiting.take_batch(&self.terms) {
-            member.fail(BatchError::Lost);
+        for item in self.waiting.take_batch(&self.limits) {
+            item.fail(BatchError::Lost);
         }
     }
 
     fn send(&mut self) {
-        let batch = self.waiting.take_batch(&self.terms);
+        let batch = self.waiting.take_batch(&self.limits);
         if batch.is_empty() {
-            return;
+            return; // all have left
         }
-        let members = batch
-            .into_iter()
-            .map(|member| (member.request, member.reply));
-        let (requests, replies): (Vec<_>, Vec<_>) = members.unzip();
+        let items = batch.into_iter().map(|item| (item.request, item.reply));
+        let (requests, replies): (Vec<_>, Vec<_>) = items.unzip();
         // If it panics, the batch is lost, and only that.
         let called = catch_unwind(AssertUnwindSafe(|| self.inner.call(requests)));
         if let Ok(answers) = called {
@@ -150,45 +149,45 @@ where
     /// The inner service will never be ready again.
     fn fail(self, error: S::Error) {
         let error = Arc::new(error);
-        let _ = self.fate.set(Arc::clone(&error));
+        let _ = self.failure.set(Arc::clone(&error));
         self.waiting.fail(|| BatchError::Inner(Arc::clone(&error)));
     }
 }
 
 impl<Req, A, E, I> Waiting<Req, A, E, I> {
-    /// Waits until a batch is due. `false` if nobody waits any more.
-    async fn is_due(&self, terms: &Terms) -> bool {
+    /// Waits until a batch is due. `false` if no request waits any more.
+    async fn is_due(&self, limits: &BatchLimits) -> bool {
         loop {
-            let due = self.due(terms);
-            let sooner = poll_fn(|cx| self.0.poll_until(cx, Until::Sooner(*terms, due)));
+            let due = self.due(limits);
+            let sooner = poll_fn(|cx| self.0.poll_until(cx, WakeWhen::Sooner(*limits, due)));
             match due {
-                Due::Now => return true,
-                Due::At(end) => {
+                Trigger::Now => return true,
+                Trigger::At(end) => {
                     let _ = timeout_at(end.into(), sooner).await;
                 }
-                Due::Filled => sooner.await,
-                Due::Nobody => return false,
+                Trigger::Filled => sooner.await,
+                Trigger::NoRequest => return false,
             }
         }
     }
 
-    fn take_batch(&self, terms: &Terms) -> Vec<Member<Req, A, E, I>> {
-        self.0.take_batch(terms.max_count, terms.budget)
+    fn take_batch(&self, limits: &BatchLimits) -> Vec<BatchItem<Req, A, E, I>> {
+        self.0.take_batch(limits.max_count, limits.budget)
     }
 
-    /// When a batch is due, in so far as it is not yet.
-    fn due(&self, terms: &Terms) -> Due {
-        match self.0.due(terms) {
-            Due::At(end) if end <= now() => Due::Now,
+    /// When a batch is due.
+    fn due(&self, limits: &BatchLimits) -> Trigger {
+        match self.0.due(limits) {
+            Trigger::At(end) if end <= now() => Trigger::Now,
             due => due,
         }
     }
 
-    /// Nobody is served any more.
+    /// Accepts no request any more, and fails those that wait.
     fn fail(&self, why: impl Fn() -> BatchError<E, I>) {
         self.0.drain();
-        for member in self.0.clear() {
-            member.fail(why());
+        for item in self.0.clear() {
+            item.fail(why());
         }
     }
 }
@@ -199,13 +198,13 @@ impl<Req, A, E, I> Drop for Waiting<Req, A, E, I> {
     }
 }
 
-/// Passes on what comes of a batch, as long as anybody waits for it.
+/// Passes the responses of a batch on, as long as one of its callers waits.
 async fn answer<F, R, E, M>(answers: F, mut replies: Vec<Reply<M::Answer, E, M::ItemError>>)
 where
     F: Future<Output = Result<R, E>>,
     M: Answers<R>,
 {
-    let Some(result) = unless_everyone_left(answers, &mut replies).await else {
+    let Some(result) = unless_all_left(answers, &mut replies).await else {
         return;
     };
     let requests = replies.len();
@@ -232,7 +231,7 @@ where
     }
 }
 
-async fn unless_everyone_left<F: Future, A, E, I>(
+async fn unless_all_left<F: Future, A, E, I>(
     answers: F,
     replies: &mut [Reply<A, E, I>],
 ) -> Option<F::Output> {

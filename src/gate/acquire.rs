@@ -7,22 +7,25 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::chair::Reservation;
+use super::inner_ready::InnerReady;
 use super::permit::Permit;
-use super::shared::Shared;
+use super::reserve::Reservation;
+use super::state::Shared;
 use super::timer::TimerRequest;
+use super::with_lock::WithLock;
 use crate::admit::{self, AdmitOutcome, Capacity, RejectReason, State, Ticket, WaiterId};
 use crate::clock;
 use crate::sync::{Arc, poll_proceed};
 
 /// Waits for a slot. Made by [`Gate::acquire`](super::Gate::acquire).
 ///
-/// A request arrives when this is first polled. The answer comes exactly once: a permit or a reason.
+/// A request arrives when this is first polled. It resolves exactly once: to a permit, or to the reason why there is
+/// none.
 ///
 /// # Cancel safety
 ///
-/// Dropping it at any time gives up the chair at once. A slot that had been handed over already goes on to
-/// the next waiter.
+/// Dropping it at any time gives up the place in the waiting room at once. A slot that had been granted already goes
+/// to the next waiter.
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire<C: Capacity>(Step<C>);
 
@@ -36,19 +39,20 @@ struct Arriving<C: Capacity> {
     shared: Arc<Shared<C>>,
     ticket: Ticket,
     demand: C::Demand,
-    chair: Option<Reservation<C>>,
-    /// The time, if somebody has looked at the clock.
+    reservation: Option<Reservation<C>>,
+    /// The time, if the clock was read before.
     now: Option<Instant>,
 }
 
-/// Dropping it gives up the chair, or the slot.
+/// Dropping it gives up the place in the waiting room, or the slot.
 struct Waiting<C: Capacity> {
     shared: Arc<Shared<C>>,
-    key: Option<WaiterId>,
+    /// `None` once the outcome was taken.
+    waiter: Option<WaiterId>,
     request: u64,
 }
 
-/// Nothing in it is ever pinned.
+/// No field is ever pinned.
 impl<C: Capacity> Unpin for Acquire<C> {}
 
 type Answer<C> = Result<Permit<C>, RejectReason<<C as Capacity>::Unservable>>;
@@ -59,12 +63,12 @@ impl<C: Capacity> Acquire<C> {
             shared,
             ticket,
             demand,
-            chair: None,
+            reservation: None,
             now: None,
         }))
     }
 
-    /// Takes `now` for the present, which saves reading the clock again.
+    /// Sets the present time, which saves reading the clock again.
     pub(super) fn at(mut self, now: Instant) -> Self {
         if let Step::Arriving(arriving) = &mut self.0 {
             arriving.now = Some(now);
@@ -72,31 +76,29 @@ impl<C: Capacity> Acquire<C> {
         self
     }
 
-    /// Arrives on a chair that was reserved before.
-    pub fn with_reservation(mut self, chair: Reservation<C>) -> Self {
+    /// Arrives with a place in the waiting room that was reserved before.
+    pub fn with_reservation(mut self, reservation: Reservation<C>) -> Self {
         if let Step::Arriving(arriving) = &mut self.0 {
-            arriving.chair = Some(chair);
+            arriving.reservation = Some(reservation);
         }
         self
     }
 
-    /// Where it stands by now among those who compete for the same slots: 1 is next. `None` unless it waits.
-    /// O(n log n) in the number of those who wait.
+    /// Its position by now among the waiters that compete for the same slots: 1 is next. `None` unless it waits.
+    /// O(n log n) in the number of waiters.
     #[must_use]
     pub fn position(&self) -> Option<usize> {
-        let (waiting, key) = self.waiting()?;
-        waiting
-            .shared
-            .locked(|_, state, woken| state.position(key, woken))
+        let (shared, waiter) = self.waiting()?;
+        shared.with_lock(|_, state, wakes| state.position(waiter, wakes))
     }
 
-    /// How long it will probably wait still, from the measured drain rate. `None` unless it waits and the
-    /// rate is known.
+    /// How long it will probably still wait, from the measured departure rate. `None` unless it waits and the rate is
+    /// known.
     #[must_use]
     pub fn estimated_wait(&self) -> Option<Duration> {
-        let (waiting, key) = self.waiting()?;
-        waiting.shared.locked(|_, state, woken| {
-            let position = state.position(key, woken)?;
+        let (shared, waiter) = self.waiting()?;
+        shared.with_lock(|_, state, wakes| {
+            let position = state.position(waiter, wakes)?;
             state.room.estimated_wait(position)
         })
     }
@@ -106,32 +108,26 @@ impl<C: Capacity> Acquire<C> {
         matches!(self.0, Step::Arriving(_))
     }
 
-    /// Whether it waits, nobody goes before it, and whoever had the turn before has used it.
-    pub(crate) fn has_turn(&self) -> bool {
-        self.waiting().is_some_and(|(waiting, key)| {
-            let state = waiting.shared.lock();
-            waiting.shared.capacity.turn_is_free() && state.room.head() == Some(key)
+    /// Whether it may poll the inner service, where slots come from there: it is the head, and no other request has
+    /// claimed the readiness.
+    pub(crate) fn may_poll_inner(&self) -> bool {
+        self.waiting().is_some_and(|(shared, waiter)| {
+            let state = shared.lock();
+            let is_free = state.inner_ready.as_ref().is_some_and(InnerReady::is_free);
+            is_free && state.room.head() == Some(waiter)
         })
     }
 
-    /// Whether its ticket lets it wait.
-    pub(crate) fn may_wait(&self) -> bool {
-        self.waiting()
-            .is_none_or(|(waiting, key)| waiting.shared.lock().room.may_wait(key))
-    }
-
-    /// Answers it with `why`, if it still waits.
-    pub(crate) fn turn_away(&self, why: RejectReason<C::Unservable>) {
-        if let Some((waiting, key)) = self.waiting() {
-            waiting
-                .shared
-                .locked(|_, state, woken| state.room.reject(key, why, woken));
+    /// Rejects it with `reason`, if it still waits.
+    pub(crate) fn reject(&self, reason: RejectReason<C::Unservable>) {
+        if let Some((shared, waiter)) = self.waiting() {
+            shared.with_lock(|_, state, wakes| state.room.reject(waiter, reason, wakes));
         }
     }
 
-    fn waiting(&self) -> Option<(&Waiting<C>, WaiterId)> {
+    fn waiting(&self) -> Option<(&Arc<Shared<C>>, WaiterId)> {
         match &self.0 {
-            Step::Waiting(waiting) => Some((waiting, waiting.key?)),
+            Step::Waiting(waiting) => Some((&waiting.shared, waiting.waiter?)),
             _ => None,
         }
     }
@@ -146,13 +142,13 @@ impl<C: Capacity> Future for Acquire<C> {
                 // Only here: a task that waits lets others run anyway.
                 let budget = ready!(poll_proceed(cx));
                 budget.made_progress();
-                arriving.shared.pass(&arriving.demand)
+                arriving.shared.try_fast_path(&arriving.demand)
             }
-            Step::Waiting(waiting) => return waiting.look(cx),
-            Step::Done => panic!("`Acquire` polled after it was answered"),
+            Step::Waiting(waiting) => return waiting.poll_outcome(cx),
+            Step::Done => panic!("`Acquire` polled after completion"),
         };
         let Step::Arriving(arriving) = std::mem::replace(&mut self.0, Step::Done) else {
-            unreachable!("it was found arriving");
+            unreachable!("matched above");
         };
         match lease {
             Some(lease) => {
@@ -171,47 +167,48 @@ impl<C: Capacity> Future for Acquire<C> {
 }
 
 impl<C: Capacity> Arriving<C> {
-    /// Takes a chair, or is answered at once.
+    /// Enters the waiting room, or is answered at once.
     fn arrive(self, cx: &mut Context<'_>) -> Result<Waiting<C>, Answer<C>> {
         let Self {
             shared,
             ticket,
             demand,
-            chair,
+            reservation,
             now,
         } = self;
         let request = ticket.id;
         let now = now.unwrap_or_else(clock::now);
-        let reserved = chair.map(Reservation::hand_over).is_some();
+        let reserved = reservation.map(|held| held.0.hand_over()).is_some();
         let (outcome, leftovers) = shared.arrive(ticket, demand, now, cx.waker(), reserved);
         let arrived = match outcome {
             AdmitOutcome::Leased(lease) => Err(Ok(Permit::new(shared, lease, request))),
-            AdmitOutcome::Rejected(why) => Err(Err(why)),
-            AdmitOutcome::Queued(key) => Ok(Waiting {
+            AdmitOutcome::Rejected(reason) => Err(Err(reason)),
+            AdmitOutcome::Queued(waiter) => Ok(Waiting {
                 shared,
-                key: Some(key),
+                waiter: Some(waiter),
                 request,
             }),
         };
-        // After the permit has been made: a destructor of the caller's may panic.
+        // After the permit has been made: a caller's destructor may panic.
         drop(leftovers);
         arrived
     }
 }
 
 impl<C: Capacity> Waiting<C> {
-    fn look(&mut self, cx: &mut Context<'_>) -> Poll<Answer<C>> {
-        let Some(key) = self.key else {
-            panic!("`Acquire` polled after it was answered");
+    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Answer<C>> {
+        let Some(waiter) = self.waiter else {
+            panic!("`Acquire` polled after completion");
         };
         let mut state = self.shared.lock();
-        if let Some(answer) = state.room.take_answer(key) {
+        if let Some(outcome) = state.room.take_answer(waiter) {
             let missed_slot = state.room.take_missed_slot();
             drop(state);
-            return Poll::Ready(self.answered(answer, missed_slot));
+            return Poll::Ready(self.complete(outcome, missed_slot));
         }
-        let note = state.room.waker(key);
-        let known = note.map(|note| note.will_wake(cx.waker()));
+        let known = state.room.waker(waiter);
+        let known = known.map(|waker| waker.will_wake(cx.waker()));
+        // The usual spurious poll: the waker that is there will do.
         if known == Some(true) {
             let timer = state.arm_timer_here();
             drop(state);
@@ -222,75 +219,80 @@ impl<C: Capacity> Waiting<C> {
         // A waker's own code runs when it is cloned or dropped: not under the lock.
         let new = cx.waker().clone();
         if known.is_none() {
-            self.retry(key);
+            self.retry(waiter);
         }
         let mut state = self.shared.lock();
         let missed_slot = state.room.take_missed_slot();
-        if let Some(answer) = state.room.take_answer(key) {
+        // It may have been answered while the lock was released.
+        if let Some(outcome) = state.room.take_answer(waiter) {
             drop(state);
-            return Poll::Ready(self.answered(answer, missed_slot));
+            return Poll::Ready(self.complete(outcome, missed_slot));
         }
-        let unused = state.room.set_waker(key, new).unwrap_or_else(Some);
+        let unused = state.room.set_waker(waiter, new).unwrap_or_else(Some);
         let timer = state.arm_timer_here();
         drop(state);
         self.run(timer);
-        self.ask_others_if(missed_slot);
-        drop(unused);
+        self.on_missed_slot(missed_slot);
+        drop(unused); // without the lock
         Poll::Pending
     }
 
-    /// Its answer was taken, and so its key is void.
-    fn answered(
+    /// Its outcome was taken, so its id is no longer valid.
+    fn complete(
         &mut self,
         (answer, demand): (admit::Answer<C>, C::Demand),
         missed_slot: bool,
     ) -> Answer<C> {
-        self.key = None;
+        self.waiter = None;
         let answer = answer.map(|lease| Permit::new(Arc::clone(&self.shared), lease, self.request));
-        self.ask_others_if(missed_slot);
-        // After the permit has been made: a destructor of the caller's may panic.
+        self.on_missed_slot(missed_slot);
+        // After the permit has been made: a caller's destructor may panic.
         drop(demand);
         answer
     }
 
-    /// Its waker was taken though it has no answer: perhaps because the capacity panicked when another request's slot
+    /// Its waker was taken though it has no outcome: perhaps because the capacity panicked when another request's slot
     /// was to go to this one. If it panics again, this request ends with it, and the slot goes to the next.
     #[cold]
-    fn retry(&mut self, key: WaiterId) {
+    fn retry(&mut self, waiter: WaiterId) {
         let shared = Arc::clone(&self.shared);
+        // The panic is this request's, but the slot must not be lost.
         let retried = catch_unwind(AssertUnwindSafe(|| {
-            shared.locked(|shared, state, woken| {
-                let now = state.now_if_it_matters();
-                state.room.retry(&shared.capacity, key, now, woken);
+            shared.with_lock(|shared, state, wakes| {
+                let now = state.now_if_needed();
+                state.room.retry(&shared.capacity, waiter, now, wakes);
             });
         }));
         if let Err(panic) = retried {
-            self.leave();
-            shared.hand_on(None);
+            self.cancel();
+            shared.release_slow(None);
             resume_unwind(panic);
         }
     }
 
-    /// Gives up the place in line, or the slot.
-    fn leave(&mut self) {
-        let Some(key) = self.key.take() else {
-            return;
+    /// Gives up the place in the waiting room, or the slot.
+    fn cancel(&mut self) {
+        let Some(waiter) = self.waiter.take() else {
+            return; // its outcome was taken
         };
         // Taken apart without the lock: the waker and the demand are the caller's, and so are their destructors.
-        let (waiter, missed_slot) = self.shared.locked(|_, state, _| {
-            let waiter = state.room.remove(key);
+        let (waiter, missed_slot) = self.shared.with_lock(|_, state, _| {
+            let waiter = state.room.remove(waiter);
             (waiter, state.room.take_missed_slot())
         });
         if let State::Leased(lease) = waiter.state {
+            if self.shared.from_inner {
+                self.shared.end_claim(); // it can't have called the inner service
+            }
             self.shared.release(lease);
         }
-        self.ask_others_if(missed_slot);
+        self.on_missed_slot(missed_slot);
     }
 
-    /// This request did not ask for the slot that the capacity's panic left free, or did not need it.
-    fn ask_others_if(&self, missed_slot: bool) {
+    /// The capacity's panic left a slot free that this request did not need: the other waiters are asked.
+    fn on_missed_slot(&self, missed_slot: bool) {
         if missed_slot {
-            self.shared.hand_on(None);
+            self.shared.release_slow(None);
         }
     }
 
@@ -303,7 +305,7 @@ impl<C: Capacity> Waiting<C> {
 
 impl<C: Capacity> Drop for Waiting<C> {
     fn drop(&mut self) {
-        self.leave();
+        self.cancel();
     }
 }
 

@@ -1,19 +1,21 @@
-//! SlotPool that outlive the code that took them.
+//! Permits that outlive the code that took them.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Instant;
 
+use super::Gate;
 use super::permit::Permit;
-use super::{Gate, Shared};
+use super::state::Shared;
+use super::with_lock::WithLock;
 use crate::admit::Capacity;
 use crate::clock;
 use crate::sync::Arc;
 
-/// The name of a slot that is held until somebody gives it back by this name.
+/// The name of a slot that is held until it is given back by this name.
 ///
-/// It is plain data: it can be written down ([`Display`](fmt::Display), [`FromStr`], or serde as a string)
-/// and brought back by other code that holds the same [`Gate`]. A name from another gate, or from one that
+/// It is plain data: it can be stored as text ([`Display`](fmt::Display), [`FromStr`], or serde as a string), and used by
+/// other code that holds the same [`Gate`]. A name from another gate, or from one that
 /// existed before a restart, releases nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DetachedPermit {
@@ -41,6 +43,7 @@ impl FromStr for DetachedPermit {
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         let mut parts = name.split('-').map(|part| u64::from_str_radix(part, 16));
+        // A fourth part is one too many.
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some(Ok(gate)), Some(Ok(serial)), Some(Ok(request)), None) => Ok(Self {
                 gate,
@@ -72,7 +75,7 @@ impl<'de> serde::Deserialize<'de> for DetachedPermit {
     }
 }
 
-/// What is kept of a permit while it is detached.
+/// What the gate keeps of a permit while it is detached.
 pub(crate) struct Detached<L> {
     lease: L,
     request: u64,
@@ -80,12 +83,12 @@ pub(crate) struct Detached<L> {
 }
 
 impl<C: Capacity> Permit<C> {
-    /// Lets go of the permit without giving its slot back. Only [`Gate::release`] or [`Gate::reattach`] with
+    /// Turns the permit into a name, without giving its slot back. Only [`Gate::release`] or [`Gate::reattach`] with
     /// the name that is returned do that, wherever they are called.
     pub fn detach(self) -> DetachedPermit {
         let (shared, lease, request) = self.into_parts();
-        let since = clock::now();
-        shared.locked(|shared, state, _| {
+        let since = clock::now(); // read without the lock
+        shared.with_lock(|shared, state, _| {
             state.serial += 1;
             let serial = state.serial;
             let kept = Detached {
@@ -113,7 +116,7 @@ impl<C: Capacity> Gate<C> {
     #[must_use]
     pub fn reattach(&self, permit: &DetachedPermit) -> Option<Permit<C>> {
         if permit.gate != self.shared.nonce {
-            return None;
+            return None; // another gate's, or from before a restart
         }
         let kept = self.shared.lock().detached.remove(&permit.serial)?;
         let shared = Arc::clone(&self.shared);
@@ -137,7 +140,7 @@ impl<C: Capacity> Gate<C> {
                 (permit, kept.since)
             })
             .collect();
-        all.sort_unstable_by_key(|(permit, _)| permit.serial);
+        all.sort_unstable_by_key(|(permit, _)| permit.serial); // the map has no order
         all
     }
 

@@ -13,6 +13,7 @@ use loom::future::block_on;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread::{JoinHandle, spawn};
 
+use super::with_lock::WithLock;
 use super::{Acquire, Gate, Permit, Reservation, now};
 use crate::admit::{Priority, PriorityLevels, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 use crate::sync::Fences;
@@ -20,7 +21,7 @@ use crate::sync::Fences;
 type Answer = Result<Permit<SlotPool>, RejectReason>;
 
 #[test]
-fn one_slot_serves_everyone_one_at_a_time() {
+fn one_slot_serves_one_request_at_a_time() {
     model(|| {
         let gate = gate(1);
         let inside = Arc::new(AtomicUsize::new(0));
@@ -66,9 +67,9 @@ fn a_release_that_races_an_arrival_serves_it() {
     model(|| {
         let gate = gate(1);
         let held = gate.try_acquire(&()).unwrap();
-        let leaver = spawn(move || drop(held));
+        let releaser = spawn(move || drop(held));
         drop(block_on(acquire(&gate)).unwrap());
-        leaver.join().unwrap();
+        releaser.join().unwrap();
         assert_idle(&gate, 2);
     });
 }
@@ -99,10 +100,10 @@ fn a_waiter_that_leaves_passes_its_slot_on() {
         let held = gate.try_acquire(&()).unwrap();
         let first = waiting(&gate);
         let second = waiting(&gate);
-        let leaver = spawn(move || drop(held));
+        let releaser = spawn(move || drop(held));
         let canceller = spawn(move || drop(first));
         drop(block_on(second).unwrap());
-        leaver.join().unwrap();
+        releaser.join().unwrap();
         canceller.join().unwrap();
         assert_idle(&gate, 2);
         assert_eq!(gate.status().stats.cancelled, 1);
@@ -115,9 +116,9 @@ fn the_last_waiter_that_leaves_frees_its_slot() {
         let gate = gate(1);
         let held = gate.try_acquire(&()).unwrap();
         let only = waiting(&gate);
-        let leaver = spawn(move || drop(held));
+        let releaser = spawn(move || drop(held));
         drop(only);
-        leaver.join().unwrap();
+        releaser.join().unwrap();
         assert!(gate.try_acquire(&()).is_some());
     });
 }
@@ -128,10 +129,10 @@ fn a_waiter_is_either_served_or_expired() {
         let gate = gate(1);
         let held = gate.try_acquire(&()).unwrap();
         let waiter = waiting(&gate);
-        let leaver = spawn(move || drop(held));
+        let releaser = spawn(move || drop(held));
         let timer = with(&gate, |gate| gate.expire(much_later()));
         let answer = block_on(waiter);
-        leaver.join().unwrap();
+        releaser.join().unwrap();
         timer.join().unwrap();
         let served = match answer {
             Ok(_) => 2,
@@ -168,7 +169,7 @@ fn an_expiry_that_races_a_cancel_leaves_no_ghost() {
 }
 
 #[test]
-fn a_closing_gate_answers_whoever_comes() {
+fn a_closing_gate_rejects_arrivals() {
     model(|| {
         let gate = gate(1);
         let held = gate.try_acquire(&()).unwrap();
@@ -182,17 +183,17 @@ fn a_closing_gate_answers_whoever_comes() {
 }
 
 #[test]
-fn a_closing_gate_answers_everyone_who_waits() {
+fn a_closing_gate_rejects_all_waiters() {
     model(|| {
         let gate = gate(1);
         let held = gate.try_acquire(&()).unwrap();
         let first = waiting(&gate);
         let second = waiting(&gate);
         let closer = with(&gate, |gate| gate.close());
-        let leaver = spawn(move || drop(held));
+        let releaser = spawn(move || drop(held));
         let served = [first, second].map(block_on).map(|answer| answer.is_ok());
         closer.join().unwrap();
-        leaver.join().unwrap();
+        releaser.join().unwrap();
         let served = served.into_iter().filter(|&served| served).count() as u64;
         assert_idle(&gate, 1 + served);
         assert_eq!(gate.status().stats.shutting_down, 2 - served);
@@ -204,17 +205,17 @@ fn closed_resolves_once_the_last_permit_is_back() {
     model(|| {
         let gate = gate(1);
         let held = gate.try_acquire(&()).unwrap();
-        let leaver = spawn(move || drop(held));
+        let releaser = spawn(move || drop(held));
         let closer = with(&gate, |gate| gate.close());
         block_on(gate.closed());
         assert_eq!(gate.status().running, 0);
-        leaver.join().unwrap();
+        releaser.join().unwrap();
         closer.join().unwrap();
     });
 }
 
 #[test]
-fn nobody_is_served_after_closed_resolved() {
+fn no_request_is_served_after_closed_resolved() {
     model(|| {
         let gate = gate(1);
         let drained = Arc::new(AtomicBool::new(false));
@@ -235,7 +236,7 @@ fn nobody_is_served_after_closed_resolved() {
 }
 
 #[test]
-fn a_raised_limit_serves_whoever_waits() {
+fn a_raised_limit_serves_a_waiter() {
     model(|| {
         let gate = gate(0);
         let raiser = with(&gate, |gate| gate.set_limit(1));
@@ -252,10 +253,10 @@ fn a_limit_raised_beside_a_release_serves_both_waiters() {
         let held = gate.try_acquire(&()).unwrap();
         let (first, second) = (waiting(&gate), waiting(&gate));
         let raiser = with(&gate, |gate| gate.set_limit(2));
-        let leaver = spawn(move || drop(held));
+        let releaser = spawn(move || drop(held));
         let _both = (block_on(first).unwrap(), block_on(second).unwrap());
         raiser.join().unwrap();
-        leaver.join().unwrap();
+        releaser.join().unwrap();
         assert_eq!(gate.status().running, 2);
     });
 }
@@ -265,10 +266,10 @@ fn a_lowered_limit_holds_from_then_on() {
     model(|| {
         let gate = gate(2);
         let held = gate.try_acquire(&()).unwrap();
-        let visitor = with(&gate, |gate| drop(poll(&mut acquire(&gate))));
+        let other = with(&gate, |gate| drop(poll(&mut acquire(&gate))));
         gate.set_limit(1);
         assert!(gate.try_acquire(&()).is_none());
-        visitor.join().unwrap();
+        other.join().unwrap();
         drop(held);
         let _one = gate.try_acquire(&()).unwrap();
         assert!(gate.try_acquire(&()).is_none());
@@ -280,45 +281,45 @@ fn no_lease_slips_by_a_limit_that_was_lowered() {
     model(|| {
         let gate = gate(2);
         let _held = gate.try_acquire(&()).unwrap();
-        let visitor = with(&gate, |gate| gate.try_acquire(&()));
+        let other = with(&gate, |gate| gate.try_acquire(&()));
         gate.set_limit(1);
         let running = gate.status().running;
-        let _visit = visitor.join().unwrap();
+        let _other = other.join().unwrap();
         assert_eq!(gate.status().running, running);
     });
 }
 
 #[test]
-fn a_slot_that_a_lowered_limit_retires_is_handed_to_nobody() {
+fn a_retired_slot_is_granted_to_no_waiter() {
     model(|| {
         let gate = gate(2);
         let held = [0, 1].map(|_| gate.try_acquire(&()).unwrap());
         let mut waiter = waiting(&gate);
         gate.set_limit(1);
-        let leavers = held.map(|held| spawn(move || drop(held)));
+        let releasers = held.map(|held| spawn(move || drop(held)));
         let permit = block_on(&mut waiter).unwrap();
         assert!(gate.try_acquire(&()).is_none());
-        leavers
+        releasers
             .into_iter()
-            .for_each(|leaver| leaver.join().unwrap());
+            .for_each(|releaser| releaser.join().unwrap());
         assert_eq!(gate.status().running, 1);
         drop(permit);
     });
 }
 
 #[test]
-fn a_newcomer_takes_no_slot_from_one_who_waits() {
+fn an_arrival_takes_no_slot_from_a_waiter() {
     model(|| {
         let gate = gate(1);
         let held = gate.try_acquire(&()).unwrap();
-        let newcomer = with(&gate, |gate| {
+        let arrival = with(&gate, |gate| {
             let normal = PriorityLevels::default().default_priority();
-            let mut newcomer = gate.acquire(Ticket::new(normal, now()), ());
-            (poll(&mut newcomer), newcomer)
+            let mut arrival = gate.acquire(Ticket::new(normal, now()), ());
+            (poll(&mut arrival), arrival)
         });
         let mut waiter = waiting(&gate);
         drop(held);
-        let _newcomer = newcomer.join().unwrap();
+        let _newcomer = arrival.join().unwrap();
         assert!(poll(&mut waiter).is_ready());
     });
 }
@@ -331,9 +332,9 @@ fn a_waker_may_release_a_permit_when_it_is_woken() {
         let mut first = acquire(&gate);
         assert!(poll_with(&mut first, &holding(one)).is_pending());
         let second = waiting(&gate);
-        let leaver = spawn(move || drop(other));
+        let releaser = spawn(move || drop(other));
         drop(block_on(second).unwrap());
-        leaver.join().unwrap();
+        releaser.join().unwrap();
         drop(block_on(first).unwrap());
         assert_idle(&gate, 4);
     });
@@ -370,16 +371,16 @@ fn a_detached_permit_is_released_once() {
 }
 
 #[test]
-fn a_chair_that_becomes_free_goes_to_one_who_stands() {
+fn a_freed_place_goes_to_a_reserve() {
     model(|| {
         let gate = room_of(1);
         let taken = block_on(reserve(&gate)).unwrap();
-        let riser = spawn(move || drop(taken));
-        let chair = block_on(reserve(&gate)).unwrap();
-        riser.join().unwrap();
+        let releaser = spawn(move || drop(taken));
+        let reservation = block_on(reserve(&gate)).unwrap();
+        releaser.join().unwrap();
         let _held = gate.try_acquire(&()).unwrap();
-        let mut seated = acquire(&gate).with_reservation(chair);
-        assert!(poll(&mut seated).is_pending());
+        let mut waiter = acquire(&gate).with_reservation(reservation);
+        assert!(poll(&mut waiter).is_pending());
         assert!(matches!(
             poll(&mut acquire(&gate)),
             Poll::Ready(Err(RejectReason::Full))
@@ -388,28 +389,28 @@ fn a_chair_that_becomes_free_goes_to_one_who_stands() {
 }
 
 #[test]
-fn a_reserved_chair_is_taken_by_nobody_else() {
+fn a_reserved_place_is_taken_by_no_other_request() {
     model(|| {
         let gate = room_of(1);
         let _held = gate.try_acquire(&()).unwrap();
-        let newcomer = with(&gate, |gate| {
-            let mut newcomer = acquire(&gate);
-            (poll(&mut newcomer), newcomer)
+        let arrival = with(&gate, |gate| {
+            let mut arrival = acquire(&gate);
+            (poll(&mut arrival), arrival)
         });
-        let mut standing = gate.reserve();
-        let wish = standing.poll_reserve(&mut Context::from_waker(Waker::noop()));
-        let (answer, newcomer) = newcomer.join().unwrap();
-        assert_ne!(answer.is_pending(), wish.is_ready());
-        drop(newcomer);
-        if let Poll::Ready(chair) = wish {
-            let mut seated = acquire(&gate).with_reservation(chair.unwrap());
-            assert!(poll(&mut seated).is_pending());
+        let mut reserve = gate.reserve();
+        let reserved = reserve.poll_reserve(&mut Context::from_waker(Waker::noop()));
+        let (answer, arrival) = arrival.join().unwrap();
+        assert_ne!(answer.is_pending(), reserved.is_ready());
+        drop(arrival);
+        if let Poll::Ready(reservation) = reserved {
+            let mut waiter = acquire(&gate).with_reservation(reservation.unwrap());
+            assert!(poll(&mut waiter).is_pending());
         }
     });
 }
 
 #[test]
-fn two_who_stand_share_one_chair_in_turns() {
+fn two_reserves_share_one_place_one_after_the_other() {
     model(|| {
         let gate = room_of(1);
         let other = with(&gate, |gate| drop(block_on(reserve(&gate)).unwrap()));
@@ -420,23 +421,23 @@ fn two_who_stand_share_one_chair_in_turns() {
 }
 
 #[test]
-fn a_waiter_who_is_served_leaves_the_chair_to_one_who_stands() {
+fn a_served_waiter_leaves_its_place_to_a_reserve() {
     model(|| {
         let gate = room_of(1);
         let held = gate.try_acquire(&()).unwrap();
         let waiter = waiting(&gate);
-        let leaver = spawn(move || drop(held));
-        let _chair = block_on(reserve(&gate)).unwrap();
-        leaver.join().unwrap();
+        let releaser = spawn(move || drop(held));
+        let _reservation = block_on(reserve(&gate)).unwrap();
+        releaser.join().unwrap();
         drop(block_on(waiter).unwrap());
     });
 }
 
 #[test]
-fn a_closing_gate_answers_those_who_stand() {
+fn a_closing_gate_answers_reserves() {
     model(|| {
         let gate = room_of(1);
-        let _chair = block_on(reserve(&gate)).unwrap();
+        let _reservation = block_on(reserve(&gate)).unwrap();
         let closer = with(&gate, |gate| gate.close());
         assert!(block_on(reserve(&gate)).is_none());
         closer.join().unwrap();
@@ -444,13 +445,13 @@ fn a_closing_gate_answers_those_who_stand() {
 }
 
 #[test]
-fn nobody_is_turned_away_once_a_chair_is_free() {
+fn no_fast_reject_once_a_place_is_free() {
     model(|| {
         let gate = room_of(1);
         let _held = gate.try_acquire(&()).unwrap();
         let waiter = waiting(&gate);
         let free = Arc::new(AtomicBool::new(false));
-        let leaver = spawn({
+        let releaser = spawn({
             let free = free.clone();
             move || {
                 drop(waiter);
@@ -458,29 +459,29 @@ fn nobody_is_turned_away_once_a_chair_is_free() {
             }
         });
         let was_free = free.load(Ordering::Acquire);
-        let turned_away = gate.turn_away().is_some();
-        assert!(!(was_free && turned_away));
-        leaver.join().unwrap();
-        assert!(gate.turn_away().is_none());
-        assert_eq!(gate.status().stats.full, u64::from(turned_away));
+        let rejected = gate.fast_reject().is_some();
+        assert!(!(was_free && rejected));
+        releaser.join().unwrap();
+        assert!(gate.fast_reject().is_none());
+        assert_eq!(gate.status().stats.full, u64::from(rejected));
     });
 }
 
 #[test]
-fn who_finds_neither_slot_nor_chair_is_turned_away_once() {
+fn a_request_is_fast_rejected_once() {
     model(|| {
         let gate = room_of(1);
         let held = gate.try_acquire(&()).unwrap();
         let waiter = waiting(&gate);
-        let leaver = spawn(move || drop(held));
-        let newcomer = with(&gate, |gate| match gate.try_acquire(&()) {
+        let releaser = spawn(move || drop(held));
+        let arrival = with(&gate, |gate| match gate.try_acquire(&()) {
             Some(_permit) => (),
-            None if gate.turn_away().is_some() => (),
+            None if gate.fast_reject().is_some() => (),
             None => drop(block_on(acquire(&gate))),
         });
         drop(block_on(waiter).unwrap());
-        leaver.join().unwrap();
-        newcomer.join().unwrap();
+        releaser.join().unwrap();
+        arrival.join().unwrap();
         let status = gate.status();
         assert_eq!((status.depth, status.running), (0, 0));
         assert_eq!(status.served + status.stats.full, 3);
@@ -488,7 +489,7 @@ fn who_finds_neither_slot_nor_chair_is_turned_away_once() {
 }
 
 #[test]
-fn a_closed_gate_does_not_say_that_it_is_full() {
+fn a_closed_gate_does_not_fast_reject() {
     model(|| {
         let gate = room_of(1);
         let _held = gate.try_acquire(&()).unwrap();
@@ -502,8 +503,62 @@ fn a_closed_gate_does_not_say_that_it_is_full() {
             }
         });
         let was_closed = closed.load(Ordering::Acquire);
-        assert!(!(was_closed && gate.turn_away().is_some()));
+        assert!(!(was_closed && gate.fast_reject().is_some()));
         closer.join().unwrap();
+    });
+}
+
+#[test]
+fn one_readiness_gives_one_lease_beside_a_release() {
+    model(|| {
+        let gate = Gate::from_inner(WaitingRoomConfig::default());
+        let held = from_inner(&gate, waiting(&gate));
+        let (mut first, mut second) = (waiting(&gate), waiting(&gate));
+        let releaser = spawn(move || drop(held));
+        let offer = with(&gate, |gate| gate.on_inner_ready());
+        gate.on_inner_ready();
+        offer.join().unwrap();
+        releaser.join().unwrap();
+        assert!(poll(&mut first).is_ready());
+        assert!(poll(&mut second).is_pending());
+    });
+}
+
+#[test]
+fn a_claim_that_ends_wakes_the_next_head() {
+    model(|| {
+        let gate = Gate::from_inner(WaitingRoomConfig::default());
+        let first = waiting(&gate);
+        let mut second = waiting(&gate);
+        gate.on_inner_ready();
+        let caller = with(&gate, |gate| drop(from_inner(&gate, first)));
+        // Until it is the head and the claim is over: a lost notification is a deadlock.
+        block_on(poll_fn(|cx| {
+            assert!(poll_with(&mut second, cx.waker()).is_pending());
+            match second.may_poll_inner() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        }));
+        caller.join().unwrap();
+        gate.on_inner_ready();
+        assert!(poll(&mut second).is_ready());
+    });
+}
+
+#[test]
+fn a_granted_waiter_that_leaves_frees_the_readiness() {
+    model(|| {
+        let gate = Gate::from_inner(WaitingRoomConfig::default());
+        let (first, mut second) = (waiting(&gate), waiting(&gate));
+        let offer = with(&gate, |gate| gate.on_inner_ready());
+        let releaser = spawn(move || drop(first));
+        offer.join().unwrap();
+        releaser.join().unwrap();
+        gate.on_inner_ready();
+        let second = poll(&mut second);
+        assert!(second.is_ready());
+        assert_eq!(gate.status().running, 1);
     });
 }
 
@@ -521,7 +576,7 @@ fn gate(slots: usize) -> Gate<SlotPool> {
     Gate::new(SlotPool::new(slots), WaitingRoomConfig::default())
 }
 
-/// One slot, and so many chairs.
+/// One slot, and a waiting room of `max_size`.
 fn room_of(max_size: usize) -> Gate<SlotPool> {
     let config = WaitingRoomConfig {
         max_size,
@@ -534,16 +589,26 @@ fn acquire(gate: &Gate<SlotPool>) -> Acquire<SlotPool> {
     gate.acquire(Ticket::new(Priority::HIGHEST, now()), ())
 }
 
-/// An arrival that found no slot, and whom nothing tells so far.
+/// A waiter without a waker so far.
 fn waiting(gate: &Gate<SlotPool>) -> Acquire<SlotPool> {
     let mut acquire = acquire(gate);
     assert!(poll(&mut acquire).is_pending());
     acquire
 }
 
+/// The permit of a waiter that is served by the inner service's readiness, after it has called.
+fn from_inner(gate: &Gate<SlotPool>, mut waiter: Acquire<SlotPool>) -> Permit<SlotPool> {
+    if waiter.may_poll_inner() {
+        gate.on_inner_ready();
+    }
+    let permit = block_on(&mut waiter).unwrap();
+    drop(gate.claim_readiness());
+    permit
+}
+
 async fn reserve(gate: &Gate<SlotPool>) -> Option<Reservation<SlotPool>> {
-    let mut standing = gate.reserve();
-    poll_fn(|cx| standing.poll_reserve(cx)).await
+    let mut reserve = gate.reserve();
+    poll_fn(|cx| reserve.poll_reserve(cx)).await
 }
 
 fn poll(acquire: &mut Acquire<SlotPool>) -> Poll<Answer> {
@@ -578,7 +643,7 @@ impl Gate<SlotPool> {
     /// The part of the timer, which does not run in a model.
     fn expire(&self, now: Instant) {
         self.shared
-            .locked(|_, state, woken| state.room.advance(now, woken));
+            .with_lock(|_, state, wakes| state.room.advance(now, wakes));
     }
 }
 

@@ -1,8 +1,8 @@
-//! The async shell of the core.
+//! A semaphore with a bounded, ordered queue: the async shell of the core.
 //!
-//! A limit whose slots go back to a pool lets whoever polls first take them: a request that has waited for a
-//! second loses to one that came just now, and priorities mean nothing. A [`Gate`] hands each slot that comes
-//! back to the best waiter, and wakes exactly that one.
+//! With a limit whose slots go back to a pool, the first task that polls gets one: a request that has waited for a
+//! second loses to one that has just arrived, and priorities have no effect. A [`Gate`] hands each slot that comes back
+//! to the best waiter, and wakes exactly that one.
 //!
 //! ```
 //! use std::time::Instant;
@@ -28,8 +28,8 @@
 //!
 //! # Time
 //!
-//! Waits end by Tokio's clock, kept by a timer in each runtime in which requests wait. Outside a Tokio runtime, or in
-//! one without a time driver, a gate serves as well, but no wait times out there by itself; for the latter there is one
+//! Waits end by Tokio's clock, with one timer in each runtime in which requests wait. Outside a Tokio runtime, or in one
+//! without a time driver, a gate works as well, but no wait times out there by itself; for the latter there is one
 //! warning in the log.
 //!
 //! # Cooperation
@@ -44,43 +44,51 @@
 //! the next request. Dropping a [`Permit`] never panics.
 
 mod acquire;
-mod chair;
 mod detached;
-mod full;
+mod fast_reject;
+mod inner_ready;
 #[cfg(all(test, loom))]
 mod loom;
 mod permit;
-mod shared;
+pub(crate) mod reserve;
+mod state;
 mod status;
 pub(crate) mod timer;
-pub(crate) mod wishes;
+mod waiting_word;
+pub(crate) mod with_lock;
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 pub use acquire::Acquire;
-pub use chair::{Reservation, Reserve};
 pub use detached::{DetachedPermit, InvalidDetachedPermit};
-pub use permit::{Permit, UnassignedPermit};
+pub use permit::{BodyPermit, Permit, UnassignedPermit};
+pub use reserve::{Reservation, Reserve};
 pub use status::GateStatus;
+
+pub use crate::http::PermitBody;
 
 use crate::admit::{Capacity, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 pub(crate) use crate::clock::now;
 use crate::sync::Arc;
-use shared::Shared;
+pub(crate) use fast_reject::RoomFull;
+use inner_ready::InnerReady;
+pub(crate) use inner_ready::ReadinessClaim;
+pub(crate) use state::Shared;
+use with_lock::WithLock;
 
-/// A capacity with a waiting room in front of it. Clones share both.
+/// A semaphore with a bounded, ordered queue: a capacity with a waiting room in front of it. Clones share both.
 ///
-/// A slot can be held by name, across tasks and requests, until somebody releases it:
+/// A slot can be held by name, across tasks and requests, until it is released:
 ///
 /// ```
 /// use std::time::Instant;
 /// use tower_triage::gate::DetachedPermit;
-/// use tower_triage::{Gate, SlotPool, Priority, QueueConfig, Ticket};
+/// use tower_triage::{Gate, SlotPool, Priority, Ticket, WaitingRoomConfig};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let gate = Gate::new(SlotPool::new(1), QueueConfig::new(1).max_size(20).room()?);
+/// let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default().max_size(20));
 /// let ticket = Ticket::new(Priority::HIGHEST, Instant::now()).id(42);
 /// let name = gate.acquire(ticket, ()).await?.detach().to_string();
 /// assert_eq!(gate.status().running, 1);
@@ -101,66 +109,65 @@ impl<C: Capacity> Gate<C> {
     #[must_use]
     pub fn new(capacity: C, config: WaitingRoomConfig) -> Self {
         Self {
-            shared: Shared::new(capacity, config),
+            shared: Shared::new(capacity, config, None),
         }
     }
 
     /// Waits for a slot that serves `demand`.
     ///
-    /// Resolves to a [`Permit`], or to the reason why there is none. Takes no lock, reads no clock and
-    /// allocates nothing if nobody waits and a slot is free. The future may be moved to another task, and
-    /// dropped at any time.
+    /// Resolves to a [`Permit`], or to the reason why there is none. Takes no lock, reads no clock and allocates
+    /// nothing if no request waits and a slot is free. The future may be moved to another task, and dropped at any
+    /// time.
     pub fn acquire(&self, ticket: Ticket, demand: C::Demand) -> Acquire<C> {
         Acquire::new(Arc::clone(&self.shared), ticket, demand)
     }
 
-    /// Takes a slot if nobody waits and one is free, without a lock.
+    /// Takes a slot if no request waits and one is free, without a lock.
     ///
-    /// While anybody waits, for whatever it may be, the answer is `None`: only [`acquire`](Self::acquire)
-    /// looks who waits for what.
+    /// While any request waits, for whatever slot, this is `None`: only [`acquire`](Self::acquire) looks at what each
+    /// of them waits for.
     #[inline]
     #[must_use]
     pub fn try_acquire(&self, demand: &C::Demand) -> Option<Permit<C>> {
-        let lease = self.shared.pass(demand)?;
+        let lease = self.shared.try_fast_path(demand)?;
         Some(Permit::new(Arc::clone(&self.shared), lease, 0))
     }
 
-    /// Takes a slot for a request that is not known yet, under the terms of
-    /// [`try_acquire`](Self::try_acquire).
+    /// Takes a slot for a request that is not known yet, under the conditions of [`try_acquire`](Self::try_acquire).
     #[must_use]
     pub fn try_reserve(&self, demand: &C::Demand) -> Option<UnassignedPermit<C>> {
         self.try_acquire(demand).map(UnassignedPermit)
     }
 
-    /// A wish for a chair, to be polled.
+    /// Reserves a place in the waiting room, to be polled with [`Reserve::poll_reserve`].
     #[must_use]
     pub fn reserve(&self) -> Reserve<C> {
         Reserve::new(self)
     }
 
-    /// What the gate is a gate to.
+    /// The capacity whose slots are given out.
     #[must_use]
     pub fn capacity(&self) -> &C {
         &self.shared.capacity
     }
 
-    /// How the waiting room is furnished.
+    /// The waiting room's configuration.
     #[must_use]
     pub fn config(&self) -> WaitingRoomConfig {
         self.shared.lock().room.config().clone()
     }
 
-    /// Furnishes the waiting room anew. Everyone who waits moves over in order; those who no longer fit are
-    /// answered, the latest of the lowest level first.
+    /// Changes the waiting room's configuration. Waiters keep their order; those that no longer fit are rejected, the
+    /// latest of the lowest level first.
     pub fn reconfigure(&self, config: WaitingRoomConfig) {
         let now = now();
-        let timers = self.shared.locked(|shared, state, woken| {
+        let timers = self.shared.with_lock(|shared, state, wakes| {
             let room = &mut state.room;
-            room.reconfigure(&shared.capacity, config, now, woken);
-            // Those who wait for a chair may have nothing to wait for any more.
-            state.reservation_waiters.tell_all(woken);
+            room.reconfigure(&shared.capacity, config, now, wakes);
+            // There may be no place to reserve any more.
+            state.reservation_waiters.wake_all(wakes);
             // Waits that had no end may have one now: each waiter arms the timer of its runtime.
-            state.room.take_wakers(woken);
+            state.room.take_wakers(wakes);
             state.timers.rearm_all(state.room.next_timeout())
         });
         if let Some(timers) = timers {
@@ -168,22 +175,20 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
-    /// The capacity's lanes, pools or sections are not what they were, or it has more slots. Everyone who waits
-    /// is looked at again; those who no longer fit in their section are answered. O(n log n) in the number of
-    /// those who wait.
+    /// To be called when the capacity's lanes, pools or partitions have changed, or it has more slots. All waiters are
+    /// looked at again; those that no longer fit in their partition are rejected. O(n log n) in the number of waiters.
     pub fn capacity_changed(&self) {
         let now = now();
-        self.shared.locked(|shared, state, woken| {
-            state.room.on_capacity_changed(&shared.capacity, now, woken);
+        self.shared.with_lock(|shared, state, wakes| {
+            state.room.on_capacity_changed(&shared.capacity, now, wakes);
         });
     }
 
-    /// Lets nobody in any more: everyone who waits and everyone who comes is answered at once. SlotPool that
-    /// are out stay valid.
+    /// Closes the gate: all waiters and all later arrivals are rejected at once. Permits that are out stay valid.
     pub fn close(&self) {
         self.shared
-            .locked(|_, state, woken| state.room.close(woken));
-        self.shared.tell_if_drained();
+            .with_lock(|_, state, wakes| state.room.close(wakes));
+        self.shared.notify_if_drained();
     }
 
     /// Resolves when the gate is closed and the last permit is back, detached ones included.
@@ -194,8 +199,8 @@ impl<C: Capacity> Gate<C> {
     pub async fn closed(&self) {
         loop {
             let mut drained = std::pin::pin!(self.shared.drained.notified());
-            drained.as_mut().enable();
-            // Whoever told us came through the lock: so do we, to see what they saw.
+            drained.as_mut().enable(); // before the look, to miss no notification
+            // Takes the lock that the notifier took, to see what it saw.
             let state = self.shared.lock();
             let is_drained = self.shared.is_drained();
             drop(state);
@@ -206,13 +211,13 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
-    /// As [`acquire`](Self::acquire), by somebody who has just looked at the clock. The ticket's own arrival
-    /// may be any instant that its writer liked.
+    /// As [`acquire`](Self::acquire), where the clock was read just before. The ticket's own arrival may be any
+    /// instant.
     pub(crate) fn acquire_at(&self, ticket: Ticket, now: Instant, demand: C::Demand) -> Acquire<C> {
         Acquire::new(Arc::clone(&self.shared), ticket, demand).at(now)
     }
 
-    /// When the wait of a request ends that arrived then and has this deadline of its own, and why.
+    /// When the wait of a request ends that arrived at `arrival` and has this deadline of its own, and why.
     pub(crate) fn end_of_wait(
         &self,
         arrival: Instant,
@@ -228,13 +233,13 @@ impl<C: Capacity> Gate<C> {
         state.room.estimated_wait(state.room.len() + 1)
     }
 
-    /// How the gate is doing.
+    /// The gate's numbers at this instant.
     #[must_use]
     pub fn status(&self) -> GateStatus {
         let state = self.shared.lock();
         let room = &state.room;
         let mut stats = room.stats();
-        stats.full += self.shared.full.turned_away();
+        stats.full += self.shared.full.rejected();
         GateStatus {
             depth: room.len(),
             running: self.shared.capacity.in_use(),
@@ -251,39 +256,59 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
-    /// The waiter that is next has made a slot: it goes to whoever is next by now. If nobody waits any more,
-    /// there is none.
-    pub(crate) fn slot_made(&self) {
-        self.shared.locked(|shared, state, woken| {
-            let now = state.now_if_it_matters();
-            shared.capacity.set_made(true);
-            state.room.on_capacity_grown(&shared.capacity, now, woken);
-            shared.capacity.set_made(false);
+    #[inline]
+    pub(crate) fn shared(&self) -> &Arc<Shared<C>> {
+        &self.shared
+    }
+
+    /// Whether slots come from the inner service's readiness.
+    #[inline]
+    pub(crate) fn is_from_inner(&self) -> bool {
+        self.shared.from_inner
+    }
+
+    /// The inner service is ready for one call: one slot goes to the waiter that is the head by now.
+    pub(crate) fn on_inner_ready(&self) {
+        self.shared.with_lock(|shared, state, wakes| {
+            let now = state.now_if_needed();
+            if let Some(inner_ready) = &mut state.inner_ready {
+                inner_ready.offer(&shared.capacity, &mut state.room, now, wakes);
+            }
         });
     }
 
-    /// Tells the waiter that is next that it is, even if it has been told before.
-    pub(crate) fn tell_head(&self) {
-        self.shared.locked(|_, state, _| state.told = None);
+    /// The claim of the request that was just given a slot from the inner service's readiness.
+    pub(crate) fn claim_readiness(&self) -> Option<ReadinessClaim<C>> {
+        self.is_from_inner()
+            .then(|| ReadinessClaim::new(Arc::clone(&self.shared)))
     }
-}
 
-/// Every chair was taken.
-pub(crate) struct NoChair {
-    /// How long one more would have waited, if that is known.
-    pub(crate) estimated_wait: Option<Duration>,
+    /// Wakes the head to poll the inner service, even if it was notified before.
+    pub(crate) fn notify_head(&self) {
+        self.shared.with_lock(|_, state, _| {
+            if let Some(inner_ready) = &mut state.inner_ready {
+                inner_ready.forget_notified();
+            }
+        });
+    }
 }
 
 impl Gate<SlotPool> {
-    /// Turns one away who comes, if every chair is taken: without a lock, and whatever its ticket would say.
-    pub(crate) fn turn_away(&self) -> Option<NoChair> {
-        let waiting = self.shared.turn_away()?;
-        let estimated_wait = self.shared.full.estimated_wait(waiting + 1);
-        Some(NoChair { estimated_wait })
+    /// A gate whose slots come from an inner service's readiness, one for each time that it is ready.
+    pub(crate) fn from_inner(config: WaitingRoomConfig) -> Self {
+        let inner_ready = InnerReady::new(SlotPool::set_limit);
+        Self {
+            shared: Shared::new(SlotPool::new(0), config, Some(inner_ready)),
+        }
     }
 
-    /// Changes the number of slots. A lower limit takes effect as permits come back; 0 serves nobody until
-    /// it is raised again. More than [`SlotPool::MAX`] are as many as that.
+    /// Rejects a request without the lock, if the waiting room is full, whatever its ticket would say.
+    pub(crate) fn fast_reject(&self) -> Option<RoomFull> {
+        self.shared.fast_reject()
+    }
+
+    /// Changes the number of slots. A lower limit takes effect as permits come back; with 0, no request is served
+    /// until it is raised again. A limit above [`SlotPool::MAX`] counts as that.
     pub fn set_limit(&self, limit: usize) {
         if self.shared.capacity.set_limit(limit) {
             self.shared.on_capacity_grown();

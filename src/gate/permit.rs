@@ -1,22 +1,25 @@
-//! SlotPool: a lease that gives itself back.
+//! `Permit`: a lease that gives itself back.
 
 use std::fmt;
 
-use super::shared::Shared;
-use crate::admit::Capacity;
+use super::state::Shared;
+use crate::admit::{Capacity, Slot, SlotPool};
 use crate::sync::Arc;
 
-/// A slot that a request holds. Dropping it hands the slot to the best waiter, if anybody waits.
+/// A slot that a request holds. Dropping it hands the slot to the best waiter, if there is one.
 ///
 /// # Memory ordering
 ///
-/// What happened before a permit was dropped is visible to whoever gets the slot.
+/// What happened before a permit was dropped is visible to the request that gets the slot next.
 #[must_use = "a permit that is dropped gives its slot back"]
 pub struct Permit<C: Capacity> {
+    /// `None` once it was taken apart, or dropped.
     held: Option<Held<C>>,
+    /// The ticket's id; 0 if there was none.
     request: u64,
 }
 
+/// What the permit gives back.
 struct Held<C: Capacity> {
     shared: Arc<Shared<C>>,
     lease: C::Lease,
@@ -47,23 +50,16 @@ impl<C: Capacity> Permit<C> {
         }
     }
 
-    /// Its request has been passed on: where whoever is next makes the slots, the next one may be made.
-    pub(crate) fn end_turn(&mut self) {
-        if let Some(Held { shared, lease }) = &mut self.held
-            && shared.capacity.made_by_head()
-        {
-            shared.end_turn(lease);
-        }
-    }
-
     /// The id of the ticket that it was given for; 0 if there was none.
     #[must_use]
     pub fn request(&self) -> u64 {
         self.request
     }
 
-    /// The gate's side and the slot, which is then nobody's to give back.
+    /// The gate's side and the slot, which this permit no longer gives back.
+    #[inline]
     pub(super) fn into_parts(mut self) -> (Arc<Shared<C>>, C::Lease, u64) {
+        // The destructor that follows finds nothing.
         match self.held.take() {
             Some(held) => (held.shared, held.lease, self.request),
             None => unreachable!("a permit is emptied only when it is consumed"),
@@ -75,7 +71,7 @@ impl<C: Capacity> Drop for Permit<C> {
     #[inline]
     fn drop(&mut self) {
         if let Some(Held { shared, lease }) = self.held.take() {
-            shared.release(lease);
+            shared.release(lease); // never unwinds
         }
     }
 }
@@ -85,6 +81,34 @@ impl<C: Capacity> fmt::Debug for Permit<C> {
         f.debug_struct("Permit")
             .field("request", &self.request)
             .finish_non_exhaustive()
+    }
+}
+
+/// The permit of a [`SlotPool`] in a response body: 8 bytes, as it has no request's id. Dropping it gives the slot back.
+#[must_use = "a permit that is dropped gives its slot back"]
+pub struct BodyPermit {
+    shared: Arc<Shared<SlotPool>>,
+    slot: Slot,
+}
+
+impl From<Permit<SlotPool>> for BodyPermit {
+    #[inline]
+    fn from(permit: Permit<SlotPool>) -> Self {
+        let (shared, slot, _) = permit.into_parts();
+        Self { shared, slot }
+    }
+}
+
+impl Drop for BodyPermit {
+    #[inline]
+    fn drop(&mut self) {
+        self.shared.release(self.slot.take()); // never unwinds
+    }
+}
+
+impl fmt::Debug for BodyPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BodyPermit").finish_non_exhaustive()
     }
 }
 
@@ -106,5 +130,15 @@ impl<C: Capacity> UnassignedPermit<C> {
     pub fn assign(mut self, request: u64) -> Permit<C> {
         self.0.request = request;
         self.0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_permit_is_one_word() {
+        assert_eq!(size_of::<Option<BodyPermit>>(), size_of::<usize>());
     }
 }

@@ -1,28 +1,81 @@
-//! What a gate reports of itself.
+//! The state of a gate at one instant.
 
 use std::time::Duration;
 
 use crate::admit::RoomStats;
 
-/// A gate at one instant.
+/// The state of a [`Gate`](super::Gate) at one instant: how many wait and run, and what happened so far.
+///
+/// With feature `serde` it is serialized with its fields' names, but for the wait, which is a number of seconds:
+///
+/// ```
+/// # #[cfg(feature = "serde")] {
+/// use tower_triage::{QueueConfig, QueueLayer};
+///
+/// let status = QueueLayer::new(QueueConfig::new(8)).handle().status();
+/// let json = serde_json::to_value(status)?;
+/// assert_eq!(json["limit"], 8);
+/// assert_eq!(json["stats"]["full"], 0);
+/// assert!(json["estimated_wait_seconds"].is_null());
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct GateStatus {
-    /// How many wait.
+    /// The number of waiting requests.
     pub depth: usize,
-    /// How many leases are out.
+    /// The number of leases that are out.
     pub running: usize,
-    /// How many may be out.
+    /// The number of leases that may be out.
     pub limit: usize,
-    /// How many chairs there are.
+    /// The number of requests that may wait.
     pub max_size: usize,
-    /// How many were given a slot, whether they waited or not.
+    /// The number of requests that were given a slot, whether they waited or not.
     pub served: u64,
-    /// What became of those who could not pass at once.
+    /// What happened to the others.
     pub stats: RoomStats,
-    /// How long the next arrival would probably wait, from the measured drain rate. `None` before anything
-    /// is known.
+    /// For how long the next arrival would probably wait, from the measured departure rate. `None` while that is not
+    /// known.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "estimated_wait_seconds", serialize_with = "seconds")
+    )]
     pub estimated_wait: Option<Duration>,
     /// Whether the gate is closed.
     pub closed: bool,
+}
+
+#[cfg(feature = "serde")]
+fn seconds<S: serde::Serializer>(wait: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&wait.map(|wait| wait.as_secs_f64()), to)
+}
+
+#[cfg(all(test, feature = "serde", not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_serialized_with_its_wait_in_seconds() {
+        let stats = RoomStats {
+            timed_out: 3,
+            ..RoomStats::default()
+        };
+        let status = GateStatus {
+            depth: 1,
+            running: 2,
+            limit: 2,
+            max_size: 100,
+            served: 7,
+            stats,
+            estimated_wait: Some(Duration::from_millis(1_500)),
+            closed: false,
+        };
+        let json = serde_json::to_value(status).unwrap();
+        assert_eq!(json["depth"], 1);
+        assert_eq!(json["stats"]["timed_out"], 3);
+        assert_eq!(json["estimated_wait_seconds"], 1.5);
+        assert_eq!(json.as_object().unwrap().len(), 8);
+    }
 }

@@ -17,7 +17,7 @@ pub(crate) trait TimerHost: Send + Sync + 'static {
     fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant>;
 
     /// The timer of `runtime` is gone, because the runtime was shut down: after the timer `was_spawned`, or so early that
-    /// it could not be. In the latter case a waiter that is woken might ask for the same timer over and over.
+    /// it could not be. In the latter case no waiter is to be woken: it might ask for the same timer over and over.
     fn on_timer_stopped(&self, runtime: RuntimeId, was_spawned: bool);
 }
 
@@ -49,13 +49,13 @@ mod running {
     #[derive(Debug)]
     struct Timer {
         runtime: RuntimeId,
-        /// When it wakes next. Not after the end of any wait of this runtime.
+        /// When it wakes next: not later than the end of any wait in this runtime.
         until: Instant,
         changed: Arc<Notify>,
     }
 
-    /// What is to be done about timers once the lock is released: a runtime that was shut down drops a new task at
-    /// once, and with it what the task refers to.
+    /// What is to be done about timers once the lock is released. Not before: a runtime that was shut down drops a new
+    /// task at once, and with it what the task refers to.
     #[must_use]
     pub(crate) enum TimerRequest {
         Wake(Vec<Arc<Notify>>),
@@ -63,12 +63,12 @@ mod running {
     }
 
     impl Timers {
-        /// A request waits in the runtime that calls this, and the next wait ends at `next_end`.
+        /// Arms the timer of the runtime that calls this, in which a request waits. The next wait ends at `next_end`.
         ///
         /// Outside a Tokio runtime there is no timer, and waits end by a slot alone, or by another runtime's timer.
         pub(crate) fn arm_here(&mut self, next_end: Option<Instant>) -> Option<TimerRequest> {
             let until = next_end?;
-            let runtime = Handle::try_current().ok()?;
+            let runtime = Handle::try_current().ok()?; // outside of all runtimes
             let id = runtime.id();
             if let Some(timer) = self.of(id) {
                 return timer
@@ -84,16 +84,16 @@ mod running {
             Some(TimerRequest::Start(runtime, changed))
         }
 
-        /// Waits that have begun may end earlier than before: the next one at `next_end`.
+        /// Arms all timers anew, because waits that have begun may end earlier than before: the next one at `next_end`.
         pub(crate) fn rearm_all(&mut self, next_end: Option<Instant>) -> Option<TimerRequest> {
             let until = next_end?;
             let late = self.0.iter_mut().filter_map(|timer| timer.rearm(until));
             Some(TimerRequest::Wake(late.collect()))
         }
 
-        /// The timer of `runtime` has looked at `now`, and the next wait ends at `next_end`. Returns until when it
-        /// sleeps. With no wait that ends, it still sleeps for as long as it was to, so that in a room whose waiters
-        /// are served soon the next one finds it running; and after that until `other`.
+        /// The timer of `runtime` woke at `now`, and the next wait ends at `next_end`. Returns until when it sleeps. If no
+        /// wait has an end, it sleeps for as long as it was to before, so that in a room whose waiters are served soon the
+        /// next waiter finds it running; and after that until `other`.
         pub(crate) fn on_woken(
             &mut self,
             runtime: RuntimeId,
@@ -101,7 +101,7 @@ mod running {
             next_end: Option<Instant>,
             other: Option<Instant>,
         ) -> Option<Instant> {
-            let timer = self.of(runtime)?;
+            let timer = self.of(runtime)?; // removed, as its runtime was shut down
             let as_it_was = Some(timer.until).filter(|&until| until > now);
             let until = next_end.or(as_it_was).or(other);
             match until {
@@ -115,7 +115,7 @@ mod running {
             self.0.retain(|timer| timer.runtime != runtime);
         }
 
-        /// Wakes all timers, for the room is gone.
+        /// Wakes all timers, because the room is gone.
         pub(crate) fn wake_all(&self) {
             self.0.iter().for_each(|timer| timer.changed.notify_one());
         }
@@ -126,7 +126,7 @@ mod running {
     }
 
     impl Timer {
-        /// What to wake if it would sleep for longer than `until`.
+        /// What to wake, if the timer would sleep for longer than `until`.
         fn rearm(&mut self, until: Instant) -> Option<Arc<Notify>> {
             let is_late = self.until > until;
             is_late.then(|| {
@@ -137,7 +137,7 @@ mod running {
     }
 
     impl TimerRequest {
-        /// Call it without the lock.
+        /// Does it. To be called without the lock.
         pub(crate) fn run<H: TimerHost>(self, host: &Arc<H>) {
             match self {
                 Self::Wake(timers) => timers.iter().for_each(|timer| timer.notify_one()),
@@ -148,9 +148,9 @@ mod running {
                         runtime: runtime.id(),
                         was_spawned: Arc::clone(&was_spawned),
                     };
-                    // A runtime that has been shut down drops the task in here.
+                    // A runtime that was shut down drops the task in here, before the store below.
                     runtime.spawn(task.run(changed));
-                    was_spawned.store(true, Relaxed); // nothing else depends on it
+                    was_spawned.store(true, Relaxed); // read by itself
                 }
             }
         }
@@ -172,11 +172,11 @@ mod running {
                     None => changed.notified().await,
                 }
             }
-            self.host = Weak::new();
+            self.host = Weak::new(); // a regular end: the destructor has nothing to tell
         }
 
         fn on_timer(&self) -> Option<Instant> {
-            self.host.upgrade()?.on_timer(self.runtime)
+            self.host.upgrade()?.on_timer(self.runtime) // `None`: the room is gone
         }
     }
 
@@ -185,16 +185,18 @@ mod running {
         let (mut a, mut b) = (pin!(a), pin!(b));
         poll_fn(|cx| match a.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(()),
+            // `a` has the waker by now.
             Poll::Pending => b.as_mut().poll(cx),
         })
         .await;
     }
 
-    /// The runtime was shut down, unless the task has come to its end.
+    /// Tells the host that the runtime was shut down, unless the task has come to its end.
     impl<H: TimerHost> Drop for TimerTask<H> {
         fn drop(&mut self) {
             if let Some(host) = self.host.upgrade() {
-                host.on_timer_stopped(self.runtime, self.was_spawned.load(Relaxed));
+                let was_spawned = self.was_spawned.load(Relaxed); // read by itself
+                host.on_timer_stopped(self.runtime, was_spawned);
             }
         }
     }

@@ -1,9 +1,6 @@
-//! A slot that is given back with the headers is given back too early: a streamed answer then runs
-//! outside every limit, and the slot's next owner runs beside it.
+//! Response bodies that hold a permit.
 //!
-//! [`PermitBody`] carries the permit for as long as the body lives. **The guard is dropped** at the first
-//! of these: the body says that it is at its end (a body of known length does so with its last frame,
-//! before anyone polls it again), it fails, or it is dropped, read or unread.
+//! A slot that is freed with the response's head is freed too early: a streamed body would run outside the limit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,13 +10,20 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// A response body that holds a guard until it is over; or the body of a rejection, which holds none.
+    /// A response body that holds a permit, or another guard, until it ends; or the body of a rejection, which holds
+    /// none.
+    ///
+    /// The guard is dropped when the body says that it is at its end, when it fails or when it is dropped, whichever
+    /// comes first. A body of known length says so with its last frame.
+    ///
+    /// For handlers that acquire a permit of a [`Gate`](crate::Gate) themselves; a [`QueueLayer`](crate::QueueLayer)
+    /// does this for all requests.
     ///
     /// ```
     /// use std::sync::Arc;
     /// use bytes::Bytes;
     /// use http_body_util::{BodyExt, Full};
-    /// use tower_triage::PermitBody;
+    /// use tower_triage::gate::PermitBody;
     ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// let permit = Arc::new(());
@@ -44,36 +48,38 @@ pin_project! {
     #[derive(Debug)]
     #[project = ContentProj]
     enum Content<B> {
-        Served { #[pin] body: B },
-        Rejected { bytes: Bytes },
+        Inner { #[pin] body: B },
+        // Boxed, so that this is no larger than `B`.
+        Rejected { bytes: Box<Bytes> },
     }
 }
 
 impl<B: Body<Data = Bytes>, G> PermitBody<B, G> {
-    /// The inner service's body. The guard, if there is one, is held until the body is over, which it may
-    /// be already.
+    /// A body that holds the guard, if there is one, until it ends, which it may have done already.
     #[inline]
     #[must_use]
     pub fn new(body: B, guard: Option<G>) -> Self {
         Self {
             guard: guard.filter(|_| !body.is_end_stream()),
-            content: Content::Served { body },
+            content: Content::Inner { body },
         }
     }
 }
 
 impl<B, G> PermitBody<B, G> {
-    /// The body of an answer that the inner service never saw.
+    /// The body of a rejection.
     #[must_use]
     pub fn rejection(bytes: Bytes) -> Self {
         Self {
-            content: Content::Rejected { bytes },
+            content: Content::Rejected {
+                bytes: Box::new(bytes),
+            },
             guard: None,
         }
     }
 }
 
-/// Empty, as layers that answer in our place (timeouts, CORS) ask of a body.
+/// Empty, as layers that answer in place of a service (timeouts, CORS) ask of a body.
 impl<B, G> Default for PermitBody<B, G> {
     fn default() -> Self {
         Self::rejection(Bytes::new())
@@ -118,24 +124,24 @@ impl<B: Body<Data = Bytes>> Body for Content<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project() {
-            ContentProj::Served { body } => body.poll_frame(cx),
+            ContentProj::Inner { body } => body.poll_frame(cx),
             ContentProj::Rejected { bytes } if bytes.is_empty() => Poll::Ready(None),
             ContentProj::Rejected { bytes } => {
-                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut **bytes)))))
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Served { body } => body.is_end_stream(),
+            Self::Inner { body } => body.is_end_stream(),
             Self::Rejected { bytes } => bytes.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Served { body } => body.size_hint(),
+            Self::Inner { body } => body.size_hint(),
             Self::Rejected { bytes } => SizeHint::with_exact(bytes.len() as u64),
         }
     }

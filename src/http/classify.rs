@@ -1,17 +1,16 @@
-//! Headers come from strangers. Read carelessly, a typo in one fails a request, a timeout of `1e300`
-//! panics, and `NaN` makes a deadline that nothing compares with.
+//! Tickets from request headers.
 //!
-//! So nothing in a header is an error here: what can't be read counts as not said.
+//! A header that can't be read counts as absent: a client's typo fails no request, and no value panics.
 
 use std::time::{Duration, Instant};
 
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName};
 
-use super::AnswerFormat;
 use crate::admit::{Priority, PriorityLevels, Tenant, Ticket};
 
-/// Reads a request's [`Ticket`] from its headers.
+/// Reads a request's [`Ticket`] from its headers. Made by [`QueueConfig::classifier`](crate::QueueConfig::classifier),
+/// for requests that pass no [`QueueLayer`](crate::QueueLayer).
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -66,9 +65,9 @@ impl HeaderClassifier {
     /// The ticket of a request with these headers that arrived at `arrival`.
     ///
     /// - The priority header names the level. A missing or unknown name is the default level.
-    /// - The tenant header's bytes, as they are, name the tenant.
-    /// - `x-request-timeout` (seconds, fractions allowed) and `grpc-timeout` set the deadline, counted
-    ///   from `arrival`; the earlier one if both are there, none if neither can be read.
+    /// - The tenant header's bytes are the tenant.
+    /// - `x-request-timeout` (seconds, which may be a fraction) and `grpc-timeout` set the deadline, counted from
+    ///   `arrival`: the earlier one of the two, or of those that can be read.
     #[must_use]
     pub fn ticket(&self, headers: &HeaderMap, arrival: Instant) -> Ticket {
         let priority = match headers.get(&self.priority_header) {
@@ -90,12 +89,10 @@ impl HeaderClassifier {
     }
 }
 
-/// Whether the client takes a stream of server-sent events for an answer: an `Accept` header names
-/// `text/event-stream`, and not with `q=0`.
-///
-/// Wildcards do not count: every client sends `*/*`.
+/// Whether the client accepts a stream of server-sent events: an `Accept` header names `text/event-stream`, and not
+/// with `q=0`. Wildcards do not count, because every client sends `*/*`.
 #[must_use]
-pub fn wants_stream(headers: &HeaderMap) -> bool {
+pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
     headers
         .get_all(ACCEPT)
         .iter()
@@ -103,18 +100,10 @@ pub fn wants_stream(headers: &HeaderMap) -> bool {
         .any(accepts_event_stream)
 }
 
-/// Whether the request is gRPC, so that its client looks for `grpc-status` and not for an HTTP status: its
-/// content type is `application/grpc` or `application/grpc+...`. One of gRPC-Web is not: its answers are of another
-/// content type (see [`Rejection::into_response_to`](super::Rejection::into_response_to)).
-#[must_use]
-pub fn is_grpc(headers: &HeaderMap) -> bool {
-    AnswerFormat::of(headers) == AnswerFormat::Grpc
-}
-
 const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// How long the client is ready to wait: the shorter of what the two headers say.
+/// The timeout that the client sends: the shorter one if there are two.
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let read = |name, parse: fn(&str) -> Option<Duration>| {
         parse(headers.get(name)?.to_str().ok()?.trim_ascii())
@@ -128,7 +117,7 @@ fn timeout(headers: &HeaderMap) -> Option<Duration> {
     .min()
 }
 
-/// `2`, `0.3`; not what is negative, no number, or more than a [`Duration`] can hold.
+/// `2`, `0.3`. `None` if it is negative, no number, or more than a [`Duration`] can hold.
 fn seconds(value: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(value.parse().ok()?).ok()
 }
@@ -162,7 +151,7 @@ fn accepts_event_stream(range: &[u8]) -> bool {
         && !parts.any(refuses)
 }
 
-/// Whether a parameter is `q=0`, `q=0.0` and so on: "anything but this".
+/// Whether a parameter is `q=0`, `q=0.0` and so on, which means "anything but this".
 fn refuses(parameter: &[u8]) -> bool {
     match parameter {
         [b'q' | b'Q', b'=', weight @ ..] => {
@@ -235,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tenant_is_whatever_bytes_the_header_holds() {
+    fn the_tenant_is_the_headers_bytes() {
         for value in [&b"team-a"[..], b"t\xe9am", b""] {
             let ticket = ticket(&[("x-tenant-id", value)], Instant::now());
             assert_eq!(ticket.tenant.as_bytes(), value);
@@ -243,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_tenant_header_everyone_is_the_empty_tenant() {
+    fn without_a_tenant_header_all_are_the_empty_tenant() {
         let classifier = HeaderClassifier::new(
             PriorityLevels::default(),
             HeaderName::from_static("x-priority"),
@@ -327,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_wanted_by_who_accepts_event_streams() {
+    fn a_client_that_accepts_event_streams_wants_one() {
         let cases: [(&[&[u8]], bool); 14] = [
             (&[b"text/event-stream"], true),
             (&[b"Text/Event-Stream"], true),
@@ -348,27 +337,5 @@ mod tests {
             let pairs: Vec<_> = accepts.iter().map(|value| ("accept", *value)).collect();
             assert_eq!(wants_stream(&headers(&pairs)), expected, "{accepts:?}");
         }
-    }
-
-    #[test]
-    fn grpc_is_told_by_the_content_type() {
-        let cases: [(&[u8], bool); 8] = [
-            (b"application/grpc", true),
-            (b"application/grpcfoo", false),
-            (b"application/grpc-web", false),
-            (b"application/grpc+proto", true),
-            (b"Application/GRPC; charset=utf-8", true),
-            (b"application/json", false),
-            (b"application/grp", false),
-            (b"", false),
-        ];
-        for (value, expected) in cases {
-            assert_eq!(
-                is_grpc(&headers(&[("content-type", value)])),
-                expected,
-                "{value:?}"
-            );
-        }
-        assert!(!is_grpc(&HeaderMap::new()));
     }
 }

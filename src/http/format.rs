@@ -1,4 +1,4 @@
-//! In which form a client can read a rejection.
+//! The forms of a rejection, by what a client can read.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
@@ -10,19 +10,19 @@ pub(crate) enum AnswerFormat {
     Http,
     /// A gRPC status in trailers, which travel as headers where there is nothing else.
     Grpc,
-    /// The same: clients of gRPC-Web read the status from the headers, too.
+    /// The same, with another content type: clients of gRPC-Web read the status from the headers, too.
     GrpcWeb,
-    /// gRPC-Web with its body in Base64; a body there is none.
+    /// gRPC-Web with its body in Base64. A rejection has no body.
     GrpcWebText,
 }
 
 impl AnswerFormat {
-    /// What a client with this request's headers understands, by its content type.
+    /// The form that the client of a request with these headers can read, by their content type.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let Some(value) = headers.get(CONTENT_TYPE) else {
             return Self::Http;
         };
-        // Nearly all requests are not gRPC, and need not be looked at further.
+        // Most requests end here.
         let Some(rest) = strip(value.as_bytes(), b"application/grpc") else {
             return Self::Http;
         };
@@ -49,7 +49,7 @@ impl AnswerFormat {
     }
 }
 
-/// What comes after `prefix`, in whatever case.
+/// What comes after `prefix`, in any case.
 fn strip<'a>(value: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     let (start, rest) = value.split_at_checked(prefix.len())?;
     start.eq_ignore_ascii_case(prefix).then_some(rest)

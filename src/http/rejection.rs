@@ -1,7 +1,6 @@
-//! "503" alone leaves a client guessing: is it my fault, does trying again help, and when?
+//! Rejections: what a client is told when its request is not served.
 //!
-//! A [`Rejection`] says all of it once; [`Rejection::into_response`] says it in the client's protocol.
-//! Whatever can keep a request from being served implements [`ToRejection`].
+//! A [`Rejection`] says what was wrong, whether trying again helps, and when.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -11,21 +10,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 
-use super::{AnswerFormat, insert_server_timing, render};
+use super::{AnswerFormat, render};
 use crate::admit::RejectReason;
 
 /// What a client is told when its request is not served.
 ///
 /// ```
 /// use http::StatusCode;
-/// use tower_triage::Rejection;
+/// use tower_triage::rejection::Rejection;
 ///
 /// let rejection = Rejection::new(StatusCode::NOT_FOUND, "model_not_found", "no such model: gpt-5")
 ///     .with_param("model");
 /// assert_eq!(rejection.kind(), "invalid_request_error");
 /// assert_eq!(rejection.grpc_status(), 5);
 ///
-/// let response = rejection.into_response(false);
+/// let response = rejection.into_response();
 /// assert_eq!(
 ///     response.body(),
 ///     r#"{"error":{"message":"no such model: gpt-5","type":"invalid_request_error","param":"model","code":"model_not_found"}}"#,
@@ -40,12 +39,12 @@ pub struct Rejection {
     message: Cow<'static, str>,
     param: Option<Cow<'static, str>>,
     retry_after: Option<Duration>,
-    /// The JSON body, where it was known before the program ran: a full room says no very often.
-    printed: Option<&'static str>,
+    /// The JSON body, if it was rendered at compile time. A full waiting room rejects often.
+    prerendered: Option<&'static str>,
 }
 
 impl Rejection {
-    /// A rejection whose `kind` and gRPC status follow from the HTTP status:
+    /// A rejection with the `kind` and the gRPC status that follow from the HTTP status:
     ///
     /// | HTTP | kind | gRPC |
     /// |---|---|---|
@@ -74,7 +73,7 @@ impl Rejection {
             message: message.into(),
             param: None,
             retry_after: None,
-            printed: None,
+            prerendered: None,
         }
     }
 
@@ -82,7 +81,7 @@ impl Rejection {
     #[must_use]
     pub fn with_param(mut self, param: impl Into<Cow<'static, str>>) -> Self {
         self.param = Some(param.into());
-        self.printed = None;
+        self.prerendered = None;
         self
     }
 
@@ -90,7 +89,7 @@ impl Rejection {
     #[must_use]
     pub fn with_kind(mut self, kind: &'static str) -> Self {
         self.kind = kind;
-        self.printed = None;
+        self.prerendered = None;
         self
     }
 
@@ -154,22 +153,18 @@ impl Rejection {
         self.retry_after
     }
 
-    /// The answer as it goes out: HTTP with a JSON body shaped like OpenAI's errors, or, for a client that
-    /// [speaks gRPC](super::is_grpc), a trailers-only gRPC response.
+    /// The response over HTTP, with a JSON body shaped like OpenAI's errors.
     #[must_use]
-    pub fn into_response(self, is_grpc: bool) -> Response<Bytes> {
-        self.into_response_in(match is_grpc {
-            true => AnswerFormat::Grpc,
-            false => AnswerFormat::Http,
-        })
+    pub fn into_response(self) -> Response<Bytes> {
+        self.into_response_in(AnswerFormat::Http)
     }
 
-    /// The answer as it goes out to the client whose request has these headers. By the request's content type:
+    /// The response to the client that sent these headers. By their content type:
     ///
-    /// | request | answer |
+    /// | request | response |
     /// |---|---|
     /// | `application/grpc`, `application/grpc+...` | a trailers-only gRPC response: HTTP 200, no body, the gRPC status in the headers |
-    /// | `application/grpc-web...`, `application/grpc-web-text...` | the same with the content type of gRPC-Web, whose clients read the status from the headers, too. Browsers show it to a page of another origin only if CORS exposes `grpc-status` and `grpc-message` |
+    /// | `application/grpc-web...`, `application/grpc-web-text...` | the same with the content type of gRPC-Web: its clients read the status from the headers, too. Browsers show it to a page of another origin only if CORS exposes `grpc-status` and `grpc-message` |
     /// | any other, or none | HTTP with a JSON body shaped like OpenAI's errors |
     #[must_use]
     pub fn into_response_to(self, request: &HeaderMap) -> Response<Bytes> {
@@ -190,14 +185,29 @@ impl Rejection {
         }
     }
 
-    pub(super) fn printed(&self) -> Option<&'static str> {
-        self.printed
+    pub(super) fn prerendered(&self) -> Option<&'static str> {
+        self.prerendered
     }
 }
 
-/// Something that keeps a request from being served, and can tell the client what.
+/// A reason why a request is not served, which can be told to the client.
+///
+/// ```
+/// use http::StatusCode;
+/// use tower_triage::rejection::{Rejection, ToRejection};
+///
+/// struct NoSuchModel(String);
+///
+/// impl ToRejection for NoSuchModel {
+///     fn to_rejection(&self) -> Rejection {
+///         let message = format!("no such model: {}", self.0);
+///         Rejection::new(StatusCode::NOT_FOUND, "model_not_found", message)
+///     }
+/// }
+/// assert_eq!(NoSuchModel("gpt-5".to_owned()).to_rejection().kind(), "invalid_request_error");
+/// ```
 pub trait ToRejection {
-    /// What the client is told. When to come back is added by who knows how fast things move.
+    /// What the client is told. When to come back is added by the layer.
     fn to_rejection(&self) -> Rejection;
 }
 
@@ -223,34 +233,24 @@ impl ToRejection for Infallible {
     }
 }
 
-/// The answer of a full room to one who has not waited. Over HTTP nothing in it differs but the seconds, so
-/// each is made once and then copied: a copy looks up no header.
-pub(crate) fn queue_full(
-    format: AnswerFormat,
-    retry_after: u64,
-    server_timing: bool,
-) -> Response<Bytes> {
-    static KEPT: [[OnceLock<Response<Bytes>>; 2]; MOST_KEPT] =
-        [const { [const { OnceLock::new() }; 2] }; MOST_KEPT];
+/// The HTTP answer of a full room to a request that has not waited. Nothing in it differs but the seconds, so each is
+/// made once and then copied: a copy hashes no header name.
+pub(crate) fn queue_full(retry_after: u64) -> Response<Bytes> {
+    static CACHED: [OnceLock<Response<Bytes>>; MAX_CACHED] =
+        [const { OnceLock::new() }; MAX_CACHED];
     let write = || {
         let rejection = QUEUE_FULL.with_retry_after(Duration::from_secs(retry_after));
-        let mut response = rejection.into_response_in(format);
-        if server_timing {
-            insert_server_timing(response.headers_mut(), Duration::ZERO);
-        }
-        response
+        rejection.into_response_in(AnswerFormat::Http)
     };
     let seconds = usize::try_from(retry_after).unwrap_or(usize::MAX);
-    match KEPT.get(seconds) {
-        Some(kept) if format == AnswerFormat::Http => {
-            kept[usize::from(server_timing)].get_or_init(write).clone()
-        }
-        _ => write(),
+    match CACHED.get(seconds) {
+        Some(kept) => kept.get_or_init(write).clone(),
+        None => write(),
     }
 }
 
-/// Clients are told to come back within a minute, unless it is configured otherwise.
-const MOST_KEPT: usize = 61;
+/// From 0 s to the default maximum, 60 s.
+const MAX_CACHED: usize = 61;
 
 const fn grpc_status(status: StatusCode) -> i32 {
     match status.as_u16() {
@@ -272,8 +272,8 @@ fn kind(status: StatusCode) -> &'static str {
     }
 }
 
-/// A rejection whose body is put together by the compiler. Its texts need no escaping.
-macro_rules! print {
+/// A rejection with a body that is rendered at compile time. Its texts need no escaping.
+macro_rules! static_rejection {
     ($name:ident: $status:ident, $kind:literal, $code:literal, $message:literal) => {
         const $name: Rejection = Rejection {
             status: StatusCode::$status,
@@ -283,7 +283,7 @@ macro_rules! print {
             message: Cow::Borrowed($message),
             param: None,
             retry_after: None,
-            printed: Some(concat!(
+            prerendered: Some(concat!(
                 r#"{"error":{"message":""#,
                 $message,
                 r#"","type":""#,
@@ -296,21 +296,21 @@ macro_rules! print {
     };
 }
 
-print!(QUEUE_FULL: SERVICE_UNAVAILABLE, "server_error", "queue_full",
+static_rejection!(QUEUE_FULL: SERVICE_UNAVAILABLE, "server_error", "queue_full",
     "every slot is busy and the waiting room is full");
-print!(TENANT_QUEUE_FULL: TOO_MANY_REQUESTS, "rate_limit_error", "tenant_queue_full",
+static_rejection!(TENANT_QUEUE_FULL: TOO_MANY_REQUESTS, "rate_limit_error", "tenant_queue_full",
     "every slot is busy and this tenant's share of the waiting room is full");
-print!(QUEUE_TIMEOUT: SERVICE_UNAVAILABLE, "server_error", "queue_timeout",
+static_rejection!(QUEUE_TIMEOUT: SERVICE_UNAVAILABLE, "server_error", "queue_timeout",
     "no slot became free within the longest wait allowed");
-print!(DEADLINE_EXCEEDED: GATEWAY_TIMEOUT, "server_error", "deadline_exceeded",
+static_rejection!(DEADLINE_EXCEEDED: GATEWAY_TIMEOUT, "server_error", "deadline_exceeded",
     "the request's own deadline passed while it waited for a slot");
-print!(QUEUE_DISABLED: SERVICE_UNAVAILABLE, "server_error", "queue_disabled",
+static_rejection!(QUEUE_DISABLED: SERVICE_UNAVAILABLE, "server_error", "queue_disabled",
     "every slot is busy and queueing is disabled");
-print!(DISPLACED: SERVICE_UNAVAILABLE, "server_error", "displaced",
+static_rejection!(DISPLACED: SERVICE_UNAVAILABLE, "server_error", "displaced",
     "a request of higher priority took this request's place in the full waiting room");
-print!(SHUTTING_DOWN: SERVICE_UNAVAILABLE, "server_error", "shutting_down",
+static_rejection!(SHUTTING_DOWN: SERVICE_UNAVAILABLE, "server_error", "shutting_down",
     "the service is shutting down");
-print!(STREAMING_NOT_QUEUED: SERVICE_UNAVAILABLE, "server_error", "streaming_not_queued",
+static_rejection!(STREAMING_NOT_QUEUED: SERVICE_UNAVAILABLE, "server_error", "streaming_not_queued",
     "every slot is busy and this request is not to wait");
 
 #[cfg(all(test, not(loom)))]
@@ -340,14 +340,14 @@ mod tests {
     }
 
     #[test]
-    fn clients_read_what_the_log_says() {
+    fn the_client_and_the_log_read_the_same() {
         for (reason, ..) in REASONS {
             assert_eq!(reason.to_rejection().message(), reason.to_string());
         }
     }
 
     #[test]
-    fn what_was_printed_beforehand_is_what_would_be_rendered() {
+    fn a_prerendered_body_is_what_would_be_rendered() {
         for rejection in REASONS.map(|(reason, ..)| reason.to_rejection()) {
             let fresh = Rejection::new(
                 rejection.status(),
@@ -356,15 +356,15 @@ mod tests {
             );
             assert_eq!(fresh.kind(), rejection.kind());
             assert_eq!(
-                fresh.into_response(false).body(),
-                rejection.into_response(false).body()
+                fresh.into_response().body(),
+                rejection.into_response().body()
             );
         }
     }
 
     #[test]
     fn a_changed_rejection_is_rendered_anew() {
-        let body = |rejection: Rejection| rejection.into_response(false).into_body();
+        let body = |rejection: Rejection| rejection.into_response().into_body();
         assert!(
             body(QUEUE_FULL.with_param("model"))
                 .ends_with(br#""param":"model","code":"queue_full"}}"#)
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_may_try_again_is_told_when() {
+    fn only_retryable_rejections_say_when() {
         let wait = Duration::from_secs(3);
         for (reason, status, ..) in REASONS {
             let told = reason.to_rejection().with_retry_after(wait).retry_after();

@@ -1,7 +1,6 @@
-//! How a [`Rejection`] looks on the wire. A client that can't read it retries blindly: a gRPC one needs a
-//! status in trailers, an OpenAI one an object named `error`.
+//! Rendering a [`Rejection`], as HTTP or as gRPC.
 //!
-//! A full room says no far more often than yes, so whatever is known in advance is not formatted here.
+//! An overloaded service rejects more than it serves, so what is known at compile time is not formatted here.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -12,8 +11,8 @@ use super::retry_after::whole_seconds;
 
 /// The HTTP status and a JSON body shaped like OpenAI's errors.
 pub(super) fn http(rejection: &Rejection) -> Response<Bytes> {
-    let body = match rejection.printed() {
-        Some(printed) => Bytes::from_static(printed.as_bytes()),
+    let body = match rejection.prerendered() {
+        Some(prerendered) => Bytes::from_static(prerendered.as_bytes()),
         None => json(rejection).into(),
     };
     let mut headers = HeaderMap::with_capacity(MOST_HEADERS);
@@ -27,10 +26,10 @@ pub(super) fn http(rejection: &Rejection) -> Response<Bytes> {
     response
 }
 
-/// What we say over HTTP, `server-timing` included.
+/// The number of headers over HTTP, `server-timing` included.
 const MOST_HEADERS: usize = 3;
 
-/// A response of nothing but trailers, which travel as its headers: HTTP 200 and an empty body.
+/// A trailers-only response: HTTP 200, the trailers as headers, and an empty body.
 pub(super) fn grpc(rejection: &Rejection, content_type: HeaderValue) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
@@ -49,7 +48,7 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// Clients read it into 32 bits, and take what does not fit for "never try again".
+/// Clients read it into 32 bits, and take a number that does not fit for "never try again".
 const MAX_PUSHBACK: u128 = i32::MAX as u128;
 
 fn json(rejection: &Rejection) -> String {
@@ -97,7 +96,7 @@ fn grpc_message(rejection: &Rejection) -> HeaderValue {
     }
 }
 
-/// As the gRPC protocol has it: the bytes of the text, with all but printable ASCII as `%XX`.
+/// The bytes of the text, with all but printable ASCII as `%XX`, as the gRPC protocol has it.
 fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

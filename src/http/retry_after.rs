@@ -1,16 +1,16 @@
-//! Told nothing, or all told the same, rejected clients come back in one wave and are rejected again.
+//! `Retry-After`: when a rejected client is told to come back.
 //!
-//! [`RetryAfter`] turns an estimated wait into the whole seconds that a client is told.
+//! Clients that are told nothing, or all the same, come back in one wave and are rejected again.
 
 use std::time::Duration;
 
-/// What clients are told in `Retry-After` when they are rejected.
+/// How the seconds in `Retry-After` come about, which tell a rejected client when to come back.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_triage::RetryAfter;
+/// use tower_triage::rejection::RetryAfter;
 ///
-/// let retry_after = RetryAfter::estimate().between(2, 30);
+/// let retry_after = RetryAfter::estimate().min_seconds(2).max_seconds(30);
 /// assert_eq!(retry_after.seconds(Some(Duration::from_secs(10)), 0.0), 10);
 /// assert_eq!(retry_after.seconds(Some(Duration::from_secs(10)), 0.99), 12);
 /// assert_eq!(retry_after.seconds(Some(Duration::from_secs(300)), 0.5), 30);
@@ -23,13 +23,13 @@ use std::time::Duration;
 pub struct RetryAfter {
     /// Where the seconds come from. Default [`RetryAfterMode::Estimate`].
     pub mode: RetryAfterMode,
-    /// The fewest seconds that are sent, and what is sent while there is no estimate; with
-    /// [`RetryAfterMode::Fixed`], what is always sent. Never less than 1 is sent. Default 1.
+    /// The smallest number that is sent, and the one that is sent while there is no estimate; with
+    /// [`RetryAfterMode::Fixed`], the one that is always sent. 0 counts as 1. Default 1.
     pub min_seconds: u64,
-    /// The most seconds that an estimate may come to, jitter included. Default 60.
+    /// The largest number that is sent by estimate, jitter included. Default 60.
     pub max_seconds: u64,
-    /// Up to this share of an estimate is added, rounded up to whole seconds, so that clients don't
-    /// return together. From 0 to 1; default 0.2.
+    /// Up to this share of an estimate is added, rounded up to whole seconds, so that clients don't return together.
+    /// From 0 to 1. Default 0.2.
     pub jitter: f64,
 }
 
@@ -39,7 +39,7 @@ pub struct RetryAfter {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum RetryAfterMode {
-    /// From the rate at which the waiting room drains.
+    /// From how fast the waiting room empties.
     #[default]
     Estimate,
     /// From the configuration: always `min_seconds`, without jitter.
@@ -47,7 +47,7 @@ pub enum RetryAfterMode {
 }
 
 impl RetryAfter {
-    /// From the rate at which the waiting room drains. The same as the default.
+    /// By how fast the waiting room empties. The default.
     #[must_use]
     pub fn estimate() -> Self {
         Self::default()
@@ -56,22 +56,33 @@ impl RetryAfter {
     /// Always `seconds`.
     #[must_use]
     pub fn fixed(seconds: u64) -> Self {
-        Self {
-            mode: RetryAfterMode::Fixed,
-            min_seconds: seconds,
-            ..Self::default()
-        }
+        Self::default()
+            .mode(RetryAfterMode::Fixed)
+            .min_seconds(seconds)
     }
 
-    /// Bounds the estimate, in seconds.
+    /// Where the seconds come from.
     #[must_use]
-    pub fn between(mut self, min_seconds: u64, max_seconds: u64) -> Self {
-        self.min_seconds = min_seconds;
-        self.max_seconds = max_seconds;
+    pub fn mode(mut self, mode: RetryAfterMode) -> Self {
+        self.mode = mode;
         self
     }
 
-    /// Adds up to this share of the estimate.
+    /// The smallest number that is sent.
+    #[must_use]
+    pub fn min_seconds(mut self, seconds: u64) -> Self {
+        self.min_seconds = seconds;
+        self
+    }
+
+    /// The largest number that is sent by estimate, jitter included.
+    #[must_use]
+    pub fn max_seconds(mut self, seconds: u64) -> Self {
+        self.max_seconds = seconds;
+        self
+    }
+
+    /// Up to this share of an estimate is added.
     #[must_use]
     pub fn jitter(mut self, share: f64) -> Self {
         self.jitter = share;
@@ -127,11 +138,11 @@ impl Default for RetryAfter {
     }
 }
 
-/// What is wrong with the numbers of a [`RetryAfter`].
+/// A [`RetryAfter`] that makes no sense: which field, its value, and what is allowed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRetryAfter {
-    /// No number of seconds is in the range.
+    /// There is no number in the range.
     #[error(
         "`retry_after.min_seconds` is {min}: it must not exceed `retry_after.max_seconds`, {max}"
     )]
@@ -141,12 +152,12 @@ pub enum InvalidRetryAfter {
         /// `max_seconds`.
         max: u64,
     },
-    /// Not a share.
+    /// Not a share of something.
     #[error("`retry_after.jitter` is {0}: it must be from 0 to 1")]
     Jitter(f64),
 }
 
-/// Rounded up: who comes back too early waits again.
+/// Rounded up, because a client that comes back too early is rejected again.
 pub(super) fn whole_seconds(duration: Duration) -> u64 {
     duration
         .as_secs()
@@ -187,11 +198,14 @@ mod tests {
         ];
         for case in cases {
             let (min, max, jitter, estimate, random, seconds) = case;
-            let retry_after = RetryAfter::estimate().between(min, max).jitter(jitter);
+            let retry_after = RetryAfter::estimate()
+                .min_seconds(min)
+                .max_seconds(max)
+                .jitter(jitter);
             let estimate = estimate.map(Duration::from_millis);
             assert_eq!(retry_after.seconds(estimate, random), seconds, "{case:?}");
         }
-        let longest = RetryAfter::estimate().between(1, u64::MAX);
+        let longest = RetryAfter::estimate().min_seconds(1).max_seconds(u64::MAX);
         assert_eq!(longest.seconds(Some(Duration::MAX), 0.99), u64::MAX);
     }
 
@@ -207,7 +221,10 @@ mod tests {
     fn numbers_that_contradict_are_refused() {
         let jitter = |share| RetryAfter::default().jitter(share).validate();
         assert_eq!(
-            RetryAfter::estimate().between(9, 3).validate(),
+            RetryAfter::estimate()
+                .min_seconds(9)
+                .max_seconds(3)
+                .validate(),
             Err(InvalidRetryAfter::Range { min: 9, max: 3 })
         );
         assert_eq!(jitter(1.5), Err(InvalidRetryAfter::Jitter(1.5)));

@@ -1,43 +1,113 @@
-//! Who reads a request's ticket.
+//! Classifiers: how a request's ticket is read.
 
 use std::time::Instant;
 
-use crate::admit::Ticket;
+use http::HeaderMap;
+
+use crate::admit::{Priority, PriorityLevels, Ticket};
 use crate::http::HeaderClassifier;
 
 /// Reads the ticket of a request that has to wait.
 ///
 /// Implemented by [`FromHeaders`], by [`DefaultPriority`], and by every closure `Fn(&Req, Instant) -> Ticket`, which
-/// gets the request and the instant of its arrival. It is not asked about requests that find a free slot,
-/// nor about those that find every chair taken where no ticket could change that. If it panics, nothing is held.
+/// gets the request and the instant of its arrival. It is not called for a request that finds a free slot, nor for
+/// one that finds a full room where no ticket could change that. If it panics, nothing is held.
 ///
-/// Those who need no more than a closure lose what the headers say. One that adds to it:
+/// A type of its own gets a [`ClassifyContext`] instead of the instant, and so can build on what the headers and the
+/// configuration say:
 ///
 /// ```
-/// use std::time::Instant;
 /// use http::Request;
-/// use tower_triage::http::HeaderClassifier;
-/// use tower_triage::queue::Classify;
-/// use tower_triage::{QueueConfig, QueueLayer, Ticket};
+/// use tower_triage::queue::{Classify, ClassifyContext};
+/// use tower_triage::{Discipline, QueueConfig, QueueLayer, Ticket};
 ///
 /// /// Long prompts take more of their tenant's share.
 /// #[derive(Clone)]
 /// struct ByLength;
 ///
 /// impl<B> Classify<Request<B>> for ByLength {
-///     fn ticket(&self, request: &Request<B>, headers: &HeaderClassifier, arrival: Instant) -> Ticket {
+///     fn ticket(&self, request: &Request<B>, context: &ClassifyContext<'_>) -> Ticket {
 ///         let length = request.headers().get("content-length");
 ///         let bytes: u32 = length.and_then(|n| n.to_str().ok()?.parse().ok()).unwrap_or(0);
-///         headers.ticket(request.headers(), arrival).cost(1 + bytes / 1024)
+///         context.ticket_from_headers(request.headers()).cost(1 + bytes / 1024)
 ///     }
 /// }
 ///
-/// let queue = QueueLayer::new(QueueConfig::new(8).fair()).classify(ByLength);
+/// let queue = QueueLayer::new(QueueConfig::new(8).discipline(Discipline::Fair)).classify(ByLength);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't classify requests of the type `{Req}`",
+    label = "reads no ticket from a `{Req}`",
+    note = "a classifier is `FromHeaders` (of `http::Request`), `DefaultPriority`, a closure `|request: &{Req}, arrival: Instant| -> Ticket`, or a type that implements `Classify<{Req}>`",
+    note = "for a service that is not HTTP, make the layer with `QueueLayer::plain`"
+)]
 pub trait Classify<Req> {
-    /// The ticket of `request`, which arrived at `arrival`. `headers` reads what the configuration says is
-    /// in them, and knows the names of the levels.
-    fn ticket(&self, request: &Req, headers: &HeaderClassifier, arrival: Instant) -> Ticket;
+    /// The ticket of `request`.
+    fn ticket(&self, request: &Req, context: &ClassifyContext<'_>) -> Ticket;
+}
+
+/// What a classifier is given beside the request: when it arrived, and what the configuration says.
+///
+/// ```
+/// use tower_triage::queue::{Classify, ClassifyContext};
+/// use tower_triage::{QueueConfig, QueueLayer, Ticket};
+///
+/// struct Job {
+///     level: String,
+/// }
+///
+/// #[derive(Clone)]
+/// struct ByLevel;
+///
+/// impl Classify<Job> for ByLevel {
+///     fn ticket(&self, job: &Job, context: &ClassifyContext<'_>) -> Ticket {
+///         Ticket::new(context.priority(&job.level), context.arrival())
+///     }
+/// }
+///
+/// let queue = QueueLayer::plain(QueueConfig::new(8)).classify(ByLevel);
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct ClassifyContext<'a> {
+    arrival: Instant,
+    headers: &'a HeaderClassifier,
+}
+
+impl<'a> ClassifyContext<'a> {
+    pub(crate) fn new(arrival: Instant, headers: &'a HeaderClassifier) -> Self {
+        Self { arrival, headers }
+    }
+
+    /// When the request arrived.
+    #[must_use]
+    pub fn arrival(&self) -> Instant {
+        self.arrival
+    }
+
+    /// The priority levels of the waiting room.
+    #[must_use]
+    pub fn levels(&self) -> &'a PriorityLevels {
+        self.headers.levels()
+    }
+
+    /// The level of this name, in any case; the default level if there is none of this name.
+    #[must_use]
+    pub fn priority(&self, name: &str) -> Priority {
+        self.levels().parse(name.as_bytes())
+    }
+
+    /// The ticket of a request with these headers, read from those that the configuration names, as
+    /// [`FromHeaders`] does.
+    #[must_use]
+    pub fn ticket_from_headers(&self, headers: &HeaderMap) -> Ticket {
+        self.headers.ticket(headers, self.arrival)
+    }
+
+    /// A ticket of the default priority, without a tenant or a deadline.
+    #[must_use]
+    pub fn default_ticket(&self) -> Ticket {
+        Ticket::new(self.levels().default_priority(), self.arrival)
+    }
 }
 
 /// Tickets from the headers that the configuration names.
@@ -45,23 +115,18 @@ pub trait Classify<Req> {
 pub struct FromHeaders;
 
 impl<B> Classify<http::Request<B>> for FromHeaders {
-    fn ticket(
-        &self,
-        request: &http::Request<B>,
-        headers: &HeaderClassifier,
-        arrival: Instant,
-    ) -> Ticket {
-        headers.ticket(request.headers(), arrival)
+    fn ticket(&self, request: &http::Request<B>, context: &ClassifyContext<'_>) -> Ticket {
+        context.ticket_from_headers(request.headers())
     }
 }
 
-/// The default priority for everyone: for requests that are not HTTP.
+/// Tickets of the default priority for all requests, whatever they are.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DefaultPriority;
 
 impl<Req> Classify<Req> for DefaultPriority {
-    fn ticket(&self, _: &Req, headers: &HeaderClassifier, arrival: Instant) -> Ticket {
-        Ticket::new(headers.default_priority(), arrival)
+    fn ticket(&self, _: &Req, context: &ClassifyContext<'_>) -> Ticket {
+        context.default_ticket()
     }
 }
 
@@ -69,7 +134,53 @@ impl<Req, F> Classify<Req> for F
 where
     F: Fn(&Req, Instant) -> Ticket,
 {
-    fn ticket(&self, request: &Req, _: &HeaderClassifier, arrival: Instant) -> Ticket {
-        self(request, arrival)
+    fn ticket(&self, request: &Req, context: &ClassifyContext<'_>) -> Ticket {
+        self(request, context.arrival())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use http::Request;
+
+    use super::*;
+    use crate::queue::QueueConfig;
+
+    #[test]
+    fn a_context_reads_levels_and_headers() {
+        let classifier = QueueConfig::default().classifier().unwrap();
+        let arrival = Instant::now();
+        let context = ClassifyContext::new(arrival, &classifier);
+        assert_eq!(context.priority("HIGH"), Priority::HIGHEST);
+        assert_eq!(context.priority("vip"), context.levels().default_priority());
+        assert_eq!(context.default_ticket().arrival, Some(arrival));
+
+        let request = Request::get("/")
+            .header("x-priority", "high")
+            .header("x-tenant-id", "team-a")
+            .header("x-request-timeout", "2")
+            .body(())
+            .unwrap();
+        let ticket = FromHeaders.ticket(&request, &context);
+        assert_eq!(ticket.priority, Priority::HIGHEST);
+        assert_eq!(ticket.tenant, "team-a".into());
+        assert_eq!(ticket.deadline, Some(arrival + Duration::from_secs(2)));
+
+        let ticket = DefaultPriority.ticket(&request, &context);
+        assert_eq!((ticket.priority, ticket.deadline), (Priority(1), None));
+    }
+
+    #[test]
+    fn a_closure_gets_the_arrival() {
+        let classifier = QueueConfig::default().classifier().unwrap();
+        let arrival = Instant::now();
+        let by_number = |n: &u8, arrival| Ticket::new(Priority(*n), arrival);
+        let ticket = by_number.ticket(&7, &ClassifyContext::new(arrival, &classifier));
+        assert_eq!(
+            (ticket.priority, ticket.arrival),
+            (Priority(7), Some(arrival))
+        );
     }
 }

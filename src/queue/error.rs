@@ -1,4 +1,4 @@
-//! What callers get whose service is not HTTP.
+//! The error of a queue in front of a service that is not HTTP.
 
 use std::error::Error;
 use std::fmt;
@@ -7,13 +7,13 @@ use crate::admit::RejectReason;
 
 /// Why a request got no response.
 ///
-/// It is an [`Error`] if the inner one is, with that, or the reason of the rejection, as its source. Inner errors that
-/// are boxed, as those of Tower's own layers are, need a [`BoxedError`] around them for that.
+/// It is an [`Error`] if the inner one is, and has that, or the reason of the rejection, as its source. Boxed inner
+/// errors, such as those of Tower's own layers, need a [`BoxedError`] around them for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueError<E> {
     /// It got no slot.
     Rejected(RejectReason),
-    /// It got one, and the inner service failed.
+    /// It got a slot, and the inner service failed.
     Inner(E),
 }
 
@@ -35,18 +35,19 @@ impl<E: Error + 'static> Error for QueueError<E> {
     }
 }
 
-/// A boxed error as an [`Error`], which a box of any error is not: put it between a layer of this crate and an inner
-/// service whose errors are boxed.
+/// A boxed error as an [`Error`], which the box itself is not. Goes between a layer of this crate and an inner service
+/// with boxed errors.
 ///
 /// ```
 /// use std::time::Duration;
 /// use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
-/// use tower_triage::{BoxedError, QueueConfig, QueueLayer};
+/// use tower_triage::queue::BoxedError;
+/// use tower_triage::{QueueConfig, QueueLayer};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 /// let mut service = ServiceBuilder::new()
-///     .layer(QueueLayer::plain(QueueConfig::new(4))?)
+///     .layer(QueueLayer::plain(QueueConfig::new(4)))
 ///     .map_err(BoxedError)
 ///     .timeout(Duration::from_secs(10))
 ///     .service(service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) }));

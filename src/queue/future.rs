@@ -5,68 +5,97 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::common::Common;
 use super::protocol::{Protocol, sealed};
-use crate::admission::{Admission, Desk, Tail};
-use crate::admit::{RejectReason, SlotPool};
+use crate::admit::{RejectReason, SlotPool, Ticket};
 use crate::gate::{Gate, Permit};
+use crate::service::{Admission, AdmissionHandler, LayerState, ResponseOptions};
 
-/// The front desk of a queue.
-pub(super) struct Front<P> {
-    pub(super) common: Arc<Common<SlotPool>>,
+/// How a queue's requests are read, rejected and answered.
+#[derive(Clone)]
+pub(super) struct QueueHandler<P> {
+    pub(super) state: Arc<LayerState<SlotPool>>,
     pub(super) protocol: P,
 }
 
-impl<Req, S, P> Desk<SlotPool, Req, S> for Front<P>
+impl<Req, S, P> AdmissionHandler<SlotPool, Req, S> for QueueHandler<P>
 where
     S: Service<Req>,
     P: Protocol<Req, S>,
 {
     type Answer = Result<P::Response, P::Error>;
-    type Notice = sealed::Notice;
 
+    #[inline]
     fn gate(&self) -> &Gate<SlotPool> {
-        &self.common.gate
-    }
-
-    fn refuse(&self, request: Req, why: RejectReason, waited: Duration) -> Self::Answer {
-        tracing::debug!(reason = %why, ?waited, "request rejected");
-        let common = sealed::Common(&self.common);
-        self.protocol.refuse(request, why, waited, &common)
-    }
-
-    fn turned_away(notice: sealed::Notice) -> Self::Answer {
-        P::turned_away(notice)
+        &self.state.gate
     }
 
     #[inline]
-    fn answer(
-        tail: Tail,
+    fn options(&self) -> ResponseOptions {
+        self.state.options()
+    }
+
+    fn ticket(&mut self, request: &Req, now: Instant) -> Ticket {
+        let settings = self.state.settings();
+        let settings = sealed::Settings(&settings);
+        self.protocol.ticket(request, &settings, now)
+    }
+
+    #[inline]
+    fn fast_reject(&self, request: &Req) -> Option<Self::Answer> {
+        let full = self.state.gate.fast_reject()?;
+        let reason = RejectReason::Full;
+        tracing::debug!(%reason, "request rejected");
+        let rejected = sealed::Rejected {
+            state: &self.state,
+            reason,
+            waited: Duration::ZERO,
+            full: Some(full),
+        };
+        Some(self.protocol.reject(request, rejected))
+    }
+
+    fn reject(&self, request: Req, reason: RejectReason, waited: Duration) -> Self::Answer {
+        tracing::debug!(%reason, ?waited, "request rejected");
+        let rejected = sealed::Rejected {
+            state: &self.state,
+            reason,
+            waited,
+            full: None,
+        };
+        self.protocol.reject(&request, rejected)
+    }
+
+    #[inline]
+    fn respond(
+        options: ResponseOptions,
         result: Result<S::Response, S::Error>,
         permit: Option<Permit<SlotPool>>,
         waited: Duration,
     ) -> Self::Answer {
-        P::answer(result, permit, waited, sealed::Tail(tail))
+        P::respond(result, permit, waited, sealed::Options(options))
     }
 }
+
+type Answer<P, S, Req> = Result<<P as Protocol<Req, S>>::Response, <P as Protocol<Req, S>>::Error>;
 
 pin_project! {
     /// The response of a [`Queue`](super::Queue).
     ///
     /// # Cancel safety
     ///
-    /// Dropping it gives up the chair, or the slot, at once.
+    /// Dropping it gives up the place in the waiting room, or the slot, at once.
     pub struct ResponseFuture<S, Req, P>
     where
         S: Service<Req>,
+        P: Protocol<Req, S>,
     {
         #[pin]
-        pub(super) admission: Admission<SlotPool, S, Req, Front<P>, sealed::Notice>,
+        pub(super) admission: Admission<SlotPool, S, Req, QueueHandler<P>, Answer<P, S, Req>>,
     }
 }
 
@@ -83,7 +112,11 @@ where
     }
 }
 
-impl<S: Service<Req>, Req, P> fmt::Debug for ResponseFuture<S, Req, P> {
+impl<S, Req, P> fmt::Debug for ResponseFuture<S, Req, P>
+where
+    S: Service<Req>,
+    P: Protocol<Req, S>,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }

@@ -1,19 +1,37 @@
-//! Looking at a queue, and changing it, while it runs.
+//! Handles: to look at a queue, change it and close it while it runs.
 
 use std::sync::Arc;
 
-use super::common::Common;
 use super::{Concurrency, InvalidQueueConfig, QueueConfig};
 use crate::admit::SlotPool;
 use crate::gate::GateStatus;
+use crate::service::LayerState;
 
 /// Reports on a queue and changes it while requests wait. Made by
-/// [`QueueLayer::handle`](super::QueueLayer::handle); clones are the same handle.
+/// [`QueueLayer::handle`](super::QueueLayer::handle); clones are handles to the same queue.
+///
+/// ```
+/// use tower_triage::{QueueConfig, QueueLayer};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_triage::queue::InvalidQueueConfig> {
+/// let queue = QueueLayer::new(QueueConfig::new(8));
+/// let handle = queue.handle();
+/// assert_eq!(handle.status().limit, 8);
+///
+/// handle.reconfigure(handle.config().max_size(20))?;
+/// assert_eq!(handle.status().max_size, 20);
+///
+/// handle.close();
+/// handle.closed().await; // at once: no request runs
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
-pub struct QueueHandle(pub(super) Arc<Common<SlotPool>>);
+pub struct QueueHandle(pub(super) Arc<LayerState<SlotPool>>);
 
 impl QueueHandle {
-    /// How many wait and run, what became of the others, and how long the next would wait.
+    /// How many requests wait and run, what happened to the others, and for how long the next one would wait.
     #[must_use]
     pub fn status(&self) -> GateStatus {
         self.0.gate.status()
@@ -25,12 +43,12 @@ impl QueueHandle {
         self.0.settings().config.clone()
     }
 
-    /// Changes everything that can be changed while requests wait. Everyone moves over in order; those who
-    /// no longer fit are rejected, the latest of the lowest level first.
+    /// Changes the configuration while requests wait. All of them are kept, in order; those that no longer fit are
+    /// rejected, the latest of the lowest level first.
     ///
     /// # Errors
     ///
-    /// If the configuration is invalid, or goes from a number to `inner` concurrency or back. Nothing has
+    /// If the configuration is invalid, or if `concurrency` would change between a number and `"inner"`. Nothing has
     /// changed then.
     pub fn reconfigure(&self, config: QueueConfig) -> Result<(), InvalidQueueConfig> {
         let gate = &self.0.gate;
@@ -46,7 +64,7 @@ impl QueueHandle {
         })
     }
 
-    /// Answers everyone who waits and everyone who comes with `shutting_down`. Running requests finish.
+    /// Rejects all waiting requests and all later ones with `shutting_down`. Running requests finish.
     pub fn close(&self) {
         self.0.gate.close();
     }

@@ -1,28 +1,37 @@
 //! The layer that puts a waiting room in front of a service.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::{HeaderMap, Response};
+use http_body::Body;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
 use super::classify::{DefaultPriority, FromHeaders};
-use super::common::Common;
+use super::clone_or_share_inner::CloneOrShareInner;
 use super::handle::QueueHandle;
 use super::protocol::{Http, Plain};
+use super::response_body::RenderedBody;
 use super::service::Queue;
-use super::shared::{InnerServices, SharedInner};
+use super::shared_inner::{InnerServices, SharedInner};
 use super::{Concurrency, InvalidQueueConfig, QueueConfig};
 use crate::admit::SlotPool;
+use crate::gate::Gate;
 use crate::http::Rejection;
+use crate::service::LayerState;
 
 /// Puts a bounded, ordered waiting room in front of a service.
 ///
 /// **Every service that one layer value makes, and every clone of either, shares one waiting room and its
 /// slots**: wrapped around two routes and served on four connections, a limit of 1 is a limit of 1.
 ///
-/// A slot is held until the response's body is over. A connection that a handler upgrades, to a WebSocket for
-/// example, holds none from the 101 on: see [`Hold`](super::Hold).
+/// A slot is held until the response's body ends. A connection that a handler upgrades, to a WebSocket for example,
+/// holds none from the 101 on: see [`Hold`](super::Hold).
+///
+/// Responses tell the layers around how long their request [waited](super::QueueTime), and why it was
+/// [rejected](crate::RejectReason), in their extensions.
 ///
 /// ```
 /// use std::time::Duration;
@@ -42,17 +51,19 @@ use crate::http::Rejection;
 ///     }));
 ///
 /// let response = service.oneshot(Request::default()).await.unwrap();
-/// assert_eq!(response.headers()["server-timing"], "queue;dur=0");
+/// assert_eq!(response.status(), 200);
+/// // Only a request that had to wait says so in its response.
+/// assert!(!response.headers().contains_key("server-timing"));
 /// # }
 /// ```
 ///
 /// # Once per request
 ///
 /// A request must pass the services of one layer only once. Where the same layer is around a router and around one
-/// that is nested in it, a request holds one slot while it waits for another; when as many requests as there are
-/// slots do that, each waits for the others until its wait times out. It is not detected: that takes a mark in every
-/// request, which those that find a free slot would pay for. Put the layer around the outer router alone; what is
-/// merged after it is not limited.
+/// that is nested in it, a request holds one slot while it waits for another. When as many requests as there are
+/// slots do that, each waits for the others until its wait times out. This is not detected: it would take a mark in
+/// every request, at the cost of those that find a free slot. Put the layer around the outer router alone; routes that
+/// are merged after it are not limited.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -73,7 +84,7 @@ use crate::http::Rejection;
 /// Where the nested router needs a smaller limit besides, give it a layer of its own.
 #[derive(Debug, Clone)]
 pub struct QueueLayer<P = Http> {
-    common: Arc<Common<SlotPool>>,
+    state: Arc<LayerState<SlotPool>>,
     inner: Arc<InnerServices>,
     protocol: P,
 }
@@ -83,37 +94,61 @@ impl QueueLayer {
     ///
     /// # Panics
     ///
-    /// If the configuration is invalid, with the field and what is allowed. A configuration that comes from
-    /// outside the program belongs into [`try_new`](Self::try_new).
+    /// If the configuration is invalid, with the field and what is allowed. For a configuration that comes from
+    /// outside the program, there is [`try_new`](Self::try_new).
     #[must_use]
+    #[track_caller]
     pub fn new(config: QueueConfig) -> Self {
-        match Self::try_new(config) {
-            Ok(layer) => layer,
-            Err(error) => panic!("invalid `QueueConfig`: {error}"),
-        }
+        Self::try_new(config).unwrap_or_else(|error| refuse(&error))
     }
 
-    /// A waiting room for an HTTP or gRPC service, where rejections are responses.
+    /// As [`new`](Self::new), without a panic.
     ///
     /// # Errors
     ///
     /// If the configuration is invalid: which field, its value, and what is allowed.
     pub fn try_new(config: QueueConfig) -> Result<Self, InvalidQueueConfig> {
-        Ok(Self {
-            common: common(config)?,
-            inner: Arc::default(),
-            protocol: Http {
-                classify: FromHeaders,
-                render: None,
-            },
-        })
+        Self::with(config, Http::new(FromHeaders))
+    }
+}
+
+impl QueueLayer<Http<DefaultPriority>> {
+    /// A limit on concurrent requests, and nothing else: `limit` requests of an HTTP or gRPC service run at a time,
+    /// each until its response's body ends. All services made by the layer share the limit.
+    ///
+    /// Requests over the limit wait, as with Tower's
+    /// [`ConcurrencyLimit`](https://docs.rs/tower/0.5/tower/limit/struct.ConcurrencyLimit.html): all of them, first
+    /// come, first served, for as long as it takes. No request is rejected, no header is read, and none is added. The
+    /// wait is in the response future, so that a timeout outside the layer bounds it, and dropping the future ends it.
+    /// To bound how many wait and for how long, use [`new`](QueueLayer::new).
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tower_triage::QueueLayer;
+    ///
+    /// let app: Router = Router::new()
+    ///     .route("/", get(|| async { "hello" }))
+    ///     .layer(QueueLayer::limit(8));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `limit` is 0: no request would ever be served.
+    #[must_use]
+    #[track_caller]
+    pub fn limit(limit: usize) -> Self {
+        let config = QueueConfig::new(limit)
+            .max_size(usize::MAX)
+            .max_wait(None)
+            .server_timing(false);
+        Self::with(config, Http::new(DefaultPriority)).unwrap_or_else(|error| refuse(&error))
     }
 }
 
 impl QueueLayer<Plain> {
-    /// A waiting room for any other service, where rejections are errors
-    /// ([`QueueError`](super::QueueError)) and the slot is held until the response future ends. Everyone has
-    /// the default priority unless [`classify`](Self::classify) says otherwise.
+    /// A waiting room for any other service, where rejections are errors ([`QueueError`](super::QueueError)) and the
+    /// slot is held until the response future ends. All requests have the default priority unless
+    /// [`classify`](Self::classify) says otherwise.
     ///
     /// ```
     /// use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -121,7 +156,7 @@ impl QueueLayer<Plain> {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let queue = QueueLayer::plain(QueueConfig::new(1))?;
+    /// let queue = QueueLayer::plain(QueueConfig::new(1));
     /// let handle = queue.handle();
     /// let service = ServiceBuilder::new()
     ///     .layer(queue)
@@ -135,24 +170,35 @@ impl QueueLayer<Plain> {
     /// # }
     /// ```
     ///
+    /// # Panics
+    ///
+    /// If the configuration is invalid, with the field and what is allowed. For a configuration that comes from
+    /// outside the program, there is [`try_plain`](Self::try_plain).
+    #[must_use]
+    #[track_caller]
+    pub fn plain(config: QueueConfig) -> Self {
+        Self::try_plain(config).unwrap_or_else(|error| refuse(&error))
+    }
+
+    /// As [`plain`](Self::plain), without a panic.
+    ///
     /// # Errors
     ///
     /// If the configuration is invalid: which field, its value, and what is allowed.
-    pub fn plain(config: QueueConfig) -> Result<Self, InvalidQueueConfig> {
-        Ok(Self {
-            common: common(config)?,
-            inner: Arc::default(),
-            protocol: Plain {
-                classify: DefaultPriority,
-            },
-        })
+    pub fn try_plain(config: QueueConfig) -> Result<Self, InvalidQueueConfig> {
+        let classify = DefaultPriority;
+        Self::with(config, Plain { classify })
     }
 }
 
+#[track_caller]
+fn refuse(error: &InvalidQueueConfig) -> ! {
+    panic!("invalid `QueueConfig`: {error}")
+}
+
 impl<K> QueueLayer<Http<K>> {
-    /// Reads tickets with `classify` instead: a closure `Fn(&Request<_>, Instant) -> Ticket`, or a
-    /// [`Classify`](super::Classify), which can build on what the headers say. The headers that
-    /// the configuration names, and those with deadlines, are then not read.
+    /// Reads tickets with `classify` instead of from headers: with a closure `Fn(&Request<_>, Instant) -> Ticket`, or
+    /// with a [`Classify`](super::Classify), which can build on what the headers say.
     ///
     /// ```
     /// use std::time::Instant;
@@ -169,51 +215,53 @@ impl<K> QueueLayer<Http<K>> {
     /// ```
     #[must_use]
     pub fn classify<N>(self, classify: N) -> QueueLayer<Http<N>> {
+        let render = self.protocol.render;
         QueueLayer {
-            common: self.common,
+            state: self.state,
             inner: self.inner,
-            protocol: Http {
-                classify,
-                render: self.protocol.render,
-            },
+            protocol: Http { classify, render },
         }
     }
 
-    /// Writes rejections with `render` instead, which gets the rejection and the request's headers. What it
-    /// returns is sent as it is, but for `server-timing`; gRPC callers get it, too.
+    /// Writes rejections with `render`, which gets the rejection and the request's headers and returns any response.
+    /// The response is sent as it is, with `server-timing` if that is configured; to gRPC clients, too.
+    ///
+    /// Its body may be a stream. If the body fails, so does the client's response, as with a body of the inner service.
     ///
     /// ```
-    /// use bytes::Bytes;
-    /// use http::{HeaderMap, Response};
-    /// use tower_triage::{QueueConfig, QueueLayer, Rejection};
+    /// use axum::Json;
+    /// use axum::response::IntoResponse;
+    /// use http::HeaderMap;
+    /// use tower_triage::rejection::Rejection;
+    /// use tower_triage::{QueueConfig, QueueLayer};
     ///
-    /// let page = |why: &Rejection, _: &HeaderMap| {
-    ///     let mut response = Response::new(Bytes::from(format!("Sorry: {}.", why.message())));
-    ///     *response.status_mut() = why.status();
-    ///     if let Some(wait) = why.retry_after() {
-    ///         response.headers_mut().insert("retry-after", wait.as_secs().into());
-    ///     }
-    ///     response
+    /// let sorry = |why: &Rejection, _: &HeaderMap| {
+    ///     let wait = why.retry_after().map_or(1, |wait| wait.as_secs());
+    ///     let retry_after = [("retry-after", wait.to_string())];
+    ///     (why.status(), retry_after, Json(why.message().to_owned())).into_response()
     /// };
-    /// let queue = QueueLayer::new(QueueConfig::new(8)).on_reject(page);
+    /// let queue = QueueLayer::new(QueueConfig::new(8)).on_reject(sorry);
+    /// # let _: axum::Router = axum::Router::new().layer(queue);
     /// ```
     #[must_use]
-    pub fn on_reject<F>(mut self, render: F) -> Self
+    pub fn on_reject<F, B>(mut self, render: F) -> Self
     where
-        F: Fn(&Rejection, &http::HeaderMap) -> http::Response<Bytes> + Send + Sync + 'static,
+        F: Fn(&Rejection, &HeaderMap) -> Response<B> + Send + Sync + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
-        self.protocol.render = Some(Arc::new(render));
+        self.protocol.render = Some(Arc::new(move |rejection: &_, headers: &_| {
+            render(rejection, headers).map(RenderedBody::new)
+        }));
         self
     }
 }
 
 impl<K> QueueLayer<Plain<K>> {
-    /// Reads tickets with `classify` instead: a closure `Fn(&Req, Instant) -> Ticket`, or a
-    /// [`Classify`](super::Classify).
+    /// Reads tickets with `classify`: a closure `Fn(&Req, Instant) -> Ticket`, or a [`Classify`](super::Classify).
     #[must_use]
     pub fn classify<N>(self, classify: N) -> QueueLayer<Plain<N>> {
         QueueLayer {
-            common: self.common,
+            state: self.state,
             inner: self.inner,
             protocol: Plain { classify },
         }
@@ -221,21 +269,34 @@ impl<K> QueueLayer<Plain<K>> {
 }
 
 impl<P> QueueLayer<P> {
-    /// Closes the waiting room when `token` is cancelled: every waiting request and every later one is answered with
-    /// `shutting_down`; running requests finish.
+    fn with(config: QueueConfig, protocol: P) -> Result<Self, InvalidQueueConfig> {
+        let concurrency = config.concurrency;
+        let state = LayerState::new(config, |room| match concurrency {
+            Concurrency::Limit(limit) => Gate::new(SlotPool::new(limit), room),
+            Concurrency::Inner => Gate::from_inner(room),
+        })?;
+        Ok(Self {
+            state,
+            inner: Arc::default(),
+            protocol,
+        })
+    }
+
+    /// Closes the waiting room when `token` is cancelled: every waiting request and every later one is rejected with
+    /// `shutting_down`, and running requests finish.
     ///
     /// The room is closed before `cancel` returns, on any runtime or none; at once if `token` has been cancelled
-    /// already. Another token takes the place of the one before. A token keeps no layer alive.
+    /// already. A second token replaces the first. A token does not keep the layer alive.
     #[must_use]
     pub fn shutdown(self, token: CancellationToken) -> Self {
-        self.common.close_on(token);
+        self.state.close_on(token);
         self
     }
 
     /// Reports on the waiting room, and changes it while it is in use.
     #[must_use]
     pub fn handle(&self) -> QueueHandle {
-        QueueHandle(Arc::clone(&self.common))
+        QueueHandle(Arc::clone(&self.state))
     }
 
     /// For an inner service that cannot be cloned, such as a rate limit: the clones of the service that is made share
@@ -248,38 +309,30 @@ impl<P> QueueLayer<P> {
     /// - If this layer or a clone of it has made a service already, or this method has been called before: an inner
     ///   service that is shared must be the only one behind its waiting room.
     pub fn share_inner(self) -> Result<SharedQueueLayer<P>, InvalidQueueConfig> {
-        match self.common.settings().config.concurrency {
+        match self.state.settings().config.concurrency {
             Concurrency::Limit(_) => Err(InvalidQueueConfig::CannotShare),
             Concurrency::Inner if self.inner.claim() => Ok(SharedQueueLayer(self)),
             Concurrency::Inner => Err(InvalidQueueConfig::NotAlone),
         }
     }
 
-    fn takes_turns(&self) -> bool {
-        self.common.settings().config.concurrency == Concurrency::Inner
+    fn is_from_inner(&self) -> bool {
+        self.state.settings().config.concurrency == Concurrency::Inner
     }
 }
 
-impl<S, P: Clone> Layer<S> for QueueLayer<P> {
+impl<S: CloneOrShareInner, P: Clone> Layer<S> for QueueLayer<P> {
     type Service = Queue<S, P>;
 
     /// # Panics
     ///
     /// If an inner service is [shared](QueueLayer::share_inner) behind the same waiting room.
     fn layer(&self, inner: S) -> Self::Service {
-        if self.takes_turns() && !self.inner.add_cloned() {
+        if self.is_from_inner() && !self.inner.add_cloned() {
             panic!("{}", InvalidQueueConfig::NotAlone);
         }
-        Queue::new(inner, Arc::clone(&self.common), self.protocol.clone())
+        Queue::new(inner, Arc::clone(&self.state), self.protocol.clone())
     }
-}
-
-fn common(config: QueueConfig) -> Result<Arc<Common<SlotPool>>, InvalidQueueConfig> {
-    let permits = match config.concurrency {
-        Concurrency::Limit(limit) => SlotPool::new(limit),
-        Concurrency::Inner => SlotPool::by_turn(),
-    };
-    Common::new(permits, config)
 }
 
 /// A [`QueueLayer`] for inner services that cannot be cloned. Made by [`QueueLayer::share_inner`].
@@ -292,7 +345,7 @@ fn common(config: QueueConfig) -> Result<Arc<Common<SlotPool>>, InvalidQueueConf
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = ServiceBuilder::new()
-///     .layer(QueueLayer::plain(QueueConfig::inner())?.share_inner()?)
+///     .layer(QueueLayer::plain(QueueConfig::inner()).share_inner()?)
 ///     .rate_limit(100, Duration::from_secs(1))
 ///     .service(service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) }));
 ///
@@ -301,8 +354,8 @@ fn common(config: QueueConfig) -> Result<Arc<Common<SlotPool>>, InvalidQueueConf
 /// # }
 /// ```
 ///
-/// It makes one service, whose clones share the inner one. It is no `Clone`, so that nothing takes it that would make
-/// more, such as `axum::Router::layer`; wrap each further service in a layer of its own.
+/// It makes one service; the clones of that share the inner one. The layer is not `Clone`, so that a function that would make more
+/// of them, such as `axum::Router::layer`, does not take it. Each further service needs a layer of its own.
 #[derive(Debug)]
 pub struct SharedQueueLayer<P = Http>(QueueLayer<P>);
 
@@ -325,7 +378,7 @@ impl<S, P: Clone> Layer<S> for SharedQueueLayer<P> {
         if !layer.inner.add_shared() {
             panic!("{}", InvalidQueueConfig::NotAlone);
         }
-        let (common, protocol) = (Arc::clone(&layer.common), layer.protocol.clone());
-        Queue::new(SharedInner::new(inner), common, protocol)
+        let (state, protocol) = (Arc::clone(&layer.state), layer.protocol.clone());
+        Queue::new(SharedInner::new(inner), state, protocol)
     }
 }

@@ -1,31 +1,55 @@
 //! `QueueLayer`: a bounded, ordered waiting room in front of any service.
 //!
-//! With a plain concurrency limit, requests that find it reached wait unseen, without bound and in the order
-//! in which they happen to be polled; and a streamed answer runs outside the limit, because the slot is free
-//! as soon as its headers are out.
+//! Tower's `ConcurrencyLimit` lets any number of requests wait, for as long as it takes, in the order in which they
+//! arrive; and it frees a slot with the response's head, so that a streamed body runs outside the limit.
 //!
-//! [`QueueLayer`] makes [`Queue`] services. One that finds a slot free passes the request on and reads
-//! nothing of it. Otherwise the request gets a ticket ([`Classify`]) and a chair, or a rejection in the words
-//! of its [`Protocol`]. A [`QueueHandle`] reports and reconfigures.
+//! [`QueueLayer`] makes [`Queue`] services. A request that finds a slot free passes through, and nothing of it is
+//! read. Any other gets a ticket from a [classifier](Classify) and waits, or is rejected in the manner of its
+//! [`Protocol`]. A [`QueueHandle`] reports on the queue and reconfigures it.
+//!
+//! ```
+//! use axum::{Router, routing::get};
+//! use tower_triage::queue::Hold;
+//! use tower_triage::{Discipline, QueueConfig, QueueLayer};
+//!
+//! let config = QueueConfig::new(8)
+//!     .discipline(Discipline::Fair) // tenants take turns
+//!     .displace(true)               // in a full room, a high priority replaces a low one
+//!     .hold(Hold::Headers);         // a slot is free as soon as the response's head is there
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(QueueLayer::new(config));
+//! ```
+//!
+//! With [`QueueLayer::limit`] there is only a limit; with [`QueueLayer::plain`] the service need not be HTTP.
 
 mod classify;
-pub(crate) mod common;
+mod clone_or_share_inner;
 mod config;
 mod error;
 mod future;
 mod handle;
 mod layer;
-pub(crate) mod protocol;
-pub(crate) mod seat;
+#[cfg(feature = "load")]
+mod load;
+#[cfg(feature = "tonic")]
+mod named_service;
+mod protocol;
+mod queue_time;
+mod response_body;
 mod service;
-mod shared;
+mod shared_inner;
 
-pub use classify::{Classify, DefaultPriority, FromHeaders};
+pub use crate::http::HeaderClassifier;
+pub use classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
+pub use clone_or_share_inner::CloneOrShareInner;
 pub use config::{Concurrency, Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
 pub use error::{BoxedError, QueueError};
 pub use future::ResponseFuture;
 pub use handle::QueueHandle;
 pub use layer::{QueueLayer, SharedQueueLayer};
 pub use protocol::{Http, Plain, Protocol};
+pub use queue_time::QueueTime;
+pub use response_body::QueueResponseBody;
 pub use service::Queue;
-pub use shared::SharedInner;
+pub use shared_inner::SharedInner;

@@ -1,6 +1,6 @@
-//! What a rejection looks like, and how long a slot is held: that depends on what the service speaks.
+//! Protocols: what a rejection looks like, and for how long a slot is held.
 
-use std::convert::Infallible;
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,21 +9,46 @@ use bytes::Bytes;
 use http_body::Body;
 use tower_service::Service;
 
-use super::classify::{Classify, DefaultPriority, FromHeaders};
-use super::common::{Common, Settings};
+use super::classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
 use super::error::QueueError;
-use crate::admission::Tail;
-use crate::admit::{Capacity, RejectReason, SlotPool, Ticket};
-use crate::gate::Permit;
-use crate::http::{
-    AnswerFormat, PermitBody, Rejection, ToRejection, insert_server_timing, queue_full,
-    wants_stream,
-};
-use crate::queue::Hold;
+use super::queue_time::QueueTime;
+use super::response_body::{QueueResponseBody, RenderedBody};
+use crate::admit::{RejectReason, SlotPool, Ticket};
+use crate::gate::{BodyPermit, Permit, RoomFull};
+use crate::http::{AnswerFormat, Rejection, ToRejection, queue_full, wants_stream};
+use crate::service::{LayerState, ResponseOptions, Settings, hold_in_body, insert_waited};
 
-/// What the service behind a queue speaks: [`Http`] or [`Plain`].
+/// How the service behind a queue is spoken to: [`Http`] or [`Plain`].
+///
+/// A service that is not HTTP has a queue made by [`QueueLayer::plain`](super::QueueLayer::plain):
+///
+/// ```
+/// use tower::{Layer, Service, service_fn};
+/// use tower_triage::{QueueConfig, QueueLayer};
+///
+/// fn is_service<Req, S: Service<Req>>(_: &S) {}
+///
+/// let next = service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) });
+/// is_service::<u32, _>(&QueueLayer::plain(QueueConfig::new(8)).layer(next));
+/// ```
+///
+/// With [`QueueLayer::new`](super::QueueLayer::new), the same does not compile:
+///
+/// ```compile_fail
+/// # use tower::{Layer, Service, service_fn};
+/// # use tower_triage::{QueueConfig, QueueLayer};
+/// # fn is_service<Req, S: Service<Req>>(_: &S) {}
+/// # let next = service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) });
+/// is_service::<u32, _>(&QueueLayer::new(QueueConfig::new(8)).layer(next));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{S}` is no service that `{Self}` can answer for",
+    label = "not an HTTP service, or a classifier that can't read `{Req}`",
+    note = "`QueueLayer::new` is for a `Service<http::Request<_>>` that returns an `http::Response` with a body of `Bytes`",
+    note = "for any other service, make the layer with `QueueLayer::plain`"
+)]
 pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
-    /// What callers get: for [`Http`] the inner response, its body in a [`PermitBody`].
+    /// What callers get: for [`Http`] the inner response, its body in a [`QueueResponseBody`].
     type Response;
     /// What callers get instead: for [`Http`] the inner service's error, for [`Plain`] a [`QueueError`].
     type Error;
@@ -32,66 +57,55 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
     fn ticket(&self, request: &Req, settings: &sealed::Settings<'_>, arrival: Instant) -> Ticket;
 
     #[doc(hidden)]
-    fn refuse(
+    fn reject(
         &self,
-        request: Req,
-        why: RejectReason,
-        waited: Duration,
-        common: &sealed::Common<'_>,
+        request: &Req,
+        rejected: sealed::Rejected<'_>,
     ) -> Result<Self::Response, Self::Error>;
 
-    /// Turns a request away, if every chair is taken and nothing but that needs to be known of it.
     #[doc(hidden)]
-    fn turn_away(&self, request: &Req, common: &sealed::Common<'_>) -> Option<sealed::Notice>;
-
-    /// The answer of one that was turned away.
-    #[doc(hidden)]
-    fn turned_away(notice: sealed::Notice) -> Result<Self::Response, Self::Error>;
-
-    #[doc(hidden)]
-    fn answer(
+    fn respond(
         result: Result<S::Response, S::Error>,
         permit: Option<Permit<SlotPool>>,
         waited: Duration,
-        tail: sealed::Tail,
+        options: sealed::Options,
     ) -> Result<Self::Response, Self::Error>;
 }
 
 pub(super) mod sealed {
+    use super::{Duration, LayerState, RejectReason, ResponseOptions, RoomFull, SlotPool};
+
     /// Keeps the protocols to those that are here.
     pub trait Sealed {}
     /// What a ticket is read by.
     pub struct Settings<'a>(pub(in crate::queue) &'a super::Settings);
-    /// What a rejection is written by.
-    pub struct Common<'a>(pub(in crate::queue) &'a super::Common<crate::admit::SlotPool>);
-    /// What one that was turned away is told.
-    #[derive(Clone, Copy)]
-    pub struct Notice {
-        pub(in crate::queue) format: super::AnswerFormat,
-        pub(in crate::queue) server_timing: bool,
-        /// In seconds.
-        pub(in crate::queue) retry_after: u64,
+    /// Why a request is rejected, and what the rejection is written by.
+    pub struct Rejected<'a> {
+        pub(in crate::queue) state: &'a LayerState<SlotPool>,
+        pub(in crate::queue) reason: RejectReason,
+        pub(in crate::queue) waited: Duration,
+        /// What is known of the full room, if it was not locked.
+        pub(in crate::queue) full: Option<RoomFull>,
     }
-    /// How an answer is passed on.
+    /// How a response is passed on.
     #[derive(Clone, Copy)]
-    pub struct Tail(pub(in crate::queue) super::Tail);
+    pub struct Options(pub(in crate::queue) ResponseOptions);
 }
 
-/// HTTP and gRPC: rejections are responses, and the slot is held until the body is over (see
+/// HTTP and gRPC: rejections are responses, and the slot is held until the body ends (see
 /// [`Hold`](super::Hold)).
 ///
-/// The inner service takes `http::Request<_>` and answers with an `http::Response` whose body has
-/// [`Bytes`] for its data, as those of axum, tonic and hyper have. Its error type stays what it is: nothing
-/// is added to it.
+/// The inner service takes `http::Request<_>` and returns an `http::Response` with a body of
+/// [`Bytes`], as those of axum, tonic and hyper have. The service's error stays what it is.
 #[derive(Clone)]
 pub struct Http<K = FromHeaders> {
     pub(super) classify: K,
     pub(super) render: Option<Arc<Render>>,
 }
 
-/// Writes a rejection: the whole response, in the user's own words.
-pub(crate) type Render =
-    dyn Fn(&Rejection, &http::HeaderMap) -> http::Response<Bytes> + Send + Sync;
+/// Writes a rejection: the whole response, as the user wants it.
+pub(super) type Render =
+    dyn Fn(&Rejection, &http::HeaderMap) -> http::Response<RenderedBody> + Send + Sync;
 
 impl<K> fmt::Debug for Http<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,15 +113,23 @@ impl<K> fmt::Debug for Http<K> {
     }
 }
 
+impl<K> Http<K> {
+    pub(super) fn new(classify: K) -> Self {
+        let render = None;
+        Self { classify, render }
+    }
+}
+
 impl<K> sealed::Sealed for Http<K> {}
 
+#[diagnostic::do_not_recommend]
 impl<B, R, S, K> Protocol<http::Request<B>, S> for Http<K>
 where
     S: Service<http::Request<B>, Response = http::Response<R>>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
     K: Classify<http::Request<B>> + Clone,
 {
-    type Response = http::Response<PermitBody<R, Permit<SlotPool>>>;
+    type Response = http::Response<QueueResponseBody<R>>;
     type Error = S::Error;
 
     fn ticket(
@@ -117,102 +139,74 @@ where
         arrival: Instant,
     ) -> Ticket {
         let settings = settings.0;
-        let ticket = self.classify.ticket(request, &settings.classifier, arrival);
+        let context = ClassifyContext::new(arrival, &settings.classifier);
+        let ticket = self.classify.ticket(request, &context);
         if settings.rejects_streams() && wants_stream(request.headers()) {
             return ticket.no_wait();
         }
         ticket
     }
 
-    fn refuse(
-        &self,
-        request: http::Request<B>,
-        why: RejectReason,
-        waited: Duration,
-        common: &sealed::Common<'_>,
-    ) -> Result<Self::Response, S::Error> {
-        let rejection = common.0.with_retry_after(why.to_rejection());
-        let render = self.render.as_deref();
-        let response = common.0.write(rejection, request.headers(), waited, render);
-        Ok(response.map(PermitBody::rejection))
-    }
-
-    fn turn_away(
+    #[inline]
+    fn reject(
         &self,
         request: &http::Request<B>,
-        common: &sealed::Common<'_>,
-    ) -> Option<sealed::Notice> {
-        // The user's own words are for a request that is still there.
-        if self.render.is_some() {
-            return None;
-        }
-        let full = common.0.gate.turn_away()?;
-        tracing::debug!(reason = %RejectReason::<Infallible>::Full, "request rejected");
-        Some(sealed::Notice {
-            format: AnswerFormat::of(request.headers()),
-            server_timing: common.0.tail().server_timing,
-            retry_after: common.0.retry_after(full.estimated_wait),
-        })
-    }
-
-    fn turned_away(notice: sealed::Notice) -> Result<Self::Response, S::Error> {
-        let response = queue_full(notice.format, notice.retry_after, notice.server_timing);
-        Ok(response.map(PermitBody::rejection))
+        rejected: sealed::Rejected<'_>,
+    ) -> Result<Self::Response, S::Error> {
+        let sealed::Rejected {
+            state,
+            reason,
+            waited,
+            full,
+        } = rejected;
+        let estimated_wait = || match full {
+            Some(full) => full.estimated_wait,
+            None => state.gate.estimated_wait(),
+        };
+        let headers = request.headers();
+        let mut response = match &self.render {
+            Some(render) => {
+                let rejection = state.with_retry_after(reason.to_rejection(), estimated_wait);
+                let mut response = render(&rejection, headers);
+                insert_waited(&mut response, waited, state.options());
+                response.map(QueueResponseBody::rendered)
+            }
+            // A full room rejects often: the response is kept, one for each number of seconds.
+            None if full.is_some() && AnswerFormat::of(headers) == AnswerFormat::Http => {
+                let response = queue_full(state.retry_after(estimated_wait()));
+                response.map(QueueResponseBody::rejection)
+            }
+            None => {
+                let rejection = state.with_retry_after(reason.to_rejection(), estimated_wait);
+                let response = state.write_rejection(rejection, headers, waited);
+                response.map(QueueResponseBody::rejection)
+            }
+        };
+        response.extensions_mut().insert(reason);
+        insert_queue_time(&mut response, waited);
+        Ok(response)
     }
 
     #[inline]
-    fn answer(
+    fn respond(
         result: Result<http::Response<R>, S::Error>,
         permit: Option<Permit<SlotPool>>,
         waited: Duration,
-        tail: sealed::Tail,
+        options: sealed::Options,
     ) -> Result<Self::Response, S::Error> {
-        result.map(|response| pass_on(response, permit, waited, tail.0))
+        let permit = permit.map(BodyPermit::from);
+        let mut response = result?;
+        insert_queue_time(&mut response, waited);
+        let response = hold_in_body(response, permit, waited, options.0);
+        Ok(response.map(QueueResponseBody::held))
     }
 }
 
-/// A response with its permit inside.
+/// Tells the layers around how long the request waited, if it did.
 #[inline]
-pub(crate) fn pass_on<R: Body<Data = Bytes>, G>(
-    mut response: http::Response<R>,
-    permit: Option<G>,
-    waited: Duration,
-    tail: Tail,
-) -> http::Response<PermitBody<R, G>> {
-    if tail.server_timing {
-        insert_server_timing(response.headers_mut(), waited);
-    }
-    let permit = permit.filter(|_| tail.hold == Hold::Body);
-    let (head, body) = response.into_parts();
-    http::Response::from_parts(head, PermitBody::new(body, permit))
-}
-
-impl<C: Capacity> Common<C> {
-    /// Tells a client that may come back when to.
-    pub(crate) fn with_retry_after(&self, rejection: Rejection) -> Rejection {
-        if !rejection.is_retryable() {
-            return rejection;
-        }
-        let seconds = self.retry_after(self.gate.estimated_wait());
-        rejection.with_retry_after(Duration::from_secs(seconds))
-    }
-
-    /// Writes a rejection in the words of its client's protocol, or of the user.
-    pub(crate) fn write(
-        &self,
-        rejection: Rejection,
-        headers: &http::HeaderMap,
-        waited: Duration,
-        render: Option<&Render>,
-    ) -> http::Response<Bytes> {
-        let mut response = match render {
-            Some(render) => render(&rejection, headers),
-            None => rejection.into_response_to(headers),
-        };
-        if self.tail().server_timing {
-            insert_server_timing(response.headers_mut(), waited);
-        }
-        response
+fn insert_queue_time<B>(response: &mut http::Response<B>, waited: Duration) {
+    if !waited.is_zero() {
+        response.extensions_mut().insert(QueueTime(waited));
     }
 }
 
@@ -237,38 +231,19 @@ where
     type Error = QueueError<S::Error>;
 
     fn ticket(&self, request: &Req, settings: &sealed::Settings<'_>, arrival: Instant) -> Ticket {
-        self.classify
-            .ticket(request, &settings.0.classifier, arrival)
+        let context = ClassifyContext::new(arrival, &settings.0.classifier);
+        self.classify.ticket(request, &context)
     }
 
-    fn refuse(
-        &self,
-        _: Req,
-        why: RejectReason,
-        _: Duration,
-        _: &sealed::Common<'_>,
-    ) -> Result<S::Response, Self::Error> {
-        Err(QueueError::Rejected(why))
+    fn reject(&self, _: &Req, rejected: sealed::Rejected<'_>) -> Result<S::Response, Self::Error> {
+        Err(QueueError::Rejected(rejected.reason))
     }
 
-    fn turn_away(&self, _: &Req, common: &sealed::Common<'_>) -> Option<sealed::Notice> {
-        common.0.gate.turn_away()?;
-        Some(sealed::Notice {
-            format: AnswerFormat::Http,
-            server_timing: false,
-            retry_after: 0,
-        })
-    }
-
-    fn turned_away(_: sealed::Notice) -> Result<S::Response, Self::Error> {
-        Err(QueueError::Rejected(RejectReason::Full))
-    }
-
-    fn answer(
+    fn respond(
         result: Result<S::Response, S::Error>,
         _: Option<Permit<SlotPool>>,
         _: Duration,
-        _: sealed::Tail,
+        _: sealed::Options,
     ) -> Result<S::Response, Self::Error> {
         result.map_err(QueueError::Inner)
     }

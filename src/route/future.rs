@@ -1,6 +1,5 @@
 //! The response of a request whose endpoint has yet to be found.
 
-use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
@@ -15,40 +14,34 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::arrival::{Arrival, Asked};
-use super::conclusion::{Conclusion, conclude, reject};
-use super::desk::Desk;
-use super::front::Front;
-use super::retry::{Kept, Unkept};
-use super::tally::Tally;
-use super::unread::Unread;
-use super::{Decision, EndpointLease, Endpoints, Measured, ReadBody, RouteBody, RouteError};
-use crate::admission::Admission;
-use crate::gate::{self, Permit, Reservation};
-use crate::http::PermitBody;
-
-pub(super) type Admitted<S, B> = Admission<Endpoints, S, Request<RouteBody<B>>, Front, Infallible>;
-
-/// A request in case that it fails, or why it is not kept.
-pub(super) type MaybeKept<S, E> = Result<Box<Kept<S, E>>, Unkept>;
-
-pub(super) type Routed<R> = Response<PermitBody<Measured<R>, Permit<Endpoints>>>;
+use super::RouteBody;
+use super::attempt::Admitted;
+use super::failed_response::ReadFailed;
+use super::parsed_request::{ParsedRequest, RequestHead};
+use super::request_metrics::RequestMetrics;
+use super::response::{NextStep, next_step, reject};
+use super::response_body::Routed;
+use super::retry::{NotRetryable, Retryable};
+use super::shared::RouterShared;
+use crate::endpoints::{Decision, EndpointLease, Endpoints, RouteError};
+use crate::gate::{self, Reservation};
+use crate::openai::ReadBody;
 
 pin_project! {
     /// The response of a [`Route`](super::Route).
     ///
     /// # Cancel safety
     ///
-    /// Dropping it gives up the chair, or the slot, at once, and cancels what the inner service does for it.
+    /// Dropping it gives up the place in the waiting room or the slot at once, and cancels the inner service's work.
     pub struct RouteFuture<S, B, R>
     where
         S: Service<Request<RouteBody<B>>>,
     {
         #[pin]
-        step: StepOf<S, B, R>,
-        kept: MaybeKept<S, S::Error>,
-        // Dropped last: it looks at what the others leave behind.
-        tally: Option<Tally>,
+        state: StateOf<S, B, R>,
+        retry: Retryable<S, S::Error>,
+        // Dropped last: it counts a probe that the other fields may have abandoned.
+        metrics: Option<RequestMetrics>,
     }
 
     impl<S, B, R> PinnedDrop for RouteFuture<S, B, R>
@@ -57,20 +50,24 @@ pin_project! {
     {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            if let Some(tally) = this.tally {
-                tally.decision = given_up(this.step, this.kept);
+            if let Some(metrics) = this.metrics {
+                metrics.decision = last_decision(this.state, this.retry);
             }
         }
     }
 }
 
 pin_project! {
-    #[project = StepProj]
-    enum Step<S, B, A, R, E> {
-        Reading { #[pin] body: ReadBody<B>, arrival: Option<Arrival<S>> },
-        Streaming { body: Option<B>, arrival: Option<Arrival<S>> },
+    #[project = StateProj]
+    enum State<S, B, A, R, E> {
+        /// The body is read, for what it asks.
+        Reading { #[pin] body: ReadBody<B>, head: Option<RequestHead<S>> },
+        /// The head says what the request asks.
+        Streaming { body: Option<B>, head: Option<RequestHead<S>> },
+        /// An attempt waits for a slot or for the inner service's response.
         Admitted { #[pin] admission: A },
-        Failed { unread: Pin<Box<Unread<R, E>>> },
+        /// The attempt failed: its response is read before the next.
+        Failed { response: Pin<Box<ReadFailed<R, E>>> },
     }
 }
 
@@ -79,35 +76,38 @@ where
     S: Service<Request<RouteBody<B>>>,
 {
     pub(super) fn new(
-        desk: Arc<Desk>,
+        shared: Arc<RouterShared>,
         inner: S,
-        chair: Option<Reservation<Endpoints>>,
+        reservation: Option<Reservation<Endpoints>>,
         request: Request<B>,
     ) -> Self {
         let (head, body) = request.into_parts();
-        let tally = Some(Tally::new(Arc::clone(&desk)));
-        let (limit, reads_body) = (desk.body_limit, desk.source.is_body());
-        let asks_first = head.headers.contains_key(EXPECT);
-        let arrival = Some(Arrival {
-            desk,
+        let metrics = Some(RequestMetrics::new(Arc::clone(&shared)));
+        let (limit, reads_body) = (shared.body_limit, shared.demand_from.is_body());
+        let expects_continue = head.headers.contains_key(EXPECT);
+        let head = Some(RequestHead {
+            shared,
             inner,
-            chair,
+            reservation,
             head,
             since: None,
-            first_came: None,
+            first_arrival: None,
         });
-        let step = if reads_body {
+        let state = if reads_body {
             let body = ReadBody::new(body, limit);
-            let body = if asks_first { body.announced() } else { body };
-            Step::Reading { body, arrival }
+            let body = match expects_continue {
+                true => body.announced(),
+                false => body,
+            };
+            State::Reading { body, head }
         } else {
             let body = Some(body);
-            Step::Streaming { body, arrival }
+            State::Streaming { body, head }
         };
         Self {
-            step,
-            kept: Err(Unkept::NoRetries),
-            tally,
+            state,
+            retry: Err(NotRetryable::NoRetries),
+            metrics,
         }
     }
 }
@@ -123,111 +123,112 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        if let Some(arrived) = ready!(this.step.as_mut().poll_arrival(cx)) {
-            let (arrival, asked) = arrived;
-            match asked {
-                Ok(asked) => {
-                    if let Some(tally) = this.tally {
-                        tally.asked = Some(asked.demand.name());
+        if let Some((head, parsed)) = ready!(this.state.as_mut().poll_parse(cx)) {
+            match parsed {
+                Ok(parsed) => {
+                    if let Some(metrics) = this.metrics {
+                        metrics.asked = Some(parsed.demand.name());
                     }
-                    *this.kept = arrival.keep(&asked);
-                    let admission = arrival.admit(asked);
-                    this.step.set(Step::Admitted { admission });
+                    *this.retry = head.keep(&parsed);
+                    let admission = head.admit(parsed);
+                    this.state.set(State::Admitted { admission });
                 }
                 Err(why) => {
-                    let (response, code) = arrival.refuse(why);
-                    reject(this.tally.take(), code);
+                    let (response, code) = head.refuse(why);
+                    reject(this.metrics.take(), code);
                     return Poll::Ready(Ok(response));
                 }
             }
         }
+        // Each round is an attempt, or the end of a failed one.
         loop {
-            let tried = match this.step.as_mut().project() {
-                StepProj::Admitted { admission } => ready!(admission.poll(cx)),
-                StepProj::Failed { unread } => {
-                    let failed = ready!(unread.as_mut().poll(cx));
-                    let (Ok(kept), Some(tally)) = (&mut *this.kept, &*this.tally) else {
-                        unreachable!("only a request that is kept is tried again");
+            let outcome = match this.state.as_mut().project() {
+                StateProj::Admitted { admission } => ready!(admission.poll(cx)),
+                StateProj::Failed { response } => {
+                    let failed = ready!(response.as_mut().poll(cx));
+                    let (Ok(retry), Some(metrics)) = (&mut *this.retry, &*this.metrics) else {
+                        unreachable!("only a retryable request comes here");
                     };
-                    // This try may have been a trial.
-                    tally.desk.pass_trial_on();
-                    kept.failed_with(failed);
-                    let admission = kept.again();
-                    this.step.set(Step::Admitted { admission });
+                    // The attempt may have been a probe, and its slot is free now.
+                    metrics.shared.pass_probe_on();
+                    retry.failed_with(failed);
+                    let admission = retry.next_attempt();
+                    this.state.set(State::Admitted { admission });
                     continue;
                 }
-                StepProj::Reading { .. } | StepProj::Streaming { .. } => {
-                    unreachable!("a request is admitted once it has been read")
+                StateProj::Reading { .. } | StateProj::Streaming { .. } => {
+                    unreachable!("a request is admitted once it has been parsed")
                 }
             };
-            let Some(tally) = this.tally.take() else {
+            let Some(metrics) = this.metrics.take() else {
                 panic!("response future polled after it was answered");
             };
-            match conclude(tried, tally, this.kept) {
-                Conclusion::Answer(answer) => return Poll::Ready(answer),
-                Conclusion::Again(unread, tally) => {
-                    *this.tally = Some(tally);
-                    let unread = Box::pin(unread);
-                    this.step.set(Step::Failed { unread });
+            match next_step(outcome, metrics, this.retry) {
+                NextStep::Respond(response) => return Poll::Ready(response),
+                NextStep::Retry(response, metrics) => {
+                    *this.metrics = Some(metrics);
+                    let response = Box::pin(response);
+                    this.state.set(State::Failed { response });
                 }
             }
         }
     }
 }
 
-type StepOf<S, B, R> = Step<S, B, Admitted<S, B>, R, <S as Service<Request<RouteBody<B>>>>::Error>;
+type StateOf<S, B, R> =
+    State<S, B, Admitted<S, B, R>, R, <S as Service<Request<RouteBody<B>>>>::Error>;
 
-type Arrived<S, B> = (Arrival<S>, Result<Asked<B>, RouteError>);
+type Parsed<S, B> = (RequestHead<S>, Result<ParsedRequest<B>, RouteError>);
 
-impl<S, B, A, R, E> Step<S, B, A, R, E>
+impl<S, B, A, R, E> State<S, B, A, R, E>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    /// Who has arrived; nobody, if that was before.
-    fn poll_arrival(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Arrived<S, B>>> {
+    /// Resolves when the request is parsed; to `None` if it was before.
+    fn poll_parse(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Parsed<S, B>>> {
         Poll::Ready(match self.project() {
-            StepProj::Reading { body, arrival } => {
+            StateProj::Reading { body, head } => {
                 let Poll::Ready(body) = body.poll(cx) else {
-                    if let Some(arrival) = arrival {
-                        arrival.since.get_or_insert_with(gate::now);
+                    if let Some(head) = head {
+                        head.since.get_or_insert_with(gate::now);
                     }
                     return Poll::Pending;
                 };
-                let arrival = once(arrival.take());
-                let asked = arrival.read(body);
-                Some((arrival, asked))
+                let head = take_once(head);
+                let parsed = head.parse_body(body);
+                Some((head, parsed))
             }
-            StepProj::Streaming { body, arrival } => {
-                let arrival = once(arrival.take());
-                let asked = arrival.read_head(once(body.take()));
-                Some((arrival, asked))
+            StateProj::Streaming { body, head } => {
+                let head = take_once(head);
+                let parsed = head.parse_head(take_once(body));
+                Some((head, parsed))
             }
-            StepProj::Admitted { .. } | StepProj::Failed { .. } => None,
+            StateProj::Admitted { .. } | StateProj::Failed { .. } => None,
         })
     }
 }
 
-/// Where a request was, or had been, when it was given up before it was answered.
-fn given_up<S, B, R>(
-    step: Pin<&mut StepOf<S, B, R>>,
-    kept: &mut MaybeKept<S, S::Error>,
+/// Where a request that is dropped unanswered was, or had been last.
+fn last_decision<S, B, R>(
+    state: Pin<&mut StateOf<S, B, R>>,
+    retry: &mut Retryable<S, S::Error>,
 ) -> Option<Decision>
 where
     S: Service<Request<RouteBody<B>>>,
 {
-    let lease = match step.project() {
-        StepProj::Admitted { admission } => admission.lease(),
-        StepProj::Failed { unread } => return unread.decision().cloned(),
-        StepProj::Reading { .. } | StepProj::Streaming { .. } => None,
+    let lease = match state.project() {
+        StateProj::Admitted { admission } => admission.lease(),
+        StateProj::Failed { response } => return response.decision().cloned(),
+        StateProj::Reading { .. } | StateProj::Streaming { .. } => None,
     };
-    let failed = || Some(&kept.as_ref().ok()?.failed.as_ref()?.decision);
+    let failed = || Some(&retry.as_ref().ok()?.failed.as_ref()?.decision);
     lease.map(EndpointLease::decision).or_else(failed).cloned()
 }
 
-fn once<T>(what: Option<T>) -> T {
-    match what {
-        Some(what) => what,
+fn take_once<T>(value: &mut Option<T>) -> T {
+    match value.take() {
+        Some(value) => value,
         None => panic!("response future polled after it was answered"),
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
-use super::desk::Desk;
 use super::handle::RouterHandle;
 use super::service::Route;
-use super::{Endpoints, InvalidRoute, Router};
-use crate::queue::common::Common;
+use super::shared::RouterShared;
+use super::{InvalidRoute, RouteLayerBuilder};
+use crate::endpoints::Registry;
 
-/// Reads what each request asks, waits for a slot of an endpoint that can serve it, and tells the inner
-/// service which: a [`Decision`](super::Decision) in the request's extensions.
+/// Reads what each request asks, waits for a slot of an endpoint that can serve it, and tells the inner service which
+/// endpoint that is: a [`Decision`](crate::endpoints::Decision) in the request's extensions.
 ///
 /// An endpoint that is new gets one request at a time until it has answered, or a health check has passed.
 ///
@@ -26,14 +26,15 @@ use crate::queue::common::Common;
 /// use bytes::Bytes;
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
 /// use tower_triage::RouteLayer;
-/// use tower_triage::route::{Decision, Endpoint, Model, Registry, RouteBody, Router};
+/// use tower_triage::endpoints::{Decision, Endpoint, Model, Registry};
+/// use tower_triage::route::{RouteBody, RouteLayerBuilder};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"))
 ///     .model(Model::new("llama3:8b"));
 /// let service = ServiceBuilder::new()
-///     .layer(RouteLayer::new(Router::new(Registry::new(vec![gpu])?)))
+///     .layer(RouteLayer::builder(Registry::new(vec![gpu])?).build())
 ///     .service(service_fn(|request: Request<RouteBody<Full<Bytes>>>| async move {
 ///         let decision = request.extensions().get::<Decision>().unwrap();
 ///         let answer = format!("served by {}", decision.endpoint.name());
@@ -48,34 +49,16 @@ use crate::queue::common::Common;
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct RouteLayer(Arc<Desk>);
+pub struct RouteLayer(Arc<RouterShared>);
 
 impl RouteLayer {
-    /// A layer over the endpoints of `router`.
-    ///
-    /// # Panics
-    ///
-    /// If the router's queue or routing configuration is invalid, with the field and what is allowed. One that
-    /// comes from outside the program belongs into [`try_new`](Self::try_new).
-    #[must_use]
-    pub fn new(router: Router) -> Self {
-        match Self::try_new(router) {
-            Ok(layer) => layer,
-            Err(error) => panic!("{error}"),
-        }
+    /// Begins to build a layer over the endpoints of `registry`.
+    pub fn builder(registry: Registry) -> RouteLayerBuilder {
+        RouteLayerBuilder::new(registry)
     }
 
-    /// A layer over the endpoints of `router`.
-    ///
-    /// # Errors
-    ///
-    /// If the router's queue or routing configuration is invalid: which field, its value, and what is
-    /// allowed.
-    pub fn try_new(router: Router) -> Result<Self, InvalidRoute> {
-        let endpoints = Endpoints::of_router(router.registry, router.routing)?;
-        let common = Common::new(endpoints, router.queue)?;
-        let desk = Desk::new(common, router.body_limit, router.source, router.stamps);
-        Ok(Self(Arc::new(desk)))
+    pub(super) fn try_new(builder: RouteLayerBuilder) -> Result<Self, InvalidRoute> {
+        Ok(Self(Arc::new(RouterShared::new(builder)?)))
     }
 
     /// Closes the waiting room when `token` is cancelled: every waiting request and every later one is answered with
@@ -85,7 +68,7 @@ impl RouteLayer {
     /// already. Another token takes the place of the one before. A token keeps no layer alive.
     #[must_use]
     pub fn shutdown(self, token: CancellationToken) -> Self {
-        self.0.common.close_on(token);
+        self.0.state.close_on(token);
         self
     }
 

@@ -1,77 +1,73 @@
-//! Without routing, a gateway in front of many backends sends a request to one that is busy, or that
-//! has never heard of its model, while another one idles.
+//! The middleware that sends each request to an endpoint that can serve it.
 //!
-//! A [`Registry`] says which [`Endpoint`] serves which [`Model`]. [`Endpoints`] makes a [`Capacity`] of
-//! it: one pool of slots per endpoint, where choosing an endpoint and taking its slot are one step.
-//! [`Requirements`] are what a request asks, read from its body, and [`RouteError`] is why nobody can
-//! serve it. [`RouteLayer`] brings them together in front of a service that sends requests on; with feature
-//! `client`, `Forward` is one.
+//! A [`RouteLayer`] reads what a request asks, waits for a slot of one of its [`Endpoints`], and tells the inner
+//! service which endpoint that is: a [`Decision`] in the request's extensions. A request that failed before anything
+//! of its response went out is tried again at another endpoint. With feature `client`, `upstream::Forward` is an
+//! inner service that sends the request on.
 //!
-//! [`Capacity`]: crate::Capacity
+//! [`RoutingConfig`] has the aliases, fallbacks, strategy, retries and ejection; a [`RouterHandle`] reports on the
+//! endpoints and the waiting room and changes both while requests run.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use http::{Request, Response, Uri};
+//! use http_body_util::Full;
+//! use tower::{ServiceBuilder, ServiceExt, service_fn};
+//! use tower_triage::RouteLayer;
+//! use tower_triage::endpoints::{Decision, Endpoint, Model, Registry};
+//! use tower_triage::route::{RouteBody, RoutingConfig};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let gpu = Endpoint::new("gpu-1", Uri::from_static("http://127.0.0.1:9001"))
+//!     .model(Model::new("llama3:8b"));
+//! let layer = RouteLayer::builder(Registry::new(vec![gpu])?)
+//!     .routing(RoutingConfig::default().alias("gpt-4", "llama3:8b"))
+//!     .build();
+//! let service = ServiceBuilder::new()
+//!     .layer(layer)
+//!     .service(service_fn(|request: Request<RouteBody<Full<Bytes>>>| async move {
+//!         let decision = request.extensions().get::<Decision>().expect("set by the layer");
+//!         let answer = format!("{} by {}", decision.model, decision.endpoint.name());
+//!         Ok::<_, std::convert::Infallible>(Response::new(Full::from(answer)))
+//!     }));
+//!
+//! let request = Request::post("/v1/chat/completions").body(Full::from(r#"{"model": "gpt-4"}"#))?;
+//! let response = service.oneshot(request).await?;
+//! assert_eq!(response.headers()["x-triage-model"], "llama3:8b");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Decision`]: crate::endpoints::Decision
+//! [`Endpoints`]: crate::endpoints::Endpoints
 
-mod arrival;
-mod availability;
-mod body;
-mod capabilities;
-mod conclusion;
-mod decision;
-mod desk;
-mod ejection;
-mod endpoint;
-mod endpoints;
-mod error;
-#[cfg(feature = "client")]
-mod forward;
-mod front;
+mod attempt;
+mod builder;
+mod config;
+mod extract;
+mod failed_response;
 mod future;
 mod handle;
-mod health;
-mod hop_by_hop;
-mod json;
-mod latency;
 mod layer;
-mod measured;
-mod meter;
-mod registry;
+mod metrics;
+mod parsed_request;
 mod request_body;
-mod requirements;
+mod request_metrics;
+mod response;
+mod response_body;
+mod response_class;
 mod retry;
-mod router;
-mod routing;
 mod service;
-mod signs_of_life;
-mod slots;
-mod source;
-mod strategy;
-mod tally;
-mod unanswered;
-mod unread;
-mod verdict;
+mod shared;
+#[cfg(test)]
+mod tests;
 
-pub use body::ReadBody;
-pub use decision::{Decision, Via};
-pub use endpoint::{Endpoint, Model};
-pub use endpoints::{Changes, Demand, EndpointLease, EndpointRef, Endpoints, Lane};
-pub use error::RouteError;
-#[cfg(feature = "tls")]
-pub use forward::TlsError;
-#[cfg(feature = "client")]
-pub use forward::{BodyError, Forward, ForwardBody, ForwardFuture, PeerAddr};
+pub use builder::RouteLayerBuilder;
+pub use config::{InvalidRoute, InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice};
 pub use future::RouteFuture;
 pub use handle::RouterHandle;
-pub use health::HealthCheck;
-#[cfg(feature = "client")]
-pub use health::HealthChecks;
 pub use layer::RouteLayer;
-pub use measured::Measured;
-pub use registry::{InvalidRegistry, Registry};
 pub use request_body::RouteBody;
-pub use requirements::Requirements;
-pub use router::Router;
-pub use routing::{
-    FallbackWhen, InvalidRoute, InvalidRouting, ModelRoom, RoutingConfig, RoutingWarning,
-    StrategyChoice, Weights,
-};
+pub use response_body::RouteResponseBody;
 pub use service::Route;
-pub use strategy::{Candidate, Candidates, Choice, Strategy};
-pub use unanswered::Unanswered;

@@ -1,5 +1,4 @@
-//! A request that may be sent anywhere, and perhaps twice, must be there as a whole before anybody knows
-//! where; one that is routed by its head alone need not wait for its body.
+//! The body of a request as the inner service gets it.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -18,47 +17,49 @@ pin_project! {
     #[derive(Debug)]
     pub struct RouteBody<B> {
         #[pin]
-        content: Content<B>,
+        inner: Inner<B>,
     }
 }
 
 pin_project! {
     #[derive(Debug)]
-    #[project = ContentProj]
-    enum Content<B> {
-        Whole { bytes: Bytes },
-        Renamed { pieces: Box<Pieces> },
+    #[project = InnerProj]
+    enum Inner<B> {
+        Buffered { bytes: Bytes },
+        Spliced { body: Box<SplicedBody> },
         Streamed { #[pin] body: B },
     }
 }
 
-/// What is left to be sent: before the name, the name, after it.
+/// A body with another model's name in it. What is left to be sent: the part before the name, the name, the part after
+/// it.
 #[derive(Debug, Clone)]
-struct Pieces([Bytes; 3]);
+struct SplicedBody([Bytes; 3]);
 
-impl Pieces {
+impl SplicedBody {
     fn len(&self) -> u64 {
-        self.0.iter().map(|piece| piece.len() as u64).sum()
+        self.0.iter().map(|part| part.len() as u64).sum()
     }
 
     fn next(&mut self) -> Option<Bytes> {
-        let next = self.0.iter_mut().find(|piece| !piece.is_empty())?;
+        let next = self.0.iter_mut().find(|part| !part.is_empty())?;
         Some(std::mem::take(next))
     }
 }
 
-/// A body that was read, and where in it the model's name stands, quotes included, if it does.
+/// A body that was read whole.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Whole {
+pub(super) struct BufferedBody {
     pub(super) bytes: Bytes,
+    /// Where the model's name stands in it, quotes included.
     pub(super) model_at: Option<Range<usize>>,
 }
 
-impl Whole {
+impl BufferedBody {
     /// The body as it came.
     pub(super) fn unchanged<B>(self) -> RouteBody<B> {
-        let content = Content::Whole { bytes: self.bytes };
-        RouteBody { content }
+        let inner = Inner::Buffered { bytes: self.bytes };
+        RouteBody { inner }
     }
 
     /// The body with another model's name in it, if it names one.
@@ -69,16 +70,16 @@ impl Whole {
         let bytes = self.bytes;
         let name = serde_json::Value::from(model).to_string();
         let (before, after) = (bytes.slice(..model_at.start), bytes.slice(model_at.end..));
-        let pieces = Box::new(Pieces([before, name.into(), after]));
-        let content = Content::Renamed { pieces };
-        RouteBody { content }
+        let body = Box::new(SplicedBody([before, name.into(), after]));
+        let inner = Inner::Spliced { body };
+        RouteBody { inner }
     }
 }
 
 impl<B> RouteBody<B> {
     pub(super) fn streamed(body: B) -> Self {
-        let content = Content::Streamed { body };
-        Self { content }
+        let inner = Inner::Streamed { body };
+        Self { inner }
     }
 }
 
@@ -90,29 +91,29 @@ impl<B: Body<Data = Bytes>> Body for RouteBody<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self.project().content.project() {
-            ContentProj::Whole { bytes } if bytes.is_empty() => Poll::Ready(None),
-            ContentProj::Whole { bytes } => {
+        match self.project().inner.project() {
+            InnerProj::Buffered { bytes } if bytes.is_empty() => Poll::Ready(None),
+            InnerProj::Buffered { bytes } => {
                 Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
             }
-            ContentProj::Renamed { pieces } => Poll::Ready(pieces.next().map(Frame::data).map(Ok)),
-            ContentProj::Streamed { body } => body.poll_frame(cx),
+            InnerProj::Spliced { body } => Poll::Ready(body.next().map(Frame::data).map(Ok)),
+            InnerProj::Streamed { body } => body.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.content {
-            Content::Whole { bytes } => bytes.is_empty(),
-            Content::Renamed { pieces } => pieces.len() == 0,
-            Content::Streamed { body } => body.is_end_stream(),
+        match &self.inner {
+            Inner::Buffered { bytes } => bytes.is_empty(),
+            Inner::Spliced { body } => body.len() == 0,
+            Inner::Streamed { body } => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.content {
-            Content::Whole { bytes } => SizeHint::with_exact(bytes.len() as u64),
-            Content::Renamed { pieces } => SizeHint::with_exact(pieces.len()),
-            Content::Streamed { body } => body.size_hint(),
+        match &self.inner {
+            Inner::Buffered { bytes } => SizeHint::with_exact(bytes.len() as u64),
+            Inner::Spliced { body } => SizeHint::with_exact(body.len()),
+            Inner::Streamed { body } => body.size_hint(),
         }
     }
 }
@@ -124,9 +125,9 @@ mod tests {
 
     use super::*;
 
-    fn whole(text: &'static str, name: &str) -> Whole {
+    fn buffered(text: &'static str, name: &str) -> BufferedBody {
         let start = text.find(name).unwrap();
-        Whole {
+        BufferedBody {
             bytes: Bytes::from_static(text.as_bytes()),
             model_at: Some(start..start + name.len()),
         }
@@ -140,8 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn only_the_name_changes() {
-        let body = whole(
+    fn only_the_name_is_replaced() {
+        let body = buffered(
             "{\"n\":1.50, \"model\" : \"a\\u0062\" ,\"x\":\"ab\"}",
             "\"a\\u0062\"",
         );
@@ -153,9 +154,9 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_body_is_over_at_once() {
+    fn an_empty_body_is_at_its_end() {
         let (bytes, model_at) = (Bytes::new(), None);
-        let body: RouteBody<Empty<Bytes>> = Whole { bytes, model_at }.unchanged();
+        let body: RouteBody<Empty<Bytes>> = BufferedBody { bytes, model_at }.unchanged();
         assert!(body.is_end_stream());
         assert!(RouteBody::streamed(Empty::<Bytes>::new()).is_end_stream());
     }

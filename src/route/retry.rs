@@ -1,4 +1,4 @@
-//! A request that failed before anything of an answer went out can be tried again, if it is still there.
+//! Keeps a request so that it can be tried again at another endpoint, as long as nothing of a response went out.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,56 +10,60 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::arrival::{Arrival, Asked, Content};
-use super::desk::Desk;
-use super::future::Admitted;
-use super::request_body::Whole;
-use super::verdict::Retry;
-use super::{Decision, Demand, EndpointRef, RouteBody};
-use crate::admission::Tail;
+use super::RouteBody;
+use super::attempt::Admitted;
+use super::parsed_request::{ParsedBody, ParsedRequest, RequestHead};
+use super::request_body::BufferedBody;
+use super::response_class::Retry;
+use super::shared::RouterShared;
+use crate::endpoints::{Decision, Demand, EndpointRef};
 use crate::gate;
-use crate::http::{Rejection, is_grpc};
+use crate::http::Rejection;
+use crate::service::ResponseOptions;
 
-/// A request as it came, in case that it fails.
-pub(super) struct Kept<S, E> {
-    desk: Arc<Desk>,
+/// A request as it came, and what is left of its retries.
+pub(super) struct RetryState<S, E> {
+    shared: Arc<RouterShared>,
     inner: S,
     head: Parts,
-    whole: Whole,
+    body: BufferedBody,
     demand: Demand,
     stream: bool,
     since: Option<Instant>,
-    /// When it came, known from its first try on.
-    first_came: Option<Instant>,
-    /// When it came back, after that.
-    came_back_after: Duration,
-    /// How many more retries there may be.
-    left: u32,
-    /// What it is answered with if it finds no other endpoint.
-    pub(super) failed: Option<Failed<Bytes, E>>,
+    /// Known from the first attempt on.
+    first_arrival: Option<Instant>,
+    /// From the first arrival to the start of this attempt.
+    requeued_after: Duration,
+    retries_left: u32,
+    /// The response if no other endpoint can serve the request.
+    pub(super) failed: Option<FailedResponse<Bytes, E>>,
 }
 
-/// The answer of an endpoint that failed.
-pub(super) struct Failed<R, E> {
+/// What a retry of the request needs, or why it cannot be retried.
+pub(super) type Retryable<S, E> = Result<Box<RetryState<S, E>>, NotRetryable>;
+
+/// The response of an endpoint that failed.
+pub(super) struct FailedResponse<R, E> {
     pub(super) result: Result<Response<R>, E>,
     pub(super) decision: Decision,
     pub(super) waited: Duration,
-    pub(super) tail: Tail,
+    pub(super) options: ResponseOptions,
 }
 
-/// Why a request is not kept.
+/// Why a request cannot be retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unkept {
-    /// Nothing is tried again.
+pub(super) enum NotRetryable {
+    /// Retries are off.
     NoRetries,
+    /// Its body is too large to be kept.
     TooLarge,
-    /// Its body is passed on as it comes.
+    /// Its body is streamed.
     Streamed,
 }
 
-impl Unkept {
-    /// Says why a request that failed is not tried again, if that may surprise.
-    pub(super) fn tell(self, decision: &Decision) {
+impl NotRetryable {
+    /// Logs why a request that failed is not retried, if that may surprise.
+    pub(super) fn log(self, decision: &Decision) {
         let endpoint = decision.endpoint.name();
         match self {
             Self::NoRetries => {}
@@ -75,93 +79,97 @@ impl Unkept {
     }
 }
 
-impl<S: Clone> Arrival<S> {
-    /// Keeps the request for another try.
-    pub(super) fn keep<B, E>(&self, asked: &Asked<B>) -> Result<Box<Kept<S, E>>, Unkept> {
-        let retries = self.desk.endpoints().retries();
+impl<S: Clone> RequestHead<S> {
+    /// Keeps the request for retries.
+    pub(super) fn keep<B, E>(
+        &self,
+        parsed: &ParsedRequest<B>,
+    ) -> Result<Box<RetryState<S, E>>, NotRetryable> {
+        let retries = self.shared.retries();
         if retries.max == 0 {
-            return Err(Unkept::NoRetries);
+            return Err(NotRetryable::NoRetries);
         }
-        let Content::Whole(whole) = &asked.content else {
-            return Err(Unkept::Streamed);
+        let ParsedBody::Buffered(body) = &parsed.body else {
+            return Err(NotRetryable::Streamed);
         };
-        if whole.bytes.len() > retries.body_limit {
-            return Err(Unkept::TooLarge);
+        if body.bytes.len() > retries.body_limit {
+            return Err(NotRetryable::TooLarge);
         }
-        Ok(Box::new(Kept {
-            desk: Arc::clone(&self.desk),
+        Ok(Box::new(RetryState {
+            shared: Arc::clone(&self.shared),
             inner: self.inner.clone(),
             head: self.head.clone(),
-            whole: whole.clone(),
-            demand: asked.demand.clone(),
-            stream: asked.stream,
+            body: body.clone(),
+            demand: parsed.demand.clone(),
+            stream: parsed.stream,
             since: self.since,
-            first_came: None,
-            came_back_after: Duration::ZERO,
-            left: retries.max,
+            first_arrival: None,
+            requeued_after: Duration::ZERO,
+            retries_left: retries.max,
             failed: None,
         }))
     }
 }
 
-impl<S, E> Kept<S, E> {
-    /// It was tried, after it `came` and `waited`. Says how long it waited over all its tries.
-    pub(super) fn was_tried(&mut self, came: Instant, waited: Duration) -> Duration {
-        if self.first_came.is_none() {
-            self.first_came = Some(came);
-            // Not when it came: those who are turned away are no load, and must not pay for more of it.
-            self.desk.deposit();
+impl<S, E> RetryState<S, E> {
+    /// Notes an attempt that arrived at `arrived` and waited for `waited`. Returns the wait of all attempts together.
+    pub(super) fn attempted(&mut self, arrived: Instant, waited: Duration) -> Duration {
+        if self.first_arrival.is_none() {
+            self.first_arrival = Some(arrived);
+            // Not on arrival: rejected requests are no load, and must not pay for retries.
+            self.shared.deposit();
         }
         let before = self.failed.as_ref().map(|failed| failed.waited);
-        before.unwrap_or_default() + waited.saturating_sub(self.came_back_after)
+        before.unwrap_or_default() + waited.saturating_sub(self.requeued_after)
     }
 
-    /// Whether it may be tried once more, after it failed at `endpoint`; if so, that try is paid for, and goes
-    /// elsewhere.
-    pub(super) fn may_try_again(&mut self, endpoint: &EndpointRef, retry: Retry) -> bool {
-        match retry {
+    /// Whether the request may be retried after it failed at `endpoint`. If so, the retry is paid for and its demand
+    /// excludes that endpoint.
+    pub(super) fn may_retry(&mut self, endpoint: &EndpointRef, advice: Retry) -> bool {
+        match advice {
             Retry::No => return false,
-            Retry::Once => self.left = self.left.min(1),
+            Retry::Once => self.retries_left = self.retries_left.min(1),
             Retry::Yes => {}
         }
-        if self.left == 0 {
+        if self.retries_left == 0 {
             return false;
         }
         if self.is_too_late() {
             tracing::debug!("request not retried: its deadline has passed");
             return false;
         }
-        let elsewhere = self.demand.clone().again(endpoint);
-        if !self.desk.endpoints().could_serve(&elsewhere) {
+        let elsewhere = self.demand.clone().retry(endpoint);
+        if !self.shared.endpoints().could_serve(&elsewhere) {
             tracing::debug!("request not retried: no other endpoint could serve it");
             return false;
         }
-        if !self.desk.withdraw() {
+        // Last, because it spends.
+        if !self.shared.withdraw() {
             tracing::debug!("request not retried: the budget for retries is spent");
             return false;
         }
-        self.left -= 1;
+        self.retries_left -= 1;
         self.demand = elsewhere;
-        self.desk.meter.retried(endpoint);
+        self.shared.metrics.retried(endpoint);
         true
     }
 
     fn is_too_late(&self) -> bool {
         let now = gate::now();
-        let settings = self.desk.common.settings();
-        let came = self.since.or(self.first_came).unwrap_or(now);
-        let ticket = settings.classifier.ticket(&self.head.headers, came);
+        let settings = self.shared.state.settings();
+        let arrived = self.since.or(self.first_arrival).unwrap_or(now);
+        let ticket = settings.classifier.ticket(&self.head.headers, arrived);
         ticket.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// Keeps what it is answered with if it finds no other endpoint: what is left of an answer that could not be
-    /// read is its status, and when to come back.
-    pub(super) fn failed_with(&mut self, answer: Failed<Option<Bytes>, E>) {
-        let endpoint = answer.decision.endpoint.name();
-        let result = answer.result.map(|response| {
+    /// Keeps the response of the failed attempt, in case that no other endpoint can serve the request. Of one that
+    /// could not be read, the status and `Retry-After` are left.
+    pub(super) fn failed_with(&mut self, failed: FailedResponse<Option<Bytes>, E>) {
+        let endpoint = failed.decision.endpoint.name();
+        let result = failed.result.map(|response| {
             let (mut head, body) = response.into_parts();
             if let Some(body) = body {
-                head.headers.remove(TRAILER); // none were kept
+                head.headers.remove(TRAILER); // trailers are not kept
                 return Response::from_parts(head, body);
             }
             let why = format!(
@@ -170,41 +178,41 @@ impl<S, E> Kept<S, E> {
                 head.status
             );
             let rejection = Rejection::new(head.status, "upstream_failed", why);
-            let mut response = rejection.into_response(is_grpc(&self.head.headers));
+            let mut response = rejection.into_response_to(&self.head.headers);
             if let Some(after) = head.headers.get(RETRY_AFTER) {
                 response.headers_mut().insert(RETRY_AFTER, after.clone());
             }
             response
         });
-        self.failed = Some(Failed {
+        self.failed = Some(FailedResponse {
             result,
-            decision: answer.decision,
-            waited: answer.waited,
-            tail: answer.tail,
+            decision: failed.decision,
+            waited: failed.waited,
+            options: failed.options,
         });
     }
 
-    /// Tries it once more.
-    pub(super) fn again<B, R>(&mut self) -> Admitted<S, B>
+    /// Begins the next attempt.
+    pub(super) fn next_attempt<B, R>(&mut self) -> Admitted<S, B, R>
     where
         S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
         B: Body<Data = Bytes>,
         R: Body<Data = Bytes>,
     {
-        let first_came = *self.first_came.get_or_insert_with(gate::now);
-        self.came_back_after = gate::now().saturating_duration_since(first_came);
-        let arrival = Arrival {
-            desk: Arc::clone(&self.desk),
+        let first_arrival = *self.first_arrival.get_or_insert_with(gate::now);
+        self.requeued_after = gate::now().saturating_duration_since(first_arrival);
+        let head = RequestHead {
+            shared: Arc::clone(&self.shared),
             inner: self.inner.clone(),
-            chair: None,
+            reservation: None,
             head: self.head.clone(),
             since: self.since,
-            first_came: Some(first_came),
+            first_arrival: Some(first_arrival),
         };
-        arrival.admit(Asked {
+        head.admit(ParsedRequest {
             demand: self.demand.clone(),
             stream: self.stream,
-            content: Content::Whole(self.whole.clone()),
+            body: ParsedBody::Buffered(self.body.clone()),
         })
     }
 }

@@ -10,37 +10,71 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::desk::Desk;
 use super::future::RouteFuture;
 use super::handle::RouterHandle;
-use super::{Endpoints, Measured, RouteBody};
-use crate::gate::Permit;
+use super::shared::RouterShared;
+use super::{RouteBody, RouteResponseBody};
+use crate::endpoints::Endpoints;
+use crate::gate::{Permit, Reservation, Shared};
 use crate::http::PermitBody;
-use crate::queue::seat::Seat;
+use crate::service::ReadyState;
 
 /// Sends each request to an endpoint that can serve it. Made by [`RouteLayer`](super::RouteLayer).
 ///
-/// A chair that was reserved by `poll_ready` (with `overflow = "backpressure"`) belongs to the clone that was
-/// asked: a clone of it starts without.
+/// With `overflow = "backpressure"`, `poll_ready` reserves a place in the waiting room. It belongs to the service that was
+/// polled: a clone starts without one.
+///
+/// ```
+/// use http::{Request, Response};
+/// use http_body_util::Full;
+/// use bytes::Bytes;
+/// use tower::{Layer, service_fn};
+/// use tower_triage::RouteLayer;
+/// use tower_triage::endpoints::Registry;
+///
+/// # let registry = Registry::new(vec![])?;
+/// let layer = RouteLayer::builder(registry).build();
+/// let inner = service_fn(|_: Request<Full<Bytes>>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(Full::<Bytes>::default()))
+/// });
+/// let route = layer.layer(inner);
+/// assert!(route.handle().endpoints().is_empty());
+/// # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
+/// ```
 pub struct Route<S> {
     inner: S,
-    desk: Arc<Desk>,
-    seat: Seat<Endpoints>,
+    shared: Arc<RouterShared>,
+    ready: ReadyState<Shared<Endpoints>>,
 }
 
 impl<S> Route<S> {
-    pub(super) fn new(inner: S, desk: Arc<Desk>) -> Self {
+    pub(super) fn new(inner: S, shared: Arc<RouterShared>) -> Self {
         Self {
             inner,
-            desk,
-            seat: Seat::None,
+            shared,
+            ready: ReadyState::Idle,
         }
+    }
+
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service, without the routing in front of it.
+    pub fn into_inner(self) -> S {
+        self.inner
     }
 
     /// A handle to the endpoints and the waiting room.
     #[must_use]
     pub fn handle(&self) -> RouterHandle {
-        RouterHandle(Arc::clone(&self.desk))
+        RouterHandle(Arc::clone(&self.shared))
     }
 }
 
@@ -51,19 +85,28 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
     R: Body<Data = Bytes>,
 {
-    type Response = Response<PermitBody<Measured<R>, Permit<Endpoints>>>;
+    type Response = Response<PermitBody<RouteResponseBody<R>, Permit<Endpoints>>>;
     type Error = S::Error;
     type Future = RouteFuture<S, B, R>;
 
-    /// Always ready, so that a full room can answer; with `overflow = "backpressure"`, ready once a chair is
-    /// reserved for the call that follows.
+    /// Always ready, so that a full room can reject; with `overflow = "backpressure"`, ready once a place is reserved
+    /// for the call that follows.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.seat.poll_ready(&self.desk.common, cx).map(Ok)
+        let state = &self.shared.state;
+        if !state.has_backpressure() {
+            return Poll::Ready(Ok(()));
+        }
+        self.ready.poll_reserve(state.gate.shared(), cx).map(Ok)
     }
 
     fn call(&mut self, request: Request<B>) -> RouteFuture<S, B, R> {
-        let chair = self.seat.take();
-        RouteFuture::new(Arc::clone(&self.desk), self.inner.clone(), chair, request)
+        let reservation = self.ready.take().map(Reservation);
+        RouteFuture::new(
+            Arc::clone(&self.shared),
+            self.inner.clone(),
+            reservation,
+            request,
+        )
     }
 }
 
@@ -71,9 +114,9 @@ impl<S: Clone> Clone for Route<S> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
-            desk: Arc::clone(&self.desk),
-            // A reserved chair is one request's; the clone reserves its own.
-            seat: Seat::None,
+            shared: Arc::clone(&self.shared),
+            // A reservation is for one request: the clone makes its own.
+            ready: ReadyState::Idle,
         }
     }
 }
@@ -82,7 +125,7 @@ impl<S: fmt::Debug> fmt::Debug for Route<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Route")
             .field("inner", &self.inner)
-            .field("desk", &self.desk)
+            .field("shared", &self.shared)
             .finish_non_exhaustive()
     }
 }

@@ -12,8 +12,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
+use tower_triage::admit::Tenant;
 use tower_triage::batch::{Batch, BatchError, BatchLayer};
-use tower_triage::{Priority, RejectReason, Tenant, Ticket, WaitingRoomConfig};
+use tower_triage::{Priority, RejectReason, Ticket, WaitingRoomConfig};
 
 /// A request, whose response is twice its number.
 #[derive(Debug, Clone)]

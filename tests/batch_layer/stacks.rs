@@ -3,8 +3,9 @@
 use super::*;
 use std::convert::Infallible;
 use tower::{BoxError, Service as _, ServiceBuilder};
+use tower_triage::queue::BoxedError;
 use tower_triage::queue::FromHeaders;
-use tower_triage::{BoxedError, Priority, QueueConfig, QueueLayer, Ticket};
+use tower_triage::{Priority, QueueConfig, QueueLayer, Ticket};
 
 type Lengths = Result<Vec<usize>, Infallible>;
 
@@ -46,7 +47,7 @@ async fn a_batch_service_can_be_boxed_and_buffered() {
 #[tokio::test(start_paused = true)]
 async fn works_under_a_timeout_and_a_queue_layer() {
     let engine = Engine::manual();
-    let queue = QueueLayer::plain(QueueConfig::new(2)).unwrap();
+    let queue = QueueLayer::plain(QueueConfig::new(2));
     let handle = queue.handle();
     let service = ServiceBuilder::new()
         .timeout(millis(100))

@@ -8,7 +8,8 @@ use http_body_util::channel::{Channel, Sender};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 use tower::ServiceExt;
-use tower_triage::route::{Decision, Forward, Unanswered};
+use tower_triage::endpoints::{Decision, NoResponse};
+use tower_triage::upstream::Forward;
 
 use super::upstream::{Connection, Upstream};
 use super::{Failure, OK, SOON, endpoint, send, text};
@@ -77,7 +78,7 @@ async fn a_request_that_has_begun_is_not_sent_again() {
     };
     let ((), response) = tokio::join!(serve, send(&forward, request));
     let failure = Failure::read(response).await;
-    failure.is(502, "upstream_failed", Unanswered::BodyNotSent);
+    failure.is(502, "upstream_failed", NoResponse::BodyNotSent);
 
     let (body, request) = upload(&to, "/third");
     drop(body);
@@ -106,7 +107,7 @@ async fn a_request_body_that_breaks_off_is_not_the_endpoints_fault() {
     };
     let (connection, response) = tokio::join!(serve, send(&forward, request));
     let failure = Failure::read(response).await;
-    failure.is(400, "request_body_failed", Unanswered::BodyNotSent);
+    failure.is(400, "request_body_failed", NoResponse::BodyNotSent);
     timeout(SOON, connection.closed())
         .await
         .expect("the endpoint is told");

@@ -5,7 +5,8 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
-use tower_triage::route::{Forward, Unanswered};
+use tower_triage::endpoints::NoResponse;
+use tower_triage::upstream::Forward;
 
 use super::bodies::upload;
 use super::upstream::{Connection, Upstream};
@@ -112,7 +113,7 @@ async fn a_body_that_an_endpoint_reads_no_more_of_is_not_held_against_it() {
             .unwrap();
         let ((), response) = tokio::join!(serve, send(&forward, request));
         let failure = Failure::read(response).await;
-        failure.is(502, "upstream_failed", Unanswered::BodyNotSent);
+        failure.is(502, "upstream_failed", NoResponse::BodyNotSent);
     }
 }
 

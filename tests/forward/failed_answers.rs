@@ -7,7 +7,9 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tower::{Layer, ServiceExt};
-use tower_triage::route::{Endpoint, Forward, Model, Registry, RouteBody, Router};
+use tower_triage::endpoints::{Endpoint, Model, Registry};
+use tower_triage::route::RouteBody;
+use tower_triage::upstream::Forward;
 use tower_triage::{QueueConfig, RouteLayer};
 
 use super::SOON;
@@ -31,7 +33,7 @@ impl Two {
             endpoint.model(Model::new("m"))
         });
         let registry = Registry::new(endpoints.collect::<Vec<_>>()).unwrap();
-        let layer = RouteLayer::new(Router::new(registry).queue(queue));
+        let layer = RouteLayer::builder(registry).queue(queue).build();
         let forward = Forward::new();
         let asked = ask(&layer, &forward);
         let [a, b] = upstreams;

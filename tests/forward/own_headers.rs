@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
-use tower_triage::route::{Endpoint, Endpoints, Forward, Registry};
+use tower_triage::endpoints::{Endpoint, Endpoints, Registry};
+use tower_triage::upstream::Forward;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::upstream::Upstream;

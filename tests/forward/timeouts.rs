@@ -7,7 +7,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use tokio::time::{Instant, advance, pause, resume, sleep, timeout};
 use tower::ServiceExt;
-use tower_triage::route::{Forward, Unanswered};
+use tower_triage::endpoints::NoResponse;
+use tower_triage::upstream::Forward;
 
 use super::bodies::{read_to, upload};
 use super::upstream::Upstream;
@@ -32,7 +33,7 @@ async fn an_answer_that_does_not_begin_in_time_is_given_up() {
         let response = answer.await.unwrap().unwrap();
         resume();
         let failure = Failure::read(response).await;
-        failure.is(504, "upstream_timeout", Unanswered::Timeout);
+        failure.is(504, "upstream_timeout", NoResponse::Timeout);
         assert!(failure.message.contains(said), "{}", failure.message);
         timeout(SOON, connection.closed())
             .await
@@ -121,7 +122,7 @@ async fn the_clock_starts_when_the_body_is_sent() {
     let waited = sent.elapsed();
     resume();
     let failure = Failure::read(response).await;
-    failure.is(504, "upstream_timeout", Unanswered::Timeout);
+    failure.is(504, "upstream_timeout", NoResponse::Timeout);
     let grain = Duration::from_millis(1);
     assert!(
         waited >= SOON - grain && waited <= SOON + grain,
@@ -144,7 +145,7 @@ async fn an_endpoint_that_stops_reading_is_given_up() {
     let response = answer.await.unwrap().unwrap();
     resume();
     let failure = Failure::read(response).await;
-    failure.is(504, "upstream_timeout", Unanswered::Timeout);
+    failure.is(504, "upstream_timeout", NoResponse::Timeout);
     timeout(SOON, write)
         .await
         .expect("the body is let go")
@@ -155,7 +156,7 @@ async fn an_endpoint_that_stops_reading_is_given_up() {
 }
 
 #[tokio::test]
-async fn who_wants_no_limits_sets_the_largest() {
+async fn the_largest_timeouts_are_no_limit() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let forward = Forward::new()

@@ -19,7 +19,8 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use tokio_rustls::server::TlsStream;
 use tower::ServiceExt;
-use tower_triage::route::{Forward, TlsError, Unanswered};
+use tower_triage::endpoints::NoResponse;
+use tower_triage::upstream::{Forward, TlsError};
 
 use super::early_answers::{LARGE, TOO_LARGE, TRIES, read_head};
 use super::upstream::{Connection, Upstream};
@@ -138,7 +139,7 @@ async fn an_endpoint_may_vouch_for_itself() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_cannot_prove_who_it_is_gets_nothing() {
+async fn an_endpoint_without_a_trusted_certificate_gets_nothing() {
     let (trusted, stranger) = (Authority::new(), Authority::new());
     let forward = Forward::new();
     let forward = forward.root_certificates(trusted.pem.as_bytes()).unwrap();
@@ -154,7 +155,7 @@ async fn an_endpoint_that_cannot_prove_who_it_is_gets_nothing() {
         };
         let ((), response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
         let failure = Failure::read(response).await;
-        failure.is(502, "upstream_unreachable", Unanswered::Unreachable);
+        failure.is(502, "upstream_unreachable", NoResponse::Unreachable);
     }
 }
 
@@ -170,7 +171,7 @@ async fn an_endpoint_that_does_not_speak_tls_is_unreachable() {
     };
     let (_connection, response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
     let failure = Failure::read(response).await;
-    failure.is(502, "upstream_unreachable", Unanswered::Unreachable);
+    failure.is(502, "upstream_unreachable", NoResponse::Unreachable);
 }
 
 #[tokio::test]
@@ -189,7 +190,7 @@ async fn a_handshake_that_does_not_end_is_given_up() {
         let response = answer.await.unwrap().unwrap();
         resume();
         let failure = Failure::read(response).await;
-        failure.is(504, "upstream_connect_timeout", Unanswered::ConnectTimeout);
+        failure.is(504, "upstream_connect_timeout", NoResponse::ConnectTimeout);
         assert!(failure.message.contains(said), "{}", failure.message);
         timeout(SOON, connection.closed())
             .await
@@ -292,7 +293,7 @@ async fn asks_in_a_process_of_its_own() {
         200 => text(response).await,
         _ => {
             let failure = Failure::read(response).await;
-            failure.is(502, "upstream_unreachable", Unanswered::Unreachable);
+            failure.is(502, "upstream_unreachable", NoResponse::Unreachable);
             failure.message.rsplit(": ").next().unwrap().to_owned()
         }
     };

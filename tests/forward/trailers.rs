@@ -16,7 +16,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tower::{Layer, ServiceExt};
 use tower_triage::RouteLayer;
-use tower_triage::route::{Endpoint, Forward, Model, Registry, RouteBody, Router};
+use tower_triage::endpoints::{Endpoint, Model, Registry};
+use tower_triage::route::RouteBody;
+use tower_triage::upstream::Forward;
 
 use super::SOON;
 use super::bodies::read_to;
@@ -27,12 +29,12 @@ use super::upstream::{Connection, Upstream};
 async fn serve(upstream: &Upstream, streamed: bool) -> SocketAddr {
     let url = format!("http://{}/base", upstream.addr()).parse().unwrap();
     let endpoint = Endpoint::new("gpu-1", url).model(Model::new("m"));
-    let router = Router::new(Registry::new(vec![endpoint]).unwrap());
+    let router = RouteLayer::builder(Registry::new(vec![endpoint]).unwrap());
     let router = match streamed {
-        true => router.by_header("x-model".parse().unwrap()),
+        true => router.demand_from_header("x-model".parse().unwrap()),
         false => router,
     };
-    let route = RouteLayer::new(router).layer(Forward::<RouteBody<Incoming>>::new());
+    let route = router.build().layer(Forward::<RouteBody<Incoming>>::new());
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let addr = listener.local_addr().unwrap();
     tokio::spawn(async move {

@@ -60,6 +60,7 @@ async fn a_value_of_the_wrong_kind_is_named_with_its_line() {
         "max_size = \"many\"",
         "max_wait_seconds = -1",
         "max_wait_seconds = nan",
+        "max_wait_seconds = \"never\"",
         "overflow = \"drop\"",
         "discipline = \"lifo\"",
         "priorities = \"high\"",
@@ -110,15 +111,26 @@ async fn a_value_of_the_wrong_kind_is_named_with_its_line() {
 }
 
 #[tokio::test]
-async fn values_that_do_not_go_together_are_named() {
+async fn bad_levels_are_named_with_the_line_of_their_table() {
     for (line, words) in [
-        ("priorities = []", &["priorities"][..]),
+        ("priorities = []", "`priorities` is empty"),
         (
             "priorities = [\"normal\", \"NORMAL\"]",
-            &["priorities", "NORMAL"],
+            "`priorities` names \"NORMAL\" twice",
         ),
-        ("default_priority = \"vip\"", &["default_priority", "vip"]),
-        ("priority_header = \"x y\"", &["priority_header", "x y"]),
+        (
+            "default_priority = \"vip\"",
+            "`default_priority` is \"vip\"",
+        ),
+    ] {
+        refuse(&format!("[queue]\n{line}"), 1, words).await;
+    }
+}
+
+#[tokio::test]
+async fn values_that_do_not_go_together_are_named() {
+    for (line, words) in [
+        ("priority_header = \"x y\"", &["priority_header", "x y"][..]),
         ("tenant_header = \"\"", &["tenant_header"]),
         ("promote_after_seconds = 0", &["promote_after_seconds"]),
         ("tenant_weights = { a = 0 }", &["tenant_weights", "\"a\""]),

@@ -104,17 +104,7 @@ async fn headers_about_one_connection_stop_at_the_gateway() {
     }
     let all = |name| answer.headers.get_all(name).iter().collect::<Vec<_>>();
     assert_eq!(all("set-cookie"), ["a=1", "b=2"]);
-    let timings = all("server-timing");
-    assert!(
-        timings.iter().any(|timing| *timing == "model;dur=5"),
-        "{timings:?}"
-    );
-    assert!(
-        timings
-            .iter()
-            .any(|t| t.to_str().unwrap().starts_with("queue;dur=")),
-        "{timings:?}"
-    );
+    assert_eq!(all("server-timing"), ["model;dur=5"]);
 }
 
 #[tokio::test]

@@ -13,31 +13,31 @@ fn one_failure_is_enough() -> HealthCheck {
 }
 
 /// A request that runs at `a`, which has passed its first check; the next one has begun.
-async fn busy(house: &House, upstream: &Upstream) -> (JoinHandle<(u16, String)>, Connection) {
+async fn busy(router: &TestRouter, upstream: &Upstream) -> (JoinHandle<(u16, String)>, Connection) {
     answer(upstream, WELL).await;
-    until(|| house.endpoint("a").healthy()).await;
+    until(|| router.endpoint("a").healthy()).await;
     let (check, _) = check_at(upstream).await;
-    (house.enter("m").await, check)
+    (router.enter("m").await, check)
 }
 
 #[tokio::test]
 async fn an_endpoint_that_answered_since_its_check_began_is_busy_and_not_ill() {
     let upstream = Upstream::bind().await;
-    let house = House::of([endpoint("a", &upstream).health(one_failure_is_enough())]);
-    let _checks = house.checks();
-    let (running, check) = busy(&house, &upstream).await;
-    house.go.add_permits(1);
+    let router = TestRouter::of([endpoint("a", &upstream).health(one_failure_is_enough())]);
+    let _checks = router.checks();
+    let (running, check) = busy(&router, &upstream).await;
+    router.go.add_permits(1);
     assert_eq!(soon(running).await.unwrap().0, 200);
     soon(check.closed()).await;
     let (_next, _) = check_at(&upstream).await;
-    assert!(house.endpoint("a").healthy());
+    assert!(router.endpoint("a").healthy());
 }
 
 #[tokio::test]
-async fn an_endpoint_whose_answers_deliver_bytes_is_busy_and_not_ill() {
+async fn an_endpoint_that_sends_bytes_is_busy_and_not_down() {
     let upstream = Upstream::bind().await;
-    let house = House::of([endpoint("a", &upstream).health(one_failure_is_enough())]);
-    let _checks = house.checks();
+    let router = TestRouter::of([endpoint("a", &upstream).health(one_failure_is_enough())]);
+    let _checks = router.checks();
     answer(&upstream, WELL).await;
 
     let (bytes, rest) = mpsc::unbounded_channel::<Bytes>();
@@ -54,7 +54,7 @@ async fn an_endpoint_whose_answers_deliver_bytes_is_busy_and_not_ill() {
     let inner = tower::util::BoxService::new(inner);
     let inner = tower::buffer::Buffer::new(inner, 1);
     let request = Request::get("/").header(MODEL, "m").body(Empty::new());
-    let response = house.layer.layer(inner).oneshot(request.unwrap());
+    let response = router.layer.layer(inner).oneshot(request.unwrap());
     let mut body = soon(response).await.unwrap().into_body();
 
     for _ in 0..2 {
@@ -64,21 +64,21 @@ async fn an_endpoint_whose_answers_deliver_bytes_is_busy_and_not_ill() {
         soon(check.closed()).await;
     }
     let (silent, _) = check_at(&upstream).await;
-    assert!(house.endpoint("a").healthy());
+    assert!(router.endpoint("a").healthy());
     // A check in which it says nothing at all counts.
     soon(silent.closed()).await;
-    until(|| !house.endpoint("a").healthy()).await;
+    until(|| !router.endpoint("a").healthy()).await;
 }
 
 #[tokio::test]
 async fn an_endpoint_that_answers_and_refuses_connections_is_ill() {
     let upstream = Upstream::bind().await;
-    let house = House::of([endpoint("a", &upstream).health(one_failure_is_enough())]);
-    let _checks = house.checks();
-    let (running, check) = busy(&house, &upstream).await;
+    let router = TestRouter::of([endpoint("a", &upstream).health(one_failure_is_enough())]);
+    let _checks = router.checks();
+    let (running, check) = busy(&router, &upstream).await;
     drop(upstream);
-    house.go.add_permits(1);
+    router.go.add_permits(1);
     soon(running).await.unwrap();
     drop(check);
-    until(|| !house.endpoint("a").healthy()).await;
+    until(|| !router.endpoint("a").healthy()).await;
 }

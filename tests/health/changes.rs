@@ -8,16 +8,16 @@ use super::*;
 #[tokio::test]
 async fn an_endpoint_that_comes_is_checked_and_one_that_goes_is_not() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
-    let house = House::of([endpoint("a", &a).health(often())]);
-    let _checks = house.checks();
+    let router = TestRouter::of([endpoint("a", &a).health(often())]);
+    let _checks = router.checks();
     let (first, _) = check_at(&a).await;
 
     let new = endpoint("b", &b).health(often());
-    house.handle.change_endpoints(|all| all.push(new)).unwrap();
+    router.handle.change_endpoints(|all| all.push(new)).unwrap();
     answer(&b, ILL).await;
-    until(|| !house.endpoint("b").healthy()).await;
+    until(|| !router.endpoint("b").healthy()).await;
 
-    house
+    router
         .handle
         .change_endpoints(|all| _ = all.remove(0))
         .unwrap();
@@ -25,21 +25,21 @@ async fn an_endpoint_that_comes_is_checked_and_one_that_goes_is_not() {
     for _ in 0..5 {
         answer(&b, WELL).await;
     }
-    assert!(house.endpoint("b").healthy());
+    assert!(router.endpoint("b").healthy());
     assert!(a.accept().now_or_never().is_none());
 }
 
 #[tokio::test]
 async fn what_does_not_concern_a_check_does_not_interrupt_it() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
-    let house = House::of([endpoint("a", &a).health(often())]);
-    let checks = house.checks();
+    let router = TestRouter::of([endpoint("a", &a).health(often())]);
+    let checks = router.checks();
     for result in [WELL, ILL, ILL] {
         answer(&a, result).await;
     }
     let (mut third, _) = check_at(&a).await;
     let new = endpoint("b", &b).health(once());
-    house
+    router
         .handle
         .change_endpoints(|all| {
             all[0] = all[0].clone().priority(7).model(Model::new("n"));
@@ -48,16 +48,16 @@ async fn what_does_not_concern_a_check_does_not_interrupt_it() {
         .unwrap();
     tokio::join!(answer(&b, WELL), soon(checks.first_results()));
     third.send(ILL).await;
-    until(|| !house.endpoint("a").healthy()).await;
+    until(|| !router.endpoint("a").healthy()).await;
 }
 
 #[tokio::test]
 async fn another_path_header_or_address_is_checked_anew() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
-    let house = House::of([endpoint("a", &a).health(once())]);
-    let checks = house.checks();
+    let router = TestRouter::of([endpoint("a", &a).health(once())]);
+    let checks = router.checks();
     let change = |to: Endpoint| {
-        let changes = house.handle.change_endpoints(|all| all[0] = to).unwrap();
+        let changes = router.handle.change_endpoints(|all| all[0] = to).unwrap();
         assert_eq!(changes.changed, ["a"]);
     };
     let (first, _) = check_at(&a).await;
@@ -74,60 +74,60 @@ async fn another_path_header_or_address_is_checked_anew() {
     assert!(head.contains("authorization: key"), "{head}");
     third.send(ILL).await;
     soon(checks.first_results()).await;
-    assert!(!house.endpoint("a").healthy());
+    assert!(!router.endpoint("a").healthy());
 
     change(endpoint("a", &b).health(once()));
     tokio::join!(answer(&b, WELL), soon(checks.first_results()));
-    assert!(house.endpoint("a").healthy());
+    assert!(router.endpoint("a").healthy());
 }
 
 #[tokio::test]
 async fn an_endpoint_that_loses_its_check_is_taken_to_be_well() {
     let upstream = Upstream::bind().await;
-    let house = House::of([endpoint("a", &upstream).health(once())]);
-    let checks = house.checks();
+    let router = TestRouter::of([endpoint("a", &upstream).health(once())]);
+    let checks = router.checks();
     let first_results = soon(checks.first_results());
     upstream.accept_while(first_results, ILL).await;
-    assert!(!house.endpoint("a").healthy());
-    house
+    assert!(!router.endpoint("a").healthy());
+    router
         .handle
         .change_endpoints(|all| all[0].health = None)
         .unwrap();
-    until(|| house.endpoint("a").healthy()).await;
+    until(|| router.endpoint("a").healthy()).await;
 }
 
 #[tokio::test]
 async fn an_endpoint_that_left_and_comes_back_is_not_held_to_its_old_checks() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
-    let house = House::of([
+    let router = TestRouter::of([
         endpoint("a", &a).health(once()),
         endpoint("b", &b).health(once()),
     ]);
-    let checks = house.checks();
+    let checks = router.checks();
     let first_results = soon(checks.first_results());
     tokio::join!(answer(&a, ILL), answer(&b, WELL), first_results);
-    let old = house.endpoint("a");
-    house
+    let old = router.endpoint("a");
+    router
         .handle
         .change_endpoints(|all| _ = all.remove(0))
         .unwrap();
     until(|| old.healthy()).await;
     let again = endpoint("a", &a);
-    house
+    router
         .handle
         .change_endpoints(|all| all.push(again))
         .unwrap();
-    assert!(house.endpoint("a").healthy());
+    assert!(router.endpoint("a").healthy());
 }
 
 #[tokio::test]
 async fn first_results_are_awaited_of_those_only_that_are_still_checked() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
-    let house = House::of([endpoint("a", &a), endpoint("b", &b)]);
-    let checks = house.checks();
+    let router = TestRouter::of([endpoint("a", &a), endpoint("b", &b)]);
+    let checks = router.checks();
     soon(checks.first_results()).await; // nobody's
 
-    house
+    router
         .handle
         .change_endpoints(|all| all.iter_mut().for_each(|one| one.health = Some(once())))
         .unwrap();
@@ -136,7 +136,7 @@ async fn first_results_are_awaited_of_those_only_that_are_still_checked() {
     answer(&b, WELL).await;
     let (_hangs, _) = check_at(&a).await;
     assert!((&mut results).now_or_never().is_none());
-    house
+    router
         .handle
         .change_endpoints(|all| all[0].health = None)
         .unwrap();
@@ -146,11 +146,11 @@ async fn first_results_are_awaited_of_those_only_that_are_still_checked() {
 #[tokio::test]
 async fn all_checks_stop_when_they_are_dropped() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
-    let house = House::of([
+    let router = TestRouter::of([
         endpoint("a", &a).health(often()),
         endpoint("b", &b).health(often()),
     ]);
-    let checks = house.checks();
+    let checks = router.checks();
     let ((on_a, _), (on_b, _)) = tokio::join!(check_at(&a), check_at(&b));
     drop(checks);
     soon(on_a.closed()).await;

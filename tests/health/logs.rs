@@ -10,7 +10,7 @@ use tracing_subscriber::filter::LevelFilter;
 use super::*;
 
 #[tokio::test]
-async fn each_change_of_health_is_logged_once_whoever_says_so() {
+async fn each_change_of_health_is_logged_once() {
     let log = Log::default();
     let _installed = log.install();
     let upstream = Upstream::bind().await;
@@ -21,8 +21,8 @@ async fn each_change_of_health_is_logged_once_whoever_says_so() {
     let other = endpoint("b", &upstream).priority(2);
     let [a, b] = [endpoint("a", &upstream).health(check), other];
     let breaks = |endpoint: Endpoint| endpoint.model(Model::new("breaks"));
-    let house = House::routed([breaks(a), breaks(b)], routing);
-    let _checks = house.checks();
+    let router = TestRouter::routed([breaks(a), breaks(b)], routing);
+    let _checks = router.checks();
 
     let (mut check, _) = check_at(&upstream).await;
     let mut after = async |result| {
@@ -35,12 +35,12 @@ async fn each_change_of_health_is_logged_once_whoever_says_so() {
     assert_eq!(after(ILL).await, [""; 0]);
     assert_eq!(after(WELL).await, ["back in service"]);
 
-    house.go.add_permits(1);
-    soon(house.ask("breaks")).await.unwrap();
+    router.go.add_permits(1);
+    soon(router.ask("breaks")).await.unwrap();
     assert_eq!(log.take(), ["failed too often", "out of service"]);
     assert_eq!(after(ILL).await, ["fails its checks"]);
     assert_eq!(after(WELL).await, [""; 0]);
-    assert!(!house.endpoint("a").healthy());
+    assert!(!router.endpoint("a").healthy());
 }
 
 #[derive(Clone, Default)]

@@ -21,13 +21,13 @@ async fn the_first_result_decides_at_once() {
         ("", false),
     ] {
         let upstream = Upstream::bind().await;
-        let house = House::of([endpoint("a", &upstream).health(once())]);
-        let checks = house.checks();
+        let router = TestRouter::of([endpoint("a", &upstream).health(once())]);
+        let checks = router.checks();
         tokio::join!(
             super::answer(&upstream, answer),
             soon(checks.first_results())
         );
-        assert_eq!(house.endpoint("a").healthy(), healthy, "{answer}");
+        assert_eq!(router.endpoint("a").healthy(), healthy, "{answer}");
     }
 }
 
@@ -49,32 +49,32 @@ async fn a_missing_page_speaks_against_an_endpoint_only_where_one_was_promised()
         let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
         for (check, healthy) in [(once(), well), (HealthCheck::new("/up"), false)] {
             let upstream = Upstream::bind().await;
-            let house = House::of([endpoint("a", &upstream).health(check)]);
-            let checks = house.checks();
+            let router = TestRouter::of([endpoint("a", &upstream).health(check)]);
+            let checks = router.checks();
             tokio::join!(
                 super::answer(&upstream, &answer),
                 soon(checks.first_results())
             );
-            assert_eq!(house.endpoint("a").healthy(), healthy, "{status}");
+            assert_eq!(router.endpoint("a").healthy(), healthy, "{status}");
         }
     }
 }
 
 #[tokio::test]
-async fn who_cannot_be_reached_is_down() {
+async fn an_unreachable_endpoint_is_down() {
     let upstream = Upstream::bind().await;
-    let house = House::of([endpoint("a", &upstream).health(once())]);
+    let router = TestRouter::of([endpoint("a", &upstream).health(once())]);
     drop(upstream);
-    let checks = house.checks();
+    let checks = router.checks();
     soon(checks.first_results()).await;
-    assert!(!house.endpoint("a").healthy());
+    assert!(!router.endpoint("a").healthy());
 }
 
 #[tokio::test]
 async fn three_failures_in_a_row_are_too_many_and_two_successes_enough() {
     let upstream = Upstream::bind().await;
-    let house = House::of([endpoint("a", &upstream).health(often())]);
-    let _checks = house.checks();
+    let router = TestRouter::of([endpoint("a", &upstream).health(often())]);
+    let _checks = router.checks();
     let mut healthy_before = true;
     for (answer, healthy) in [
         (WELL, true),
@@ -91,12 +91,12 @@ async fn three_failures_in_a_row_are_too_many_and_two_successes_enough() {
         (ILL, true),
     ] {
         let (mut check, _) = check_at(&upstream).await;
-        assert_eq!(house.endpoint("a").healthy(), healthy_before);
+        assert_eq!(router.endpoint("a").healthy(), healthy_before);
         check.send(answer).await;
         healthy_before = healthy;
     }
     check_at(&upstream).await;
-    assert_eq!(house.endpoint("a").healthy(), healthy_before);
+    assert_eq!(router.endpoint("a").healthy(), healthy_before);
 }
 
 #[tokio::test]
@@ -104,8 +104,8 @@ async fn a_check_that_hangs_is_given_up_and_the_next_one_is_made() {
     for begins in ["", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"] {
         let upstream = Upstream::bind().await;
         let check = often().timeout(Duration::from_millis(20));
-        let house = House::of([endpoint("a", &upstream).health(check)]);
-        let _checks = house.checks();
+        let router = TestRouter::of([endpoint("a", &upstream).health(check)]);
+        let _checks = router.checks();
         for _ in 0..3 {
             let mut hangs = soon(upstream.accept()).await;
             // Either may come too late on a busy machine: the check is given up all the same.
@@ -113,24 +113,24 @@ async fn a_check_that_hangs_is_given_up_and_the_next_one_is_made() {
             _ = hangs.0.write_all(begins.as_bytes()).await;
             soon(hangs.closed()).await;
         }
-        assert!(!house.endpoint("a").healthy());
+        assert!(!router.endpoint("a").healthy());
     }
 }
 
 #[tokio::test]
 async fn checks_of_many_endpoints_wait_for_none_of_the_others() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
-    let house = House::of([
+    let router = TestRouter::of([
         endpoint("a", &a).health(once()),
         endpoint("b", &b).health(once()),
     ]);
-    let checks = house.checks();
+    let checks = router.checks();
     let (mut hangs, _) = check_at(&a).await;
     answer(&b, ILL).await;
-    until(|| !house.endpoint("b").healthy()).await;
+    until(|| !router.endpoint("b").healthy()).await;
     hangs.send(WELL).await;
     soon(checks.first_results()).await;
-    assert!(house.endpoint("a").healthy());
+    assert!(router.endpoint("a").healthy());
 }
 
 #[tokio::test]
@@ -138,10 +138,10 @@ async fn a_check_goes_where_requests_go_with_the_endpoints_own_headers_and_leave
     let upstream = Upstream::bind().await;
     let addr = upstream.addr();
     let url = format!("http://{addr}/base/").parse().unwrap();
-    let house = House::of([Endpoint::new("a", url)
+    let router = TestRouter::of([Endpoint::new("a", url)
         .header(AUTHORIZATION, HeaderValue::from_static("Bearer key"))
         .health(HealthCheck::new("/v1/models?x=1"))]);
-    let _checks = house.checks();
+    let _checks = router.checks();
     let (mut check, head) = check_at(&upstream).await;
     let mut lines: Vec<_> = head.trim_end().lines().collect();
     lines[1..].sort_unstable();

@@ -20,8 +20,8 @@ async fn the_first_checks_of_many_endpoints_are_spread_over_the_interval() {
     const MANY: usize = 30;
     let upstream = Upstream::bind().await;
     let interval = Duration::from_secs(1);
-    let house = House::of(endpoints(MANY, &upstream, interval));
-    let _checks = house.checks();
+    let router = TestRouter::of(endpoints(MANY, &upstream, interval));
+    let _checks = router.checks();
     let mut first: HashMap<String, Instant> = HashMap::new();
     while first.len() < MANY {
         let (mut connection, head) = check_at(&upstream).await;
@@ -32,14 +32,14 @@ async fn the_first_checks_of_many_endpoints_are_spread_over_the_interval() {
     // No sooner; later on a busy machine.
     let after = |nth: usize| first[&format!("/e{nth}")] - first["/e0"];
     assert!(after(MANY - 1) > interval / 2, "{:?}", after(MANY - 1));
-    assert!(house.handle.endpoints().iter().all(EndpointRef::healthy));
+    assert!(router.handle.endpoints().iter().all(EndpointRef::healthy));
 }
 
 #[tokio::test]
 async fn few_endpoints_are_checked_at_once() {
     let upstream = Upstream::bind().await;
-    let house = House::of(endpoints(8, &upstream, HOUR));
-    let checks = house.checks();
+    let router = TestRouter::of(endpoints(8, &upstream, HOUR));
+    let checks = router.checks();
     for _ in 0..8 {
         answer(&upstream, WELL).await;
     }

@@ -9,7 +9,7 @@ use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use super::*;
 
 #[tokio::test]
-async fn checks_trust_whom_requests_trust() {
+async fn checks_trust_the_certificates_of_requests() {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
     params.is_ca = IsCa::ExplicitNoCa;
@@ -29,14 +29,14 @@ async fn checks_trust_whom_requests_trust() {
         let upstream = Upstream::bind().await;
         let url = format!("https://127.0.0.1:{}", upstream.addr().port());
         let checked = Endpoint::new("a", url.parse().unwrap()).health(once());
-        let house = House::of([checked]);
-        let checks = forward.checks(&house.handle);
+        let router = TestRouter::of([checked]);
+        let checks = forward.checks(&router.handle);
         let serve = async {
             if let Ok(stream) = acceptor.accept(upstream.accept().await.0).await {
                 Connection(stream).answer(WELL).await;
             }
         };
         tokio::join!(serve, soon(checks.first_results()));
-        assert_eq!(house.endpoint("a").healthy(), healthy);
+        assert_eq!(router.endpoint("a").healthy(), healthy);
     }
 }

@@ -1,13 +1,15 @@
 use super::*;
 
-fn full_room() -> (Queue<Ward, Triage>, QueueHandle, Ward) {
-    let ward = Ward::new();
-    let config = QueueConfig::new(1).max_size(1).backpressure();
-    let (queue, handle) = queue(config, ward.clone());
-    (queue, handle, ward)
+fn full_room() -> (Queue<TestService, Triage>, QueueHandle, TestService) {
+    let service = TestService::new();
+    let config = QueueConfig::new(1)
+        .max_size(1)
+        .overflow(Overflow::Backpressure);
+    let (queue, handle) = queue(config, service.clone());
+    (queue, handle, service)
 }
 
-async fn becomes_ready(queue: &mut Queue<Ward, Triage>) -> bool {
+async fn becomes_ready(queue: &mut Queue<TestService, Triage>) -> bool {
     tokio::time::timeout(secs(0.001), queue.ready())
         .await
         .is_ok()
@@ -15,24 +17,24 @@ async fn becomes_ready(queue: &mut Queue<Ward, Triage>) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn is_pending_while_the_room_is_full() {
-    let (queue, handle, ward) = full_room();
+    let (queue, handle, service) = full_room();
     let running = send(&queue, normal("running")).await;
     let waiting = send(&queue, normal("waiting")).await;
     let third = send(&queue, normal("third")).await;
     assert_eq!(handle.status().depth, 1);
     assert!(!becomes_ready(&mut queue.clone()).await);
-    ward.finish(3);
+    service.finish(3);
     for sent in [running, waiting, third] {
         assert!(sent.await.unwrap().is_ok());
     }
-    assert_eq!(ward.came(), ["running", "waiting", "third"]);
+    assert_eq!(service.calls(), ["running", "waiting", "third"]);
     assert!(becomes_ready(&mut queue.clone()).await);
     nothing_is_left(&handle);
 }
 
 #[tokio::test(start_paused = true)]
-async fn ready_reserves_a_chair_that_a_clone_does_not_get() {
-    let (queue, handle, ward) = full_room();
+async fn ready_reserves_a_place_that_a_clone_does_not_get() {
+    let (queue, handle, service) = full_room();
     let running = send(&queue, normal("running")).await;
     let mut readied = queue.clone();
     assert!(becomes_ready(&mut readied).await);
@@ -43,13 +45,13 @@ async fn ready_reserves_a_chair_that_a_clone_does_not_get() {
     settle().await;
     assert_eq!(handle.status().depth, 1);
     assert!(!becomes_ready(&mut readied).await, "used up by the call");
-    ward.finish(2);
+    service.finish(2);
     assert!(running.await.unwrap().is_ok() && waiting.await.unwrap().is_ok());
     nothing_is_left(&handle);
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_a_readied_clone_gives_its_chair_back() {
+async fn dropping_a_ready_clone_frees_its_place() {
     let (queue, _, _ward) = full_room();
     let _running = send(&queue, normal("running")).await;
     let mut readied = queue.clone();
@@ -62,8 +64,8 @@ async fn dropping_a_readied_clone_gives_its_chair_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reserved_chair_is_not_for_one_who_did_not_ask() {
-    let (queue, handle, ward) = full_room();
+async fn a_reserved_place_is_not_for_other_requests() {
+    let (queue, handle, service) = full_room();
     let _running = send(&queue, normal("running")).await;
     let mut readied = queue.clone();
     assert!(becomes_ready(&mut readied).await);
@@ -72,12 +74,12 @@ async fn a_reserved_chair_is_not_for_one_who_did_not_ask() {
     let waiting = tokio::spawn(readied.call(normal("waiting")));
     settle().await;
     assert_eq!(handle.status().depth, 1);
-    ward.finish(2);
+    service.finish(2);
     assert_eq!(waiting.await.unwrap(), Ok("waiting"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_ready_holds_nobody_up() {
+async fn a_cancelled_ready_holds_up_no_other() {
     let (queue, _, _ward) = full_room();
     let _running = send(&queue, normal("running")).await;
     let waiting = send(&queue, normal("waiting")).await;
@@ -92,10 +94,12 @@ async fn a_cancelled_ready_holds_nobody_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_readied_and_idle_clone_holds_up_nobody_beyond_its_chair() {
-    let ward = Ward::new();
-    let config = QueueConfig::new(1).max_size(2).backpressure();
-    let (queue, _) = queue(config, ward.clone());
+async fn an_idle_ready_clone_holds_only_its_place() {
+    let service = TestService::new();
+    let config = QueueConfig::new(1)
+        .max_size(2)
+        .overflow(Overflow::Backpressure);
+    let (queue, _) = queue(config, service.clone());
     let mut idle = queue.clone();
     assert!(becomes_ready(&mut idle).await);
     let sent = [
@@ -103,14 +107,14 @@ async fn a_readied_and_idle_clone_holds_up_nobody_beyond_its_chair() {
         send(&queue, normal("b")).await,
         send(&queue, normal("c")).await,
     ];
-    ward.finish(3);
+    service.finish(3);
     for sent in sent {
         assert!(sent.await.unwrap().is_ok());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_a_chair_learns_that_the_queue_is_closed() {
+async fn closing_the_queue_ends_a_pending_poll_ready() {
     let (queue, handle, _ward) = full_room();
     let _running = send(&queue, normal("running")).await;
     let _waiting = send(&queue, normal("waiting")).await;
@@ -123,11 +127,14 @@ async fn whoever_waits_for_a_chair_learns_that_the_queue_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_a_chair_learns_of_a_new_configuration() {
+async fn a_new_configuration_ends_a_pending_poll_ready() {
     let base = || QueueConfig::new(1).max_size(1);
     let news = [
         (base(), RejectReason::Full),
-        (base().backpressure().max_size(0), RejectReason::Disabled),
+        (
+            base().overflow(Overflow::Backpressure).max_size(0),
+            RejectReason::Disabled,
+        ),
     ];
     for (config, why) in news {
         let (queue, handle, _ward) = full_room();
@@ -143,15 +150,17 @@ async fn whoever_waits_for_a_chair_learns_of_a_new_configuration() {
 
 #[tokio::test(start_paused = true)]
 async fn works_where_the_inner_service_is_the_limit() {
-    let ward = Ward::new();
-    let config = QueueConfig::inner().max_size(1).backpressure();
-    let (queue, handle) = queue(config, limited(&ward, 1));
+    let service = TestService::new();
+    let config = QueueConfig::inner()
+        .max_size(1)
+        .overflow(Overflow::Backpressure);
+    let (queue, handle) = queue(config, limited(&service, 1));
     let mut sent = Vec::new();
-    for patient in [normal("a"), normal("b"), normal("c"), urgent("d")] {
-        sent.push(send(&queue, patient).await);
+    for job in [normal("a"), normal("b"), normal("c"), urgent("d")] {
+        sent.push(send(&queue, job).await);
     }
-    assert_eq!((ward.running(), handle.status().depth), (1, 1));
-    ward.finish(4);
+    assert_eq!((service.running(), handle.status().depth), (1, 1));
+    service.finish(4);
     for sent in sent {
         assert!(sent.await.unwrap().is_ok());
     }

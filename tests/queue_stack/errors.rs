@@ -12,7 +12,7 @@ fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
 
 #[tokio::test(start_paused = true)]
 async fn the_error_of_the_inner_service_is_the_source() {
-    let failing = service_fn(|_: Patient| async { Err::<(), _>(io::Error::other("disk on fire")) });
+    let failing = service_fn(|_: Job| async { Err::<(), _>(io::Error::other("disk on fire")) });
     let (queue, _) = queue(QueueConfig::new(1), failing);
     let error: BoxError = queue.oneshot(normal("n")).await.unwrap_err().into();
     let source = error.source().and_then(|source| source.downcast_ref());
@@ -25,7 +25,7 @@ async fn the_error_of_the_inner_service_is_the_source() {
 async fn the_reason_of_a_rejection_is_the_source() {
     let (queue, handle) = queue(
         QueueConfig::new(1),
-        service_fn(|_: Patient| async { Ok::<_, io::Error>(()) }),
+        service_fn(|_: Job| async { Ok::<_, io::Error>(()) }),
     );
     handle.close();
     let error: BoxError = queue.oneshot(normal("n")).await.unwrap_err().into();
@@ -35,7 +35,7 @@ async fn the_reason_of_a_rejection_is_the_source() {
 
 #[tokio::test(start_paused = true)]
 async fn a_boxed_error_keeps_its_source_through_a_stack() {
-    let slow = service_fn(|_: Patient| std::future::pending::<Result<(), io::Error>>());
+    let slow = service_fn(|_: Job| std::future::pending::<Result<(), io::Error>>());
     let mut stack = ServiceBuilder::new()
         .buffer(8)
         .timeout(secs(60.0))

@@ -2,9 +2,9 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn the_longest_wait_still_applies_and_the_slot_comes_back() {
-    let moody = Moody::new([]);
+    let flaky = Flaky::new([]);
     let config = QueueConfig::new(1).max_wait(secs(1.0));
-    let (queue, handle) = queue(config, moody.clone());
+    let (queue, handle) = queue(config, flaky.clone());
     let stuck = send(&queue, normal("stuck")).await;
     assert_eq!(handle.status().running, 1);
     advance(secs(0.5)).await;
@@ -16,14 +16,14 @@ async fn the_longest_wait_still_applies_and_the_slot_comes_back() {
         Err(QueueError::Rejected(RejectReason::TimedOut))
     );
     settle().await;
-    moody.says(Answer::Ready);
+    flaky.says(Answer::Ready);
     assert_eq!(behind.await.unwrap(), Ok("behind"));
     nothing_is_left(&handle);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_the_slot_counts() {
-    let both = (Moody::new([Answer::Ready]), Ward::new());
+    let both = (Flaky::new([Answer::Ready]), TestService::new());
     let config = QueueConfig::new(1).max_wait(secs(1.0));
     let (queue, _) = queue(config, Both(both.0.clone(), both.1.clone()));
     let first = send(&queue, normal("first")).await;
@@ -54,12 +54,12 @@ async fn http_clients_get_503_and_the_time_that_they_waited() {
 }
 
 #[test]
-fn outside_a_runtime_it_waits_for_as_long_as_it_takes() {
-    let moody = Moody::new([]);
-    let (queue, handle) = queue(QueueConfig::new(1), moody.clone());
+fn outside_a_runtime_the_wait_has_no_end() {
+    let flaky = Flaky::new([]);
+    let (queue, handle) = queue(QueueConfig::new(1), flaky.clone());
     let mut sent = ByHand::new(queue.oneshot(normal("n")));
     assert!(sent.poll().is_pending());
-    moody.says(Answer::Ready);
+    flaky.says(Answer::Ready);
     assert_eq!(sent.run(), Poll::Ready(Ok("n")));
     nothing_is_left(&handle);
 }
@@ -83,20 +83,20 @@ impl Service<Request<Full<Bytes>>> for Never {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_say_when_it_arrived_waits_equally_long_for_the_slot_and_with_it() {
-    let undated: fn(&Patient, Instant) -> Ticket = |_, _| Priority(1).into();
+async fn a_ticket_without_an_arrival_has_the_same_max_wait() {
+    let undated: fn(&Job, Instant) -> Ticket = |_, _| Priority(1).into();
     for has_slot in [false, true] {
-        let layer = QueueLayer::plain(QueueConfig::new(1).wait_forever()).unwrap();
+        let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(None));
         let layer = layer.classify(undated);
-        let (moody, ward) = (Moody::new([Answer::Ready]), Ward::new());
-        let queue = layer.layer(Both(moody, ward.clone()));
+        let (flaky, service) = (Flaky::new([Answer::Ready]), TestService::new());
+        let queue = layer.layer(Both(flaky, service.clone()));
         let first = send(&queue, normal("first")).await;
         let second = send(&queue, normal("second")).await;
         advance(secs(5.0)).await;
         let bounded = QueueConfig::new(1).max_wait(secs(10.0));
         layer.handle().reconfigure(bounded).unwrap();
         advance(secs(4.0)).await;
-        ward.finish(usize::from(has_slot));
+        service.finish(usize::from(has_slot));
         assert_eq!(is_done(&first).await, has_slot);
         assert!(!is_done(&second).await);
         advance(secs(1.5)).await;

@@ -1,19 +1,19 @@
-//! `QueueLayer` among Tower's own layers and above services with moods of their own.
+//! `QueueLayer` among Tower's own layers and above services that are ready or not as a test wants.
 #![cfg(not(loom))]
 
 mod backpressure;
 mod errors;
 mod grpc;
 mod inner_not_ready;
+mod inner_ready;
 mod order;
 mod panics;
 mod plain;
+#[path = "../support/queue_service.rs"]
+mod service;
 mod shutdown;
 mod stacks;
 mod streams;
-mod turns;
-#[path = "../support/queue_ward.rs"]
-mod ward;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -24,32 +24,34 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Request, Response};
 use http_body_util::Full;
+use service::{
+    Answer, ByHand, Flaky, Job, Sent, TestService, normal, send, settle, triage, urgent,
+};
 use tokio::time::advance;
 use tower::buffer::Buffer;
 use tower::limit::ConcurrencyLimit;
 use tower::load_shed::LoadShed;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
-use tower_triage::queue::{Plain, Queue};
+use tower_triage::queue::{BoxedError, Overflow, Plain, Queue, Streaming};
+use tower_triage::rejection::Rejection;
 use tower_triage::{
-    BoxedError, Priority, QueueConfig, QueueError, QueueHandle, QueueLayer, RejectReason,
-    Rejection, Ticket,
+    Priority, QueueConfig, QueueError, QueueHandle, QueueLayer, RejectReason, Ticket,
 };
-use ward::{Answer, ByHand, Moody, Patient, Sent, Ward, normal, send, settle, triage, urgent};
 
-type Triage = Plain<fn(&Patient, Instant) -> Ticket>;
+type Triage = Plain<fn(&Job, Instant) -> Ticket>;
 
 fn layer(config: QueueConfig) -> QueueLayer<Triage> {
-    let triage: fn(&Patient, Instant) -> Ticket = triage;
-    QueueLayer::plain(config).expect("valid").classify(triage)
+    let triage: fn(&Job, Instant) -> Ticket = triage;
+    QueueLayer::plain(config).classify(triage)
 }
 
-fn queue<S>(config: QueueConfig, inner: S) -> (Queue<S, Triage>, QueueHandle) {
+fn queue<S: Clone>(config: QueueConfig, inner: S) -> (Queue<S, Triage>, QueueHandle) {
     let layer = layer(config);
     (layer.layer(inner), layer.handle())
 }
 
-fn limited(ward: &Ward, limit: usize) -> ConcurrencyLimit<Ward> {
-    ConcurrencyLimit::new(ward.clone(), limit)
+fn limited(inner: &TestService, limit: usize) -> ConcurrencyLimit<TestService> {
+    ConcurrencyLimit::new(inner.clone(), limit)
 }
 
 fn secs(seconds: f64) -> Duration {
@@ -68,30 +70,29 @@ fn nothing_is_left(handle: &QueueHandle) {
 
 /// Ready when the first is, serves with the second.
 #[derive(Clone)]
-struct Both(Moody, Ward);
+struct Both(Flaky, TestService);
 
-impl Service<Patient> for Both {
+impl Service<Job> for Both {
     type Response = &'static str;
     type Error = &'static str;
-    type Future = <Ward as Service<Patient>>::Future;
+    type Future = <TestService as Service<Job>>::Future;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.0.poll_ready(cx)
     }
 
-    fn call(&mut self, patient: Patient) -> Self::Future {
-        drop(self.0.call(patient));
-        self.1.call(patient)
+    fn call(&mut self, job: Job) -> Self::Future {
+        drop(self.0.call(job));
+        self.1.call(job)
     }
 }
 
 /// Panics in `call` when it is asked to.
 fn explosive()
--> impl Service<Patient, Response = &'static str, Error = &'static str, Future: Send> + Clone + Send
-{
-    service_fn(|patient: Patient| {
-        assert!(patient.name != "boom", "the inner service panics");
-        std::future::ready(Ok(patient.name))
+-> impl Service<Job, Response = &'static str, Error = &'static str, Future: Send> + Clone + Send {
+    service_fn(|job: Job| {
+        assert!(job.name != "boom", "the inner service panics");
+        std::future::ready(Ok(job.name))
     })
 }
 

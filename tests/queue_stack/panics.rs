@@ -1,9 +1,9 @@
 use super::*;
 
-/// Sends "boom" and then somebody who has to be served.
+/// Sends "boom" and then a request that has to be served.
 async fn the_next_is_served<S>(queue: S, handle: QueueHandle)
 where
-    S: Service<Patient, Response = &'static str, Error = QueueError<&'static str>>
+    S: Service<Job, Response = &'static str, Error = QueueError<&'static str>>
         + Clone
         + Send
         + 'static,
@@ -28,10 +28,10 @@ async fn in_call() {
 
 #[tokio::test(start_paused = true)]
 async fn in_the_response_future() {
-    let explosive = service_fn(|patient: Patient| async move {
+    let explosive = service_fn(|job: Job| async move {
         tokio::task::yield_now().await;
-        assert!(patient.name != "boom", "the inner service panics");
-        Ok::<_, &'static str>(patient.name)
+        assert!(job.name != "boom", "the inner service panics");
+        Ok::<_, &'static str>(job.name)
     });
     for config in [QueueConfig::new(1), QueueConfig::inner()] {
         let (queue, handle) = queue(config, explosive);
@@ -43,41 +43,44 @@ async fn in_the_response_future() {
 async fn in_poll_ready() {
     for config in [QueueConfig::new(1), QueueConfig::inner()] {
         let script = [Answer::Panic, Answer::Panic, Answer::Panic, Answer::Ready];
-        let (queue, handle) = queue(config, Moody::new(script));
+        let (queue, handle) = queue(config, Flaky::new(script));
         the_next_is_served(queue, handle).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn in_poll_ready_while_the_slot_is_held() {
-    let moody = Moody::new([]);
-    let (queue, handle) = queue(QueueConfig::new(1), moody.clone());
+    let flaky = Flaky::new([]);
+    let (queue, handle) = queue(QueueConfig::new(1), flaky.clone());
     let unlucky = send(&queue, normal("unlucky")).await;
     let next = send(&queue, normal("next")).await;
-    moody.says(Answer::Panic);
+    flaky.says(Answer::Panic);
     assert!(unlucky.await.unwrap_err().is_panic());
     settle().await;
-    moody.says(Answer::Ready);
+    flaky.says(Answer::Ready);
     assert_eq!(next.await.unwrap(), Ok("next"));
     nothing_is_left(&handle);
 }
 
 #[tokio::test(start_paused = true)]
 async fn in_a_classifier() {
-    let careless = |patient: &Patient, arrival| {
-        assert!(patient.name != "boom", "the classifier panics");
+    let careless = |job: &Job, arrival| {
+        assert!(job.name != "boom", "the classifier panics");
         Ticket::new(Priority::HIGHEST, arrival)
     };
-    let ward = Ward::new();
-    for config in [QueueConfig::new(1), QueueConfig::new(1).backpressure()] {
-        let layer = QueueLayer::plain(config).unwrap().classify(careless);
-        let (queue, handle) = (layer.layer(ward.clone()), layer.handle());
+    let service = TestService::new();
+    for config in [
+        QueueConfig::new(1),
+        QueueConfig::new(1).overflow(Overflow::Backpressure),
+    ] {
+        let layer = QueueLayer::plain(config).classify(careless);
+        let (queue, handle) = (layer.layer(service.clone()), layer.handle());
         let running = send(&queue, normal("running")).await;
         let unlucky = send(&queue, normal("boom")).await;
         assert!(unlucky.await.unwrap_err().is_panic());
         let waiting = send(&queue, normal("waiting")).await;
         assert_eq!(handle.status().depth, 1);
-        ward.finish(2);
+        service.finish(2);
         assert!(running.await.unwrap().is_ok() && waiting.await.unwrap().is_ok());
         nothing_is_left(&handle);
     }
@@ -86,9 +89,8 @@ async fn in_a_classifier() {
 #[tokio::test(start_paused = true)]
 async fn in_a_classifier_while_the_inner_service_is_not_ready() {
     let layer = QueueLayer::plain(QueueConfig::new(1))
-        .unwrap()
-        .classify(|_: &Patient, _| -> Ticket { panic!("the classifier panics") });
-    let mut queue = layer.layer(Moody::new([]));
+        .classify(|_: &Job, _| -> Ticket { panic!("the classifier panics") });
+    let mut queue = layer.layer(Flaky::new([]));
     let called = catch_unwind(AssertUnwindSafe(|| queue.call(normal("n"))));
     assert!(called.is_err());
     nothing_is_left(&layer.handle());
@@ -100,17 +102,17 @@ async fn in_on_reject() {
         Ok::<_, std::convert::Infallible>(Response::new(Full::<Bytes>::default()))
     });
     let config = QueueConfig::new(1).max_size(1).max_wait(secs(1.0));
-    let layer =
-        QueueLayer::new(config).on_reject(|_: &Rejection, _: &_| panic!("the rendering panics"));
+    let render = |_: &Rejection, _: &_| -> Response<String> { panic!("the rendering panics") };
+    let layer = QueueLayer::new(config).on_reject(render);
     let (queue, handle) = (layer.layer(echo), layer.handle());
     let holding = queue.clone().oneshot(request(&[])).await.unwrap();
     assert_eq!(handle.status().running, 0, "an empty body holds nothing");
     drop(holding);
 
-    let ward = service_fn(|_: Request<Full<Bytes>>| {
+    let service = service_fn(|_: Request<Full<Bytes>>| {
         std::future::pending::<Result<Response<Full<Bytes>>, std::convert::Infallible>>()
     });
-    let queue = layer.layer(ward);
+    let queue = layer.layer(service);
     let running = tokio::spawn(queue.clone().oneshot(request(&[])));
     settle().await;
     let waiting = tokio::spawn(queue.clone().oneshot(request(&[])));

@@ -2,9 +2,9 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn rejections_are_errors_that_say_why() {
-    let ward = Ward::new();
+    let service = TestService::new();
     let config = QueueConfig::new(1).max_size(1).max_wait(secs(1.0));
-    let (queue, handle) = queue(config, ward.clone());
+    let (queue, handle) = queue(config, service.clone());
     let running = send(&queue, normal("running")).await;
     let waiting = send(&queue, normal("waiting")).await;
     assert_eq!(
@@ -19,7 +19,7 @@ async fn rejections_are_errors_that_say_why() {
         queue.clone().oneshot(normal("after")).await,
         Err(QueueError::Rejected(RejectReason::ShuttingDown))
     );
-    ward.finish(1);
+    service.finish(1);
     assert_eq!(running.await.unwrap(), Ok("running"));
     handle.closed().await;
     nothing_is_left(&handle);
@@ -27,7 +27,7 @@ async fn rejections_are_errors_that_say_why() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_of_the_inner_service_frees_the_slot() {
-    let failing = service_fn(|_: Patient| async { Err::<(), _>("failed") });
+    let failing = service_fn(|_: Job| async { Err::<(), _>("failed") });
     let (queue, handle) = queue(QueueConfig::new(1), failing);
     for _ in 0..3 {
         let failed = queue.clone().oneshot(normal("n")).await;
@@ -38,8 +38,8 @@ async fn an_error_of_the_inner_service_frees_the_slot() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_of_poll_ready_reaches_its_caller_and_frees_the_slot() {
-    let moody = Moody::new([Answer::Error("broken"), Answer::Ready]);
-    let (queue, handle) = queue(QueueConfig::new(1), moody.clone());
+    let flaky = Flaky::new([Answer::Error("broken"), Answer::Ready]);
+    let (queue, handle) = queue(QueueConfig::new(1), flaky.clone());
     assert_eq!(
         queue.clone().oneshot(normal("unlucky")).await,
         Err(QueueError::Inner("broken"))
@@ -48,8 +48,8 @@ async fn an_error_of_poll_ready_reaches_its_caller_and_frees_the_slot() {
 
     let unlucky = send(&queue, normal("unlucky")).await;
     let next = send(&queue, normal("next")).await;
-    moody.says(Answer::Error("broken again"));
-    moody.says(Answer::Ready);
+    flaky.says(Answer::Error("broken again"));
+    flaky.says(Answer::Ready);
     assert_eq!(
         unlucky.await.unwrap(),
         Err(QueueError::Inner("broken again"))
@@ -60,42 +60,40 @@ async fn an_error_of_poll_ready_reaches_its_caller_and_frees_the_slot() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lowered_limit_holds_as_soon_as_enough_came_back() {
-    let ward = Ward::new();
+    let service = TestService::new();
     let config = |limit| QueueConfig::new(limit);
-    let (queue, handle) = queue(config(20), ward.clone());
+    let (queue, handle) = queue(config(20), service.clone());
     let sent: Vec<_> = (0..64)
         .map(|_| tokio::spawn(queue.clone().oneshot(normal("n"))))
         .collect();
     settle().await;
-    assert_eq!((ward.running(), handle.status().depth), (20, 44));
+    assert_eq!((service.running(), handle.status().depth), (20, 44));
     handle.reconfigure(config(5)).unwrap();
-    ward.finish(15);
+    service.finish(15);
     settle().await;
-    assert_eq!((ward.running(), handle.status().depth), (5, 44));
-    ward.finish(1);
+    assert_eq!((service.running(), handle.status().depth), (5, 44));
+    service.finish(1);
     settle().await;
-    assert_eq!((ward.running(), handle.status().depth), (5, 43));
-    ward.finish(64);
+    assert_eq!((service.running(), handle.status().depth), (5, 43));
+    service.finish(64);
     join_all(sent).await;
-    assert_eq!(ward.peak(), 20);
+    assert_eq!(service.peak(), 20);
     nothing_is_left(&handle);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ticket_that_is_dated_wrong_harms_only_itself() {
-    let ward = Ward::new();
+async fn a_ticket_with_a_wrong_arrival_harms_no_other() {
+    let service = TestService::new();
     let config = QueueConfig::new(1).max_wait(secs(10.0));
-    let layer = QueueLayer::plain(config)
-        .unwrap()
-        .classify(|patient: &Patient, now: Instant| {
-            let arrival = match patient.name {
-                "of tomorrow" => now + secs(86_400.0),
-                "of yesterday" => now.checked_sub(secs(60.0)).unwrap_or(now),
-                _ => now,
-            };
-            Ticket::new(Priority::HIGHEST, arrival)
-        });
-    let queue = layer.layer(ward.clone());
+    let layer = QueueLayer::plain(config).classify(|job: &Job, now: Instant| {
+        let arrival = match job.name {
+            "of tomorrow" => now + secs(86_400.0),
+            "of yesterday" => now.checked_sub(secs(60.0)).unwrap_or(now),
+            _ => now,
+        };
+        Ticket::new(Priority::HIGHEST, arrival)
+    });
+    let queue = layer.layer(service.clone());
     let running = send(&queue, normal("running")).await;
     let waiting = send(&queue, normal("waiting")).await;
     let tomorrow = send(&queue, normal("of tomorrow")).await;
@@ -104,19 +102,18 @@ async fn a_ticket_that_is_dated_wrong_harms_only_itself() {
         yesterday.await.unwrap(),
         Err(QueueError::Rejected(RejectReason::TimedOut))
     );
-    ward.finish(3);
+    service.finish(3);
     for sent in [running, waiting, tomorrow] {
         assert!(sent.await.unwrap().is_ok());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ticket_of_tomorrow_waits_no_longer_than_the_room_allows() {
-    let never_ready = Both(Moody::new([]), Ward::new());
+async fn a_ticket_from_the_future_waits_no_longer_than_max_wait() {
+    let never_ready = Both(Flaky::new([]), TestService::new());
     for waits_for_inner in [false, true] {
         let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(secs(10.0)))
-            .unwrap()
-            .classify(|_: &Patient, now| Ticket::new(Priority::HIGHEST, now + secs(86_400.0)));
+            .classify(|_: &Job, now| Ticket::new(Priority::HIGHEST, now + secs(86_400.0)));
         let (queue, handle) = (layer.layer(never_ready.clone()), layer.handle());
         let mut sent = vec![send(&queue, normal("holds the slot")).await];
         if !waits_for_inner {
@@ -135,7 +132,7 @@ async fn a_ticket_of_tomorrow_waits_no_longer_than_the_room_allows() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_reconfigured_changes_nothing() {
-    let (_, handle) = queue(QueueConfig::new(3), Ward::new());
+    let (_, handle) = queue(QueueConfig::new(3), TestService::new());
     assert!(handle.reconfigure(QueueConfig::inner()).is_err());
     assert!(handle.reconfigure(QueueConfig::new(0)).is_err());
     assert_eq!(handle.config(), QueueConfig::new(3));
@@ -143,14 +140,14 @@ async fn what_cannot_be_reconfigured_changes_nothing() {
 }
 
 #[tokio::test]
-async fn who_is_woken_by_a_new_configuration_may_look_at_it() {
+async fn a_waker_may_read_the_configuration_that_woke_it() {
     struct Looks(QueueHandle, Mutex<Option<usize>>);
     impl Wake for Looks {
         fn wake(self: Arc<Self>) {
-            *self.1.lock().unwrap() = Some(self.0.config().max_size);
+            *self.1.lock().unwrap() = Some(self.0.config().room.max_size);
         }
     }
-    let (queue, handle) = queue(QueueConfig::new(1).max_size(9), Ward::new());
+    let (queue, handle) = queue(QueueConfig::new(1).max_size(9), TestService::new());
     let _running = send(&queue, normal("running")).await;
     let looks = Arc::new(Looks(handle.clone(), Mutex::default()));
     let waker = Waker::from(Arc::clone(&looks));

@@ -14,13 +14,13 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn the_room_closes_though_the_runtime_of_the_first_call_is_gone_or_not_driven() {
+fn the_room_closes_though_the_first_runtime_is_gone() {
     for is_gone in [true, false] {
-        let ward = Ward::new();
-        ward.finish(1);
+        let service = TestService::new();
+        service.finish(1);
         let token = CancellationToken::new();
         let layer = layer(QueueConfig::new(1)).shutdown(token.clone());
-        let queue = layer.layer(ward.clone());
+        let queue = layer.layer(service.clone());
         let first = runtime();
         let served = first.block_on(queue.clone().oneshot(normal("first")));
         assert_eq!(served, Ok("first"));
@@ -33,7 +33,7 @@ fn the_room_closes_though_the_runtime_of_the_first_call_is_gone_or_not_driven() 
             assert!(layer.handle().status().closed);
             assert!(is_done(&waiting).await);
             assert_eq!(waiting.await.unwrap(), shutting_down());
-            ward.finish(1);
+            service.finish(1);
             assert_eq!(running.await.unwrap(), Ok("running"));
         });
     }
@@ -41,11 +41,11 @@ fn the_room_closes_though_the_runtime_of_the_first_call_is_gone_or_not_driven() 
 
 #[test]
 fn the_room_closes_without_any_runtime() {
-    let ward = Ward::new();
+    let service = TestService::new();
     let token = CancellationToken::new();
     let queue = layer(QueueConfig::new(1))
         .shutdown(token.clone())
-        .layer(ward.clone());
+        .layer(service.clone());
     let mut running = ByHand::new(queue.clone().oneshot(normal("running")));
     assert!(running.poll().is_pending());
     let mut waiting = ByHand::new(queue.clone().oneshot(normal("waiting")));
@@ -55,32 +55,32 @@ fn the_room_closes_without_any_runtime() {
     assert_eq!(waiting.poll(), Poll::Ready(shutting_down()));
     let mut later = ByHand::new(queue.oneshot(normal("later")));
     assert_eq!(later.poll(), Poll::Ready(shutting_down()));
-    ward.finish(1);
+    service.finish(1);
     assert_eq!(running.run(), Poll::Ready(Ok("running")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_is_cancelled_beforehand_lets_no_request_in() {
+async fn a_token_cancelled_before_rejects_all_requests() {
     let token = CancellationToken::new();
     token.cancel();
-    let ward = Ward::new();
-    ward.finish(9);
+    let service = TestService::new();
+    service.finish(9);
     let layer = layer(QueueConfig::new(1)).shutdown(token);
-    let queue = layer.layer(ward.clone());
+    let queue = layer.layer(service.clone());
     assert_eq!(queue.oneshot(normal("first")).await, shutting_down());
-    assert!(ward.came().is_empty());
+    assert!(service.calls().is_empty());
     layer.handle().closed().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_token_replaces_the_one_before() {
     let (old, new) = (CancellationToken::new(), CancellationToken::new());
-    let ward = Ward::new();
-    ward.finish(9);
+    let service = TestService::new();
+    service.finish(9);
     let layer = layer(QueueConfig::new(1))
         .shutdown(old.clone())
         .shutdown(new.clone());
-    let queue = layer.layer(ward);
+    let queue = layer.layer(service);
     old.cancel();
     assert_eq!(queue.clone().oneshot(normal("a")).await, Ok("a"));
     layer.handle().reconfigure(QueueConfig::new(2)).unwrap();
@@ -89,32 +89,31 @@ async fn another_token_replaces_the_one_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_services_need_neither_their_layer_nor_a_handle_to_be_closed() {
+async fn services_close_without_their_layer_or_a_handle() {
     let token = CancellationToken::new();
-    let ward = Ward::new();
-    ward.finish(9);
+    let service = TestService::new();
+    service.finish(9);
     let queue = layer(QueueConfig::new(1))
         .shutdown(token.clone())
-        .layer(ward);
+        .layer(service);
     token.cancel();
     assert_eq!(queue.oneshot(normal("a")).await, shutting_down());
 }
 
 #[test]
-fn a_token_keeps_no_layer_and_no_layer_leaves_anything_at_its_token() {
+fn a_token_and_a_layer_leak_nothing_of_each_other() {
     let token = CancellationToken::new();
     let witness = Arc::new(());
     let come_and_go = |times| {
         for _ in 0..times {
             let kept = Arc::clone(&witness);
             let layer = QueueLayer::plain(QueueConfig::new(1))
-                .unwrap()
                 .shutdown(token.clone())
-                .classify(move |patient: &Patient, arrival| {
+                .classify(move |job: &Job, arrival| {
                     let _ = &kept;
-                    triage(patient, arrival)
+                    triage(job, arrival)
                 });
-            let queue = layer.layer(Ward::new());
+            let queue = layer.layer(TestService::new());
             drop(layer);
             let mut sent = ByHand::new(queue.clone().oneshot(normal("n")));
             assert!(sent.poll().is_pending());
@@ -128,7 +127,7 @@ fn a_token_keeps_no_layer_and_no_layer_leaves_anything_at_its_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waker_that_panics_does_not_keep_the_token_from_waking_others() {
+async fn a_panicking_waker_keeps_the_token_from_waking_no_other() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
@@ -138,7 +137,7 @@ async fn a_waker_that_panics_does_not_keep_the_token_from_waking_others() {
     let token = CancellationToken::new();
     let queue = layer(QueueConfig::new(1))
         .shutdown(token.clone())
-        .layer(Ward::new());
+        .layer(TestService::new());
     let _running = send(&queue, normal("running")).await;
     let waker = Waker::from(Arc::new(Panics));
     let mut waiting = Box::pin(queue.clone().oneshot(normal("waiting")));

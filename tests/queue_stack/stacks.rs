@@ -1,9 +1,9 @@
 use super::*;
 
-/// On fresh clones that were readied, on ones that were not, and on one that is kept.
+/// On fresh clones that were polled ready, on ones that were not, and on one that is kept.
 async fn serve_many<S>(queue: Queue<S, Triage>, handle: QueueHandle)
 where
-    S: Service<Patient> + Clone + Send + 'static,
+    S: Service<Job> + Clone + Send + 'static,
     S::Future: Send,
     S::Response: Send,
     S::Error: Send + std::fmt::Debug,
@@ -24,7 +24,7 @@ where
 
 async fn serve_readied<S>(queue: S, handle: QueueHandle)
 where
-    S: Service<Patient> + Clone + Send + 'static,
+    S: Service<Job> + Clone + Send + 'static,
     S::Future: Send,
     S::Response: Send,
     S::Error: Send + std::fmt::Debug,
@@ -37,14 +37,14 @@ where
     nothing_is_left(&handle);
 }
 
-fn echo() -> Ward {
-    let ward = Ward::new();
-    ward.finish(1_000);
-    ward
+fn echo() -> TestService {
+    let service = TestService::new();
+    service.finish(1_000);
+    service
 }
 
 fn configs() -> [QueueConfig; 3] {
-    let large = |config: QueueConfig| config.max_size(1_000).wait_forever();
+    let large = |config: QueueConfig| config.max_size(1_000).max_wait(None);
     [
         large(QueueConfig::new(2)),
         large(QueueConfig::new(64)),
@@ -81,7 +81,7 @@ async fn a_load_shed_that_never_sheds() {
 async fn a_rate_limit_that_is_shared() {
     let queue = ServiceBuilder::new()
         .layer(
-            layer(QueueConfig::inner().max_size(1_000).wait_forever())
+            layer(QueueConfig::inner().max_size(1_000).max_wait(None))
                 .share_inner()
                 .unwrap(),
         )
@@ -99,8 +99,8 @@ async fn a_load_balancer_that_is_shared() {
 
     let backends =
         (0..3).map(|_| PendingRequests::new(limited(&echo(), 1), CompleteOnResponse::default()));
-    let balance = Balance::new(ServiceList::new::<Patient>(backends));
-    let queue = layer(QueueConfig::inner().max_size(1_000).wait_forever())
+    let balance = Balance::new(ServiceList::new::<Job>(backends));
+    let queue = layer(QueueConfig::inner().max_size(1_000).max_wait(None))
         .share_inner()
         .unwrap()
         .layer(balance);
@@ -123,23 +123,23 @@ async fn below_a_buffer_and_a_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_is_moody_at_times() {
+async fn a_service_that_is_ready_at_times() {
     for config in configs() {
-        let moody = Moody::new([]);
-        let (queue, handle) = queue(config, moody.clone());
+        let flaky = Flaky::new([]);
+        let (queue, handle) = queue(config, flaky.clone());
         let sent: Vec<_> = (0..50)
             .map(|_| tokio::spawn(queue.clone().oneshot(normal("n"))))
             .collect();
         settle().await;
         for _ in 0..50 {
-            moody.says(Answer::Ready);
+            flaky.says(Answer::Ready);
             settle().await;
         }
-        // With several slots, several ask at once, and only the last of them is woken; so are the others
-        // then, as each call is followed by the next one's turn.
+        // With several slots, several poll the inner service at once, and it wakes only the last of them. The others
+        // are woken in turn: each call is followed by the next poll.
         let served = sent.iter().filter(|sent| sent.is_finished()).count();
         assert!(served >= 1);
-        if handle.config().concurrency == tower_triage::Concurrency::Inner {
+        if handle.config().concurrency == tower_triage::queue::Concurrency::Inner {
             assert_eq!(served, 50);
             nothing_is_left(&handle);
         }
@@ -147,10 +147,10 @@ async fn a_service_that_is_moody_at_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readied_and_idle_clones_hoard_nothing() {
+async fn idle_ready_clones_hold_nothing() {
     for config in [QueueConfig::new(1), QueueConfig::inner()] {
-        let ward = echo();
-        let (queue, handle) = queue(config, limited(&ward, 1));
+        let service = echo();
+        let (queue, handle) = queue(config, limited(&service, 1));
         let mut idle: Vec<_> = (0..5).map(|_| queue.clone()).collect();
         for clone in &mut idle {
             clone.ready().await.unwrap();
@@ -162,20 +162,20 @@ async fn readied_and_idle_clones_hoard_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_wait_below_holds_nobody_up() {
-    let ward = Ward::new();
-    let (queue, handle) = queue(QueueConfig::new(8), limited(&ward, 1));
+async fn a_cancelled_wait_below_holds_up_no_other() {
+    let service = TestService::new();
+    let (queue, handle) = queue(QueueConfig::new(8), limited(&service, 1));
     let mut kept = queue.clone();
     let first = tokio::spawn(kept.call(normal("first")));
     settle().await;
-    // Holds a slot of the queue and stands in line for the limit below.
+    // Holds a slot of the queue and waits for the limit below.
     let gone = tokio::spawn(kept.call(normal("gone")));
     settle().await;
     gone.abort();
     let next = send(&queue, normal("next")).await;
-    ward.finish(2);
+    service.finish(2);
     assert!(is_done(&first).await && is_done(&next).await);
-    assert_eq!(ward.came(), ["first", "next"]);
+    assert_eq!(service.calls(), ["first", "next"]);
     nothing_is_left(&handle);
     drop(kept);
 }
@@ -187,7 +187,7 @@ fn only_an_inner_limit_can_be_shared() {
 }
 
 #[test]
-fn an_inner_service_that_is_shared_is_the_only_one_behind_its_room() {
+fn a_shared_inner_service_is_the_only_one() {
     let refused = |made: std::thread::Result<_>| {
         let panic: Box<dyn std::any::Any + Send> = made.map(|_: Queue<_, _>| ()).unwrap_err();
         panic.downcast::<String>().unwrap().contains("of its own")
@@ -195,30 +195,33 @@ fn an_inner_service_that_is_shared_is_the_only_one_behind_its_room() {
     let cloned = layer(QueueConfig::inner());
     let shared = cloned.clone().share_inner().unwrap();
     assert!(cloned.clone().share_inner().is_err());
-    let queue = shared.layer(Ward::new());
+    let queue = shared.layer(TestService::new());
     assert!(queue.handle().status().depth == 0);
-    let again = catch_unwind(AssertUnwindSafe(|| shared.layer(Ward::new())));
+    let again = catch_unwind(AssertUnwindSafe(|| shared.layer(TestService::new())));
     assert!(refused(again));
-    let beside = catch_unwind(AssertUnwindSafe(|| cloned.layer(Ward::new())));
+    let beside = catch_unwind(AssertUnwindSafe(|| cloned.layer(TestService::new())));
     assert!(beside.is_err());
 
     let cloned = layer(QueueConfig::inner());
-    let _two = [cloned.layer(Ward::new()), cloned.layer(Ward::new())];
+    let _two = [
+        cloned.layer(TestService::new()),
+        cloned.layer(TestService::new()),
+    ];
     assert!(cloned.share_inner().is_err());
 }
 
-/// The one room for both makes them one line, and each keeps nothing that the other waits for.
+/// Both are in one queue, and neither keeps what the other waits for.
 #[tokio::test(start_paused = true)]
 async fn two_services_of_one_layer_may_share_a_limit() {
     let semaphore = Arc::new(tokio::sync::Semaphore::new(1));
-    let ward = Ward::new();
-    let limited = || ConcurrencyLimit::with_semaphore(ward.clone(), Arc::clone(&semaphore));
-    let layer = layer(QueueConfig::inner().wait_forever());
+    let service = TestService::new();
+    let limited = || ConcurrencyLimit::with_semaphore(service.clone(), Arc::clone(&semaphore));
+    let layer = layer(QueueConfig::inner().max_wait(None));
     let (a, b) = (layer.layer(limited()), layer.layer(limited()));
     let running = send(&a, normal("running")).await;
     let one = send(&a, normal("a")).await;
     let two = send(&b, urgent("b")).await;
-    ward.finish(3);
+    service.finish(3);
     for sent in [running, two, one] {
         let answered = tokio::time::timeout(secs(10.0), sent).await;
         assert!(answered.expect("no deadlock").unwrap().is_ok());

@@ -12,7 +12,7 @@ async fn are_rejected_only_while_the_inner_service_is_busy() {
         }
     });
     for config in [QueueConfig::new(1), QueueConfig::inner()] {
-        let layer = QueueLayer::new(config.reject_streams());
+        let layer = QueueLayer::new(config.streaming(Streaming::Reject));
         let queue = layer.layer(ConcurrencyLimit::new(slow.clone(), 1));
         let stream = || request(&[("accept", "text/event-stream")]);
         let first = tokio::spawn(queue.clone().oneshot(stream()));

@@ -6,20 +6,18 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_triage::route::{
-    Candidates, Choice, Decision, ModelRoom, Registry, RouteBody, RoutingConfig, Strategy,
-    StrategyChoice, Via,
-};
-use tower_triage::{Discipline, QueueConfig, RouteLayer, Router};
+use tower_triage::endpoints::{Candidates, Choice, Decision, ModelRoom, Registry, Strategy, Via};
+use tower_triage::route::{RouteBody, RoutingConfig, StrategyChoice};
+use tower_triage::{Discipline, QueueConfig, RouteLayer};
 
-use super::support::{House, code, endpoint, header, settle, status};
+use super::support::{TestRouter, code, endpoint, header, settle, status};
 
 #[tokio::test(start_paused = true)]
 async fn the_inner_service_and_the_caller_learn_what_was_decided() {
     let routing = RoutingConfig::default().alias("gpt-4", "llama");
-    let mut house = House::new([endpoint("gpu", 1, &["llama"])], routing);
-    let answer = house.ask("gpt-4");
-    let call = house.call().await;
+    let mut router = TestRouter::new([endpoint("gpu", 1, &["llama"])], routing);
+    let answer = router.ask("gpt-4");
+    let call = router.call().await;
     let Decision {
         model, asked, via, ..
     } = &call.decision;
@@ -38,16 +36,16 @@ async fn the_inner_service_and_the_caller_learn_what_was_decided() {
 
 #[tokio::test(start_paused = true)]
 async fn a_model_with_any_name_is_told_and_not_what_the_endpoint_says() {
-    let mut house = House::new(
+    let mut router = TestRouter::new(
         [endpoint("gpu", 1, &["qwen-千问"])],
         RoutingConfig::default(),
     );
-    let asked = house.ask("qwen-千问");
+    let asked = router.ask("qwen-千问");
     let mut answer = status(200);
     answer
         .headers_mut()
         .insert("x-triage-model", "another".parse().unwrap());
-    house.call().await.answer(answer);
+    router.call().await.answer(answer);
     let answer = asked.await.unwrap();
     assert_eq!(answer.headers()["x-triage-model"], "qwen-千问".as_bytes());
 }
@@ -55,29 +53,29 @@ async fn a_model_with_any_name_is_told_and_not_what_the_endpoint_says() {
 #[tokio::test(start_paused = true)]
 async fn an_announced_length_is_that_of_the_body_with_the_other_name() {
     let routing = RoutingConfig::default().alias("a", "a-longer-name");
-    let mut house = House::new([endpoint("gpu", 1, &["a-longer-name"])], routing);
+    let mut router = TestRouter::new([endpoint("gpu", 1, &["a-longer-name"])], routing);
     let body = r#"{"model":"a"}"#;
     let request = Request::post("/")
         .header("content-length", body.len())
         .body(Full::from(body))
         .unwrap();
-    house.send(request);
-    let call = house.call().await;
+    router.send(request);
+    let call = router.call().await;
     assert_eq!(call.body, r#"{"model":"a-longer-name"}"#);
     assert_eq!(call.headers["content-length"], call.body.len().to_string());
 }
 
 #[tokio::test]
-async fn callers_need_not_be_told_who_answered() {
+async fn response_headers_can_be_turned_off() {
     let registry = Registry::new(vec![endpoint("gpu", 1, &["m"])]).unwrap();
     for (tells_endpoint, tells_model) in [(true, false), (false, true)] {
-        let router = Router::new(registry.clone())
+        let router = RouteLayer::builder(registry.clone())
             .endpoint_header(tells_endpoint)
             .model_header(tells_model);
         let inner = service_fn(async |_: Request<RouteBody<Full<Bytes>>>| {
             Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("ok")))
         });
-        let route = RouteLayer::new(router).layer(inner);
+        let route = router.build().layer(inner);
         let request = Request::new(Full::from(r#"{"model":"m"}"#));
         let answer = route.oneshot(request).await.unwrap();
         let has = |name| answer.headers().contains_key(name);
@@ -88,19 +86,19 @@ async fn callers_need_not_be_told_who_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn an_encoded_body_is_refused() {
-    let house = House::new([endpoint("gpu", 1, &["m"])], RoutingConfig::default());
+    let router = TestRouter::new([endpoint("gpu", 1, &["m"])], RoutingConfig::default());
     for (encoding, refused) in [("gzip", true), ("identity", false), (" ", false)] {
         let request = Request::post("/")
             .header("content-encoding", encoding)
             .body(Full::from(r#"{"model":"unknown"}"#))
             .unwrap();
-        let answer = house.send(request).await.unwrap();
+        let answer = router.send(request).await.unwrap();
         assert_eq!(answer.status() == 415, refused, "{encoding}");
         let grpc = Request::post("/")
             .header("content-encoding", encoding)
             .header("content-type", "application/grpc")
             .body(Full::from(r#"{"model":"unknown"}"#));
-        let answer = house.send(grpc.unwrap()).await.unwrap();
+        let answer = router.send(grpc.unwrap()).await.unwrap();
         let unimplemented = answer
             .headers()
             .get("grpc-status")
@@ -129,9 +127,9 @@ impl Strategy for Last {
 async fn a_strategy_of_ones_own_chooses() {
     let own = StrategyChoice::Custom(std::sync::Arc::new(Last));
     let endpoints = ["a", "b", "c"].map(|name| endpoint(name, 1, &["m"]));
-    let mut house = House::new(endpoints, RoutingConfig::default().strategy(own));
-    let _waiting = house.ask("m");
-    let call = house.call().await;
+    let mut router = TestRouter::new(endpoints, RoutingConfig::default().strategy(own));
+    let _waiting = router.ask("m");
+    let call = router.call().await;
     assert_eq!(call.endpoint(), "c");
     assert_eq!(
         (call.decision.strategy, call.decision.score),
@@ -142,21 +140,21 @@ async fn a_strategy_of_ones_own_chooses() {
 #[tokio::test(start_paused = true)]
 async fn latency_is_measured_from_real_traffic() {
     use std::time::Duration;
-    let mut house = House::new([endpoint("gpu", 1, &["m"])], RoutingConfig::default());
-    let answer = house.ask("m");
-    let call = house.call().await;
+    let mut router = TestRouter::new([endpoint("gpu", 1, &["m"])], RoutingConfig::default());
+    let answer = router.ask("m");
+    let call = router.call().await;
     tokio::time::advance(Duration::from_millis(250)).await;
     call.ok();
     let answer = answer.await.unwrap();
     tokio::time::advance(Duration::from_millis(500)).await;
     answer.into_body().collect().await.unwrap();
-    let gpu = house.endpoint("gpu");
+    let gpu = router.endpoint("gpu");
     assert_eq!(gpu.first_byte_latency(), Duration::from_millis(250));
     assert_eq!(gpu.total_latency(), Duration::from_millis(750));
 
     // A failure is fast, and says nothing of how fast it is.
-    let answer = house.ask("m");
-    house.call().await.answer(status(500));
+    let answer = router.ask("m");
+    router.call().await.answer(status(500));
     answer.await.unwrap();
     assert_eq!(gpu.first_byte_latency(), Duration::from_millis(250));
 }
@@ -165,18 +163,19 @@ async fn latency_is_measured_from_real_traffic() {
 async fn a_model_has_its_own_part_of_the_waiting_room() {
     let routing = RoutingConfig::default().room("m", ModelRoom::default().max_size(1));
     let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])];
-    let mut house = House::furnished(endpoints, routing, QueueConfig::default().max_size(10));
-    house.ask("m");
-    let _at_a = house.call().await;
-    house.ask("n");
-    let _at_b = house.call().await;
-    let first = house.ask("m");
+    let mut router =
+        TestRouter::with_queue(endpoints, routing, QueueConfig::default().max_size(10));
+    router.ask("m");
+    let _at_a = router.call().await;
+    router.ask("n");
+    let _at_b = router.call().await;
+    let first = router.ask("m");
     settle().await;
-    let second = house.ask("m").await.unwrap();
+    let second = router.ask("m").await.unwrap();
     assert_eq!(code(second).await, "queue_full");
-    let others: Vec<_> = (0..5).map(|_| house.ask("n")).collect();
+    let others: Vec<_> = (0..5).map(|_| router.ask("n")).collect();
     settle().await;
-    assert_eq!(house.handle.status().depth, 6);
+    assert_eq!(router.handle.status().depth, 6);
     assert!(!first.is_finished() && others.iter().all(|other| !other.is_finished()));
 }
 
@@ -186,27 +185,27 @@ async fn the_discipline_of_a_model_changes_while_requests_wait() {
         let room = ModelRoom::default().max_size(50).discipline(discipline);
         RoutingConfig::default().room("m", room)
     };
-    let mut house = House::new([endpoint("gpu", 1, &["m"])], room(Discipline::Fifo));
-    house.ask("m");
-    let mut running = house.call().await;
+    let mut router = TestRouter::new([endpoint("gpu", 1, &["m"])], room(Discipline::Fifo));
+    router.ask("m");
+    let mut running = router.call().await;
     for tenant in ["a", "a", "a", "b"] {
         let request = Request::post("/")
             .header("x-tenant-id", tenant)
             .body(Full::from(format!(r#"{{"model":"m","user":"{tenant}"}}"#)))
             .unwrap();
-        house.send(request);
+        router.send(request);
         settle().await;
     }
-    let registry = (*house.handle.registry()).clone();
-    house
+    let registry = (*router.handle.registry()).clone();
+    router
         .handle
         .replace(registry, room(Discipline::Fair))
         .unwrap();
-    assert_eq!(house.handle.status().depth, 4);
+    assert_eq!(router.handle.status().depth, 4);
     let mut order = String::new();
     for _ in 0..4 {
         running.answer(Response::new("ok".into()));
-        running = house.call().await;
+        running = router.call().await;
         let body: serde_json::Value = serde_json::from_str(&running.body).unwrap();
         order += body["user"].as_str().unwrap();
     }
@@ -217,7 +216,9 @@ async fn the_discipline_of_a_model_changes_while_requests_wait() {
 fn a_token_closes_the_room_inside_cancel() {
     let token = tokio_util::sync::CancellationToken::new();
     let registry = Registry::new(vec![endpoint("gpu", 1, &["m"])]).unwrap();
-    let layer = RouteLayer::new(Router::new(registry)).shutdown(token.clone());
+    let layer = RouteLayer::builder(registry)
+        .build()
+        .shutdown(token.clone());
     let service = layer.layer(service_fn(|_: Request<RouteBody<Full<Bytes>>>| async {
         Ok::<_, Infallible>(status(200))
     }));
@@ -236,6 +237,6 @@ fn a_token_closes_the_room_inside_cancel() {
     assert_eq!(ask(), 503);
 
     let registry = Registry::new(vec![endpoint("gpu", 1, &["m"])]).unwrap();
-    let late = RouteLayer::new(Router::new(registry)).shutdown(token);
+    let late = RouteLayer::builder(registry).build().shutdown(token);
     assert!(late.handle().status().closed);
 }

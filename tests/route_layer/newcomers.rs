@@ -1,37 +1,38 @@
 //! Endpoints of which nothing is known yet.
 
-use tower_triage::route::{FallbackWhen, HealthCheck, RoutingConfig, StrategyChoice, Unanswered};
+use tower_triage::endpoints::{FallbackWhen, HealthCheck, NoResponse};
+use tower_triage::route::{RoutingConfig, StrategyChoice};
 
-use super::support::{House, code, endpoint, fail, settle, status};
+use super::support::{TestRouter, code, endpoint, fail, settle, status};
 
 /// `names` with four slots each for `m`, all of which a check will ask how they are.
-fn checked(names: &[&str], strategy: &str) -> House {
+fn checked(names: &[&str], strategy: &str) -> TestRouter {
     let endpoints = names.iter().map(|name| {
         let check = HealthCheck::default();
         endpoint(name, 4, &["m"]).health(check)
     });
     let strategy = StrategyChoice::named(strategy);
     let routing = RoutingConfig::default().strategy(strategy);
-    House::new(endpoints.collect::<Vec<_>>(), routing)
+    TestRouter::new(endpoints.collect::<Vec<_>>(), routing)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_mute_newcomer_gets_nothing_while_a_known_endpoint_is_free() {
     for strategy in StrategyChoice::NAMES {
-        let mut house = checked(&["mute", "good"], strategy);
-        house.handle.set_healthy(&house.endpoint("good"), true);
+        let mut router = checked(&["mute", "good"], strategy);
+        router.handle.set_healthy(&router.endpoint("good"), true);
         for _ in 0..6 {
-            let asked = house.ask("m");
-            let call = house.call().await;
+            let asked = router.ask("m");
+            let call = router.call().await;
             assert_eq!(call.endpoint(), "good", "{strategy}");
             call.ok();
             asked.await.unwrap();
         }
-        let _held: Vec<_> = (0..6).map(|_| house.ask("m")).collect();
+        let _held: Vec<_> = (0..6).map(|_| router.ask("m")).collect();
         settle().await;
-        let in_flight = house.in_flight();
+        let in_flight = router.in_flight();
         assert_eq!((in_flight["good"], in_flight["mute"]), (4, 1), "{strategy}");
-        assert_eq!(house.handle.status().depth, 1, "{strategy}");
+        assert_eq!(router.handle.status().depth, 1, "{strategy}");
     }
 }
 
@@ -42,19 +43,19 @@ async fn at_the_start_each_endpoint_gets_one_request_until_it_has_answered() {
         endpoints
             .iter_mut()
             .for_each(|it| it.health = check.clone());
-        let mut house = House::new(endpoints, RoutingConfig::default());
-        let asked: Vec<_> = (0..8).map(|_| house.ask("m")).collect();
+        let mut router = TestRouter::new(endpoints, RoutingConfig::default());
+        let asked: Vec<_> = (0..8).map(|_| router.ask("m")).collect();
         settle().await;
-        let (first, second) = (house.call().await, house.call().await);
-        assert!(house.settled().await.is_none());
-        assert_eq!(house.handle.status().depth, 6, "they wait");
+        let (first, second) = (router.call().await, router.call().await);
+        assert!(router.settled().await.is_none());
+        assert_eq!(router.handle.status().depth, 6, "they wait");
         assert_ne!(first.endpoint(), second.endpoint());
         for answers in [first, second] {
             let known = answers.endpoint().to_owned();
             answers.ok();
             // The fourth slot is held as long as the answer's body is not read.
             for _ in 0..3 {
-                let call = house.call().await;
+                let call = router.call().await;
                 assert_eq!(call.endpoint(), known);
                 call.ok();
             }
@@ -67,31 +68,31 @@ async fn at_the_start_each_endpoint_gets_one_request_until_it_has_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_that_wait_for_a_mute_newcomer_are_served_when_its_check_passes() {
-    let mut house = checked(&["only"], "smart");
-    let _asked: Vec<_> = (0..6).map(|_| house.ask("m")).collect();
+    let mut router = checked(&["only"], "smart");
+    let _asked: Vec<_> = (0..6).map(|_| router.ask("m")).collect();
     settle().await;
     assert_eq!(
-        (house.in_flight()["only"], house.handle.status().depth),
+        (router.in_flight()["only"], router.handle.status().depth),
         (1, 5)
     );
-    house.handle.set_healthy(&house.endpoint("only"), true);
+    router.handle.set_healthy(&router.endpoint("only"), true);
     settle().await;
     assert_eq!(
-        (house.in_flight()["only"], house.handle.status().depth),
+        (router.in_flight()["only"], router.handle.status().depth),
         (4, 2)
     );
-    let _calls: Vec<_> = [house.call().await, house.call().await].into();
+    let _calls: Vec<_> = [router.call().await, router.call().await].into();
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_that_wait_for_a_mute_newcomer_are_answered_when_its_check_fails() {
-    let house = checked(&["only"], "smart");
-    let _hangs = house.ask("m");
+    let router = checked(&["only"], "smart");
+    let _hangs = router.ask("m");
     settle().await;
-    let waits = house.ask("m");
+    let waits = router.ask("m");
     settle().await;
-    assert_eq!(house.handle.status().depth, 1);
-    house.handle.set_healthy(&house.endpoint("only"), false);
+    assert_eq!(router.handle.status().depth, 1);
+    router.handle.set_healthy(&router.endpoint("only"), false);
     assert_eq!(code(waits.await.unwrap()).await, "no_healthy_backend");
 }
 
@@ -99,17 +100,17 @@ async fn requests_that_wait_for_a_mute_newcomer_are_answered_when_its_check_fail
 async fn a_bad_answer_is_an_answer_and_no_answer_is_none() {
     for (answered, at_once) in [(true, 4), (false, 1)] {
         let routing = RoutingConfig::default().max_retries(0);
-        let mut house = House::new([endpoint("a", 4, &["m"])], routing);
-        let asked = house.ask("m");
+        let mut router = TestRouter::new([endpoint("a", 4, &["m"])], routing);
+        let asked = router.ask("m");
         let mut answer = status(502);
         if !answered {
-            answer.extensions_mut().insert(Unanswered::Unreachable);
+            answer.extensions_mut().insert(NoResponse::Unreachable);
         }
-        house.call().await.answer(answer);
+        router.call().await.answer(answer);
         asked.await.unwrap();
-        let _held: Vec<_> = (0..5).map(|_| house.ask("m")).collect();
+        let _held: Vec<_> = (0..5).map(|_| router.ask("m")).collect();
         settle().await;
-        assert_eq!(house.in_flight()["a"], at_once);
+        assert_eq!(router.in_flight()["a"], at_once);
     }
 }
 
@@ -117,15 +118,15 @@ async fn a_bad_answer_is_an_answer_and_no_answer_is_none() {
 #[tokio::test(start_paused = true)]
 async fn a_newcomer_without_a_check_gets_its_share_one_request_at_a_time() {
     let routing = RoutingConfig::default().strategy(StrategyChoice::RoundRobin);
-    let mut house = House::new([endpoint("a", 4, &["m"])], routing);
-    let asked = house.ask("m");
-    house.call().await.ok();
+    let mut router = TestRouter::new([endpoint("a", 4, &["m"])], routing);
+    let asked = router.ask("m");
+    router.call().await.ok();
     asked.await.unwrap();
     let change = |endpoints: &mut Vec<_>| endpoints.push(endpoint("mute", 4, &["m"]));
-    house.handle.change_endpoints(change).unwrap();
-    let _held: Vec<_> = (0..4).map(|_| house.ask("m")).collect();
+    router.handle.change_endpoints(change).unwrap();
+    let _held: Vec<_> = (0..4).map(|_| router.ask("m")).collect();
     settle().await;
-    let in_flight = house.in_flight();
+    let in_flight = router.in_flight();
     assert_eq!((in_flight["a"], in_flight["mute"]), (3, 1));
 }
 
@@ -135,23 +136,23 @@ async fn a_newcomer_that_is_busy_is_waited_for_as_any_other() {
         .fallbacks("m", ["n"])
         .fallback_when(FallbackWhen::Unavailable);
     let endpoints = [endpoint("a", 4, &["m"]), endpoint("b", 4, &["n"])];
-    let mut house = House::new(endpoints, routing);
-    house.ask("m");
-    let first = house.call().await;
-    house.ask("m");
-    assert!(house.settled().await.is_none());
+    let mut router = TestRouter::new(endpoints, routing);
+    router.ask("m");
+    let first = router.call().await;
+    router.ask("m");
+    assert!(router.settled().await.is_none());
     first.ok();
-    assert_eq!(house.call().await.endpoint(), "a");
+    assert_eq!(router.call().await.endpoint(), "a");
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_endpoint_is_ejected_in_favour_of_a_newcomer_that_does_not_answer() {
     let routing = RoutingConfig::default().max_retries(0);
     let endpoints = [endpoint("mute", 1, &["m"]), endpoint("a", 4, &["m"])];
-    let mut house = House::new(endpoints, routing);
-    house.ask("m");
-    let hangs = house.call().await;
+    let mut router = TestRouter::new(endpoints, routing);
+    router.ask("m");
+    let hangs = router.call().await;
     assert_eq!(hangs.endpoint(), "mute");
-    fail(&mut house, "a", 6, || status(500)).await;
-    assert!(house.endpoint("a").healthy());
+    fail(&mut router, "a", 6, || status(500)).await;
+    assert!(router.endpoint("a").healthy());
 }

@@ -12,9 +12,10 @@ use http_body_util::{BodyExt, Full};
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 use tower_triage::RouterHandle;
-use tower_triage::route::{Candidates, Choice, RoutingConfig, Strategy, StrategyChoice};
+use tower_triage::endpoints::{Candidates, Choice, Strategy};
+use tower_triage::route::{RoutingConfig, StrategyChoice};
 
-use super::support::{House, Routed, endpoint, settle};
+use super::support::{Routed, TestRouter, endpoint, settle};
 
 const GUARD: Duration = Duration::from_secs(20);
 
@@ -26,7 +27,7 @@ struct Own {
 }
 
 /// Another router, and a strategy that asks it.
-struct Other(House);
+struct Other(TestRouter);
 
 impl fmt::Debug for Other {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,10 +61,10 @@ impl Strategy for Own {
     }
 }
 
-fn house(own: &Arc<Own>) -> House {
+fn router(own: &Arc<Own>) -> TestRouter {
     let routing = RoutingConfig::default().strategy(StrategyChoice::Custom(own.clone()));
     let endpoints = ["a", "b"].map(|name| endpoint(name, 1, &["m"]));
-    House::new(endpoints, routing)
+    TestRouter::new(endpoints, routing)
 }
 
 /// Reads the answer to its end, where its slot comes back.
@@ -97,20 +98,20 @@ fn a_strategy_that_asks_its_router_hangs_nothing() {
 
 #[test]
 fn a_strategy_that_asks_another_router_and_its_own_hangs_nothing() {
-    asks_its_router(|| Some(Other(house(&Arc::new(Own::default())))));
+    asks_its_router(|| Some(Other(router(&Arc::new(Own::default())))));
 }
 
 fn asks_its_router(other: fn() -> Option<Other>) {
     within_guard(move || async move {
         let own = Arc::new(Own::default());
-        let mut house = house(&own);
-        own.handle.set(house.handle.clone()).unwrap();
+        let mut router = router(&own);
+        own.handle.set(router.handle.clone()).unwrap();
         *own.other.lock().unwrap() = other();
-        let asked: Vec<_> = (0..4).map(|_| read(house.ask("m"))).collect();
+        let asked: Vec<_> = (0..4).map(|_| read(router.ask("m"))).collect();
         settle().await;
-        assert_eq!(house.handle.status().depth, 2);
+        assert_eq!(router.handle.status().depth, 2);
         for _ in 0..4 {
-            house.call().await.ok();
+            router.call().await.ok();
         }
         for answer in asked {
             assert_eq!(answer.await.unwrap(), "ok");
@@ -122,16 +123,16 @@ fn asks_its_router(other: fn() -> Option<Other>) {
 fn a_strategy_that_panics_while_a_slot_comes_back_harms_no_request() {
     within_guard(|| async {
         let own = Arc::new(Own::default());
-        let mut house = house(&own);
-        let asked: Vec<_> = (0..3).map(|_| read(house.ask("m"))).collect();
+        let mut router = router(&own);
+        let asked: Vec<_> = (0..3).map(|_| read(router.ask("m"))).collect();
         settle().await;
-        assert_eq!(house.handle.status().depth, 1);
+        assert_eq!(router.handle.status().depth, 1);
         own.panics.store(true, SeqCst);
-        house.call().await.ok();
-        house.call().await.ok();
+        router.call().await.ok();
+        router.call().await.ok();
         settle().await;
-        assert_eq!(house.handle.status().depth, 0, "the waiter has the slot");
-        house.call().await.ok();
+        assert_eq!(router.handle.status().depth, 0, "the waiter has the slot");
+        router.call().await.ok();
         for answer in asked {
             assert_eq!(answer.await.unwrap(), "ok");
         }

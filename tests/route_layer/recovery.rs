@@ -7,36 +7,36 @@ use http_body_util::Full;
 use tokio::task::JoinHandle;
 use tower_triage::route::RoutingConfig;
 
-use super::support::{House, Routed, code, endpoint, fail, settle, status};
+use super::support::{Routed, TestRouter, code, endpoint, fail, settle, status};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// `a`, which has eight slots and was ejected for a second, and `b`, which is down.
-async fn ejected() -> House {
+async fn ejected() -> TestRouter {
     let endpoints = [endpoint("a", 8, &["m"]), endpoint("b", 1, &["m"])];
-    let mut house = House::new(endpoints, RoutingConfig::default());
-    fail(&mut house, "a", 5, || status(503)).await;
-    assert!(!house.endpoint("a").healthy());
-    house.handle.set_healthy(&house.endpoint("b"), false);
-    house
+    let mut router = TestRouter::new(endpoints, RoutingConfig::default());
+    fail(&mut router, "a", 5, || status(503)).await;
+    assert!(!router.endpoint("a").healthy());
+    router.handle.set_healthy(&router.endpoint("b"), false);
+    router
 }
 
-fn eight(house: &House) -> Vec<JoinHandle<Routed>> {
-    (0..8).map(|_| house.ask("m")).collect()
+fn eight(router: &TestRouter) -> Vec<JoinHandle<Routed>> {
+    (0..8).map(|_| router.ask("m")).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn while_one_request_tries_an_endpoint_the_others_wait() {
-    let mut house = ejected().await;
+    let mut router = ejected().await;
     tokio::time::advance(SECOND).await;
     settle().await;
-    let asked = eight(&house);
-    let probe = house.call().await;
-    assert!(house.settled().await.is_none(), "one at a time tries it");
-    assert_eq!(house.handle.status().depth, 7);
+    let asked = eight(&router);
+    let probe = router.call().await;
+    assert!(router.settled().await.is_none(), "one at a time tries it");
+    assert_eq!(router.handle.status().depth, 7);
     probe.ok();
     for _ in 0..7 {
-        house.call().await.ok();
+        router.call().await.ok();
     }
     for asked in asked {
         assert_eq!(asked.await.unwrap().status(), 200);
@@ -45,13 +45,13 @@ async fn while_one_request_tries_an_endpoint_the_others_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn while_the_only_endpoint_left_is_ejected_requests_wait() {
-    let mut house = ejected().await;
-    let asked = eight(&house);
-    assert!(house.settled().await.is_none());
-    assert_eq!(house.handle.status().depth, 8);
+    let mut router = ejected().await;
+    let asked = eight(&router);
+    assert!(router.settled().await.is_none());
+    assert_eq!(router.handle.status().depth, 8);
     tokio::time::advance(SECOND).await;
     for _ in 0..8 {
-        house.call().await.ok();
+        router.call().await.ok();
     }
     for asked in asked {
         assert_eq!(asked.await.unwrap().status(), 200);
@@ -60,43 +60,43 @@ async fn while_the_only_endpoint_left_is_ejected_requests_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_an_ejected_endpoint_ends_at_the_deadline() {
-    let house = ejected().await;
+    let router = ejected().await;
     let request = Request::post("/")
         .header("x-request-timeout", "0.5")
         .body(Full::from(r#"{"model":"m"}"#));
-    let asked = house.send(request.unwrap());
+    let asked = router.send(request.unwrap());
     let answer = asked.await.unwrap();
     assert_eq!(answer.status(), 504);
-    assert_eq!(house.handle.status().depth, 0);
+    assert_eq!(router.handle.status().depth, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_ejected_endpoint_that_is_down_or_draining_as_well_is_not_waited_for() {
     for draining in [true, false] {
-        let house = ejected().await;
-        let waits = house.ask("m");
+        let router = ejected().await;
+        let waits = router.ask("m");
         settle().await;
-        assert_eq!(house.handle.status().depth, 1);
-        let a = house.endpoint("a");
+        assert_eq!(router.handle.status().depth, 1);
+        let a = router.endpoint("a");
         match draining {
-            true => house.handle.drain(&a, true),
-            false => house.handle.set_healthy(&a, false),
+            true => router.handle.set_draining(&a, true),
+            false => router.handle.set_healthy(&a, false),
         }
         assert_eq!(code(waits.await.unwrap()).await, "no_healthy_backend");
-        let late = house.ask("m").await.unwrap();
+        let late = router.ask("m").await.unwrap();
         assert_eq!(code(late).await, "no_healthy_backend");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_does_not_wait_for_an_ejected_endpoint() {
-    let mut house = ejected().await;
-    house.handle.set_healthy(&house.endpoint("b"), true);
-    let asked = house.ask("m");
-    let call = house.call().await;
+    let mut router = ejected().await;
+    router.handle.set_healthy(&router.endpoint("b"), true);
+    let asked = router.ask("m");
+    let call = router.call().await;
     assert_eq!(call.endpoint(), "b");
     call.answer(status(503));
-    assert!(house.settled().await.is_none());
+    assert!(router.settled().await.is_none());
     let answer = asked.await.unwrap();
     assert_eq!(super::support::header(&answer, "x-triage-endpoint"), "b");
 }

@@ -10,10 +10,12 @@ use futures_util::FutureExt;
 use http::{HeaderName, Request, Response};
 use http_body_util::{Empty, Full};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_triage::route::{Decision, Registry, RouteBody, RoutingConfig};
-use tower_triage::{QueueConfig, RouteLayer, Router};
+use tower_triage::endpoints::{Decision, Registry};
+use tower_triage::queue::Streaming;
+use tower_triage::route::{RouteBody, RoutingConfig};
+use tower_triage::{QueueConfig, RouteLayer};
 
-use super::support::{House, endpoint, header, settle, status, two};
+use super::support::{TestRouter, endpoint, header, settle, status, two};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -23,23 +25,23 @@ async fn a_retry_keeps_its_place_whether_or_not_waits_are_told() {
         let mut queue = QueueConfig::default();
         queue.server_timing = told;
         let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
-        let mut house = House::furnished(endpoints, RoutingConfig::default(), queue);
-        house.ask("m");
-        let at_a = house.call().await;
-        house.ask("m");
-        let at_b = house.call().await;
-        house.ask("m");
+        let mut router = TestRouter::with_queue(endpoints, RoutingConfig::default(), queue);
+        router.ask("m");
+        let at_a = router.call().await;
+        router.ask("m");
+        let at_b = router.call().await;
+        router.ask("m");
         settle().await;
         tokio::time::advance(SECOND).await;
-        let others = [house.ask("m"), house.ask("m")];
+        let others = [router.ask("m"), router.ask("m")];
         settle().await;
         tokio::time::advance(SECOND).await;
         at_a.ok();
-        house.call().await.answer(status(503));
-        let other = house.call().await;
+        router.call().await.answer(status(503));
+        let other = router.call().await;
         assert_eq!((other.endpoint(), other.decision.retries), ("a", 0));
         at_b.ok();
-        assert_eq!(house.call().await.decision.retries, 1, "told: {told}");
+        assert_eq!(router.call().await.decision.retries, 1, "told: {told}");
         assert!(others.iter().all(|other| !other.is_finished()));
     }
 }
@@ -47,20 +49,20 @@ async fn a_retry_keeps_its_place_whether_or_not_waits_are_told() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_says_how_long_its_request_waited_over_all_tries() {
     for waits_again in [false, true] {
-        let mut house = two();
-        house.ask("m");
-        let at_a = house.call().await;
-        house.ask("m");
-        let at_b = house.call().await;
-        let asked = house.ask("m");
+        let mut router = two();
+        router.ask("m");
+        let at_a = router.call().await;
+        router.ask("m");
+        let at_b = router.call().await;
+        let asked = router.ask("m");
         settle().await;
         tokio::time::advance(SECOND).await;
         at_a.ok();
-        let call = house.call().await;
+        let call = router.call().await;
         tokio::time::advance(5 * SECOND).await;
         if waits_again {
             call.answer(status(503));
-            assert!(house.settled().await.is_none());
+            assert!(router.settled().await.is_none());
             tokio::time::advance(2 * SECOND).await;
             at_b.ok();
         } else {
@@ -68,7 +70,7 @@ async fn an_answer_says_how_long_its_request_waited_over_all_tries() {
             settle().await;
             call.answer(status(503));
         }
-        house.call().await.ok();
+        router.call().await.ok();
         let answer = asked.await.unwrap();
         let waited = if waits_again { 3000 } else { 1000 };
         let told = format!("queue;dur={waited}");
@@ -80,35 +82,38 @@ async fn an_answer_says_how_long_its_request_waited_over_all_tries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_tried_again_after_its_own_deadline() {
+async fn no_request_is_retried_after_its_deadline() {
     for (seconds, retried) in [(1, true), (3, false)] {
-        let mut house = two();
+        let mut router = two();
         let request = Request::post("/")
             .header("x-request-timeout", "2")
             .body(Full::from(r#"{"model":"m"}"#))
             .unwrap();
-        let asked = house.send(request);
-        let call = house.call().await;
+        let asked = router.send(request);
+        let call = router.call().await;
         tokio::time::advance(seconds * SECOND).await;
         call.answer(status(503));
-        match house.settled().await {
+        match router.settled().await {
             Some(again) => again.ok(),
             None => assert_eq!(asked.await.unwrap().status(), 503),
         }
-        assert_eq!(house.in_flight()["a"] + house.in_flight()["b"] > 0, retried);
+        assert_eq!(
+            router.in_flight()["a"] + router.in_flight()["b"] > 0,
+            retried
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_are_turned_away_pay_for_no_retries() {
+async fn rejected_requests_pay_for_no_retries() {
     let mut routing = RoutingConfig::default().max_retries(1);
     routing.eject_after = 0;
     let several = [endpoint("a", 50, &["m"]), endpoint("b", 50, &["m"])];
-    let mut house = House::new(several, routing);
+    let mut router = TestRouter::new(several, routing);
     for _ in 0..1_000 {
-        assert_eq!(house.ask("unknown").await.unwrap().status(), 404);
+        assert_eq!(router.ask("unknown").await.unwrap().status(), 404);
     }
-    assert_eq!(retries(&mut house, 200).await, 140); // the reserve of 100, and 0.2 of those who were tried
+    assert_eq!(retries(&mut router, 200).await, 140); // the reserve of 100, and 0.2 of those who were tried
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,11 +122,11 @@ async fn a_change_of_endpoints_is_no_new_budget() {
     routing.eject_after = 0;
     routing.retry_share = 0.0;
     let several = [endpoint("a", 50, &["m"]), endpoint("b", 50, &["m"])];
-    let mut house = House::new(several, routing);
+    let mut router = TestRouter::new(several, routing);
     let mut tried_again = 0;
     for slots in 51..=55 {
-        tried_again += retries(&mut house, 100).await;
-        let change = house
+        tried_again += retries(&mut router, 100).await;
+        let change = router
             .handle
             .change_endpoints(|all| all[0].max_concurrent = slots);
         change.unwrap();
@@ -130,11 +135,11 @@ async fn a_change_of_endpoints_is_no_new_budget() {
 }
 
 /// How many retries there are if so many requests fail, one after the other.
-async fn retries(house: &mut House, requests: u32) -> u32 {
+async fn retries(router: &mut TestRouter, requests: u32) -> u32 {
     let mut retries = 0;
     for _ in 0..requests {
-        let asked = house.ask("m");
-        while let Some(call) = house.settled().await {
+        let asked = router.ask("m");
+        while let Some(call) = router.settled().await {
             retries += call.decision.retries;
             call.answer(status(503));
         }
@@ -145,35 +150,35 @@ async fn retries(house: &mut House, requests: u32) -> u32 {
 
 #[tokio::test(start_paused = true)]
 async fn when_the_router_closes_a_retry_that_waits_is_answered_at_once() {
-    let mut house = two();
-    house.ask("m");
-    let failing = house.call().await;
-    house.ask("m");
-    let _at_b = house.call().await;
-    let asked = house.ask("m");
+    let mut router = two();
+    router.ask("m");
+    let failing = router.call().await;
+    router.ask("m");
+    let _at_b = router.call().await;
+    let asked = router.ask("m");
     settle().await;
     failing.ok();
-    house.call().await.answer(status(503));
-    assert!(house.settled().await.is_none());
-    assert_eq!(house.handle.status().depth, 1);
-    house.handle.close();
+    router.call().await.answer(status(503));
+    assert!(router.settled().await.is_none());
+    assert_eq!(router.handle.status().depth, 1);
+    router.handle.close();
     assert_eq!(asked.await.unwrap().status(), 503);
-    assert_eq!(house.handle.status().depth, 0);
+    assert_eq!(router.handle.status().depth, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_is_not_kept_waiting_if_streams_must_not() {
-    let queue = QueueConfig::default().reject_streams();
+    let queue = QueueConfig::default().streaming(Streaming::Reject);
     let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
-    let mut house = House::furnished(endpoints, RoutingConfig::default(), queue);
-    let streamed = |house: &House| {
+    let mut router = TestRouter::with_queue(endpoints, RoutingConfig::default(), queue);
+    let streamed = |router: &TestRouter| {
         let body = r#"{"model":"m","stream":true}"#;
-        house.send(Request::new(Full::from(body)))
+        router.send(Request::new(Full::from(body)))
     };
-    let asked = streamed(&house);
-    let failing = house.call().await;
-    let _other = streamed(&house);
-    let _busy = house.call().await;
+    let asked = streamed(&router);
+    let failing = router.call().await;
+    let _other = streamed(&router);
+    let _busy = router.call().await;
     failing.answer(status(503));
     let answer = asked.await.unwrap();
     assert_eq!(header(&answer, "x-triage-endpoint"), "a");
@@ -183,7 +188,7 @@ async fn a_retry_is_not_kept_waiting_if_streams_must_not() {
 async fn a_panic_in_mid_retry_leaves_nothing_behind() {
     for when in ["called", "polled"] {
         let endpoints = vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
-        let layer = RouteLayer::new(Router::new(Registry::new(endpoints).unwrap()));
+        let layer = RouteLayer::builder(Registry::new(endpoints).unwrap()).build();
         let inner = service_fn(move |request: Request<RouteBody<Full<Bytes>>>| {
             let retries = request.extensions().get::<Decision>().unwrap().retries;
             assert!(retries == 0 || when == "polled");
@@ -227,7 +232,7 @@ impl Service<Request<RouteBody<Full<Bytes>>>> for Once {
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_the_inner_service_is_never_ready_for_is_answered_with_the_failure() {
     let registry = Registry::new(vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]).unwrap();
-    let layer = RouteLayer::new(Router::new(registry));
+    let layer = RouteLayer::builder(registry).build();
     let once = Once {
         calls: Default::default(),
     };
@@ -240,9 +245,9 @@ async fn a_retry_that_the_inner_service_is_never_ready_for_is_answered_with_the_
 #[tokio::test(start_paused = true)]
 async fn a_request_without_a_body_is_tried_again_however_it_is_routed() {
     let endpoints = vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
-    let router = Router::new(Registry::new(endpoints).unwrap())
+    let router = RouteLayer::builder(Registry::new(endpoints).unwrap())
         .routing(RoutingConfig::default().alias("alias", "m"))
-        .by_header(HeaderName::from_static("x-service"));
+        .demand_from_header(HeaderName::from_static("x-service"));
     let inner = service_fn(|request: Request<RouteBody<Empty<Bytes>>>| async move {
         assert!(http_body::Body::is_end_stream(request.body()));
         let decision = request.extensions().get::<Decision>().unwrap();
@@ -252,23 +257,19 @@ async fn a_request_without_a_body_is_tried_again_however_it_is_routed() {
         .header("x-service", "alias")
         .body(Empty::new())
         .unwrap();
-    let answer = RouteLayer::new(router)
-        .layer(inner)
-        .oneshot(request)
-        .await
-        .unwrap();
+    let answer = router.build().layer(inner).oneshot(request).await.unwrap();
     assert_eq!(header(&answer, "x-triage-endpoint"), "b");
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_try_learns_only_its_own_decision() {
     let several = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
-    let mut house = House::new(several, RoutingConfig::default().max_retries(3));
-    let asked = house.ask("m");
+    let mut router = TestRouter::new(several, RoutingConfig::default().max_retries(3));
+    let asked = router.ask("m");
     for retries in 0..=3 {
-        let call = house.call().await;
+        let call = router.call().await;
         assert_eq!(call.decision.retries, retries);
-        assert_eq!(house.in_flight().values().sum::<u32>(), 1);
+        assert_eq!(router.in_flight().values().sum::<u32>(), 1);
         call.answer(status(502));
     }
     let answer = asked.await.unwrap();

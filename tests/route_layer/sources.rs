@@ -10,16 +10,17 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::RouteLayer;
-use tower_triage::route::{Decision, Registry, Requirements, RouteBody, Router};
+use tower_triage::endpoints::{Decision, Registry, Requirements};
+use tower_triage::route::{RouteBody, RouteLayerBuilder};
 
 use super::support::endpoint;
 
-fn router() -> Router {
+fn router() -> RouteLayerBuilder {
     let endpoints = vec![endpoint("a", 1, &["users"]), endpoint("b", 1, &["orders"])];
-    Router::new(Registry::new(endpoints).unwrap())
+    RouteLayer::builder(Registry::new(endpoints).unwrap())
 }
 
-async fn goes_to(router: Router, request: Request<Full<Bytes>>) -> (u16, String) {
+async fn goes_to(router: RouteLayerBuilder, request: Request<Full<Bytes>>) -> (u16, String) {
     let inner = service_fn(|request: Request<RouteBody<Full<Bytes>>>| async move {
         let decision = request.extensions().get::<Decision>().unwrap().clone();
         let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -27,7 +28,7 @@ async fn goes_to(router: Router, request: Request<Full<Bytes>>) -> (u16, String)
         let name = decision.endpoint.name().to_owned();
         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(name))))
     });
-    let route = RouteLayer::new(router).layer(inner);
+    let route = router.build().layer(inner);
     let (head, body) = route.oneshot(request).await.unwrap().into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     (
@@ -46,7 +47,7 @@ fn body() -> Full<Bytes> {
 
 #[tokio::test]
 async fn a_header_a_path_an_extension_or_a_closure_says_what_is_asked() {
-    let header = || router().by_header("x-service".parse().unwrap());
+    let header = || router().demand_from_header("x-service".parse().unwrap());
     let named = request("/").header("x-service", "orders").body(body());
     assert_eq!(goes_to(header(), named.unwrap()).await, (200, "b".into()));
     let (status, why) = goes_to(header(), request("/").body(body()).unwrap()).await;
@@ -54,15 +55,15 @@ async fn a_header_a_path_an_extension_or_a_closure_says_what_is_asked() {
     assert!(why.contains("header `x-service`"), "{why}");
 
     let by_path = request("/orders/7").body(body()).unwrap();
-    let path = router().by_path_segment(0);
+    let path = router().demand_from_path_segment(0);
     assert_eq!(goes_to(path, by_path).await, (200, "b".into()));
 
     let extended = request("/").extension(Requirements::new("users"));
-    let extension = router().by_extension();
+    let extension = router().demand_from_extension();
     let got = goes_to(extension, extended.body(body()).unwrap()).await;
     assert_eq!(got, (200, "a".into()));
 
-    let by_method = router().by(|head| {
+    let by_method = router().demand_from(|head| {
         let model = if head.method == "PUT" {
             "users"
         } else {
@@ -82,7 +83,7 @@ async fn a_body_that_need_not_be_read_is_passed_on_while_it_comes() {
         let first = first.into_data().unwrap();
         Ok::<_, Infallible>(Response::new(Full::new(first)))
     });
-    let route = RouteLayer::new(router().by_path_segment(0)).layer(inner);
+    let route = router().demand_from_path_segment(0).build().layer(inner);
     let frames = stream::unfold(0, async |n| {
         if n > 0 {
             tokio::time::sleep(Duration::from_secs(3600)).await;

@@ -14,66 +14,67 @@ use http_body::Frame;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_triage::route::{Decision, Endpoint, Registry, RouteBody, RoutingConfig};
-use tower_triage::{QueueConfig, RouteLayer, Router};
+use tower_triage::endpoints::{Decision, Endpoint, Registry};
+use tower_triage::route::{RouteBody, RoutingConfig};
+use tower_triage::{QueueConfig, RouteLayer};
 
-use super::support::{House, endpoint, fail, settle, status};
+use super::support::{TestRouter, endpoint, fail, settle, status};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A house in which `b` has failed too often, which `smart` takes only while `a` is busy.
-async fn one_ejected() -> House {
+/// A router in which `b` has failed too often, which `smart` takes only while `a` is busy.
+async fn one_ejected() -> TestRouter {
     let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
-    let mut house = House::new(endpoints, RoutingConfig::default().max_retries(0));
+    let mut router = TestRouter::new(endpoints, RoutingConfig::default().max_retries(0));
     // It is busy, and known to be well.
-    house.handle.set_healthy(&house.endpoint("a"), true);
-    house.ask("m");
-    let busy = house.call().await;
+    router.handle.set_healthy(&router.endpoint("a"), true);
+    router.ask("m");
+    let busy = router.call().await;
     assert_eq!(busy.endpoint(), "a");
-    fail(&mut house, "b", 5, || status(503)).await;
+    fail(&mut router, "b", 5, || status(503)).await;
     busy.ok();
     settle().await;
-    assert!(!house.endpoint("b").healthy());
-    house
+    assert!(!router.endpoint("b").healthy());
+    router
 }
 
-async fn sentence_ends() {
+async fn ejection_ends() {
     tokio::time::advance(SECOND).await;
     settle().await;
 }
 
 /// One more request, which `name` serves.
-async fn served_by(house: &mut House, name: &str) {
-    let asked = house.ask("m");
-    let call = house.call().await;
+async fn served_by(router: &mut TestRouter, name: &str) {
+    let asked = router.ask("m");
+    let call = router.call().await;
     assert_eq!(call.endpoint(), name);
     call.ok();
     asked.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_down_when_its_trial_came_is_tried_when_it_is_up() {
-    let mut house = one_ejected().await;
-    house.handle.set_healthy(&house.endpoint("b"), false);
-    sentence_ends().await;
-    served_by(&mut house, "a").await;
-    house.handle.set_healthy(&house.endpoint("b"), true);
-    served_by(&mut house, "b").await;
-    assert!(house.endpoint("b").healthy());
+async fn an_endpoint_down_when_half_open_is_probed_when_up() {
+    let mut router = one_ejected().await;
+    router.handle.set_healthy(&router.endpoint("b"), false);
+    ejection_ends().await;
+    served_by(&mut router, "a").await;
+    router.handle.set_healthy(&router.endpoint("b"), true);
+    served_by(&mut router, "b").await;
+    assert!(router.endpoint("b").healthy());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trial_given_back_while_others_were_served_is_somebody_elses() {
-    let mut house = one_ejected().await;
-    sentence_ends().await;
-    let trial = house.ask("m");
-    let on_trial = house.call().await;
-    assert_eq!(on_trial.endpoint(), "b");
-    served_by(&mut house, "a").await;
-    trial.abort();
+async fn a_probe_returned_meanwhile_goes_to_another_request() {
+    let mut router = one_ejected().await;
+    ejection_ends().await;
+    let probe = router.ask("m");
+    let probing = router.call().await;
+    assert_eq!(probing.endpoint(), "b");
+    served_by(&mut router, "a").await;
+    probe.abort();
     settle().await;
-    assert!(on_trial.is_over());
-    served_by(&mut house, "b").await;
+    assert!(probing.is_over());
+    served_by(&mut router, "b").await;
 }
 
 /// A body of one frame that then breaks off.
@@ -86,11 +87,11 @@ fn broken_off() -> Response<BoxBody<Bytes, std::io::Error>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_breaks_off_every_answer_is_left_alone_unless_it_is_the_last() {
+async fn broken_responses_eject_all_but_the_last_endpoint() {
     for (others, healthy) in [(0, true), (1, false)] {
         let mut endpoints = vec![endpoint("a", 1, &["m"])];
         endpoints.extend((0..others).map(|_| endpoint("b", 1, &["m"])));
-        let layer = RouteLayer::new(Router::new(Registry::new(endpoints).unwrap()));
+        let layer = RouteLayer::builder(Registry::new(endpoints).unwrap()).build();
         let inner =
             service_fn(
                 async |_: Request<RouteBody<Full<Bytes>>>| Ok::<_, Infallible>(broken_off()),
@@ -106,10 +107,11 @@ async fn who_breaks_off_every_answer_is_left_alone_unless_it_is_the_last() {
 }
 
 #[test]
-fn without_a_clock_nobody_is_ejected() {
-    let layer = RouteLayer::new(Router::new(
+fn without_a_clock_no_endpoint_is_ejected() {
+    let layer = RouteLayer::builder(
         Registry::new(vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]).unwrap(),
-    ));
+    )
+    .build();
     let inner =
         service_fn(async |_: Request<RouteBody<Full<Bytes>>>| Ok::<_, Infallible>(status(500)));
     for _ in 0..20 {
@@ -146,12 +148,14 @@ impl<S: Service<R>, R> Service<R> for Door<S> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trial_that_a_retry_gives_back_unused_is_for_whoever_waits() {
+async fn a_probe_that_a_retry_returns_goes_to_a_waiter() {
     let mut routing = RoutingConfig::default();
     routing.eject_after = 1;
     let endpoints = vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
-    let router = Router::new(Registry::new(endpoints).unwrap()).routing(routing);
-    let layer = RouteLayer::new(router.queue(QueueConfig::default().max_wait(5 * SECOND)));
+    let router = RouteLayer::builder(Registry::new(endpoints).unwrap()).routing(routing);
+    let layer = router
+        .queue(QueueConfig::default().max_wait(5 * SECOND))
+        .build();
     let handle = layer.handle();
     handle.set_healthy(&handle.endpoints()[0], true);
     let open = Arc::new(AtomicBool::new(true));
@@ -180,9 +184,13 @@ async fn a_trial_that_a_retry_gives_back_unused_is_for_whoever_waits() {
     settle().await;
     assert_eq!(ask().await.unwrap().unwrap().status(), 500);
     open.store(false, SeqCst);
-    sentence_ends().await;
-    sentence_ends().await;
-    assert_eq!((busy(0), busy(1)), (0, 1), "its retry has the trial's slot");
+    ejection_ends().await;
+    ejection_ends().await;
+    assert_eq!(
+        (busy(0), busy(1)),
+        (0, 1),
+        "its retry has the slot of the probe"
+    );
     let (_at_a, _waits) = (ask(), ask());
     settle().await;
     assert_eq!(layer.handle().status().depth, 1);
@@ -193,16 +201,16 @@ async fn a_trial_that_a_retry_gives_back_unused_is_for_whoever_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ejected_endpoint_whose_models_change_is_tried_with_the_new_ones() {
-    let mut house = one_ejected().await;
+async fn an_ejected_endpoint_is_probed_with_its_new_models() {
+    let mut router = one_ejected().await;
     let with_n = |endpoints: &mut Vec<Endpoint>| {
         *endpoints = vec![endpoint("a", 1, &["n"]), endpoint("b", 1, &["n"])];
     };
-    house.handle.change_endpoints(with_n).unwrap();
-    let asked = house.ask("n");
-    house.call().await.ok();
+    router.handle.change_endpoints(with_n).unwrap();
+    let asked = router.ask("n");
+    router.call().await.ok();
     asked.await.unwrap();
-    sentence_ends().await;
-    house.ask("n");
-    assert_eq!(house.call().await.endpoint(), "b");
+    ejection_ends().await;
+    router.ask("n");
+    assert_eq!(router.call().await.endpoint(), "b");
 }

@@ -11,14 +11,14 @@ use http_body_util::{BodyExt, Full};
 use tokio::sync::{mpsc, oneshot};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_triage::route::{
-    Decision, Endpoint, EndpointRef, Measured, Model, Registry, RouteBody, RoutingConfig,
-};
-use tower_triage::{PermitBody, QueueConfig, RouteLayer, Router, RouterHandle};
+use tower_triage::endpoints::{Decision, Endpoint, EndpointRef, Model, Registry};
+use tower_triage::gate::PermitBody;
+use tower_triage::route::{RouteBody, RouteResponseBody, RoutingConfig};
+use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
-type Permit = tower_triage::gate::Permit<tower_triage::route::Endpoints>;
-pub(crate) type Routed = Response<PermitBody<Measured<Full<Bytes>>, Permit>>;
+type Permit = tower_triage::gate::Permit<tower_triage::endpoints::Endpoints>;
+pub(crate) type Routed = Response<PermitBody<RouteResponseBody<Full<Bytes>>, Permit>>;
 type Inner = BoxCloneSyncService<Request<RouteBody<Full<Bytes>>>, Answer, Infallible>;
 
 /// Of the paused clock: a test that waits so long waits for what never comes.
@@ -61,24 +61,27 @@ impl Call {
 }
 
 /// A router, and the calls that reach the other side.
-pub(crate) struct House {
+pub(crate) struct TestRouter {
     pub(crate) route: tower_triage::Route<Inner>,
     pub(crate) handle: RouterHandle,
     calls: mpsc::UnboundedReceiver<Call>,
 }
 
-impl House {
+impl TestRouter {
     pub(crate) fn new(endpoints: impl Into<Vec<Endpoint>>, routing: RoutingConfig) -> Self {
-        Self::furnished(endpoints, routing, QueueConfig::default())
+        Self::with_queue(endpoints, routing, QueueConfig::default())
     }
 
-    pub(crate) fn furnished(
+    pub(crate) fn with_queue(
         endpoints: impl Into<Vec<Endpoint>>,
         routing: RoutingConfig,
         queue: QueueConfig,
     ) -> Self {
         let registry = Registry::new(endpoints.into()).unwrap();
-        let layer = RouteLayer::new(Router::new(registry).routing(routing).queue(queue));
+        let layer = RouteLayer::builder(registry)
+            .routing(routing)
+            .queue(queue)
+            .build();
         let (inner, calls) = inner();
         Self {
             handle: layer.handle(),
@@ -126,28 +129,33 @@ impl House {
 }
 
 /// Two endpoints of one slot that serve `m`.
-pub(crate) fn two() -> House {
+pub(crate) fn two() -> TestRouter {
     two_routed(RoutingConfig::default())
 }
 
-pub(crate) fn two_routed(routing: RoutingConfig) -> House {
-    House::new(
+pub(crate) fn two_routed(routing: RoutingConfig) -> TestRouter {
+    TestRouter::new(
         [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])],
         routing,
     )
 }
 
 /// Fails `times` requests at `name`, which is the only one to get any.
-pub(crate) async fn fail(house: &mut House, name: &str, times: usize, answer: impl Fn() -> Answer) {
+pub(crate) async fn fail(
+    router: &mut TestRouter,
+    name: &str,
+    times: usize,
+    answer: impl Fn() -> Answer,
+) {
     for _ in 0..times {
-        let asked = house.ask("m");
-        let mut call = house.call().await;
+        let asked = router.ask("m");
+        let mut call = router.call().await;
         while call.endpoint() != name {
             call.ok();
-            call = house.call().await;
+            call = router.call().await;
         }
         call.answer(answer());
-        if let Some(retried) = house.settled().await {
+        if let Some(retried) = router.settled().await {
             retried.ok();
         }
         asked.await.unwrap();

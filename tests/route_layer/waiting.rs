@@ -1,44 +1,45 @@
 //! Endpoints that come and go while requests wait for them.
 
 use http::StatusCode;
-use tower_triage::route::{FallbackWhen, RoutingConfig};
+use tower_triage::endpoints::FallbackWhen;
+use tower_triage::route::RoutingConfig;
 
-use super::support::{House, code, endpoint, header, settle};
+use super::support::{TestRouter, code, endpoint, header, settle};
 
 #[tokio::test(start_paused = true)]
-async fn when_the_last_endpoint_goes_all_who_wait_are_answered() {
-    let mut house = House::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
-    house.ask("m");
-    let running = house.call().await;
-    let waiting: Vec<_> = (0..50).map(|_| house.ask("m")).collect();
+async fn when_the_last_endpoint_leaves_all_waiters_are_rejected() {
+    let mut router = TestRouter::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
+    router.ask("m");
+    let running = router.call().await;
+    let waiting: Vec<_> = (0..50).map(|_| router.ask("m")).collect();
     settle().await;
-    assert_eq!(house.handle.status().depth, 50);
-    house.handle.set_healthy(&house.endpoint("a"), false);
+    assert_eq!(router.handle.status().depth, 50);
+    router.handle.set_healthy(&router.endpoint("a"), false);
     for waiter in waiting {
         assert_eq!(code(waiter.await.unwrap()).await, "no_healthy_backend");
     }
-    assert_eq!(house.handle.status().depth, 0);
+    assert_eq!(router.handle.status().depth, 0);
     running.ok();
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_last_endpoint_goes_all_who_wait_move_to_the_fallback() {
+async fn when_the_last_endpoint_leaves_all_waiters_take_the_fallback() {
     let routing = RoutingConfig::default().fallbacks("m", ["n"]);
-    let mut house = House::new(
+    let mut router = TestRouter::new(
         [endpoint("a", 1, &["m"]), endpoint("b", 3, &["n"])],
         routing,
     );
-    house.ask("m");
-    let running = house.call().await;
+    router.ask("m");
+    let running = router.call().await;
     assert_eq!(running.endpoint(), "a");
-    let waiting: Vec<_> = (0..3).map(|_| house.ask("m")).collect();
+    let waiting: Vec<_> = (0..3).map(|_| router.ask("m")).collect();
     assert!(
-        house.settled().await.is_none(),
+        router.settled().await.is_none(),
         "they wait for a busy primary"
     );
-    house.handle.set_healthy(&house.endpoint("a"), false);
+    router.handle.set_healthy(&router.endpoint("a"), false);
     for _ in 0..3 {
-        let call = house.call().await;
+        let call = router.call().await;
         assert_eq!(call.endpoint(), "b");
         call.ok();
     }
@@ -56,111 +57,111 @@ async fn an_idle_fallback_is_taken_before_waiting_only_if_wanted() {
         let routing = RoutingConfig::default()
             .fallbacks("m", ["n"])
             .fallback_when(when);
-        let mut house = House::new(
+        let mut router = TestRouter::new(
             [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])],
             routing,
         );
-        house.ask("m");
-        let _busy = house.call().await;
-        house.ask("m");
-        let call = house.settled().await;
+        router.ask("m");
+        let _busy = router.call().await;
+        router.ask("m");
+        let call = router.settled().await;
         assert_eq!(call.as_ref().map(|call| call.endpoint()), to, "{when:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_may_be_served_by_either_takes_the_first_that_is_free() {
+async fn a_waiter_of_two_models_takes_the_first_free_slot() {
     let routing = RoutingConfig::default()
         .fallbacks("m", ["n"])
         .fallback_when(FallbackWhen::Busy);
-    let mut house = House::new(
+    let mut router = TestRouter::new(
         [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])],
         routing,
     );
-    house.ask("m");
-    let _primary = house.call().await;
-    house.ask("m");
-    let fallback = house.call().await;
-    house.ask("m");
-    assert!(house.settled().await.is_none());
+    router.ask("m");
+    let _primary = router.call().await;
+    router.ask("m");
+    let fallback = router.call().await;
+    router.ask("m");
+    assert!(router.settled().await.is_none());
     fallback.ok();
-    assert_eq!(house.call().await.endpoint(), "b");
+    assert_eq!(router.call().await.endpoint(), "b");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_or_changed_endpoint_serves_who_waits() {
-    let mut house = House::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
-    house.handle.set_healthy(&house.endpoint("a"), true);
-    house.ask("m");
-    let _busy = house.call().await;
-    (0..3).for_each(|_| _ = house.ask("m"));
+async fn a_new_or_changed_endpoint_serves_waiters() {
+    let mut router = TestRouter::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
+    router.handle.set_healthy(&router.endpoint("a"), true);
+    router.ask("m");
+    let _busy = router.call().await;
+    (0..3).for_each(|_| _ = router.ask("m"));
     settle().await;
-    let handle = &house.handle;
+    let handle = &router.handle;
     let changes = handle
         .change_endpoints(|endpoints| endpoints.push(endpoint("b", 1, &["m"])))
         .unwrap();
     assert_eq!(changes.added, ["b"]);
-    let at_b = house.call().await;
+    let at_b = router.call().await;
     assert_eq!(at_b.endpoint(), "b");
-    let handle = &house.handle;
+    let handle = &router.handle;
     let changes = handle
         .change_endpoints(|endpoints| endpoints[0].max_concurrent = 2)
         .unwrap();
     assert_eq!(changes.changed, ["a"]);
-    let at_a = house.call().await;
+    let at_a = router.call().await;
     assert_eq!(at_a.endpoint(), "a");
-    house.handle.set_limit(&house.endpoint("b"), 2);
-    house.handle.set_healthy(&house.endpoint("b"), true);
-    assert_eq!(house.call().await.endpoint(), "b");
+    router.handle.set_limit(&router.endpoint("b"), 2);
+    router.handle.set_healthy(&router.endpoint("b"), true);
+    assert_eq!(router.call().await.endpoint(), "b");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_removed_endpoint_finishes_what_it_has() {
-    let mut house = House::new(
+    let mut router = TestRouter::new(
         [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])],
         RoutingConfig::default(),
     );
-    let asked = house.ask("m");
-    let running = house.call().await;
-    let waits = house.ask("m");
+    let asked = router.ask("m");
+    let running = router.call().await;
+    let waits = router.ask("m");
     settle().await;
-    let changes = house
+    let changes = router
         .handle
         .change_endpoints(|endpoints| _ = endpoints.remove(0));
     assert_eq!(changes.unwrap().removed, ["a"]);
     assert_eq!(code(waits.await.unwrap()).await, "model_not_found");
-    assert_eq!(house.handle.status().running, 1);
+    assert_eq!(router.handle.status().running, 1);
     running.ok();
     assert_eq!(asked.await.unwrap().status(), StatusCode::OK);
-    assert_eq!(house.handle.status().running, 0);
+    assert_eq!(router.handle.status().running, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_draining_endpoint_gets_nothing_new() {
-    let mut house = House::new(
+    let mut router = TestRouter::new(
         [endpoint("a", 2, &["m"]), endpoint("b", 2, &["m"])],
         RoutingConfig::default(),
     );
-    house.handle.drain(&house.endpoint("a"), true);
-    house.ask("m");
-    let at_b = house.call().await;
+    router.handle.set_draining(&router.endpoint("a"), true);
+    router.ask("m");
+    let at_b = router.call().await;
     assert_eq!(at_b.endpoint(), "b");
-    assert!(house.endpoint("a").healthy());
-    house.handle.drain(&house.endpoint("a"), false);
-    house.ask("m");
-    assert_eq!(house.call().await.endpoint(), "a");
+    assert!(router.endpoint("a").healthy());
+    router.handle.set_draining(&router.endpoint("a"), false);
+    router.ask("m");
+    assert_eq!(router.call().await.endpoint(), "a");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_that_is_not_sound_changes_nothing() {
-    let house = House::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
-    let twice = house
+    let router = TestRouter::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
+    let twice = router
         .handle
         .change_endpoints(|endpoints| endpoints.push(endpoint("a", 1, &[])));
     assert!(twice.unwrap_err().to_string().contains("\"a\""));
-    let registry = (*house.handle.registry()).clone();
+    let registry = (*router.handle.registry()).clone();
     let circle = RoutingConfig::default().alias("x", "y").alias("y", "x");
-    assert!(house.handle.replace(registry, circle).is_err());
-    assert_eq!(house.handle.endpoints().len(), 1);
-    assert!(house.handle.routing().aliases.is_empty());
+    assert!(router.handle.replace(registry, circle).is_err());
+    assert_eq!(router.handle.endpoints().len(), 1);
+    assert!(router.handle.routing().aliases.is_empty());
 }

@@ -1,4 +1,4 @@
-//! An HTTP server on a real socket whose handlers finish when they are told to, and its clients.
+//! An HTTP server on a real socket whose handlers finish when the test says so, and its clients.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -40,34 +40,34 @@ pub(crate) async fn a_while() {
     tokio::time::sleep(Duration::from_millis(30)).await;
 }
 
-/// Notes who came, in order, and finishes one whenever it is told to.
+/// A handler that records the requests it was called for, and finishes them when the test says so.
 #[derive(Clone)]
-pub(crate) struct Ward(Arc<Beds>);
+pub(crate) struct Jobs(Arc<State>);
 
-struct Beds {
-    came: Mutex<Vec<String>>,
+struct State {
+    started: Mutex<Vec<String>>,
     running: AtomicUsize,
     peak: AtomicUsize,
     finish: Semaphore,
 }
 
-impl Ward {
+impl Jobs {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Beds {
-            came: Mutex::default(),
+        Self(Arc::new(State {
+            started: Mutex::default(),
             running: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             finish: Semaphore::new(0),
         }))
     }
 
-    pub(crate) fn finish(&self, many: usize) {
-        self.0.finish.add_permits(many);
+    pub(crate) fn finish(&self, count: usize) {
+        self.0.finish.add_permits(count);
     }
 
-    /// The names of those who came.
-    pub(crate) fn came(&self) -> Vec<String> {
-        self.0.came.lock().unwrap().clone()
+    /// The names of the requests that were started, in order.
+    pub(crate) fn started(&self) -> Vec<String> {
+        self.0.started.lock().unwrap().clone()
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -78,10 +78,10 @@ impl Ward {
         self.0.peak.load(SeqCst)
     }
 
-    /// A handler: stays until it is told to finish. Panics if the client wants it to.
-    pub(crate) async fn stay(self, headers: HeaderMap) -> &'static str {
+    /// Runs a request until the test says that it may finish. Panics if the request says so.
+    pub(crate) async fn run(self, headers: HeaderMap) -> &'static str {
         let name = headers.get("x-name").map_or("", |v| v.to_str().unwrap());
-        self.0.came.lock().unwrap().push(name.to_owned());
+        self.0.started.lock().unwrap().push(name.to_owned());
         let running = self.0.running.fetch_add(1, SeqCst) + 1;
         self.0.peak.fetch_max(running, SeqCst);
         let _leaving = Leaving(&self.0.running);
@@ -100,7 +100,7 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// An answer, and its connection. Dropping it hangs up.
+/// A response, and its connection. Dropping it hangs up.
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,

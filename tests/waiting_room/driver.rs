@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
-use tower_triage::{
-    Discipline, Partition, Priority, PriorityLevels, Tenant, Ticket, WaitingRoomConfig,
-};
+use tower_triage::admit::{Partition, Tenant};
+use tower_triage::{Discipline, Priority, PriorityLevels, Ticket, WaitingRoomConfig};
 
 use super::model::{Answer, Arrival, Id, Model, Time};
 use super::wards::{Bed, TestCapacity, Treats, Ward, Wards};

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use tower_triage::admit::Capacity;
 use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
-use tower_triage::{Capacity, Discipline, Priority, RejectReason, Ticket, WaitingRoomConfig};
+use tower_triage::{Discipline, Priority, RejectReason, Ticket, WaitingRoomConfig};
 
 use super::scenarios::{Room, config};
 use super::wards::{Bed, Treats, Wards};

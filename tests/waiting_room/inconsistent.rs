@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use tower_triage::admit::Tenant;
 use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
-use tower_triage::{Capacity, Discipline, LeaseError, PoolId, PoolSet, Priority, PriorityLevels};
-use tower_triage::{Tenant, Ticket, WaitingRoomConfig};
+use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
+use tower_triage::{Discipline, Priority, PriorityLevels};
+use tower_triage::{Ticket, WaitingRoomConfig};
 
 use super::scenarios::config;
 use super::wards::Wards;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tower_triage::{Discipline, Partition, RejectReason, WaitingRoomConfig};
+use tower_triage::admit::Partition;
+use tower_triage::{Discipline, RejectReason, WaitingRoomConfig};
 
 use super::wards::{Treats, Ward, choose};
 

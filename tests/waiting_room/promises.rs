@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
 
-use tower_triage::Partition;
+use tower_triage::admit::Partition;
 
 use super::driver::{
     Driver, Event, Furniture, Sections, crowds, events, furniture, one_lane_events, plain_events,

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
-use tower_triage::{Discipline, Partition, PoolId, Priority, Tenant, Ticket};
+use tower_triage::admit::{Partition, PoolId, Tenant};
+use tower_triage::{Discipline, Priority, Ticket};
 
 use super::scenarios::config;
 use super::wards::{Treats, Wards};

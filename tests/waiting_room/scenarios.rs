@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use tower_triage::admit::{AdmitOutcome, Slot, WaiterId, WaitingRoom, WakeList};
-use tower_triage::{
-    Capacity, Discipline, PoolId, Priority, PriorityLevels, RejectReason, SlotPool,
-};
+use tower_triage::admit::{Capacity, PoolId};
+use tower_triage::{Discipline, Priority, PriorityLevels, RejectReason, SlotPool};
 use tower_triage::{Ticket, WaitingRoomConfig};
 
 pub(crate) const HIGH: u8 = 0;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use tower_triage::admit::Partition;
 use tower_triage::admit::WakeList;
-use tower_triage::{Discipline, Partition, Priority, RejectReason, WaitingRoomConfig};
+use tower_triage::{Discipline, Priority, RejectReason, WaitingRoomConfig};
 
 use super::fairness::Hall;
 use super::scenarios::{HIGH, LOW, NORMAL, config};

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
-use tower_triage::{Capacity, Discipline, LeaseError, PoolId, PoolSet, Priority, Ticket};
+use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
+use tower_triage::{Discipline, Priority, Ticket};
 
 use super::scenarios::config;
 

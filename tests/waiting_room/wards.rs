@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use tower_triage::{Capacity, LeaseError, Partition, PoolId, PoolSet};
+use tower_triage::admit::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Ward {

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use http::Uri;
 use serde::de::{Deserialize, Deserializer, Error};
-use tower_triage::route::{Endpoint, Model};
+use tower_triage::endpoints::{Endpoint, Model};
 
 use super::Environment;
 use super::headers::{HeaderError, Headers};

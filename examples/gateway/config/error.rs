@@ -5,7 +5,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tower_triage::route::{InvalidRegistry, InvalidRouting};
+use tower_triage::endpoints::InvalidRegistry;
+use tower_triage::route::InvalidRouting;
 
 use super::environment::VariableError;
 use super::headers::HeaderError;
@@ -26,7 +27,7 @@ pub(crate) enum Problem {
     #[error("{0}")]
     Syntax(String),
     #[error("[queue]: {0}")]
-    Queue(tower_triage::InvalidQueueConfig),
+    Queue(tower_triage::queue::InvalidQueueConfig),
     #[error("[routing]: {0}")]
     Routing(InvalidRouting),
     #[error("[upstream]: {0}")]

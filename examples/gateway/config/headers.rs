@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use http::{HeaderName, HeaderValue};
 use serde::de::{Deserialize, Deserializer, Error};
-use tower_triage::route::Endpoint;
+use tower_triage::endpoints::Endpoint;
 
 use super::Environment;
 

@@ -8,7 +8,7 @@ use http::uri::PathAndQuery;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
-use tower_triage::route::HealthCheck;
+use tower_triage::endpoints::HealthCheck;
 
 use super::seconds;
 

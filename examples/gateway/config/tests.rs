@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use tower_triage::route::{HealthCheck, StrategyChoice};
+use tower_triage::endpoints::HealthCheck;
+use tower_triage::route::StrategyChoice;
 
 use super::*;
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use serde::Deserialize;
-use tower_triage::route::{Forward, RouteBody, TlsError};
+use tower_triage::route::RouteBody;
+use tower_triage::upstream::{Forward, TlsError};
 
 use super::seconds;
 

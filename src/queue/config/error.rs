@@ -1,6 +1,6 @@
-//! What can be wrong with a configuration, in the words of its file.
+//! What can be wrong with the configuration of a queue.
 
-use crate::admit::InvalidPriorityLevels;
+use crate::admit::InvalidWaitingRoom;
 use crate::http::InvalidRetryAfter;
 
 /// A [`QueueConfig`](super::QueueConfig) that can't be used: which field, its value, and what is allowed.
@@ -9,7 +9,7 @@ use crate::http::InvalidRetryAfter;
 pub enum InvalidQueueConfig {
     /// No request would ever be served.
     #[error("`concurrency` is 0: it must be at least 1, or \"inner\"")]
-    NoConcurrency,
+    ZeroConcurrency,
     /// Not a name that a header can have.
     #[error(
         "`{field}` is {value:?}, which is no header name: use ASCII letters, digits and hyphens"
@@ -20,27 +20,18 @@ pub enum InvalidQueueConfig {
         /// Its value.
         value: String,
     },
-    /// The priority levels are not well defined.
+    /// The waiting room's configuration makes no sense.
     #[error(transparent)]
-    PriorityLevels(#[from] InvalidPriorityLevels),
-    /// Everyone would be promoted at once, and priorities would mean nothing.
-    #[error("`promote_after_seconds` is 0: it must be above 0; leave it out to never promote")]
-    NoTimeToPromotion,
-    /// A tenant that would never have its turn.
-    #[error("`tenant_weights` gives {tenant:?} the weight 0: a weight must be at least 1")]
-    NoWeight {
-        /// The tenant's name.
-        tenant: String,
-    },
+    WaitingRoom(#[from] InvalidWaitingRoom),
     /// A number of slots can't become the inner service's own, nor the other way round.
     #[error("`concurrency` can't change between a number and \"inner\" while the service runs")]
     ConcurrencyIsFixed,
-    /// Nobody could wait for the inner service, and so nobody could use it.
+    /// No request could wait for the inner service to be ready, and so none could use it.
     #[error(
         "`concurrency` is \"inner\", which needs a waiting room: set `enabled`, `max_size` and `max_wait_seconds` so that requests may wait"
     )]
-    NobodyInTurn,
-    /// Only a queue whose requests take turns can share an inner service.
+    InnerNeedsRoom,
+    /// An inner service can be shared only where one request at a time uses it.
     #[error("an inner service that can't be cloned needs `concurrency` to be \"inner\"")]
     CannotShare,
     /// An inner service that is shared must be the only one behind its waiting room.

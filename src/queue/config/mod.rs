@@ -1,14 +1,13 @@
-//! A misspelt key that is ignored, or a bad value that shows only under load, is found at the worst time.
+//! The configuration of a queue: how many requests run at a time, and which may wait.
 //!
-//! [`QueueConfig`] is a plain value with a default for everything. Reading one from a file refuses keys
-//! that it does not know; [`QueueConfig::validate`] says which field is wrong, and what it may be.
+//! [`QueueConfig`] is a plain value with a default for every field. Reading one from a file refuses keys that it does
+//! not know; [`QueueConfig::validate`] says which field is wrong, and what is allowed.
 
 mod choices;
 mod error;
 #[cfg(feature = "serde")]
 mod read;
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use http::HeaderName;
@@ -19,238 +18,141 @@ use crate::http::{HeaderClassifier, RetryAfter};
 pub use choices::{Concurrency, Hold, Overflow, Streaming};
 pub use error::InvalidQueueConfig;
 
-/// How many requests are served at a time, who waits, in what order and for how long.
+/// How many requests run at a time, which may wait, in what order and for how long.
+///
+/// Every field has a method of its name; so have those of the [waiting room](Self::room).
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_triage::QueueConfig;
+/// use tower_triage::{Discipline, QueueConfig};
 ///
-/// let config = QueueConfig::new(8).max_wait(Duration::from_secs(10)).fair();
+/// let config = QueueConfig::new(8)
+///     .max_wait(Duration::from_secs(10))
+///     .discipline(Discipline::Fair);
 /// assert_eq!(config.validate(), Ok(()));
 /// ```
 ///
-/// With feature `serde` the same is read from a file, in which every key is optional:
+/// With feature `serde` the same is read from a file, in which every key is optional, those of the waiting room stand
+/// beside the others, and `"none"` stands for `None`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
-/// # use std::time::Duration;
-/// # use tower_triage::QueueConfig;
+/// # use tower_triage::{Discipline, QueueConfig};
 /// let config: QueueConfig = toml::from_str(
 ///     r#"
 ///     concurrency = 8
-///     max_wait_seconds = 10
+///     max_wait_seconds = "none"
 ///     discipline = "fair"
 ///     "#,
 /// )?;
-/// assert_eq!(config, QueueConfig::new(8).max_wait(Duration::from_secs(10)).fair());
+/// assert_eq!(config, QueueConfig::new(8).max_wait(None).discipline(Discipline::Fair));
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 #[non_exhaustive]
 pub struct QueueConfig {
-    /// How many requests are served at a time. Default `Limit(1)`.
+    /// How many requests run at a time. Default `Limit(1)`.
     ///
     /// Of no meaning where the slots are those of routed endpoints.
     pub concurrency: Concurrency,
     /// Whether requests may wait. If not, the concurrency limit still holds. Default `true`.
     pub enabled: bool,
-    /// How many requests may wait; 0 is the same as `enabled: false`. Default 100.
-    pub max_size: usize,
-    /// How long a request may wait from its arrival; 0 is the same as `enabled: false`, `None` as long as
-    /// it likes. Default 30 s. `max_wait_seconds` in a file, where it may be a fraction.
-    #[cfg_attr(
-        feature = "serde",
-        serde(rename = "max_wait_seconds", deserialize_with = "read::max_wait")
-    )]
-    pub max_wait: Option<Duration>,
+    /// The waiting room. Here, a `max_size` or a `max_wait` of 0 is the same as `enabled: false`.
+    pub room: WaitingRoomConfig,
     /// What happens when the waiting room is full. Default [`Overflow::Reject`].
     pub overflow: Overflow,
-    /// Who goes next among waiting requests of equal priority. Default [`Discipline::Fifo`].
-    pub discipline: Discipline,
-    /// The names of the priority levels, highest first, matched case-insensitively. Default `high`,
-    /// `normal`.
-    pub priorities: Vec<String>,
-    /// The level of a request that names none, or one that is not there. Default `normal`.
-    pub default_priority: String,
-    /// The request header that names the level. Default `x-priority`.
+    /// The request header that names the priority level. Default `x-priority`.
     pub priority_header: String,
-    /// The request header that names the tenant; `None`: all requests are of one tenant. Default
-    /// `x-tenant-id`.
+    /// The request header that names the tenant; `None`: all requests are of one tenant. Default `x-tenant-id`.
     pub tenant_header: Option<String>,
-    /// How many requests of one tenant may wait; 0: no limit of its own. Default 0.
-    pub max_size_per_tenant: usize,
-    /// Shares of tenants under [`Discipline::Fair`], at least 1; everyone else weighs 1. Default empty.
-    pub tenant_weights: HashMap<String, u32>,
-    /// A waiter rises one level per interval waited. `None` (default): never. `promote_after_seconds` in a
-    /// file, where it may be a fraction.
-    #[cfg_attr(
-        feature = "serde",
-        serde(
-            rename = "promote_after_seconds",
-            deserialize_with = "read::promote_after"
-        )
-    )]
-    pub promote_after: Option<Duration>,
-    /// What becomes of a request for a stream when every slot is busy. Default [`Streaming::Queue`].
+    /// What happens to a request for a stream of events when every slot is busy. Default [`Streaming::Queue`].
     pub streaming: Streaming,
-    /// How long a served request holds its slot. Default [`Hold::Body`].
+    /// For how long a request holds its slot. Default [`Hold::Body`].
     pub hold: Hold,
-    /// Whether an arrival that finds no chair takes the one of the latest waiter of the lowest level, if
-    /// that is a lower level than its own. Default `false`.
-    pub displace: bool,
-    /// Whether responses say in `server-timing` how long the request waited. Default `true`.
+    /// Whether the responses of requests that waited say in `server-timing` for how long. Default `true`.
     pub server_timing: bool,
-    /// When rejected clients are told to return. Default from 1 s to 60 s, by the drain rate.
+    /// When rejected clients are told to return. Default: in 1 s to 60 s, by how fast the waiting room empties.
     pub retry_after: RetryAfter,
 }
 
 impl QueueConfig {
-    /// Serves `concurrency` requests at a time; everything else is the default.
+    /// Runs `concurrency` requests at a time; everything else is the default.
     #[must_use]
     pub fn new(concurrency: usize) -> Self {
-        Self {
-            concurrency: Concurrency::Limit(concurrency),
-            ..Self::default()
-        }
+        Self::default().concurrency(Concurrency::Limit(concurrency))
     }
 
-    /// Serves as many requests as the inner service is ready for; everything else is the default.
+    /// Runs as many requests as the inner service is ready for; everything else is the default.
     #[must_use]
     pub fn inner() -> Self {
-        Self {
-            concurrency: Concurrency::Inner,
-            ..Self::default()
-        }
+        Self::default().concurrency(Concurrency::Inner)
     }
 
-    /// Lets nobody wait: a request that finds no slot is rejected.
+    /// How many requests run at a time.
     #[must_use]
-    pub fn no_waiting(mut self) -> Self {
-        self.enabled = false;
+    pub fn concurrency(mut self, concurrency: Concurrency) -> Self {
+        self.concurrency = concurrency;
         self
     }
 
-    /// Lets `chairs` requests wait.
+    /// Whether requests may wait. If not, one that finds no slot is rejected.
     #[must_use]
-    pub fn max_size(mut self, max_size: usize) -> Self {
-        self.max_size = max_size;
+    pub fn enabled(mut self, enabled: bool) -> Self {
+        self.enabled = enabled;
         self
     }
 
-    /// Lets `chairs` requests of one tenant wait.
+    /// Replaces the whole waiting room.
     #[must_use]
-    pub fn max_size_per_tenant(mut self, max_size: usize) -> Self {
-        self.max_size_per_tenant = max_size;
+    pub fn room(mut self, room: WaitingRoomConfig) -> Self {
+        self.room = room;
         self
     }
 
-    /// Lets a request wait for `wait`.
+    /// What happens when the waiting room is full.
     #[must_use]
-    pub fn max_wait(mut self, wait: Duration) -> Self {
-        self.max_wait = Some(wait);
+    pub fn overflow(mut self, overflow: Overflow) -> Self {
+        self.overflow = overflow;
         self
     }
 
-    /// Lets a request wait for as long as its own deadline allows.
-    #[must_use]
-    pub fn wait_forever(mut self) -> Self {
-        self.max_wait = None;
-        self
-    }
-
-    /// Is not ready while the waiting room is full, instead of rejecting.
-    #[must_use]
-    pub fn backpressure(mut self) -> Self {
-        self.overflow = Overflow::Backpressure;
-        self
-    }
-
-    /// Gives tenants turns, in proportion to their weights.
-    #[must_use]
-    pub fn fair(mut self) -> Self {
-        self.discipline = Discipline::Fair;
-        self
-    }
-
-    /// Serves the earliest deadline first.
-    #[must_use]
-    pub fn earliest_deadline_first(mut self) -> Self {
-        self.discipline = Discipline::Deadline;
-        self
-    }
-
-    /// Gives `tenant` a share of `weight` under the `fair` discipline.
-    #[must_use]
-    pub fn tenant_weight(mut self, tenant: impl Into<String>, weight: u32) -> Self {
-        self.tenant_weights.insert(tenant.into(), weight);
-        self
-    }
-
-    /// Names the priority levels, highest first, and the one that unknown names get.
-    #[must_use]
-    pub fn priorities<N: Into<String>>(
-        mut self,
-        names: impl IntoIterator<Item = N>,
-        default: impl Into<String>,
-    ) -> Self {
-        self.priorities = names.into_iter().map(Into::into).collect();
-        self.default_priority = default.into();
-        self
-    }
-
-    /// Reads the priority from this request header.
+    /// The request header that names the priority level.
     #[must_use]
     pub fn priority_header(mut self, name: impl Into<String>) -> Self {
         self.priority_header = name.into();
         self
     }
 
-    /// Reads the tenant from this request header.
+    /// The request header that names the tenant; `None`: all requests are of one tenant.
     #[must_use]
-    pub fn tenant_header(mut self, name: impl Into<String>) -> Self {
-        self.tenant_header = Some(name.into());
+    pub fn tenant_header<'a>(mut self, name: impl Into<Option<&'a str>>) -> Self {
+        self.tenant_header = name.into().map(str::to_owned);
         self
     }
 
-    /// Lifts a waiter one level per `interval` waited, so that nothing starves.
+    /// What happens to a request for a stream of events when every slot is busy.
     #[must_use]
-    pub fn promote_after(mut self, interval: Duration) -> Self {
-        self.promote_after = Some(interval);
+    pub fn streaming(mut self, streaming: Streaming) -> Self {
+        self.streaming = streaming;
         self
     }
 
-    /// Rejects a request for a stream instead of letting it wait.
+    /// For how long a request holds its slot.
     #[must_use]
-    pub fn reject_streams(mut self) -> Self {
-        self.streaming = Streaming::Reject;
+    pub fn hold(mut self, hold: Hold) -> Self {
+        self.hold = hold;
         self
     }
 
-    /// Gives the slot back as soon as the response's head is there.
+    /// Whether responses say in `server-timing` how long the request waited.
     #[must_use]
-    pub fn hold_until_headers(mut self) -> Self {
-        self.hold = Hold::Headers;
+    pub fn server_timing(mut self, server_timing: bool) -> Self {
+        self.server_timing = server_timing;
         self
     }
 
-    /// Lets a higher priority take the chair of a lower one when no other is free.
-    #[must_use]
-    pub fn displace(mut self) -> Self {
-        self.displace = true;
-        self
-    }
-
-    /// Does not tell clients how long their requests waited.
-    #[must_use]
-    pub fn no_server_timing(mut self) -> Self {
-        self.server_timing = false;
-        self
-    }
-
-    /// Tells rejected clients when to return.
+    /// When rejected clients are told to return.
     #[must_use]
     pub fn retry_after(mut self, retry_after: RetryAfter) -> Self {
         self.retry_after = retry_after;
@@ -264,12 +166,12 @@ impl QueueConfig {
     /// The first field found that is wrong.
     pub fn validate(&self) -> Result<(), InvalidQueueConfig> {
         if self.concurrency == Concurrency::Limit(0) {
-            return Err(InvalidQueueConfig::NoConcurrency);
+            return Err(InvalidQueueConfig::ZeroConcurrency);
         }
         self.classifier()?;
-        let room = self.room()?;
-        if self.concurrency == Concurrency::Inner && room.max_size == 0 {
-            return Err(InvalidQueueConfig::NobodyInTurn);
+        self.room.validate()?;
+        if self.concurrency == Concurrency::Inner && self.effective_room().max_size == 0 {
+            return Err(InvalidQueueConfig::InnerNeedsRoom);
         }
         self.retry_after.validate()?;
         Ok(())
@@ -279,11 +181,11 @@ impl QueueConfig {
     ///
     /// # Errors
     ///
-    /// If a header's or a level's name is wrong.
+    /// If a header's name is wrong.
     pub fn classifier(&self) -> Result<HeaderClassifier, InvalidQueueConfig> {
         let tenant_header = self.tenant_header.as_deref();
         Ok(HeaderClassifier::new(
-            self.levels()?,
+            self.room.levels.clone(),
             header_name("priority_header", &self.priority_header)?,
             tenant_header
                 .map(|name| header_name("tenant_header", name))
@@ -291,41 +193,70 @@ impl QueueConfig {
         ))
     }
 
-    /// How the waiting room is furnished.
-    ///
-    /// # Errors
-    ///
-    /// If a level's name, the interval to promotion or a tenant's weight is wrong.
-    pub fn room(&self) -> Result<WaitingRoomConfig, InvalidQueueConfig> {
-        if self.promote_after == Some(Duration::ZERO) {
-            return Err(InvalidQueueConfig::NoTimeToPromotion);
+    /// The waiting room, of size 0 if no request may wait.
+    pub(crate) fn effective_room(&self) -> WaitingRoomConfig {
+        let room = self.room.clone();
+        match self.enabled && room.max_wait != Some(Duration::ZERO) {
+            true => room,
+            false => room.max_size(0),
         }
-        let may_wait = self.enabled && self.max_wait != Some(Duration::ZERO);
-        Ok(WaitingRoomConfig {
-            max_size: if may_wait { self.max_size } else { 0 },
-            max_size_per_tenant: Some(self.max_size_per_tenant).filter(|max_size| *max_size > 0),
-            max_wait: self.max_wait,
-            discipline: self.discipline,
-            levels: self.levels()?,
-            promote_after: self.promote_after,
-            displace: self.displace,
-            weights: self.weights()?,
-        })
+    }
+}
+
+/// The waiting room's fields, as those of [`room`](Self::room).
+impl QueueConfig {
+    fn change_room(mut self, change: impl FnOnce(WaitingRoomConfig) -> WaitingRoomConfig) -> Self {
+        self.room = change(self.room);
+        self
     }
 
-    fn levels(&self) -> Result<PriorityLevels, InvalidQueueConfig> {
-        let names = self.priorities.iter().map(String::as_str);
-        Ok(PriorityLevels::new(names, &self.default_priority)?)
+    /// Lets `max_size` requests wait.
+    #[must_use]
+    pub fn max_size(self, max_size: usize) -> Self {
+        self.change_room(|room| room.max_size(max_size))
     }
 
-    fn weights(&self) -> Result<HashMap<Tenant, u32>, InvalidQueueConfig> {
-        let weigh = |(tenant, weight): (&String, &u32)| match *weight {
-            0 => Err(InvalidQueueConfig::NoWeight {
-                tenant: tenant.clone(),
-            }),
-            weight => Ok((tenant.clone().into(), weight)),
-        };
-        self.tenant_weights.iter().map(weigh).collect()
+    /// Lets `max_size` requests of one tenant wait. `None` and 0: as many as of all together.
+    #[must_use]
+    pub fn max_size_per_tenant(self, max_size: impl Into<Option<usize>>) -> Self {
+        self.change_room(|room| room.max_size_per_tenant(max_size))
+    }
+
+    /// Lets a request wait for `max_wait` from its arrival. `None`: until its own deadline, if it has one.
+    #[must_use]
+    pub fn max_wait(self, max_wait: impl Into<Option<Duration>>) -> Self {
+        self.change_room(|room| room.max_wait(max_wait))
+    }
+
+    /// Which of several waiting requests of equal priority goes next.
+    #[must_use]
+    pub fn discipline(self, discipline: Discipline) -> Self {
+        self.change_room(|room| room.discipline(discipline))
+    }
+
+    /// Names the priority levels.
+    #[must_use]
+    pub fn levels(self, levels: PriorityLevels) -> Self {
+        self.change_room(|room| room.levels(levels))
+    }
+
+    /// Promotes a waiter by one level per `interval` waited, so that none starves. `None`: never.
+    #[must_use]
+    pub fn promote_after(self, interval: impl Into<Option<Duration>>) -> Self {
+        self.change_room(|room| room.promote_after(interval))
+    }
+
+    /// Whether an arrival in a full room replaces the latest waiter of the lowest level, if that is lower than its
+    /// own.
+    #[must_use]
+    pub fn displace(self, displace: bool) -> Self {
+        self.change_room(|room| room.displace(displace))
+    }
+
+    /// Gives `tenant` a share of `weight` under [`Discipline::Fair`].
+    #[must_use]
+    pub fn weight(self, tenant: impl Into<Tenant>, weight: u32) -> Self {
+        self.change_room(|room| room.weight(tenant, weight))
     }
 }
 
@@ -334,20 +265,12 @@ impl Default for QueueConfig {
         Self {
             concurrency: Concurrency::default(),
             enabled: true,
-            max_size: 100,
-            max_wait: Some(Duration::from_secs(30)),
+            room: WaitingRoomConfig::default(),
             overflow: Overflow::Reject,
-            discipline: Discipline::Fifo,
-            priorities: vec!["high".into(), "normal".into()],
-            default_priority: "normal".into(),
             priority_header: "x-priority".into(),
             tenant_header: Some("x-tenant-id".into()),
-            max_size_per_tenant: 0,
-            tenant_weights: HashMap::new(),
-            promote_after: None,
             streaming: Streaming::Queue,
             hold: Hold::Body,
-            displace: false,
             server_timing: true,
             retry_after: RetryAfter::default(),
         }
@@ -366,28 +289,66 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_can_be_used_and_furnishes_the_default_room() {
-        let config = QueueConfig::default();
-        assert_eq!(config.validate(), Ok(()));
-
-        let (room, default) = (config.room().expect("valid"), WaitingRoomConfig::default());
-        assert_eq!(room.max_size, default.max_size);
-        assert_eq!(room.max_size_per_tenant, default.max_size_per_tenant);
-        assert_eq!(room.max_wait, default.max_wait);
-        assert_eq!(room.discipline, default.discipline);
-        assert_eq!(room.levels, default.levels);
-        assert_eq!(room.promote_after, default.promote_after);
-        assert_eq!(room.displace, default.displace);
-        assert_eq!(room.weights, default.weights);
+    fn each_method_sets_its_field() {
+        let retry_after = RetryAfter::fixed(5);
+        let config = QueueConfig::new(8)
+            .concurrency(Concurrency::Limit(9))
+            .enabled(false)
+            .overflow(Overflow::Backpressure)
+            .priority_header("x-class")
+            .tenant_header("x-team")
+            .streaming(Streaming::Reject)
+            .hold(Hold::Headers)
+            .server_timing(false)
+            .retry_after(retry_after.clone());
+        let expected = QueueConfig {
+            concurrency: Concurrency::Limit(9),
+            enabled: false,
+            room: WaitingRoomConfig::default(),
+            overflow: Overflow::Backpressure,
+            priority_header: "x-class".into(),
+            tenant_header: Some("x-team".into()),
+            streaming: Streaming::Reject,
+            hold: Hold::Headers,
+            server_timing: false,
+            retry_after,
+        };
+        assert_eq!(config, expected);
+        assert_eq!(config.tenant_header(None).tenant_header, None);
     }
 
     #[test]
-    fn every_bad_value_is_refused_by_the_name_of_its_field() {
+    fn the_rooms_methods_are_those_of_the_room() {
+        let seconds = Duration::from_secs;
+        let levels = PriorityLevels::new(["gold", "silver"], "silver").unwrap();
+        let config = QueueConfig::inner()
+            .max_size(7)
+            .max_size_per_tenant(3)
+            .max_wait(seconds(5))
+            .discipline(Discipline::Deadline)
+            .levels(levels.clone())
+            .promote_after(seconds(10))
+            .displace(true)
+            .weight("team-a", 4);
+        let room = WaitingRoomConfig::default()
+            .max_size(7)
+            .max_size_per_tenant(3)
+            .max_wait(seconds(5))
+            .discipline(Discipline::Deadline)
+            .levels(levels)
+            .promote_after(seconds(10))
+            .displace(true)
+            .weight("team-a", 4);
+        assert_eq!(config, QueueConfig::inner().room(room));
+    }
+
+    #[test]
+    fn bad_values_are_refused_by_field() {
         let ok = || QueueConfig::new(8);
         let cases = [
             (QueueConfig::new(0), "`concurrency` is 0"),
             (
-                QueueConfig::inner().no_waiting(),
+                QueueConfig::inner().enabled(false),
                 r#"`concurrency` is "inner", which needs a waiting room"#,
             ),
             (
@@ -395,38 +356,21 @@ mod tests {
                 r#"`concurrency` is "inner", which needs a waiting room"#,
             ),
             (
-                ok().priorities((0..33).map(|n| n.to_string()), "0"),
-                "`priorities` has 33 names",
-            ),
-            (
-                ok().priorities(["a", " b"], "a"),
-                r#"`priorities` has the name " b""#,
-            ),
-            (
                 ok().priority_header("x priority"),
                 r#"`priority_header` is "x priority""#,
             ),
             (ok().priority_header(""), r#"`priority_header` is """#),
             (ok().tenant_header("größe"), r#"`tenant_header` is "größe""#),
-            (ok().priorities([""; 0], "a"), "`priorities` is empty"),
-            (
-                ok().priorities(["a", "A"], "a"),
-                r#"`priorities` names "A" twice"#,
-            ),
-            (
-                ok().priorities(["a", "b"], "c"),
-                r#"`default_priority` is "c""#,
-            ),
             (
                 ok().promote_after(Duration::ZERO),
                 "`promote_after_seconds` is 0",
             ),
             (
-                ok().tenant_weight("team-a", 0),
+                ok().weight("team-a", 0),
                 r#"`tenant_weights` gives "team-a" the weight 0"#,
             ),
             (
-                ok().retry_after(RetryAfter::estimate().between(9, 3)),
+                ok().retry_after(RetryAfter::estimate().min_seconds(9).max_seconds(3)),
                 "`retry_after.min_seconds` is 9",
             ),
             (
@@ -441,48 +385,32 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_values_can_be_used() {
+    fn the_default_and_the_largest_values_can_be_used() {
+        assert_eq!(QueueConfig::default().validate(), Ok(()));
+        let levels = PriorityLevels::new((0..32).map(|n| n.to_string()), "31").unwrap();
         let config = QueueConfig::new(usize::MAX)
             .max_size(usize::MAX)
             .max_size_per_tenant(usize::MAX)
             .max_wait(Duration::MAX)
             .promote_after(Duration::MAX)
-            .tenant_weight("", u32::MAX)
-            .priorities((0..32).map(|n| n.to_string()), "31")
-            .retry_after(RetryAfter::estimate().between(0, u64::MAX).jitter(1.0));
+            .weight("", u32::MAX)
+            .levels(levels)
+            .retry_after(
+                RetryAfter::estimate()
+                    .min_seconds(0)
+                    .max_seconds(u64::MAX)
+                    .jitter(1.0),
+            );
         assert_eq!(config.validate(), Ok(()));
     }
 
     #[test]
-    fn who_may_not_wait_gets_no_chair() {
-        let max_size = |config: QueueConfig| config.room().map(|room| room.max_size);
-        assert_eq!(max_size(QueueConfig::new(8).max_size(7)), Ok(7));
-        assert_eq!(max_size(QueueConfig::new(8).max_size(0)), Ok(0));
-        assert_eq!(max_size(QueueConfig::new(8).no_waiting()), Ok(0));
-        assert_eq!(
-            max_size(QueueConfig::new(8).max_wait(Duration::ZERO)),
-            Ok(0)
-        );
-        assert_eq!(max_size(QueueConfig::new(8).wait_forever()), Ok(100));
-    }
-
-    #[test]
-    fn the_room_is_furnished_as_configured() {
-        let config = QueueConfig::inner()
-            .max_size_per_tenant(3)
-            .max_wait(Duration::from_secs(5))
-            .earliest_deadline_first()
-            .priorities(["gold", "silver"], "silver")
-            .promote_after(Duration::from_secs(10))
-            .tenant_weight("team-a", 4)
-            .displace();
-        let room = config.room().expect("valid");
-        assert_eq!(room.max_size_per_tenant, Some(3));
-        assert_eq!(room.max_wait, Some(Duration::from_secs(5)));
-        assert_eq!(room.discipline, Discipline::Deadline);
-        assert!(room.levels.names().eq(["gold", "silver"]));
-        assert_eq!(room.promote_after, Some(Duration::from_secs(10)));
-        assert_eq!(room.weights.get(&b"team-a"[..]), Some(&4));
-        assert!(room.displace);
+    fn where_no_request_may_wait_the_room_has_no_size() {
+        let max_size = |config: QueueConfig| config.effective_room().max_size;
+        assert_eq!(max_size(QueueConfig::new(8).max_size(7)), 7);
+        assert_eq!(max_size(QueueConfig::new(8).max_size(0)), 0);
+        assert_eq!(max_size(QueueConfig::new(8).enabled(false)), 0);
+        assert_eq!(max_size(QueueConfig::new(8).max_wait(Duration::ZERO)), 0);
+        assert_eq!(max_size(QueueConfig::new(8).max_wait(None)), 100);
     }
 }

@@ -1,36 +1,76 @@
-//! Reading a [`QueueConfig`](super::QueueConfig) from a file: the parts that serde does not derive.
-//!
-//! A number that a [`Duration`] can't hold is refused by name here, because later there is no place left
-//! for it to stand.
+//! Reading a [`QueueConfig`] from a file.
 
 use std::fmt;
-use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
 
-use super::Concurrency;
+use super::{Concurrency, QueueConfig};
+use crate::admit::read::{ReadKeys, RoomReader, read_map};
 
-pub(super) fn max_wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-    seconds("max_wait_seconds", from)
+/// A [`QueueConfig`] that is being read. Its room is read on the side, until its levels are complete.
+#[derive(Default)]
+struct Reader {
+    config: QueueConfig,
+    room: RoomReader,
 }
 
-pub(super) fn promote_after<'de, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Option<Duration>, D::Error> {
-    seconds("promote_after_seconds", from)
+impl ReadKeys for Reader {
+    const WHAT: &'static str = "the configuration of a queue";
+    const KEYS: &'static [&'static str] = &join(OWN_KEYS, RoomReader::KEYS);
+
+    fn read<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        let config = &mut self.config;
+        match key {
+            "concurrency" => config.concurrency = map.next_value()?,
+            "enabled" => config.enabled = map.next_value()?,
+            "overflow" => config.overflow = map.next_value()?,
+            "priority_header" => config.priority_header = map.next_value()?,
+            "tenant_header" => {
+                let name: Option<String> = map.next_value()?;
+                config.tenant_header = name.filter(|name| name != "none");
+            }
+            "streaming" => config.streaming = map.next_value()?,
+            "hold" => config.hold = map.next_value()?,
+            "server_timing" => config.server_timing = map.next_value()?,
+            "retry_after" => config.retry_after = map.next_value()?,
+            _ => self.room.read(key, map)?,
+        }
+        Ok(())
+    }
 }
 
-/// Seconds, whole or with a fraction; `null`, in formats that have it, is no duration.
-fn seconds<'de, D: Deserializer<'de>>(field: &str, from: D) -> Result<Option<Duration>, D::Error> {
-    let Some(seconds) = Option::<f64>::deserialize(from)? else {
-        return Ok(None);
-    };
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) => Ok(Some(duration)),
-        Err(_) => Err(D::Error::custom(format_args!(
-            "`{field}` is {seconds}: it must be a number of seconds from 0 to {}",
-            u64::MAX
-        ))),
+const OWN_KEYS: &[&str] = &[
+    "concurrency",
+    "enabled",
+    "overflow",
+    "priority_header",
+    "tenant_header",
+    "streaming",
+    "hold",
+    "server_timing",
+    "retry_after",
+];
+
+const ALL_KEYS: usize = OWN_KEYS.len() + RoomReader::KEYS.len();
+
+const fn join(first: &[&'static str], second: &[&'static str]) -> [&'static str; ALL_KEYS] {
+    let mut all = [""; ALL_KEYS];
+    let mut i = 0;
+    while i < ALL_KEYS {
+        all[i] = if i < first.len() {
+            first[i]
+        } else {
+            second[i - first.len()]
+        };
+        i += 1;
+    }
+    all
+}
+
+impl<'de> Deserialize<'de> for QueueConfig {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let Reader { config, room } = read_map(Reader::default(), from)?;
+        Ok(config.room(room.finish()?))
     }
 }
 
@@ -73,32 +113,32 @@ impl Visitor<'_> for NumberOrInner {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::collections::HashMap;
+    use std::time::Duration;
 
-    use crate::admit::Discipline;
+    use crate::admit::{Discipline, PriorityLevels};
     use crate::http::{RetryAfter, RetryAfterMode};
-    use crate::queue::{Hold, Overflow, QueueConfig, Streaming};
+    use crate::queue::{Hold, Overflow, Streaming};
 
     use super::*;
 
     const EXAMPLE: &str = r#"
 [queue]                          # the waiting room in front of the backends (and of swapped models)
 enabled = true                   # false: saturated backends answer 503 at once
-max_size = 100                   # max_size; 0 is the same as enabled = false
-max_wait_seconds = 30
+max_size = 100                   # how many may wait; 0 is the same as enabled = false
+max_wait_seconds = 30            # or "none"
 overflow = "reject"              # "reject" | "backpressure"
 discipline = "fifo"              # "fifo" | "fair" | "deadline"
 priorities = ["high", "normal"]  # highest first; names are matched case-insensitively
 default_priority = "normal"      # what a missing or unknown name gets
 priority_header = "x-priority"
-tenant_header = "x-tenant-id"    # whose share a request comes out of, for "fair"
+tenant_header = "x-tenant-id"    # names the tenant, for "fair"; or "none"
 max_size_per_tenant = 0          # 0: no limit of its own
-# promote_after_seconds = 10     # a waiter rises one level per interval waited; absent: never
+# promote_after_seconds = 10     # a waiter is promoted by one level per interval waited; absent: never
 streaming = "queue"              # "queue" | "reject": what a saturated gateway does with a request for a stream
 hold = "body"                    # "body" | "headers": when the slot is given back
-displace = false                 # true: with no chair free, a higher priority takes the chair of the lowest, latest waiter
+displace = false                 # true: in a full room, a higher priority replaces the lowest, latest waiter
 
-[queue.tenant_weights]           # for "fair"; everyone else weighs 1
+[queue.tenant_weights]           # for "fair"; all others weigh 1
 # "team-a" = 3
 
 [queue.retry_after]
@@ -152,26 +192,29 @@ jitter = 0.2                     # up to this share is added, so that clients do
             retry_after = { mode = "fixed", min_seconds = 5, max_seconds = 6, jitter = 0 }
             "#,
         );
-        let expected = QueueConfig {
-            concurrency: Concurrency::Limit(8),
-            enabled: false,
-            max_size: 7,
-            max_wait: Some(Duration::from_millis(300)),
-            overflow: Overflow::Backpressure,
-            discipline: Discipline::Fair,
-            priorities: vec!["gold".into(), "silver".into(), "bronze".into()],
-            default_priority: "silver".into(),
-            priority_header: "x-class".into(),
-            tenant_header: Some("x-team".into()),
-            max_size_per_tenant: 3,
-            promote_after: Some(Duration::from_secs(10)),
-            streaming: Streaming::Reject,
-            hold: Hold::Headers,
-            displace: true,
-            server_timing: false,
-            tenant_weights: HashMap::from([("team-a".into(), 3)]),
-            retry_after: RetryAfter::fixed(5).between(5, 6).jitter(0.0),
-        };
+        let levels = PriorityLevels::new(["gold", "silver", "bronze"], "silver").unwrap();
+        let expected = QueueConfig::new(8)
+            .enabled(false)
+            .max_size(7)
+            .max_wait(Duration::from_millis(300))
+            .overflow(Overflow::Backpressure)
+            .discipline(Discipline::Fair)
+            .levels(levels)
+            .priority_header("x-class")
+            .tenant_header("x-team")
+            .max_size_per_tenant(3)
+            .promote_after(Duration::from_secs(10))
+            .streaming(Streaming::Reject)
+            .hold(Hold::Headers)
+            .displace(true)
+            .server_timing(false)
+            .weight("team-a", 3)
+            .retry_after(
+                RetryAfter::fixed(5)
+                    .min_seconds(5)
+                    .max_seconds(6)
+                    .jitter(0.0),
+            );
         assert_eq!(expected.retry_after.mode, RetryAfterMode::Fixed);
         assert_eq!(config, Ok(expected));
     }
@@ -190,25 +233,21 @@ jitter = 0.2                     # up to this share is added, so that clients do
     }
 
     #[test]
-    fn seconds_that_are_no_duration_are_refused_by_name() {
-        for field in ["max_wait_seconds", "promote_after_seconds"] {
-            for bad in ["-1", "-0.5", "nan", "inf", "1e300"] {
-                let error = refusal(&format!("{field} = {bad}"));
-                assert!(error.contains(&format!("`{field}` is ")), "{error}");
-                assert!(error.contains("number of seconds from 0"), "{error}");
-            }
-            let error = refusal(&format!("{field} = \"30\""));
-            assert!(error.contains(field), "{error}");
-        }
-    }
-
-    #[test]
     fn a_typo_is_refused_with_its_key_and_line() {
         let cases = [
             ("enabled = true\nmax_sise = 1", "max_sise"),
             ("enabled = true\nretry_after.jiter = 1", "jiter"),
             ("enabled = true\noverflow = \"wait\"", "wait"),
             ("enabled = true\nmax_size = -1", "max_size"),
+            (
+                "enabled = true\nmax_wait_seconds = \"never\"",
+                "or \"none\"",
+            ),
+            ("enabled = true\nhold = \"head\"", "`body` or `headers`"),
+            (
+                "enabled = true\ndiscipline = \"lifo\"",
+                "`fifo`, `fair`, `deadline`",
+            ),
             ("enabled = true\ntenant_weights.a = -1", "tenant_weights"),
         ];
         for (text, key) in cases {
@@ -219,9 +258,20 @@ jitter = 0.2                     # up to this share is added, so that clients do
     }
 
     #[test]
-    fn null_is_no_duration() {
-        let config: QueueConfig =
-            serde_json::from_str(r#"{"max_wait_seconds": null}"#).expect("null is allowed");
-        assert_eq!(config.max_wait, None);
+    fn an_unknown_key_is_refused_with_the_known_ones() {
+        let error = refusal("max_sise = 1");
+        for known in ["`concurrency`", "`max_size`", "`retry_after`"] {
+            assert!(error.contains(known), "{error}");
+        }
+    }
+
+    #[test]
+    fn none_is_a_value() {
+        let config = read("max_wait_seconds = \"none\"\ntenant_header = \"none\"");
+        let expected = QueueConfig::default().max_wait(None).tenant_header(None);
+        assert_eq!(config, Ok(expected.clone()));
+
+        let null = r#"{"max_wait_seconds": null, "tenant_header": null}"#;
+        assert_eq!(serde_json::from_str(null).ok(), Some(expected));
     }
 }

@@ -1,0 +1,15 @@
+//! What can be wrong with the configuration of a waiting room.
+
+use crate::admit::Tenant;
+
+/// A [`WaitingRoomConfig`](super::WaitingRoomConfig) that makes no sense: which field, its value, and what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidWaitingRoom {
+    /// Every waiter would be promoted at once.
+    #[error("`promote_after_seconds` is 0: it must be above 0, or \"none\"")]
+    ZeroPromoteAfter,
+    /// This tenant would never be served.
+    #[error("`tenant_weights` gives \"{0}\" the weight 0: a weight must be at least 1")]
+    ZeroWeight(Tenant),
+}

@@ -1,0 +1,241 @@
+//! The configuration of a waiting room.
+
+mod error;
+#[cfg(feature = "serde")]
+pub(crate) mod read;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{PriorityLevels, Tenant};
+
+pub use error::InvalidWaitingRoom;
+
+/// Which of several waiting requests of equal priority, in one lane, goes next.
+///
+/// In a configuration file: `"fifo"`, `"fair"` or `"deadline"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Discipline {
+    /// The one that arrived first.
+    #[default]
+    Fifo,
+    /// One of the tenant that has had the least of its share: tenants take turns, in proportion to their weights
+    /// and to the [cost](super::Ticket::cost) of their requests.
+    Fair,
+    /// The one with the earliest end of its wait, by its own deadline or by `max_wait`; of equal ends, the one that arrived first.
+    Deadline,
+}
+
+impl Discipline {
+    /// The number of disciplines.
+    pub(crate) const COUNT: usize = 3;
+}
+
+/// How many requests may wait, for how long, and in what order.
+///
+/// The default: 100 requests, for 30 s, in two levels, first come, first served. Every field has a method of its name:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_triage::admit::PriorityLevels;
+/// use tower_triage::{Discipline, WaitingRoomConfig};
+///
+/// let room = WaitingRoomConfig::default()
+///     .max_size(20)
+///     .max_wait(Duration::from_secs(5))
+///     .levels(PriorityLevels::new(["gold", "silver"], "silver")?)
+///     .discipline(Discipline::Fair)
+///     .weight("team-a", 3);
+/// assert_eq!(room.validate(), Ok(()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// With feature `serde`, it is read from a file, in which every key is optional. `"none"` stands for `None`:
+///
+/// ```
+/// # #[cfg(feature = "serde")] {
+/// # use tower_triage::WaitingRoomConfig;
+/// let room: WaitingRoomConfig = toml::from_str(
+///     r#"
+///     max_size = 20
+///     max_wait_seconds = "none"
+///     priorities = ["gold", "silver"]
+///     default_priority = "silver"
+///     tenant_weights = { "team-a" = 3 }
+///     "#,
+/// )?;
+/// assert_eq!(room.max_wait, None);
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct WaitingRoomConfig {
+    /// How many requests may wait, over all lanes. 0: none may. Default 100.
+    pub max_size: usize,
+    /// How many requests of one tenant may wait. `None` (default): as many as of all together. `max_size_per_tenant`
+    /// in a file, where 0 stands for `None`.
+    pub max_size_per_tenant: Option<usize>,
+    /// How long a request may wait, from its arrival. `None`: until its own deadline, if it has one. Default 30 s.
+    /// `max_wait_seconds` in a file: a number, which may be a fraction, or `"none"`.
+    pub max_wait: Option<Duration>,
+    /// Which of several waiting requests of equal priority goes next. Default [`Discipline::Fifo`].
+    pub discipline: Discipline,
+    /// The priority levels. Default `high`, `normal`. `priorities` and `default_priority` in a file.
+    pub levels: PriorityLevels,
+    /// After how long a waiter is promoted to the next higher level, again and again. `None` (default): never.
+    /// `promote_after_seconds` in a file.
+    pub promote_after: Option<Duration>,
+    /// Whether, in a full room, an arrival replaces the latest waiter of the lowest level, if that level is lower
+    /// than its own. Default `false`.
+    pub displace: bool,
+    /// The tenants' shares under [`Discipline::Fair`]. All others weigh 1. Default empty. `tenant_weights` in a file.
+    pub weights: HashMap<Tenant, u32>,
+}
+
+impl WaitingRoomConfig {
+    /// Lets `max_size` requests wait.
+    #[must_use]
+    pub fn max_size(mut self, max_size: usize) -> Self {
+        self.max_size = max_size;
+        self
+    }
+
+    /// Lets `max_size` requests of one tenant wait. `None` and 0: as many as of all together.
+    #[must_use]
+    pub fn max_size_per_tenant(mut self, max_size: impl Into<Option<usize>>) -> Self {
+        self.max_size_per_tenant = max_size.into().filter(|max_size| *max_size > 0);
+        self
+    }
+
+    /// Lets a request wait for `max_wait` from its arrival. `None`: until its own deadline, if it has one.
+    #[must_use]
+    pub fn max_wait(mut self, max_wait: impl Into<Option<Duration>>) -> Self {
+        self.max_wait = max_wait.into();
+        self
+    }
+
+    /// Which of several waiting requests of equal priority goes next.
+    #[must_use]
+    pub fn discipline(mut self, discipline: Discipline) -> Self {
+        self.discipline = discipline;
+        self
+    }
+
+    /// Names the priority levels.
+    #[must_use]
+    pub fn levels(mut self, levels: PriorityLevels) -> Self {
+        self.levels = levels;
+        self
+    }
+
+    /// Promotes a waiter by one level per `interval` waited, so that none starves. `None`: never.
+    #[must_use]
+    pub fn promote_after(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.promote_after = interval.into();
+        self
+    }
+
+    /// Whether an arrival in a full room replaces the latest waiter of the lowest level, if that is lower than its
+    /// own.
+    #[must_use]
+    pub fn displace(mut self, displace: bool) -> Self {
+        self.displace = displace;
+        self
+    }
+
+    /// Gives `tenant` a share of `weight` under [`Discipline::Fair`].
+    #[must_use]
+    pub fn weight(mut self, tenant: impl Into<Tenant>, weight: u32) -> Self {
+        self.weights.insert(tenant.into(), weight);
+        self
+    }
+
+    /// Whether the configuration makes sense. Where it is not asked, a weight of 0 counts as 1 and an interval of 0
+    /// promotes no waiter.
+    ///
+    /// # Errors
+    ///
+    /// The first field found that is wrong.
+    pub fn validate(&self) -> Result<(), InvalidWaitingRoom> {
+        if self.promote_after == Some(Duration::ZERO) {
+            return Err(InvalidWaitingRoom::ZeroPromoteAfter);
+        }
+        match self.weights.iter().find(|(_, weight)| **weight == 0) {
+            Some((tenant, _)) => Err(InvalidWaitingRoom::ZeroWeight(tenant.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Default for WaitingRoomConfig {
+    fn default() -> Self {
+        Self {
+            max_size: 100,
+            max_size_per_tenant: None,
+            max_wait: Some(Duration::from_secs(30)),
+            discipline: Discipline::Fifo,
+            levels: PriorityLevels::default(),
+            promote_after: None,
+            displace: false,
+            weights: HashMap::new(),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_method_sets_its_field() {
+        let seconds = Duration::from_secs;
+        let levels = PriorityLevels::new(["gold", "silver"], "silver").unwrap();
+        let room = WaitingRoomConfig::default()
+            .max_size(7)
+            .max_size_per_tenant(3)
+            .max_wait(seconds(5))
+            .discipline(Discipline::Deadline)
+            .levels(levels.clone())
+            .promote_after(seconds(10))
+            .displace(true)
+            .weight("team-a", 4);
+        let expected = WaitingRoomConfig {
+            max_size: 7,
+            max_size_per_tenant: Some(3),
+            max_wait: Some(seconds(5)),
+            discipline: Discipline::Deadline,
+            levels,
+            promote_after: Some(seconds(10)),
+            displace: true,
+            weights: HashMap::from([("team-a".into(), 4)]),
+        };
+        assert_eq!(room, expected);
+
+        let room = room
+            .max_size_per_tenant(None)
+            .max_wait(None)
+            .promote_after(None);
+        let limits = (room.max_size_per_tenant, room.max_wait, room.promote_after);
+        assert_eq!(limits, (None, None, None));
+        assert_eq!(room.max_size_per_tenant(0).max_size_per_tenant, None);
+    }
+
+    #[test]
+    fn bad_values_are_refused_by_field() {
+        let room = WaitingRoomConfig::default;
+        let refusal = |room: WaitingRoomConfig| room.validate().unwrap_err().to_string();
+        assert_eq!(
+            refusal(room().promote_after(Duration::ZERO)),
+            "`promote_after_seconds` is 0: it must be above 0, or \"none\""
+        );
+        assert_eq!(
+            refusal(room().weight("team-a", 0)),
+            "`tenant_weights` gives \"team-a\" the weight 0: a weight must be at least 1"
+        );
+        assert_eq!(room().weight("", u32::MAX).validate(), Ok(()));
+    }
+}

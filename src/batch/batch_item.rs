@@ -1,0 +1,32 @@
+//! A request on its way through a batch.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tokio::sync::oneshot;
+
+use super::{BatchError, RequestQueue};
+
+/// A request, and where its response goes.
+pub(super) struct BatchItem<Req, A, E, I> {
+    pub(super) request: Req,
+    pub(super) reply: Reply<A, E, I>,
+}
+
+/// Where a response goes. If it is dropped, the caller learns that its batch is lost.
+pub(super) type Reply<A, E, I> = oneshot::Sender<Result<A, BatchError<E, I>>>;
+
+/// The requests that wait for their batch.
+pub(super) type BatchItems<Req, A, E, I> = RequestQueue<BatchItem<Req, A, E, I>>;
+
+impl<Req, A, E, I> BatchItem<Req, A, E, I> {
+    /// Answers it without a batch, if its caller still waits.
+    pub(super) fn fail(self, why: BatchError<E, I>) {
+        let _ = self.reply.send(Err(why)); // the caller may be gone
+        discard(self.request);
+    }
+}
+
+/// Drops what is one caller's. A panic of its destructor ends here, because it concerns no other caller.
+pub(super) fn discard<T>(value: T) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+}

@@ -1,0 +1,232 @@
+//! Many endpoints as one capacity, with a pool of slots for each.
+//!
+//! A decision reads a [`RoutingTable`] that no writer blocks, and takes the slot that it saw when it chose, or chooses
+//! again. Nothing is allocated on the way.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+
+use super::endpoint_word::HealthChange;
+use super::resolve::ResolutionIdx;
+use super::table::RoutingTable;
+use super::{Decision, EndpointRef, Lane, Registry, Requirements, RouteError, RoutingRules};
+use crate::admit::{Capacity, LeaseError, Partition, PoolId, PoolSet};
+
+/// Many endpoints as one capacity, with a pool of slots for each.
+///
+/// A request's model is tried first, or the model that its name is an alias of; then the fallbacks, in order. Among the
+/// endpoints that are healthy, can do what is asked and have a slot free, the strategy chooses.
+///
+/// A demand that no endpoint can serve, or no healthy one, is unservable: it never waits. While the only endpoints left
+/// are ejected because they failed, it waits for them as for a slot. Demands share a lane if they ask for the same name
+/// with the same capabilities, and if the same endpoints have a context for their tokens.
+///
+/// See the [module](super) for an example.
+#[derive(Debug)]
+pub struct Endpoints {
+    pub(super) table: ArcSwap<RoutingTable>,
+    /// Held while the table is replaced.
+    pub(super) changing: Mutex<()>,
+    /// Held while an endpoint is ejected. No decision waits for it.
+    pub(super) ejecting: Mutex<()>,
+    pub(super) leased: AtomicU64,
+    /// Whether a new endpoint gets one request at a time until it has answered one or passed a check.
+    pub(super) answers_first: bool,
+    /// A probe ended without a result, and waiters may wait for the next.
+    pub(super) probe_abandoned: AtomicBool,
+}
+
+impl Endpoints {
+    /// The endpoints of `registry`, all healthy and idle, by the default [`RoutingRules`].
+    #[must_use]
+    pub fn new(registry: Registry) -> Self {
+        Self::routed(registry, RoutingRules::default(), false)
+    }
+
+    /// The demand of a request that has these `requirements`.
+    ///
+    /// Copies the name only if it is not configured.
+    #[must_use]
+    pub fn demand(&self, requirements: &Requirements<'_>) -> Demand {
+        self.table.load().demand(requirements)
+    }
+
+    /// Every endpoint with its live numbers, in the registry's order.
+    #[must_use]
+    pub fn endpoints(&self) -> Arc<[EndpointRef]> {
+        self.table.load().endpoints.clone()
+    }
+
+    /// The present registry.
+    #[must_use]
+    pub fn registry(&self) -> Arc<Registry> {
+        self.table.load().registry.clone()
+    }
+
+    /// Whether `name` is a model, an alias, or has fallbacks.
+    #[must_use]
+    pub fn is_configured(&self, name: &str) -> bool {
+        self.table.load().is_configured(name)
+    }
+
+    /// Whether an endpoint could serve `demand`, now or when it has a slot free.
+    pub(crate) fn could_serve(&self, demand: &Demand) -> bool {
+        !self.table.load().pools(&demand.asked).is_empty()
+    }
+
+    /// Ejects `endpoint`. `None` if it has to stay, because too many are ejected already or no other would be left.
+    pub(crate) fn eject(&self, endpoint: &EndpointRef) -> Option<HealthChange> {
+        // Of two that fail at the same instant, the second has to see that the first is out.
+        let _alone = self.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = self.table.load().may_eject(endpoint);
+        may.then(|| endpoint.state().word.eject())
+    }
+
+    /// Ends the ejection of `endpoint`: the next request may probe it.
+    pub(crate) fn half_open(&self, endpoint: &EndpointRef) {
+        endpoint.state().word.half_open();
+        self.table.load().expect_half_open(endpoint);
+    }
+
+    /// Whether a probe ended without a result since this was last called.
+    pub(crate) fn take_abandoned_probe(&self) -> bool {
+        // A load first: this runs after each request, and a swap writes.
+        self.probe_abandoned.load(Relaxed) && self.probe_abandoned.swap(false, SeqCst)
+    }
+}
+
+impl Capacity for Endpoints {
+    type Demand = Demand;
+    type Lease = EndpointLease;
+    type Lane = Lane;
+    type Unservable = RouteError;
+
+    fn try_lease(&self, demand: &Demand) -> Result<EndpointLease, LeaseError<RouteError>> {
+        let table = self.table.load();
+        let taken = table.take(demand)?;
+        self.leased.fetch_add(1, Relaxed);
+        Ok(EndpointLease {
+            is_probe: taken.choice.candidate.is_probe(),
+            called: None,
+            decision: Decision {
+                endpoint: taken.choice.candidate.endpoint.clone(),
+                model: taken.target.model.clone(),
+                asked: demand.asked.name.clone(),
+                via: taken.target.via,
+                strategy: taken.strategy,
+                score: taken.choice.score,
+                retries: demand.retries,
+                nth_model: taken.choice.candidate.backend.nth_model,
+            },
+        })
+    }
+
+    fn release(&self, lease: EndpointLease) -> PoolId {
+        let state = lease.endpoint().state();
+        if lease.is_probe && state.word.return_probe() {
+            self.probe_abandoned.store(true, SeqCst);
+        }
+        // After the probe: the request that takes the slot may probe.
+        state.word.release();
+        state.pool
+    }
+
+    fn pool(&self, lease: &EndpointLease) -> PoolId {
+        lease.endpoint().pool()
+    }
+
+    fn lane(&self, demand: &Demand) -> Lane {
+        self.table.load().lane(&demand.asked)
+    }
+
+    fn pools(&self, lane: &Lane) -> PoolSet {
+        self.table.load().pools(lane)
+    }
+
+    fn partition(&self, lane: &Lane) -> Partition {
+        self.table.load().partition(lane)
+    }
+
+    fn in_use(&self) -> usize {
+        let table = self.table.load();
+        let endpoints = table.endpoints.iter().chain(&table.leaving);
+        endpoints
+            .map(|endpoint| endpoint.in_flight() as usize)
+            .sum()
+    }
+
+    fn limit(&self) -> usize {
+        let table = self.table.load();
+        let endpoints = table.endpoints.iter();
+        endpoints.map(|endpoint| endpoint.limit() as usize).sum()
+    }
+
+    fn leased(&self) -> u64 {
+        self.leased.load(Relaxed)
+    }
+}
+
+/// What a request asks of [`Endpoints`]. Made by [`Endpoints::demand`].
+#[derive(Debug, Clone)]
+pub struct Demand {
+    /// What it asks, to the token. Its lane depends on the contexts of the endpoints that there are.
+    pub(super) asked: Lane,
+    /// The resolution of its name, in the table of the time.
+    pub(super) resolution: Option<ResolutionIdx>,
+    pub(super) prefix: Option<u64>,
+    pub(super) retries: u32,
+}
+
+impl Demand {
+    /// The name that is asked for.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        &self.asked.name
+    }
+
+    pub(crate) fn name(&self) -> Arc<str> {
+        self.asked.name.clone()
+    }
+
+    /// The demand of the next attempt, after one failed at `endpoint`: for another endpoint.
+    pub(crate) fn retry(mut self, endpoint: &EndpointRef) -> Self {
+        self.asked = self.asked.without(endpoint.pool());
+        self.retries += 1;
+        self
+    }
+}
+
+/// One slot of one endpoint. It is given back with [`Capacity::release`].
+#[derive(Debug)]
+#[must_use = "a lease that is not released counts forever"]
+pub struct EndpointLease {
+    pub(crate) decision: Decision,
+    /// Whether its request probes the endpoint, and has no result yet.
+    pub(crate) is_probe: bool,
+    /// When the inner service was called.
+    pub(crate) called: Option<Instant>,
+}
+
+impl EndpointLease {
+    /// What was decided, and why.
+    #[must_use]
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// The endpoint of the slot.
+    #[must_use]
+    pub fn endpoint(&self) -> &EndpointRef {
+        &self.decision.endpoint
+    }
+
+    /// The model that serves the request.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        &self.decision.model
+    }
+}

@@ -1,0 +1,167 @@
+//! Changes of the registry and the rules: a new routing table is made beside the old one, and the two are swapped.
+//!
+//! Endpoints that stay keep their slots, health and latency; those that leave finish what they have in flight.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+
+use super::table::RoutingTable;
+use super::{Endpoint, Registry, RoutingRules};
+use super::{EndpointRef, Endpoints};
+use crate::admit::PoolId;
+
+/// What a change of the registry changed, as names of endpoints.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Changes {
+    /// The new ones.
+    pub added: Vec<String>,
+    /// Those that have left, and finish what they have in flight.
+    pub removed: Vec<String>,
+    /// Those that are configured differently.
+    pub changed: Vec<String>,
+}
+
+impl Changes {
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
+    }
+}
+
+impl Endpoints {
+    /// The endpoints of `registry`, all healthy and idle.
+    ///
+    /// ```
+    /// use tower_triage::endpoints::{Endpoints, Registry};
+    /// use tower_triage::route::RoutingConfig;
+    ///
+    /// let routing = RoutingConfig::default().alias("gpt-4", "llama3:70b");
+    /// let endpoints = Endpoints::with_rules(Registry::new(vec![])?, routing.rules()?);
+    /// assert!(endpoints.endpoints().is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_rules(registry: Registry, rules: RoutingRules) -> Self {
+        Self::routed(registry, rules, false)
+    }
+
+    /// With `answers_first`, an endpoint gets one request at a time until it has answered one or passed a check.
+    pub(crate) fn routed(registry: Registry, rules: RoutingRules, answers_first: bool) -> Self {
+        let endpoints = (0..)
+            .zip(registry.endpoints())
+            .map(|(index, endpoint)| {
+                EndpointRef::new(endpoint.clone(), PoolId(index), answers_first)
+            })
+            .collect();
+        let (registry, rules) = (Arc::new(registry), Arc::new(rules));
+        let table = RoutingTable::new(registry, rules, endpoints, Vec::new(), None);
+        Self {
+            table: ArcSwap::from_pointee(table),
+            changing: Mutex::default(),
+            ejecting: Mutex::default(),
+            leased: AtomicU64::new(0),
+            answers_first,
+            probe_abandoned: AtomicBool::new(false),
+        }
+    }
+
+    /// Changes the endpoints, and the rules if there are new ones, in one step. Tell the gate afterwards.
+    ///
+    /// # Errors
+    ///
+    /// Those of `change`, which is given the present registry. Nothing has changed then.
+    pub(crate) fn change<E>(
+        &self,
+        change: impl FnOnce(&Registry) -> Result<(Registry, Option<RoutingRules>), E>,
+    ) -> Result<Changes, E> {
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.table.load_full();
+        let (registry, rules) = change(&old.registry)?;
+        let rules = rules.map_or_else(|| Arc::clone(&old.rules), Arc::new);
+        let (changes, endpoints) = succession(&old, registry.endpoints(), self.answers_first);
+        let gone: Vec<EndpointRef> = old
+            .endpoints
+            .iter()
+            .filter(|old| !endpoints.iter().any(|new| new.is_same(old)))
+            .cloned()
+            .collect();
+        let busy = |gone: &&EndpointRef| gone.in_flight() > 0;
+        let is_back = |gone: &&EndpointRef| endpoints.iter().any(|new| new.is_same(gone));
+        let leaving = old
+            .leaving
+            .iter()
+            .filter(|gone| busy(gone) && !is_back(gone));
+        let leaving = leaving.chain(&gone).cloned().collect();
+
+        let table = RoutingTable::new(
+            Arc::new(registry),
+            rules,
+            endpoints.into(),
+            leaving,
+            Some(&old),
+        );
+        self.table.store(Arc::new(table));
+        // After the swap, or for a moment no endpoint would serve their models.
+        gone.iter().for_each(|gone| gone.set_limit(0));
+        Ok(changes)
+    }
+}
+
+/// The endpoints of the new configuration: the present ones where name and URL are the same, and what has changed.
+fn succession(
+    old: &RoutingTable,
+    configured: &[Endpoint],
+    answers_first: bool,
+) -> (Changes, Vec<EndpointRef>) {
+    let mut changes = Changes::default();
+    let mut pools = free_pools(old);
+    let endpoints: Vec<EndpointRef> = configured
+        .iter()
+        .map(|endpoint| {
+            let is_same =
+                |old: &&EndpointRef| old.name() == endpoint.name && *old.url() == endpoint.url;
+            if let Some(old) = old.endpoints.iter().find(is_same) {
+                if old.config() == endpoint {
+                    return old.clone();
+                }
+                changes.changed.push(endpoint.name.clone());
+                if old.config().max_concurrent != endpoint.max_concurrent {
+                    old.set_limit(endpoint.max_concurrent);
+                }
+                return old.changed_to(endpoint.clone());
+            }
+            let was_there = old.endpoints.iter().any(|old| old.name() == endpoint.name);
+            let list = match was_there {
+                true => &mut changes.changed,
+                false => &mut changes.added,
+            };
+            list.push(endpoint.name.clone());
+            if let Some(back) = old.leaving.iter().find(is_same) {
+                back.set_limit(endpoint.max_concurrent);
+                return back.changed_to(endpoint.clone());
+            }
+            let pool = pools.next().unwrap_or(PoolId(u32::MAX));
+            EndpointRef::new(endpoint.clone(), pool, answers_first)
+        })
+        .collect();
+    let is_gone = |old: &&EndpointRef| configured.iter().all(|new| new.name != old.name());
+    let removed = old.endpoints.iter().filter(is_gone);
+    changes.removed = removed.map(|old| old.name().to_owned()).collect();
+    (changes, endpoints)
+}
+
+/// The pools that no endpoint uses, lowest first.
+fn free_pools(old: &RoutingTable) -> impl Iterator<Item = PoolId> + use<> {
+    let used = old.endpoints.iter().chain(&old.leaving);
+    let mut used: Vec<PoolId> = used.map(EndpointRef::pool).collect();
+    used.sort_unstable();
+    (0..)
+        .map(PoolId)
+        .filter(move |pool| used.binary_search(pool).is_err())
+}

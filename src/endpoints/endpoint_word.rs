@@ -1,0 +1,361 @@
+//! An endpoint's leases, limit and health in one atomic word: a slot is taken under exactly the limit and the health
+//! that were checked, by one compare-and-swap.
+//!
+//! In words of their own, a limit that falls or an endpoint that is drained between the check and the count would let
+//! one request too many through.
+//!
+//! From the lowest bit: 28 bits of leases, 28 bits of the limit, 8 bits of [`HealthFlags`].
+//!
+//! # Ejection
+//!
+//! ```text
+//! closed --eject()--> EJECTED --half_open()--> HALF_OPEN --take()--> HALF_OPEN | PROBING
+//!                        ^                         ^                       |
+//!                        |                         +----return_probe()-----+  the probe had no result
+//!                        +------------eject()------------------------------+  it failed
+//! closed <------------------------------close()----------------------------+  it succeeded
+//! ```
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst; // `Capacity` asks for it: slots and waiters are a store-load pair
+
+use bitflags::bitflags;
+
+/// The leases, the limit and the health of one endpoint. The limit may fall below the leases: slots that come back are
+/// then not leased again.
+#[derive(Debug)]
+pub(crate) struct EndpointWord(AtomicU64);
+
+bitflags! {
+    /// What keeps requests from an endpoint. Each source of bad news has a flag of its own, so that a good check does
+    /// not end an ejection, nor the other way round.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct HealthFlags: u8 {
+        /// Its health checks fail.
+        const DOWN = 1;
+        /// It failed too many requests, and gets none for a while.
+        const EJECTED = 1 << 1;
+        /// That while is over: one request may probe it.
+        const HALF_OPEN = 1 << 2;
+        /// The probe is running.
+        const PROBING = 1 << 3;
+        /// The operator wants no new requests there.
+        const DRAINING = 1 << 4;
+        /// It has neither answered a request nor passed a check: it gets one request at a time.
+        const NEW = 1 << 5;
+        /// Its first check is still to come: endpoints that are known go first.
+        const UNCHECKED = 1 << 6;
+    }
+}
+
+/// Set until an endpoint has answered a request or had a check.
+const UNKNOWN: HealthFlags = HealthFlags::NEW.union(HealthFlags::UNCHECKED);
+
+/// Which requests an endpoint may get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admissible {
+    /// Any.
+    Always,
+    /// Those for which no other endpoint has a slot free.
+    LastResort,
+    /// One: the probe.
+    Probe,
+    Never,
+}
+
+/// The flags of an endpoint before and after a change.
+#[derive(Debug, Clone, Copy)]
+#[must_use = "waiters and metrics have to hear of it"]
+pub(crate) struct HealthChange {
+    old: HealthFlags,
+    new: HealthFlags,
+}
+
+/// The word at one moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Snapshot(u64);
+
+const COUNT_BITS: u32 = 28;
+
+/// No endpoint has more slots, whatever is configured.
+const MAX_SLOTS: u32 = (1 << COUNT_BITS) - 1;
+
+impl EndpointWord {
+    /// A healthy endpoint with `limit` slots.
+    pub(super) fn new(limit: u32) -> Self {
+        Self(AtomicU64::new(Snapshot::idle(limit).0))
+    }
+
+    #[inline]
+    pub(super) fn load(&self) -> Snapshot {
+        Snapshot(self.0.load(SeqCst))
+    }
+
+    /// Takes the slot that is free in `seen`, and the probe if the endpoint is half open. Fails if the word has changed
+    /// since.
+    #[inline]
+    pub(super) fn take(&self, seen: Snapshot) -> bool {
+        let flags = match seen.flags().admissible() {
+            Admissible::Always | Admissible::LastResort => seen.flags(),
+            Admissible::Probe => seen.flags() | HealthFlags::PROBING,
+            Admissible::Never => return false,
+        };
+        let taken = Snapshot(seen.0 + 1).with_flags(flags); // one more lease: it does not overflow, a slot is free
+        self.0
+            .compare_exchange(seen.0, taken.0, SeqCst, SeqCst)
+            .is_ok()
+    }
+
+    pub(super) fn release(&self) {
+        let before = Snapshot(self.0.fetch_sub(1, SeqCst));
+        debug_assert!(before.in_use() > 0, "released a slot that was not leased");
+    }
+
+    pub(super) fn set_limit(&self, limit: u32) {
+        self.update(|word| word.with_limit(limit));
+    }
+
+    /// Marks the endpoint as new. If checks will tell how it is, known endpoints go first until then.
+    pub(super) fn set_unknown(&self, is_checked: bool) {
+        let unknown = match is_checked {
+            true => UNKNOWN,
+            false => HealthFlags::NEW,
+        };
+        _ = self.change(|flags| flags | unknown);
+    }
+
+    /// The endpoint has answered a request. `None` if it was known before.
+    pub(crate) fn answered(&self) -> Option<HealthChange> {
+        // A load first: it is known most of the time, and this runs for each response.
+        let is_news = self.flags().intersects(UNKNOWN);
+        is_news.then(|| self.change(|flags| flags - UNKNOWN))
+    }
+
+    /// The endpoint has no check any more: only requests tell how it is.
+    pub(super) fn expect_no_check(&self) {
+        if self.flags().contains(HealthFlags::UNCHECKED) {
+            _ = self.change(|flags| flags - HealthFlags::UNCHECKED);
+        }
+    }
+
+    /// Past checks do not count any more. An endpoint that was down is new again.
+    #[cfg(feature = "client")]
+    pub(crate) fn forget_checks(&self) -> HealthChange {
+        self.change(|flags| match flags.contains(HealthFlags::DOWN) {
+            true => (flags - HealthFlags::DOWN) | HealthFlags::NEW,
+            false => flags,
+        })
+    }
+
+    /// Whether neither checks nor failures keep requests away.
+    pub(super) fn is_healthy(&self) -> bool {
+        self.flags().is_healthy()
+    }
+
+    /// Whether failures keep requests away: it is ejected or half open.
+    pub(super) fn is_ejected(&self) -> bool {
+        self.flags()
+            .intersects(HealthFlags::EJECTED | HealthFlags::HALF_OPEN)
+    }
+
+    /// Whether it gets more requests than a probe.
+    pub(super) fn is_in_service(&self) -> bool {
+        matches!(
+            self.flags().admissible(),
+            Admissible::Always | Admissible::LastResort
+        )
+    }
+
+    /// Whether it is to be probed, now or when nothing else keeps requests away.
+    pub(super) fn is_half_open(&self) -> bool {
+        self.flags().contains(HealthFlags::HALF_OPEN)
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.flags().contains(HealthFlags::DRAINING)
+    }
+
+    /// A check passed or failed.
+    pub(crate) fn set_up(&self, up: bool) -> HealthChange {
+        self.change(|flags| match up {
+            true => flags - UNKNOWN - HealthFlags::DOWN,
+            false => (flags - UNKNOWN) | HealthFlags::DOWN,
+        })
+    }
+
+    pub(crate) fn set_draining(&self, draining: bool) -> HealthChange {
+        self.change(|flags| match draining {
+            true => flags | HealthFlags::DRAINING,
+            false => flags - HealthFlags::DRAINING,
+        })
+    }
+
+    /// Ejects the endpoint: it gets no requests until it is half open.
+    pub(crate) fn eject(&self) -> HealthChange {
+        self.change(|flags| {
+            (flags - HealthFlags::HALF_OPEN - HealthFlags::PROBING) | HealthFlags::EJECTED
+        })
+    }
+
+    /// An ejected endpoint may be probed by one request.
+    pub(super) fn half_open(&self) {
+        _ = self.change(|flags| match flags.contains(HealthFlags::EJECTED) {
+            true => (flags - HealthFlags::EJECTED) | HealthFlags::HALF_OPEN,
+            false => flags,
+        });
+    }
+
+    /// The probe ended without a result: the next request may probe. Returns whether there was a probe.
+    pub(super) fn return_probe(&self) -> bool {
+        let change = self.change(|flags| flags - HealthFlags::PROBING);
+        change.old.contains(HealthFlags::PROBING)
+    }
+
+    /// The probe succeeded, or the endpoint must not be ejected: failures keep no requests away.
+    pub(crate) fn close(&self) -> HealthChange {
+        self.change(|flags| {
+            flags - HealthFlags::EJECTED - HealthFlags::HALF_OPEN - HealthFlags::PROBING
+        })
+    }
+
+    fn flags(&self) -> HealthFlags {
+        self.load().flags()
+    }
+
+    fn change(&self, next: impl Fn(HealthFlags) -> HealthFlags) -> HealthChange {
+        let old = self.update(|word| word.with_flags(next(word.flags())));
+        let old = old.flags();
+        HealthChange {
+            old,
+            new: next(old),
+        }
+    }
+
+    /// Returns the word before.
+    fn update(&self, next: impl Fn(Snapshot) -> Snapshot) -> Snapshot {
+        let word = self
+            .0
+            .fetch_update(SeqCst, SeqCst, |word| Some(next(Snapshot(word)).0));
+        // The closure never returns `None`, so both are the word before.
+        Snapshot(word.unwrap_or_else(|word| word))
+    }
+}
+
+impl HealthFlags {
+    #[inline]
+    pub(super) fn is_new(self) -> bool {
+        self.contains(Self::NEW)
+    }
+
+    fn is_healthy(self) -> bool {
+        !self.intersects(Self::DOWN | Self::EJECTED | Self::HALF_OPEN)
+    }
+
+    /// Whether it is out of service for a while only: ejected, or being probed.
+    pub(super) fn is_recovering(self) -> bool {
+        self.intersects(Self::EJECTED | Self::PROBING)
+            && !self.intersects(Self::DOWN | Self::DRAINING)
+    }
+
+    /// Whether a strategy may choose the endpoint: in the first round, or in the last one.
+    #[inline]
+    pub(super) fn are_offered(self, last_resort: bool) -> bool {
+        match self.is_empty() {
+            true => !last_resort, // most endpoints, most of the time
+            false => self.some_are_offered(last_resort),
+        }
+    }
+
+    #[cold]
+    fn some_are_offered(self, last_resort: bool) -> bool {
+        match self.admissible() {
+            Admissible::Always | Admissible::Probe => !last_resort,
+            Admissible::LastResort => last_resort,
+            Admissible::Never => false,
+        }
+    }
+
+    #[inline]
+    pub(super) fn admissible(self) -> Admissible {
+        if self.is_empty() {
+            return Admissible::Always;
+        }
+        let known = self - UNKNOWN;
+        if known == Self::HALF_OPEN {
+            Admissible::Probe
+        } else if !known.is_empty() {
+            Admissible::Never
+        } else if self.contains(Self::UNCHECKED) {
+            Admissible::LastResort
+        } else {
+            Admissible::Always
+        }
+    }
+}
+
+impl HealthChange {
+    pub(crate) fn is_new(self) -> bool {
+        self.old != self.new
+    }
+
+    /// Whether the endpoint is healthy now, if it was not before, or the other way round.
+    pub(crate) fn health(self) -> Option<bool> {
+        let healthy = self.new.is_healthy();
+        (healthy != self.old.is_healthy()).then_some(healthy)
+    }
+}
+
+impl Snapshot {
+    fn idle(limit: u32) -> Self {
+        Self(0).with_limit(limit)
+    }
+
+    #[inline]
+    pub(super) fn in_use(self) -> u32 {
+        self.0 as u32 & MAX_SLOTS
+    }
+
+    #[inline]
+    pub(super) fn limit(self) -> u32 {
+        (self.0 >> COUNT_BITS) as u32 & MAX_SLOTS
+    }
+
+    #[inline]
+    pub(super) fn flags(self) -> HealthFlags {
+        HealthFlags::from_bits_retain((self.0 >> (2 * COUNT_BITS)) as u8)
+    }
+
+    /// Whether there is a slot for one more. A new endpoint has one slot.
+    #[inline]
+    pub(super) fn is_free(self) -> bool {
+        self.in_use() < self.limit() && (self.in_use() == 0 || !self.flags().is_new())
+    }
+
+    /// Whether a larger share of the slots is free than in `other`, whose limit is above 0.
+    pub(super) fn is_idler_than(self, other: Self) -> bool {
+        // in_use / limit < other.in_use / other.limit, without a division
+        u64::from(self.in_use()) * u64::from(other.limit())
+            < u64::from(other.in_use()) * u64::from(self.limit())
+    }
+
+    fn with_limit(self, limit: u32) -> Self {
+        let limit = u64::from(limit.min(MAX_SLOTS)) << COUNT_BITS;
+        Self(self.0 & !(u64::from(MAX_SLOTS) << COUNT_BITS) | limit)
+    }
+
+    fn with_flags(self, flags: HealthFlags) -> Self {
+        let counts = self.0 & ((1 << (2 * COUNT_BITS)) - 1);
+        Self(counts | u64::from(flags.bits()) << (2 * COUNT_BITS))
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (in_use, limit) = (self.in_use(), self.limit());
+        write!(f, "{in_use} of {limit}, {:?}", self.flags())
+    }
+}
+
+#[cfg(test)]
+mod tests;

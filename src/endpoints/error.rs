@@ -1,0 +1,300 @@
+//! Why no endpoint can serve a request, with a status and a stable code for each reason.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use crate::http::{Rejection, ToRejection};
+
+/// Why no endpoint can serve a request. Waiting would not help, so such a request never waits.
+///
+/// ```
+/// use tower_triage::rejection::ToRejection;
+/// use tower_triage::endpoints::{Requirements, RouteError};
+///
+/// let error = Requirements::from_json(b"{}").unwrap_err();
+/// assert!(matches!(error, RouteError::ModelMissing { .. }));
+/// assert_eq!(error.code(), "model_missing");
+/// assert_eq!(error.to_rejection().status(), 400);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RouteError {
+    /// Endpoints are configured, and none of them to serve the model.
+    #[error("Model '{}'{} not found", Cut(model), AliasOf(alias_of.as_deref()))]
+    ModelNotFound {
+        /// The name that was asked for.
+        model: Arc<str>,
+        /// What it is an alias of, if it is one.
+        alias_of: Option<Arc<str>>,
+    },
+    /// Endpoints serve the model, but none does all that the request needs.
+    #[error(
+        "No backend supports required capabilities for model '{}': {}",
+        Cut(model),
+        missing.join(", ")
+    )]
+    CapabilityMismatch {
+        /// The model: the one asked for, or what its name is an alias of.
+        model: Arc<str>,
+        /// What is missing: `vision`, `tools`, `json_mode`, `context_length`.
+        missing: Vec<&'static str>,
+    },
+    /// All endpoints that could serve the request are unhealthy, or no endpoint is configured at all.
+    #[error("No healthy backend available for model '{}'", Cut(model))]
+    NoHealthyBackend {
+        /// The model: the one asked for, or what its name is an alias of.
+        model: Arc<str>,
+    },
+    /// None of the models that were tried has an endpoint that is well and can serve the request.
+    #[error("All backends in fallback chain unavailable: {}", tried.join(", "))]
+    FallbackChainExhausted {
+        /// Them, in order.
+        tried: Vec<Arc<str>>,
+    },
+    /// The body is encoded, and what it asks cannot be read.
+    #[error(
+        "The request body is encoded as '{}': only unencoded bodies can be routed",
+        Cut(encoding)
+    )]
+    EncodedBody {
+        /// Its `Content-Encoding`.
+        encoding: String,
+    },
+    /// The body is not the JSON object that it should be.
+    #[error("The request body cannot be read: {reason}")]
+    MalformedBody {
+        /// What is wrong with it, and where.
+        reason: String,
+    },
+    /// The request does not say which model it wants.
+    #[error("The request must name a model: {place}")]
+    ModelMissing {
+        /// Where it has to.
+        place: String,
+    },
+    /// The body is larger than the service accepts.
+    #[error("The request body is larger than the {limit} bytes allowed")]
+    BodyTooLarge {
+        /// How many bytes a body may have.
+        limit: usize,
+    },
+}
+
+impl RouteError {
+    /// The stable name of the reason, as in the `code` of an OpenAI error.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::ModelNotFound { .. } => "model_not_found",
+            Self::CapabilityMismatch { .. } => "capability_mismatch",
+            Self::NoHealthyBackend { .. } => "no_healthy_backend",
+            Self::FallbackChainExhausted { .. } => "fallback_chain_exhausted",
+            Self::EncodedBody { .. } => "unsupported_encoding",
+            Self::MalformedBody { .. } => "malformed_body",
+            Self::ModelMissing { .. } => "model_missing",
+            Self::BodyTooLarge { .. } => "body_too_large",
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::ModelNotFound { .. } => StatusCode::NOT_FOUND,
+            Self::CapabilityMismatch { .. }
+            | Self::MalformedBody { .. }
+            | Self::ModelMissing { .. } => StatusCode::BAD_REQUEST,
+            Self::NoHealthyBackend { .. } | Self::FallbackChainExhausted { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::EncodedBody { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        }
+    }
+
+    /// The field of the body that is to blame.
+    fn param(&self) -> Option<&'static str> {
+        match self {
+            Self::ModelNotFound { .. }
+            | Self::CapabilityMismatch { .. }
+            | Self::ModelMissing { .. } => Some("model"),
+            Self::NoHealthyBackend { .. }
+            | Self::FallbackChainExhausted { .. }
+            | Self::EncodedBody { .. }
+            | Self::MalformedBody { .. }
+            | Self::BodyTooLarge { .. } => None,
+        }
+    }
+
+    /// A body that names no model.
+    pub(crate) fn model_missing() -> Self {
+        Self::ModelMissing {
+            place: "`model` in its body".to_owned(),
+        }
+    }
+
+    /// A body that cannot be read because of `reason`, which may quote the body at any length.
+    pub(crate) fn malformed(reason: impl fmt::Display) -> Self {
+        Self::MalformedBody {
+            reason: Cut(&reason.to_string()).to_string(),
+        }
+    }
+}
+
+impl ToRejection for RouteError {
+    fn to_rejection(&self) -> Rejection {
+        let rejection = Rejection::new(self.status(), self.code(), self.to_string());
+        match self.param() {
+            Some(param) => rejection.with_param(param),
+            None => rejection,
+        }
+    }
+}
+
+/// ` (an alias of '…')`, if it is one.
+struct AliasOf<'a>(Option<&'a str>);
+
+impl fmt::Display for AliasOf<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(target) => write!(f, " (an alias of '{target}')"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How much of a request a message quotes.
+const QUOTED_BYTES: usize = 200;
+
+/// Shows at most [`QUOTED_BYTES`] of a text that a client wrote, cut between characters.
+struct Cut<'a>(&'a str);
+
+impl fmt::Display for Cut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.len() <= QUOTED_BYTES {
+            return f.write_str(self.0);
+        }
+        let mut end = QUOTED_BYTES;
+        while !self.0.is_char_boundary(end) {
+            end -= 1;
+        }
+        write!(f, "{}…", &self.0[..end])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn not_found(model: &str, alias_of: Option<&str>) -> RouteError {
+        RouteError::ModelNotFound {
+            model: model.into(),
+            alias_of: alias_of.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn every_reason_has_its_code_statuses_and_param() {
+        let model: Arc<str> = "m".into();
+        let missing = vec!["vision"];
+        for (error, code, status, grpc, param) in [
+            (
+                RouteError::ModelNotFound {
+                    model: model.clone(),
+                    alias_of: None,
+                },
+                "model_not_found",
+                404,
+                5,
+                Some("model"),
+            ),
+            (
+                RouteError::CapabilityMismatch {
+                    model: model.clone(),
+                    missing,
+                },
+                "capability_mismatch",
+                400,
+                3,
+                Some("model"),
+            ),
+            (
+                RouteError::NoHealthyBackend { model },
+                "no_healthy_backend",
+                503,
+                14,
+                None,
+            ),
+            (
+                RouteError::FallbackChainExhausted { tried: vec![] },
+                "fallback_chain_exhausted",
+                503,
+                14,
+                None,
+            ),
+            (
+                RouteError::EncodedBody {
+                    encoding: "gzip".to_owned(),
+                },
+                "unsupported_encoding",
+                415,
+                12,
+                None,
+            ),
+            (RouteError::malformed("x"), "malformed_body", 400, 3, None),
+            (
+                RouteError::model_missing(),
+                "model_missing",
+                400,
+                3,
+                Some("model"),
+            ),
+            (
+                RouteError::BodyTooLarge { limit: 1 },
+                "body_too_large",
+                413,
+                8,
+                None,
+            ),
+        ] {
+            let rejection = error.to_rejection();
+            assert_eq!(rejection.code(), code);
+            assert_eq!(rejection.status(), status, "{code}");
+            assert_eq!(rejection.grpc_status(), grpc, "{code}");
+            assert_eq!(rejection.param(), param, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_model_name_of_a_megabyte_is_cut_between_characters() {
+        for name in [
+            "é".repeat(500_000),
+            format!("x{}", "é".repeat(500_000)),
+            "🦙".repeat(250_000),
+        ] {
+            let message = not_found(&name, None).to_string();
+            assert!(message.len() < 250, "{}", message.len());
+            assert!(message.ends_with("…' not found"), "{message}");
+        }
+    }
+
+    #[test]
+    fn messages_name_the_model_and_what_is_missing() {
+        let model: Arc<str> = "gpt-5".into();
+        let message = not_found("gpt-5", None).to_string();
+        assert_eq!(message, "Model 'gpt-5' not found");
+        let message = not_found("gpt-4", Some("llama3:70b")).to_string();
+        assert_eq!(
+            message,
+            "Model 'gpt-4' (an alias of 'llama3:70b') not found"
+        );
+        let tried = vec!["a".into(), "b".into()];
+        let message = RouteError::FallbackChainExhausted { tried }.to_string();
+        assert_eq!(message, "All backends in fallback chain unavailable: a, b");
+        let missing = vec!["vision", "tools"];
+        assert_eq!(
+            RouteError::CapabilityMismatch { model, missing }.to_string(),
+            "No backend supports required capabilities for model 'gpt-5': vision, tools"
+        );
+    }
+}

@@ -1,0 +1,45 @@
+//! What health checks are connected to: where they find the endpoints, and report the results.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::EndpointRef;
+
+/// Where health checks find the endpoints to check, and report what they learn.
+///
+/// A `&`[`RouterHandle`](crate::route::RouterHandle) converts into one.
+#[derive(Clone)]
+pub struct HealthReporter(Arc<dyn HealthSink>);
+
+/// Implemented by whatever has endpoints and acts on their health.
+pub(crate) trait HealthSink: Send + Sync {
+    /// Every endpoint, in the registry's order.
+    fn endpoints(&self) -> Arc<[EndpointRef]>;
+
+    /// Marked as changed after each change of the endpoints.
+    fn changes(&self) -> watch::Receiver<()>;
+
+    /// The checks of `endpoint` found it up or down.
+    fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool);
+
+    /// `endpoint` is checked no more: results of the past do not count.
+    fn forget_checks(&self, endpoint: &EndpointRef);
+}
+
+impl HealthReporter {
+    pub(crate) fn new(sink: Arc<dyn HealthSink>) -> Self {
+        Self(sink)
+    }
+
+    pub(crate) fn sink(&self) -> &dyn HealthSink {
+        &*self.0
+    }
+}
+
+impl fmt::Debug for HealthReporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HealthReporter").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,190 @@
+//! Exponential averages of an endpoint's latency. They decay while there are no samples: an endpoint that was slow an
+//! hour ago and has idled since is not slow.
+//!
+//! Each is one word, so that it is read without a lock and never half written.
+
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed; // a measure: no other memory depends on it
+use std::time::{Duration, Instant};
+
+use crate::gate;
+
+/// How long an endpoint takes to respond.
+#[derive(Debug, Default)]
+pub(crate) struct Latency {
+    /// Until the head of the response is there.
+    pub(crate) first_byte: Average,
+    /// The same, but it rises at once and falls slowly.
+    pub(crate) peak: Average,
+    /// Until the response has ended.
+    pub(crate) total: Average,
+}
+
+impl Latency {
+    pub(crate) fn answered(&self, took: Duration, now: CoarseInstant) {
+        self.first_byte.add(took, now);
+        self.peak.add_peak(took, now);
+    }
+}
+
+/// Milliseconds since a fixed moment of the process. They wrap around after 49 days.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CoarseInstant(u32);
+
+impl CoarseInstant {
+    pub(crate) fn now() -> Self {
+        Self::at(gate::now())
+    }
+
+    pub(crate) fn at(instant: Instant) -> Self {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        Self(instant.saturating_duration_since(*START).as_millis() as u32)
+    }
+
+    /// The milliseconds since `earlier`; 0 if that is a little later, because another thread has read the clock in
+    /// between.
+    fn since(self, earlier: Self) -> u32 {
+        match self.0.wrapping_sub(earlier.0) {
+            ms if ms > u32::MAX - MAX_SKEW_MS => 0,
+            ms => ms,
+        }
+    }
+}
+
+/// How long a thread may stand between reading the clock and using it.
+const MAX_SKEW_MS: u32 = 60_000;
+
+/// An exponential average of durations: microseconds in the upper half of the word, the time of the last sample in the
+/// lower half.
+#[derive(Debug, Default)]
+pub(crate) struct Average(AtomicU64);
+
+/// Without samples, an average halves every 2^13 ms, about 8 s.
+const HALVES_AFTER_LOG2: u32 = 13;
+
+/// A sample weighs 2^-3 = 1/8.
+const LEAST_WEIGHT_LOG2: u32 = 3;
+
+impl Average {
+    /// In microseconds; 0 without a sample, or long after the last one.
+    pub(crate) fn micros(&self, now: CoarseInstant) -> u32 {
+        let (micros, since) = unpack(self.0.load(Relaxed));
+        decayed(micros, now.since(since))
+    }
+
+    /// Adds a sample.
+    pub(crate) fn add(&self, sample: Duration, now: CoarseInstant) {
+        self.update(now, |old| average(old, micros(sample)));
+    }
+
+    /// Adds a sample. One above the average replaces it.
+    fn add_peak(&self, sample: Duration, now: CoarseInstant) {
+        let sample = micros(sample);
+        self.update(now, |old| sample.max(average(old, sample)));
+    }
+
+    fn update(&self, now: CoarseInstant, next: impl Fn(u32) -> u32) {
+        // The closure never returns `None`: the result says nothing.
+        let _ = self.0.fetch_update(Relaxed, Relaxed, |word| {
+            let (micros, since) = unpack(word);
+            let next = next(decayed(micros, now.since(since)));
+            Some(pack(next.max(1), now))
+        });
+    }
+}
+
+/// `old` moved towards `sample`; the sample alone if nothing is known.
+fn average(old: u32, sample: u32) -> u32 {
+    if old == 0 {
+        return sample;
+    }
+    let step = (i64::from(sample) - i64::from(old)) >> LEAST_WEIGHT_LOG2;
+    (i64::from(old) + step) as u32
+}
+
+fn decayed(micros: u32, idle_ms: u32) -> u32 {
+    micros
+        .checked_shr(idle_ms >> HALVES_AFTER_LOG2)
+        .unwrap_or(0)
+}
+
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}
+
+fn pack(micros: u32, at: CoarseInstant) -> u64 {
+    u64::from(micros) << 32 | u64::from(at.0)
+}
+
+fn unpack(word: u64) -> (u32, CoarseInstant) {
+    ((word >> 32) as u32, CoarseInstant(word as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_first_sample_is_the_average() {
+        let average = Average::default();
+        assert_eq!(average.micros(CoarseInstant(9)), 0);
+        average.add(5 * MS, CoarseInstant(9));
+        assert_eq!(average.micros(CoarseInstant(9)), 5_000);
+    }
+
+    #[test]
+    fn samples_move_it_by_an_eighth() {
+        let average = Average::default();
+        average.add(8 * MS, CoarseInstant(0));
+        average.add(16 * MS, CoarseInstant(1));
+        assert_eq!(average.micros(CoarseInstant(1)), 9_000);
+        average.add(MS, CoarseInstant(2));
+        assert_eq!(average.micros(CoarseInstant(2)), 8_000);
+    }
+
+    #[test]
+    fn a_peak_counts_at_once_and_is_forgotten_slowly() {
+        let average = Average::default();
+        average.add_peak(8 * MS, CoarseInstant(0));
+        average.add_peak(80 * MS, CoarseInstant(1));
+        assert_eq!(average.micros(CoarseInstant(1)), 80_000);
+        average.add_peak(8 * MS, CoarseInstant(2));
+        assert_eq!(average.micros(CoarseInstant(2)), 71_000);
+    }
+
+    #[test]
+    fn it_halves_while_nobody_asks() {
+        let average = Average::default();
+        average.add(8 * MS, CoarseInstant(u32::MAX - 10));
+        let later = |ms: u32| CoarseInstant((u32::MAX - 10).wrapping_add(ms));
+        for (ms, micros) in [
+            (8_191, 8_000),
+            (8_192, 4_000),
+            (16_384, 2_000),
+            (1 << 30, 0),
+        ] {
+            assert_eq!(average.micros(later(ms)), micros, "{ms}");
+        }
+        average.add(4 * MS, later(8_192));
+        assert_eq!(average.micros(later(8_192)), 4_000);
+    }
+
+    #[test]
+    fn whoever_looked_at_the_clock_before_the_last_sample_sees_it_as_well() {
+        let average = Average::default();
+        average.add(8 * MS, CoarseInstant(5));
+        assert_eq!(average.micros(CoarseInstant(4)), 8_000);
+        average.add(16 * MS, CoarseInstant(4));
+        assert_eq!(average.micros(CoarseInstant(5)), 9_000);
+    }
+
+    #[test]
+    fn what_is_longer_than_an_hour_is_as_long_as_can_be() {
+        let average = Average::default();
+        average.add(Duration::MAX, CoarseInstant(0));
+        assert_eq!(average.micros(CoarseInstant(0)), u32::MAX);
+    }
+}

@@ -1,0 +1,80 @@
+//! Many backends as one capacity: which endpoints there are, what they serve, and which of them gets a request.
+//!
+//! A [`Registry`] lists each [`Endpoint`] and the [`Model`]s that it serves. [`Endpoints`] makes a [`Capacity`] of it
+//! with one pool of slots per endpoint: choosing an endpoint and taking its slot are one step. [`Requirements`] are
+//! what a request asks of an endpoint; [`RouteError`] says why no endpoint can serve it.
+//!
+//! Nothing here knows how a request is read, sent or measured: `route` and `upstream` are built on this module.
+//!
+//! ```
+//! use tower_triage::admit::Capacity;
+//! use tower_triage::endpoints::{Endpoint, Endpoints, Model, Registry, Requirements};
+//!
+//! let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"))
+//!     .max_concurrent(1)
+//!     .model(Model::new("llama3:8b"));
+//! let endpoints = Endpoints::new(Registry::new(vec![gpu])?);
+//!
+//! let demand = endpoints.demand(&Requirements::new("llama3:8b"));
+//! let lease = endpoints.try_lease(&demand).expect("a slot is free");
+//! assert_eq!(lease.endpoint().name(), "gpu-1");
+//! assert!(endpoints.try_lease(&demand).is_err()); // its only slot is taken
+//! endpoints.release(lease);
+//! # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
+//! ```
+//!
+//! [`Capacity`]: crate::Capacity
+
+mod activity;
+mod backends;
+mod capabilities;
+mod capacity;
+mod change;
+mod decision;
+pub(crate) mod ejection;
+mod endpoint;
+mod endpoint_ref;
+mod endpoint_word;
+mod error;
+mod extensions;
+pub(crate) mod health_check;
+#[cfg(feature = "client")]
+mod health_reporter;
+pub(crate) mod hop_by_hop;
+mod lane;
+pub(crate) mod latency;
+mod model_room;
+mod no_response;
+mod registry;
+mod requirements;
+mod resolve;
+mod rules;
+mod status;
+pub(crate) mod strategy;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+pub use capacity::{Demand, EndpointLease, Endpoints};
+pub use change::Changes;
+pub use decision::{Decision, Via};
+pub use endpoint::{Endpoint, Model};
+pub use endpoint_ref::EndpointRef;
+pub(crate) use endpoint_word::HealthChange;
+pub use error::RouteError;
+pub use health_check::HealthCheck;
+#[cfg(feature = "client")]
+pub use health_reporter::HealthReporter;
+#[cfg(feature = "client")]
+pub(crate) use health_reporter::HealthSink;
+pub use lane::Lane;
+pub use model_room::ModelRoom;
+pub use no_response::NoResponse;
+pub use registry::{InvalidRegistry, Registry};
+pub use requirements::Requirements;
+pub use resolve::FallbackWhen;
+pub use rules::RoutingRules;
+pub(crate) use rules::{MAX_EJECTED_PERCENT, ROOM_CEILING};
+pub use status::EndpointStatus;
+pub use strategy::{Candidate, Candidates, Choice, Strategy, Weights};

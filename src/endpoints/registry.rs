@@ -1,0 +1,300 @@
+//! The endpoints of a configuration, checked against each other before the first request.
+
+use std::collections::HashSet;
+
+use http::header::{CONTENT_LENGTH, HOST, HeaderName};
+use http::uri::Scheme;
+
+use super::hop_by_hop::is_hop_by_hop;
+use super::{Endpoint, HealthCheck, Model};
+
+/// Endpoints that were checked against each other, in the order in which they were given.
+///
+/// ```
+/// use tower_triage::endpoints::{Endpoint, InvalidRegistry, Registry};
+///
+/// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"));
+/// assert_eq!(Registry::new(vec![gpu.clone()])?.endpoints().len(), 1);
+///
+/// let twice = Registry::new(vec![gpu.clone(), gpu]);
+/// assert!(matches!(twice, Err(InvalidRegistry::DuplicateName { .. })));
+/// # Ok::<(), InvalidRegistry>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registry {
+    endpoints: Vec<Endpoint>,
+}
+
+impl Registry {
+    /// Checks each endpoint, and all of them against each other.
+    ///
+    /// # Errors
+    ///
+    /// If an endpoint has no printable name, another one's name, no slots, or a URL that is not `http` or `https`
+    /// or has more than a host, a port and a path; or if one of its models has no printable name or stands twice;
+    /// or if one of its headers is about a single connection or request, and not its to set; or if its health
+    /// check could never be sent, or never decide.
+    pub fn new(endpoints: Vec<Endpoint>) -> Result<Self, InvalidRegistry> {
+        let mut names = HashSet::new();
+        for (index, endpoint) in endpoints.iter().enumerate() {
+            if !is_name(&endpoint.name) {
+                return Err(InvalidRegistry::BadName { index });
+            }
+            if !names.insert(endpoint.name.as_str()) {
+                return Err(InvalidRegistry::DuplicateName {
+                    endpoint: endpoint.name.clone(),
+                });
+            }
+            check(endpoint)?;
+        }
+        Ok(Self { endpoints })
+    }
+
+    /// The endpoints, in the order in which they were given.
+    #[must_use]
+    pub fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
+    /// The names of all models, each once, in the order in which they first appear.
+    pub fn models(&self) -> impl Iterator<Item = &str> {
+        let mut seen = HashSet::new();
+        let models = self.endpoints.iter().flat_map(|endpoint| &endpoint.models);
+        models
+            .map(|model| model.name.as_str())
+            .filter(move |&name| seen.insert(name))
+    }
+}
+
+fn check(endpoint: &Endpoint) -> Result<(), InvalidRegistry> {
+    let name = || endpoint.name.clone();
+    if let Some(problem) = url_problem(endpoint) {
+        return Err(InvalidRegistry::BadUrl {
+            endpoint: name(),
+            problem,
+        });
+    }
+    if endpoint.max_concurrent == 0 {
+        return Err(InvalidRegistry::NoSlots { endpoint: name() });
+    }
+    if let Some(problem) = endpoint.health.as_ref().and_then(HealthCheck::problem) {
+        return Err(InvalidRegistry::BadHealthCheck {
+            endpoint: name(),
+            problem,
+        });
+    }
+    if let Some(header) = endpoint.headers.keys().find(|name| is_reserved(name)) {
+        return Err(InvalidRegistry::ReservedHeader {
+            endpoint: name(),
+            header: header.clone(),
+        });
+    }
+    let mut models = HashSet::new();
+    for Model { name: model, .. } in &endpoint.models {
+        if !is_name(model) {
+            return Err(InvalidRegistry::BadModelName { endpoint: name() });
+        }
+        if !models.insert(model) {
+            return Err(InvalidRegistry::DuplicateModel {
+                endpoint: name(),
+                model: model.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(char::is_control)
+}
+
+/// Whether a header follows from the connection or the body that it goes with.
+fn is_reserved(name: &HeaderName) -> bool {
+    is_hop_by_hop(name) || [HOST, CONTENT_LENGTH].contains(name)
+}
+
+fn url_problem(endpoint: &Endpoint) -> Option<&'static str> {
+    let url = &endpoint.url;
+    if url.scheme() != Some(&Scheme::HTTP) && url.scheme() != Some(&Scheme::HTTPS) {
+        return Some("must begin with http:// or https://");
+    }
+    match url.authority() {
+        Some(authority) if authority.as_str().contains('@') => {
+            Some("must not contain a user or a password")
+        }
+        _ if url.host().is_none_or(str::is_empty) => Some("must name a host"),
+        Some(authority) if url.port().is_none() && url.host() != Some(authority.as_str()) => {
+            Some("must have a port from 0 to 65535 behind its `:`")
+        }
+        _ if url.query().is_some() => Some("must not contain a query"),
+        _ => None,
+    }
+}
+
+/// What is wrong with a registry, and at which endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidRegistry {
+    /// An endpoint's name is empty or cannot be shown in a header.
+    #[error("endpoint {} has a `name` that is empty or has control characters in it", index + 1)]
+    BadName {
+        /// Its index, counted from 0.
+        index: usize,
+    },
+    /// Two endpoints have one name.
+    #[error("two endpoints have the `name` {endpoint:?}: give each endpoint a name of its own")]
+    DuplicateName {
+        /// The name.
+        endpoint: String,
+    },
+    /// Requests cannot be sent to the URL, which is not shown: it may hold a password.
+    #[error("the `url` of endpoint {endpoint:?} {problem}")]
+    BadUrl {
+        /// The endpoint's name.
+        endpoint: String,
+        /// What it must be and is not.
+        problem: &'static str,
+    },
+    /// The endpoint could never serve anything.
+    #[error(
+        "endpoint {endpoint:?} has `max_concurrent` = 0: give it at least 1 slot, or leave it out"
+    )]
+    NoSlots {
+        /// Its name.
+        endpoint: String,
+    },
+    /// The endpoint's health could not be checked.
+    #[error("endpoint {endpoint:?} has a health check with {problem}")]
+    BadHealthCheck {
+        /// Its name.
+        endpoint: String,
+        /// What the check has and must not have.
+        problem: &'static str,
+    },
+    /// A header is written for each connection or request anew.
+    #[error(
+        "endpoint {endpoint:?} has a header `{header}`, which follows from each connection and request: leave it out"
+    )]
+    ReservedHeader {
+        /// The endpoint's name.
+        endpoint: String,
+        /// The header's name.
+        header: HeaderName,
+    },
+    /// A model's name is empty or cannot be shown in a header.
+    #[error(
+        "endpoint {endpoint:?} has a model whose `name` is empty or has control characters in it"
+    )]
+    BadModelName {
+        /// The endpoint's name.
+        endpoint: String,
+    },
+    /// A model stands twice.
+    #[error("endpoint {endpoint:?} lists the model {model:?} twice: keep one")]
+    DuplicateModel {
+        /// The endpoint's name.
+        endpoint: String,
+        /// The model's name.
+        model: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoints::hop_by_hop::HOP_BY_HOP;
+
+    fn endpoint(name: &str, url: &'static str) -> Endpoint {
+        Endpoint::new(name, http::Uri::from_static(url))
+    }
+
+    fn refusal(endpoints: impl Into<Vec<Endpoint>>) -> String {
+        Registry::new(endpoints.into()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn models_are_listed_once_in_order() {
+        let registry = Registry::new(vec![
+            endpoint("a", "http://a")
+                .model(Model::new("x"))
+                .model(Model::new("y")),
+            endpoint("b", "https://b:1/base/")
+                .model(Model::new("y"))
+                .model(Model::new("w")),
+            endpoint("c", "https://[::1]"),
+        ])
+        .unwrap();
+        assert_eq!(registry.models().collect::<Vec<_>>(), ["x", "y", "w"]);
+    }
+
+    #[test]
+    fn names_must_be_there_and_differ() {
+        assert!(
+            refusal([endpoint("a", "http://a"), endpoint("", "http://b")]).contains("endpoint 2")
+        );
+        assert!(refusal([endpoint("a", "http://a"), endpoint("a", "http://b")]).contains("\"a\""));
+        let twice = endpoint("a", "http://a")
+            .model(Model::new("m"))
+            .model(Model::new("m"));
+        assert!(refusal([twice]).contains("lists the model \"m\" twice"));
+        assert!(
+            refusal([endpoint("a", "http://a").model(Model::new(""))]).contains("`name` is empty")
+        );
+    }
+
+    #[test]
+    fn urls_must_be_somewhere_to_send_a_request() {
+        for (url, problem) in [
+            ("/v1", "http:// or https://"),
+            ("ftp://a", "http:// or https://"),
+            ("a:80", "http:// or https://"),
+            ("http://me:secret@a", "user or a password"),
+            ("http://a/?key=1", "query"),
+            ("http://a:65536", "port"),
+            ("http://[::1]:", "port"),
+        ] {
+            assert!(refusal([endpoint("a", url)]).contains(problem), "{url}");
+        }
+    }
+
+    #[test]
+    fn headers_that_are_about_one_connection_or_request_are_refused_by_name() {
+        let with = |name| endpoint("a", "http://a").header(name, "secret".parse().unwrap());
+        let names = HOP_BY_HOP.map(HeaderName::from_static).into_iter();
+        for name in names.chain([HOST, CONTENT_LENGTH]) {
+            let said = refusal([with(name.clone())]);
+            assert!(
+                said.contains(&format!("endpoint \"a\" has a header `{name}`")),
+                "{said}"
+            );
+            assert!(!said.contains("secret"), "{said}");
+        }
+        assert!(Registry::new(vec![with(http::header::AUTHORIZATION)]).is_ok());
+    }
+
+    #[test]
+    fn a_health_check_must_be_one_that_can_be_sent_and_can_decide() {
+        let zero = std::time::Duration::ZERO;
+        for (check, problem) in [
+            (HealthCheck::new("up"), "`path`"),
+            (HealthCheck::new("/a b"), "`path`"),
+            (HealthCheck::default().interval(zero), "`interval` of 0"),
+            (HealthCheck::default().timeout(zero), "`timeout` of 0"),
+            (HealthCheck::default().unhealthy_after(0), "at least 1"),
+            (HealthCheck::default().healthy_after(0), "at least 1"),
+        ] {
+            let said = refusal([endpoint("a", "http://a").health(check)]);
+            assert!(
+                said.contains("endpoint \"a\"") && said.contains(problem),
+                "{said}"
+            );
+        }
+        let check = HealthCheck::new("/v1/models?all=1");
+        assert!(Registry::new(vec![endpoint("a", "http://a").health(check)]).is_ok());
+    }
+
+    #[test]
+    fn an_endpoint_without_slots_is_refused() {
+        assert!(refusal([endpoint("a", "http://a").max_concurrent(0)]).contains("at least 1 slot"));
+    }
+}

@@ -1,0 +1,22 @@
+//! `least_loaded`: the largest share of slots free.
+
+use super::{Candidate, Candidates, Choice, Strategy};
+
+/// The lowest priority number; of these, the largest share of slots free; of equals, the first in the
+/// registry.
+#[derive(Debug)]
+pub(crate) struct LeastLoaded;
+
+impl Strategy for LeastLoaded {
+    fn name(&self) -> &'static str {
+        "least_loaded"
+    }
+
+    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+        let better = |next: &Candidate<'a>, best: &Candidate<'a>| {
+            next.priority() < best.priority()
+                || next.priority() == best.priority() && next.seen.is_idler_than(best.seen)
+        };
+        candidates.best(better).map(Choice::new)
+    }
+}

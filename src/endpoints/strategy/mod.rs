@@ -1,0 +1,94 @@
+//! Strategies: which of the endpoints that can serve a request now gets it.
+//!
+//! A [`Strategy`] only prefers. The candidates are found before it is asked, and the slot is taken after it if nothing
+//! has changed meanwhile; so no strategy can overload an endpoint or choose one that lacks what the request needs.
+
+mod ask;
+mod candidates;
+mod least_loaded;
+mod power_of_two;
+mod prefix_affinity;
+mod priority_only;
+mod random;
+mod round_robin;
+mod smart;
+mod weights;
+
+use std::fmt;
+
+pub(crate) use ask::{ask, forbid_in_strategy};
+pub use candidates::{Candidate, Candidates};
+pub(crate) use least_loaded::LeastLoaded;
+pub(crate) use power_of_two::PowerOfTwo;
+pub(crate) use prefix_affinity::PrefixAffinity;
+pub(crate) use priority_only::PriorityOnly;
+pub(crate) use random::Random;
+pub(crate) use round_robin::RoundRobin;
+pub(crate) use smart::Smart;
+pub use weights::Weights;
+
+/// Chooses among the endpoints that can serve a request now.
+///
+/// It is called by many threads at once, and again if another request took the slot meanwhile. It must neither block nor
+/// do I/O, and should not allocate. While requests wait, it is called under the lock of the waiting room. So it must not
+/// use a [`RouterHandle`](crate::route::RouterHandle): methods that need the lock panic inside a strategy, at every call.
+/// [`Candidates`] says how busy each endpoint is.
+///
+/// If it panics, the first candidate that is free is taken, and there is an error in the log.
+///
+/// ```
+/// use tower_triage::endpoints::{Candidates, Choice, Strategy};
+///
+/// /// The endpoint with the shortest name.
+/// #[derive(Debug)]
+/// struct Shortest;
+///
+/// impl Strategy for Shortest {
+///     fn name(&self) -> &'static str {
+///         "shortest"
+///     }
+///
+///     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+///         let shortest = candidates.free().min_by_key(|candidate| candidate.endpoint().name().len());
+///         shortest.map(Choice::new)
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no routing strategy",
+    note = "implement `tower_triage::endpoints::Strategy` for it, and `Debug`; one of the crate's own strategies is \
+            chosen by its variant of `StrategyChoice`"
+)]
+pub trait Strategy: fmt::Debug + Send + Sync + 'static {
+    /// Its name in a [`Decision`](super::Decision), in logs and in metrics.
+    fn name(&self) -> &'static str;
+
+    /// One of [`candidates.free()`](Candidates::free). `None` if there is none; of a strategy that says
+    /// so although there is, the first is taken.
+    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>>;
+}
+
+/// What a [`Strategy`] chose.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice<'a> {
+    pub(crate) candidate: Candidate<'a>,
+    pub(crate) score: Option<u32>,
+}
+
+impl<'a> Choice<'a> {
+    /// This one.
+    #[must_use]
+    pub fn new(candidate: Candidate<'a>) -> Self {
+        Self {
+            candidate,
+            score: None,
+        }
+    }
+
+    /// By this score, to be told in the [`Decision`](super::Decision).
+    #[must_use]
+    pub fn score(mut self, score: u32) -> Self {
+        self.score = Some(score);
+        self
+    }
+}

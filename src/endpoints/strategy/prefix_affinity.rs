@@ -1,0 +1,105 @@
+//! `prefix_affinity`: prompts that begin alike go to the same endpoint, which has their beginning in its cache.
+//!
+//! This is rendezvous hashing with bounded loads: each endpoint has a weight for each beginning, and the highest wins.
+//! When endpoints come and go, only the prompts of those endpoints move.
+
+use super::least_loaded::LeastLoaded;
+use super::{Candidate, Candidates, Choice, Strategy};
+
+/// Requests with the same beginning go to the same endpoint, unless that has more than its share.
+#[derive(Debug)]
+pub(crate) struct PrefixAffinity;
+
+impl Strategy for PrefixAffinity {
+    fn name(&self) -> &'static str {
+        "prefix_affinity"
+    }
+
+    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+        let Some(prefix) = candidates.prefix() else {
+            return LeastLoaded.choose(candidates);
+        };
+        let (mut in_flight, mut slots) = (1, 0); // with the request itself
+        let mut rendezvous = Rendezvous::of(prefix);
+        for candidate in candidates.all() {
+            in_flight += u64::from(candidate.in_flight());
+            slots += u64::from(candidate.limit());
+            if candidate.is_free() {
+                rendezvous.consider(candidate);
+            }
+        }
+        let has_room = |it: &Candidate<'a>| has_room(it.in_flight(), it.limit(), in_flight, slots);
+        let home = rendezvous.pick()?;
+        if has_room(&home) {
+            return Some(Choice::new(home));
+        }
+        let mut rendezvous = Rendezvous::of(prefix);
+        let roomy = candidates.free().filter(has_room);
+        roomy.for_each(|candidate| rendezvous.consider(candidate));
+        match rendezvous.pick() {
+            Some(candidate) => Some(Choice::new(candidate)),
+            None => LeastLoaded.choose(candidates),
+        }
+    }
+}
+
+/// The candidate with the greatest weight so far.
+struct Rendezvous<'a> {
+    prefix: u64,
+    best: Option<(u64, Candidate<'a>)>,
+}
+
+impl<'a> Rendezvous<'a> {
+    fn of(prefix: u64) -> Self {
+        Self { prefix, best: None }
+    }
+
+    #[inline]
+    fn consider(&mut self, candidate: Candidate<'a>) {
+        let weight = weight(self.prefix, candidate.backend.state.hash);
+        if self.best.is_none_or(|(most, _)| most < weight) {
+            self.best = Some((weight, candidate));
+        }
+    }
+
+    fn pick(self) -> Option<Candidate<'a>> {
+        self.best.map(|(_, candidate)| candidate)
+    }
+}
+
+/// Whether an endpoint with `own` of `limit` slots taken gets more: while fewer than half are taken, or it has less
+/// than 5/4 of its share of all requests in flight.
+fn has_room(own: u32, limit: u32, in_flight: u64, slots: u64) -> bool {
+    let (own, limit) = (u128::from(own), u128::from(limit));
+    2 * own < limit || 4 * own * u128::from(slots) < 5 * u128::from(in_flight) * limit
+}
+
+/// Evenly spread over all endpoints and beginnings (the finaliser of SplitMix64).
+fn weight(prefix: u64, endpoint: u64) -> u64 {
+    let mut mixed = prefix ^ endpoint;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_up_to_a_quarter_more_than_the_share_or_half_the_slots() {
+        for (limit, in_flight, slots, most) in [
+            (4, 1, 16, 2),
+            (4, 8, 16, 3),
+            (4, 16, 16, 5),
+            (8, 12, 16, 8),
+            (1, 1, 4, 1),
+            (0, 1, 0, 0),
+            (1 << 29, 1 << 39, 1 << 40, 5 << 26),
+        ] {
+            let room = |own| has_room(own, limit, in_flight, slots);
+            assert!(!room(most), "{limit} {in_flight} {slots}");
+            assert!(most == 0 || room(most - 1), "{limit} {in_flight} {slots}");
+        }
+    }
+}

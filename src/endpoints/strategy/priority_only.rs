@@ -1,0 +1,18 @@
+//! `priority_only`: the lowest priority number; others only when that is full.
+
+use super::{Candidates, Choice, Strategy};
+
+/// The lowest priority number; of equals, the first in the registry.
+#[derive(Debug)]
+pub(crate) struct PriorityOnly;
+
+impl Strategy for PriorityOnly {
+    fn name(&self) -> &'static str {
+        "priority_only"
+    }
+
+    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+        let preferred = candidates.best(|next, best| next.priority() < best.priority());
+        preferred.map(Choice::new)
+    }
+}

@@ -1,0 +1,103 @@
+//! `smart`: a weighted score of priority, load and latency.
+
+use super::{Candidates, Choice, Strategy};
+use crate::endpoints::Weights;
+
+/// The highest score wins; of equals, the first in the registry.
+#[derive(Debug)]
+pub(crate) struct Smart {
+    weights: Weights,
+}
+
+impl Smart {
+    pub(crate) fn new(weights: Weights) -> Self {
+        Self { weights }
+    }
+}
+
+impl Strategy for Smart {
+    fn name(&self) -> &'static str {
+        "smart"
+    }
+
+    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+        let weights = self.weights;
+        let mut best = None;
+        // The score to reach: below it, no clock is read and nothing is divided.
+        let mut enough = 0;
+        for candidate in candidates.free() {
+            let at_once = at_once(weights, candidate.priority(), candidate.in_flight());
+            if at_once < enough {
+                continue;
+            }
+            let latency = match weights.latency {
+                0 => 0,
+                _ => candidate.first_byte_micros(candidates.now()),
+            };
+            let score = at_once - lateness(weights, latency);
+            if score >= enough {
+                let whole = score / 100;
+                enough = (whole + 1) * 100;
+                best = Some(Choice::new(candidate).score(whole));
+            }
+        }
+        best
+    }
+}
+
+// A score is 0 to 100, in whole numbers. These are a hundred times as large. Nexus' formula: what is worse than
+// 100 is as bad as 100, and a latency of a second is as bad as any.
+
+/// The score of an endpoint that answers at once.
+#[inline]
+fn at_once(weights: Weights, priority: u32, in_flight: u32) -> u32 {
+    let goodness = |badness: u32| 100 - badness.min(100);
+    goodness(priority) * weights.priority
+        + goodness(in_flight) * weights.load
+        + 100 * weights.latency
+}
+
+/// What it loses by its latency.
+#[inline]
+fn lateness(weights: Weights, latency_micros: u32) -> u32 {
+    (latency_micros / 10_000).min(100) * weights.latency
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_are_those_of_the_formula() {
+        let even = Weights::default();
+        let only = |priority, load, latency| Weights {
+            priority,
+            load,
+            latency,
+        };
+        for (weights, priority, in_flight, ms, expected) in [
+            (even, 0, 0, 0, 100),
+            (even, 1, 0, 0, 99),
+            (even, 1, 10, 0, 96),
+            (even, 1, 2, 0, 98),
+            (even, 1, 0, 50, 98),
+            (even, 1, 0, 200, 95),
+            (even, 100, 100, 1_000, 0),
+            (even, 1_000, 1_000, 1_000_000, 0),
+            (even, 0, 0, 9, 100),
+            (only(100, 0, 0), 7, 99, 999, 93),
+            (only(0, 100, 0), 7, 99, 999, 1),
+            (only(0, 0, 100), 7, 99, 999, 1),
+        ] {
+            let latency = ms * 1_000;
+            let score = at_once(weights, priority, in_flight) - lateness(weights, latency);
+            assert_eq!(
+                score / 100,
+                expected,
+                "{weights:?} {priority} {in_flight} {ms}"
+            );
+        }
+        let worst = at_once(even, u32::MAX, u32::MAX) - lateness(even, u32::MAX);
+        assert_eq!(worst, 0);
+    }
+}

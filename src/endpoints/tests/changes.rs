@@ -1,0 +1,125 @@
+//! Endpoints and models that change while requests come, wait and run.
+
+use std::convert::Infallible;
+
+use super::*;
+
+fn change(endpoints: &Endpoints, to: impl Into<Vec<Endpoint>>) -> Changes {
+    let registry = Registry::new(to.into()).unwrap();
+    let changes = endpoints.change(|_| Ok::<_, Infallible>((registry, None)));
+    changes.unwrap()
+}
+
+fn hold(endpoints: &Endpoints, model: &str) -> EndpointLease {
+    lease(endpoints, &Requirements::new(model)).unwrap()
+}
+
+#[test]
+fn a_leaving_endpoint_counts_until_its_last_lease() {
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| endpoint(name, 2, &["m"]));
+    let endpoints = fleet([a, b.clone()]);
+    let on_a = hold(&endpoints, "m");
+    assert_eq!(on_a.endpoint().name(), "a");
+    assert_eq!(change(&endpoints, [b.clone()]).removed, ["a"]);
+    assert_eq!((endpoints.in_use(), endpoints.limit()), (1, 2));
+    change(&endpoints, [b.clone(), c.clone()]);
+    change(&endpoints, [b.clone(), c.clone(), d.clone()]);
+    assert_eq!(order(&endpoints, "m").len(), 6);
+    let pools = endpoints.endpoints();
+    let pools: Vec<PoolId> = pools.iter().map(EndpointRef::pool).collect();
+    // Only what is its own no more is given to others.
+    assert_eq!(pools, [PoolId(1), PoolId(2), PoolId(3)]);
+    assert_eq!(endpoints.release(on_a), PoolId(0));
+    let [e, f] = ["e", "f"].map(|name| endpoint(name, 2, &["m"]));
+    change(&endpoints, [b.clone(), c.clone(), d.clone(), e.clone()]);
+    change(&endpoints, [b, c, d, e, f]);
+    let pools = endpoints.endpoints();
+    assert_eq!(pools[4].pool(), PoolId(0));
+    // Those that `order` took.
+    assert_eq!(endpoints.in_use(), 6);
+}
+
+#[test]
+fn an_endpoint_that_returns_keeps_its_leases() {
+    let a = endpoint("a", 2, &["m"]);
+    let endpoints = fleet([a.clone()]);
+    let before = hold(&endpoints, "m");
+    change(&endpoints, []);
+    let gone = lease(&endpoints, &Requirements::new("m")).unwrap_err();
+    assert!(matches!(
+        gone,
+        LeaseError::Unservable(RouteError::NoHealthyBackend { .. })
+    ));
+    assert_eq!(change(&endpoints, [a]).added, ["a"]);
+    assert_eq!((endpoints.in_use(), endpoints.limit()), (1, 2));
+    let other = hold(&endpoints, "m");
+    let busy = lease(&endpoints, &Requirements::new("m")).unwrap_err();
+    assert_eq!(busy, LeaseError::Busy);
+    endpoints.release(before);
+    endpoints.release(other);
+    assert_eq!(endpoints.in_use(), 0);
+}
+
+#[test]
+fn a_waiter_keeps_its_tokens_when_contexts_change() {
+    let with = |context| endpoint("a", 1, &[]).model(Model::new("m").context_length(context));
+    let endpoints = fleet([with(8_192)]);
+    let asked = |estimated_tokens| Requirements {
+        estimated_tokens,
+        ..Requirements::new("m")
+    };
+    let [short, long] = [5_000, 7_000].map(|tokens| endpoints.demand(&asked(tokens)));
+    assert_eq!(endpoints.lane(&short), endpoints.lane(&long));
+    change(&endpoints, [with(6_000)]);
+    assert_ne!(endpoints.lane(&short), endpoints.lane(&long));
+    let lease = endpoints.try_lease(&short).unwrap();
+    assert!(matches!(
+        endpoints.try_lease(&long),
+        Err(LeaseError::Unservable(_))
+    ));
+    endpoints.release(lease);
+}
+
+/// Two endpoints of which the first is preferred; the second is half open.
+fn second_half_open() -> (Endpoints, EndpointRef) {
+    let several = ["a", "b"].map(|name| endpoint(name, 9, &["m"]));
+    let endpoints = routed(several, routing(StrategyChoice::PriorityOnly));
+    let second = endpoints.endpoints()[1].clone();
+    _ = second.state().word.eject();
+    endpoints.half_open(&second);
+    (endpoints, second)
+}
+
+fn serves(endpoints: &Endpoints, model: &str) -> String {
+    let lease = hold(endpoints, model);
+    let name = lease.endpoint().name().to_owned();
+    endpoints.release(lease);
+    name
+}
+
+#[test]
+fn a_request_elsewhere_does_not_end_a_probe() {
+    let (endpoints, second) = second_half_open();
+    let probe = hold(&endpoints, "m");
+    assert!(probe.is_probe);
+    assert_eq!(serves(&endpoints, "m"), "a");
+    endpoints.release(probe);
+    assert!(endpoints.take_abandoned_probe());
+    assert_eq!(serves(&endpoints, "m"), "b");
+    second.set_healthy(false);
+    assert_eq!(serves(&endpoints, "m"), "a");
+    second.set_healthy(true);
+    assert_eq!(serves(&endpoints, "m"), "b");
+}
+
+#[test]
+fn a_half_open_endpoint_is_probed_with_a_new_model() {
+    let (endpoints, second) = second_half_open();
+    change(
+        &endpoints,
+        [endpoint("a", 9, &["n"]), endpoint("b", 9, &["n"])],
+    );
+    assert_eq!(serves(&endpoints, "n"), "b");
+    assert!(second.state().word.close().is_new());
+    assert_eq!(serves(&endpoints, "n"), "a");
+}

@@ -1,0 +1,237 @@
+mod changes;
+mod conformance;
+mod decisions;
+mod ejection;
+mod naive;
+mod strategies;
+
+use std::sync::Arc;
+
+use super::*;
+use crate::admit::{Capacity, LeaseError, PoolId};
+use crate::route::{RoutingConfig, StrategyChoice};
+
+fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
+    let empty =
+        Endpoint::new(name, http::Uri::from_static("http://127.0.0.1")).max_concurrent(slots);
+    models
+        .iter()
+        .fold(empty, |endpoint, &model| endpoint.model(Model::new(model)))
+}
+
+fn fleet(endpoints: impl Into<Vec<Endpoint>>) -> Endpoints {
+    routed(endpoints, routing(StrategyChoice::LeastLoaded))
+}
+
+fn routing(strategy: StrategyChoice) -> RoutingConfig {
+    RoutingConfig::default().strategy(strategy)
+}
+
+fn routed(endpoints: impl Into<Vec<Endpoint>>, routing: RoutingConfig) -> Endpoints {
+    let rules = routing.rules().unwrap();
+    Endpoints::with_rules(Registry::new(endpoints.into()).unwrap(), rules)
+}
+
+/// A runtime whose clock stands still.
+fn frozen_time() -> tokio::runtime::Runtime {
+    let mut time = tokio::runtime::Builder::new_current_thread();
+    time.enable_time().start_paused(true).build().unwrap()
+}
+
+fn lease(
+    endpoints: &Endpoints,
+    asked: &Requirements<'_>,
+) -> Result<EndpointLease, LeaseError<RouteError>> {
+    endpoints.try_lease(&endpoints.demand(asked))
+}
+
+/// The names of the endpoints that serve `model`, request after request, until all are busy.
+fn order(endpoints: &Endpoints, model: &str) -> Vec<String> {
+    let demand = endpoints.demand(&Requirements::new(model));
+    let leases = std::iter::from_fn(|| endpoints.try_lease(&demand).ok());
+    leases
+        .map(|lease| lease.endpoint().name().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_model_goes_where_it_is_served() {
+    let endpoints = fleet([
+        endpoint("a", 1, &["llama3:8b"]),
+        endpoint("b", 1, &["mistral:7b"]),
+    ]);
+    assert_eq!(order(&endpoints, "llama3:8b"), ["a"]);
+    assert_eq!(order(&endpoints, "mistral:7b"), ["b"]);
+}
+
+#[test]
+fn the_lowest_priority_number_is_used_up_first() {
+    let endpoints = fleet([
+        endpoint("a", 2, &["m"]).priority(2),
+        endpoint("b", 2, &["m"]).priority(1),
+    ]);
+    assert_eq!(order(&endpoints, "m"), ["b", "b", "a", "a"]);
+}
+
+#[test]
+fn among_equals_the_largest_free_share_then_the_registry_order() {
+    let endpoints = fleet([
+        endpoint("a", 1, &["m"]),
+        endpoint("b", 2, &["m"]),
+        endpoint("c", 1, &["m"]),
+    ]);
+    assert_eq!(order(&endpoints, "m"), ["a", "b", "c", "b"]);
+}
+
+#[test]
+fn priorities_above_a_hundred_are_equal() {
+    let endpoints = fleet([
+        endpoint("a", 1, &["m"]).priority(4_000_000_000),
+        endpoint("b", 1, &["m"]).priority(100),
+    ]);
+    assert_eq!(order(&endpoints, "m"), ["a", "b"]);
+}
+
+#[test]
+fn busy_waits_and_a_released_slot_is_free_again() {
+    let endpoints = fleet([endpoint("x", 1, &[]), endpoint("a", 1, &["m"])]);
+    let held = lease(&endpoints, &Requirements::new("m")).unwrap();
+    assert_eq!(
+        lease(&endpoints, &Requirements::new("m")).unwrap_err(),
+        LeaseError::Busy
+    );
+    assert_eq!((endpoints.in_use(), endpoints.limit()), (1, 2));
+    assert_eq!(endpoints.release(held), PoolId(1));
+    assert_eq!(endpoints.in_use(), 0);
+    assert_eq!(order(&endpoints, "m"), ["a"]);
+}
+
+#[test]
+fn an_unknown_model_is_not_found_unless_there_is_no_endpoint() {
+    let model: Arc<str> = "gpt-5".into();
+    let not_found = RouteError::ModelNotFound {
+        model: model.clone(),
+        alias_of: None,
+    };
+    let nothing_to_know_it = RouteError::NoHealthyBackend { model };
+    for (endpoints, why) in [
+        (fleet([endpoint("a", 1, &["m"])]), not_found),
+        (fleet([]), nothing_to_know_it),
+    ] {
+        assert_eq!(
+            lease(&endpoints, &Requirements::new("gpt-5")).unwrap_err(),
+            LeaseError::Unservable(why)
+        );
+    }
+}
+
+#[test]
+fn capabilities_choose_the_endpoint_and_what_is_missing_is_listed() {
+    let with = |name, model| endpoint(name, 1, &[]).model(model);
+    let endpoints = fleet([
+        with("plain", Model::new("m")),
+        with("eyes", Model::new("m").vision(true)),
+        with("hands", Model::new("m").tools(true).context_length(8192)),
+    ]);
+    let asked = |vision, tools, json_mode, estimated_tokens| Requirements {
+        vision,
+        tools,
+        json_mode,
+        estimated_tokens,
+        ..Requirements::new("m")
+    };
+    let missing = |asked| match lease(&endpoints, &asked) {
+        Err(LeaseError::Unservable(RouteError::CapabilityMismatch { missing, .. })) => {
+            missing.join(",")
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        lease(&endpoints, &asked(true, false, false, 1))
+            .unwrap()
+            .endpoint()
+            .name(),
+        "eyes"
+    );
+    assert_eq!(
+        lease(&endpoints, &asked(false, false, false, 5000))
+            .unwrap()
+            .endpoint()
+            .name(),
+        "hands"
+    );
+    assert_eq!(
+        lease(&endpoints, &asked(false, true, false, 0)).unwrap_err(),
+        LeaseError::Busy
+    );
+    assert_eq!(
+        missing(asked(false, false, true, 9000)),
+        "json_mode,context_length"
+    );
+    assert_eq!(missing(asked(true, true, false, 0)), "vision,tools");
+}
+
+#[test]
+fn an_unhealthy_endpoint_gets_nothing_and_the_last_one_denies_for_good() {
+    let endpoints = fleet([endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]);
+    let all = endpoints.endpoints();
+    all[0].set_healthy(false);
+    assert_eq!(order(&endpoints, "m"), ["b"]);
+    assert_eq!(
+        lease(&endpoints, &Requirements::new("m")).unwrap_err(),
+        LeaseError::Busy
+    );
+    all[1].set_healthy(false);
+    let model = "m".into();
+    assert_eq!(
+        lease(&endpoints, &Requirements::new("m")).unwrap_err(),
+        LeaseError::Unservable(RouteError::NoHealthyBackend { model })
+    );
+    all[0].set_healthy(true);
+    assert_eq!(order(&endpoints, "m"), ["a"]);
+}
+
+#[test]
+fn lanes_are_equal_exactly_if_the_same_endpoints_can_serve() {
+    let short = endpoint("short", 1, &["m", "n"]);
+    let long = endpoint("long", 1, &[]).model(Model::new("m").context_length(8192));
+    let endpoints = fleet([short, long]);
+    let lane = |model: &'static str, estimated_tokens| {
+        let asked = Requirements {
+            estimated_tokens,
+            ..Requirements::new(model)
+        };
+        endpoints.lane(&endpoints.demand(&asked))
+    };
+    let pools = |lane: &Lane| {
+        endpoints
+            .pools(lane)
+            .iter()
+            .map(|pool| pool.0)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(lane("m", 0), lane("m", 4096));
+    assert_eq!(lane("m", 4097), lane("m", 8192));
+    assert_ne!(lane("m", 4096), lane("m", 4097));
+    assert_ne!(lane("m", 0), lane("n", 0));
+    assert_eq!(pools(&lane("m", 0)), [0, 1]);
+    assert_eq!(pools(&lane("m", 5000)), [1]);
+    assert_eq!(pools(&lane("m", 9000)), [0; 0]);
+    assert_eq!(pools(&lane("unknown", 0)), [0; 0]);
+}
+
+#[test]
+fn a_limit_that_falls_in_use_holds_from_then_on() {
+    let endpoints = fleet([endpoint("a", 8, &["m"])]);
+    let demand = endpoints.demand(&Requirements::new("m"));
+    let mut leases: Vec<_> = std::iter::from_fn(|| endpoints.try_lease(&demand).ok()).collect();
+    endpoints.endpoints()[0].set_limit(3);
+    while let Some(lease) = leases.pop() {
+        endpoints.release(lease);
+        let free = endpoints
+            .try_lease(&demand)
+            .map(|lease| endpoints.release(lease))
+            .is_ok();
+        assert_eq!(free, leases.len() < 3, "{} in flight", leases.len());
+    }
+}

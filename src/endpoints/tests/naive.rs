@@ -1,0 +1,463 @@
+//! A model of a fleet that walks over everything for every request, and knows nothing of ways, lanes or packed
+//! words.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use super::*;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Health {
+    Well,
+    Ejected,
+    HalfOpen,
+    TrialOut,
+}
+
+/// What the model knows of an endpoint that outlives changes of its configuration.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) pool: PoolId,
+    pub(super) limit: u32,
+    pub(super) in_use: u32,
+    pub(super) down: bool,
+    pub(super) draining: bool,
+    pub(super) health: Health,
+    /// Nothing is known of it.
+    pub(super) new: bool,
+    /// And a check is to come, until which the others go first.
+    pub(super) last: bool,
+    pub(super) latency_ms: Option<u32>,
+}
+
+impl State {
+    pub(super) fn is_open(&self) -> bool {
+        let tried = matches!(self.health, Health::Well | Health::HalfOpen);
+        tried && !self.down && !self.draining
+    }
+
+    fn is_free(&self) -> bool {
+        let slots = if self.new {
+            1.min(self.limit)
+        } else {
+            self.limit
+        };
+        self.in_use < slots
+    }
+
+    fn goes_last(&self) -> bool {
+        self.last && self.health == Health::Well
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct NaiveEndpoint {
+    pub(super) config: Endpoint,
+    pub(super) state: Rc<RefCell<State>>,
+}
+
+impl NaiveEndpoint {
+    fn is(&self, config: &Endpoint) -> bool {
+        self.config.name == config.name && self.config.url == config.url
+    }
+
+    fn lacks(&self, asked: &Requirements<'_>, model: &str) -> Option<HashSet<&'static str>> {
+        let model = self.config.models.iter().find(|it| it.name == model)?;
+        let lacks = [
+            ("vision", asked.vision && !model.vision),
+            ("tools", asked.tools && !model.tools),
+            ("json_mode", asked.json_mode && !model.json_mode),
+            (
+                "context_length",
+                asked.estimated_tokens > model.context_length,
+            ),
+        ];
+        let lacks = lacks.into_iter().filter(|(_, lacks)| *lacks);
+        Some(lacks.map(|(name, _)| name).collect())
+    }
+}
+
+pub(super) struct Naive {
+    pub(super) endpoints: Vec<NaiveEndpoint>,
+    leaving: Vec<NaiveEndpoint>,
+    routing: RoutingConfig,
+    answers_first: bool,
+    turns: HashMap<String, usize>,
+    /// Which of two endpoints is warmer for a prefix.
+    warmer: RefCell<HashMap<(u64, String, String), bool>>,
+}
+
+/// What is to come of a request.
+#[derive(Debug)]
+pub(super) enum Expected {
+    /// One of these places serves it, as this model.
+    At(Vec<usize>, String),
+    Busy,
+    Unservable(RouteError),
+}
+
+/// Where a retry has failed before.
+pub(super) type FailedAt = Vec<PoolId>;
+
+impl Naive {
+    pub(super) fn new(endpoints: &Endpoints, routing: RoutingConfig) -> Self {
+        let mut naive = Self {
+            endpoints: Vec::new(),
+            leaving: Vec::new(),
+            routing,
+            answers_first: endpoints.answers_first,
+            turns: HashMap::new(),
+            warmer: RefCell::default(),
+        };
+        naive.change(endpoints);
+        naive
+    }
+
+    /// The configuration is now that of `endpoints`.
+    pub(super) fn change(&mut self, endpoints: &Endpoints) {
+        let old = std::mem::take(&mut self.endpoints);
+        for endpoint in endpoints.endpoints().iter() {
+            let config = endpoint.config().clone();
+            let slots = config.max_concurrent;
+            let checked = config.health.is_some();
+            let stays = old.iter().find(|endpoint| endpoint.is(&config));
+            let back = self
+                .leaving
+                .iter()
+                .position(|endpoint| endpoint.is(&config));
+            let state = match (stays, back) {
+                (Some(stays), _) => {
+                    if stays.config.max_concurrent != slots {
+                        stays.state.borrow_mut().limit = slots;
+                    }
+                    Rc::clone(&stays.state)
+                }
+                (None, Some(back)) => {
+                    let back = self.leaving.remove(back).state;
+                    back.borrow_mut().limit = slots;
+                    back
+                }
+                (None, None) => Rc::new(RefCell::new(State {
+                    pool: endpoint.pool(),
+                    limit: slots,
+                    in_use: 0,
+                    down: false,
+                    draining: false,
+                    health: Health::Well,
+                    new: self.answers_first,
+                    last: self.answers_first,
+                    latency_ms: None,
+                })),
+            };
+            state.borrow_mut().last &= checked;
+            assert_eq!(state.borrow().pool, endpoint.pool());
+            self.endpoints.push(NaiveEndpoint { config, state });
+        }
+        self.leaving
+            .retain(|endpoint| endpoint.state.borrow().in_use > 0);
+        let stays = |old: &NaiveEndpoint| {
+            self.endpoints
+                .iter()
+                .any(|new| Rc::ptr_eq(&new.state, &old.state))
+        };
+        let gone = old.into_iter().filter(|old| !stays(old));
+        self.leaving.extend(gone);
+        for endpoint in &self.leaving {
+            endpoint.state.borrow_mut().limit = 0;
+        }
+        let all = self.endpoints.iter().chain(&self.leaving);
+        let pools: HashSet<PoolId> = all.map(|endpoint| endpoint.state.borrow().pool).collect();
+        assert_eq!(pools.len(), self.endpoints.len() + self.leaving.len());
+        self.turns.retain(|model, _| {
+            let mut models = self
+                .endpoints
+                .iter()
+                .flat_map(|endpoint| &endpoint.config.models);
+            models.any(|it| it.name == *model)
+        });
+    }
+
+    /// The models to try for `name`, and whether each is a fallback.
+    pub(super) fn way(&self, name: &str) -> Vec<(String, bool)> {
+        let alias = self.routing.aliases.get(name);
+        let mut way = Vec::new();
+        if alias.is_none() || self.is_known(name) {
+            way.push((name.to_owned(), false));
+        }
+        way.extend(alias.map(|target| (target.clone(), false)));
+        let chains = &self.routing.fallbacks;
+        let chain = chains.get(name).filter(|chain| !chain.is_empty());
+        let chain = chain.or_else(|| chains.get(alias?));
+        for model in chain.into_iter().flatten() {
+            if way.iter().all(|(tried, _)| tried != model) {
+                way.push((model.clone(), true));
+            }
+        }
+        way
+    }
+
+    fn is_known(&self, model: &str) -> bool {
+        let mut models = self
+            .endpoints
+            .iter()
+            .flat_map(|endpoint| &endpoint.config.models);
+        models.any(|it| it.name == model)
+    }
+
+    /// Whether `endpoint` may be taken out of service because it failed.
+    pub(super) fn may_lose(&self, endpoint: &NaiveEndpoint) -> bool {
+        let percent = self.routing.max_ejected_percent as usize;
+        let others = |name: &str| -> Vec<&NaiveEndpoint> {
+            let serves =
+                |it: &&NaiveEndpoint| it.config.models.iter().any(|model| model.name == name);
+            let is_other = |it: &&NaiveEndpoint| !Rc::ptr_eq(&it.state, &endpoint.state);
+            self.endpoints
+                .iter()
+                .filter(is_other)
+                .filter(serves)
+                .collect()
+        };
+        let is_out = |it: &&NaiveEndpoint| it.state.borrow().health != Health::Well;
+        let in_service = |name: &str| {
+            let others = others(name);
+            others.iter().any(|it| {
+                let state = it.state.borrow();
+                let never_answered = state.new && state.in_use > 0;
+                state.health == Health::Well && state.is_open() && !never_answered
+            })
+        };
+        let mut models = endpoint
+            .config
+            .models
+            .iter()
+            .map(|model| model.name.as_str());
+        models.all(|model| {
+            let out = others(model).into_iter().filter(|it| is_out(it)).count();
+            let mut way = self.way(model).into_iter();
+            let substitute = way.any(|(name, _)| name != model && in_service(&name));
+            let share = (others(model).len() + 1) * percent / 100;
+            let most = share.max(usize::from(substitute && percent > 0));
+            out < most && (substitute || in_service(model))
+        })
+    }
+
+    /// What is to come of a request, and the pools whose slots it would wait for.
+    pub(super) fn expect(
+        &mut self,
+        asked: &Requirements<'_>,
+        failed_at: &FailedAt,
+    ) -> (Expected, HashSet<PoolId>) {
+        let way = self.way(&asked.model);
+        let only_first = self.routing.fallback_when == FallbackWhen::Unavailable;
+        let able = |model: &str| -> Vec<usize> {
+            let able = (0..self.endpoints.len()).filter(|&at| {
+                let endpoint = &self.endpoints[at];
+                let capable = endpoint
+                    .lacks(asked, model)
+                    .is_some_and(|lacks| lacks.is_empty());
+                let state = endpoint.state.borrow();
+                capable && state.is_open() && !failed_at.contains(&state.pool)
+            });
+            able.collect()
+        };
+        let mut steps: Vec<(String, Vec<usize>)> = way
+            .iter()
+            .map(|(model, _)| (model.clone(), able(model)))
+            .filter(|(_, able)| !able.is_empty())
+            .collect();
+        if only_first {
+            steps.truncate(1);
+        }
+        let places = steps.iter().flat_map(|(_, able)| able);
+        let pools: HashSet<PoolId> = places
+            .map(|&at| self.endpoints[at].state.borrow().pool)
+            .collect();
+        for (model, able) in &steps {
+            for last in [false, true] {
+                let is_now = |at: &usize| self.endpoints[*at].state.borrow().goes_last() == last;
+                let able: Vec<usize> = able.iter().copied().filter(is_now).collect();
+                let is_free = |at: &usize| self.endpoints[*at].state.borrow().is_free();
+                let free: Vec<usize> = able.iter().copied().filter(is_free).collect();
+                if !free.is_empty() {
+                    let chosen = self.choose(asked, model, &able, &free);
+                    let chosen = self.probe(&free, chosen);
+                    return (Expected::At(chosen, model.clone()), pools);
+                }
+            }
+        }
+        if !steps.is_empty() {
+            return (Expected::Busy, pools);
+        }
+        // Out of service for a while only: waited for, unless the request has failed already.
+        let recovers = |state: &State| {
+            let recovers = matches!(state.health, Health::Ejected | Health::TrialOut);
+            recovers && !state.down && !state.draining && failed_at.is_empty()
+        };
+        let mut back = HashSet::new();
+        for (model, _) in &way {
+            for endpoint in &self.endpoints {
+                let able = endpoint
+                    .lacks(asked, model)
+                    .is_some_and(|lacks| lacks.is_empty());
+                let state = endpoint.state.borrow();
+                if able && recovers(&state) {
+                    back.insert(state.pool);
+                }
+            }
+        }
+        if !back.is_empty() {
+            return (Expected::Busy, back);
+        }
+        (Expected::Unservable(self.why(asked, &way)), HashSet::new())
+    }
+
+    fn priority(&self, at: usize) -> u32 {
+        self.endpoints[at].config.priority.min(100)
+    }
+
+    fn choose(
+        &mut self,
+        asked: &Requirements<'_>,
+        model: &str,
+        able: &[usize],
+        free: &[usize],
+    ) -> Vec<usize> {
+        let idlest = |among: &[usize]| {
+            let share = |at: usize| {
+                let state = self.endpoints[at].state.borrow();
+                f64::from(state.in_use) / f64::from(state.limit)
+            };
+            let by_priority_and_share = |a: &usize, b: &usize| {
+                let preferred = self.priority(*a).cmp(&self.priority(*b));
+                preferred.then(share(*a).total_cmp(&share(*b)))
+            };
+            let idlest = among.iter().copied().min_by(by_priority_and_share);
+            vec![idlest.unwrap()]
+        };
+        match self.routing.strategy {
+            StrategyChoice::Smart => {
+                let score = |at: usize| {
+                    let state = self.endpoints[at].state.borrow();
+                    let latency = 100 - (state.latency_ms.unwrap_or(0) / 10).min(100);
+                    let load = 100 - state.in_use.min(100);
+                    ((100 - self.priority(at)) * 50 + load * 30 + latency * 20) / 100
+                };
+                let best = free.iter().map(|&at| score(at)).max().unwrap();
+                let first = free.iter().copied().find(|&at| score(at) == best);
+                vec![first.unwrap()]
+            }
+            StrategyChoice::RoundRobin => {
+                let turn = self.turns.entry(model.to_owned()).or_default();
+                let first = *turn % able.len();
+                *turn += 1;
+                let mut in_turn = able[first..].iter().chain(&able[..first]);
+                vec![*in_turn.find(|at| free.contains(at)).unwrap()]
+            }
+            StrategyChoice::PriorityOnly => {
+                let first = free.iter().copied().min_by_key(|&at| self.priority(at));
+                vec![first.unwrap()]
+            }
+            StrategyChoice::LeastLoaded => idlest(free),
+            StrategyChoice::PrefixAffinity => {
+                let Some(prefix) = asked.prefix else {
+                    return idlest(free);
+                };
+                let states = || able.iter().map(|&at| self.endpoints[at].state.borrow());
+                let in_flight: u32 = 1 + states().map(|state| state.in_use).sum::<u32>();
+                let slots: u32 = states().map(|state| state.limit).sum();
+                let has_room = |at: &usize| {
+                    let state = self.endpoints[*at].state.borrow();
+                    let limit = f64::from(state.limit);
+                    let share = 1.25 * f64::from(in_flight) * limit / f64::from(slots);
+                    f64::from(state.in_use) < share.ceil().max((limit / 2.0).ceil())
+                };
+                let roomy: Vec<usize> = free.iter().copied().filter(has_room).collect();
+                let rendezvous = roomy
+                    .iter()
+                    .copied()
+                    .reduce(|a, b| if self.is_warmer(prefix, b, a) { b } else { a });
+                rendezvous.map_or_else(|| idlest(free), |at| vec![at])
+            }
+            _ => free.to_vec(),
+        }
+    }
+
+    /// Whether, of these two alone and idle, `a` would be given what begins so.
+    fn is_warmer(&self, prefix: u64, a: usize, b: usize) -> bool {
+        let name = |at: usize| self.endpoints[at].config.name.clone();
+        let key = (prefix, name(a), name(b));
+        *self.warmer.borrow_mut().entry(key).or_insert_with(|| {
+            let two = [name(b), name(a)].map(|name| endpoint(&name, 1, &["m"]));
+            let two = routed(two, routing(StrategyChoice::PrefixAffinity));
+            let asked = Requirements {
+                prefix: Some(prefix),
+                ..Requirements::new("m")
+            };
+            lease(&two, &asked).unwrap().endpoint().name() == name(a)
+        })
+    }
+
+    /// A half-open endpoint goes first, unless the others are preferred.
+    fn probe(&self, free: &[usize], chosen: Vec<usize>) -> Vec<usize> {
+        let half_open = |at: &usize| self.endpoints[*at].state.borrow().health == Health::HalfOpen;
+        let Some(probe) = free.iter().copied().find(half_open) else {
+            return chosen;
+        };
+        let beats = |at: &usize| self.priority(probe) <= self.priority(*at);
+        let mut places: Vec<usize> = chosen.iter().copied().filter(|at| !beats(at)).collect();
+        if chosen.iter().any(beats) {
+            places.push(probe);
+        }
+        places
+    }
+
+    fn why(&self, asked: &Requirements<'_>, way: &[(String, bool)]) -> RouteError {
+        let tried = || way.iter().map(|(model, _)| model.as_str().into()).collect();
+        let has_chain = way.iter().any(|(_, fallback)| *fallback);
+        let known = |(model, _): &&(String, bool)| self.is_known(model);
+        let Some((first, _)) = way.iter().find(known) else {
+            if has_chain {
+                return RouteError::FallbackChainExhausted { tried: tried() };
+            }
+            if self.endpoints.is_empty() {
+                return RouteError::NoHealthyBackend {
+                    model: (*asked.model).into(),
+                };
+            }
+            let alias = self.routing.aliases.get(&*asked.model);
+            return RouteError::ModelNotFound {
+                model: (*asked.model).into(),
+                alias_of: alias.map(|target| target.as_str().into()),
+            };
+        };
+        let lacks = |model: &str| -> Vec<HashSet<&'static str>> {
+            let endpoints = self.endpoints.iter();
+            endpoints
+                .filter_map(|endpoint| endpoint.lacks(asked, model))
+                .collect()
+        };
+        let capable = |(model, _): &(String, bool)| lacks(model).iter().any(HashSet::is_empty);
+        if way.iter().any(capable) {
+            return match has_chain {
+                true => RouteError::FallbackChainExhausted { tried: tried() },
+                false => RouteError::NoHealthyBackend {
+                    model: first.as_str().into(),
+                },
+            };
+        }
+        let lacks = lacks(first);
+        let named = |is_missing: &dyn Fn(&&'static str) -> bool| -> Vec<&'static str> {
+            let all = ["vision", "tools", "json_mode", "context_length"];
+            all.into_iter().filter(|name| is_missing(name)).collect()
+        };
+        let mut missing = named(&|name| lacks.iter().all(|lacks| lacks.contains(name)));
+        if missing.is_empty() {
+            missing = named(&|name| lacks.iter().any(|lacks| lacks.contains(name)));
+        }
+        RouteError::CapabilityMismatch {
+            model: first.as_str().into(),
+            missing,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What is known of a full waiting room without its lock.
+//!
+//! A room that is full rejects far more often than it admits. If each rejection took the lock, rejected requests would
+//! slow down those that leave, and pay for a place that they do not get.
+//!
+//! So each change under the lock that leaves the room full writes a [`FullNotice`]: until when the room is certainly
+//! full, and how fast it drains. Its values are valid only while the `FULL` flag is set in the gate's waiting word.
+
+use std::time::{Duration, Instant};
+
+use crate::admit::{Capacity, WaitingRoom, time_for};
+use crate::clock;
+use crate::sync::{AtomicU64, Relaxed};
+
+/// The room was full: the request is rejected whatever its ticket says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RoomFull {
+    /// How long one more request would have waited, if that is known.
+    pub(crate) estimated_wait: Option<Duration>,
+}
+
+/// The values of a full room, and how many requests were rejected by them.
+pub(crate) struct FullNotice {
+    epoch: Instant,
+    /// When the first of the waits ends, in nanoseconds from `epoch`. Then a place is free, even if no timer has
+    /// fired yet.
+    until: AtomicU64,
+    /// Departures per second, as the bits of an `f64`; 0 if unknown.
+    departure_rate: AtomicU64,
+    rejected: AtomicU64,
+}
+
+/// No wait in the room ends by itself.
+const FOREVER: u64 = u64::MAX;
+
+impl FullNotice {
+    pub(crate) fn new(epoch: Instant) -> Self {
+        Self {
+            epoch,
+            until: AtomicU64::new(0),
+            departure_rate: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+        }
+    }
+
+    /// Writes the values. The `FULL` flag is set after this, in the same critical section.
+    pub(crate) fn write<C: Capacity, W>(&self, room: &WaitingRoom<C, W>) {
+        let until = room.next_timeout().map_or(FOREVER, |end| self.nanos(end));
+        // Relaxed: the store of the flag that follows publishes both values.
+        self.until.store(until, Relaxed);
+        let rate = room.departure_rate().unwrap_or(0.0);
+        self.departure_rate.store(rate.to_bits(), Relaxed);
+    }
+
+    /// Rejects a request that found the `FULL` flag and `waiting` requests before it, unless a wait is over by now.
+    pub(crate) fn reject(&self, waiting: usize) -> Option<RoomFull> {
+        // Relaxed: the flag was read first, sequentially consistent.
+        let is_full = match self.until.load(Relaxed) {
+            FOREVER => true, // no need to read the clock
+            until => self.nanos(clock::now()) < until,
+        };
+        if !is_full {
+            return None;
+        }
+        self.rejected.fetch_add(1, Relaxed); // a statistic
+        Some(RoomFull {
+            estimated_wait: self.estimated_wait(waiting + 1),
+        })
+    }
+
+    /// How many requests were rejected without the lock.
+    pub(crate) fn rejected(&self) -> u64 {
+        self.rejected.load(Relaxed) // a statistic
+    }
+
+    /// How long the last of `count` waiters would wait.
+    fn estimated_wait(&self, count: usize) -> Option<Duration> {
+        // Relaxed: an estimate may be a little old.
+        match f64::from_bits(self.departure_rate.load(Relaxed)) {
+            0.0 => None,
+            rate => time_for(count, rate),
+        }
+    }
+
+    fn nanos(&self, instant: Instant) -> u64 {
+        let since = instant.saturating_duration_since(self.epoch);
+        u64::try_from(since.as_nanos()).unwrap_or(FOREVER)
+    }
+}

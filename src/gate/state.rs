@@ -1,0 +1,374 @@
+//! What all handles of a gate share, and how its lock is used.
+//!
+//! The waiting room is behind `state`. Beside it are the capacity's slots and the waiting word, which are atomics: a
+//! request that finds no waiter and a free slot passes without the lock, and a release that finds no waiter returns
+//! without it.
+//!
+//! - The waiting word is written only under the lock. It is clear only while no request waits and the gate is open,
+//!   and never where slots come from the inner service's readiness.
+//! - An arrival raises the word before it looks for a slot; a release gives the slot back before it looks at the word.
+//!   Both accesses are sequentially consistent, so at least one of the two sees the other: either the arrival finds the
+//!   slot, or the release takes the lock and finds the arrival.
+//! - A request on the fast path looks at the word again once it has its slot, so that it neither takes the slot of a
+//!   waiter that arrived in between nor passes a gate that was closed in between.
+//! - Where all waiters ask the same, a request that finds the `FULL` flag is rejected without the lock. The flag is
+//!   written in the same store as the number of waiters.
+//! - A lease is released without the lock, except where slots come from the inner service, and while the capacity
+//!   itself is being asked.
+//!
+//! The rules of the lock itself are those of [`WithLock`].
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::task::Waker;
+use std::time::Instant;
+
+use super::detached::Detached;
+use super::fast_reject::{FullNotice, RoomFull};
+use super::inner_ready::InnerReady;
+use super::reserve::ReservationWaiters;
+use super::timer::{RuntimeId, TimerHost, TimerRequest, Timers};
+use super::waiting_word::{Flags, WaitingWord};
+use super::with_lock::WithLock;
+use crate::admit::{
+    AdmitOutcome, Arrival, Capacity, PoolId, Ticket, WaiterId, WaitingRoom, WaitingRoomConfig,
+    WakeList,
+};
+use crate::clock;
+use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, SeqCst};
+
+pub(crate) struct Shared<C: Capacity> {
+    pub(crate) capacity: C,
+    /// A [`WaitingWord`].
+    waiting: AtomicU64,
+    /// Whether slots come from the inner service's readiness: `state.inner_ready` is there.
+    pub(super) from_inner: bool,
+    pub(super) full: FullNotice,
+    /// Tells this gate's detached permits from those of others.
+    pub(super) nonce: u64,
+    state: Mutex<State<C>>,
+    pub(super) drained: tokio::sync::Notify,
+}
+
+pub(crate) struct State<C: Capacity> {
+    pub(super) room: WaitingRoom<C, Waker>,
+    pub(super) detached: HashMap<u64, Detached<C::Lease>>,
+    /// The last detached permit's number.
+    pub(super) serial: u64,
+    pub(super) reservation_waiters: ReservationWaiters,
+    pub(super) inner_ready: Option<InnerReady<C>>,
+    pub(super) timers: Timers,
+}
+
+/// A waker that is not needed, and a demand.
+type Leftovers<C> = (Waker, Option<<C as Capacity>::Demand>);
+
+/// A number from the system's randomness, which no program can seed as it can seed a generator.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+impl<C: Capacity> Shared<C> {
+    pub(super) fn new(
+        capacity: C,
+        config: WaitingRoomConfig,
+        inner_ready: Option<InnerReady<C>>,
+    ) -> Arc<Self> {
+        let from_inner = inner_ready.is_some();
+        let epoch = clock::now();
+        Arc::new(Self {
+            capacity,
+            waiting: AtomicU64::new(WaitingWord::new(0, mode(from_inner)).0),
+            from_inner,
+            full: FullNotice::new(epoch),
+            nonce: random(),
+            state: Mutex::new(State {
+                room: WaitingRoom::new(config, epoch),
+                detached: HashMap::new(),
+                serial: 0,
+                reservation_waiters: ReservationWaiters::default(),
+                inner_ready,
+                timers: Timers::default(),
+            }),
+            drained: tokio::sync::Notify::new(),
+        })
+    }
+
+    #[inline]
+    fn waiting_word(&self) -> WaitingWord {
+        // Sequentially consistent: after a lease or a release of the capacity's atomics.
+        WaitingWord(self.waiting.load(SeqCst))
+    }
+
+    /// A slot without the lock, if no request waits and one is free.
+    #[inline]
+    pub(super) fn try_fast_path(self: &Arc<Self>, demand: &C::Demand) -> Option<C::Lease> {
+        if !self.waiting_word().is_clear() {
+            return None;
+        }
+        let lease = self.capacity.try_lease(demand).ok()?;
+        // A second look: an arrival that saw no slot has raised the word by now.
+        if !self.waiting_word().is_clear() {
+            return self.fast_path_lost(lease);
+        }
+        Some(lease)
+    }
+
+    /// A request arrived, or the gate was closed, between the first look and the lease: the slot is for a waiter,
+    /// unless none waits after all.
+    #[cold]
+    #[inline(never)]
+    fn fast_path_lost(self: &Arc<Self>, lease: C::Lease) -> Option<C::Lease> {
+        let lease = self.with_lock(|shared, state, wakes| {
+            if state.room.is_empty() && !state.room.is_closed() {
+                return Some(lease);
+            }
+            let now = state.now_if_needed();
+            state
+                .room
+                .on_lease_returned(&shared.capacity, lease, now, wakes);
+            None
+        });
+        self.notify_if_drained();
+        lease
+    }
+
+    /// A rejection without the lock, if the room is full.
+    ///
+    /// Exact only where all waiters ask the same: elsewhere a slot may be free that none of them can use.
+    pub(super) fn fast_reject(&self) -> Option<RoomFull> {
+        // Sequentially consistent: makes the notice's values visible.
+        let word = self.waiting_word();
+        if !word.has(Flags::FULL) {
+            return None;
+        }
+        self.full.reject(word.waiting())
+    }
+
+    /// Arrives under the lock. `waker` is woken when the wait is over. What is left over unless the request waits is
+    /// the caller's, to be dropped when the outcome is safe.
+    pub(super) fn arrive(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        demand: C::Demand,
+        now: Instant,
+        waker: &Waker,
+        reserved: bool,
+    ) -> (AdmitOutcome<C>, Option<Leftovers<C>>) {
+        let waker = waker.clone(); // a caller's code: not under the lock
+        let (outcome, rest, timer) = self.with_lock(|shared, state, wakes| {
+            if reserved {
+                state.room.unreserve();
+            }
+            // Before the look for a slot: a release after this store takes the lock.
+            let word = WaitingWord::new(state.room.len() + 1, shared.flags(state));
+            shared.waiting.store(word.0, SeqCst);
+            let Arrival { outcome, demand } =
+                state
+                    .room
+                    .arrive_keeping(&shared.capacity, ticket, demand, now, wakes);
+            if let Ok(AdmitOutcome::Queued(waiter)) = outcome {
+                // Still waiting: nothing happened since the line above.
+                let _ = state.room.set_waker(waiter, waker);
+                if let Some(inner_ready) = &mut state.inner_ready {
+                    inner_ready.on_arrival(waiter, state.room.head());
+                }
+                return (outcome, None, state.arm_timer_here());
+            }
+            (outcome, Some((waker, demand)), None)
+        });
+        if let Some(timer) = timer {
+            timer.run(self);
+        }
+        let outcome = outcome.unwrap_or_else(|panic| resume_unwind(panic));
+        (outcome, rest)
+    }
+
+    /// Gives a slot back: to the best waiter, if there is one.
+    ///
+    /// This runs where a request's response ends, often in a destructor. The capacity may be user code; if it panics,
+    /// the request whose slot this was has nothing to do with it.
+    #[inline]
+    pub(super) fn release(self: &Arc<Self>, lease: C::Lease) {
+        if self.from_inner {
+            return self.release_under_lock(lease);
+        }
+        // Not to unwind out of a destructor.
+        let released = catch_unwind(AssertUnwindSafe(|| self.capacity.release(lease)));
+        // After the release: an arrival that saw no slot has raised the word by now.
+        if !self.waiting_word().is_clear() || released.is_err() {
+            if released.is_err() {
+                tracing::error!("a capacity panicked when a slot was given back");
+            }
+            self.release_slow(released.ok());
+        }
+    }
+
+    /// Gives the slots of `pool` to the best waiters; or all slots, if it is not known which are free.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn release_slow(self: &Arc<Self>, pool: Option<PoolId>) {
+        self.or_log(|| {
+            self.with_lock(|shared, state, wakes| {
+                let now = state.now_if_needed();
+                match pool {
+                    Some(pool) => state.room.on_release(&shared.capacity, pool, now, wakes),
+                    None => state.room.on_capacity_grown(&shared.capacity, now, wakes),
+                }
+            });
+        });
+    }
+
+    /// Gives a slot back that came from the inner service's readiness. It is for no waiter.
+    #[cold]
+    #[inline(never)]
+    fn release_under_lock(self: &Arc<Self>, lease: C::Lease) {
+        self.or_log(|| {
+            self.with_lock(|shared, _, _| {
+                shared.capacity.release(lease);
+            });
+        });
+    }
+
+    /// Hands a slot over, in a destructor: a capacity's panic is logged and goes no further.
+    fn or_log(&self, hand_over: impl FnOnce()) {
+        let handed_over = catch_unwind(AssertUnwindSafe(|| {
+            hand_over();
+            self.notify_if_drained();
+        }));
+        if handed_over.is_err() {
+            tracing::error!("a capacity panicked while a slot was handed over");
+        }
+    }
+
+    /// More slots are free than were: they go to the best waiters.
+    pub(super) fn on_capacity_grown(self: &Arc<Self>) {
+        self.with_lock(|shared, state, wakes| {
+            let now = state.now_if_needed();
+            state.room.on_capacity_grown(&shared.capacity, now, wakes);
+        });
+    }
+
+    /// Wakes the callers of `closed` once a closed gate's last lease is back.
+    pub(super) fn notify_if_drained(&self) {
+        if self.is_drained() {
+            self.drained.notify_waiters();
+        }
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        // In this order: no lease is given after the flag is set.
+        self.waiting_word().has(Flags::CLOSED) && self.capacity.in_use() == 0
+    }
+
+    fn flags(&self, state: &State<C>) -> Flags {
+        let mut flags = mode(self.from_inner);
+        flags.set(Flags::CLOSED, state.room.is_closed());
+        flags
+    }
+}
+
+/// The flag that never changes.
+fn mode(from_inner: bool) -> Flags {
+    match from_inner {
+        true => Flags::FROM_INNER,
+        false => Flags::empty(),
+    }
+}
+
+impl<C: Capacity> WithLock for Shared<C> {
+    type State = State<C>;
+    type Deferred = WakeList<Waker>;
+
+    fn lock(&self) -> MutexGuard<'_, State<C>> {
+        // Poisoned by a panic in a capacity: the state is whole, the slots are counted elsewhere.
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn publish(&self, state: &mut State<C>, wakes: &mut WakeList<Waker>) {
+        let mut flags = self.flags(state);
+        if state.room.is_full_for_all() {
+            self.full.write(&state.room); // before the flag
+            flags |= Flags::FULL;
+        }
+        let word = WaitingWord::new(state.room.len(), flags);
+        self.waiting.store(word.0, SeqCst);
+        if !state.reservation_waiters.is_empty()
+            && (state.room.has_room() || state.room.is_closed())
+        {
+            state.reservation_waiters.wake_all(wakes);
+        }
+        if let Some(inner_ready) = &mut state.inner_ready {
+            inner_ready.notify_head(&mut state.room, wakes);
+        }
+    }
+
+    fn finish(&self, wakes: WakeList<Waker>) {
+        if !wakes.is_empty() {
+            wakes.wake_all();
+        }
+    }
+}
+
+impl<C: Capacity> State<C> {
+    /// The time, if the order of the waiters depends on it.
+    pub(super) fn now_if_needed(&self) -> Instant {
+        match self.room.config().promote_after {
+            Some(_) => clock::now(),
+            None => self.room.epoch(), // any instant will do
+        }
+    }
+
+    /// The waiter's position by now: promotions that are due count.
+    pub(super) fn position(
+        &mut self,
+        waiter: WaiterId,
+        wakes: &mut WakeList<Waker>,
+    ) -> Option<usize> {
+        let now = self.now_if_needed();
+        self.room.advance(now, wakes);
+        self.room.position(waiter)
+    }
+
+    /// Arms the timer of the runtime that calls this, in which a request waits.
+    pub(super) fn arm_timer_here(&mut self) -> Option<TimerRequest> {
+        self.timers.arm_here(self.room.next_timeout())
+    }
+}
+
+impl<C: Capacity> TimerHost for Shared<C> {
+    fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant> {
+        let now = clock::now();
+        self.with_lock(|_, state, wakes| {
+            state.room.advance(now, wakes);
+            let next_end = state.room.next_timeout();
+            let trim = state.room.trim_idle(now);
+            state.timers.on_woken(runtime, now, next_end, trim)
+        })
+    }
+
+    /// Requests that waited there and have moved to another runtime are woken, to arm the timer of that one.
+    fn on_timer_stopped(&self, runtime: RuntimeId, was_spawned: bool) {
+        let mut wakes = WakeList::new();
+        let mut state = self.lock();
+        state.timers.remove(runtime);
+        if was_spawned {
+            state.room.take_wakers(&mut wakes);
+        }
+        drop(state);
+        wakes.wake_all(); // without the lock
+    }
+}
+
+impl<C: Capacity> Drop for Shared<C> {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        state
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .timers
+            .wake_all();
+    }
+}

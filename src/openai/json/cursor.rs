@@ -1,0 +1,290 @@
+//! A cursor over JSON that is known to be valid, so that nothing can fail on the way.
+//!
+//! Typed visitors would refuse values that are only skipped and that an endpoint may accept: a number that no float
+//! holds, half of a surrogate pair.
+
+use memchr::memchr2;
+use serde::de::IgnoredAny;
+
+/// A place in a JSON text: before a value, whenever a method is called.
+pub(super) struct Cursor<'a> {
+    json: &'a str,
+    at: usize,
+}
+
+/// What kind of value comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Number,
+    Array,
+    Object,
+    /// `true`, `false` or `null`.
+    Word,
+}
+
+impl<'a> Cursor<'a> {
+    /// Before the one value that `json` is.
+    pub(super) fn new(json: &'a str) -> serde_json::Result<Self> {
+        serde_json::from_str::<IgnoredAny>(json)?;
+        Ok(Self { json, at: 0 })
+    }
+
+    pub(super) fn kind(&mut self) -> Kind {
+        match self.peek() {
+            Some(b'"') => Kind::Text,
+            Some(b'[') => Kind::Array,
+            Some(b'{') => Kind::Object,
+            Some(b'-' | b'0'..=b'9') => Kind::Number,
+            _ => Kind::Word,
+        }
+    }
+
+    /// Where the value stands that comes next.
+    pub(super) fn offset(&mut self) -> usize {
+        self.peek();
+        self.at
+    }
+
+    /// Passes a value: as it is written.
+    pub(super) fn skip(&mut self) -> &'a str {
+        let start = self.offset();
+        let mut depth = 0; // counted, so that a client cannot choose how deep the stack goes
+        loop {
+            match self.kind() {
+                Kind::Text => {
+                    self.string();
+                }
+                Kind::Number | Kind::Word => self.scalar(),
+                Kind::Array | Kind::Object => {
+                    self.at += 1;
+                    depth += 1;
+                }
+            }
+            while depth > 0 && (self.eat(b']') || self.eat(b'}')) {
+                depth -= 1;
+            }
+            if depth == 0 {
+                break;
+            }
+            _ = self.eat(b',') || self.eat(b':');
+        }
+        &self.json[start..self.at]
+    }
+
+    /// Passes a value: its text if it is one.
+    pub(super) fn text(&mut self) -> Option<Text<'a>> {
+        if self.kind() == Kind::Text {
+            return Some(self.string());
+        }
+        self.skip();
+        None
+    }
+
+    /// Passes a value. If it is an array, `each` has to pass every element.
+    pub(super) fn items(&mut self, mut each: impl FnMut(&mut Self)) {
+        if self.kind() != Kind::Array {
+            self.skip();
+            return;
+        }
+        self.at += 1;
+        while !self.ends(b']') {
+            each(self);
+        }
+    }
+
+    /// Passes a value. If it is an object, `each` has to pass the value of every key.
+    pub(super) fn fields(&mut self, mut each: impl FnMut(&mut Self, Text<'a>)) {
+        if self.kind() != Kind::Object {
+            self.skip();
+            return;
+        }
+        self.at += 1;
+        while !self.ends(b'}') {
+            let key = self.string();
+            self.eat(b':');
+            each(self, key);
+        }
+    }
+
+    /// The first byte of what comes next.
+    fn peek(&mut self) -> Option<u8> {
+        while let Some(byte) = self.json.as_bytes().get(self.at) {
+            if !byte.is_ascii_whitespace() {
+                return Some(*byte);
+            }
+            self.at += 1;
+        }
+        None
+    }
+
+    fn eat(&mut self, byte: u8) -> bool {
+        let eaten = self.peek() == Some(byte);
+        self.at += usize::from(eaten);
+        eaten
+    }
+
+    /// Whether an array or object ends here. If not, the next element is what comes next.
+    fn ends(&mut self, close: u8) -> bool {
+        self.eat(b',');
+        self.eat(close)
+    }
+
+    fn string(&mut self) -> Text<'a> {
+        let bytes = self.json.as_bytes();
+        let start = self.at + 1;
+        let (mut end, mut surplus) = (start, 0);
+        loop {
+            let rest = &bytes[end..];
+            end += memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+            if bytes[end] == b'"' {
+                break;
+            }
+            let escape = escape_len(&bytes[end..]);
+            surplus += escape - 1;
+            end += escape;
+        }
+        self.at = end + 1;
+        Text {
+            written: &self.json[start..end],
+            surplus,
+        }
+    }
+
+    fn scalar(&mut self) {
+        let rest = &self.json.as_bytes()[self.at..];
+        let ends = |byte: &u8| matches!(byte, b',' | b']' | b'}') || byte.is_ascii_whitespace();
+        self.at += rest.iter().position(ends).unwrap_or(rest.len());
+    }
+}
+
+/// A string as it is written, between its quotes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Text<'a> {
+    written: &'a str,
+    /// How many more characters that is than are meant.
+    surplus: usize,
+}
+
+impl<'a> Text<'a> {
+    pub(super) fn written(self) -> &'a str {
+        self.written
+    }
+
+    /// Whether it reads `word`, which is made of letters and the like.
+    pub(super) fn is(self, word: &str) -> bool {
+        if self.surplus == 0 {
+            return self.written == word;
+        }
+        let rest = word.chars().try_fold(self.written, strip);
+        rest.is_some_and(str::is_empty)
+    }
+
+    /// How many characters it has when its escapes are read. Half of a surrogate pair is one.
+    pub(super) fn chars(self) -> u64 {
+        (self.written.chars().count() - self.surplus) as u64
+    }
+}
+
+/// What follows `letter`, which may be written as an escape.
+fn strip(written: &str, letter: char) -> Option<&str> {
+    written.strip_prefix(letter).or_else(|| {
+        let (hex, rest) = written.strip_prefix("\\u")?.split_at_checked(4)?;
+        (u32::from_str_radix(hex, 16) == Ok(letter.into())).then_some(rest)
+    })
+}
+
+/// The length of the escape that one character is written as.
+fn escape_len(written: &[u8]) -> usize {
+    match written {
+        #[rustfmt::skip]
+        [_, b'u', b'd' | b'D', b'8' | b'9' | b'a'..=b'b' | b'A'..=b'B', _, _,
+         b'\\', b'u', b'd' | b'D', b'c'..=b'f' | b'C'..=b'F', ..] => 12,
+        [_, b'u', ..] => 6,
+        _ => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(json: &str) -> Text<'_> {
+        Cursor::new(json).unwrap().text().unwrap()
+    }
+
+    #[test]
+    fn an_escape_is_one_character() {
+        for (json, chars) in [
+            (r#""""#, 0),
+            (r#""abc""#, 3),
+            (r#""é🦙""#, 2),
+            (r#""a\n\"\\\/\u00e9""#, 6),
+            (r#""\ud83e\udd99\uD83E\uDD99""#, 2),
+            (r#""\ud83e""#, 1),
+            (r#""\udd99\ud83e""#, 2),
+            (r#""\ud83e\ud83e\udd99""#, 2),
+            (r#""\ud83e\n""#, 2),
+            (r#""\ud83e\u0041""#, 2),
+            (r#""\ud83edd99""#, 5),
+            (r#""\\ud83e""#, 6),
+        ] {
+            assert_eq!(text(json).chars(), chars, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_known_however_it_is_written() {
+        for json in [
+            r#""type""#,
+            r#""\u0074ype""#,
+            r#""typ\u0065""#,
+            r#""\u0074\u0079\u0070\u0065""#,
+        ] {
+            assert!(text(json).is("type"), "{json}");
+        }
+        for json in [
+            r#""""#,
+            r#""typ""#,
+            r#""types""#,
+            r#""Type""#,
+            r#""\\u0074ype""#,
+            r#""\n\u0074ype""#,
+            r#""\ud83eype""#,
+            r#""typ\u00e9""#,
+        ] {
+            assert!(!text(json).is("type"), "{json}");
+        }
+    }
+
+    #[test]
+    fn a_quote_is_found_wherever_it_stands() {
+        for before in 0..100 {
+            let json = format!("\"{}\\\"x\"", "é".repeat(before));
+            assert_eq!(text(&json).written(), &json[1..json.len() - 1]);
+            assert_eq!(text(&json).chars(), before as u64 + 2);
+        }
+    }
+
+    #[test]
+    fn whatever_is_skipped_is_skipped_whole() {
+        for value in [
+            "null",
+            "-1.5e400",
+            r#""]\"}""#,
+            "[]",
+            "{}",
+            r#"[[],{"]":[1 , 2]}]"#,
+            r#" { "a" : "}" , "b":[true,null]} "#,
+        ] {
+            assert_eq!(Cursor::new(value).unwrap().skip(), value.trim());
+            for json in [format!("[{value},7]"), format!(" [ {value}\n, 7 ] ")] {
+                let mut at = Cursor::new(&json).unwrap();
+                let mut seen = Vec::new();
+                at.items(|at| seen.push(at.skip()));
+                assert_eq!(seen, [value.trim(), "7"]);
+                assert_eq!(at.peek(), None, "{json}");
+            }
+        }
+    }
+}

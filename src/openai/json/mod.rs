@@ -1,0 +1,130 @@
+//! Reads the fields of a JSON body that decide where the request goes.
+//!
+//! `serde_json` checks that the body is valid while it skips it, and a [`Cursor`] then walks to the fields: no tree, no
+//! recursion that follows the body's nesting, no copies. A tree would cost more than the rest of the way through a
+//! gateway. Except for the model's name, a value of an unexpected type is ignored: the endpoint says what is allowed.
+
+mod cursor;
+mod prefix;
+mod prompt;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::endpoints::RouteError;
+use cursor::{Cursor, Kind};
+use prompt::Prompt;
+
+/// What is read of a body.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Read<'a> {
+    /// Borrowed unless it is written with escapes.
+    pub(super) model: Cow<'a, str>,
+    /// Where the name stands in the body, in bytes, with its quotes.
+    pub(super) model_at: Range<usize>,
+    pub(super) stream: bool,
+    pub(super) vision: bool,
+    pub(super) tools: bool,
+    pub(super) json_mode: bool,
+    /// How long the prompt is, in characters. A number that stands for a token counts as four.
+    pub(super) text_chars: u64,
+    /// Equal for prompts that begin alike; `None` if there is no text.
+    pub(super) prefix: Option<u64>,
+}
+
+/// Reads a body that is one JSON object.
+pub(super) fn read(body: &[u8]) -> Result<Read<'_>, RouteError> {
+    // Skipped strings are not validated, and a body is forwarded as a whole.
+    let body = std::str::from_utf8(body).map_err(RouteError::malformed)?;
+    let mut at = Cursor::new(body).map_err(RouteError::malformed)?;
+    if at.kind() != Kind::Object {
+        return Err(RouteError::malformed("not a JSON object"));
+    }
+
+    let (mut model, mut twice) = (None, false);
+    let (mut stream, mut tools, mut json_mode) = (false, false, false);
+    let (mut instructions, mut prompt) = (Prompt::default(), Prompt::default());
+    at.fields(|at, key| {
+        if key.is("model") {
+            let start = at.offset();
+            let written = at.skip();
+            twice |= model
+                .replace((written, start..start + written.len()))
+                .is_some();
+        } else if key.is("stream") {
+            stream = at.skip() == "true";
+        } else if key.is("messages") {
+            prompt.messages(at);
+        } else if key.is("prompt") || key.is("input") {
+            prompt.input(at);
+        } else if key.is("instructions") || key.is("system") {
+            instructions.input(at);
+        } else if key.is("tools") {
+            at.items(|at| {
+                at.skip();
+                tools = true;
+            });
+        } else if key.is("response_format") {
+            json_mode |= is_json(at);
+        } else if key.is("text") {
+            at.fields(|at, key| {
+                if key.is("format") {
+                    json_mode |= is_json(at);
+                } else {
+                    at.skip();
+                }
+            });
+        } else {
+            at.skip();
+        }
+    });
+
+    // Which of two counts differs between parsers, and so would the endpoint that serves it.
+    if twice {
+        return Err(RouteError::malformed("duplicate field `model`"));
+    }
+    let (written, model_at) = model.ok_or_else(RouteError::model_missing)?;
+    let model = name(written)?;
+    // Clients send `input` before or after `instructions`; a model reads it after them.
+    let prompt = instructions.then(prompt);
+    Ok(Read {
+        model,
+        model_at,
+        stream,
+        vision: prompt.vision,
+        tools,
+        json_mode,
+        text_chars: prompt.chars,
+        prefix: prompt.prefix(),
+    })
+}
+
+/// The name of a model as it is written.
+fn name(written: &str) -> Result<Cow<'_, str>, RouteError> {
+    let name = match serde_json::from_str::<Option<&str>>(written) {
+        Ok(name) => name.map(Cow::Borrowed),
+        Err(_) => match serde_json::from_str(written) {
+            Ok(name) => Some(Cow::Owned(name)),
+            Err(_) => return Err(RouteError::malformed("`model` must be a string")),
+        },
+    };
+    name.filter(|name| !name.is_empty())
+        .ok_or_else(RouteError::model_missing)
+}
+
+/// Whether a format, as in `response_format`, holds the answer to JSON.
+fn is_json(at: &mut Cursor<'_>) -> bool {
+    let mut json = false;
+    at.fields(|at, key| {
+        if key.is("type") {
+            json = at
+                .text()
+                .is_some_and(|kind| kind.is("json_object") || kind.is("json_schema"));
+        } else {
+            at.skip();
+        }
+    });
+    json
+}

@@ -1,0 +1,236 @@
+//! Reads a body whole, up to a limit.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
+use pin_project_lite::pin_project;
+
+use crate::endpoints::RouteError;
+
+pin_project! {
+    /// Reads a body whole, up to a limit, for [`Requirements::from_json`](crate::endpoints::Requirements::from_json).
+    ///
+    /// One that arrives in a single piece is not copied. Trailers are dropped. Of a body that is too large
+    /// nothing is kept, but up to 64 MiB more are read: over HTTP/1, a client that is still sending when it is
+    /// refused finds its connection reset, and never learns why.
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError::BodyTooLarge`], and [`RouteError::MalformedBody`] if the body breaks off.
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ReadBody<B> {
+        #[pin]
+        body: B,
+        limit: usize,
+        excess_limit: usize,
+        read: Read,
+    }
+}
+
+/// Beyond it, a client that goes on sending is cut off.
+const EXCESS_LIMIT: usize = 64 << 20;
+
+#[derive(Debug)]
+enum Read {
+    Nothing,
+    One(Bytes),
+    Many(BytesMut),
+    /// It is too large: so many bytes have been thrown away.
+    Excess(usize),
+}
+
+impl<B> ReadBody<B> {
+    /// Reads `body`, of at most `limit` bytes.
+    pub fn new(body: B, limit: usize) -> Self {
+        Self {
+            body,
+            limit,
+            excess_limit: EXCESS_LIMIT,
+            read: Read::Nothing,
+        }
+    }
+
+    /// Refuses a body that is too large as soon as that is known: its client asked before sending it.
+    pub(crate) fn announced(mut self) -> Self {
+        self.excess_limit = 0;
+        self
+    }
+}
+
+impl<B> Future for ReadBody<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Output = Result<Bytes, RouteError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let limit = *this.limit;
+        loop {
+            let announced = usize::try_from(this.body.size_hint().lower()).unwrap_or(usize::MAX);
+            this.read.expect(announced, limit);
+            if this.read.exceeds(announced, *this.excess_limit) {
+                return Poll::Ready(Err(RouteError::BodyTooLarge { limit }));
+            }
+            match ready!(this.body.as_mut().poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        this.read.expect(data.len(), limit);
+                        this.read.push(data);
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(Err(RouteError::malformed(error.into()))),
+                None => {
+                    let whole = this.read.take();
+                    return Poll::Ready(whole.ok_or(RouteError::BodyTooLarge { limit }));
+                }
+            }
+        }
+    }
+}
+
+impl Read {
+    fn len(&self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::One(bytes) => bytes.len(),
+            Self::Many(bytes) => bytes.len(),
+            Self::Excess(bytes) => *bytes,
+        }
+    }
+
+    /// Keeps nothing if `more` bytes make it too large.
+    fn expect(&mut self, more: usize, limit: usize) {
+        if !matches!(self, Self::Excess(_)) && self.len().saturating_add(more) > limit {
+            *self = Self::Excess(self.len());
+        }
+    }
+
+    /// Whether it is too large, and with `more` bytes too large to be read to its end.
+    fn exceeds(&self, more: usize, limit: usize) -> bool {
+        matches!(self, Self::Excess(bytes) if bytes.saturating_add(more) > limit)
+    }
+
+    fn push(&mut self, data: Bytes) {
+        *self = match std::mem::replace(self, Self::Nothing) {
+            Self::Nothing => Self::One(data),
+            Self::One(first) => {
+                let mut many = BytesMut::with_capacity(2 * (first.len() + data.len()));
+                many.extend_from_slice(&first);
+                many.extend_from_slice(&data);
+                Self::Many(many)
+            }
+            Self::Many(mut many) => {
+                many.extend_from_slice(&data);
+                Self::Many(many)
+            }
+            Self::Excess(bytes) => Self::Excess(bytes.saturating_add(data.len())),
+        }
+    }
+
+    fn take(&mut self) -> Option<Bytes> {
+        match std::mem::replace(self, Self::Nothing) {
+            Self::Nothing => Some(Bytes::new()),
+            Self::One(bytes) => Some(bytes),
+            Self::Many(bytes) => Some(bytes.freeze()),
+            Self::Excess(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::{FutureExt, stream};
+    use http_body::Frame;
+    use http_body_util::{BodyExt, Full, StreamBody};
+
+    use super::*;
+
+    fn pieces(
+        pieces: &[&'static str],
+    ) -> impl Body<Data = Bytes, Error = std::io::Error> + Unpin + use<> {
+        let frames: Vec<_> = pieces
+            .iter()
+            .map(|&piece| Ok(Frame::data(Bytes::from(piece))))
+            .collect();
+        StreamBody::new(stream::iter(frames))
+    }
+
+    fn read<B>(body: B, limit: usize) -> Result<Bytes, RouteError>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        ReadBody::new(body, limit)
+            .now_or_never()
+            .expect("these bodies never wait")
+    }
+
+    #[test]
+    fn a_body_up_to_the_limit_is_read_whole() {
+        assert_eq!(read(pieces(&["ab", "cd", "e"]), 5).unwrap(), "abcde");
+        assert_eq!(read(pieces(&[]), 0).unwrap(), "");
+        let whole = Bytes::from_static(b"abc");
+        assert_eq!(
+            read(Full::new(whole.clone()), 3).unwrap().as_ptr(),
+            whole.as_ptr()
+        );
+    }
+
+    #[test]
+    fn one_byte_more_is_too_large() {
+        let too_large = |limit| Err(RouteError::BodyTooLarge { limit });
+        assert_eq!(read(pieces(&["ab", "cd", "e"]), 4), too_large(4));
+        assert_eq!(read(Full::from("abc"), 2), too_large(2));
+    }
+
+    #[test]
+    fn an_excess_is_read_to_its_end_if_that_is_near() {
+        let mut body = pieces(&["abc", "d", "ef"]);
+        assert!(read(&mut body, 2).is_err());
+        assert!(body.frame().now_or_never().unwrap().is_none());
+        let mut body = pieces(&["abc", "d", "ef"]);
+        let refused = ReadBody::new(&mut body, 2).announced();
+        assert!(refused.now_or_never().unwrap().is_err());
+        assert!(body.frame().now_or_never().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_large_announced_excess_is_refused_unread() {
+        struct Announced;
+        impl Body for Announced {
+            type Data = Bytes;
+            type Error = Infallible;
+            fn poll_frame(
+                self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+            ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+                panic!("this must not be read");
+            }
+            fn size_hint(&self) -> http_body::SizeHint {
+                http_body::SizeHint::with_exact(u64::MAX)
+            }
+        }
+        assert_eq!(
+            read(Announced, 9),
+            Err(RouteError::BodyTooLarge { limit: 9 })
+        );
+    }
+
+    #[test]
+    fn a_body_that_breaks_off_is_malformed() {
+        let broken = StreamBody::new(stream::iter([
+            Ok(Frame::data(Bytes::from("{"))),
+            Err(std::io::Error::other("the line is dead")),
+        ]));
+        let error = read(broken, 9).unwrap_err();
+        assert!(error.to_string().contains("the line is dead"), "{error}");
+    }
+}

@@ -1,0 +1,106 @@
+//! What a JSON body asks of an endpoint.
+
+use std::ops::Range;
+
+use super::json;
+use crate::endpoints::{Requirements, RouteError};
+
+impl<'a> Requirements<'a> {
+    /// What the JSON object `body` asks, be it for a chat, a completion, an embedding or a response:
+    ///
+    /// | field | from |
+    /// |---|---|
+    /// | `model` | `model` |
+    /// | `estimated_tokens` | the characters of `messages`, `prompt` or `input`, and of `instructions` or `system`, text alone, divided by 4; a number in their place is a token |
+    /// | `vision` | a part of a message's content, or of `input`, of type `image_url` or `input_image` |
+    /// | `tools` | `tools`, if it is an array and not empty |
+    /// | `json_mode` | `response_format` or `text.format` of type `json_object` or `json_schema` |
+    /// | `stream` | `stream`, if it is `true` |
+    /// | `prefix` | the first 1,024 bytes of the text, up to the end of the first message of a user |
+    ///
+    /// Anything else that stands in their places counts for nothing: whether it is allowed is for the
+    /// endpoint to say. Borrows from the body where it can.
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError::MalformedBody`] if it is not one JSON object in UTF-8, or has a `model` that is no
+    /// string or stands twice; [`RouteError::ModelMissing`] if it names none.
+    pub fn from_json(body: &'a [u8]) -> Result<Self, RouteError> {
+        Self::read(body).map(|(asked, _)| asked)
+    }
+
+    /// What `body` asks, and where in it the model's name stands, with its quotes.
+    pub(crate) fn read(body: &'a [u8]) -> Result<(Self, Range<usize>), RouteError> {
+        let read = json::read(body)?;
+        let asked = Self {
+            model: read.model,
+            estimated_tokens: (read.text_chars / 4).try_into().unwrap_or(u32::MAX),
+            vision: read.vision,
+            tools: read.tools,
+            json_mode: read.json_mode,
+            stream: read.stream,
+            prefix: read.prefix,
+        };
+        Ok((asked, read.model_at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_requirements_are_read_from_a_body() {
+        let body = br#"{
+            "model": "llava",
+            "messages": [
+                {"role": "system", "content": "Answer in JSON."},
+                {"role": "user", "content": [
+                    {"type": "text", "text": "What is this?"},
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+                ]}
+            ],
+            "tools": [{"type": "function", "function": {"name": "look_up"}}],
+            "response_format": {"type": "json_object"},
+            "stream": true
+        }"#;
+        let (asked, model_at) = Requirements::read(body).unwrap();
+        assert_eq!(&body[model_at], br#""llava""#);
+        assert_eq!(
+            asked,
+            Requirements {
+                estimated_tokens: 7, // of 28 characters
+                vision: true,
+                tools: true,
+                json_mode: true,
+                stream: true,
+                prefix: asked.prefix,
+                ..Requirements::new("llava")
+            }
+        );
+        assert!(asked.prefix.is_some());
+    }
+
+    #[test]
+    fn a_body_that_asks_nothing_has_the_defaults() {
+        for body in [
+            r#"{"model":"m"}"#,
+            r#"{"model":"m","messages":[],"tools":[],"response_format":{"type":"text"}}"#,
+        ] {
+            let asked = Requirements::from_json(body.as_bytes());
+            assert_eq!(asked, Ok(Requirements::new("m")), "{body}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_a_quarter_of_all_characters() {
+        for (chars, tokens) in [(0, 0), (3, 0), (4, 1), (7, 1), (4_001, 1_000)] {
+            let (half, rest) = ("x".repeat(chars / 2), "é".repeat(chars - chars / 2));
+            let body = format!(
+                r#"{{"model":"m","messages":[{{"content":"{half}"}},{{"content":"{rest}"}}]}}"#
+            );
+            let asked = Requirements::from_json(body.as_bytes()).unwrap();
+            assert_eq!(asked.estimated_tokens, tokens, "{chars}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The bound on an inner service, with an error message that says what to do.
+
+/// An inner service that can be cloned: each request that waits takes a clone of it along.
+///
+/// Every `Clone` type is one. The trait is there for the compiler's message about all others, such as a rate limit. One
+/// of those [can be shared](super::QueueLayer::share_inner) by all clones of the queue:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower::{ServiceBuilder, service_fn};
+/// use tower_triage::{QueueConfig, QueueLayer};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_triage::queue::InvalidQueueConfig> {
+/// let service = ServiceBuilder::new()
+///     .layer(QueueLayer::plain(QueueConfig::inner()).share_inner()?)
+///     .rate_limit(100, Duration::from_secs(1))
+///     .service(service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) }));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Without `share_inner`, the same does not compile:
+///
+/// ```compile_fail
+/// # use std::time::Duration;
+/// # use tower::{ServiceBuilder, service_fn};
+/// # use tower_triage::{QueueConfig, QueueLayer};
+/// let service = ServiceBuilder::new()
+///     .layer(QueueLayer::plain(QueueConfig::inner()))
+///     .rate_limit(100, Duration::from_secs(1))
+///     .service(service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) }));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "the inner service `{Self}` of a `Queue` can't be cloned",
+    label = "`{Self}` is not `Clone`",
+    note = "to use it as it is, make the layer with `QueueConfig::inner()` and `QueueLayer::share_inner`",
+    note = "or put `tower::buffer::BufferLayer` between the two"
+)]
+pub trait CloneOrShareInner: Clone {}
+
+#[diagnostic::do_not_recommend]
+impl<S: Clone> CloneOrShareInner for S {}

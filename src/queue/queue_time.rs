@@ -1,0 +1,27 @@
+//! How long a request waited, for the layers around a queue.
+
+use std::time::Duration;
+
+/// How long a request waited for its slot: an extension of the responses to requests that waited, served or rejected.
+///
+/// A rejection also has its [`RejectReason`](crate::RejectReason) among its extensions.
+///
+/// ```
+/// use http::Response;
+/// use tower_triage::RejectReason;
+/// use tower_triage::queue::QueueTime;
+///
+/// /// What a layer around the queue may log.
+/// fn describe<B>(response: &Response<B>) -> String {
+///     let reason = response.extensions().get::<RejectReason>();
+///     let waited = response.extensions().get::<QueueTime>();
+///     match (reason, waited) {
+///         (Some(reason), _) => format!("rejected: {reason}"),
+///         (None, Some(QueueTime(waited))) => format!("served after {waited:?}"),
+///         (None, None) => "served at once".to_owned(),
+///     }
+/// }
+/// assert_eq!(describe(&Response::new(())), "served at once");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueTime(pub Duration);

@@ -1,0 +1,79 @@
+//! One inner service for all clones.
+//!
+//! It must be the only one behind its waiting room. What it reserves when it is polled, it keeps until it is called; so
+//! two of them could each keep what the other waits for, while the requests of both are in one queue.
+
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use tower_service::Service;
+
+/// An inner service that all clones share. Sound only behind a queue with `concurrency = "inner"`, where one request at
+/// a time polls it, and the request that finds it ready is the one that calls it.
+#[derive(Debug)]
+pub struct SharedInner<S>(Arc<Mutex<S>>);
+
+impl<S> SharedInner<S> {
+    pub(super) fn new(inner: S) -> Self {
+        Self(Arc::new(Mutex::new(inner)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, S> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S> Clone for SharedInner<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// Which inner services are behind one waiting room with `concurrency = "inner"`.
+#[derive(Debug, Default)]
+pub(super) struct InnerServices(AtomicU8);
+
+const NONE: u8 = 0;
+/// Any number, each cloned per request.
+const CLONED: u8 = 1;
+/// One that is shared was announced.
+const CLAIMED: u8 = 2;
+/// One that is shared.
+const SHARED: u8 = 3;
+
+impl InnerServices {
+    /// Adds one that is cloned per request. `false` if there is a shared one, or one was announced.
+    pub(super) fn add_cloned(&self) -> bool {
+        self.step(NONE, CLONED) || self.0.load(Relaxed) == CLONED
+    }
+
+    /// Announces one that is shared. `false` unless it is the only one.
+    pub(super) fn claim(&self) -> bool {
+        self.step(NONE, CLAIMED)
+    }
+
+    /// Adds the one that was announced. `false` if it was added before.
+    pub(super) fn add_shared(&self) -> bool {
+        self.step(CLAIMED, SHARED)
+    }
+
+    fn step(&self, from: u8, to: u8) -> bool {
+        // Relaxed: nothing else depends on it.
+        self.0.compare_exchange(from, to, Relaxed, Relaxed).is_ok()
+    }
+}
+
+impl<Req, S: Service<Req>> Service<Req> for SharedInner<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.lock().poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Req) -> S::Future {
+        self.lock().call(request)
+    }
+}

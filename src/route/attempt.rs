@@ -1,0 +1,161 @@
+//! One attempt of a request: to which endpoint it goes, and how it ended.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::RouteBody;
+use super::request_body::BufferedBody;
+use super::shared::RouterShared;
+use crate::admit::{Priority, RejectReason, Ticket};
+use crate::endpoints::{EndpointLease, Endpoints, RouteError, Via};
+use crate::gate::{self, Gate, Permit};
+use crate::service::{Admission, AdmissionHandler, ResponseOptions};
+
+/// One attempt of a request, on its way through the gate.
+#[derive(Clone)]
+pub(super) struct Attempt {
+    pub(super) shared: Arc<RouterShared>,
+    /// The request's body, if it was read.
+    pub(super) body: Option<BufferedBody>,
+    /// Whether the request asks for a stream.
+    pub(super) stream: bool,
+    /// Since when its body was read, if that was not there at once.
+    pub(super) since: Option<Instant>,
+    /// When the request first arrived, if this is a retry.
+    pub(super) first_arrival: Option<Instant>,
+    /// The level at which it waits, and since when, if it has to.
+    pub(super) waits: Option<(Priority, Instant)>,
+}
+
+/// The future of an attempt.
+pub(super) type Admitted<S, B, R> = Admission<
+    Endpoints,
+    S,
+    Request<RouteBody<B>>,
+    Attempt,
+    AttemptOutcome<R, <S as Service<Request<RouteBody<B>>>>::Error>,
+>;
+
+/// How one attempt ended.
+pub(super) enum AttemptOutcome<R, E> {
+    /// The inner service answered or failed.
+    Answered {
+        result: Result<Response<R>, E>,
+        /// `None` if the inner service failed before it was called.
+        permit: Option<Permit<Endpoints>>,
+        waited: Duration,
+        options: ResponseOptions,
+    },
+    /// The request got no slot.
+    Refused {
+        headers: HeaderMap,
+        why: RejectReason<RouteError>,
+        waited: Duration,
+    },
+}
+
+impl Attempt {
+    /// Makes the request one to the endpoint of `lease`.
+    pub(super) fn prepare<B>(&self, request: &mut Request<RouteBody<B>>, lease: &mut EndpointLease)
+    where
+        B: Body<Data = Bytes>,
+    {
+        let decision = lease.decision();
+        if let Some(body) = &self.body
+            && decision.via != Via::Direct
+        {
+            // Another model serves it: its name replaces the one in the body.
+            *request.body_mut() = body.clone().naming(&decision.model);
+            let length = request.body().size_hint().exact();
+            if let (Some(length), Some(old)) =
+                (length, request.headers_mut().get_mut(CONTENT_LENGTH))
+            {
+                *old = length.into();
+            }
+        }
+        if decision.via == Via::Fallback {
+            self.shared.metrics.fell_back(decision);
+        }
+        request.extensions_mut().insert(decision.clone());
+        let now = gate::now();
+        lease.called = Some(now);
+        if lease.is_probe {
+            // No other request gets the endpoint for now: those that wait for it may have a fallback.
+            self.shared.state.gate.capacity_changed();
+        }
+        if let Some((priority, since)) = self.waits {
+            self.shared.metrics.waited(|| {
+                let settings = self.shared.state.settings();
+                let level = settings.classifier.levels().name(priority).to_owned();
+                (level, now.saturating_duration_since(since))
+            });
+        }
+    }
+}
+
+impl<S, B, R> AdmissionHandler<Endpoints, Request<RouteBody<B>>, S> for Attempt
+where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>>,
+    B: Body<Data = Bytes>,
+    R: Body<Data = Bytes>,
+{
+    type Answer = AttemptOutcome<R, S::Error>;
+
+    fn gate(&self) -> &Gate<Endpoints> {
+        &self.shared.state.gate
+    }
+
+    #[inline]
+    fn options(&self) -> ResponseOptions {
+        self.shared.state.options()
+    }
+
+    fn ticket(&mut self, request: &Request<RouteBody<B>>, now: Instant) -> Ticket {
+        let ticket = self.shared.ticket(self, request.headers(), now);
+        self.waits = Some((ticket.priority, now));
+        ticket
+    }
+
+    fn on_admitted(
+        &self,
+        request: &mut Request<RouteBody<B>>,
+        lease: &mut EndpointLease,
+        _: Duration,
+    ) {
+        self.prepare(request, lease);
+    }
+
+    fn reject(
+        &self,
+        request: Request<RouteBody<B>>,
+        why: RejectReason<RouteError>,
+        waited: Duration,
+    ) -> Self::Answer {
+        let headers = request.into_parts().0.headers;
+        AttemptOutcome::Refused {
+            headers,
+            why,
+            waited,
+        }
+    }
+
+    fn respond(
+        options: ResponseOptions,
+        result: Result<Response<R>, S::Error>,
+        permit: Option<Permit<Endpoints>>,
+        waited: Duration,
+    ) -> Self::Answer {
+        AttemptOutcome::Answered {
+            result,
+            permit,
+            waited,
+            options,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Builds a `RouteLayer`.
+
+use http::HeaderName;
+use http::request::Parts;
+
+use super::extract::DemandSource;
+use super::{InvalidRoute, RouteLayer, RoutingConfig};
+use crate::endpoints::{Registry, Requirements, RouteError};
+use crate::queue::QueueConfig;
+
+/// Builds a [`RouteLayer`]. Made by [`RouteLayer::builder`].
+///
+/// ```
+/// use tower_triage::endpoints::{Endpoint, Model, Registry};
+/// use tower_triage::route::RoutingConfig;
+/// use tower_triage::{QueueConfig, RouteLayer};
+///
+/// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"))
+///     .max_concurrent(4)
+///     .model(Model::new("llama3:8b"));
+/// let layer = RouteLayer::builder(Registry::new(vec![gpu])?)
+///     .routing(RoutingConfig::default().alias("gpt-4", "llama3:8b"))
+///     .queue(QueueConfig::default().fair())
+///     .body_limit(1 << 20)
+///     .build();
+/// assert_eq!(layer.handle().endpoints()[0].limit(), 4);
+/// # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct RouteLayerBuilder {
+    pub(super) registry: Registry,
+    pub(super) queue: QueueConfig,
+    pub(super) routing: RoutingConfig,
+    pub(super) body_limit: usize,
+    pub(super) demand_from: DemandSource,
+    pub(super) response_headers: ResponseHeaders,
+}
+
+/// Which headers say where a response is from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ResponseHeaders {
+    pub(super) endpoint: bool,
+    pub(super) model: bool,
+}
+
+const BODY_LIMIT: usize = 10 << 20; // a chat with images
+
+impl RouteLayerBuilder {
+    pub(super) fn new(registry: Registry) -> Self {
+        Self {
+            registry,
+            queue: QueueConfig::default(),
+            routing: RoutingConfig::default(),
+            body_limit: BODY_LIMIT,
+            demand_from: DemandSource::Body,
+            response_headers: ResponseHeaders {
+                endpoint: true,
+                model: true,
+            },
+        }
+    }
+
+    /// Aliases, fallbacks, the strategy, retries and ejection. Default: [`RoutingConfig::default`].
+    pub fn routing(mut self, routing: RoutingConfig) -> Self {
+        self.routing = routing;
+        self
+    }
+
+    /// The waiting room of requests whose endpoints are busy. Its `concurrency` has no effect: each endpoint has its
+    /// own limit. Default: [`QueueConfig::default`].
+    pub fn queue(mut self, queue: QueueConfig) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// How many bytes a request's body may have; a larger one gets 413. Default 10 MiB.
+    pub fn body_limit(mut self, bytes: usize) -> Self {
+        self.body_limit = bytes;
+        self
+    }
+
+    /// Whether a response has the header `x-triage-endpoint`. Default `true`.
+    pub fn endpoint_header(mut self, yes: bool) -> Self {
+        self.response_headers.endpoint = yes;
+        self
+    }
+
+    /// Whether a response has the header `x-triage-model`. Default `true`.
+    pub fn model_header(mut self, yes: bool) -> Self {
+        self.response_headers.model = yes;
+        self
+    }
+
+    /// Takes the model's name from a header instead of the body, which is then streamed.
+    ///
+    /// ```
+    /// use http::HeaderName;
+    /// use tower_triage::RouteLayer;
+    /// # use tower_triage::endpoints::Registry;
+    ///
+    /// # let registry = Registry::new(vec![])?;
+    /// let layer = RouteLayer::builder(registry)
+    ///     .demand_from_header(HeaderName::from_static("x-service"))
+    ///     .build();
+    /// # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
+    /// ```
+    pub fn demand_from_header(mut self, name: HeaderName) -> Self {
+        self.demand_from = DemandSource::header(name);
+        self
+    }
+
+    /// Takes the model's name from a segment of the path, counted from 0, instead of the body, which is then
+    /// streamed.
+    pub fn demand_from_path_segment(mut self, index: usize) -> Self {
+        self.demand_from = DemandSource::path_segment(index);
+        self
+    }
+
+    /// Takes the demand from an extension of the request, a `Requirements<'static>`, instead of the body, which is
+    /// then streamed.
+    pub fn demand_from_extension(mut self) -> Self {
+        self.demand_from = DemandSource::extension();
+        self
+    }
+
+    /// Takes the demand from what `extract` returns for a request's head, instead of the body, which is then
+    /// streamed.
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use tower_triage::RouteLayer;
+    /// use tower_triage::endpoints::{Registry, Requirements};
+    ///
+    /// # let registry = Registry::new(vec![])?;
+    /// let layer = RouteLayer::builder(registry)
+    ///     .demand_from(|head: &Parts| Ok(Requirements::new(head.uri.path().to_owned())))
+    ///     .build();
+    /// # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
+    /// ```
+    pub fn demand_from(
+        mut self,
+        extract: impl Fn(&Parts) -> Result<Requirements<'static>, RouteError> + Send + Sync + 'static,
+    ) -> Self {
+        self.demand_from = DemandSource::head(extract);
+        self
+    }
+
+    /// Builds the layer.
+    ///
+    /// # Panics
+    ///
+    /// If the queue or routing configuration is invalid: the message names the field and what is allowed. Use
+    /// [`try_build`](Self::try_build) for a configuration from outside of the program.
+    #[must_use]
+    #[track_caller]
+    pub fn build(self) -> RouteLayer {
+        match self.try_build() {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Builds the layer.
+    ///
+    /// # Errors
+    ///
+    /// If the queue or routing configuration is invalid: which field, its value, and what is allowed.
+    pub fn try_build(self) -> Result<RouteLayer, InvalidRoute> {
+        RouteLayer::try_new(self)
+    }
+}

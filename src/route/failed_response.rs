@@ -1,0 +1,138 @@
+//! Reads the response of a failed attempt before the next one begins.
+//!
+//! A response that is left unread keeps its connection, and its endpoint busy beside the next request with the slot.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tokio::time::Sleep;
+
+use super::retry::FailedResponse;
+use crate::clock;
+use crate::endpoints::{Decision, Endpoints};
+use crate::gate::Permit;
+
+pin_project! {
+    /// The response of a failed attempt, while it is read. It has its slot until then.
+    ///
+    /// Resolves to the response without a body if that is too long, takes too long, or breaks off.
+    pub(super) struct ReadFailed<R, E> {
+        #[pin]
+        body: Option<R>,
+        read: BytesMut,
+        late: Option<Pin<Box<Sleep>>>,
+        response: Option<FailedResponse<(), E>>,
+        // Released once the body is dropped.
+        permit: Option<Permit<Endpoints>>,
+    }
+}
+
+/// Longer bodies are not kept: what says why a request failed is short.
+const LENGTH_LIMIT: usize = 64 << 10;
+
+/// Slower bodies are not kept: the request waits meanwhile.
+const TIME_LIMIT: Duration = Duration::from_secs(1);
+
+impl<R: Body<Data = Bytes>, E> ReadFailed<R, E> {
+    pub(super) fn new(response: FailedResponse<R, E>, permit: Permit<Endpoints>) -> Self {
+        let mut body = None;
+        let result = response.result.map(|response| {
+            response.map(|unread| {
+                body = Some(unread);
+            })
+        });
+        let response = FailedResponse {
+            result,
+            decision: response.decision,
+            waited: response.waited,
+            options: response.options,
+        };
+        Self {
+            body,
+            read: BytesMut::new(),
+            late: None,
+            response: Some(response),
+            permit: Some(permit),
+        }
+    }
+}
+
+impl<R, E> ReadFailed<R, E> {
+    /// Which endpoint it is from.
+    pub(super) fn decision(&self) -> Option<&Decision> {
+        Some(&self.response.as_ref()?.decision)
+    }
+}
+
+impl<R: Body<Data = Bytes>, E> Future for ReadFailed<R, E> {
+    type Output = FailedResponse<Option<Bytes>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let is_whole = match this.body.as_mut().as_pin_mut() {
+            Some(body) => match read(body, this.read, cx) {
+                Poll::Ready(is_whole) => is_whole,
+                Poll::Pending => {
+                    ready!(poll_late(this.late, cx));
+                    false
+                }
+            },
+            None => true,
+        };
+        this.body.set(None); // before the slot: dropping it ends the endpoint's work
+        *this.permit = None;
+        let Some(response) = this.response.take() else {
+            panic!("polled after it was read");
+        };
+        let body = is_whole.then(|| this.read.split().freeze());
+        Poll::Ready(FailedResponse {
+            result: response.result.map(|response| response.map(|()| body)),
+            decision: response.decision,
+            waited: response.waited,
+            options: response.options,
+        })
+    }
+}
+
+/// Reads on. Resolves to whether the whole body was read.
+fn read<R>(mut body: Pin<&mut R>, read: &mut BytesMut, cx: &mut Context<'_>) -> Poll<bool>
+where
+    R: Body<Data = Bytes>,
+{
+    while !body.is_end_stream() {
+        let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        if read.len().saturating_add(announced) > LENGTH_LIMIT {
+            return Poll::Ready(false);
+        }
+        match ready!(body.as_mut().poll_frame(cx)) {
+            Some(Ok(frame)) => {
+                let Ok(data) = frame.into_data() else {
+                    continue;
+                };
+                if read.len() + data.len() > LENGTH_LIMIT {
+                    return Poll::Ready(false);
+                }
+                read.extend_from_slice(&data);
+            }
+            Some(Err(_)) => return Poll::Ready(false),
+            None => break,
+        }
+    }
+    Poll::Ready(true)
+}
+
+/// Resolves when reading has taken too long; at once without Tokio's clock.
+fn poll_late(late: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> Poll<()> {
+    let late = match late {
+        Some(late) => late,
+        None => match clock::sleep_until(clock::now() + TIME_LIMIT) {
+            Some(sleep) => late.insert(Box::pin(sleep)),
+            None => return Poll::Ready(()),
+        },
+    };
+    late.as_mut().poll(cx)
+}

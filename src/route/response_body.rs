@@ -1,0 +1,122 @@
+//! The body of a routed response: it measures how long the response takes and whether it breaks off.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::Response;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::metrics::RequestOutcome;
+use super::request_metrics::RequestMetrics;
+use crate::endpoints::Endpoints;
+use crate::endpoints::latency::CoarseInstant;
+use crate::gate::{self, Permit};
+use crate::http::PermitBody;
+
+pin_project! {
+    /// The body of a response of a [`Route`](super::Route). It measures how long the response takes, and whether it
+    /// breaks off.
+    #[derive(Debug)]
+    pub struct RouteResponseBody<B> {
+        #[pin]
+        body: B,
+        // `None` once the body is over.
+        measure: Option<Measure>,
+    }
+}
+
+/// A response of a [`Route`](super::Route).
+pub(super) type Routed<R> = Response<PermitBody<RouteResponseBody<R>, Permit<Endpoints>>>;
+
+#[derive(Debug)]
+struct Measure {
+    metrics: RequestMetrics,
+    called: Option<Instant>,
+    /// The outcome if the body is read to its end.
+    outcome: RequestOutcome,
+}
+
+impl<B: Body> RouteResponseBody<B> {
+    /// `metrics` has the outcome for the case that this body is read to its end.
+    pub(super) fn new(body: B, mut metrics: RequestMetrics, called: Option<Instant>) -> Self {
+        // Dropped before that, the request counts as cancelled.
+        let outcome = std::mem::replace(&mut metrics.outcome, RequestOutcome::Cancelled);
+        let mut measure = Some(Measure {
+            metrics,
+            called,
+            outcome,
+        });
+        if body.is_end_stream() {
+            measure.take().into_iter().for_each(Measure::end);
+        }
+        Self { body, measure }
+    }
+}
+
+impl Measure {
+    /// The body was read to its end.
+    fn end(mut self) {
+        let decision = self.metrics.decision.as_ref();
+        if let (Some(called), Some(decision), RequestOutcome::Answered(status)) =
+            (self.called, decision, self.outcome)
+            && !status.is_server_error()
+        {
+            let now = gate::now();
+            let took = now.saturating_duration_since(called);
+            let state = decision.endpoint.state();
+            state.latency.total.add(took, CoarseInstant::at(now));
+            state.ejection.ended();
+        }
+        self.metrics.outcome = self.outcome;
+    }
+
+    /// A frame of the body has come.
+    fn frame(&self) {
+        if let Some(decision) = &self.metrics.decision {
+            decision.endpoint.state().activity.record();
+        }
+    }
+
+    /// The body broke off.
+    fn reset(mut self) {
+        self.metrics.outcome = RequestOutcome::Reset;
+        if let Some(decision) = &self.metrics.decision
+            && !self.metrics.has_failed
+        {
+            self.metrics.shared.body_reset(&decision.endpoint);
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let mut this = self.project();
+        let frame = ready!(this.body.as_mut().poll_frame(cx));
+        if let (Some(Ok(_)), Some(measure)) = (&frame, &this.measure) {
+            measure.frame();
+        }
+        match &frame {
+            Some(Ok(_)) if !this.body.is_end_stream() => {}
+            Some(Ok(_)) | None => this.measure.take().into_iter().for_each(Measure::end),
+            Some(Err(_)) => this.measure.take().into_iter().for_each(Measure::reset),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,152 @@
+//! What a response says of the endpoint, and whether another endpoint may do better.
+
+use http::{Response, StatusCode};
+
+use crate::endpoints::NoResponse;
+
+/// What a response says of the endpoint. A client's mistake (4xx) is no failure of the endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ResponseClass {
+    /// The endpoint served the request, or said what is wrong with it.
+    Success,
+    /// Nothing: the endpoint was not asked, or not to the end.
+    Unknown { retry: Retry },
+    Failure {
+        /// Whether the endpoint gave a response at all.
+        answered: bool,
+        retry: Retry,
+    },
+}
+
+/// Whether another endpoint may do better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retry {
+    No,
+    /// One more attempt: it may be the request that makes endpoints break off.
+    Once,
+    Yes,
+}
+
+impl ResponseClass {
+    pub(super) fn of<R, E>(result: &Result<Response<R>, E>) -> Self {
+        let Ok(response) = result else {
+            return Self::no_response(Retry::Yes);
+        };
+        if let Some(why) = response.extensions().get::<NoResponse>() {
+            return match why {
+                // The endpoint may still be at work, and all that time is gone.
+                NoResponse::Timeout => Self::no_response(Retry::No),
+                NoResponse::Reset => Self::no_response(Retry::Once),
+                NoResponse::Unreachable | NoResponse::ConnectTimeout => {
+                    Self::no_response(Retry::Yes)
+                }
+                NoResponse::BodyNotSent => Self::Unknown { retry: Retry::Yes },
+                // This process has no files left: another endpoint would not help.
+                NoResponse::OutOfFiles => Self::Unknown { retry: Retry::No },
+            };
+        }
+        match response.status() {
+            StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT => Self::Failure {
+                answered: true,
+                retry: Retry::Yes,
+            },
+            status if status.is_server_error() => Self::Failure {
+                answered: true,
+                retry: Retry::No,
+            },
+            _ => Self::Success,
+        }
+    }
+
+    fn no_response(retry: Retry) -> Self {
+        Self::Failure {
+            answered: false,
+            retry,
+        }
+    }
+
+    pub(super) fn is_failure(self) -> bool {
+        matches!(self, Self::Failure { .. })
+    }
+
+    pub(super) fn retry(self) -> Retry {
+        match self {
+            Self::Success => Retry::No,
+            Self::Unknown { retry } | Self::Failure { retry, .. } => retry,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16) -> Response<()> {
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        response
+    }
+
+    fn class(response: Response<()>) -> ResponseClass {
+        ResponseClass::of::<_, ()>(&Ok(response))
+    }
+
+    #[test]
+    fn a_client_error_is_no_failure() {
+        for status in [200, 206, 302, 400, 404, 413, 422, 429] {
+            assert_eq!(class(answer(status)), ResponseClass::Success, "{status}");
+        }
+    }
+
+    #[test]
+    fn only_gateway_errors_are_retried() {
+        for (status, retry) in [
+            (500, Retry::No),
+            (501, Retry::No),
+            (502, Retry::Yes),
+            (503, Retry::Yes),
+            (504, Retry::Yes),
+            (529, Retry::No),
+        ] {
+            let answered = true;
+            let expected = ResponseClass::Failure { answered, retry };
+            assert_eq!(class(answer(status)), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn our_own_lack_of_files_says_nothing_of_the_endpoint() {
+        let mut response = answer(502);
+        response.extensions_mut().insert(NoResponse::OutOfFiles);
+        let retry = Retry::No;
+        assert_eq!(class(response), ResponseClass::Unknown { retry });
+    }
+
+    #[test]
+    fn an_unsent_body_says_nothing_of_the_endpoint() {
+        for status in [400, 502] {
+            let mut response = answer(status);
+            response.extensions_mut().insert(NoResponse::BodyNotSent);
+            let retry = Retry::Yes;
+            assert_eq!(class(response), ResponseClass::Unknown { retry });
+        }
+    }
+
+    #[test]
+    fn a_missing_response_is_retried_unless_it_timed_out() {
+        assert_eq!(ResponseClass::of::<(), _>(&Err(())).retry(), Retry::Yes);
+        for (why, retry) in [
+            (NoResponse::Unreachable, Retry::Yes),
+            (NoResponse::ConnectTimeout, Retry::Yes),
+            (NoResponse::Reset, Retry::Once),
+            (NoResponse::Timeout, Retry::No),
+        ] {
+            let mut response = answer(502);
+            response.extensions_mut().insert(why);
+            let answered = false;
+            assert_eq!(class(response), ResponseClass::Failure { answered, retry });
+        }
+    }
+}

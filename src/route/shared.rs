@@ -1,0 +1,348 @@
+//! What all services of one `RouteLayer` share, and what it learns from each response.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::{HeaderMap, Response};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tower::retry::budget::{Budget, TpsBudget};
+
+use super::builder::ResponseHeaders;
+use super::extract::DemandSource;
+use super::metrics::Metrics;
+use super::response_class::ResponseClass;
+use super::{InvalidRoute, RouteLayerBuilder, RoutingConfig};
+use crate::admit::RejectReason;
+use crate::clock;
+use crate::endpoints::HealthChange;
+#[cfg(feature = "client")]
+use crate::endpoints::HealthSink;
+use crate::endpoints::ejection::EjectionPolicy;
+use crate::endpoints::latency::CoarseInstant;
+use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RouteError, RoutingRules};
+use crate::gate::{self, Gate, Permit};
+use crate::http::{PermitBody, ToRejection};
+use crate::service::LayerState;
+
+/// What all services of one `RouteLayer` share.
+#[derive(Debug)]
+pub(super) struct RouterShared {
+    pub(super) state: Arc<LayerState<Endpoints>>,
+    pub(super) body_limit: usize,
+    pub(super) demand_from: DemandSource,
+    pub(super) response_headers: ResponseHeaders,
+    pub(super) metrics: Metrics,
+    /// Marked as changed after each change of the endpoints.
+    pub(super) changed: watch::Sender<()>,
+    routing: ArcSwap<RoutingConfig>,
+    /// Held while the endpoints or the routing are changed.
+    changing: Mutex<()>,
+    budget: ArcSwap<TpsBudget>,
+    /// How many requests were rejected, by code.
+    rejected: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+/// A routing configuration, checked.
+pub(super) struct NewRouting {
+    pub(super) config: RoutingConfig,
+    pub(super) rules: RoutingRules,
+}
+
+/// How often, and up to which size, requests are tried again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Retries {
+    pub(super) max: u32,
+    /// In bytes.
+    pub(super) body_limit: usize,
+}
+
+/// How long a request counts as recent traffic.
+const RECENT: Duration = Duration::from_secs(10);
+
+/// How many retries a second are allowed however little traffic there is.
+const MIN_RETRIES: u32 = 10;
+
+fn budget(share: f64) -> Arc<TpsBudget> {
+    Arc::new(TpsBudget::new(RECENT, MIN_RETRIES, share as f32))
+}
+
+impl RouterShared {
+    pub(super) fn new(builder: RouteLayerBuilder) -> Result<Self, InvalidRoute> {
+        let endpoints = Endpoints::routed(builder.registry, builder.routing.rules()?, true);
+        Ok(Self {
+            state: LayerState::new(builder.queue, |room| Gate::new(endpoints, room))?,
+            body_limit: builder.body_limit,
+            demand_from: builder.demand_from,
+            response_headers: builder.response_headers,
+            metrics: Metrics::default(),
+            changed: watch::Sender::default(),
+            budget: ArcSwap::new(budget(builder.routing.retry_share)),
+            routing: ArcSwap::from_pointee(builder.routing),
+            changing: Mutex::default(),
+            rejected: Mutex::default(),
+        })
+    }
+
+    pub(super) fn routing(&self) -> Arc<RoutingConfig> {
+        self.routing.load_full()
+    }
+
+    /// How often, and up to which size, requests are tried again.
+    pub(super) fn retries(&self) -> Retries {
+        let routing = self.routing.load();
+        Retries {
+            max: routing.max_retries,
+            body_limit: routing.retry_body_limit_bytes,
+        }
+    }
+
+    /// Changes the endpoints, and the routing if there is another one.
+    ///
+    /// # Errors
+    ///
+    /// Those of `change`, which is given the present registry. Nothing has changed then.
+    pub(super) fn change<E>(
+        &self,
+        change: impl FnOnce(&Registry) -> Result<(Registry, Option<NewRouting>), E>,
+    ) -> Result<Changes, E> {
+        let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut routing = None;
+        let changes = self.endpoints().change(|registry| {
+            let (registry, new) = change(registry)?;
+            let rules = new.map(|new| {
+                routing = Some(new.config);
+                new.rules
+            });
+            Ok((registry, rules))
+        })?;
+        // Under the lock: of two changes at once, rules and configuration are of the same one.
+        if let Some(routing) = routing {
+            self.set_routing(routing);
+        }
+        drop(changing);
+        self.state.gate.capacity_changed();
+        self.changed.send_replace(());
+        Ok(changes)
+    }
+
+    fn set_routing(&self, routing: RoutingConfig) {
+        // A new budget has all of its reserve, so an unchanged share keeps the old one.
+        if routing.retry_share != self.routing.load().retry_share {
+            self.budget.store(budget(routing.retry_share));
+        }
+        self.routing.store(Arc::new(routing));
+    }
+
+    pub(super) fn endpoints(&self) -> &Endpoints {
+        self.state.gate.capacity()
+    }
+
+    pub(super) fn rejected(&self) -> BTreeMap<&'static str, u64> {
+        let rejected = self.rejected.lock();
+        rejected.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Rejects a request that no endpoint serves. Returns the response and its code.
+    pub(super) fn refuse<R>(
+        &self,
+        headers: &HeaderMap,
+        why: &RejectReason<RouteError>,
+        waited: Duration,
+    ) -> (Response<PermitBody<R, Permit<Endpoints>>>, &'static str) {
+        let rejection = self
+            .state
+            .with_retry_after(why.to_rejection(), || self.state.gate.estimated_wait());
+        tracing::debug!(reason = %why, ?waited, "request rejected");
+        let code = rejection.code();
+        let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
+        *rejected.entry(code).or_default() += 1;
+        drop(rejected);
+        let response = self.state.write_rejection(rejection, headers, waited);
+        (response.map(PermitBody::rejection), code)
+    }
+
+    /// Notes an attempt at a request that may be retried: it pays for a share of a retry.
+    pub(super) fn deposit(&self) {
+        self.budget.load().deposit();
+    }
+
+    /// Takes one retry from the budget, if there is one.
+    pub(super) fn withdraw(&self) -> bool {
+        self.budget.load().withdraw()
+    }
+
+    /// Learns from a response how its endpoint is. If the request `has_failed` elsewhere, a failure says nothing: the
+    /// request may be at fault.
+    pub(super) fn learn(
+        self: &Arc<Self>,
+        permit: &mut Permit<Endpoints>,
+        class: ResponseClass,
+        has_failed: bool,
+    ) {
+        let lease = permit.lease_mut();
+        let endpoint = &lease.decision.endpoint;
+        if let ResponseClass::Success | ResponseClass::Failure { answered: true, .. } = class {
+            endpoint.state().activity.record();
+            if let Some(change) = endpoint.state().word.answered() {
+                self.health_changed(endpoint, change);
+            }
+        }
+        match class {
+            // Of a probe, this is no result: the next request probes.
+            ResponseClass::Unknown { .. } => {}
+            ResponseClass::Failure { .. } if has_failed => {}
+            ResponseClass::Failure { .. } => {
+                self.failed(endpoint, std::mem::take(&mut lease.is_probe))
+            }
+            ResponseClass::Success => {
+                if let Some(called) = lease.called {
+                    let now = gate::now();
+                    let took = now.saturating_duration_since(called);
+                    endpoint
+                        .state()
+                        .latency
+                        .answered(took, CoarseInstant::at(now));
+                }
+                self.succeeded(endpoint, std::mem::take(&mut lease.is_probe));
+            }
+        }
+    }
+
+    fn succeeded(&self, endpoint: &EndpointRef, is_probe: bool) {
+        let state = endpoint.state();
+        if !is_probe {
+            return state.ejection.succeeded();
+        }
+        state.ejection.closed();
+        self.health_changed(endpoint, state.word.close());
+    }
+
+    /// An endpoint failed a request: it gave a bad response, or none.
+    fn failed(self: &Arc<Self>, endpoint: &EndpointRef, is_probe: bool) {
+        let policy = self.ejection_policy();
+        let too_often = endpoint.state().ejection.failed(policy);
+        if is_probe || too_often {
+            self.eject(endpoint, policy);
+        }
+    }
+
+    /// The response body of an endpoint broke off.
+    pub(super) fn body_reset(self: &Arc<Self>, endpoint: &EndpointRef) {
+        let policy = self.ejection_policy();
+        if endpoint.state().ejection.body_reset(policy) {
+            self.eject(endpoint, policy);
+        }
+    }
+
+    fn ejection_policy(&self) -> EjectionPolicy {
+        let routing = self.routing.load();
+        EjectionPolicy {
+            after: routing.eject_after,
+            first: routing.eject_for,
+        }
+    }
+
+    fn eject(self: &Arc<Self>, endpoint: &EndpointRef, policy: EjectionPolicy) {
+        let state = endpoint.state();
+        // Without Tokio's clock, the ejection would never end.
+        let has_clock = clock::sleep_until(clock::now()).is_some();
+        let Some(runtime) = Handle::try_current().ok().filter(|_| has_clock) else {
+            return self.health_changed(endpoint, state.word.close());
+        };
+        let Some(change) = self.endpoints().eject(endpoint) else {
+            // It has to stay in service: its failures count anew.
+            state.ejection.reset_failures();
+            return self.health_changed(endpoint, state.word.close());
+        };
+        if !change.is_new() {
+            return;
+        }
+        let ejection_duration = state.ejection.ejection_duration(policy);
+        tracing::warn!(
+            endpoint = endpoint.name(),
+            ?ejection_duration,
+            "endpoint failed too often and is left alone for a while"
+        );
+        self.health_changed(endpoint, change);
+        self.half_open_after(ejection_duration, endpoint.clone(), &runtime);
+    }
+
+    /// Tells the log, the metrics and the waiters of a change in the health of `endpoint`, if it is one.
+    pub(super) fn health_changed(&self, endpoint: &EndpointRef, change: HealthChange) {
+        if !change.is_new() {
+            return;
+        }
+        if let Some(healthy) = change.health() {
+            self.report_health(endpoint, healthy);
+        }
+        self.state.gate.capacity_changed();
+    }
+
+    /// Tells the log and the metrics that `endpoint` is in or out of service.
+    fn report_health(&self, endpoint: &EndpointRef, healthy: bool) {
+        let name = endpoint.name();
+        if healthy {
+            tracing::info!(endpoint = name, healthy, "endpoint is back in service");
+        } else {
+            tracing::warn!(endpoint = name, healthy, "endpoint is out of service");
+        }
+        self.metrics.health_changed(endpoint);
+    }
+
+    /// If a probe ended without a result, a waiter may be the next one.
+    pub(super) fn pass_probe_on(&self) {
+        if self.endpoints().take_abandoned_probe() {
+            self.state.gate.capacity_changed();
+        }
+    }
+
+    /// Lets a request probe `endpoint` after its ejection.
+    fn half_open_after(
+        self: &Arc<Self>,
+        ejection_duration: Duration,
+        endpoint: EndpointRef,
+        runtime: &Handle,
+    ) {
+        let shared = Arc::downgrade(self);
+        runtime.spawn(async move {
+            tokio::time::sleep(ejection_duration).await;
+            if let Some(shared) = shared.upgrade() {
+                let endpoints = shared.endpoints().endpoints();
+                // It may have been configured with other models since.
+                let present = endpoints.iter().find(|present| present.is_same(&endpoint));
+                shared.endpoints().half_open(present.unwrap_or(&endpoint));
+                shared.state.gate.capacity_changed();
+            }
+        });
+    }
+}
+
+/// Health checks act on a router as its handle does.
+#[cfg(feature = "client")]
+impl HealthSink for RouterShared {
+    fn endpoints(&self) -> Arc<[EndpointRef]> {
+        self.endpoints().endpoints()
+    }
+
+    fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
+        self.health_changed(endpoint, endpoint.state().word.set_up(healthy));
+    }
+
+    fn forget_checks(&self, endpoint: &EndpointRef) {
+        let change = endpoint.state().word.forget_checks();
+        let endpoints = self.endpoints().endpoints();
+        if endpoints.iter().any(|present| present.is_same(endpoint)) {
+            self.health_changed(endpoint, change);
+        } else if change.is_new() {
+            // It has left: a change of its health is no news, but waiters may wait for it.
+            self.state.gate.capacity_changed();
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! A request's way through a gate: slot, inner service ready, call, hold.
+//!
+//! ```text
+//! start ──> Rejected                                   the waiting room is full
+//!       ──> Failed                                     the inner service failed before it was called
+//!       ──> Calling                                    a slot is free and the inner service ready
+//!       ──> WaitingForSlot ──> WaitingForInner ──> Calling
+//! ```
+//!
+//! Both waiting states may also end in a rejection or a failure. Only they allocate: a request that finds a slot free
+//! carries nothing that only waiting needs.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use bitflags::bitflags;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::waiting::{PendingCall, SlotOutcome, WaitOutcome, WaitingForInner, WaitingForSlot};
+use crate::admit::{Capacity, RejectReason, Ticket};
+use crate::gate::{self, Gate, Permit, Reservation};
+
+/// What differs from layer to layer on a request's way. A clone goes with each request that waits.
+pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
+    /// What the caller gets.
+    type Answer;
+
+    /// The gate that the request has to pass.
+    fn gate(&self) -> &Gate<C>;
+
+    /// What the configuration says of responses.
+    fn options(&self) -> ResponseOptions;
+
+    /// The ticket of a request that arrives at `now` and has to wait.
+    fn ticket(&mut self, request: &Req, now: Instant) -> Ticket;
+
+    /// Prepares the request for the slot that it was given.
+    fn on_admitted(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
+
+    /// Answers a request without a look at its ticket, if the waiting room is full.
+    fn fast_reject(&self, _request: &Req) -> Option<Self::Answer> {
+        None
+    }
+
+    /// Answers a request that got no slot.
+    fn reject(
+        &self,
+        request: Req,
+        reason: RejectReason<C::Unservable>,
+        waited: Duration,
+    ) -> Self::Answer;
+
+    /// Passes the inner service's response on, with the permit. There is none if the inner service was not called.
+    fn respond(
+        options: ResponseOptions,
+        result: Result<S::Response, S::Error>,
+        permit: Option<Permit<C>>,
+        waited: Duration,
+    ) -> Self::Answer;
+}
+
+bitflags! {
+    /// What the configuration says of responses, as it was when the request arrived.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct ResponseOptions: u8 {
+        /// The slot is held until the body ends, not only until the headers are there.
+        const HOLD_BODY = 1;
+        /// A response says in `server-timing` how long its request waited.
+        const SERVER_TIMING = 1 << 1;
+    }
+}
+
+pin_project! {
+    /// A request on its way, which resolves to `A`.
+    pub(crate) struct Admission<C, S, Req, H, A>
+    where
+        C: Capacity,
+        S: Service<Req>,
+    {
+        options: ResponseOptions,
+        waited: Duration,
+        #[pin]
+        state: State<C, S, Req, H, S::Future, A, S::Error>,
+    }
+}
+
+pin_project! {
+    /// The states of a request. What is not pinned is an `Option`, to be taken when the state ends.
+    #[project = StateProj]
+    enum State<C, S, Req, H, F, A, E>
+    where
+        C: Capacity,
+    {
+        // Boxed, as a response is large and the future is not to grow by it.
+        Rejected { answer: Option<Box<A>> },
+        Failed { error: Option<E> },
+        WaitingForSlot { waiting: Option<Box<WaitingForSlot<C, S, Req, H>>> },
+        WaitingForInner { waiting: Option<Box<WaitingForInner<C, S, Req, H>>> },
+        Calling { #[pin] future: F, permit: Option<Permit<C>> },
+    }
+}
+
+impl<C, S, Req, H, A> Admission<C, S, Req, H, A>
+where
+    C: Capacity,
+    S: Service<Req> + Clone,
+    H: AdmissionHandler<C, Req, S, Answer = A>,
+{
+    /// Calls `inner` at once if a slot is free and it is ready, which takes no lock, no allocation and no clock.
+    /// Otherwise the request waits, with a clone of `inner`, or is rejected.
+    #[inline]
+    pub(crate) fn start(
+        handler: &mut H,
+        inner: &mut S,
+        mut request: Req,
+        demand: C::Demand,
+        reservation: Option<Reservation<C>>,
+    ) -> Self {
+        let Some(mut permit) = handler.gate().try_acquire(&demand) else {
+            return Self::wait_for_slot(handler, inner, request, demand, reservation);
+        };
+        if reservation.is_some() {
+            drop_unused(reservation);
+        }
+        // Nearly always it is ready, and the request needs no clone of it.
+        let ready = inner.poll_ready(&mut Context::from_waker(Waker::noop()));
+        if !matches!(ready, Poll::Ready(Ok(()))) {
+            return Self::not_ready(handler, inner, request, permit, ready);
+        }
+        handler.on_admitted(&mut request, permit.lease_mut(), Duration::ZERO);
+        // In one expression: a future is large, and each move of it is a copy.
+        Self {
+            options: handler.options(),
+            waited: Duration::ZERO,
+            state: State::Calling {
+                future: inner.call(request),
+                permit: Some(permit),
+            },
+        }
+    }
+
+    /// No slot is free, or other requests wait.
+    #[cold]
+    #[inline(never)]
+    fn wait_for_slot(
+        handler: &mut H,
+        inner: &S,
+        request: Req,
+        demand: C::Demand,
+        reservation: Option<Reservation<C>>,
+    ) -> Self {
+        // A reserved place is there even if the room is full for others.
+        if reservation.is_none()
+            && let Some(answer) = handler.fast_reject(&request)
+        {
+            let answer = Some(Box::new(answer));
+            return Self::new(handler, State::Rejected { answer });
+        }
+        let now = gate::now();
+        let mut ticket = handler.ticket(&request, now);
+        let call = PendingCall::new(handler.clone(), inner.clone(), request, &ticket, now);
+        let gate = handler.gate();
+        // Where slots come from the inner service, it has to be asked before it is known whether the request would
+        // have to wait.
+        let is_asked_first = gate.is_from_inner() && !ticket.wait;
+        ticket.wait |= is_asked_first;
+        let acquire = gate.acquire_at(ticket, now, demand);
+        let acquire = match reservation {
+            Some(reservation) => acquire.with_reservation(reservation),
+            None => acquire,
+        };
+        let waiting = WaitingForSlot::new(call, acquire, !is_asked_first);
+        let waiting = Some(Box::new(waiting));
+        Self::new(handler, State::WaitingForSlot { waiting })
+    }
+
+    /// A slot is there; the inner service is not ready, or has failed.
+    #[cold]
+    #[inline(never)]
+    fn not_ready(
+        handler: &mut H,
+        inner: &mut S,
+        request: Req,
+        permit: Permit<C>,
+        ready: Poll<Result<(), S::Error>>,
+    ) -> Self {
+        if let Poll::Ready(Err(error)) = ready {
+            let error = Some(error);
+            return Self::new(handler, State::Failed { error });
+        }
+        let now = gate::now();
+        let ticket = handler.ticket(&request, now);
+        // What was asked to be ready goes along; a clone of it stays.
+        let clone = inner.clone();
+        let asked = std::mem::replace(inner, clone);
+        let call = PendingCall::new(handler.clone(), asked, request, &ticket, now);
+        let waiting = WaitingForInner::new(call, permit.into());
+        let waiting = Some(Box::new(waiting));
+        Self::new(handler, State::WaitingForInner { waiting })
+    }
+
+    fn new(handler: &H, state: StateOf<C, S, Req, H, A>) -> Self {
+        Self {
+            options: handler.options(),
+            waited: Duration::ZERO,
+            state,
+        }
+    }
+}
+
+type StateOf<C, S, Req, H, A> =
+    State<C, S, Req, H, <S as Service<Req>>::Future, A, <S as Service<Req>>::Error>;
+
+/// Frees a place in the waiting room that the request did not need.
+#[cold]
+#[inline(never)]
+fn drop_unused<C: Capacity>(reservation: Option<Reservation<C>>) {
+    drop(reservation);
+}
+
+impl<C, S, Req, H, A> Admission<C, S, Req, H, A>
+where
+    C: Capacity,
+    S: Service<Req>,
+{
+    /// The slot with which the request is being served.
+    #[cfg(feature = "route")]
+    pub(crate) fn lease(self: Pin<&mut Self>) -> Option<&C::Lease> {
+        match self.project().state.project() {
+            StateProj::Calling { permit, .. } => permit.as_ref().map(Permit::lease),
+            _ => None,
+        }
+    }
+}
+
+impl<C, S, Req, H, A> Future for Admission<C, S, Req, H, A>
+where
+    C: Capacity,
+    S: Service<Req> + Clone,
+    H: AdmissionHandler<C, Req, S, Answer = A>,
+{
+    type Output = A;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<A> {
+        let mut this = self.project();
+        let state = this.state.as_mut();
+        if !state.is_calling()
+            && let Some(answer) = ready!(state.poll_before_call(*this.options, this.waited, cx))
+        {
+            return Poll::Ready(answer);
+        }
+        let StateProj::Calling { future, permit } = this.state.project() else {
+            unreachable!("called, as there is no answer");
+        };
+        let result = ready!(future.poll(cx));
+        Poll::Ready(H::respond(
+            *this.options,
+            result,
+            permit.take(),
+            *this.waited,
+        ))
+    }
+}
+
+impl<C: Capacity, S, Req, H, F, A, E> State<C, S, Req, H, F, A, E> {
+    #[inline]
+    fn is_calling(&self) -> bool {
+        matches!(self, Self::Calling { .. })
+    }
+}
+
+impl<C, S, Req, H, A> StateOf<C, S, Req, H, A>
+where
+    C: Capacity,
+    S: Service<Req> + Clone,
+    H: AdmissionHandler<C, Req, S, Answer = A>,
+{
+    /// Answers the request, or calls the inner service: `None`.
+    #[cold]
+    #[inline(never)]
+    fn poll_before_call(
+        mut self: Pin<&mut Self>,
+        options: ResponseOptions,
+        waited: &mut Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<A>> {
+        let (call, outcome) = match self.as_mut().project() {
+            StateProj::Calling { .. } => return Poll::Ready(None),
+            StateProj::Rejected { answer } => return Poll::Ready(Some(*take(answer))),
+            StateProj::Failed { error } => {
+                let error = Err(take(error));
+                return Poll::Ready(Some(H::respond(options, error, None, *waited)));
+            }
+            StateProj::WaitingForSlot { waiting } => {
+                let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
+                let outcome = ready!(polled.unwrap_or_else(|| completed()));
+                let call = take(waiting).into_call();
+                match outcome {
+                    SlotOutcome::Ended(outcome) => (call, outcome),
+                    // ## WaitingForSlot => WaitingForInner
+                    SlotOutcome::InnerNotReady(admitted) => {
+                        let mut waiting = WaitingForInner::new(call, admitted);
+                        match waiting.poll_timeout(waited, cx) {
+                            Poll::Ready(outcome) => (waiting.into_call(), outcome),
+                            Poll::Pending => {
+                                let waiting = Some(Box::new(waiting));
+                                self.set(State::WaitingForInner { waiting });
+                                return Poll::Pending;
+                            }
+                        }
+                    }
+                }
+            }
+            StateProj::WaitingForInner { waiting } => {
+                let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
+                let outcome = ready!(polled.unwrap_or_else(|| completed()));
+                (take(waiting).into_call(), outcome)
+            }
+        };
+        Poll::Ready(match outcome {
+            // ## WaitingForSlot | WaitingForInner => Calling
+            WaitOutcome::Ready(admitted) => {
+                let (future, permit) = call.call_inner(admitted, *waited);
+                let permit = Some(permit);
+                self.set(State::Calling { future, permit });
+                None
+            }
+            WaitOutcome::Rejected(reason) => Some(call.reject(reason, *waited)),
+            WaitOutcome::Failed(error) => Some(H::respond(options, Err(error), None, *waited)),
+        })
+    }
+}
+
+/// What a state held, which ends with this.
+fn take<T>(held: &mut Option<T>) -> T {
+    held.take().unwrap_or_else(|| completed())
+}
+
+fn completed() -> ! {
+    panic!("response future polled after completion")
+}

@@ -1,0 +1,143 @@
+//! What all services of one layer share.
+//!
+//! axum makes a service per route and per connection, and clones it per request. If each service had its own state, a
+//! limit would hold for each of them.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use tokio_util::sync::CancellationToken;
+
+use super::ResponseOptions;
+use crate::admit::{Capacity, WaitingRoomConfig};
+use crate::gate::Gate;
+use crate::http::HeaderClassifier;
+use crate::on_cancel::OnCancel;
+use crate::queue::{Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
+
+/// The gate of a layer, and its configuration.
+#[derive(Debug)]
+pub(crate) struct LayerState<C: Capacity> {
+    pub(crate) gate: Gate<C>,
+    settings: ArcSwap<Settings>,
+    /// Held while the configuration is changed.
+    changing: Mutex<()>,
+    /// The [`ResponseOptions`], which every request needs, beside `settings`, which only those that wait need.
+    options: AtomicU8,
+    backpressure: AtomicBool,
+    /// Closes the gate when the layer's token is cancelled.
+    shutdown: Mutex<Option<OnCancel>>,
+}
+
+/// The configuration, and what requests that wait are read by.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) config: QueueConfig,
+    pub(crate) classifier: HeaderClassifier,
+}
+
+impl<C: Capacity> LayerState<C> {
+    /// The state of a layer whose gate is made by `gate`, from the waiting room's configuration.
+    pub(crate) fn new(
+        config: QueueConfig,
+        gate: impl FnOnce(WaitingRoomConfig) -> Gate<C>,
+    ) -> Result<Arc<Self>, InvalidQueueConfig> {
+        config.validate()?;
+        let settings = Settings::new(config)?;
+        Ok(Arc::new(Self {
+            gate: gate(settings.config.effective_room()),
+            options: AtomicU8::new(settings.options().bits()),
+            backpressure: AtomicBool::new(settings.has_backpressure()),
+            settings: ArcSwap::from_pointee(settings),
+            changing: Mutex::default(),
+            shutdown: Mutex::default(),
+        }))
+    }
+
+    /// Changes the configuration, unless `change_slots` fails, which is given the old and the new one.
+    pub(crate) fn reconfigure(
+        &self,
+        config: QueueConfig,
+        change_slots: impl FnOnce(&QueueConfig, &QueueConfig) -> Result<(), InvalidQueueConfig>,
+    ) -> Result<(), InvalidQueueConfig> {
+        config.validate()?;
+        let new = Settings::new(config)?;
+        let room = new.config.effective_room();
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        change_slots(&self.settings.load().config, &new.config)?;
+        // Relaxed: each is read for itself, and a request may see the old one for a moment.
+        self.options.store(new.options().bits(), Relaxed);
+        self.backpressure.store(new.has_backpressure(), Relaxed);
+        // Before the waiters: one that is woken may read the settings at once.
+        self.settings.store(Arc::new(new));
+        self.gate.reconfigure(room);
+        Ok(())
+    }
+
+    pub(crate) fn settings(&self) -> Guard<Arc<Settings>> {
+        self.settings.load()
+    }
+
+    /// The number of seconds for `retry-after`.
+    pub(crate) fn retry_after(&self, estimated_wait: Option<Duration>) -> u64 {
+        let settings = self.settings.load();
+        let retry_after = &settings.config.retry_after;
+        retry_after.seconds(estimated_wait, fastrand::f64())
+    }
+
+    #[inline]
+    pub(crate) fn options(&self) -> ResponseOptions {
+        ResponseOptions::from_bits_truncate(self.options.load(Relaxed)) // read for itself
+    }
+
+    /// Whether `poll_ready` is to reserve a place in the waiting room.
+    #[inline]
+    pub(crate) fn has_backpressure(&self) -> bool {
+        self.backpressure.load(Relaxed) // read for itself
+    }
+
+    /// Closes the gate inside the token's `cancel`, or at once if that has been called already. The token replaces the
+    /// one before, and does not keep the gate alive.
+    pub(crate) fn close_on(self: &Arc<Self>, token: CancellationToken) {
+        let state = Arc::downgrade(self);
+        let registration = OnCancel::new(token, move || {
+            if let Some(state) = state.upgrade() {
+                state.gate.close();
+            }
+        });
+        // Cancelled already: the action has not run.
+        if registration.is_none() {
+            self.gate.close();
+        }
+        let mut shutdown = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
+        let replaced = std::mem::replace(&mut *shutdown, registration);
+        drop(shutdown);
+        drop(replaced); // without the lock
+    }
+}
+
+impl Settings {
+    fn new(config: QueueConfig) -> Result<Self, InvalidQueueConfig> {
+        Ok(Self {
+            classifier: config.classifier()?,
+            config,
+        })
+    }
+
+    fn options(&self) -> ResponseOptions {
+        let mut options = ResponseOptions::empty();
+        options.set(ResponseOptions::HOLD_BODY, self.config.hold == Hold::Body);
+        options.set(ResponseOptions::SERVER_TIMING, self.config.server_timing);
+        options
+    }
+
+    fn has_backpressure(&self) -> bool {
+        self.config.overflow == Overflow::Backpressure
+    }
+
+    pub(crate) fn rejects_streams(&self) -> bool {
+        self.config.streaming == Streaming::Reject
+    }
+}

@@ -1,0 +1,50 @@
+//! What a service's `poll_ready` reserves: a place in the waiting room for the request that follows.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use crate::gate::reserve::{ReservationHost, Reserved, Reserving};
+
+/// A service's reservation, if it asked for one. Not carried over to its clones.
+pub(crate) enum ReadyState<H: ReservationHost> {
+    /// Not asked.
+    Idle,
+    Waiting(Reserving<H>),
+    /// `None` if there will never be a place: the call says why.
+    Reserved(Option<Reserved<H>>),
+}
+
+impl<H: ReservationHost> ReadyState<H> {
+    /// Ready once a place is reserved.
+    pub(crate) fn poll_reserve(&mut self, host: &Arc<H>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match self {
+                Self::Reserved(_) => return Poll::Ready(()),
+                Self::Idle => *self = Self::Waiting(Reserving::new(Arc::clone(host))),
+                Self::Waiting(reserving) => {
+                    let reserved = ready!(reserving.poll_reserve(cx));
+                    *self = Self::Reserved(reserved);
+                }
+            }
+        }
+    }
+
+    /// The reservation, for the call that is made now.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Reserved<H>> {
+        match self {
+            Self::Idle => None,
+            _ => self.take_reserved(),
+        }
+    }
+
+    /// Only with `overflow = "backpressure"`.
+    #[cold]
+    #[inline(never)]
+    fn take_reserved(&mut self) -> Option<Reserved<H>> {
+        match std::mem::replace(self, Self::Idle) {
+            Self::Reserved(reserved) => reserved,
+            Self::Idle | Self::Waiting(_) => None,
+        }
+    }
+}

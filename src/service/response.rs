@@ -1,0 +1,62 @@
+//! Responses of every layer that speaks HTTP: those of the inner service, with their permit, and rejections.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Body;
+
+use super::{LayerState, ResponseOptions};
+use crate::admit::Capacity;
+use crate::http::{PermitBody, Rejection, insert_server_timing};
+
+/// A response whose body holds the permit, if the configuration says so.
+#[inline]
+pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
+    mut response: http::Response<R>,
+    permit: Option<G>,
+    waited: Duration,
+    options: ResponseOptions,
+) -> http::Response<PermitBody<R, G>> {
+    insert_waited(&mut response, waited, options);
+    let permit = permit.filter(|_| options.contains(ResponseOptions::HOLD_BODY));
+    response.map(|body| PermitBody::new(body, permit))
+}
+
+/// Says in `server-timing` how long the request waited, if it did: the header costs a response about 70 ns.
+#[inline]
+pub(crate) fn insert_waited<B>(
+    response: &mut http::Response<B>,
+    waited: Duration,
+    options: ResponseOptions,
+) {
+    if !waited.is_zero() && options.contains(ResponseOptions::SERVER_TIMING) {
+        insert_server_timing(response.headers_mut(), waited);
+    }
+}
+
+impl<C: Capacity> LayerState<C> {
+    /// Adds when to come back, if the same request may be served later. `estimated_wait` is asked only then.
+    pub(crate) fn with_retry_after(
+        &self,
+        rejection: Rejection,
+        estimated_wait: impl FnOnce() -> Option<Duration>,
+    ) -> Rejection {
+        if !rejection.is_retryable() {
+            return rejection;
+        }
+        let seconds = self.retry_after(estimated_wait());
+        rejection.with_retry_after(Duration::from_secs(seconds))
+    }
+
+    /// Writes a rejection in its client's protocol.
+    pub(crate) fn write_rejection(
+        &self,
+        rejection: Rejection,
+        headers: &http::HeaderMap,
+        waited: Duration,
+    ) -> http::Response<Bytes> {
+        let mut response = rejection.into_response_to(headers);
+        insert_waited(&mut response, waited, self.options());
+        response
+    }
+}

@@ -1,0 +1,294 @@
+//! The two waits of a request: for a slot, and then for the inner service to be ready.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use tokio::time::Sleep;
+use tower_service::Service;
+
+use super::AdmissionHandler;
+use crate::admit::{Capacity, RejectReason, Ticket};
+use crate::clock;
+use crate::gate::{self, Acquire, Permit, ReadinessClaim};
+
+/// How a wait ended.
+pub(super) enum WaitOutcome<C: Capacity, E> {
+    /// The request has a slot, and the inner service is ready.
+    Ready(Admitted<C>),
+    Rejected(RejectReason<C::Unservable>),
+    /// The inner service's `poll_ready` failed.
+    Failed(E),
+}
+
+/// How the wait for a slot ended.
+pub(super) enum SlotOutcome<C: Capacity, E> {
+    Ended(WaitOutcome<C, E>),
+    /// The request has a slot, and goes on waiting for the inner service.
+    InnerNotReady(Admitted<C>),
+}
+
+/// A slot, and the inner service's readiness where the slot comes from there.
+pub(super) struct Admitted<C: Capacity> {
+    // Declared, and so dropped, first: the next head polls the inner service once both are free.
+    claim: Option<ReadinessClaim<C>>,
+    permit: Permit<C>,
+}
+
+/// The slot does not come from the inner service's readiness.
+impl<C: Capacity> From<Permit<C>> for Admitted<C> {
+    fn from(permit: Permit<C>) -> Self {
+        let claim = None;
+        Self { claim, permit }
+    }
+}
+
+/// A request that has not been passed on, with all that it needs for that.
+pub(super) struct PendingCall<S, Req, H> {
+    handler: H,
+    inner: S,
+    request: Req,
+    arrival: Instant,
+    deadline: Option<Instant>,
+}
+
+impl<S, Req, H> PendingCall<S, Req, H> {
+    #[inline]
+    pub(super) fn new(handler: H, inner: S, request: Req, ticket: &Ticket, now: Instant) -> Self {
+        Self {
+            handler,
+            inner,
+            request,
+            // Not after `now`, whatever the ticket says, so that the wait has a bound.
+            arrival: ticket.arrival.map_or(now, |arrival| arrival.min(now)),
+            deadline: ticket.deadline,
+        }
+    }
+
+    fn time_waited(&self) -> Duration {
+        gate::now().saturating_duration_since(self.arrival)
+    }
+
+    /// Passes the request on, with its slot.
+    #[inline]
+    pub(super) fn call_inner<C>(
+        mut self,
+        admitted: Admitted<C>,
+        waited: Duration,
+    ) -> (S::Future, Permit<C>)
+    where
+        C: Capacity,
+        S: Service<Req>,
+        H: AdmissionHandler<C, Req, S>,
+    {
+        let Admitted { claim, mut permit } = admitted;
+        self.handler
+            .on_admitted(&mut self.request, permit.lease_mut(), waited);
+        let future = self.inner.call(self.request);
+        drop(claim); // used up: the next head may poll the inner service
+        (future, permit)
+    }
+
+    #[inline]
+    pub(super) fn reject<C>(
+        self,
+        reason: RejectReason<C::Unservable>,
+        waited: Duration,
+    ) -> H::Answer
+    where
+        C: Capacity,
+        S: Service<Req>,
+        H: AdmissionHandler<C, Req, S>,
+    {
+        self.handler.reject(self.request, reason, waited)
+    }
+}
+
+/// A request that waits for a slot.
+pub(super) struct WaitingForSlot<C: Capacity, S, Req, H> {
+    call: PendingCall<S, Req, H>,
+    acquire: Acquire<C>,
+    /// Whether it may wait longer than the inner service takes to say whether it is ready.
+    may_wait: bool,
+    /// Whether this request's clone of the inner service was polled, and may hold its readiness.
+    polled_inner: bool,
+}
+
+impl<C: Capacity, S, Req, H> WaitingForSlot<C, S, Req, H> {
+    #[inline]
+    pub(super) fn new(call: PendingCall<S, Req, H>, acquire: Acquire<C>, may_wait: bool) -> Self {
+        Self {
+            call,
+            acquire,
+            may_wait,
+            polled_inner: false,
+        }
+    }
+
+    #[inline]
+    pub(super) fn into_call(self) -> PendingCall<S, Req, H> {
+        self.call
+    }
+}
+
+/// A slot, or why there is none; or the inner service's error.
+type SlotOrError<C, E> = Result<Result<Permit<C>, RejectReason<<C as Capacity>::Unservable>>, E>;
+
+impl<C, S, Req, H> WaitingForSlot<C, S, Req, H>
+where
+    C: Capacity,
+    S: Service<Req> + Clone,
+    H: AdmissionHandler<C, Req, S>,
+{
+    /// Waits for the slot, then polls the inner service once. Sets `waited` unless the answer was there at once.
+    pub(super) fn poll(
+        &mut self,
+        waited: &mut Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<SlotOutcome<C, S::Error>> {
+        let is_first_poll = self.acquire.is_arriving();
+        let outcome = match ready!(self.poll_slot(cx)) {
+            Ok(Ok(permit)) => {
+                let claim = self.call.handler.gate().claim_readiness();
+                let admitted = Admitted { claim, permit };
+                match self.call.inner.poll_ready(cx) {
+                    Poll::Ready(Ok(())) => WaitOutcome::Ready(admitted),
+                    Poll::Ready(Err(error)) => WaitOutcome::Failed(error),
+                    Poll::Pending => return Poll::Ready(SlotOutcome::InnerNotReady(admitted)),
+                }
+            }
+            Ok(Err(reason)) => WaitOutcome::Rejected(reason),
+            Err(error) => WaitOutcome::Failed(error),
+        };
+        // A request that did not wait needs no clock.
+        if !is_first_poll {
+            *waited = self.call.time_waited();
+        }
+        Poll::Ready(SlotOutcome::Ended(outcome))
+    }
+
+    fn poll_slot(&mut self, cx: &mut Context<'_>) -> Poll<SlotOrError<C, S::Error>> {
+        if !self.call.handler.gate().is_from_inner() {
+            return Pin::new(&mut self.acquire).poll(cx).map(Ok);
+        }
+        let polled = self.poll_slot_from_inner(cx);
+        // It has arrived by now, unless the task has used up its budget.
+        if polled.is_pending() && !self.may_wait && !self.acquire.is_arriving() {
+            self.acquire.reject(RejectReason::NotQueued);
+            return Pin::new(&mut self.acquire).poll(cx).map(Ok);
+        }
+        polled
+    }
+
+    /// Waits for a slot that comes from the inner service's readiness; polls it only while this request is the head.
+    ///
+    /// The readiness that this request obtains goes to the request that is the head *then*, perhaps a better one that
+    /// arrived meanwhile. Then this request's clone of the inner service is dropped, which frees what it has reserved,
+    /// and the new head is woken, because a shared inner service wakes only the task that polled it last.
+    fn poll_slot_from_inner(&mut self, cx: &mut Context<'_>) -> Poll<SlotOrError<C, S::Error>> {
+        if let Poll::Ready(answer) = Pin::new(&mut self.acquire).poll(cx) {
+            return Poll::Ready(Ok(answer));
+        }
+        let PendingCall { handler, inner, .. } = &mut self.call;
+        if self.acquire.may_poll_inner() {
+            self.polled_inner = true;
+            if inner.poll_ready(cx)?.is_ready() {
+                handler.gate().on_inner_ready();
+                if let Poll::Ready(answer) = Pin::new(&mut self.acquire).poll(cx) {
+                    return Poll::Ready(Ok(answer));
+                }
+            } else if self.acquire.may_poll_inner() {
+                return Poll::Pending; // still the head
+            }
+        }
+        if std::mem::take(&mut self.polled_inner) {
+            *inner = inner.clone();
+            handler.gate().notify_head();
+        }
+        Poll::Pending
+    }
+}
+
+/// A request that has a slot and waits for the inner service to be ready.
+pub(super) struct WaitingForInner<C: Capacity, S, Req, H> {
+    call: PendingCall<S, Req, H>,
+    admitted: Option<Admitted<C>>,
+    timeout: Option<ReadyTimeout<C>>,
+}
+
+/// The end of the wait, while the slot is there and the inner service is not ready.
+struct ReadyTimeout<C: Capacity> {
+    sleep: Pin<Box<Sleep>>,
+    reason: RejectReason<C::Unservable>,
+}
+
+impl<C: Capacity, S, Req, H> WaitingForInner<C, S, Req, H> {
+    #[inline]
+    pub(super) fn new(call: PendingCall<S, Req, H>, admitted: Admitted<C>) -> Self {
+        Self {
+            call,
+            admitted: Some(admitted),
+            timeout: None,
+        }
+    }
+
+    /// Gives the slot back, unless it was part of the outcome.
+    #[inline]
+    pub(super) fn into_call(self) -> PendingCall<S, Req, H> {
+        self.call
+    }
+}
+
+impl<C, S, Req, H> WaitingForInner<C, S, Req, H>
+where
+    C: Capacity,
+    S: Service<Req>,
+    H: AdmissionHandler<C, Req, S>,
+{
+    pub(super) fn poll(
+        &mut self,
+        waited: &mut Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<WaitOutcome<C, S::Error>> {
+        let outcome = match self.call.inner.poll_ready(cx) {
+            Poll::Ready(Ok(())) => match self.admitted.take() {
+                Some(admitted) => WaitOutcome::Ready(admitted),
+                None => unreachable!("taken once, with the outcome"),
+            },
+            Poll::Ready(Err(error)) => WaitOutcome::Failed(error),
+            Poll::Pending => return self.poll_timeout(waited, cx),
+        };
+        *waited = self.call.time_waited();
+        Poll::Ready(outcome)
+    }
+
+    /// Rejects the request when its wait is over, although it has a slot.
+    pub(super) fn poll_timeout(
+        &mut self,
+        waited: &mut Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<WaitOutcome<C, S::Error>> {
+        if self.timeout.is_none() {
+            self.timeout = self.start_timeout();
+        }
+        let Some(ReadyTimeout { sleep, reason }) = &mut self.timeout else {
+            return Poll::Pending; // the wait has no end
+        };
+        ready!(sleep.as_mut().poll(cx));
+        let reason = reason.clone();
+        *waited = self.call.time_waited();
+        Poll::Ready(WaitOutcome::Rejected(reason))
+    }
+
+    fn start_timeout(&self) -> Option<ReadyTimeout<C>> {
+        let PendingCall {
+            arrival, deadline, ..
+        } = self.call;
+        let gate = self.call.handler.gate();
+        let (end, reason) = gate.end_of_wait(arrival, deadline)?;
+        // As in the gate: without Tokio's clock, no wait times out.
+        let sleep = Box::pin(clock::sleep_until(end)?);
+        Some(ReadyTimeout { sleep, reason })
+    }
+}

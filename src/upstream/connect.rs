@@ -1,0 +1,121 @@
+//! Makes connections to endpoints. One timeout covers the name's look-up, TCP and TLS.
+
+use std::error::Error;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::time::timeout;
+use tower_service::Service;
+
+use super::connect_error::ConnectError;
+use super::connection::Connection;
+use super::lookups::{Lookups, Tcp};
+use super::tls::{Stream, Tls};
+
+#[derive(Clone)]
+pub(crate) struct Connector {
+    tcp: Tcp,
+    tls: Tls,
+    limit: Duration,
+}
+
+impl Connector {
+    pub(super) fn new(tls: Tls, lookups: Lookups, limit: Duration) -> Self {
+        let mut tcp = HttpConnector::new_with_resolver(lookups);
+        tcp.set_nodelay(true);
+        // Shares the time among the addresses of a name, so that a dead one leaves some to the next.
+        tcp.set_connect_timeout(Some(limit));
+        Self { tcp, tls, limit }
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = Connection<Stream>;
+    type Error = ConnectError;
+    type Future = Pin<Box<dyn Future<Output = Result<Connection<Stream>, ConnectError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        self.tcp.poll_ready(cx).map_err(ConnectError::failed)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let limit = self.limit;
+        let stream = self.tls.clone().connect(self.tcp.clone(), to);
+        Box::pin(async move {
+            match timeout(limit, stream).await {
+                Ok(Err(ConnectError::Failed(error))) if timed_out(&*error) => {
+                    Err(ConnectError::TimedOut(limit))
+                }
+                Ok(done) => done.map(Connection::new),
+                Err(_) => Err(ConnectError::TimedOut(limit)),
+            }
+        })
+    }
+}
+
+/// Whether a request failed because there was no connection in time.
+pub(crate) fn connect_timed_out(error: &(dyn Error + 'static)) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    matches!(cause, Some(ConnectError::TimedOut(_)))
+}
+
+/// Whether an error comes from time running out, ours or the kernel's.
+fn timed_out(error: &(dyn Error + 'static)) -> bool {
+    has_cause(error, |error| error.kind() == io::ErrorKind::TimedOut)
+}
+
+/// Whether an error comes from this process, or this machine, having no file descriptors left.
+pub(crate) fn out_of_files(error: &(dyn Error + 'static)) -> bool {
+    has_cause(error, |error| {
+        matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
+    })
+}
+
+/// The system's files, on all that is like Unix.
+const ENFILE: i32 = 23;
+/// The process's files.
+const EMFILE: i32 = 24;
+
+fn has_cause(error: &(dyn Error + 'static), is_it: impl Fn(&io::Error) -> bool) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if error.downcast_ref::<io::Error>().is_some_and(&is_it) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("tcp connect error")]
+    struct Outer(#[source] io::Error);
+
+    #[test]
+    fn time_that_ran_out_is_found_below_other_errors() {
+        let timeout = || io::Error::from(io::ErrorKind::TimedOut);
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        assert!(timed_out(&timeout()));
+        assert!(timed_out(&Outer(timeout())));
+        assert!(!timed_out(&refused()));
+        assert!(!timed_out(&Outer(refused())));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn files_that_ran_out_are_found_below_other_errors() {
+        for (code, expected) in [(23, true), (24, true), (111, false)] {
+            let error = || io::Error::from_raw_os_error(code);
+            assert_eq!(out_of_files(&error()), expected, "{code}");
+            assert_eq!(out_of_files(&Outer(error())), expected, "{code}");
+        }
+    }
+}

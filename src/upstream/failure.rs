@@ -1,0 +1,72 @@
+//! The responses that stand in for an endpoint's when there is none.
+
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+
+use super::ForwardBody;
+use crate::endpoints::NoResponse;
+use crate::http::Rejection;
+
+/// Why there is no response to pass on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("No connection could be made to endpoint '{0}'")]
+    Unreachable(String),
+    #[error("No connection could be made to endpoint '{0}': {1}")]
+    NoTls(String, &'static str),
+    #[error("No connection could be made to endpoint '{0}': the gateway has too many files open")]
+    OutOfFiles(String),
+    #[error("No connection could be made to endpoint '{0}' within {s} s", s = .1.as_secs_f64())]
+    ConnectTimeout(String, Duration),
+    #[error("Endpoint '{0}' broke off before it answered")]
+    Reset(String),
+    #[error("Endpoint '{0}' did not begin to answer within {s} s", s = .1.as_secs_f64())]
+    Timeout(String, Duration),
+    #[error("Endpoint '{0}' closed the connection before it had read the request's body")]
+    NotRead(String),
+    #[error("The request's body broke off on its way to endpoint '{0}'")]
+    Body(String),
+    #[error("The request's path cannot be joined to that of its endpoint")]
+    Target,
+    #[error("CONNECT is not supported")]
+    Tunnel,
+    #[error("No endpoint was chosen for the request: `Forward` goes below a `RouteLayer`")]
+    NoEndpoint,
+}
+
+impl Failure {
+    pub(super) fn response(&self) -> Response<ForwardBody> {
+        let (status, code) = match self {
+            Self::Unreachable(_) | Self::NoTls(..) | Self::OutOfFiles(_) => {
+                (StatusCode::BAD_GATEWAY, "upstream_unreachable")
+            }
+            Self::ConnectTimeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_connect_timeout"),
+            Self::Reset(_) | Self::NotRead(_) => (StatusCode::BAD_GATEWAY, "upstream_failed"),
+            Self::Timeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
+            Self::Body(_) => (StatusCode::BAD_REQUEST, "request_body_failed"),
+            Self::Target => (StatusCode::BAD_REQUEST, "invalid_path"),
+            Self::Tunnel => (StatusCode::METHOD_NOT_ALLOWED, "unsupported_method"),
+            Self::NoEndpoint => (StatusCode::INTERNAL_SERVER_ERROR, "no_endpoint_chosen"),
+        };
+        let rejection = Rejection::new(status, code, self.to_string());
+        let mut response = rejection.into_response().map(ForwardBody::full);
+        if let Some(why) = self.no_response() {
+            response.extensions_mut().insert(why);
+        }
+        response
+    }
+
+    /// What became of the request at its endpoint, if it was on its way.
+    fn no_response(&self) -> Option<NoResponse> {
+        match self {
+            Self::Unreachable(_) | Self::NoTls(..) => Some(NoResponse::Unreachable),
+            Self::OutOfFiles(_) => Some(NoResponse::OutOfFiles),
+            Self::ConnectTimeout(..) => Some(NoResponse::ConnectTimeout),
+            Self::Reset(_) => Some(NoResponse::Reset),
+            Self::Timeout(..) => Some(NoResponse::Timeout),
+            Self::NotRead(_) | Self::Body(_) => Some(NoResponse::BodyNotSent),
+            Self::Target | Self::Tunnel | Self::NoEndpoint => None,
+        }
+    }
+}

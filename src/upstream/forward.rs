@@ -1,0 +1,327 @@
+//! The HTTP client: it sends a request to the endpoint of the [`Decision`] in its extensions, as RFC 9110 asks of a
+//! proxy, and streams both ways.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Method, Request, Response, Version};
+use http_body::Body;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tower_service::Service;
+
+use super::body::ForwardBody;
+use super::connect::Connector;
+use super::failure::Failure;
+use super::future::ForwardFuture;
+use super::headers;
+use super::health::HealthChecks;
+use super::lookups::Lookups;
+use super::target::join;
+use super::tls::Tls;
+#[cfg(feature = "tls")]
+use super::tls::TlsError;
+use super::upload::{Upload, watched};
+use crate::endpoints::{Decision, HealthReporter};
+
+/// Sends each request to the endpoint that its extensions name, over HTTP/1.1.
+///
+/// - The endpoint's base path, the request's path and its query are joined. `Host` is the endpoint's.
+/// - Hop-by-hop headers stop here, in both directions. Everything else passes, `Authorization` included,
+///   unless the endpoint has [a header of its own](crate::endpoints::Endpoint::header) in its place. With a
+///   [`PeerAddr`] in its extensions, a request's `x-forwarded-for` names the peer.
+/// - Trailers of an answer pass; to a client of HTTP/1.1, if it wants them and the endpoint announces them. Those of a
+///   request pass if they are announced, and its body is neither read by the router nor of a length that is known.
+///   `te` and `trailer` pass where that which they are about does.
+/// - The `cookie` lines of an HTTP/2 request become one.
+/// - Bodies are streamed. Dropping the future or the response's body closes the connection to the
+///   endpoint, which so learns that its response is not wanted any more.
+/// - An answer that comes before the request's body is sent is passed on, and the body goes on meanwhile. What is
+///   not sent of it when the answer is over will not be: the connection is closed.
+/// - Connections are kept and used again. A request that a closing connection did not take is sent on
+///   another one. One that has begun is never sent again.
+/// - An endpoint's name is looked up once for all connections that are made meanwhile, and for 5 s afterwards.
+/// - An `https://` endpoint needs feature `tls`, and a certificate for its host, be that a name or an IP
+///   address, from one of the system's roots, or of those in `root_certificates`. The system's are read once
+///   per process, when they are first needed. Where there are none, `https://` endpoints are unreachable and
+///   all others work.
+///
+/// It never fails. What keeps an endpoint's answer away is a response with an OpenAI-shaped JSON body, and
+/// an [`NoResponse`](crate::endpoints::NoResponse) in its extensions where the endpoint is to blame:
+///
+/// | what happened | status | code | extension |
+/// |---|---|---|---|
+/// | no connection: refused, no such name, no trust | 502 | `upstream_unreachable` | `Unreachable` |
+/// | no connection in [time](Self::connect_timeout) | 504 | `upstream_connect_timeout` | `ConnectTimeout` |
+/// | it broke off before it answered | 502 | `upstream_failed` | `Reset` |
+/// | no answer in [time](Self::first_byte_timeout) | 504 | `upstream_timeout` | `Timeout` |
+/// | it closed before it had read the request's body | 502 | `upstream_failed` | `BodyNotSent` |
+/// | the request's body broke off | 400 | `request_body_failed` | `BodyNotSent` |
+///
+/// # Cancel safety
+///
+/// A future that is dropped while it connects ends the attempt. At most, a connection that another request
+/// overtook goes on until it is made, or the connect timeout ends it, and is kept for later.
+///
+/// # Panics
+///
+/// Calling it outside a Tokio runtime panics.
+///
+/// # Examples
+///
+/// A gateway in front of one backend in the same house and one in the cloud, which has a key of its own:
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use bytes::Bytes;
+/// use http::header::{AUTHORIZATION, HeaderValue};
+/// use http::{Request, Uri};
+/// use http_body_util::Full;
+/// use tower::{ServiceBuilder, ServiceExt};
+/// use tower_triage::RouteLayer;
+/// use tower_triage::endpoints::{Endpoint, Model, Registry};
+/// use tower_triage::upstream::Forward;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let house = Endpoint::new("house", Uri::from_static("http://127.0.0.1:9001"))
+///     .model(Model::new("llama3:8b"));
+/// let cloud = Endpoint::new("cloud", Uri::from_static("https://api.example.com"))
+///     .header(AUTHORIZATION, HeaderValue::from_static("Bearer sk-..."))
+///     .model(Model::new("llama3:70b"));
+///
+/// let forward = Forward::new()
+///     .connect_timeout(Duration::from_secs(2))
+///     .first_byte_timeout(Duration::from_secs(300));
+/// let gateway = ServiceBuilder::new()
+///     .layer(RouteLayer::builder(Registry::new(vec![house, cloud])?).build())
+///     .service(forward);
+///
+/// let request = Request::post("/v1/chat/completions")
+///     .body(Full::new(Bytes::from(r#"{"model": "llama3:70b", "messages": []}"#)))?;
+/// let response = gateway.oneshot(request).await?;
+/// println!("{}", response.status());
+/// # Ok(())
+/// # }
+/// ```
+pub struct Forward<B> {
+    /// Behind one pointer, because each request clones the service.
+    shared: Arc<Shared<B>>,
+    first_byte_timeout: Duration,
+}
+
+/// The client, and its parts.
+struct Shared<B> {
+    client: Client<Connector, Upload<B>>,
+    tls: Tls,
+    lookups: Lookups,
+    connect_timeout: Duration,
+}
+
+/// Long enough for any network that works.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A response that is not streamed is generated before its first byte is sent, which takes a model minutes.
+pub(super) const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Servers commonly close after 5 s (uvicorn, Node.js). Closing earlier avoids a request on a connection that the server
+/// is closing.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+
+impl<B> Forward<B>
+where
+    B: Body + Send,
+    B::Data: Send,
+{
+    /// A client without connections yet. Clones share them.
+    #[must_use]
+    pub fn new() -> Self {
+        let (tls, lookups) = (Tls::default(), Lookups::default());
+        Self::with(tls, lookups, CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT)
+    }
+
+    /// How long a connection to an endpoint may take to make, looking up its name and TLS included. Default
+    /// 10 s.
+    ///
+    /// The client begins with no connections, and shares none with clones made before.
+    #[must_use]
+    pub fn connect_timeout(self, limit: Duration) -> Self {
+        let (tls, lookups) = (self.shared.tls.clone(), self.shared.lookups.clone());
+        Self::with(tls, lookups, limit, self.first_byte_timeout)
+    }
+
+    /// How long an endpoint may take until the head of its answer is there. Default 600 s.
+    ///
+    /// Counted from `call`, and anew from each piece of the request's body that the endpoint takes. While the
+    /// client is awaited, which has not sent the next piece, the clock stands still. How long the answer's body
+    /// takes is not limited.
+    ///
+    /// A client that never finishes sending keeps its request, and the endpoint's slot. How long a client may
+    /// take is for the server in front to limit, for example with `tower-http`'s `RequestBodyTimeoutLayer`.
+    #[must_use]
+    pub fn first_byte_timeout(mut self, limit: Duration) -> Self {
+        self.first_byte_timeout = limit;
+        self
+    }
+
+    /// Trusts `https://` endpoints whose certificate comes from one of those in `pem`, and no others: the
+    /// system's do not count any more. PEM sections that are no certificates are passed over.
+    ///
+    /// An endpoint may have a self-signed certificate that is listed here, if it is no CA's: `openssl req
+    /// -x509` makes a CA's unless told `-addext basicConstraints=CA:FALSE`.
+    ///
+    /// The client begins with no connections, and shares none with clones made before.
+    ///
+    /// # Errors
+    ///
+    /// If there is no certificate in `pem`, or one that cannot be read.
+    #[cfg(feature = "tls")]
+    pub fn root_certificates(self, pem: &[u8]) -> Result<Self, TlsError> {
+        let tls = Tls::only(pem)?;
+        let lookups = self.shared.lookups.clone();
+        Ok(Self::with(
+            tls,
+            lookups,
+            self.shared.connect_timeout,
+            self.first_byte_timeout,
+        ))
+    }
+
+    /// Begins to check the endpoints of a router that have a [`HealthCheck`](crate::endpoints::HealthCheck): at once, and
+    /// again and again for as long as the returned value lives.
+    ///
+    /// Checks connect as requests do, within [`connect_timeout`](Self::connect_timeout) and with the same trust.
+    /// Changes are [reported](crate::route::RouterHandle::set_healthy) to the router.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use bytes::Bytes;
+    /// use http_body_util::Full;
+    /// use tower_triage::RouteLayer;
+    /// use tower_triage::endpoints::{Endpoint, HealthCheck, Model, Registry};
+    /// use tower_triage::upstream::Forward;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"))
+    ///     .health(HealthCheck::default())
+    ///     .model(Model::new("llama3:8b"));
+    /// let layer = RouteLayer::builder(Registry::new(vec![gpu])?).build();
+    /// let forward = Forward::<Full<Bytes>>::new();
+    /// let checks = forward.checks(&layer.handle());
+    /// checks.first_results().await;
+    /// // ... serve; an endpoint that is down gets no request
+    /// # drop(checks);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn checks(&self, router: impl Into<HealthReporter>) -> HealthChecks {
+        let (tls, lookups) = (self.shared.tls.clone(), self.shared.lookups.clone());
+        let connector = Connector::new(tls, lookups, self.shared.connect_timeout);
+        HealthChecks::start(connector, router.into())
+    }
+
+    pub(super) fn with(
+        tls: Tls,
+        lookups: Lookups,
+        connect_timeout: Duration,
+        first_byte_timeout: Duration,
+    ) -> Self {
+        let connector = Connector::new(tls.clone(), lookups.clone(), connect_timeout);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .set_host(false) // the endpoint's headers have it
+            .build(connector);
+        Self {
+            shared: Arc::new(Shared {
+                client,
+                tls,
+                lookups,
+                connect_timeout,
+            }),
+            first_byte_timeout,
+        }
+    }
+}
+
+impl<B> Service<Request<B>> for Forward<B>
+where
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Response = Response<ForwardBody>;
+    type Error = Infallible;
+    type Future = ForwardFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> ForwardFuture {
+        let (parts, body) = request.into_parts();
+        let Some(Decision { endpoint, .. }) = parts.extensions.get() else {
+            return ForwardFuture::failed(Failure::NoEndpoint);
+        };
+        if parts.method == Method::CONNECT {
+            return ForwardFuture::failed(Failure::Tunnel);
+        }
+        let mut request = Request::new(body);
+        *request.method_mut() = parts.method;
+        *request.uri_mut() = match join(endpoint.url(), &parts.uri) {
+            Ok(target) => target,
+            Err(_) => return ForwardFuture::failed(Failure::Target),
+        };
+        *request.version_mut() = Version::HTTP_11;
+        *request.headers_mut() = parts.headers;
+        let length = request.body().size_hint().exact();
+        let peer = parts.extensions.get().copied();
+        let headers = request.headers_mut();
+        headers::to_endpoint(headers, parts.version, headers::own(endpoint), length, peer);
+        let (request, sending) = watched(request);
+        let answer = self.shared.client.request(request);
+        let limit = self.first_byte_timeout;
+        ForwardFuture::new(answer, endpoint.clone(), sending, limit)
+    }
+}
+
+impl<B> Clone for Forward<B> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            first_byte_timeout: self.first_byte_timeout,
+        }
+    }
+}
+
+impl<B> Default for Forward<B>
+where
+    B: Body + Send,
+    B::Data: Send,
+{
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<B> fmt::Debug for Forward<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Forward").finish_non_exhaustive()
+    }
+}
+
+/// The address of a request's client, as a request extension: what [`Forward`] adds to `x-forwarded-for`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerAddr(pub SocketAddr);

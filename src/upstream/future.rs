@@ -1,0 +1,171 @@
+//! The future of one request to an endpoint.
+
+use std::convert::Infallible;
+use std::error::Error as _;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::{Response, StatusCode, Version};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::{Error, ResponseFuture};
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::connect::out_of_files;
+use super::connect_error::ConnectError;
+use super::connection::ConnectionHandle;
+use super::failure::Failure;
+use super::upload::Sending;
+use super::{ForwardBody, headers};
+use crate::endpoints::EndpointRef;
+
+pin_project! {
+    /// The future of a [`Forward`](super::Forward). Dropping it closes the connection to the endpoint.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ForwardFuture {
+        #[pin]
+        state: State,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State {
+        Sent {
+            #[pin]
+            answer: ResponseFuture,
+            endpoint: EndpointRef,
+            sending: Option<Sending>,
+            limit: Duration,
+            #[pin]
+            late: Sleep,
+        },
+        Failed { failure: Failure },
+        Done,
+    }
+}
+
+impl ForwardFuture {
+    /// Waits for `answer` until the endpoint has been awaited for `limit`.
+    pub(super) fn new(
+        answer: ResponseFuture,
+        endpoint: EndpointRef,
+        sending: Option<Sending>,
+        limit: Duration,
+    ) -> Self {
+        let late = sleep(limit);
+        let state = State::Sent {
+            answer,
+            endpoint,
+            sending,
+            limit,
+            late,
+        };
+        Self { state }
+    }
+
+    pub(super) fn failed(failure: Failure) -> Self {
+        let state = State::Failed { failure };
+        Self { state }
+    }
+}
+
+impl Future for ForwardFuture {
+    type Output = Result<Response<ForwardBody>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        let response = match state.as_mut().project() {
+            StateProj::Sent {
+                answer,
+                endpoint,
+                sending,
+                limit,
+                mut late,
+            } => match answer.poll(cx) {
+                Poll::Ready(Ok(response)) => answered(response, endpoint, sending.take()),
+                Poll::Ready(Err(error)) => no_response(&error, endpoint, sending.take()).response(),
+                Poll::Pending => {
+                    ready!(late.as_mut().poll(cx));
+                    while let Some(at) = sending.as_ref().and_then(|it| it.late_at(*limit))
+                        && at > Instant::now()
+                    {
+                        late.as_mut().reset(at);
+                        ready!(late.as_mut().poll(cx));
+                    }
+                    tracing::warn!(endpoint = endpoint.name(), ?limit, "no answer in time");
+                    Failure::Timeout(endpoint.name().to_owned(), *limit).response()
+                }
+            },
+            StateProj::Failed { failure } => failure.response(),
+            StateProj::Done => panic!("response future polled after it was answered"),
+        };
+        state.set(State::Done); // closes the connection, even if the future is kept
+        Poll::Ready(Ok(response))
+    }
+}
+
+fn answered(
+    mut response: Response<Incoming>,
+    endpoint: &EndpointRef,
+    sending: Option<Sending>,
+) -> Response<ForwardBody> {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        // It was not asked to: `Upgrade` is not passed on.
+        return Failure::Reset(endpoint.name().to_owned()).response();
+    }
+    headers::strip_hop_by_hop(response.headers_mut(), true);
+    *response.version_mut() = Version::HTTP_11;
+    let connection = response.extensions_mut().remove();
+    let sending = sending.zip(connection);
+    let sending = sending.and_then(|(sending, connection)| sending.carried_by(connection));
+    response.map(|body| ForwardBody::endpoint(body, sending))
+}
+
+fn no_response(error: &Error, endpoint: &EndpointRef, sending: Option<Sending>) -> Failure {
+    let name = endpoint.name();
+    tracing::warn!(endpoint = name, error = %Causes(error), "no answer from the endpoint");
+    let name = name.to_owned();
+    let cause = error.source();
+    if out_of_files(error) {
+        return Failure::OutOfFiles(name);
+    }
+    if error.is_connect() {
+        return match cause.and_then(|cause| cause.downcast_ref()) {
+            Some(&ConnectError::TimedOut(limit)) => Failure::ConnectTimeout(name, limit),
+            Some(&ConnectError::NoTls(why)) => Failure::NoTls(name, why),
+            Some(ConnectError::Failed(_)) | None => Failure::Unreachable(name),
+        };
+    }
+    let connection = error.connect_info().and_then(ConnectionHandle::of);
+    let sending = sending.zip(connection);
+    let unsent = sending.and_then(|(sending, connection)| sending.carried_by(connection));
+    match cause.and_then(|cause| cause.downcast_ref::<hyper::Error>()) {
+        Some(error) if error.is_user() => Failure::Body(name),
+        _ if unsent.is_some() => Failure::NotRead(name),
+        _ => Failure::Reset(name),
+    }
+}
+
+/// An error and all that led to it: the outermost only says `client error`.
+pub(crate) struct Causes<'a>(pub(crate) &'a Error);
+
+impl fmt::Display for Causes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for ForwardFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForwardFuture").finish_non_exhaustive()
+    }
+}

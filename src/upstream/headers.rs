@@ -1,0 +1,265 @@
+//! Which headers pass between a client and an endpoint.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::Version;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
+};
+
+use super::PeerAddr;
+use super::target::host;
+use crate::endpoints::hop_by_hop::is_hop_by_hop;
+use crate::endpoints::{Endpoint, EndpointRef};
+
+/// The headers that requests to one endpoint carry in place of the client's.
+struct OwnHeaders(HeaderMap);
+
+/// What requests to `endpoint` carry in place of the client's headers: `Host`, and those of its configuration.
+pub(super) fn own(endpoint: &EndpointRef) -> &HeaderMap {
+    let own = endpoint.extension(|endpoint: &Endpoint| {
+        let mut headers = endpoint.headers.clone();
+        headers.insert(HOST, host(&endpoint.url));
+        OwnHeaders(headers)
+    });
+    &own.0
+}
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Makes the headers of a client that speaks `version` those of a request over HTTP/1.1 to an endpoint that wants
+/// its `own`, `Host` among them, with a body that has `length` if it is known.
+pub(super) fn to_endpoint(
+    headers: &mut HeaderMap,
+    version: Version,
+    own: &HeaderMap,
+    length: Option<u64>,
+    peer: Option<PeerAddr>,
+) {
+    // HTTP/1.0 has no trailers.
+    let wants_trailers = version >= Version::HTTP_11
+        && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
+    // Over HTTP/1.1, only a body in chunks has trailers.
+    strip_hop_by_hop(headers, length.is_none());
+    if wants_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if version >= Version::HTTP_2 {
+        join_cookies(headers);
+    }
+    match length {
+        // An empty body that was not announced is the same as none.
+        Some(0) if !headers.contains_key(CONTENT_LENGTH) => {}
+        Some(length) => _ = headers.insert(CONTENT_LENGTH, length.into()),
+        None => {}
+    }
+    if let Some(PeerAddr(peer)) = peer {
+        forwarded_for(headers, peer.ip());
+    }
+    // Last: nothing that a client names in `Connection` takes the endpoint's key away.
+    for (name, value) in own {
+        headers.insert(name, value.clone());
+    }
+}
+
+/// Removes what was only about the connection to the other side. The announcement of trailers is not, if they are
+/// passed on.
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap, passes_trailers: bool) {
+    // To look at the few that are there is cheaper than to look for all that may be.
+    let known = headers.keys().filter(|&name| {
+        let announces_trailers = passes_trailers && name == TRAILER;
+        is_hop_by_hop(name) && !announces_trailers
+    });
+    let named = tokens(headers, &CONNECTION).filter_map(|name| name.parse().ok());
+    let gone: Vec<HeaderName> = named.chain(known.cloned()).collect();
+    for name in gone {
+        headers.remove(name);
+    }
+}
+
+/// The comma-separated tokens of all headers called `name`.
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let values = headers.get_all(name).into_iter();
+    values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+}
+
+/// HTTP/2 may send each cookie in a line of its own; HTTP/1.1 has one for all (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let lines: Vec<_> = headers.get_all(COOKIE).iter().collect();
+    if lines.len() < 2 {
+        return;
+    }
+    let lines: Vec<_> = lines.into_iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(joined) = HeaderValue::from_maybe_shared(Bytes::from(lines.join(&b"; "[..]))) {
+        headers.insert(COOKIE, joined);
+    }
+}
+
+fn forwarded_for(headers: &mut HeaderMap, peer: IpAddr) {
+    let mut list = Vec::new();
+    for value in headers.get_all(&X_FORWARDED_FOR) {
+        list.extend_from_slice(value.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    match peer {
+        // To format it costs more than all else that is done to the headers.
+        IpAddr::V4(peer) => {
+            for (at, octet) in peer.octets().into_iter().enumerate() {
+                list.extend_from_slice(if at == 0 { b"" } else { b"." });
+                list.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+            }
+        }
+        IpAddr::V6(peer) => list.extend_from_slice(peer.to_string().as_bytes()),
+    }
+    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(list)) {
+        headers.insert(X_FORWARDED_FOR, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for &(name, value) in lines {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn hop_by_hop_headers_stop_here() {
+        let mut got = headers(&[
+            ("connection", "close, X-Secret"),
+            ("connection", "x-other ,, bad name"),
+            ("x-secret", "1"),
+            ("x-other", "1"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("te", "gzip"),
+            ("trailer", "x-sum"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("proxy-authenticate", "Basic"),
+            ("proxy-authorization", "Basic x"),
+            ("authorization", "Bearer x"),
+            ("accept", "text/event-stream"),
+        ]);
+        strip_hop_by_hop(&mut got, false);
+        assert_eq!(
+            got,
+            headers(&[
+                ("authorization", "Bearer x"),
+                ("accept", "text/event-stream")
+            ])
+        );
+    }
+
+    #[test]
+    fn of_te_only_trailers_pass() {
+        let mut got = headers(&[("te", "gzip, Trailers"), ("connection", "TE")]);
+        to_endpoint(&mut got, Version::HTTP_11, &HeaderMap::new(), None, None);
+        assert_eq!(got, headers(&[("te", "trailers")]));
+    }
+
+    #[test]
+    fn trailers_are_announced_where_they_are_passed_on() {
+        for (version, length, sent) in [
+            (
+                Version::HTTP_2,
+                None,
+                &[("te", "trailers"), ("trailer", "x-sum")][..],
+            ),
+            (
+                Version::HTTP_11,
+                None,
+                &[("te", "trailers"), ("trailer", "x-sum")],
+            ),
+            (Version::HTTP_11, Some(0), &[("te", "trailers")]),
+            (Version::HTTP_10, Some(0), &[]),
+        ] {
+            let mut got = headers(&[("te", "trailers"), ("trailer", "x-sum")]);
+            to_endpoint(&mut got, version, &HeaderMap::new(), length, None);
+            assert_eq!(got, headers(sent), "{version:?}");
+        }
+        let mut got = headers(&[("connection", "trailer"), ("trailer", "x-sum")]);
+        strip_hop_by_hop(&mut got, true);
+        assert!(got.is_empty());
+    }
+
+    #[test]
+    fn only_http_2_has_many_lines_of_cookies() {
+        let cookies = [("cookie", "a=1"), ("cookie", "b=2; c=3")];
+        for (version, sent) in [
+            (Version::HTTP_2, &[("cookie", "a=1; b=2; c=3")][..]),
+            (Version::HTTP_11, &cookies),
+        ] {
+            let mut got = headers(&cookies);
+            to_endpoint(&mut got, version, &HeaderMap::new(), None, None);
+            assert_eq!(got, headers(sent), "{version:?}");
+        }
+    }
+
+    #[test]
+    fn the_length_is_that_of_the_body() {
+        for (announced, length, sent) in [
+            (Some("7"), Some(9), Some("9")),
+            (Some("0"), Some(0), Some("0")),
+            (Some("7"), None, Some("7")),
+            (None, Some(0), None),
+            (None, Some(9), Some("9")),
+            (None, None, None),
+        ] {
+            let mut got = headers(
+                &announced
+                    .map(|length| ("content-length", length))
+                    .into_iter()
+                    .collect::<Vec<_>>(),
+            );
+            to_endpoint(&mut got, Version::HTTP_11, &HeaderMap::new(), length, None);
+            assert_eq!(
+                got.get(CONTENT_LENGTH).map(|value| value.to_str().unwrap()),
+                sent
+            );
+        }
+    }
+
+    #[test]
+    fn the_peer_is_added_to_those_before_it() {
+        let peer = Some(PeerAddr(([192, 0, 2, 7], 9).into()));
+        let mut got = headers(&[("x-forwarded-for", "a, b"), ("x-forwarded-for", "c")]);
+        to_endpoint(&mut got, Version::HTTP_11, &HeaderMap::new(), None, peer);
+        assert_eq!(got, headers(&[("x-forwarded-for", "a, b, c, 192.0.2.7")]));
+    }
+
+    #[test]
+    fn an_endpoints_own_headers_replace_the_clients_whatever_the_client_says() {
+        let own = headers(&[
+            ("host", "endpoint"),
+            ("authorization", "Bearer endpoint"),
+            ("x-new", "1"),
+        ]);
+        let mut got = headers(&[
+            ("authorization", "Bearer client"),
+            ("authorization", "Bearer another"),
+            ("connection", "authorization, x-new"),
+            ("host", "gateway"),
+            ("accept", "*/*"),
+        ]);
+        to_endpoint(&mut got, Version::HTTP_11, &own, None, None);
+        assert_eq!(
+            got,
+            headers(&[
+                ("accept", "*/*"),
+                ("host", "endpoint"),
+                ("authorization", "Bearer endpoint"),
+                ("x-new", "1"),
+            ])
+        );
+    }
+}

@@ -1,0 +1,8 @@
+//! Health checks of the endpoints of a router.
+
+mod checks;
+mod probe;
+mod schedule;
+mod threshold;
+
+pub use checks::HealthChecks;

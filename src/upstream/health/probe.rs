@@ -1,0 +1,107 @@
+//! One health check: a `GET` whose response must come to its end. A backend without workers may still accept
+//! connections, and even begin to respond.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::TokioExecutor;
+
+use crate::endpoints::EndpointRef;
+use crate::endpoints::health_check::DEFAULT_PATH;
+use crate::upstream::connect::{Connector, connect_timed_out, out_of_files};
+use crate::upstream::future::Causes;
+use crate::upstream::headers::own;
+use crate::upstream::target::{InvalidTarget, join};
+
+/// Sends health checks.
+#[derive(Clone)]
+pub(super) struct Prober(Client<Connector, Empty<Bytes>>);
+
+/// How much of a response is read.
+const READ_LIMIT: usize = 8 << 10;
+
+impl Prober {
+    pub(super) fn new(connector: Connector) -> Self {
+        // No idle connections: a new one tells whether the endpoint still accepts them.
+        let client = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(0)
+            .build(connector);
+        Self(client)
+    }
+
+    /// Sends a `GET` for `path` to `endpoint`, and reads the response.
+    pub(super) async fn probe(&self, endpoint: &EndpointRef, path: &str) -> Result<(), CheckError> {
+        let target = target(endpoint.url(), path)?;
+        let response = self.0.request(request(target, own(endpoint))).await?;
+        let status = response.status();
+        let says_it_is_there = path == DEFAULT_PATH && is_no_such_page(status);
+        if !status.is_success() && !says_it_is_there {
+            return Err(CheckError::Status(status));
+        }
+        let (mut body, mut read) = (response.into_body(), 0);
+        while read < READ_LIMIT
+            && let Some(frame) = body.frame().await
+        {
+            read += frame?.data_ref().map_or(0, Bytes::len);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a response says only that the page is missing, forbidden or elsewhere. At the default path, which was not
+/// promised, that is enough.
+fn is_no_such_page(status: StatusCode) -> bool {
+    let denied = matches!(
+        status,
+        StatusCode::UNAUTHORIZED
+            | StatusCode::FORBIDDEN
+            | StatusCode::NOT_FOUND
+            | StatusCode::METHOD_NOT_ALLOWED
+    );
+    denied || status.is_redirection()
+}
+
+fn target(base: &Uri, path: &str) -> Result<Uri, InvalidTarget> {
+    join(base, &Uri::try_from(path)?)
+}
+
+fn request(target: Uri, headers: &HeaderMap) -> Request<Empty<Bytes>> {
+    let mut request = Request::new(Empty::new());
+    *request.uri_mut() = target;
+    *request.headers_mut() = headers.clone();
+    request
+}
+
+impl CheckError {
+    /// Whether there was no response, or no connection, in time.
+    pub(super) fn is_late(&self) -> bool {
+        match self {
+            Self::Late(_) => true,
+            Self::NoAnswer(error) => connect_timed_out(error),
+            _ => false,
+        }
+    }
+
+    /// Whether the check was not sent, for a reason of this process.
+    pub(super) fn is_our_own(&self) -> bool {
+        matches!(self, Self::NoAnswer(error) if out_of_files(error))
+    }
+}
+
+/// Why a check failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CheckError {
+    #[error("the answer is {0}")]
+    Status(StatusCode),
+    #[error("no whole answer within {} s", .0.as_secs_f64())]
+    Late(Duration),
+    #[error("{}", Causes(.0))]
+    NoAnswer(#[from] Error),
+    #[error("the answer broke off: {0}")]
+    Reset(#[from] hyper::Error),
+    #[error("the path of the check cannot be joined to that of the endpoint: {0}")]
+    Target(#[from] InvalidTarget),
+}

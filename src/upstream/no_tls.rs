@@ -1,0 +1,30 @@
+//! Without feature `tls`, an `https://` endpoint must be told apart from one that is down.
+
+use http::Uri;
+use http::uri::Scheme;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tower_service::Service;
+
+use super::connect_error::ConnectError;
+use super::lookups::Tcp;
+
+pub(super) type Stream = TokioIo<TcpStream>;
+
+/// Which certificates are trusted: none.
+#[derive(Clone, Default)]
+pub(super) enum Tls {
+    #[default]
+    Untrusting,
+}
+
+impl Tls {
+    pub(super) async fn connect(self, mut tcp: Tcp, to: Uri) -> Result<Stream, ConnectError> {
+        if to.scheme() == Some(&Scheme::HTTPS) {
+            return Err(ConnectError::NoTls(
+                "https:// needs the feature `tls` of tower-triage",
+            ));
+        }
+        tcp.call(to).await.map_err(ConnectError::failed)
+    }
+}

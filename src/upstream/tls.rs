@@ -1,0 +1,180 @@
+//! TLS to endpoints: which certificates are trusted.
+
+use std::sync::{Arc, LazyLock};
+
+use http::Uri;
+use http::uri::Scheme;
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, MaybeHttpsStream};
+use hyper_util::rt::TokioIo;
+use rustls::client::WantsClientCert;
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+use tokio::net::TcpStream;
+use tower_service::Service;
+
+use super::connect_error::ConnectError;
+use super::lookups::Tcp;
+
+pub(super) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+/// Which certificates are trusted.
+#[derive(Clone, Default)]
+pub(super) enum Tls {
+    #[default]
+    System,
+    Only(Arc<ClientConfig>),
+}
+
+/// Read by the first connection that needs it: with `http://` endpoints alone, none are needed.
+static SYSTEM: LazyLock<Option<Arc<ClientConfig>>> = LazyLock::new(|| {
+    let roots = builder().with_native_roots();
+    let roots =
+        roots.inspect_err(|error| tracing::warn!(%error, "https:// endpoints are out of reach"));
+    roots.ok().map(config)
+});
+
+impl Tls {
+    /// Trusts the certificates in `pem` and no others.
+    pub(super) fn only(pem: &[u8]) -> Result<Self, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
+            let certificate =
+                certificate.map_err(|error| TlsError::bad(index, in_words(&error)))?;
+            roots.add(certificate).map_err(|error| {
+                TlsError::bad(
+                    index,
+                    format!("it is no X.509 certificate of a root ({error})"),
+                )
+            })?;
+        }
+        if roots.is_empty() {
+            return Err(TlsError::NoCertificate);
+        }
+        let config = config(builder().with_root_certificates(roots));
+        Ok(Self::Only(config))
+    }
+
+    pub(super) async fn connect(self, mut tcp: Tcp, to: Uri) -> Result<Stream, ConnectError> {
+        if to.scheme() != Some(&Scheme::HTTPS) {
+            let stream = tcp.call(to).await.map_err(ConnectError::failed)?;
+            return Ok(MaybeHttpsStream::Http(stream));
+        }
+        let config = match &self {
+            Self::System => SYSTEM.clone().ok_or(ConnectError::NoTls(
+                "no root certificates were found on the system",
+            ))?,
+            Self::Only(config) => config.clone(),
+        };
+        tcp.enforce_http(false);
+        let connecting = HttpsConnector::from((tcp, config)).call(to);
+        connecting.await.map_err(ConnectError::failed)
+    }
+}
+
+fn builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
+    // Named, because a program need not have set a default.
+    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring has cipher suites for the default versions")
+}
+
+fn config(trusting: ConfigBuilder<ClientConfig, WantsClientCert>) -> Arc<ClientConfig> {
+    let mut config = trusting.with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(config)
+}
+
+/// Why no certificates can be trusted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// The text has no `-----BEGIN CERTIFICATE-----` in it.
+    #[error("there is no PEM certificate in it: it must have a line `-----BEGIN CERTIFICATE-----`")]
+    NoCertificate,
+    /// A certificate cannot be read.
+    #[error("certificate {} cannot be read: {problem}", index + 1)]
+    BadCertificate {
+        /// Which one, counted from 0.
+        index: usize,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl TlsError {
+    fn bad(index: usize, problem: String) -> Self {
+        Self::BadCertificate { index, problem }
+    }
+}
+
+/// The library's own words are lists of bytes.
+fn in_words(error: &pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "its line `-----END ...-----` is missing".into(),
+        pem::Error::IllegalSectionStart { .. } => {
+            "its line `-----BEGIN ...` ends without 5 hyphens".into()
+        }
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    fn certificate() -> String {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["a".to_owned()]).unwrap();
+        params.self_signed(&key).unwrap().pem()
+    }
+
+    fn problem(pem: &str) -> String {
+        let error = Tls::only(pem.as_bytes()).err();
+        error.expect("a bad bundle").to_string()
+    }
+
+    #[test]
+    fn a_bundle_of_certificates_is_trusted_whatever_else_is_in_it() {
+        let key = KeyPair::generate().unwrap().serialize_pem();
+        let pem = format!("# ours\n{}\n{key}\n{}", certificate(), certificate());
+        assert!(Tls::only(pem.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_bundle_is_said() {
+        let good = certificate();
+        let cut = &good[..good.len() / 2];
+        let no_base64 = "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n";
+        let no_certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let key = KeyPair::generate().unwrap().serialize_pem();
+        for (pem, said) in [
+            ("", "no PEM certificate"),
+            ("hello", "no PEM certificate"),
+            (&key, "no PEM certificate"),
+            (cut, "certificate 1 cannot be read: its line `-----END"),
+            (
+                "-----BEGIN CERTIFICATE--",
+                "1 cannot be read: its line `-----BEGIN",
+            ),
+            (no_base64, "certificate 1 cannot be read: base64"),
+            (
+                &format!("{good}{no_base64}"),
+                "certificate 2 cannot be read: base64",
+            ),
+            (
+                no_certificate,
+                "certificate 1 cannot be read: it is no X.509",
+            ),
+            (
+                &format!("{good}{no_certificate}"),
+                "certificate 2 cannot be read: it is no X.509",
+            ),
+        ] {
+            assert!(problem(pem).contains(said), "{pem}: {}", problem(pem));
+        }
+    }
+}
