@@ -12,6 +12,7 @@
 //! - `waiters`, `ordered_queue`, `room_base`, `departure_rate`, `nanos`, `trim`: what both rooms are built of.
 
 mod capacity;
+mod compact_slab;
 mod config;
 mod departure_rate;
 mod full_room;

@@ -4,8 +4,7 @@
 //! reconfigured, so a [`WaiterId`] stays valid all that time. An entry is in one of two states: it *waits*, or it is
 //! *unlinked*, which means that its wait is over and its outcome has not been taken yet.
 
-use slab::Slab;
-
+use super::compact_slab::CompactSlab;
 use super::nanos::Nanos;
 use super::ordered_queue::ArrivalKey;
 use super::{Priority, Tenant, Ticket};
@@ -131,7 +130,7 @@ struct Entry<T> {
 /// All waiters, by index.
 #[derive(Debug)]
 pub(crate) struct Waiters<T> {
-    slab: Slab<Entry<T>>,
+    slab: CompactSlab<Entry<T>>,
     /// How long a request may wait; `NEVER` without a bound.
     pub(crate) max_wait: Nanos,
 }
@@ -139,7 +138,7 @@ pub(crate) struct Waiters<T> {
 impl<T> Waiters<T> {
     pub(crate) fn new(max_wait: Nanos) -> Self {
         Self {
-            slab: Slab::new(),
+            slab: CompactSlab::new(),
             max_wait,
         }
     }
@@ -151,51 +150,48 @@ impl<T> Waiters<T> {
         meta: WaiterMeta,
         payload: impl FnOnce(WaiterId) -> T,
     ) -> WaiterId {
-        let entry = self.slab.vacant_entry();
-        let id = WaiterId {
-            // 2³² entries of 100 bytes would not fit into memory.
-            idx: entry.key() as u32,
-            seq: meta.seq,
-        };
-        let payload = payload(id);
-        entry.insert(Entry { meta, payload });
-        id
+        let seq = meta.seq;
+        let idx = self.slab.insert_with(|idx| {
+            let payload = payload(WaiterId { idx, seq });
+            Entry { meta, payload }
+        });
+        WaiterId { idx, seq }
     }
 
     /// Takes the entry out. Its id is invalid then.
     #[inline]
     pub(crate) fn remove(&mut self, idx: u32) -> T {
-        self.slab.remove(idx as usize).payload
+        self.slab.remove(idx).payload
     }
 
     #[inline]
     pub(crate) fn meta(&self, idx: u32) -> &WaiterMeta {
-        &self.slab[idx as usize].meta
+        &self.slab.at(idx).meta
     }
 
     #[inline]
     pub(crate) fn meta_mut(&mut self, idx: u32) -> &mut WaiterMeta {
-        &mut self.slab[idx as usize].meta
+        &mut self.slab.at_mut(idx).meta
     }
 
     #[inline]
     pub(crate) fn payload(&self, idx: u32) -> &T {
-        &self.slab[idx as usize].payload
+        &self.slab.at(idx).payload
     }
 
     #[inline]
     pub(crate) fn payload_mut(&mut self, idx: u32) -> &mut T {
-        &mut self.slab[idx as usize].payload
+        &mut self.slab.at_mut(idx).payload
     }
 
     pub(crate) fn payloads_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.slab.iter_mut().map(|(_, entry)| &mut entry.payload)
+        self.slab.values_mut().map(|entry| &mut entry.payload)
     }
 
     /// Whether the waiter still waits. An invalid id does not.
     #[inline]
     pub(crate) fn waits(&self, id: WaiterId) -> bool {
-        let entry = self.slab.get(id.idx as usize);
+        let entry = self.slab.get(id.idx);
         // The index may have been given to a later waiter.
         entry.is_some_and(|Entry { meta, .. }| meta.seq == id.seq && meta.waits)
     }
@@ -203,14 +199,14 @@ impl<T> Waiters<T> {
     /// Whether the waiter with this index and sequence number waits at `level`.
     #[inline]
     pub(crate) fn waits_at(&self, level: u8, idx: u32, seq: u64) -> bool {
-        let entry = self.slab.get(idx as usize);
+        let entry = self.slab.get(idx);
         entry.is_some_and(|Entry { meta, .. }| meta.seq == seq && meta.waits && meta.level == level)
     }
 
     /// As [`waits_at`](Self::waits_at), and is not skipped.
     #[inline]
     pub(crate) fn is_queued_at(&self, level: u8, idx: u32, seq: u64) -> bool {
-        let entry = self.slab.get(idx as usize);
+        let entry = self.slab.get(idx);
         entry.is_some_and(|Entry { meta, .. }| {
             meta.seq == seq && meta.waits && meta.is_queued && meta.level == level
         })
@@ -218,7 +214,7 @@ impl<T> Waiters<T> {
 
     /// The level at which the waiter with this index and sequence number waits; `None` if it does not wait.
     pub(crate) fn level_if_waiting(&self, idx: u32, seq: u64) -> Option<u8> {
-        let Entry { meta, .. } = self.slab.get(idx as usize)?;
+        let Entry { meta, .. } = self.slab.get(idx)?;
         (meta.seq == seq && meta.waits).then_some(meta.level)
     }
 
@@ -236,10 +232,7 @@ impl<T> Waiters<T> {
 
     /// All waiters that still wait, in the order of their indices.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (u32, &WaiterMeta)> {
-        let all = self
-            .slab
-            .iter()
-            .map(|(idx, entry)| (idx as u32, &entry.meta));
+        let all = self.slab.iter().map(|(idx, entry)| (idx, &entry.meta));
         all.filter(|(_, meta)| meta.waits)
     }
 
@@ -276,8 +269,7 @@ impl<T> Waiters<T> {
 
     /// Gives back the memory behind the last entry. Waiters keep their index.
     pub(crate) fn trim(&mut self) {
-        // Entries are not moved: that would break ids.
-        self.slab.shrink_to_fit();
+        self.slab.trim();
     }
 }
 

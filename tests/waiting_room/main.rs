@@ -16,3 +16,4 @@ mod rooms;
 mod scale;
 mod scenarios;
 mod trims;
+mod wait_queue;

@@ -24,6 +24,11 @@ impl ByLevel {
         self.0[usize::from(level)].remove(key, |&(_, seq), idx| waiters.waits_at(level, idx, seq));
     }
 
+    /// Gives back memory that the waiters of now do not need.
+    pub(crate) fn trim(&mut self) {
+        self.0.iter_mut().for_each(OrderedQueue::trim);
+    }
+
     /// The waiter that arrived first, whatever its level.
     pub(crate) fn first(&self) -> Option<u32> {
         let heads = self.0.iter().filter_map(OrderedQueue::first);

@@ -41,6 +41,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.lanes.trim(&mut self.waiters);
         self.timeouts.trim();
         self.promotions.trim();
+        self.arrivals.trim();
+        self.partitions.trim();
         self.tenants.shrink_to_fit();
     }
 

@@ -99,6 +99,12 @@ impl Partitions {
         self.by_id.values().any(Usage::is_overfull)
     }
 
+    /// Gives back memory that the waiters of now do not need.
+    pub(crate) fn trim(&mut self) {
+        let usages = self.by_id.values_mut();
+        usages.for_each(|usage| usage.arrivals.trim());
+    }
+
     /// The waiter of the partition that is evicted first.
     pub(crate) fn lowest_and_latest(&self, partition: u32) -> Option<u32> {
         self.by_id.get(&partition)?.arrivals.lowest_and_latest()
