@@ -13,14 +13,14 @@ use crate::queue::QueueConfig;
 /// ```
 /// use tower_triage::endpoints::{Endpoint, Model, Registry};
 /// use tower_triage::route::RoutingConfig;
-/// use tower_triage::{QueueConfig, RouteLayer};
+/// use tower_triage::{Discipline, QueueConfig, RouteLayer};
 ///
 /// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"))
 ///     .max_concurrent(4)
 ///     .model(Model::new("llama3:8b"));
 /// let layer = RouteLayer::builder(Registry::new(vec![gpu])?)
 ///     .routing(RoutingConfig::default().alias("gpt-4", "llama3:8b"))
-///     .queue(QueueConfig::default().fair())
+///     .queue(QueueConfig::default().discipline(Discipline::Fair))
 ///     .body_limit(1 << 20)
 ///     .build();
 /// assert_eq!(layer.handle().endpoints()[0].limit(), 4);

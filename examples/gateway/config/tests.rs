@@ -185,7 +185,7 @@ fn invalid_config_error_names_line_and_key() {
         (
             "[queue]\nmax_wait_seconds = '30 s'".to_owned(),
             2,
-            "expected a number",
+            "must be a number of seconds",
         ),
         (format!("{BACKEND}health = 3"), 4, "`false`, or a table"),
         (
