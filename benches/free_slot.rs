@@ -1,4 +1,4 @@
-//! What a limit costs a request that finds a slot free.
+//! The cost of a limit for a request that finds a slot free.
 
 use std::convert::Infallible;
 use std::hint::black_box;

@@ -99,7 +99,7 @@ fn main() {
             room.turn();
             continue;
         }
-        // One waiter anywhere in the room, whose id makes way for a new one.
+        // The id of one waiter anywhere in the room, replaced by that of a new one.
         let picked = &mut ids[random.usize(..waiting)];
         match operation.as_str() {
             "pick" => _ = black_box(std::mem::replace(picked, black_box(*picked))),
@@ -110,6 +110,6 @@ fn main() {
             other => panic!("no operation: {other}"),
         }
     }
-    // Freeing the room is none of the operations.
+    // Freeing the room is not counted.
     std::mem::forget(room);
 }

@@ -1,4 +1,4 @@
-//! What a rejection costs, against the answer of an idle handler: in process, and over HTTP/1.
+//! The cost of a rejection, against the answer of an idle handler: in process, and over HTTP/1.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -16,7 +16,7 @@ use support::{Bench, now};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_triage::{QueueConfig, QueueLayer};
 
-/// As small as a handler gets that says what it sends.
+/// The smallest handler that sets one header.
 fn response(body: Bytes) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body));
     let json = HeaderValue::from_static("application/json");
@@ -24,7 +24,7 @@ fn response(body: Bytes) -> Response<Full<Bytes>> {
     response
 }
 
-/// A layer whose only slot is taken, and whose only waiter waits. What has to be kept for that comes along.
+/// A layer with its only slot and its only place taken, and what has to be kept for that.
 fn full_layer() -> (QueueLayer, impl Sized) {
     let layer = QueueLayer::new(QueueConfig::new(1).max_size(1));
     let forever = layer.layer(service_fn(|_: Request<Empty<Bytes>>| {

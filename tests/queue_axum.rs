@@ -258,7 +258,7 @@ mod streamed {
     }
 
     #[tokio::test]
-    async fn a_client_that_hangs_up_in_mid_stream_frees_the_slot() {
+    async fn hanging_up_during_a_stream_frees_the_slot() {
         let (addr, handle, mut started) = start(QueueConfig::new(1)).await;
         let mut first = get(addr, "/").send().await;
         let parts = started.recv().await.unwrap();
@@ -285,7 +285,7 @@ mod streamed {
     }
 
     #[tokio::test]
-    async fn requests_for_a_stream_are_rejected_if_they_may_not_wait() {
+    async fn streaming_requests_are_rejected_if_they_may_not_wait() {
         let (app, running) = busy(QueueConfig::new(1).streaming(Streaming::Reject)).await;
         let stream = |name| app.client(name).header("accept", "text/event-stream");
         let refused = stream("refused").send().await;

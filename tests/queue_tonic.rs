@@ -212,7 +212,7 @@ async fn a_call_that_finds_a_slot_passes_unchanged() {
 }
 
 #[tokio::test]
-async fn a_saturated_server_is_unavailable_and_says_when_to_come_back() {
+async fn a_saturated_server_is_unavailable_with_retry_pushback() {
     let config = QueueConfig::new(1)
         .max_size(1)
         .retry_after(RetryAfter::fixed(3));

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn it_halves_while_nobody_asks() {
+    fn it_halves_without_samples() {
         let average = Average::default();
         average.add(8 * MS, CoarseInstant(u32::MAX - 10));
         let later = |ms: u32| CoarseInstant((u32::MAX - 10).wrapping_add(ms));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looked_at_the_clock_before_the_last_sample_sees_it_as_well() {
+    fn a_reader_with_an_earlier_clock_sees_the_sample() {
         let average = Average::default();
         average.add(8 * MS, CoarseInstant(5));
         assert_eq!(average.micros(CoarseInstant(4)), 8_000);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_an_hour_is_as_long_as_can_be() {
+    fn more_than_an_hour_is_the_maximum() {
         let average = Average::default();
         average.add(Duration::MAX, CoarseInstant(0));
         assert_eq!(average.micros(CoarseInstant(0)), u32::MAX);

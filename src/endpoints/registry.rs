@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_are_about_one_connection_or_request_are_refused_by_name() {
+    fn reserved_headers_are_refused_by_name() {
         let with = |name| endpoint("a", "http://a").header(name, "secret".parse().unwrap());
         let names = HOP_BY_HOP.map(HeaderName::from_static).into_iter();
         for name in names.chain([HOST, CONTENT_LENGTH]) {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_health_check_must_be_one_that_can_be_sent_and_can_decide() {
+    fn impossible_health_checks_are_refused() {
         let zero = std::time::Duration::ZERO;
         for (check, problem) in [
             (HealthCheck::new("up"), "`path`"),

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leads_to_itself_then_its_alias_then_its_fallbacks() {
+    fn a_name_resolves_to_itself_then_alias_then_fallbacks() {
         let rules = rules(
             [("gpt", "big"), ("opus", "big"), ("m", "big")],
             [

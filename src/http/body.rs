@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_of_unknown_length_holds_the_slot_until_it_says_that_it_ended() {
+    async fn a_body_of_unknown_length_holds_the_slot_until_none() {
         let (slot, mut body) = script([Ok(data("a")), Ok(data("b"))]);
         for _ in 0..2 {
             assert!(body.frame().await.is_some_and(|frame| frame.is_ok()));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_of_known_length_frees_the_slot_with_its_last_frame() {
+    async fn a_sized_body_frees_the_slot_with_its_last_frame() {
         let slot = Slot::default();
         let mut body = PermitBody::new(Full::from("whole"), Some(slot.clone()));
         assert_eq!(body.size_hint().exact(), Some(5));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trailers_pass_and_the_slot_is_held_until_after_them() {
+    async fn the_slot_is_held_until_after_the_trailers() {
         let trailers = HeaderMap::from_iter([(
             http::HeaderName::from_static("grpc-status"),
             http::HeaderValue::from_static("0"),

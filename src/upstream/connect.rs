@@ -100,7 +100,7 @@ mod tests {
     struct Outer(#[source] io::Error);
 
     #[test]
-    fn time_that_ran_out_is_found_below_other_errors() {
+    fn a_timeout_is_found_among_the_causes() {
         let timeout = || io::Error::from(io::ErrorKind::TimedOut);
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         assert!(timed_out(&timeout()));
@@ -111,7 +111,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn files_that_ran_out_are_found_below_other_errors() {
+    fn out_of_files_is_found_among_the_causes() {
         for (code, expected) in [(23, true), (24, true), (111, false)] {
             let error = || io::Error::from_raw_os_error(code);
             assert_eq!(out_of_files(&error()), expected, "{code}");

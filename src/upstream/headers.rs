@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoints_own_headers_replace_the_clients_whatever_the_client_says() {
+    fn endpoint_headers_win_over_the_clients_connection_header() {
         let own = headers(&[
             ("host", "endpoint"),
             ("authorization", "Bearer endpoint"),

@@ -1,4 +1,4 @@
-//! A base path that is dropped or doubled turns every request into a 404 of the endpoint's.
+//! The URI of a request at its endpoint: the endpoint's base path, then the path and query of the request.
 
 use http::uri::{InvalidUri, InvalidUriParts, PathAndQuery};
 use http::{HeaderValue, Uri};
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_goes_without_saying_is_not_said() {
+    fn the_default_port_is_left_out_of_host() {
         for (url, said) in [
             ("http://a", "a"),
             ("http://a:80/base", "a"),

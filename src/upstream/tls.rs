@@ -138,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_of_certificates_is_trusted_whatever_else_is_in_it() {
+    fn a_bundles_certificates_are_trusted_among_other_sections() {
         let key = KeyPair::generate().unwrap().serialize_pem();
         let pem = format!("# ours\n{}\n{key}\n{}", certificate(), certificate());
         assert!(Tls::only(pem.as_bytes()).is_ok());
     }
 
     #[test]
-    fn what_is_wrong_with_a_bundle_is_said() {
+    fn a_bad_bundle_is_refused_with_the_problem() {
         let good = certificate();
         let cut = &good[..good.len() / 2];
         let no_base64 = "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n";

@@ -1,4 +1,4 @@
-//! What an endpoint gets in place of the client's headers, and nobody else ever sees.
+//! Headers of an endpoint's own: they replace the client's there, and appear nowhere else.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ fn keyed(url: String) -> Endpoint {
 }
 
 #[tokio::test]
-async fn an_endpoints_own_headers_replace_the_clients_there_and_nowhere_else() {
+async fn endpoint_headers_replace_the_clients_at_that_endpoint_only() {
     let keyed_upstream = Upstream::bind().await;
     let plain_upstream = Upstream::bind().await;
     let with_key = in_service(keyed(format!("http://{}", keyed_upstream.addr())));
@@ -56,7 +56,7 @@ async fn an_endpoints_own_headers_replace_the_clients_there_and_nowhere_else() {
 }
 
 #[test]
-fn nothing_that_is_printed_shows_an_endpoints_own_headers() {
+fn debug_output_hides_endpoint_headers() {
     let endpoint = keyed("http://127.0.0.1:9".into());
     let registry = Registry::new(vec![endpoint.clone()]).unwrap();
     let endpoints = Endpoints::new(registry.clone());
@@ -73,15 +73,15 @@ fn nothing_that_is_printed_shows_an_endpoints_own_headers() {
 }
 
 #[tokio::test]
-async fn no_log_shows_an_endpoints_own_headers() {
+async fn logs_hide_endpoint_headers() {
     let log = Log::default();
     let written = log.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(LevelFilter::TRACE)
         .with_writer(move || written.clone())
         .finish();
-    // With only one subscriber in the process, `tracing` asks the thread that comes to a line first whether
-    // anybody is interested, and for the tests beside this one nobody is.
+    // `tracing` caches per log line whether any subscriber wants it, and with a single subscriber asks only that of
+    // the first thread to reach the line. The tests beside this one have none, so a second subscriber is needed.
     let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
     let _guard = tracing::subscriber::set_default(subscriber);
 

@@ -1,4 +1,4 @@
-//! What the operator reads.
+//! Log lines about the health of endpoints.
 
 use std::io;
 use std::sync::Mutex;
@@ -48,8 +48,8 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     fn install(&self) -> (DefaultGuard, Dispatch) {
-        // With only one subscriber in the process, `tracing` asks the thread that comes to a line first whether
-        // anybody is interested, and for the tests beside this one nobody is.
+        // `tracing` caches per log line whether any subscriber wants it, and with a single subscriber asks only that of
+        // the first thread to reach the line. The tests beside this one have none, so a second subscriber is needed.
         let another = Dispatch::new(NoSubscriber::new());
         let written = self.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -59,7 +59,7 @@ impl Log {
         (tracing::subscriber::set_default(subscriber), another)
     }
 
-    /// What the lines say that were written since this was last asked.
+    /// The lines written since the last call, in short.
     fn take(&self) -> Vec<&'static str> {
         let text = String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap();
         let said = |line: &str| {

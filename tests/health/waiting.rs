@@ -1,4 +1,4 @@
-//! Those who wait are told at once what a check has found out.
+//! Waiting requests are served or rejected as soon as a check changes the health of an endpoint.
 
 use tower_triage::endpoints::FallbackWhen;
 

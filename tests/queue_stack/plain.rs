@@ -37,7 +37,7 @@ async fn an_error_of_the_inner_service_frees_the_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_poll_ready_reaches_its_caller_and_frees_the_slot() {
+async fn a_poll_ready_error_reaches_its_caller_and_frees_the_slot() {
     let flaky = Flaky::new([Answer::Error("broken"), Answer::Ready]);
     let (queue, handle) = queue(QueueConfig::new(1), flaky.clone());
     assert_eq!(

@@ -127,7 +127,7 @@ fn a_token_and_a_layer_leak_nothing_of_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panicking_waker_keeps_the_token_from_waking_no_other() {
+async fn a_panicking_waker_does_not_stop_the_other_wakers() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {

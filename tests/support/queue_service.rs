@@ -1,4 +1,4 @@
-//! Inner services that do what a test decides, and futures that are polled by hand.
+//! Inner services that a test controls, and futures that are polled by hand.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -35,7 +35,7 @@ pub(crate) fn triage(job: &Job, arrival: Instant) -> Ticket {
     Ticket::new(Priority(u8::from(!job.urgent)), arrival)
 }
 
-/// A service that records its calls, in order, and finishes one whenever it is told to.
+/// A service that records its calls, in order, and finishes them when the test says so.
 #[derive(Debug, Clone)]
 pub(crate) struct TestService(Arc<Shared>);
 
@@ -105,7 +105,7 @@ impl Drop for Leaving {
     }
 }
 
-/// A service that is ready when it is told to be, for one call each time. All clones share their readiness, and only
+/// A service that is ready when the test says so, for one call each time. All clones share their readiness, and only
 /// the task that polled last is woken.
 #[derive(Clone)]
 pub(crate) struct Flaky(Arc<Mutex<Script>>);
@@ -142,7 +142,7 @@ impl Flaky {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Does this in the next `poll_ready`, before it returns.
+    /// Runs `act` in the next `poll_ready`, before it returns.
     pub(crate) fn meanwhile(&self, act: impl FnOnce() + Send + 'static) {
         self.0.lock().unwrap().meanwhile = Some(Box::new(act));
     }
@@ -243,7 +243,7 @@ impl<F: Future> ByHand<F> {
     }
 }
 
-/// A request on its way, in a task of its own.
+/// The task of a request that was sent.
 pub(crate) type Sent<S> =
     tokio::task::JoinHandle<Result<<S as Service<Job>>::Response, <S as Service<Job>>::Error>>;
 

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_up_to_a_quarter_more_than_the_share_or_half_the_slots() {
+    fn the_bound_is_125_percent_or_half_the_slots() {
         for (limit, in_flight, slots, most) in [
             (4, 1, 16, 2),
             (4, 8, 16, 3),

@@ -32,7 +32,7 @@ fn routed(endpoints: impl Into<Vec<Endpoint>>, routing: RoutingConfig) -> Endpoi
     Endpoints::with_rules(Registry::new(endpoints.into()).unwrap(), rules)
 }
 
-/// A runtime whose clock stands still.
+/// A runtime with a paused clock.
 fn frozen_time() -> tokio::runtime::Runtime {
     let mut time = tokio::runtime::Builder::new_current_thread();
     time.enable_time().start_paused(true).build().unwrap()
@@ -74,7 +74,7 @@ fn the_lowest_priority_number_is_used_up_first() {
 }
 
 #[test]
-fn among_equals_the_largest_free_share_then_the_registry_order() {
+fn equals_go_by_free_share_then_registry_order() {
     let endpoints = fleet([
         endpoint("a", 1, &["m"]),
         endpoint("b", 2, &["m"]),
@@ -172,7 +172,7 @@ fn capabilities_choose_the_endpoint_and_what_is_missing_is_listed() {
 }
 
 #[test]
-fn an_unhealthy_endpoint_gets_nothing_and_the_last_one_denies_for_good() {
+fn without_a_healthy_endpoint_demands_are_unservable() {
     let endpoints = fleet([endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]);
     let all = endpoints.endpoints();
     all[0].set_healthy(false);

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_skipped_is_skipped_whole() {
+    fn a_skipped_value_is_skipped_whole() {
         for value in [
             "null",
             "-1.5e400",

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_check_starts_at_once_and_the_others_an_interval_apart() {
+    async fn checks_start_at_once_and_an_interval_apart() {
         let (check, starts) = (HealthCheck::default(), RefCell::new(vec![]));
         let get = || {
             starts.borrow_mut().push(Instant::now());
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_check_that_hangs_is_over_before_the_next_one_starts() {
+    async fn a_hanging_check_ends_before_the_next_starts() {
         let check = HealthCheck::default().timeout(INTERVAL * 3);
         let (at_once, told) = (Cell::new(0), RefCell::new(vec![]));
         let get = || {

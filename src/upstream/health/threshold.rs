@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_result_decides_and_then_so_many_in_a_row() {
+    fn the_first_result_decides_then_results_in_a_row() {
         for (results, unhealthy_after, healthy_after, changes) in [
             ("+++", 3, 2, "U.."),
             ("---", 3, 2, "D.."),
