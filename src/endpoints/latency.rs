@@ -15,7 +15,7 @@ use crate::gate;
 pub(crate) struct Latency {
     /// Until the head of the response is there.
     pub(crate) first_byte: Average,
-    /// The same, but it rises at once and falls slowly.
+    /// The same, but a longer sample replaces the average at once.
     pub(crate) peak: Average,
     /// Until the response has ended.
     pub(crate) total: Average,
@@ -52,7 +52,7 @@ impl CoarseInstant {
     }
 }
 
-/// How long a thread may stand between reading the clock and using it.
+/// How long a thread may be suspended between reading the clock and using it.
 const MAX_SKEW_MS: u32 = 60_000;
 
 /// An exponential average of durations: microseconds in the upper half of the word, the time of the last sample in the

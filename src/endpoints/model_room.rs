@@ -1,4 +1,4 @@
-//! The part of the waiting room that is one model's: its size, by the number of its slots, and its order.
+//! The partition of the waiting room for one model: its size, by the number of its slots, and its order.
 
 use crate::Discipline;
 

@@ -1,6 +1,6 @@
 //! Response bodies that hold a permit.
 //!
-//! A slot that is freed with the response's head is freed too early: a streamed body would run outside the limit.
+//! If the slot were freed with the response's head, a streamed body would run outside the limit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -79,7 +79,7 @@ impl<B, G> PermitBody<B, G> {
     }
 }
 
-/// Empty, as layers that answer in place of a service (timeouts, CORS) ask of a body.
+/// Empty: layers that answer in place of a service (timeouts, CORS) need such a body.
 impl<B, G> Default for PermitBody<B, G> {
     fn default() -> Self {
         Self::rejection(Bytes::new())
@@ -262,13 +262,13 @@ mod tests {
 
     #[test]
     fn a_body_that_panics_when_dropped_frees_the_slot() {
-        struct Spiteful;
-        impl Drop for Spiteful {
+        struct PanicOnDrop;
+        impl Drop for PanicOnDrop {
             fn drop(&mut self) {
                 panic!("dropped");
             }
         }
-        impl Body for Spiteful {
+        impl Body for PanicOnDrop {
             type Data = Bytes;
             type Error = &'static str;
             fn poll_frame(
@@ -279,7 +279,7 @@ mod tests {
             }
         }
         let slot = Slot::default();
-        let body = PermitBody::new(Spiteful, Some(slot.clone()));
+        let body = PermitBody::new(PanicOnDrop, Some(slot.clone()));
         assert!(catch_unwind(AssertUnwindSafe(|| drop(body))).is_err());
         assert!(!slot.taken());
     }

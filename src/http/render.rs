@@ -1,4 +1,4 @@
-//! Rendering a [`Rejection`], as HTTP or as gRPC.
+//! Renders a [`Rejection`] as HTTP or as gRPC.
 //!
 //! An overloaded service rejects more than it serves, so what is known at compile time is not formatted here.
 

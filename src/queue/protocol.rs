@@ -1,4 +1,4 @@
-//! Protocols: what a rejection looks like, and for how long a slot is held.
+//! Protocols: the form of a rejection, and for how long a slot is held.
 
 use std::error::Error;
 use std::fmt;

@@ -80,7 +80,7 @@ impl<B> QueueResponseBody<B> {
     }
 }
 
-/// Empty, as layers that answer in place of a service (timeouts, CORS) ask of a body.
+/// Empty: layers that answer in place of a service (timeouts, CORS) need such a body.
 impl<B> Default for QueueResponseBody<B> {
     fn default() -> Self {
         Self::rejection(Bytes::new())

@@ -1,6 +1,6 @@
-//! Reads the response of a failed attempt before the next one begins.
+//! The response of a failed attempt, which is read before the next attempt begins.
 //!
-//! A response that is left unread keeps its connection, and its endpoint busy beside the next request with the slot.
+//! An unread response would keep its connection, and keep its endpoint busy although the slot is free again.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -31,7 +31,7 @@ pin_project! {
     }
 }
 
-/// Longer bodies are not kept: what says why a request failed is short.
+/// Longer bodies are not kept: error messages are short.
 const LENGTH_LIMIT: usize = 64 << 10;
 
 /// Slower bodies are not kept: the request waits meanwhile.

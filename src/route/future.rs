@@ -1,4 +1,4 @@
-//! The response of a request whose endpoint has yet to be found.
+//! The response future of a routed request: read the body, attempt, retry, respond.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A request whose demand is known, and its way to a slot.
+//! A parsed request: its demand is known, and it can acquire a slot.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What follows an attempt: a response to the client, or another attempt.
+//! The step after an attempt: a response to the client, or another attempt.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What a response says of the endpoint, and whether another endpoint may do better.
+//! The class of a response: what it says of the endpoint, and whether another endpoint may do better.
 
 use http::{Response, StatusCode};
 

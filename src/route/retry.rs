@@ -1,4 +1,4 @@
-//! Keeps a request so that it can be tried again at another endpoint, as long as nothing of a response went out.
+//! Retries: keeps a request, to try it again at another endpoint as long as nothing of a response went out.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

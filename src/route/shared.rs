@@ -174,8 +174,8 @@ impl RouterShared {
         self.budget.load().withdraw()
     }
 
-    /// Learns from a response how its endpoint is. If the request `has_failed` elsewhere, a failure says nothing: the
-    /// request may be at fault.
+    /// Updates the health of an endpoint by its response. If the request `has_failed` elsewhere, a failure does not count:
+    /// the request may be at fault.
     pub(super) fn learn(
         self: &Arc<Self>,
         permit: &mut Permit<Endpoints>,
@@ -191,7 +191,7 @@ impl RouterShared {
             }
         }
         match class {
-            // Of a probe, this is no result: the next request probes.
+            // Not a result for a probe: the next request probes.
             ResponseClass::Unknown { .. } => {}
             ResponseClass::Failure { .. } if has_failed => {}
             ResponseClass::Failure { .. } => {
@@ -270,7 +270,7 @@ impl RouterShared {
         self.half_open_after(ejection_duration, endpoint.clone(), &runtime);
     }
 
-    /// Tells the log, the metrics and the waiters of a change in the health of `endpoint`, if it is one.
+    /// Logs and counts a change in the health of `endpoint`, if it is one, and notifies the waiters.
     pub(super) fn health_changed(&self, endpoint: &EndpointRef, change: HealthChange) {
         if !change.is_new() {
             return;
@@ -281,7 +281,7 @@ impl RouterShared {
         self.state.gate.capacity_changed();
     }
 
-    /// Tells the log and the metrics that `endpoint` is in or out of service.
+    /// Logs and counts that `endpoint` is in or out of service.
     fn report_health(&self, endpoint: &EndpointRef, healthy: bool) {
         let name = endpoint.name();
         if healthy {

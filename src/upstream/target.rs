@@ -12,7 +12,7 @@ pub(crate) fn join(base: &Uri, asked: &Uri) -> Result<Uri, InvalidTarget> {
             true => asked.clone(),
             false => PathAndQuery::try_from(format!("{prefix}{asked}"))?,
         },
-        // Such as `http://gateway?q=1`: without a path, it is the root that is asked for.
+        // Such as `http://gateway?q=1`: no path means the root.
         Some(asked) if asked.as_str().starts_with('?') => {
             PathAndQuery::try_from(format!("{prefix}/{}", asked.as_str()))?
         }
@@ -21,7 +21,7 @@ pub(crate) fn join(base: &Uri, asked: &Uri) -> Result<Uri, InvalidTarget> {
     Ok(Uri::from_parts(parts)?)
 }
 
-/// What a request to `url` carries as `Host`: its authority, without a port that goes without saying.
+/// The `Host` of a request to `url`: its authority, without the default port.
 pub(crate) fn host(url: &Uri) -> HeaderValue {
     let name = url.host().unwrap_or_default();
     let usual = match url.scheme_str() {

@@ -1,4 +1,4 @@
-//! TLS to endpoints: which certificates are trusted.
+//! TLS to endpoints, and the certificates that are trusted.
 
 use std::sync::{Arc, LazyLock};
 
@@ -27,7 +27,7 @@ pub(super) enum Tls {
     Only(Arc<ClientConfig>),
 }
 
-/// Read by the first connection that needs it: with `http://` endpoints alone, none are needed.
+/// The system's roots, read by the first connection that needs them. `None` if there are none.
 static SYSTEM: LazyLock<Option<Arc<ClientConfig>>> = LazyLock::new(|| {
     let roots = builder().with_native_roots();
     let roots =
@@ -74,7 +74,7 @@ impl Tls {
 }
 
 fn builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
-    // Named, because a program need not have set a default.
+    // Explicit, because the program may not have installed a default provider.
     ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring has cipher suites for the default versions")
@@ -109,7 +109,7 @@ impl TlsError {
     }
 }
 
-/// The library's own words are lists of bytes.
+/// The problem in words. The library's own message shows lists of bytes.
 fn in_words(error: &pem::Error) -> String {
     match error {
         pem::Error::MissingSectionEnd { .. } => "its line `-----END ...-----` is missing".into(),

@@ -15,7 +15,7 @@ thread_local! {
 
 /// What `strategy` chooses. `None` if it panics: then the first candidate that is free is taken.
 pub(crate) fn ask<'a>(strategy: &dyn Strategy, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-    // A strategy may ask another router, whose strategy is then asked within this one.
+    // A strategy may ask another router, and so be asked while another one is.
     let outer = ASKING.replace(true);
     let chosen = catch_unwind(AssertUnwindSafe(|| strategy.choose(candidates)));
     ASKING.set(outer);

@@ -1,4 +1,4 @@
-//! A cursor over JSON that is known to be valid, so that nothing can fail on the way.
+//! A cursor over JSON that is known to be valid, so that reading cannot fail.
 //!
 //! Typed visitors would refuse values that are only skipped and that an endpoint may accept: a number that no float
 //! holds, half of a surrogate pair.
@@ -6,13 +6,13 @@
 use memchr::memchr2;
 use serde::de::IgnoredAny;
 
-/// A place in a JSON text: before a value, whenever a method is called.
+/// A position in a JSON text. When a method is called, it is before a value.
 pub(super) struct Cursor<'a> {
     json: &'a str,
     at: usize,
 }
 
-/// What kind of value comes next.
+/// The kind of the next value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -40,7 +40,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Where the value stands that comes next.
+    /// The position of the next value.
     pub(super) fn offset(&mut self) -> usize {
         self.peek();
         self.at
@@ -162,7 +162,7 @@ impl<'a> Cursor<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Text<'a> {
     written: &'a str,
-    /// How many more characters that is than are meant.
+    /// How many characters the escapes add.
     surplus: usize,
 }
 

@@ -32,8 +32,8 @@ pub use error::InvalidQueueConfig;
 /// assert_eq!(config.validate(), Ok(()));
 /// ```
 ///
-/// With feature `serde` the same is read from a file, in which every key is optional, those of the waiting room stand
-/// beside the others, and `"none"` stands for `None`:
+/// With feature `serde` the same is read from a file, in which every key is optional, those of the waiting room are
+/// beside the others, and `"none"` is `None`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {

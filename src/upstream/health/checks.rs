@@ -1,4 +1,4 @@
-//! Runs the checks of a router's endpoints, and starts and stops them as the endpoints change.
+//! Health checks of a router: one task per endpoint, started and stopped as the endpoints change.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -85,7 +85,7 @@ impl fmt::Debug for HealthChecks {
     }
 }
 
-/// Keeps the running checks those of the present endpoints.
+/// Starts and stops checks when the endpoints change.
 struct Supervisor {
     prober: Prober,
     reporter: HealthReporter,
@@ -98,7 +98,7 @@ impl Supervisor {
         loop {
             self.update().await;
             if changed.changed().await.is_err() {
-                return;
+                return; // the router is gone
             }
         }
     }
@@ -171,8 +171,8 @@ impl Drop for Running {
 /// How many endpoints are checked at once when their checks begin.
 const AT_ONCE: usize = 8;
 
-/// How long the `nth` of `count` endpoints whose checks begin together, counted from 0, waits for its first: the first
-/// few not at all, the others spread over the interval.
+/// How long to wait before the first check of the `nth` of `count` endpoints that start together, counted from 0: the
+/// first [`AT_ONCE`] not at all, the others spread over the interval.
 fn first_pause(nth: usize, count: usize, interval: Duration) -> Duration {
     let others = count.saturating_sub(AT_ONCE);
     match nth.checked_sub(AT_ONCE) {

@@ -51,8 +51,8 @@ impl Prober {
     }
 }
 
-/// Whether a response says only that the page is missing, forbidden or elsewhere. At the default path, which was not
-/// promised, that is enough.
+/// Whether a response only says that the page is missing, forbidden or elsewhere. That is enough at the default path,
+/// which an endpoint need not have.
 fn is_no_such_page(status: StatusCode) -> bool {
     let denied = matches!(
         status,

@@ -135,7 +135,7 @@ fn depth_costs_no_stack() {
     malformed(r#"{"a":"#.repeat(100_000));
 }
 
-/// Bytes that are JSON more often than chance has it.
+/// Bytes that are JSON more often than random ones.
 fn json_like() -> impl Strategy<Value = String> {
     let token = prop::sample::select(vec![
         "{",
