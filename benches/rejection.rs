@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use support::{Bench, now};
+use support::{Bench, client_headers, now, request};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_triage::{QueueConfig, QueueLayer};
 
@@ -40,49 +40,31 @@ fn full_layer() -> (QueueLayer, impl Sized) {
     (layer, requests)
 }
 
-/// A client's headers.
-fn headers() -> HeaderMap {
-    let headers = [
-        ("x-priority", "high"),
-        ("x-tenant-id", "team-a"),
-        ("x-request-timeout", "30"),
-        ("content-type", "application/json"),
-    ];
-    let parsed = headers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-    HeaderMap::from_iter(parsed)
-}
-
-fn request(headers: &HeaderMap) -> Request<Empty<Bytes>> {
-    let mut request = Request::new(Empty::new());
-    *request.headers_mut() = headers.clone();
-    request
-}
-
 fn in_process(full: &QueueLayer) {
     let handler = service_fn(|_: Request<Empty<Bytes>>| async {
         Ok::<_, Infallible>(response(Bytes::from_static(b"{}")))
     });
     let idle = QueueLayer::new(QueueConfig::new(1).max_size(1)).layer(handler);
-    let (full, headers) = (full.layer(handler), headers());
+    let (full, headers) = (full.layer(handler), client_headers());
     Bench::new("A rejection, in process", 1_001, 500)
         .base("making the request", |n| {
-            (0..n).for_each(|_| drop(black_box(request(&headers))));
+            (0..n).for_each(|_| drop(black_box(request(headers.clone()))));
         })
         .subject("the handler alone", |n| {
             for _ in 0..n {
-                let Ok(response) = now(handler.oneshot(request(&headers)));
+                let Ok(response) = now(handler.oneshot(request(headers.clone())));
                 drop(black_box(response));
             }
         })
         .subject("an answer through QueueLayer, a slot is free", |n| {
             for _ in 0..n {
-                let Ok(response) = now(idle.clone().oneshot(request(&headers)));
+                let Ok(response) = now(idle.clone().oneshot(request(headers.clone())));
                 drop(black_box(response));
             }
         })
         .subject("a rejection of QueueLayer, the room is full", |n| {
             for _ in 0..n {
-                let Ok(response) = now(full.clone().oneshot(request(&headers)));
+                let Ok(response) = now(full.clone().oneshot(request(headers.clone())));
                 debug_assert_eq!(response.status(), 503);
                 drop(black_box(response));
             }

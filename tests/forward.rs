@@ -1,5 +1,7 @@
 //! `Forward` against endpoints that behave, misbehave and vanish, over real sockets.
 
+#[path = "support/log.rs"]
+mod log;
 #[path = "support/upstream.rs"]
 mod upstream;
 

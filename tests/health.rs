@@ -1,5 +1,7 @@
 //! Health checks over real sockets, and what they change for waiting requests.
 
+#[path = "support/log.rs"]
+mod log;
 #[path = "support/upstream.rs"]
 mod upstream;
 

@@ -23,7 +23,7 @@
 //! # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
 //! ```
 //!
-//! [`Capacity`]: crate::Capacity
+//! [`Capacity`]: crate::admit::Capacity
 
 mod activity;
 mod backends;

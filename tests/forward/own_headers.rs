@@ -1,14 +1,12 @@
 //! Headers of an endpoint's own: they replace the client's there, and appear nowhere else.
 
-use std::io;
-use std::sync::{Arc, Mutex};
-
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
 use tower_triage::endpoints::{Endpoint, Endpoints, Registry};
 use tower_triage::upstream::Forward;
 use tracing_subscriber::filter::LevelFilter;
 
+use super::log::Log;
 use super::upstream::Upstream;
 use super::{OK, in_service, post, send, text};
 
@@ -75,16 +73,7 @@ fn debug_output_hides_endpoint_headers() {
 #[tokio::test]
 async fn logs_hide_endpoint_headers() {
     let log = Log::default();
-    let written = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(LevelFilter::TRACE)
-        .with_writer(move || written.clone())
-        .finish();
-    // `tracing` caches per log line whether any subscriber wants it, and with a single subscriber asks only that of
-    // the first thread to reach the line. The tests beside this one have none, so a second subscriber is needed.
-    let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
-    let _guard = tracing::subscriber::set_default(subscriber);
-
+    let _installed = log.install(LevelFilter::TRACE);
     let upstream = Upstream::bind().await;
     let to = in_service(keyed(format!("http://{}", upstream.addr())));
     let forward = Forward::new();
@@ -95,20 +84,7 @@ async fn logs_hide_endpoint_headers() {
     let response = send(&forward, post(&to, "{}")).await;
     assert_eq!(response.status(), 502);
 
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = log.take();
     assert!(log.contains("no answer from the endpoint"), "{log}");
     assert!(!log.contains(SECRET), "{log}");
-}
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
