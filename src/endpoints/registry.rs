@@ -119,6 +119,7 @@ fn url_problem(endpoint: &Endpoint) -> Option<&'static str> {
         return Some("must begin with http:// or https://");
     }
     match url.authority() {
+        // Not shown: it may hold a password.
         Some(authority) if authority.as_str().contains('@') => {
             Some("must not contain a user or a password")
         }

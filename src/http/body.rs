@@ -96,6 +96,7 @@ impl<B: Body<Data = Bytes>, G> Body for PermitBody<B, G> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.content.as_mut().poll_frame(cx));
+        // Asked after each frame: a body of known length is over with its last one.
         let over = match frame {
             Some(Ok(_)) => this.content.is_end_stream(),
             Some(Err(_)) | None => true,

@@ -245,7 +245,7 @@ pub(crate) fn queue_full(retry_after: u64) -> Response<Bytes> {
     let seconds = usize::try_from(retry_after).unwrap_or(usize::MAX);
     match CACHED.get(seconds) {
         Some(kept) => kept.get_or_init(write).clone(),
-        None => write(),
+        None => write(), // a longer maximum is configured
     }
 }
 

@@ -72,6 +72,7 @@ where
         let mut this = self.project();
         let limit = *this.limit;
         loop {
+            // At least this much is still to come: a body that is too large may be known before it is read.
             let announced = usize::try_from(this.body.size_hint().lower()).unwrap_or(usize::MAX);
             this.read.expect(announced, limit);
             if this.read.exceeds(announced, *this.excess_limit) {
@@ -120,6 +121,7 @@ impl Read {
         *self = match std::mem::replace(self, Self::Nothing) {
             Self::Nothing => Self::One(data),
             Self::One(first) => {
+                // More will follow: room for twice as much saves the next copies.
                 let mut many = BytesMut::with_capacity(2 * (first.len() + data.len()));
                 many.extend_from_slice(&first);
                 many.extend_from_slice(&data);

@@ -75,16 +75,16 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
 pub(super) mod sealed {
     use super::{Duration, LayerState, RejectReason, ResponseOptions, RoomFull, SlotPool};
 
-    /// Keeps the protocols to those that are here.
+    /// Allows no protocols but those of this module.
     pub trait Sealed {}
-    /// What a ticket is read by.
+    /// What a classifier reads a ticket with.
     pub struct Settings<'a>(pub(in crate::queue) &'a super::Settings);
-    /// Why a request is rejected, and what the rejection is written by.
+    /// Why a request is rejected, and the state that the rejection is written with.
     pub struct Rejected<'a> {
         pub(in crate::queue) state: &'a LayerState<SlotPool>,
         pub(in crate::queue) reason: RejectReason,
         pub(in crate::queue) waited: Duration,
-        /// What is known of the full room, if it was not locked.
+        /// The notice of the full room, if the request was rejected without the lock.
         pub(in crate::queue) full: Option<RoomFull>,
     }
     /// How a response is passed on.
@@ -160,7 +160,7 @@ where
             full,
         } = rejected;
         let estimated_wait = || match full {
-            Some(full) => full.estimated_wait,
+            Some(full) => full.estimated_wait, // cached with the notice: no lock
             None => state.gate.estimated_wait(),
         };
         let headers = request.headers();
@@ -171,7 +171,7 @@ where
                 insert_waited(&mut response, waited, state.options());
                 response.map(QueueResponseBody::rendered)
             }
-            // A full room rejects often: the response is kept, one for each number of seconds.
+            // A full room rejects often: a cached response for each number of seconds is cloned.
             None if full.is_some() && AnswerFormat::of(headers) == AnswerFormat::Http => {
                 let response = queue_full(state.retry_after(estimated_wait()));
                 response.map(QueueResponseBody::rejection)
@@ -202,7 +202,7 @@ where
     }
 }
 
-/// Tells the layers around how long the request waited, if it did.
+/// Adds the time waited as an extension for the layers around, if the request waited.
 #[inline]
 fn insert_queue_time<B>(response: &mut http::Response<B>, waited: Duration) {
     if !waited.is_zero() {

@@ -67,7 +67,7 @@ impl BufferedBody {
             return self.unchanged();
         };
         let bytes = self.bytes;
-        let name = serde_json::Value::from(model).to_string();
+        let name = serde_json::Value::from(model).to_string(); // quoted and escaped
         let (before, after) = (bytes.slice(..model_at.start), bytes.slice(model_at.end..));
         let body = Box::new(SplicedBody([before, name.into(), after]));
         let inner = Inner::Spliced { body };

@@ -112,7 +112,7 @@ impl<S: Clone> RequestHead<S> {
 }
 
 impl<S, E> RetryState<S, E> {
-    /// Notes an attempt that arrived at `arrived` and waited for `waited`. Returns the wait of all attempts together.
+    /// Records an attempt that arrived at `arrived` and waited for `waited`. Returns the wait of all attempts together.
     pub(super) fn attempted(&mut self, arrived: Instant, waited: Duration) -> Duration {
         if self.first_arrival.is_none() {
             self.first_arrival = Some(arrived);

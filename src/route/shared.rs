@@ -164,7 +164,7 @@ impl RouterShared {
         (response.map(PermitBody::rejection), code)
     }
 
-    /// Notes an attempt at a request that may be retried: it pays for a share of a retry.
+    /// Counts an attempt that may be retried: it adds a share of a retry to the budget.
     pub(super) fn deposit(&self) {
         self.budget.load().deposit();
     }
@@ -214,7 +214,7 @@ impl RouterShared {
     fn succeeded(&self, endpoint: &EndpointRef, is_probe: bool) {
         let state = endpoint.state();
         if !is_probe {
-            return state.ejection.succeeded();
+            return state.ejection.succeeded(); // nearly always
         }
         state.ejection.closed();
         self.health_changed(endpoint, state.word.close());
@@ -253,12 +253,12 @@ impl RouterShared {
             return self.health_changed(endpoint, state.word.close());
         };
         let Some(change) = self.endpoints().eject(endpoint) else {
-            // It has to stay in service: its failures count anew.
+            // The last one, or too many are out: it stays in service, and its failures count from 0 again.
             state.ejection.reset_failures();
             return self.health_changed(endpoint, state.word.close());
         };
         if !change.is_new() {
-            return;
+            return; // another request has ejected it at the same time
         }
         let ejection_duration = state.ejection.ejection_duration(policy);
         tracing::warn!(
@@ -306,7 +306,7 @@ impl RouterShared {
         endpoint: EndpointRef,
         runtime: &Handle,
     ) {
-        let shared = Arc::downgrade(self);
+        let shared = Arc::downgrade(self); // the task does not keep the router alive
         runtime.spawn(async move {
             tokio::time::sleep(ejection_duration).await;
             if let Some(shared) = shared.upgrade() {
@@ -341,7 +341,7 @@ impl HealthSink for RouterShared {
         if endpoints.iter().any(|present| present.is_same(endpoint)) {
             self.health_changed(endpoint, change);
         } else if change.is_new() {
-            // It has left: a change of its health is no news, but waiters may wait for it.
+            // It has left: its health is not logged any more, but waiters may wait for it.
             self.state.gate.capacity_changed();
         }
     }

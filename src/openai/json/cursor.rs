@@ -26,7 +26,7 @@ pub(super) enum Kind {
 impl<'a> Cursor<'a> {
     /// Before the one value that `json` is.
     pub(super) fn new(json: &'a str) -> serde_json::Result<Self> {
-        serde_json::from_str::<IgnoredAny>(json)?;
+        serde_json::from_str::<IgnoredAny>(json)?; // checks it whole, and keeps nothing
         Ok(Self { json, at: 0 })
     }
 
@@ -57,10 +57,11 @@ impl<'a> Cursor<'a> {
                 }
                 Kind::Number | Kind::Word => self.scalar(),
                 Kind::Array | Kind::Object => {
-                    self.at += 1;
+                    self.at += 1; // the bracket
                     depth += 1;
                 }
             }
+            // Which bracket closes which need not be checked: the JSON is valid.
             while depth > 0 && (self.eat(b']') || self.eat(b'}')) {
                 depth -= 1;
             }
@@ -132,19 +133,20 @@ impl<'a> Cursor<'a> {
 
     fn string(&mut self) -> Text<'a> {
         let bytes = self.json.as_bytes();
-        let start = self.at + 1;
+        let start = self.at + 1; // behind the quote
         let (mut end, mut surplus) = (start, 0);
         loop {
             let rest = &bytes[end..];
             end += memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+            // In range: a valid string has a closing quote.
             if bytes[end] == b'"' {
                 break;
             }
             let escape = escape_len(&bytes[end..]);
-            surplus += escape - 1;
+            surplus += escape - 1; // it is one character
             end += escape;
         }
-        self.at = end + 1;
+        self.at = end + 1; // behind the closing quote
         Text {
             written: &self.json[start..end],
             surplus,
@@ -174,6 +176,7 @@ impl<'a> Text<'a> {
     /// Whether it reads `word`, which is made of letters and the like.
     pub(super) fn is(self, word: &str) -> bool {
         if self.surplus == 0 {
+            // No escapes, nearly always.
             return self.written == word;
         }
         let rest = word.chars().try_fold(self.written, strip);

@@ -61,6 +61,7 @@ impl HealthChecks {
     pub async fn first_results(&self) {
         let endpoints = self.reporter.sink().endpoints();
         let mut awaited: Vec<_> = endpoints.iter().filter(is_checked).cloned().collect();
+        // Those that have had their result, lost their check or left are not awaited any more.
         let has_come = |decided: &HashMap<PoolId, EndpointRef>| {
             let endpoints = self.reporter.sink().endpoints();
             awaited.retain(|awaited| {
@@ -125,7 +126,7 @@ impl Supervisor {
             let is_checked_anew = checked.values().any(|now| now.is_same(&endpoint));
             if !is_checked_anew {
                 self.reporter.sink().forget_checks(&endpoint);
-            } // else its next check decides
+            } // otherwise the next check decides
         }
         // In the registry's order, as documented.
         let is_new = |endpoint: &&EndpointRef| !self.running.contains_key(&endpoint.pool());
@@ -157,7 +158,7 @@ impl Running {
     /// Ends the checks. They report nothing afterwards.
     async fn stop(mut self) -> EndpointRef {
         self.task.abort();
-        _ = (&mut self.task).await;
+        _ = (&mut self.task).await; // until it has really ended
         self.endpoint.clone()
     }
 }
