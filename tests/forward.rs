@@ -204,7 +204,7 @@ async fn hanging_up_before_the_answer_closes_the_connection() {
     answer.abort();
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
 }
 
 #[tokio::test]
@@ -224,7 +224,7 @@ async fn hanging_up_during_the_answer_closes_the_connection() {
     drop(response);
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
 }
 
 #[tokio::test]

@@ -320,7 +320,7 @@ async fn a_stream_holds_its_slot_until_its_trailers() {
 }
 
 #[tokio::test]
-async fn a_stream_that_fails_frees_its_slot_and_says_why() {
+async fn a_failing_stream_frees_its_slot_with_its_status() {
     let mut app = App::start(QueueConfig::new(1)).await;
     let (mut counted, items) = app.count().await;
     items.send(Ok(note("one"))).unwrap();

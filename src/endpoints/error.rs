@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_name_of_a_megabyte_is_cut_between_characters() {
+    fn a_long_model_name_is_cut_between_characters() {
         for name in [
             "é".repeat(500_000),
             format!("x{}", "é".repeat(500_000)),

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_is_what_it_says() {
+    fn fixed_ignores_the_estimate() {
         for estimate in [None, Some(Duration::from_secs(30))] {
             assert_eq!(RetryAfter::fixed(90).seconds(estimate, 0.99), 90);
             assert_eq!(RetryAfter::fixed(0).seconds(estimate, 0.99), 1);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_contradict_are_refused() {
+    fn contradicting_numbers_are_refused() {
         let jitter = |share| RetryAfter::default().jitter(share).validate();
         assert_eq!(
             RetryAfter::estimate()

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excess_is_read_to_its_end_if_that_is_near() {
+    fn a_body_slightly_too_large_is_read_to_its_end() {
         let mut body = pieces(&["abc", "d", "ef"]);
         assert!(read(&mut body, 2).is_err());
         assert!(body.frame().now_or_never().unwrap().is_none());

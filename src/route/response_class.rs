@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_lack_of_files_says_nothing_of_the_endpoint() {
+    fn out_of_files_is_no_endpoint_failure() {
         let mut response = answer(502);
         response.extensions_mut().insert(NoResponse::OutOfFiles);
         let retry = Retry::No;

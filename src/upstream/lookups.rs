@@ -95,7 +95,7 @@ impl Lookups {
                 Known::Until(until, addresses) if *until > Instant::now() => {
                     Known::Until(*until, addresses.clone())
                 }
-                // A lookup whose runtime has shut down never ends: its sender is gone.
+                // If its runtime has shut down, a lookup never ends: its sender is gone.
                 Known::Soon(soon) if soon.has_changed().is_ok() => Known::Soon(soon.clone()),
                 Known::Until(..) | Known::Soon(_) => {
                     let soon = self.start(known.key().clone());

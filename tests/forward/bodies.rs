@@ -110,7 +110,7 @@ async fn a_truncated_request_body_is_the_clients_fault() {
     failure.is(400, "request_body_failed", NoResponse::BodyNotSent);
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn hanging_up_during_the_request_drops_connection_and_body() {
     answer.abort();
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
     let gone = async { while body.send_data("more".into()).await.is_ok() {} };
     timeout(SOON, gone).await.expect("the body is dropped");
 }

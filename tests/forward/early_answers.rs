@@ -135,7 +135,7 @@ async fn an_early_answers_end_closes_the_connection() {
     assert_eq!(text(response).await, "no");
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
     let gone = async { while body.send_data("more".into()).await.is_ok() {} };
     timeout(SOON, gone).await.expect("the body is let go");
 }
@@ -166,7 +166,7 @@ async fn a_bodyless_early_answers_head_closes_the_connection() {
             read += more;
         }
     };
-    timeout(SOON, rest).await.expect("the endpoint is told");
+    timeout(SOON, rest).await.expect("the connection is closed");
     assert!(read < LARGE, "all of the body was sent");
     drop(response);
 }

@@ -79,7 +79,7 @@ async fn an_answer_over_the_limit_holds_no_connection() {
         connection.answer(begun).await;
         timeout(SOON, connection.closed())
             .await
-            .expect("the endpoint is told");
+            .expect("the connection is closed");
     }
     assert!(asked.iter().all(|asked| !asked.is_finished()));
     assert_eq!(two.layer.handle().status().depth, 5);
@@ -99,7 +99,7 @@ async fn an_endless_answer_is_not_kept() {
             .await;
         timeout(SOON, connection.closed())
             .await
-            .expect("the endpoint is told");
+            .expect("the connection is closed");
         assert!(!asked.is_finished());
     }
 }

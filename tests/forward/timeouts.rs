@@ -37,7 +37,7 @@ async fn a_late_first_byte_is_a_timeout() {
         assert!(failure.message.contains(said), "{}", failure.message);
         timeout(SOON, connection.closed())
             .await
-            .expect("the endpoint is told");
+            .expect("the connection is closed");
     }
 }
 
@@ -61,7 +61,7 @@ async fn a_timeout_closes_the_connection_of_a_kept_future() {
     assert_eq!(response.status(), 504);
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn an_endpoint_that_stops_reading_times_out() {
         .unwrap();
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
 }
 
 #[tokio::test]

@@ -194,7 +194,7 @@ async fn a_handshake_without_end_times_out() {
         assert!(failure.message.contains(said), "{}", failure.message);
         timeout(SOON, connection.closed())
             .await
-            .expect("the endpoint is told");
+            .expect("the connection is closed");
     }
 }
 
@@ -207,7 +207,7 @@ async fn hanging_up_during_the_handshake_ends_it() {
     answer.abort();
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
 }
 
 #[test]

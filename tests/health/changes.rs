@@ -125,7 +125,7 @@ async fn first_results_ignores_endpoints_no_longer_checked() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
     let router = TestRouter::of([endpoint("a", &a), endpoint("b", &b)]);
     let checks = router.checks();
-    soon(checks.first_results()).await; // nobody's
+    soon(checks.first_results()).await; // no endpoint has a check
 
     router
         .handle

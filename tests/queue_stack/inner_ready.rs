@@ -18,7 +18,7 @@ async fn calls_are_not_serialised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_head_polls_after_the_call_not_after_its_end() {
+async fn the_next_head_polls_right_after_the_call() {
     let (flaky, service) = (Flaky::new([]), TestService::new());
     let both = Both(flaky.clone(), service.clone());
     let (queue, handle) = queue(QueueConfig::inner(), both);
@@ -247,7 +247,7 @@ async fn a_panic_in_call_wakes_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_moves_to_another_task_is_still_woken() {
+async fn a_request_moved_to_another_task_is_woken() {
     let flaky = Flaky::new([]);
     let (queue, _) = queue(QueueConfig::inner(), flaky.clone());
     let mut by_hand = ByHand::new(queue.clone().oneshot(normal("a")));

@@ -328,7 +328,7 @@ async fn the_only_endpoint_of_another_model_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_endpoint_of_a_model_gives_way_to_a_fallback() {
+async fn a_models_last_endpoint_is_ejected_with_a_fallback() {
     let routing = RoutingConfig::default().fallbacks("m", ["n"]);
     let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])];
     let mut router = TestRouter::new(endpoints, routing);

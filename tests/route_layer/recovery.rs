@@ -1,4 +1,4 @@
-//! Requests whose only endpoint is ejected.
+//! Requests that wait for an ejected endpoint.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ async fn while_the_only_endpoint_left_is_ejected_requests_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_an_ejected_endpoint_ends_at_the_deadline() {
+async fn waiting_for_an_ejected_endpoint_ends_at_the_deadline() {
     let router = ejected().await;
     let request = Request::post("/")
         .header("x-request-timeout", "0.5")

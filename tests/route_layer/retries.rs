@@ -21,9 +21,9 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_keeps_its_place_with_or_without_server_timing() {
-    for told in [true, false] {
+    for timed in [true, false] {
         let mut queue = QueueConfig::default();
-        queue.server_timing = told;
+        queue.server_timing = timed;
         let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
         let mut router = TestRouter::with_queue(endpoints, RoutingConfig::default(), queue);
         router.ask("m");
@@ -41,7 +41,7 @@ async fn a_retry_keeps_its_place_with_or_without_server_timing() {
         let other = router.call().await;
         assert_eq!((other.endpoint(), other.decision.retries), ("a", 0));
         at_b.ok();
-        assert_eq!(router.call().await.decision.retries, 1, "told: {told}");
+        assert_eq!(router.call().await.decision.retries, 1, "timed: {timed}");
         assert!(others.iter().all(|other| !other.is_finished()));
     }
 }
@@ -73,9 +73,9 @@ async fn server_timing_sums_the_waits_of_all_attempts() {
         router.call().await.ok();
         let answer = asked.await.unwrap();
         let waited = if waits_again { 3000 } else { 1000 };
-        let told = format!("queue;dur={waited}");
+        let timing = format!("queue;dur={waited}");
         assert!(
-            header(&answer, "server-timing").starts_with(&told),
+            header(&answer, "server-timing").starts_with(&timing),
             "{answer:?}"
         );
     }

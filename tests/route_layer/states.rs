@@ -53,7 +53,7 @@ async fn served_by(router: &mut TestRouter, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_endpoint_down_when_half_open_is_probed_when_up() {
+async fn a_half_open_endpoint_is_probed_once_up() {
     let mut router = one_ejected().await;
     router.handle.set_healthy(&router.endpoint("b"), false);
     ejection_ends().await;

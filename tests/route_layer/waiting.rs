@@ -7,7 +7,7 @@ use tower_triage::route::RoutingConfig;
 use super::support::{TestRouter, code, endpoint, header, settle};
 
 #[tokio::test(start_paused = true)]
-async fn when_the_last_endpoint_leaves_all_waiters_are_rejected() {
+async fn waiters_are_rejected_when_the_last_endpoint_leaves() {
     let mut router = TestRouter::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
     router.ask("m");
     let running = router.call().await;
@@ -23,7 +23,7 @@ async fn when_the_last_endpoint_leaves_all_waiters_are_rejected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_last_endpoint_leaves_all_waiters_take_the_fallback() {
+async fn waiters_take_the_fallback_when_the_last_endpoint_leaves() {
     let routing = RoutingConfig::default().fallbacks("m", ["n"]);
     let mut router = TestRouter::new(
         [endpoint("a", 1, &["m"]), endpoint("b", 3, &["n"])],

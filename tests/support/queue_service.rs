@@ -135,10 +135,10 @@ impl Flaky {
     }
 
     pub(crate) fn says(&self, answer: Answer) {
-        let mut mood = self.0.lock().unwrap();
-        mood.script.push_back(answer);
-        let waker = mood.waker.take();
-        drop(mood);
+        let mut state = self.0.lock().unwrap();
+        state.script.push_back(answer);
+        let waker = state.waker.take();
+        drop(state);
         waker.into_iter().for_each(Waker::wake);
     }
 
@@ -167,34 +167,34 @@ impl Service<Job> for Flaky {
         if let Some(act) = meanwhile {
             act();
         }
-        let mut mood = self.0.lock().unwrap();
-        mood.asked += 1;
-        match mood.script.front().copied() {
+        let mut state = self.0.lock().unwrap();
+        state.asked += 1;
+        match state.script.front().copied() {
             None => {
-                mood.waker = Some(cx.waker().clone());
+                state.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
             Some(Answer::Ready) => Poll::Ready(Ok(())),
             Some(Answer::Error(error)) => {
-                mood.script.pop_front();
+                state.script.pop_front();
                 Poll::Ready(Err(error))
             }
             Some(Answer::Panic) => {
-                mood.script.pop_front();
-                drop(mood);
+                state.script.pop_front();
+                drop(state);
                 panic!("the inner service panics when it is asked");
             }
         }
     }
 
     fn call(&mut self, job: Job) -> Self::Future {
-        let mut mood = self.0.lock().unwrap();
-        let ready = mood.script.pop_front();
+        let mut state = self.0.lock().unwrap();
+        let ready = state.script.pop_front();
         if ready != Some(Answer::Ready) {
-            drop(mood);
+            drop(state);
             panic!("called without being ready");
         }
-        mood.calls.push(job.name);
+        state.calls.push(job.name);
         std::future::ready(Ok(job.name))
     }
 }

@@ -10,15 +10,15 @@ use crate::endpoints::{Candidates, Choice, HealthCheck, Strategy};
 
 /// A strategy that does something else than it was asked for.
 #[derive(Debug, Clone, Copy)]
-enum Nasty {
+enum BrokenStrategy {
     NoChoice,
     Busiest,
     Last,
 }
 
-impl Strategy for Nasty {
+impl Strategy for BrokenStrategy {
     fn name(&self) -> &'static str {
-        "nasty"
+        "broken"
     }
 
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
@@ -37,9 +37,13 @@ impl Strategy for Nasty {
 
 fn for_every_strategy(promise: impl Fn(RoutingConfig)) {
     let ours = StrategyChoice::NAMES.map(StrategyChoice::named);
-    let nasty = [Nasty::NoChoice, Nasty::Busiest, Nasty::Last]
-        .map(|nasty| StrategyChoice::Custom(Arc::new(nasty)));
-    for strategy in ours.into_iter().chain(nasty) {
+    let broken = [
+        BrokenStrategy::NoChoice,
+        BrokenStrategy::Busiest,
+        BrokenStrategy::Last,
+    ]
+    .map(|broken| StrategyChoice::Custom(Arc::new(broken)));
+    for strategy in ours.into_iter().chain(broken) {
         println!("{strategy:?}");
         promise(routing(strategy));
     }
@@ -54,7 +58,7 @@ fn asked(nth: u64) -> Requirements<'static> {
 }
 
 #[test]
-fn a_slot_is_found_as_long_as_one_is_free() {
+fn any_free_slot_is_found() {
     for_every_strategy(|routing| {
         let slots = [3, 1, 4, 1, 5];
         let several =

@@ -142,7 +142,7 @@ fn the_share_rounds_down_and_the_last_stays() {
 
 #[test]
 fn a_probed_endpoint_still_counts_as_ejected() {
-    let endpoints = fleet([endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]);
+    let endpoints = capacity([endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]);
     let all = endpoints.endpoints();
     assert!(endpoints.eject(&all[0]).is_some());
     endpoints.half_open(&all[0]);
@@ -154,7 +154,7 @@ fn a_probed_endpoint_still_counts_as_ejected() {
 fn down_or_draining_endpoints_cannot_stand_in() {
     for down in [true, false] {
         let four = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
-        let endpoints = fleet(four);
+        let endpoints = capacity(four);
         let all = endpoints.endpoints();
         for endpoint in &all[1..] {
             match down {

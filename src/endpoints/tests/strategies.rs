@@ -50,7 +50,7 @@ fn slow(endpoints: &Endpoints, at: usize, took: Duration) {
 }
 
 #[test]
-fn six_requests_in_turn_are_two_for_each_of_three() {
+fn round_robin_spreads_six_requests_over_three_endpoints() {
     let endpoints = trio(StrategyChoice::RoundRobin, 8);
     let six = |model| {
         (0..6)
@@ -62,7 +62,7 @@ fn six_requests_in_turn_are_two_for_each_of_three() {
 }
 
 #[test]
-fn each_model_has_turns_of_its_own() {
+fn each_model_has_its_own_rotation() {
     let endpoints = trio(StrategyChoice::RoundRobin, 8);
     let served: String = ["m", "n", "m", "n", "m", "m", "n"]
         .map(|model| one(&endpoints, &Requirements::new(model)))
@@ -71,7 +71,7 @@ fn each_model_has_turns_of_its_own() {
 }
 
 #[test]
-fn turns_go_on_when_endpoints_change() {
+fn the_rotation_survives_a_change_of_endpoints() {
     let endpoints = trio(StrategyChoice::RoundRobin, 8);
     assert_eq!(one(&endpoints, &Requirements::new("m")), "a");
     let changes = endpoints.change(|registry| {
@@ -110,7 +110,7 @@ fn a_request_that_finds_no_slot_draws_no_rotation() {
 }
 
 #[test]
-fn threads_take_their_turns_exactly() {
+fn round_robin_is_exact_across_threads() {
     const EACH: usize = 3_000;
     let endpoints = trio(StrategyChoice::RoundRobin, 100);
     let counts: Vec<HashMap<String, usize>> = thread::scope(|scope| {

@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_request_may_wait_the_room_has_no_size() {
+    fn without_waiting_the_room_has_size_0() {
         let max_size = |config: QueueConfig| config.effective_room().max_size;
         assert_eq!(max_size(QueueConfig::new(8).max_size(7)), 7);
         assert_eq!(max_size(QueueConfig::new(8).max_size(0)), 0);

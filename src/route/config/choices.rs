@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choices_are_equal_by_name_and_custom_ones_by_identity() {
+    fn custom_strategies_are_equal_by_identity() {
         let named = StrategyChoice::named;
         assert!(named("random") == named("random") && named("random") != named("smart"));
         assert!(

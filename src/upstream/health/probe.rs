@@ -1,4 +1,4 @@
-//! One health check: a `GET` whose response must come to its end. A backend without workers may still accept
+//! One health check: a `GET` with a response that must come to its end. A backend without workers may still accept
 //! connections, and even begin to respond.
 
 use std::time::Duration;
