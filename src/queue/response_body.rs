@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use crate::gate::BodyPermit;
 use crate::http::PermitBody;
 
-/// What goes wrong with a body, of whichever kind it is.
+/// The error of a body of any kind.
 type BoxError = Box<dyn Error + Send + Sync>;
 
 pin_project! {

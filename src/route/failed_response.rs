@@ -62,7 +62,7 @@ impl<R: Body<Data = Bytes>, E> ReadFailed<R, E> {
 }
 
 impl<R, E> ReadFailed<R, E> {
-    /// Which endpoint it is from.
+    /// The decision for the failed attempt.
     pub(super) fn decision(&self) -> Option<&Decision> {
         Some(&self.response.as_ref()?.decision)
     }
@@ -104,6 +104,7 @@ where
     R: Body<Data = Bytes>,
 {
     while !body.is_end_stream() {
+        // Too long by its announced length: not read at all.
         let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
         if read.len().saturating_add(announced) > LENGTH_LIMIT {
             return Poll::Ready(false);
@@ -111,7 +112,7 @@ where
         match ready!(body.as_mut().poll_frame(cx)) {
             Some(Ok(frame)) => {
                 let Ok(data) = frame.into_data() else {
-                    continue;
+                    continue; // trailers
                 };
                 if read.len() + data.len() > LENGTH_LIMIT {
                     return Poll::Ready(false);

@@ -34,7 +34,7 @@ impl ResponseClass {
         };
         if let Some(why) = response.extensions().get::<NoResponse>() {
             return match why {
-                // The endpoint may still be at work, and all that time is gone.
+                // Not retried: the endpoint may still work on it, and the whole timeout is spent.
                 NoResponse::Timeout => Self::no_response(Retry::No),
                 NoResponse::Reset => Self::no_response(Retry::Once),
                 NoResponse::Unreachable | NoResponse::ConnectTimeout => {

@@ -29,10 +29,11 @@ impl Strategy for PrefixAffinity {
             }
         }
         let has_room = |it: &Candidate<'a>| has_room(it.in_flight(), it.limit(), in_flight, slots);
-        let home = rendezvous.pick()?;
-        if has_room(&home) {
-            return Some(Choice::new(home));
+        let preferred = rendezvous.pick()?;
+        if has_room(&preferred) {
+            return Some(Choice::new(preferred));
         }
+        // Overloaded: the greatest weight among those with room, so that equal prefixes still meet.
         let mut rendezvous = Rendezvous::of(prefix);
         let roomy = candidates.free().filter(has_room);
         roomy.for_each(|candidate| rendezvous.consider(candidate));
