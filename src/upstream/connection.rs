@@ -108,7 +108,6 @@ impl Shared {
     /// Records that all is written, and when.
     fn set_flushed(&self) {
         if !self.flushed.load(Relaxed) {
-            // The time first: a flag that is set has its time.
             self.flushed_at.store(LogicalTime::now().0, Relaxed);
             self.flushed.store(true, Relaxed);
         }
