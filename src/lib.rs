@@ -120,3 +120,8 @@ pub use route::{Route, RouteLayer, RouterHandle};
 #[cfg(all(doctest, feature = "route", feature = "batch"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// So is the code of the page on what the crate replaces.
+#[cfg(all(doctest, feature = "route", feature = "batch"))]
+#[doc = include_str!("../REPLACES.md")]
+struct Replaces;

@@ -1,8 +1,8 @@
-//! What is done at the instant at which a token is cancelled.
+//! An action that runs inside [`CancellationToken::cancel`].
 //!
-//! A task that waits for the token needs a runtime that is driven, costs a task, and acts some time after the
-//! cancellation. Here the token itself acts, inside `cancel`, by waking a waker that does the work: on any runtime or
-//! none.
+//! A task that waits for the token needs a runtime that is driven, and acts some time after the cancellation. Here a waker
+//! is registered with the token that does the work itself when it is woken: on any runtime or none, before `cancel`
+//! returns.
 
 use std::fmt;
 use std::future::Future;
@@ -13,15 +13,16 @@ use std::task::{Context, Wake, Waker};
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// An action registered with a token. Dropping it takes the action back.
+/// An action registered with a token. Dropping this takes the action back.
 pub(crate) struct OnCancel {
+    /// Dropping it takes the waker out of the token.
     _wait: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl OnCancel {
-    /// Runs `action` inside [`CancellationToken::cancel`], without any lock of the token. The token keeps the action
-    /// for as long as this lives, so it holds what it acts on by a weak reference. A panic of it is reported by the
-    /// panic hook and goes no further.
+    /// Runs `action` inside [`CancellationToken::cancel`], without any lock of the token. The token keeps the action for as
+    /// long as this lives, so the action should hold what it acts on by a weak reference. If it panics, the panic hook
+    /// reports that, and the panic ends there.
     ///
     /// `None` if the token has been cancelled already; the action has not run then.
     pub(crate) fn new(
@@ -30,6 +31,7 @@ impl OnCancel {
     ) -> Option<Self> {
         let waker = Waker::from(Arc::new(Action(action)));
         let mut wait = Box::pin(token.cancelled_owned());
+        // The first poll registers the waker.
         let is_cancelled = wait
             .as_mut()
             .poll(&mut Context::from_waker(&waker))
@@ -44,11 +46,12 @@ impl fmt::Debug for OnCancel {
     }
 }
 
+/// A waker that runs a function.
 struct Action<F>(F);
 
 impl<F: Fn() + Send + Sync> Wake for Action<F> {
     fn wake(self: Arc<Self>) {
-        // The token wakes several wakers in a row: an unwinding would lose those behind this one.
+        // The token wakes several wakers in a row: unwinding would lose those behind this one.
         let _ = catch_unwind(AssertUnwindSafe(&self.0));
     }
 }

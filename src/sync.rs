@@ -1,4 +1,4 @@
-//! The primitives that the gate is built on, or `loom`'s models of them.
+//! The synchronisation primitives that the gate is built on, or `loom`'s models of them.
 
 #[cfg(not(loom))]
 pub(crate) use self::real::*;
@@ -23,11 +23,11 @@ mod model {
     use loom::sync::atomic::fence;
     pub(crate) use loom::sync::{Mutex, MutexGuard};
 
-    /// Where a sequentially consistent access has its fence.
+    /// The place of the fence that makes an access sequentially consistent.
     ///
-    /// `loom` treats such accesses as acquire and release only, but knows the fence. Either of these makes of
-    /// the one what the language guarantees, as long as all accesses are of that kind. A write that is
-    /// weaker than it must be shows with the first, a read with the second; fences at both would hide either.
+    /// `loom` treats `SeqCst` accesses as acquire and release only, but models the fence. A fence after each write, or
+    /// before each read, makes of them what the language guarantees, as long as all accesses are `SeqCst`. With the first, a
+    /// model fails if a write is weaker than it must be; with the second, if a read is. Fences at both would hide either.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Fences {
         AfterWrites,
@@ -39,12 +39,13 @@ mod model {
     }
 
     impl Fences {
-        /// Holds for the models that this thread runs from now on.
+        /// Sets the place for the models that this thread runs from now on.
         #[cfg(test)]
         pub(crate) fn place(self) {
             FENCES.set(self);
         }
 
+        /// A fence, if this is its place and the access is `SeqCst`.
         fn at(self, order: Ordering) {
             if order == SeqCst && FENCES.get() == self {
                 fence(SeqCst);
@@ -63,6 +64,7 @@ mod model {
         Poll::Ready(Budget)
     }
 
+    /// `loom`'s atomic, with fences.
     #[derive(Debug)]
     pub(crate) struct AtomicU64(loom::sync::atomic::AtomicU64);
 
@@ -110,7 +112,9 @@ mod model {
             lost: Ordering,
         ) -> Result<u64, u64> {
             Fences::BeforeReads.at(lost);
+            // Strong: spurious failures would only add to what `loom` has to explore.
             let result = self.0.compare_exchange(old, new, won, lost);
+            // A failed exchange writes nothing.
             if result.is_ok() {
                 Fences::AfterWrites.at(won);
             }

@@ -44,6 +44,39 @@ fn a_short_queue_keeps_little_memory_of_a_burst() {
 }
 
 #[test]
+fn a_room_that_stays_small_keeps_little_memory_of_a_burst() {
+    for discipline in [Discipline::Fifo, Discipline::Fair] {
+        let config = WaitingRoomConfig::default()
+            .max_size(MANY + 2)
+            .discipline(discipline)
+            .displace(discipline == Discipline::Fair);
+        let runtime = Builder::new_current_thread();
+        let runtime = { runtime }
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let gate = runtime.block_on(async { Gate::new(SlotPool::new(1), config) });
+        let mut waits = None;
+        let small = async {
+            let mut last = acquire(&gate, 0);
+            let held = burst_and(&gate, || assert!(poll(&mut last).is_pending()));
+            for nth in 0..16 {
+                let mut next = acquire(&gate, nth);
+                assert!(poll(&mut next).is_pending());
+                last = next;
+                advance(Duration::from_secs(6)).await;
+            }
+            waits = Some((last, held));
+        };
+        let measured = allocation_counter::measure(|| runtime.block_on(unconstrained(small)));
+        assert_eq!(gate.status().depth, 1);
+        let kept = measured.bytes_current;
+        assert!(kept < LITTLE, "{kept} bytes, {discipline:?}");
+    }
+}
+
+#[test]
 fn an_idle_gate_keeps_little_memory_of_a_burst() {
     let kept = kept_after(|gate| async move {
         let _held = burst(&gate);

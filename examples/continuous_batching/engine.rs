@@ -1,5 +1,5 @@
-//! A language model that makes one token of every running sequence in each step. Its arithmetic is simulated; its
-//! memory and its time are kept as a real one's would be.
+//! A simulated language model: each step makes one token of every running sequence, and takes as much time and memory as
+//! a real one would.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::caller::{Answer, Job};
 
 /// A model of 8 billion parameters at half precision: 128 KiB of keys and values for each token.
 pub(crate) const CACHE: KvCache = KvCache::new(32, 8, 128, 2);
-/// What is left of the memory when the weights are loaded: room for 32,768 tokens.
+/// The memory that the weights leave, in bytes: enough for 32,768 tokens.
 pub(crate) const MEMORY: u64 = 4 << 30;
-/// How many sequences one step can have.
+/// The most sequences of one step.
 pub(crate) const MAX_SEQUENCES: usize = 32;
 
 #[derive(Default)]
@@ -29,14 +29,14 @@ struct Sequence {
     tokens: u32,
 }
 
-/// What the engine did.
+/// The record of a run.
 #[derive(Default)]
 pub(crate) struct Log {
-    /// How many sequences were started.
+    /// The number of sequences that were started.
     pub(crate) started: usize,
-    /// How many were left unfinished, because nobody listened any more.
+    /// The number of sequences that were not finished, because their callers had hung up.
     pub(crate) abandoned: usize,
-    /// How much memory was in use from when on.
+    /// The bytes in use, each from that instant on.
     pub(crate) memory: Vec<(Instant, u64)>,
 }
 
@@ -45,18 +45,18 @@ impl Engine {
         self.running.is_empty()
     }
 
-    /// How many sequences may join.
-    pub(crate) fn room(&self) -> usize {
+    /// How many more sequences may join.
+    pub(crate) fn free_sequences(&self) -> usize {
         MAX_SEQUENCES - self.running.len()
     }
 
-    /// How much memory those may take who join.
+    /// How much memory, in bytes, they may use.
     pub(crate) fn memory_left(&self) -> u64 {
         MEMORY - self.in_use
     }
 
-    /// They join the batch. Each is given the memory for the longest answer that it may have, so that none ever
-    /// has to be thrown out.
+    /// Adds jobs to the batch. Each gets the memory for the longest answer that it allows, so that none ever has to be
+    /// evicted.
     pub(crate) fn admit(&mut self, jobs: Vec<Job>) {
         let started = Instant::now();
         self.log.started += jobs.len();
@@ -70,7 +70,7 @@ impl Engine {
         assert!(self.in_use <= MEMORY && self.running.len() <= MAX_SEQUENCES);
     }
 
-    /// One token more for everyone. Who has ended is answered, and its memory is free.
+    /// Makes one more token of every sequence. Answers those that have ended, and frees their memory.
     pub(crate) async fn step(&mut self) {
         self.log.memory.push((Instant::now(), self.in_use));
         sleep(step_time(&self.running)).await;
@@ -85,8 +85,8 @@ impl Engine {
                 tokens,
                 ..
             } = ended;
-            let is_told = job.answer.send(Ok(Answer { tokens, started }));
-            self.log.abandoned += usize::from(is_told.is_err());
+            let sent = job.answer.send(Ok(Answer { tokens, started }));
+            self.log.abandoned += usize::from(sent.is_err()); // the caller hung up
         }
         self.log.memory.push((Instant::now(), self.in_use));
     }
@@ -98,8 +98,8 @@ impl Sequence {
     }
 }
 
-/// To read the weights takes most of a step, however many share it: that is why there are batches. A sequence's
-/// first step reads its prompt.
+/// Reading the weights takes 20 ms, however many sequences share the step: that is why there are batches. The first step
+/// of a sequence reads its prompt, at 20 tokens per ms.
 fn step_time(running: &[Sequence]) -> Duration {
     let prompts = running.iter().filter(|sequence| sequence.tokens == 0);
     let prompt_tokens: u32 = prompts.map(|s| s.job.request.prompt_tokens).sum();

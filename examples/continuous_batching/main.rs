@@ -1,11 +1,11 @@
-//! Continuous batching: an engine that serves many requests in each of its steps, and takes who joins from a
+//! Continuous batching: an engine that serves many requests in each of its steps, and takes them from a
 //! `RequestQueue`, by priority, as far as its memory goes.
 //!
 //! A language model makes one token for every sequence of its batch in each step. Answers differ in length, so if
-//! a batch runs until its longest answer ends, most of its places are empty most of the time. Here whoever waits
-//! takes such a place at the next step. Who comes first then is the queue's business.
+//! a batch runs until its longest answer ends, most of its places are empty most of the time. Here a waiting request
+//! takes such a place at the next step. The queue decides which one.
 //!
-//! The same requests are served in four ways, and the figures of each are printed and drawn:
+//! The same requests are served in four ways; the figures of each are printed and drawn:
 //!
 //! ```sh
 //! cargo run --features batch --example continuous_batching             # draws target/continuous_batching.svg
@@ -15,16 +15,16 @@
 //! | file | what it shows |
 //! |---|---|
 //! | `schedule.rs` | the loop around the engine; most of what a real one needs |
-//! | `caller.rs` | how a request waits, is answered, or is given up |
+//! | `caller.rs` | how a request waits, is answered, or is cancelled |
 //! | `run.rs` | how the queue is made |
 //! | `engine.rs`, `workload.rs` | what is simulated |
 //! | `table.rs`, `plot.rs` | the figures |
 //!
 //! # Time
 //!
-//! Everything goes by Tokio's clock, deadlines in the queue included, and here that clock is paused: whenever
-//! everyone sleeps, it jumps to the instant at which the next one wakes. So minutes take a second, every run is the
-//! same to the millisecond, and the code is what it would be if the clock ran.
+//! All times, deadlines in the queue included, are those of Tokio's clock, which is paused here: whenever all tasks
+//! sleep, it jumps to the instant at which the next one wakes. So minutes take a second, every run is the same to the
+//! millisecond, and the code is the same as with a running clock.
 
 mod caller;
 mod engine;
@@ -47,6 +47,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", table::table(&runs));
     let picture = plot::plot(&runs)?;
     std::fs::write(&path, picture).map_err(|why| format!("{}: {why}", path.display()))?;
-    println!("\n{} shows it", path.display());
+    println!("\nplot: {}", path.display());
     Ok(())
 }

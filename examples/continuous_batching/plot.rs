@@ -1,4 +1,4 @@
-//! The runs side by side, as a picture.
+//! The figures of the runs, as a plot.
 
 use std::error::Error;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::workload::LEVELS;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn Error>>;
 
-/// One for each run. They can be told apart by those who see no red or no green.
+/// One for each run. Distinguishable with colour blindness, too.
 const COLOURS: [RGBColor; 4] = [
     RGBColor(120, 120, 120),
     RGBColor(230, 145, 0),
@@ -22,13 +22,13 @@ const COLOURS: [RGBColor; 4] = [
     RGBColor(0, 90, 160),
 ];
 const GRID: RGBColor = RGBColor(225, 225, 225);
-/// The browser's own: the picture needs no font of this machine.
+/// The browser's default font.
 const FONT: &str = "sans-serif";
-/// What is shorter is shown as this, which a logarithmic axis can show.
+/// In seconds. Shorter waits are drawn as this, because a logarithmic axis has no zero.
 const SHORTEST_WAIT: f64 = 0.01;
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// An SVG picture: who waited how long, above how full the memory was.
+/// An SVG image: the waits by level, above the memory in use.
 pub(crate) fn plot(runs: &[Run]) -> Result<String, Box<dyn Error>> {
     let mut picture = String::new();
     let backend = SVGBackend::with_string(&mut picture, (1_000, 760));
@@ -65,7 +65,7 @@ fn title(runs: &[Run], area: &Area<'_>) -> Drawn {
     Ok(())
 }
 
-/// How many of a level waited at most so long.
+/// The distribution of the waits of one level.
 fn waits_of_level(runs: &[Run], area: &Area<'_>, level: Priority, name: &str) -> Drawn {
     let mut chart = ChartBuilder::on(area)
         .caption(format!("priority {name}"), (FONT, 17))
@@ -98,7 +98,7 @@ fn waits_of_level(runs: &[Run], area: &Area<'_>, level: Priority, name: &str) ->
 
 fn memory_over_time(runs: &[Run], area: &Area<'_>) -> Drawn {
     let mut chart = ChartBuilder::on(area)
-        .caption("memory promised to running sequences", (FONT, 17))
+        .caption("memory reserved for running sequences", (FONT, 17))
         .margin_top(12)
         .margin_right(18)
         .x_label_area_size(44)
@@ -126,7 +126,7 @@ fn memory_over_time(runs: &[Run], area: &Area<'_>) -> Drawn {
     Ok(())
 }
 
-/// How long the longest run took, in seconds. Nobody waited longer.
+/// The duration of the longest run in seconds: no wait is longer.
 fn longest(runs: &[Run]) -> f64 {
     let seconds = runs.iter().map(|run| run.took.as_secs_f64());
     seconds.fold(1.0, f64::max)

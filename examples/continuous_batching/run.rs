@@ -1,4 +1,4 @@
-//! One workload, served in one way.
+//! The runs: one workload, served in four ways.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use tower_triage::{Priority, PriorityLevels, WaitingRoomConfig};
 
 use crate::caller::{Answer, Job, Outcome, call};
 use crate::engine::{CACHE, Log, MEMORY};
-use crate::schedule::{continuous, one_batch_after_the_other};
+use crate::schedule::{continuous, static_batches};
 use crate::workload::{LEVELS, Request, requests};
 
-/// A way to serve them.
+/// A way to serve the requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
-    /// Whether requests join a batch that is running.
+    /// Whether requests join a running batch.
     is_continuous: bool,
-    /// Whether the queue is told of priorities.
+    /// Whether tickets have the requests' priorities.
     has_priorities: bool,
-    misfit: OnOversize,
+    on_oversize: OnOversize,
 }
 
 const PLANS: [Plan; 4] = [
@@ -27,36 +27,36 @@ const PLANS: [Plan; 4] = [
         name: "static, first come",
         is_continuous: false,
         has_priorities: false,
-        misfit: OnOversize::Stop,
+        on_oversize: OnOversize::Stop,
     },
     Plan {
         name: "continuous, first come",
         is_continuous: true,
         has_priorities: false,
-        misfit: OnOversize::Stop,
+        on_oversize: OnOversize::Stop,
     },
     Plan {
         name: "continuous, priorities",
         is_continuous: true,
         has_priorities: true,
-        misfit: OnOversize::Stop,
+        on_oversize: OnOversize::Stop,
     },
     Plan {
-        name: "continuous, priorities, skip",
+        name: "continuous, backfill",
         is_continuous: true,
         has_priorities: true,
-        // Most wait less, and who is large waits longer, however urgent: memory that it waits for is given away.
-        misfit: OnOversize::Backfill { max_overtakes: 8 },
+        // Most requests wait less, but large ones wait longer, because others use the memory that they wait for.
+        on_oversize: OnOversize::Backfill { max_overtakes: 8 },
     },
 ];
 
-/// What came of it.
+/// A finished run.
 pub(crate) struct Run {
     pub(crate) plan: Plan,
     pub(crate) start: Instant,
     pub(crate) outcomes: Vec<(Request, Outcome)>,
     pub(crate) log: Log,
-    /// Until the last request had its outcome.
+    /// Until the last request ended.
     pub(crate) took: Duration,
 }
 
@@ -73,7 +73,7 @@ async fn run(plan: Plan, requests: &[Request]) -> Run {
     let queue = plan.queue(requests.len());
     let engine = match plan.is_continuous {
         true => tokio::spawn(continuous(queue.clone())),
-        false => tokio::spawn(one_batch_after_the_other(queue.clone())),
+        false => tokio::spawn(static_batches(queue.clone())),
     };
     let start = Instant::now();
     let call = |&request| tokio::spawn(call(queue.clone(), request, plan.level(request), start));
@@ -83,7 +83,7 @@ async fn run(plan: Plan, requests: &[Request]) -> Run {
         outcomes.push((request, caller.await.expect("a caller panicked")));
     }
     let took = start.elapsed();
-    // The engine is told that nobody will come any more.
+    // Ends the engine's task once the queue is empty.
     queue.drain();
     let log = engine.await.expect("the engine panicked");
     let run = Run {
@@ -99,16 +99,16 @@ async fn run(plan: Plan, requests: &[Request]) -> Run {
 
 impl Plan {
     fn queue(&self, max_size: usize) -> RequestQueue<Job> {
-        let mut room = WaitingRoomConfig::default();
-        // As many chairs as there are requests, so that every plan has the same to do. A server would have fewer,
-        // and a `max_wait`: who comes to a full room should know at once.
-        room.max_size = max_size;
-        room.max_wait = None;
-        room.levels = PriorityLevels::new(LEVELS, "normal").expect("good names");
-        RequestQueue::<Job>::builder(room)
+        let mut config = WaitingRoomConfig::default();
+        // Large enough for all requests, so that every plan has the same to do. A server would have a smaller one and a
+        // `max_wait`, so that requests are rejected early under overload.
+        config.max_size = max_size;
+        config.max_wait = None;
+        config.levels = PriorityLevels::new(LEVELS, "normal").expect("valid names");
+        RequestQueue::<Job>::builder(config)
             .cost(MEMORY, CACHE)
-            .on_oversize(self.misfit)
-            // Who has waited too long is told why. If nobody listens any more, that is all the same.
+            .on_oversize(self.on_oversize)
+            // Sends the reason to the caller, which may have hung up.
             .on_rejected(|job, why| _ = job.answer.send(Err(why)))
             .build()
     }
@@ -122,7 +122,7 @@ impl Plan {
 }
 
 impl Run {
-    /// Every request had one outcome; callers, queue and engine agree on which.
+    /// Every request has one outcome, on which callers, queue and engine agree.
     fn check(&self, queue: &RequestQueue<Job>) {
         let counts = queue.stats();
         let answered = self.answers().count();
@@ -135,7 +135,7 @@ impl Run {
         assert_eq!(
             started,
             answered + abandoned,
-            "who left the queue was not served"
+            "requests that left the queue were not served"
         );
         assert_eq!(counts.cancelled, (hung_up - abandoned) as u64);
         assert_eq!(counts.rejected(), rejected as u64);
@@ -155,18 +155,18 @@ impl Run {
         })
     }
 
-    /// Tokens of answers per second.
+    /// Answered tokens per second.
     pub(crate) fn throughput(&self) -> f64 {
         let tokens: u32 = self.answers().map(|(_, answer)| answer.tokens).sum();
         f64::from(tokens) / self.took.as_secs_f64()
     }
 
-    /// How long those of a level waited who were answered, the shortest wait first.
+    /// The waits of answered requests of a level, the shortest first.
     pub(crate) fn waits(&self, level: Priority) -> Vec<Duration> {
         let answers = self.answers();
         let of_level = answers.filter(|(request, _)| request.priority == level);
         let wait =
-            |request: &Request, answer: &Answer| answer.started - (self.start + request.comes);
+            |request: &Request, answer: &Answer| answer.started - (self.start + request.arrival);
         let mut waits: Vec<Duration> = of_level.map(|(r, a)| wait(r, a)).collect();
         waits.sort();
         waits

@@ -1,4 +1,4 @@
-//! The runs side by side, as text.
+//! The figures of the runs, as a table.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) fn table(runs: &[Run]) -> String {
         ),
     ];
     lines.extend(runs.iter().map(row));
-    lines.extend(runs.first().and_then(refused));
+    lines.extend(runs.first().and_then(too_large));
     lines.join("\n")
 }
 
@@ -54,12 +54,12 @@ fn row(run: &Run) -> String {
     line(run.plan.name, rates, waits, lost)
 }
 
-/// What none of them can serve.
-fn refused(run: &Run) -> Option<String> {
+/// A request that no run can serve.
+fn too_large(run: &Run) -> Option<String> {
     let mut outcomes = run.outcomes.iter();
     outcomes.find_map(|(_, outcome)| match outcome {
         Outcome::Rejected(RejectReason::Unservable(why)) => {
-            Some(format!("\nRefused each time: {why}"))
+            Some(format!("\nRejected in each run: {why}"))
         }
         _ => None,
     })
@@ -77,7 +77,7 @@ fn line<R: Display, L: Display>(
     format!("{name:28}{tokens:>7}{requests:>10}{memory:>8}{waits}{waiting:>9}{served:>9}{late:>6}")
 }
 
-/// The shortest wait that so many of a hundred did not exceed. `waits` are sorted.
+/// The shortest wait that `of_hundred` percent of all do not exceed. `waits` are sorted.
 pub(crate) fn percentile(waits: &[Duration], of_hundred: usize) -> Duration {
     let rank = (waits.len() * of_hundred).div_ceil(100);
     rank.checked_sub(1).map_or(Duration::ZERO, |at| waits[at])

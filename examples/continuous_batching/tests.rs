@@ -1,5 +1,5 @@
-//! What the example claims. That every request has one outcome, and that memory and batch are large enough for who
-//! joins, each run checks itself.
+//! Tests of what the example claims. Each run checks itself that every request has one outcome, and that the batch fits
+//! into the memory.
 
 use std::sync::LazyLock;
 
@@ -21,7 +21,7 @@ fn serve() -> Vec<Run> {
     runtime.block_on(all())
 }
 
-/// Static, first come, priorities, priorities that skip.
+/// In the order of `PLANS`: static, first come, priorities, priorities with backfill.
 fn runs() -> &'static [Run; 4] {
     RUNS.first_chunk().unwrap()
 }
@@ -31,7 +31,7 @@ fn wait(run: &Run, level: u8, of_hundred: usize) -> f64 {
 }
 
 #[test]
-fn who_may_join_at_every_step_is_served_sooner_and_faster() {
+fn continuous_batches_are_faster_than_static_ones() {
     let [fixed, continuous @ ..] = runs();
     for run in continuous {
         let name = run.plan.name;
@@ -46,7 +46,7 @@ fn who_may_join_at_every_step_is_served_sooner_and_faster() {
 }
 
 #[test]
-fn the_urgent_wait_much_less_with_priorities_and_no_throughput_is_lost() {
+fn priorities_shorten_urgent_waits_at_equal_throughput() {
     let [_, first_come, by_priority @ ..] = runs();
     for run in by_priority {
         let name = run.plan.name;
@@ -57,7 +57,7 @@ fn the_urgent_wait_much_less_with_priorities_and_no_throughput_is_lost() {
 }
 
 #[test]
-fn to_skip_who_does_not_fit_shortens_the_median_wait_of_those_who_are_not_urgent() {
+fn backfill_shortens_the_median_wait_of_lower_levels() {
     let [.., stop, skip] = runs();
     for level in [1, 2] {
         assert!(
@@ -68,7 +68,7 @@ fn to_skip_who_does_not_fit_shortens_the_median_wait_of_those_who_are_not_urgent
 }
 
 #[test]
-fn memory_is_never_promised_twice_and_all_of_it_comes_back() {
+fn memory_stays_within_bounds_and_is_returned() {
     for run in runs() {
         let memory = || run.log.memory.iter().map(|&(_, bytes)| bytes);
         assert!(memory().all(|bytes| bytes <= MEMORY));
@@ -77,7 +77,7 @@ fn memory_is_never_promised_twice_and_all_of_it_comes_back() {
 }
 
 #[test]
-fn every_way_to_end_is_met() {
+fn every_outcome_occurs() {
     for run in runs() {
         let name = run.plan.name;
         let is_too_large = |outcome: &Outcome| {
@@ -95,7 +95,7 @@ fn every_way_to_end_is_met() {
 }
 
 #[test]
-fn every_time_it_is_the_same() {
+fn every_run_is_the_same() {
     let again = serve();
     assert_eq!(table(&RUNS), table(&again));
     for (run, same) in RUNS.iter().zip(&again) {
@@ -106,7 +106,7 @@ fn every_time_it_is_the_same() {
 }
 
 #[test]
-fn the_picture_shows_every_plan_and_every_level() {
+fn the_plot_shows_every_plan_and_level() {
     let picture = plot(&RUNS).unwrap();
     let plans = RUNS.iter().map(|run| run.plan.name);
     for name in plans.chain(LEVELS) {

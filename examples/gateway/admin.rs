@@ -1,10 +1,10 @@
-//! What an operator sees: `/admin/state` as JSON.
+//! The JSON of `/admin/state`.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// The gateway at one moment.
+/// State of the gateway at one moment.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Snapshot {
     pub(crate) queue: QueueState,
@@ -13,15 +13,15 @@ pub(crate) struct Snapshot {
 
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct QueueState {
-    /// How many requests wait.
+    /// Requests that are waiting.
     pub(crate) depth: usize,
-    /// How many are being served.
+    /// Requests that hold a slot.
     pub(crate) running: usize,
-    /// How many were given a slot since the start.
+    /// Requests that got a slot since the start.
     pub(crate) served: u64,
-    /// How many left before they were answered since the start.
+    /// Requests since the start that were cancelled before they got a slot, because the client disconnected.
     pub(crate) cancelled: u64,
-    /// How many were turned away since the start, by the `code` they were told.
+    /// Requests rejected since the start, by the `code` of the error.
     pub(crate) rejected: BTreeMap<&'static str, u64>,
 }
 
@@ -33,9 +33,9 @@ pub(crate) struct EndpointState {
     pub(crate) healthy: bool,
     pub(crate) draining: bool,
     pub(crate) priority: u32,
-    /// How long the heads of its answers took of late, on average; 0 before the first.
+    /// Moving average of the time to the response headers, in ms; 0 before the first response.
     pub(crate) first_byte_ms: f64,
-    /// The same for whole answers.
+    /// Moving average of the time to the end of the response body, in ms; 0 before the first response.
     pub(crate) total_ms: f64,
     pub(crate) models: Vec<String>,
 }

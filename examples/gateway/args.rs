@@ -1,26 +1,32 @@
-//! The command line.
+//! Parsing of the command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) const USAGE: &str = "\
-A gateway that decides who goes next, and where.
+A gateway in front of OpenAI-compatible backends: it queues requests, and routes each one to a backend with its
+model.
 
 Usage: gateway [--config FILE] [--log text|json] [--grace SECONDS]
 
-  --config FILE     the backends and rules to serve (see examples/gateway/gateway.example.toml);
-                    without it, three demo backends are started and served on 127.0.0.1:8080
-  --log text|json   how each request is logged, on standard error; default text
-  --grace SECONDS   how long running requests may take to finish at shutdown, and clients to receive
-                    their answers; default 30
-  --help            this text
+  --config FILE     the configuration (every key: examples/gateway/gateway.example.toml);
+                    without it the gateway starts three demo backends and listens on 127.0.0.1:8080
+  --log text|json   format of the log on standard error; default text
+  --grace SECONDS   time that running requests have to finish at shutdown, and clients to receive their
+                    responses; default 30
+  --help            show this text
 
-TRIAGE_LOG (or RUST_LOG) says what is logged, such as `info` or `gateway=debug`; default info.
-TRIAGE_ROUTING_STRATEGY and TRIAGE_ROUTING_MAX_RETRIES override those keys of the file's [routing].
+Environment
+  TRIAGE_LOG, RUST_LOG         log filter, such as `info` or `gateway=debug`; default info
+  TRIAGE_ROUTING_STRATEGY      overrides `strategy` of [routing]
+  TRIAGE_ROUTING_MAX_RETRIES   overrides `max_retries` of [routing]
 
-SIGHUP makes it read FILE again: backends, [queue] and [routing] change while requests wait and run.
-SIGTERM or Ctrl-C ends it: waiting requests are rejected at once, running requests finish. Answers that take
-longer than --grace are cut off, and the log says how many. The exit status is 0 either way.
+Signals
+  SIGHUP            reads FILE again: backends, [health], [queue] and [routing] change while requests wait and run
+  SIGTERM, Ctrl-C   shuts down: waiting requests are rejected at once, running requests finish; a second Ctrl-C
+                    ends the grace period. Responses that are cut off are counted in the log
+
+Exit status: 0 after a shutdown, 1 if the gateway cannot start, 2 for an invalid command line.
 ";
 
 #[derive(Debug, Clone, PartialEq)]
@@ -71,7 +77,11 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
                     format!("--grace is {seconds:?}: it must be a number of seconds")
                 })?;
             }
-            other => return Err(format!("unknown argument {other:?}")),
+            other => {
+                return Err(format!(
+                    "unknown argument {other:?}: allowed are --config, --log, --grace and --help"
+                ));
+            }
         }
     }
     Ok(Command::Serve(parsed))
@@ -82,10 +92,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_read_and_mistakes_named() {
+    fn arguments_are_parsed_and_invalid_ones_named() {
         let parse = |line: &str| parse(line.split_whitespace().map(str::to_owned));
         let Ok(Command::Serve(args)) = parse("--config a.toml --log json --grace 0.5") else {
-            panic!("these are fine");
+            panic!("valid arguments were refused");
         };
         assert_eq!(args.config, Some("a.toml".into()));
         assert_eq!(

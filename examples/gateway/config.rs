@@ -1,8 +1,7 @@
-//! The configuration file: `gateway.example.toml`'s format.
+//! The configuration file, in the format of `gateway.example.toml`.
 //!
-//! A key that is misspelt and ignored is found out in production, so every unknown key and every bad value
-//! is an error that names the file, the line and the key. Nothing is half read: who has a [`Config`] has one
-//! that can be served.
+//! An unknown key or an invalid value is an error that names the file, the line and the key: a misspelt key that
+//! is ignored would only be noticed in production. A [`Config`] has passed every check and can be served.
 
 mod backend;
 mod environment;
@@ -25,13 +24,13 @@ use tower_triage::route::{RoutingConfig, RoutingWarning};
 
 use backend::Backend;
 pub(crate) use environment::{Environment, process};
-pub(crate) use error::InvalidQueueConfig;
+pub(crate) use error::InvalidConfig;
 use error::Problem;
 use health::Health;
 use unsupported::Unsupported;
 pub(crate) use upstream::{Client, Upstream};
 
-/// What is to be served, and how.
+/// A checked configuration.
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
@@ -41,28 +40,28 @@ pub(crate) struct Config {
     pub(crate) upstream: Upstream,
     pub(crate) client: Client,
     pub(crate) registry: Registry,
-    /// What is allowed and may be meant otherwise.
+    /// Settings that are allowed but probably mistakes, one line each.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Config {
     /// Reads and checks the file at `path`.
-    pub(crate) fn read(path: &Path, environment: Environment) -> Result<Self, InvalidQueueConfig> {
-        let at = |problem| InvalidQueueConfig::in_file(path, problem);
+    pub(crate) fn read(path: &Path, environment: Environment) -> Result<Self, InvalidConfig> {
+        let at = |problem| InvalidConfig::in_file(path, problem);
         let text = std::fs::read_to_string(path).map_err(|error| at(Problem::Unreadable(error)))?;
         let mut file: File =
             toml::from_str(&text).map_err(|error| at(Problem::syntax(&text, error)))?;
         file.queue
             .validate()
             .map_err(|error| at(Problem::Queue(error)))?;
-        let by_variable = environment::override_routing(&mut file.routing, environment)?;
+        let from_variable = environment::override_routing(&mut file.routing, environment)?;
         file.routing
             .validate()
             .map_err(|error| at(Problem::Routing(error)))?;
-        let beside = path.parent().unwrap_or(Path::new(""));
+        let base = path.parent().unwrap_or(Path::new(""));
         let (upstream, client) = file
             .upstream
-            .open(beside)
+            .load(base)
             .map_err(|error| at(Problem::Upstream(error)))?;
         let endpoints: Result<Vec<Endpoint>, _> = file
             .backends
@@ -72,9 +71,9 @@ impl Config {
         let endpoints = endpoints.map_err(|error| at(Problem::Header(error)))?;
         let registry = Registry::new(endpoints).map_err(|error| at(Problem::Backends(error)))?;
 
-        let place = path.display().to_string();
-        let mut warnings = routing_warnings(&file.routing, by_variable, &place);
-        warnings.extend(registry_warnings(&registry, &place));
+        let source = path.display().to_string();
+        let mut warnings = routing_warnings(&file.routing, from_variable, &source);
+        warnings.extend(registry_warnings(&registry, &source));
         Ok(Self {
             listen: file.listen,
             body_limit_bytes: file.body_limit_bytes,
@@ -87,18 +86,18 @@ impl Config {
         })
     }
 
-    /// The defaults, for these endpoints.
+    /// The default configuration for the endpoints of `registry`.
     pub(crate) fn without_file(
         registry: Registry,
         mut routing: RoutingConfig,
         environment: Environment,
-    ) -> Result<Self, InvalidQueueConfig> {
-        let by_variable = environment::override_routing(&mut routing, environment)?;
+    ) -> Result<Self, InvalidConfig> {
+        let from_variable = environment::override_routing(&mut routing, environment)?;
         Ok(Self {
             listen: default_listen(),
             body_limit_bytes: default_body_limit(),
             queue: QueueConfig::default(),
-            warnings: routing_warnings(&routing, by_variable, "demo"),
+            warnings: routing_warnings(&routing, from_variable, "demo"),
             routing,
             upstream: Upstream::default(),
             client: Client::new(),
@@ -107,38 +106,38 @@ impl Config {
     }
 }
 
-fn routing_warnings(routing: &RoutingConfig, by_variable: bool, place: &str) -> Vec<String> {
+fn routing_warnings(routing: &RoutingConfig, from_variable: bool, source: &str) -> Vec<String> {
     let warnings = routing.warnings().into_iter();
-    let said = warnings.map(|warning| match warning {
-        RoutingWarning::UnknownStrategy { .. } if by_variable => {
+    let lines = warnings.map(|warning| match warning {
+        RoutingWarning::UnknownStrategy { .. } if from_variable => {
             format!("{}: {warning}", environment::STRATEGY)
         }
-        _ => format!("{place}: [routing]: {warning}"),
+        _ => format!("{source}: [routing]: {warning}"),
     });
-    said.collect()
+    lines.collect()
 }
 
-fn registry_warnings(registry: &Registry, place: &str) -> Vec<String> {
+fn registry_warnings(registry: &Registry, source: &str) -> Vec<String> {
     let endpoints = registry.endpoints();
     if endpoints.is_empty() {
-        let none = "no [[backends]]: every request for a model will be answered 503";
-        return vec![format!("{place}: {none}")];
+        let problem = "no [[backends]]: every request for a model gets 503";
+        return vec![format!("{source}: {problem}")];
     }
-    let idle = endpoints
+    let unused = endpoints
         .iter()
         .filter(|endpoint| endpoint.models.is_empty());
-    let said = idle.map(|endpoint| {
+    let lines = unused.map(|endpoint| {
         let name = &endpoint.name;
-        format!("{place}: backend {name:?} has no `models`: nothing will be sent there")
+        format!("{source}: backend {name:?} has no `models`: it gets no requests")
     });
-    said.collect()
+    lines.collect()
 }
 
-/// The file as it is written.
+/// The sections and keys of the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    #[serde(default = "default_listen")]
+    #[serde(default = "default_listen", deserialize_with = "listen")]
     listen: SocketAddr,
     #[serde(default = "default_body_limit")]
     body_limit_bytes: usize,
@@ -152,24 +151,33 @@ struct File {
     health: Health,
     #[serde(default)]
     backends: Vec<Backend>,
-    /// Never there: reading it fails.
+    /// Reading this section is an error.
     #[serde(default, rename = "swap")]
     _swap: Unsupported,
-    /// Never there: reading it fails.
+    /// Reading this section is an error.
     #[serde(default, rename = "durable")]
     _durable: Unsupported,
 }
 
-/// `[queue]`, whose slots are the backends'.
+/// Reads `[queue]`, without `concurrency`: the gateway's slots are those of its backends.
 fn queue<'de, D: Deserializer<'de>>(deserializer: D) -> Result<QueueConfig, D::Error> {
     let queue = QueueConfig::deserialize(deserializer)?;
     if queue.concurrency == Concurrency::default() {
         Ok(queue)
     } else {
         Err(D::Error::custom(
-            "`concurrency` means nothing here: each backend has its `max_concurrent`",
+            "`concurrency` is not allowed here: set `max_concurrent` of each backend",
         ))
     }
+}
+
+fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(|_| {
+        D::Error::custom(format_args!(
+            "{text:?} must be an IP address and a port, such as \"127.0.0.1:8080\""
+        ))
+    })
 }
 
 fn default_listen() -> SocketAddr {

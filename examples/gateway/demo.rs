@@ -1,5 +1,7 @@
-//! Three OpenAI-compatible backends on loopback: real HTTP servers that answer nonsense in a few hundred
-//! milliseconds, and refuse what is beyond their slots, so that a gateway that sends too much is seen.
+//! Three demo backends on loopback: OpenAI-compatible HTTP servers with a canned response.
+//!
+//! A response takes about 400 ms. A backend answers 429 to a request beyond its slots, so a gateway that sends too
+//! many is noticed.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,42 +21,42 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_triage::endpoints::{Endpoint, HealthCheck, Model};
 use tower_triage::route::RoutingConfig;
 
-/// How long one word takes.
+/// Time per word of a response.
 const WORD: Duration = Duration::from_millis(40);
-const ANSWER: &str = "You are next: please take a seat in bed four.";
+const ANSWER: &str = "You are next: a slot of this backend became free.";
 
-struct Demo {
+struct DemoBackend {
     name: &'static str,
     slots: u32,
     models: &'static [&'static str],
 }
 
-const FLEET: [Demo; 3] = [
-    Demo {
+const BACKENDS: [DemoBackend; 3] = [
+    DemoBackend {
         name: "demo-1",
         slots: 2,
         models: &["llama3:8b", "llama3:70b"],
     },
-    Demo {
+    DemoBackend {
         name: "demo-2",
         slots: 2,
         models: &["llama3:8b"],
     },
-    Demo {
+    DemoBackend {
         name: "demo-3",
         slots: 2,
         models: &["mistral:7b"],
     },
 ];
 
-/// Starts the demo backends and says where they are.
+/// Starts the demo backends and returns their endpoints.
 pub(crate) async fn start() -> std::io::Result<Vec<Endpoint>> {
     let mut endpoints = Vec::new();
-    for Demo {
+    for DemoBackend {
         name,
         slots,
         models,
-    } in FLEET
+    } in BACKENDS
     {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let url = format!("http://{}", listener.local_addr()?)
@@ -71,7 +73,7 @@ pub(crate) async fn start() -> std::io::Result<Vec<Endpoint>> {
     Ok(endpoints)
 }
 
-/// What else the demo backends are asked for.
+/// An alias and a fallback chain for the demo backends.
 pub(crate) fn routing() -> RoutingConfig {
     RoutingConfig::default()
         .alias("gpt-4", "llama3:70b")
@@ -96,7 +98,7 @@ fn backend(slots: u32, models: &'static [&'static str]) -> Router {
 }
 
 impl Backend {
-    /// The model that is asked for and a slot to serve it in.
+    /// Takes a slot for the model that `request` names.
     fn admit(&self, request: &Value) -> Result<(String, OwnedSemaphorePermit), Refused> {
         let model = request["model"].as_str().unwrap_or_default();
         if !self.models.contains(&model) {
@@ -108,7 +110,7 @@ impl Backend {
     }
 }
 
-/// Whatever the content type says: people type these requests.
+/// Parses a body as JSON, whatever its content type, because `curl -d` does not set it.
 fn read(body: &[u8]) -> Result<Value, Refused> {
     serde_json::from_slice(body).map_err(|_| Refused::Malformed)
 }
@@ -125,20 +127,20 @@ impl IntoResponse for Refused {
             Self::Malformed => (
                 StatusCode::BAD_REQUEST,
                 "malformed_body",
-                "This is not JSON",
+                "the body is not valid JSON",
             ),
             Self::UnknownModel => (
                 StatusCode::NOT_FOUND,
                 "model_not_found",
-                "This backend does not have the model",
+                "this backend does not have the model",
             ),
             Self::Overloaded => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "overloaded",
-                "All slots of this backend are taken",
+                "all slots of this backend are busy",
             ),
         };
-        crate::surface::error(status, code, message.to_owned()).map(Body::from)
+        crate::handler::error(status, code, message.to_owned()).map(Body::from)
     }
 }
 
@@ -158,7 +160,7 @@ async fn chat(State(backend): State<Backend>, body: Bytes) -> Result<Response, R
     .into_response())
 }
 
-/// The answer word by word. The slot is free when the last one is out, or nobody listens any more.
+/// Streams the response word by word. The slot is held until the last word is sent or the client disconnects.
 fn stream_chat(model: String, slot: OwnedSemaphorePermit) -> Response {
     let words = ANSWER
         .split_inclusive(' ')
@@ -209,7 +211,7 @@ async fn embedding(State(backend): State<Backend>, body: Bytes) -> Result<Respon
 }
 
 async fn list(State(backend): State<Backend>) -> Json<Value> {
-    Json(crate::surface::models(backend.models))
+    Json(crate::handler::models(backend.models))
 }
 
 async fn think() {
@@ -220,7 +222,7 @@ fn usage() -> Value {
     json!({ "prompt_tokens": 1, "completion_tokens": 10, "total_tokens": 11 })
 }
 
-/// What to try, for a person with a shell.
+/// Commands to try, printed at the start. They are for a POSIX shell with `curl`.
 pub(crate) fn commands(gateway: std::net::SocketAddr) -> String {
     let url = format!("http://{gateway}/v1/chat/completions");
     let body = r#"{"model":"llama3:70b","messages":[{"role":"user","content":"Am I next?"}]}"#;
@@ -232,24 +234,24 @@ pub(crate) fn commands(gateway: std::net::SocketAddr) -> String {
         r#"
 Three demo backends are running. Things to try in another terminal:
 
-  # one answer, and one word by word
+  # a whole response, and a streamed one
   {curl} -d '{body}'
   {curl} -N -d '{streamed}'
 
-  # a crowd of 20, and a high-priority request that comes last and overtakes them
-  (seq 20 | xargs -P 20 -I@ {curl} -o /dev/null -w 'crowd  %{{http_code}} after %{{time_total}} s\n' -d '{body}' &
-   sleep 0.3; {curl} -o /dev/null -w 'URGENT %{{http_code}} after %{{time_total}} s\n' -H 'x-priority: high' -d '{body}'; wait)
+  # 20 requests at once, and a high-priority one that arrives last and overtakes them
+  (seq 20 | xargs -P 20 -I@ {curl} -o /dev/null -w 'normal %{{http_code}} after %{{time_total}} s\n' -d '{body}' &
+   sleep 0.3; {curl} -o /dev/null -w 'HIGH   %{{http_code}} after %{{time_total}} s\n' -H 'x-priority: high' -d '{body}'; wait)
 
-  # a name that stands for another model, and one that nobody serves: see x-triage-model
+  # an alias, and a model without a backend that has a fallback: see the header x-triage-model
   {curl} -o /dev/null -D - -d '{aliased}'
   {curl} -o /dev/null -D - -d '{fallen_back}'
 
-  # what is going on
+  # state, metrics and models
   curl -s http://{gateway}/admin/state
   curl -s http://{gateway}/metrics
   curl -s http://{gateway}/v1/models
 
-Ctrl-C ends it: who waits is told at once, who is being served is served.
+Ctrl-C shuts down: waiting requests are rejected at once, running requests finish.
 "#
     )
 }

@@ -1,11 +1,13 @@
-//! hyper reads no further while the bytes that it has read of a connection are not used up. A client that
-//! sends more than its request, be it an empty line, and then hangs up would keep its place in the waiting
-//! room, and the work of its backend, until it is its turn.
+//! Detection of clients that hang up, even behind bytes that the server has not read.
 //!
-//! So whenever the server waits without reading, the socket itself is asked whether the client has hung up.
-//! That looks past unread bytes, and costs nothing for all other connections. A client that has closed its
-//! writing side counts as gone, as it does for hyper: the two look the same from here. What stays unseen is
-//! the end of a connection behind more bytes than the kernel keeps for it: TCP does not deliver it before.
+//! hyper stops reading while it has buffered bytes of a connection. A client that sends more than its request, if
+//! only an empty line, and then hangs up would keep its place in the waiting room, and its backend busy, until its
+//! request is served.
+//!
+//! So while the server waits without reading, this module asks the socket itself whether the client has hung up.
+//! That looks past unread bytes, and costs nothing for other connections. A client that closed only its writing side
+//! counts as gone, as it does for hyper: the two cannot be distinguished. If more unread bytes follow than the
+//! kernel's receive buffer takes, the end behind them is not detected, because TCP has not delivered it yet.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -20,35 +22,36 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-/// A connection to a client: what a server reads and writes, and what tells whether the client is still there.
-pub(crate) fn watched(socket: TcpStream) -> (ClientIo, Watch) {
+/// Splits the connection of a client into the stream that the server reads and writes, and the watch that notices
+/// when the client hangs up.
+pub(crate) fn watch(socket: TcpStream) -> (ClientIo, HangUpWatch) {
     let (read, write) = socket.into_split();
     let shared = Arc::new(Shared {
         write,
-        server_waits: AtomicBool::new(false),
-        server_knows: AtomicBool::new(false),
+        server_reading: AtomicBool::new(false),
+        server_read_end: AtomicBool::new(false),
     });
-    let watch = Watch(Arc::clone(&shared));
+    let watch = HangUpWatch(Arc::clone(&shared));
     (ClientIo { read, shared }, watch)
 }
 
-/// Tells whether the client is still there.
-pub(crate) struct Watch(Arc<Shared>);
+/// Notices when the client hangs up.
+pub(crate) struct HangUpWatch(Arc<Shared>);
 
-impl Watch {
-    /// Drives `connection`, the server of this client, to its end. `None` if the client hung up first:
-    /// then the connection is dropped, with all that it was doing.
+impl HangUpWatch {
+    /// Drives `connection`, the server side, to its end. Returns `None` if the client hung up first; the connection
+    /// is then dropped, which cancels its requests.
     pub(crate) async fn drive<C: Future>(self, connection: C) -> Option<C::Output> {
         let mut connection = pin!(connection);
         let mut hung_up = pin!(self.0.hung_up());
         poll_fn(|cx| {
-            // One task does all of this: no order of memory matters.
-            self.0.server_waits.store(false, Ordering::Relaxed);
+            // Relaxed here and below: one task accesses the flags.
+            self.0.server_reading.store(false, Ordering::Relaxed);
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(Some(ended));
             }
-            if self.0.server_sees_the_end() {
-                return Poll::Pending;
+            if self.0.server_will_notice() {
+                return Poll::Pending; // the server's own read wakes this task
             }
             hung_up.as_mut().poll(cx).map(|()| None)
         })
@@ -58,36 +61,36 @@ impl Watch {
 
 struct Shared {
     write: OwnedWriteHalf,
-    /// The server waits for bytes since it was polled last.
-    server_waits: AtomicBool,
-    /// The server has read to the end, or to an error.
-    server_knows: AtomicBool,
+    /// The server's last poll ended in a pending read.
+    server_reading: AtomicBool,
+    /// The server has read the end of the stream, or an error.
+    server_read_end: AtomicBool,
 }
 
 impl Shared {
-    /// Whether the server needs no help to find out that the client hangs up.
-    fn server_sees_the_end(&self) -> bool {
-        let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
-        is(&self.server_waits) || is(&self.server_knows)
+    /// Whether the server itself notices if the client hangs up.
+    fn server_will_notice(&self) -> bool {
+        let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        is_set(&self.server_reading) || is_set(&self.server_read_end)
     }
 
-    /// Returns when the client has closed its side, even behind bytes that are not read, or all of it.
+    /// Waits until the client has closed the connection or its writing side, even behind unread bytes.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     async fn hung_up(&self) {
-        // The socket is registered for reading and writing only: of what this waits for, priority data or a
-        // closed reading side, the second alone can come.
+        // `PRIORITY` also wakes for a closed reading side. Priority data cannot wake it, because the socket is
+        // registered for reading and writing only.
         _ = self.write.ready(Interest::PRIORITY).await;
     }
 
-    /// The same where nothing wakes for it: unread bytes keep a socket readable.
+    /// Polls on other platforms, where unread bytes keep the socket readable and no event follows.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     async fn hung_up(&self) {
-        const BETWEEN_LOOKS: std::time::Duration = std::time::Duration::from_millis(100);
+        const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
         while let Ok(ready) = self.write.ready(Interest::READABLE).await {
             if ready.is_read_closed() {
                 return;
             }
-            tokio::time::sleep(BETWEEN_LOOKS).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -106,7 +109,7 @@ impl Shared {
     }
 }
 
-/// What the server reads and writes.
+/// The stream that the server reads and writes. It records whether the server is reading.
 pub(crate) struct ClientIo {
     read: OwnedReadHalf,
     shared: Arc<Shared>,
@@ -121,9 +124,9 @@ impl AsyncRead for ClientIo {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.read).poll_read(cx, buf);
         match &read {
-            Poll::Pending => self.shared.server_waits.store(true, Ordering::Relaxed),
-            Poll::Ready(Ok(())) if buf.filled().len() > before => {}
-            Poll::Ready(_) => self.shared.server_knows.store(true, Ordering::Relaxed),
+            Poll::Pending => self.shared.server_reading.store(true, Ordering::Relaxed),
+            Poll::Ready(Ok(())) if buf.filled().len() > before => {} // read some bytes
+            Poll::Ready(_) => self.shared.server_read_end.store(true, Ordering::Relaxed),
         }
         read
     }

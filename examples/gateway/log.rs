@@ -1,4 +1,4 @@
-//! One line per request, written when its answer has ended: only then is its status the whole truth.
+//! The log: one line per request, written when its response body has ended, so that it covers the whole request.
 
 mod writer;
 
@@ -10,21 +10,23 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::response::Parts;
-use http::{HeaderMap, Method, Request, Response};
+use http::{Extensions, Method, Request, Response};
 use http_body::Body;
-use tower_triage::endpoints::Decision;
+use tower_triage::RejectReason;
+use tower_triage::endpoints::{Decision, RouteError};
 use tower_triage::gate::PermitBody;
+use tower_triage::queue::QueueTime;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::LogFormat;
-pub(crate) use writer::{Log, dropped_lines};
+pub(crate) use writer::{LogThread, dropped_lines};
 
-/// How many bytes of a method or a path are logged: both are as long as a client likes.
-const LONGEST: usize = 1024;
+/// Bytes of a method or a path that are logged. Clients choose the length of both.
+const MAX_LOGGED_BYTES: usize = 1024;
 
-/// Starts logging to standard error, as `TRIAGE_LOG` or `RUST_LOG` say; `info` if neither is there.
-pub(crate) fn start(format: LogFormat) -> Log {
+/// Starts logging to standard error, filtered by `TRIAGE_LOG`, else by `RUST_LOG`, else by `info`.
+pub(crate) fn start(format: LogFormat) -> LogThread {
     let (writer, log) = writer::start();
     let filter = EnvFilter::try_from_env("TRIAGE_LOG")
         .or_else(|_| EnvFilter::try_from_default_env())
@@ -32,13 +34,13 @@ pub(crate) fn start(format: LogFormat) -> Log {
     let lines = tracing_subscriber::fmt()
         .with_ansi(std::io::stderr().is_terminal())
         .with_env_filter(filter)
-        .log_internal_errors(false) // they would be printed to standard error
+        .log_internal_errors(false) // would write to standard error directly, and may block
         .with_writer(writer);
     match format {
         LogFormat::Text => lines.init(),
         LogFormat::Json => lines.json().flatten_event(true).init(),
     }
-    // The default hook prints to standard error, and so blocks for as long as that does.
+    // The default hook writes to standard error directly, and blocks as long as that does.
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = Backtrace::capture();
         let captured = backtrace.status() == BacktraceStatus::Captured;
@@ -48,11 +50,11 @@ pub(crate) fn start(format: LogFormat) -> Log {
     log
 }
 
-/// How many requests were answered with which status.
+/// Number of responses by status code.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Answers(Arc<Mutex<BTreeMap<u16, u64>>>);
+pub(crate) struct StatusCounts(Arc<Mutex<BTreeMap<u16, u64>>>);
 
-impl Answers {
+impl StatusCounts {
     pub(crate) fn by_status(&self) -> BTreeMap<u16, u64> {
         self.0
             .lock()
@@ -66,66 +68,66 @@ impl Answers {
     }
 }
 
-/// RoomStats and logs a request and its answer.
-pub(crate) struct Watched(Option<Line>);
+/// Counts and logs a request and its response. Without a line if the log level is above `info`.
+pub(crate) struct RequestLog(Option<LogLine>);
 
-impl Watched {
+impl RequestLog {
     pub(crate) fn begin<B>(request: &Request<B>) -> Self {
-        // Asked here, so that a line that nobody reads costs no clock and no copies.
-        Self(tracing::enabled!(Level::INFO).then(|| Line {
+        // Checked first, so that a filtered line costs no clock read and no copies.
+        Self(tracing::enabled!(Level::INFO).then(|| LogLine {
             start: Instant::now(),
             method: request.method().clone(),
-            path: cut(request.uri().path()).to_owned(),
-            answer: None,
+            path: truncate(request.uri().path()).to_owned(),
+            response: None,
         }))
     }
 
-    /// The line is written when the body is over.
-    pub(crate) fn answered<B: Body<Data = Bytes>>(
+    /// Counts the status, and moves the line into the body, which writes it when it is dropped.
+    pub(crate) fn attach<B: Body<Data = Bytes>>(
         self,
-        answer: Response<B>,
-        answers: &Answers,
-    ) -> Response<PermitBody<B, Line>> {
-        let (head, body) = answer.into_parts();
-        answers.count(head.status.as_u16());
-        let line = self.0.map(|line| line.answered(&head));
+        response: Response<B>,
+        statuses: &StatusCounts,
+    ) -> Response<PermitBody<B, LogLine>> {
+        let (head, body) = response.into_parts();
+        statuses.count(head.status.as_u16());
+        let line = self.0.map(|line| line.with_response(&head));
         Response::from_parts(head, PermitBody::new(body, line))
     }
 }
 
-/// Dropped when the request is over: the answer has ended, or the client is gone.
-pub(crate) struct Line {
+/// A log line, written when it is dropped: the response has ended, or the client has disconnected.
+pub(crate) struct LogLine {
     start: Instant,
     method: Method,
     path: String,
-    answer: Option<Answer>,
+    response: Option<ResponseInfo>,
 }
 
-struct Answer {
+struct ResponseInfo {
     status: u16,
     queue_ms: Option<f64>,
-    /// There is none if it went nowhere.
+    /// `None` if the request reached no endpoint.
     decision: Option<Decision>,
 }
 
-impl Line {
-    fn answered(mut self, head: &Parts) -> Self {
-        self.answer = Some(Answer {
+impl LogLine {
+    fn with_response(mut self, head: &Parts) -> Self {
+        self.response = Some(ResponseInfo {
             status: head.status.as_u16(),
-            queue_ms: queue_ms(&head.headers),
+            queue_ms: queue_ms(&head.extensions),
             decision: head.extensions.get().cloned(),
         });
         self
     }
 }
 
-impl Drop for Line {
+impl Drop for LogLine {
     fn drop(&mut self) {
         let Self { method, path, .. } = self;
-        let method = cut(method.as_str());
+        let method = truncate(method.as_str());
         let total_ms = self.start.elapsed().as_micros() as f64 / 1e3;
-        match &self.answer {
-            Some(Answer {
+        match &self.response {
+            Some(ResponseInfo {
                 status,
                 queue_ms,
                 decision,
@@ -147,27 +149,25 @@ impl Drop for Line {
                     "request"
                 );
             }
-            None => tracing::info!(%method, path, total_ms, "request given up by its client"),
+            None => {
+                tracing::info!(%method, path, total_ms, "client disconnected before the response")
+            }
         }
     }
 }
 
-/// Its beginning, if it is long.
-fn cut(text: &str) -> &str {
-    let longest = text.len().min(LONGEST);
+/// The first [`MAX_LOGGED_BYTES`] of `text`, cut at a character boundary.
+fn truncate(text: &str) -> &str {
+    let longest = text.len().min(MAX_LOGGED_BYTES);
     let end = (0..=longest).rev().find(|&end| text.is_char_boundary(end));
     &text[..end.unwrap_or(0)]
 }
 
-/// The time in the queue, from `server-timing: queue;dur=1.5`.
-fn queue_ms(headers: &HeaderMap) -> Option<f64> {
-    let timings = headers
-        .get_all("server-timing")
-        .into_iter()
-        .filter_map(|value| value.to_str().ok());
-    let mut metrics = timings.flat_map(|timing| timing.split(',')).map(str::trim);
-    metrics
-        .find_map(|metric| metric.strip_prefix("queue;dur="))?
-        .parse()
-        .ok()
+/// The time in the queue in ms; `None` if the response is not that of a routed or rejected request.
+fn queue_ms(extensions: &Extensions) -> Option<f64> {
+    let is_routed = extensions.get::<Decision>().is_some();
+    let is_rejected = extensions.get::<RejectReason<RouteError>>().is_some();
+    let waited = extensions.get::<QueueTime>();
+    let ms = waited.map_or(0.0, |QueueTime(waited)| waited.as_micros() as f64 / 1e3);
+    (is_routed || is_rejected).then_some(ms)
 }

@@ -1,14 +1,16 @@
-//! A gateway in front of OpenAI-compatible backends: who goes next, and where.
+//! A gateway in front of OpenAI-compatible backends: it queues requests, and routes each one to a backend with its
+//! model.
 //!
 //! ```sh
 //! cargo run --release --all-features --example gateway                            # with demo backends
-//! cargo run --release --all-features --example gateway -- --config gateway.toml   # with yours
+//! cargo run --release --all-features --example gateway -- --config gateway.toml   # with your own
 //! ```
 
 mod admin;
 mod args;
 mod config;
 mod demo;
+mod handler;
 mod hang_up;
 mod log;
 mod metrics;
@@ -16,7 +18,6 @@ mod reload;
 mod serve;
 mod service;
 mod shutdown;
-mod surface;
 
 use std::error::Error;
 use std::io::Write;
@@ -30,16 +31,16 @@ use tower_triage::endpoints::Registry;
 
 use args::{Args, Command};
 use config::Config;
-use reload::{Hangups, Reload};
+use handler::Gateway;
+use reload::{HangupSignals, Reload};
 use serve::Server;
 use shutdown::Signals;
-use surface::Gateway;
 
-/// How long requests wait for the first word of how the backends are.
-const FIRST_RESULTS: Duration = Duration::from_secs(1);
+/// How long the start waits for the first health checks. Until then no request is accepted.
+const FIRST_CHECKS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the runtime may take to end, with all that it still runs.
-const LAST_TASKS: Duration = Duration::from_secs(1);
+/// How long the runtime may take to stop the tasks that still run.
+const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let args = match args::parse(std::env::args().skip(1)) {
@@ -59,20 +60,20 @@ fn main() -> ExitCode {
         None => ExitCode::SUCCESS,
         Some(_) => ExitCode::FAILURE,
     };
-    log.end(problem);
+    log.finish(problem);
     code
 }
 
-/// Returns when nothing runs any more, and so nothing is logged.
+/// Serves until shutdown. When it returns no task runs, so the log can be closed.
 fn run(args: Args) -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::new()?;
     let served = runtime.block_on(serve(args));
-    runtime.shutdown_timeout(LAST_TASKS);
+    runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
     served
 }
 
 async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
-    let (signals, hangups) = (Signals::hear()?, Hangups::hear()?);
+    let (signals, hangups) = (Signals::register()?, HangupSignals::register()?);
     let environment = config::process;
     let config = match &args.config {
         Some(path) => Config::read(path, environment)?,
@@ -91,21 +92,22 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         .map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;
     let addr = listener.local_addr()?;
 
+    // Dropping `checks` would stop the health checks: it lives until shutdown.
     let checks = handle.checks(&config.client);
-    _ = timeout(FIRST_RESULTS, checks.first_results()).await;
+    _ = timeout(FIRST_CHECKS_TIMEOUT, checks.first_results()).await;
 
     let gateway = Gateway {
         routed,
         handle: handle.clone(),
-        answers: log::Answers::default(),
+        statuses: log::StatusCounts::default(),
     };
     let server = Server::start(listener, gateway);
     tracing::info!("listening on http://{addr}");
-    let mut words = format!("listening on http://{addr}\n");
+    let mut text = format!("listening on http://{addr}\n");
     if args.config.is_none() {
-        words += &demo::commands(addr);
+        text += &demo::commands(addr);
     }
-    say(words);
+    print(text);
 
     let reload = Reload {
         path: args.config,
@@ -114,18 +116,18 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         handle: handle.clone(),
     };
     tokio::select! {
-        never = reload.whenever(hangups) => match never {},
-        () = shutdown::drained(signals, &handle, server, args.grace) => Ok(()),
+        never = reload.run(hangups) => match never {},
+        () = shutdown::run(signals, &handle, server, args.grace) => Ok(()),
     }
 }
 
-/// Prints without waiting for it: standard output may be closed, or a pipe that is full and not read.
-fn say(text: String) {
+/// Prints from a thread of its own, because standard output may be closed, or a full pipe that is never read.
+fn print(text: String) {
     std::thread::spawn(move || {
         let mut out = std::io::stdout().lock();
-        let said = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-        if let Err(error) = said {
-            tracing::warn!(%error, "standard output cannot be written to");
+        let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        if let Err(error) = printed {
+            tracing::warn!(%error, "cannot write to standard output");
         }
     });
 }

@@ -1,4 +1,4 @@
-//! `/metrics`: what the router tells the `metrics` facade, and what the gateway adds, as Prometheus text.
+//! The page `/metrics`: Prometheus text of the router's metrics and of the gateway's own counters.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -10,44 +10,46 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use crate::log::dropped_lines;
 use crate::service::Handle;
 
-/// In seconds: a wait that nobody notices, up to one that few have the patience for.
-const WAITS: [f64; 15] = [
+/// Histogram buckets of the time in the queue, in seconds.
+const WAIT_BUCKETS: [f64; 15] = [
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
 ];
 
-/// What is recorded of waits and not scraped is summed up this often, lest it pile up.
-const UPKEEP: Duration = Duration::from_secs(5);
+/// How often recorded waits are summed into buckets; without it they pile up between scrapes.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Begins to record.
+/// Installs the recorder and starts its upkeep task.
 pub(crate) fn start() {
     let recorder = recorder();
     tokio::spawn(async move {
         loop {
-            tokio::time::sleep(UPKEEP).await;
+            tokio::time::sleep(UPKEEP_INTERVAL).await;
             recorder.run_upkeep();
         }
     });
 }
 
-/// A process has one recorder.
+/// The recorder of this process, installed at the first call.
 fn recorder() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(|| {
         let waits = Matcher::Full("triage_queue_wait_seconds".to_owned());
-        let builder = PrometheusBuilder::new().set_buckets_for_metric(waits, &WAITS);
-        let builder = builder.expect("there are buckets");
-        let recorder = builder.install_recorder().expect("nobody else has one");
+        let builder = PrometheusBuilder::new().set_buckets_for_metric(waits, &WAIT_BUCKETS);
+        let builder = builder.expect("the list of buckets is not empty");
+        let recorder = builder
+            .install_recorder()
+            .expect("no other recorder is installed");
         for (name, help) in [
-            (SERVED, "Requests that were given a slot."),
+            (SERVED, "Requests that got a slot."),
             (
                 CANCELLED,
-                "Requests whose clients left before they got a slot.",
+                "Requests cancelled because the client disconnected before they got a slot.",
             ),
-            (REJECTED, "Requests that were turned away, by reason."),
-            (RESPONSES, "Requests that were answered, by status."),
+            (REJECTED, "Requests that were rejected, by error code."),
+            (RESPONSES, "Responses, by status."),
             (
                 LOG_LINES_DROPPED,
-                "Lines of the log that standard error did not take.",
+                "Log lines that were dropped because standard error did not take them.",
             ),
         ] {
             describe_counter!(name, Unit::Count, help);
@@ -62,8 +64,8 @@ const REJECTED: &str = "triage_rejected_total";
 const RESPONSES: &str = "triage_responses_total";
 const LOG_LINES_DROPPED: &str = "triage_log_lines_dropped_total";
 
-/// The page, with the answers given so far by status.
-pub(crate) fn page(handle: &Handle, answers: &BTreeMap<u16, u64>) -> String {
+/// Renders the page. `statuses` is the number of responses by status.
+pub(crate) fn page(handle: &Handle, statuses: &BTreeMap<u16, u64>) -> String {
     let recorder = recorder();
     handle.record_gauges();
     let queue = handle.snapshot().queue;
@@ -72,7 +74,7 @@ pub(crate) fn page(handle: &Handle, answers: &BTreeMap<u16, u64>) -> String {
     for (code, count) in queue.rejected {
         counter!(REJECTED, "code" => code).absolute(count);
     }
-    for (status, count) in answers {
+    for (status, count) in statuses {
         counter!(RESPONSES, "status" => status.to_string()).absolute(*count);
     }
     counter!(LOG_LINES_DROPPED).absolute(dropped_lines());

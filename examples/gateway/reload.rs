@@ -1,7 +1,7 @@
-//! Who must restart the gateway to add a backend breaks off every answer that it is giving.
+//! Reload of the configuration file on SIGHUP, so that adding a backend needs no restart.
 //!
-//! On SIGHUP it reads its file again. All of it is checked before anything is changed; then endpoints,
-//! `[queue]` and `[routing]` are changed while requests wait and run, and the log says what was.
+//! The whole file is checked first. Then endpoints, `[queue]` and `[routing]` change while requests wait and run,
+//! and the log lists what changed. An invalid file changes nothing.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -15,57 +15,59 @@ use tower_triage::endpoints::Changes;
 use crate::config::{Config, Environment};
 use crate::service::Handle;
 
-/// Changes the gateway when it is told to.
+/// The reload task: a running gateway and the file it was configured from.
 pub(crate) struct Reload {
-    /// There is none if the backends are the demo's.
+    /// `None` if the gateway runs with its demo backends.
     pub(crate) path: Option<PathBuf>,
     pub(crate) environment: Environment,
-    /// What is served.
+    /// The configuration in use.
     pub(crate) running: Config,
     pub(crate) handle: Handle,
 }
 
 impl Reload {
-    pub(crate) async fn whenever(mut self, mut told: Hangups) -> Infallible {
+    /// Reloads at each signal. Never returns.
+    pub(crate) async fn run(mut self, mut signals: HangupSignals) -> Infallible {
         loop {
-            told.next().await;
-            if let Err(error) = self.once().await {
+            signals.next().await;
+            if let Err(error) = self.reload().await {
                 tracing::error!("{error}; nothing has changed");
             }
         }
     }
 
-    async fn once(&mut self) -> Result<(), Box<dyn Error>> {
+    async fn reload(&mut self) -> Result<(), Box<dyn Error>> {
         let Some(path) = &self.path else {
-            tracing::info!("SIGHUP: there is no file to read again, the backends are the demo's");
+            tracing::info!("SIGHUP ignored: started without --config, so there is no file to read");
             return Ok(());
         };
         let new = read(path.clone(), self.environment).await?;
         if new.registry.models().next().is_none() {
-            // The file may still be being written: one that is empty, or ends within a backend, is valid.
-            let (place, what) = (
+            // The file may be half written: an empty one, or one that ends within a backend, is valid TOML.
+            let (path, problem) = (
                 path.display(),
                 match new.registry.endpoints() {
                     [] => "no [[backends]]: a reload must leave at least one",
                     _ => "no model in any of [[backends]]: a reload must leave at least one",
                 },
             );
-            return Err(format!("{place}: {what}").into());
+            return Err(format!("{path}: {problem}").into());
         }
-        let changes = self.handle.change(&self.running, &new)?;
+        let changes = self.handle.apply(&self.running, &new)?;
         for warning in &new.warnings {
             tracing::warn!("{warning}");
         }
-        for key in fixed(&self.running, &new) {
-            tracing::warn!("`{key}` has changed: restart the gateway for it to count");
+        for key in restart_only(&self.running, &new) {
+            tracing::warn!("`{key}` has changed: it takes effect after a restart");
         }
-        let news = news(&changes, &self.running, &new);
-        for line in &news {
+        let lines = summary(&changes, &self.running, &new);
+        for line in &lines {
             tracing::info!("{line}");
         }
-        if news.is_empty() {
+        if lines.is_empty() {
             tracing::info!("{}: nothing has changed", path.display());
         }
+        // What needs a restart stays as it is, and is compared again at the next reload.
         self.running = Config {
             listen: self.running.listen,
             body_limit_bytes: self.running.body_limit_bytes,
@@ -76,18 +78,17 @@ impl Reload {
     }
 }
 
-/// Reads the file in a thread of its own: it may be on a disk that does not answer, and requests and the shutdown do not
-/// wait for it.
+/// Reads the file in a separate thread: a disk that does not respond must not delay requests or the shutdown.
 async fn read(path: PathBuf, environment: Environment) -> Result<Config, Box<dyn Error>> {
-    let (told, read) = oneshot::channel();
+    let (done, read) = oneshot::channel();
     thread::Builder::new().spawn(move || {
-        let _ = told.send(Config::read(&path, environment)); // the gateway may be shutting down
+        let _ = done.send(Config::read(&path, environment)); // fails if the gateway is shutting down
     })?;
     Ok(read.await??)
 }
 
-/// What differs and cannot be changed while the gateway runs.
-fn fixed(running: &Config, new: &Config) -> Vec<&'static str> {
+/// Keys that differ and only take effect after a restart.
+fn restart_only(running: &Config, new: &Config) -> Vec<&'static str> {
     let differs = [
         ("listen", running.listen != new.listen),
         (
@@ -100,8 +101,8 @@ fn fixed(running: &Config, new: &Config) -> Vec<&'static str> {
     differing.map(|(key, _)| key).collect()
 }
 
-/// What was changed, a line for each kind.
-fn news(changes: &Changes, old: &Config, new: &Config) -> Vec<String> {
+/// What a reload changed, one line for each kind of change.
+fn summary(changes: &Changes, old: &Config, new: &Config) -> Vec<String> {
     let endpoints = [
         ("added", &changes.added),
         ("removed", &changes.removed),
@@ -119,13 +120,13 @@ fn news(changes: &Changes, old: &Config, new: &Config) -> Vec<String> {
         .collect()
 }
 
-/// The signals that tell it. They kill the gateway until this is there to hear them.
+/// SIGHUP signals. Until this is registered, a SIGHUP kills the process.
 #[cfg(unix)]
-pub(crate) struct Hangups(tokio::signal::unix::Signal);
+pub(crate) struct HangupSignals(tokio::signal::unix::Signal);
 
 #[cfg(unix)]
-impl Hangups {
-    pub(crate) fn hear() -> io::Result<Self> {
+impl HangupSignals {
+    pub(crate) fn register() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         signal(SignalKind::hangup()).map(Self)
     }
@@ -136,11 +137,11 @@ impl Hangups {
 }
 
 #[cfg(windows)]
-pub(crate) struct Hangups;
+pub(crate) struct HangupSignals;
 
 #[cfg(windows)]
-impl Hangups {
-    pub(crate) fn hear() -> io::Result<Self> {
+impl HangupSignals {
+    pub(crate) fn register() -> io::Result<Self> {
         Ok(Self)
     }
 

@@ -1,5 +1,7 @@
-//! A web framework boxes a request's future once for each layer on its way, and that costs more than all
-//! that a gateway decides. Here a request runs in the task of its connection, and no future is boxed.
+//! The HTTP server: a task for each connection, in which its requests run.
+//!
+//! It uses hyper directly. A web framework boxes the future of a request once per layer, and that costs more CPU
+//! time than all decisions of the gateway.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,14 +20,14 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower_triage::upstream::BodyError;
 
+use crate::handler::Gateway;
 use crate::hang_up;
-use crate::log::Watched;
-use crate::surface::Gateway;
+use crate::log::RequestLog;
 
-/// Serves connections until it is told to stop.
+/// A server that accepts connections until it is stopped.
 pub(crate) struct Server {
     stop: CancellationToken,
-    /// Each open connection has a copy.
+    /// Each open connection holds a clone, so the count minus one is the number of connections.
     open: Arc<()>,
     serving: JoinHandle<()>,
 }
@@ -41,12 +43,12 @@ impl Server {
         }
     }
 
-    /// Takes no connection any more, and closes each as soon as it has no answer to send.
+    /// Stops accepting connections, and closes each one as soon as it has no response to send.
     pub(crate) fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Returns once it has been stopped and the last connection is closed. It must not be called again then.
+    /// Waits until the server is stopped and its last connection is closed. Must not be called again after that.
     pub(crate) async fn stopped(&mut self) {
         _ = (&mut self.serving).await;
     }
@@ -57,15 +59,15 @@ impl Server {
 }
 
 async fn serve(listener: TcpListener, gateway: Gateway, stop: CancellationToken, open: Weak<()>) {
-    // A word of an answer does not wait until the client has acknowledged the one before.
+    // Without Nagle's algorithm, a chunk of a stream does not wait for the ACK of the one before.
     let mut listener = listener.tap_io(|socket| {
         if let Err(error) = socket.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY cannot be set");
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
     });
     let gateway = Arc::new(gateway);
     let mut protocols = Builder::new(TokioExecutor::new());
-    // Head and piece of an answer in one write: copying the piece costs less than gathering the two.
+    // Copies headers and chunk into one buffer: cheaper than a vectored write of the two.
     protocols.http1().writev(false);
     let connections = GracefulShutdown::new();
     loop {
@@ -74,30 +76,30 @@ async fn serve(listener: TcpListener, gateway: Gateway, stop: CancellationToken,
             () = stop.cancelled() => break,
         };
         let gateway = Arc::clone(&gateway);
-        let answer = service_fn(move |request| answer(Arc::clone(&gateway), request, peer));
-        let (socket, watch) = hang_up::watched(socket);
-        let connection = protocols.serve_connection(TokioIo::new(socket), answer);
+        let handler = service_fn(move |request| handle(Arc::clone(&gateway), request, peer));
+        let (socket, watch) = hang_up::watch(socket);
+        let connection = protocols.serve_connection(TokioIo::new(socket), handler);
         let connection = connections.watch(connection.into_owned());
         let open = open.upgrade();
         tokio::spawn(async move {
             let _open = open;
             match watch.drive(connection).await {
                 Some(Ok(())) => {}
-                Some(Err(error)) => tracing::debug!(error, "a connection broke off"),
-                None => tracing::debug!("a client hung up"),
+                Some(Err(error)) => tracing::debug!(error, "connection failed"),
+                None => tracing::debug!("client hung up"),
             }
         });
     }
-    drop(listener);
+    drop(listener); // refuses new connections
     connections.shutdown().await;
 }
 
-async fn answer(
+async fn handle(
     gateway: Arc<Gateway>,
     request: Request<Incoming>,
     peer: SocketAddr,
 ) -> Result<Response<impl Body<Data = Bytes, Error = BodyError>>, Infallible> {
-    let watched = Watched::begin(&request);
-    let answer = gateway.answer(request, peer).await;
-    Ok(watched.answered(answer, &gateway.answers))
+    let log = RequestLog::begin(&request);
+    let response = gateway.handle(request, peer).await;
+    Ok(log.attach(response, &gateway.statuses))
 }

@@ -1,4 +1,4 @@
-//! The middle of the gateway: a request in, the answer of the endpoint that can serve it out.
+//! The routing service, built from a configuration, and the handle that watches and changes it.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::config::{Client, Config};
 
 pub(crate) type Routed = Route<Client>;
 
-/// The service that `config` describes, and the handle to watch and change it.
+/// Builds the service that `config` describes, and its handle.
 pub(crate) fn service(config: &Config) -> Result<(Routed, Handle), InvalidRoute> {
     let router = RouteLayer::builder(config.registry.clone())
         .queue(config.queue.clone())
@@ -30,7 +30,7 @@ pub(crate) fn service(config: &Config) -> Result<(Routed, Handle), InvalidRoute>
 pub(crate) struct Handle(RouterHandle);
 
 impl Handle {
-    /// The names that a request may ask for: models, then aliases.
+    /// The model names that a request may use: models, then aliases, each once.
     pub(crate) fn names(&self) -> Vec<String> {
         let (registry, routing) = (self.0.registry(), self.0.routing());
         let aliases = routing.aliases.keys().map(String::as_str);
@@ -42,9 +42,9 @@ impl Handle {
             .collect()
     }
 
-    /// As if all checks had passed.
+    /// Marks every endpoint healthy, as if its check had passed.
     #[cfg(test)]
-    pub(crate) fn expect_all_well(&self) {
+    pub(crate) fn mark_all_healthy(&self) {
         let endpoints = self.0.endpoints();
         endpoints
             .iter()
@@ -61,12 +61,12 @@ impl Handle {
                 cancelled: status.stats.cancelled,
                 rejected: self.0.rejected(),
             },
-            endpoints: self.0.endpoints().iter().map(state).collect(),
+            endpoints: self.0.endpoints().iter().map(endpoint_state).collect(),
         }
     }
 
-    /// Serves by `new`, and no more by `old`, from now on: its endpoints, its `[queue]` and its `[routing]`.
-    pub(crate) fn change(&self, old: &Config, new: &Config) -> Result<Changes, InvalidRoute> {
+    /// Replaces endpoints, `[queue]` and `[routing]` by those of `new`. `old` is the configuration in use.
+    pub(crate) fn apply(&self, old: &Config, new: &Config) -> Result<Changes, InvalidRoute> {
         if old.queue != new.queue {
             self.0.reconfigure(new.queue.clone())?;
         }
@@ -74,7 +74,7 @@ impl Handle {
         Ok(self.0.replace(registry, routing)?)
     }
 
-    /// Asks the backends how they are, for as long as what is returned lives.
+    /// Starts the health checks. They stop when the returned value is dropped.
     pub(crate) fn checks(&self, client: &Client) -> HealthChecks {
         client.checks(&self.0)
     }
@@ -83,7 +83,7 @@ impl Handle {
         self.0.record_gauges();
     }
 
-    /// Takes nothing new from now on.
+    /// Rejects all waiting requests and all that arrive from now on.
     pub(crate) fn close(&self) {
         self.0.close();
     }
@@ -92,13 +92,13 @@ impl Handle {
         self.0.status().closed
     }
 
-    /// Returns when it is closed and nothing runs any more.
+    /// Waits until the service is closed and no request runs.
     pub(crate) async fn closed(&self) {
         self.0.closed().await;
     }
 }
 
-fn state(endpoint: &EndpointRef) -> EndpointState {
+fn endpoint_state(endpoint: &EndpointRef) -> EndpointState {
     let models = endpoint.config().models.iter();
     EndpointState {
         name: endpoint.name().to_owned(),

@@ -1,9 +1,9 @@
-//! A gateway that just stops breaks every answer it is giving, and leaves its clients to find out.
+//! Graceful shutdown on SIGTERM or Ctrl-C.
 //!
-//! On SIGTERM or Ctrl-C the gate closes: who waits is answered at once. The listener stays open until the
-//! last running request has ended, so that whoever still comes, on an old connection or a new one, hears
-//! `shutting_down` and a load balancer sees `/healthz` fail, instead of a refused connection. A request has
-//! ended before its client has received all of the answer: the connections are waited for, too.
+//! The gate closes, and every waiting request is rejected at once. The listener stays open until the last running
+//! request has ended: until then new requests get `shutting_down`, and a load balancer sees `/healthz` fail, instead
+//! of a refused connection. A request ends before its client has received the whole response, so the shutdown then
+//! waits for the connections to close.
 
 use std::io;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use tokio::time::{sleep, timeout};
 use crate::serve::Server;
 use crate::service::Handle;
 
-/// What answers that are complete may take to leave the sockets when the grace period is over.
-const LAST_BYTES: Duration = Duration::from_secs(1);
+/// Time for complete responses to leave the sockets after the grace period.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Returns after a signal, when the last answer is out, `grace` is over, or Ctrl-C is pressed once more.
-pub(crate) async fn drained(
+/// Waits for a signal, then for the last response to be sent, but at most `grace` or until a second Ctrl-C.
+pub(crate) async fn run(
     mut signals: Signals,
     handle: &Handle,
     mut server: Server,
@@ -30,28 +30,28 @@ pub(crate) async fn drained(
         ?grace,
         "shutting down"
     );
-    let last_answers = async {
+    let last_responses = async {
         handle.closed().await;
         server.stop();
         server.stopped().await;
     };
-    let why = tokio::select! {
-        () = last_answers => return,
+    let reason = tokio::select! {
+        () = last_responses => return,
         () = sleep(grace) => "the grace period is over",
         () = signals.interrupt() => "interrupted again",
     };
     server.stop();
-    if timeout(LAST_BYTES, server.stopped()).await.is_ok() {
+    if timeout(FLUSH_TIMEOUT, server.stopped()).await.is_ok() {
         return;
     }
     tracing::warn!(
         connections = server.open_connections(),
         running = handle.snapshot().queue.running,
-        "answers are cut off: {why}"
+        "responses are cut off: {reason}"
     );
 }
 
-/// The signals that end the gateway well. They kill it until these are there to hear them.
+/// SIGTERM and Ctrl-C. Until this is registered, either kills the process.
 #[cfg(unix)]
 pub(crate) struct Signals {
     terminate: tokio::signal::unix::Signal,
@@ -60,7 +60,7 @@ pub(crate) struct Signals {
 
 #[cfg(unix)]
 impl Signals {
-    pub(crate) fn hear() -> io::Result<Self> {
+    pub(crate) fn register() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -85,7 +85,7 @@ pub(crate) struct Signals(tokio::signal::windows::CtrlC);
 
 #[cfg(windows)]
 impl Signals {
-    pub(crate) fn hear() -> io::Result<Self> {
+    pub(crate) fn register() -> io::Result<Self> {
         tokio::signal::windows::ctrl_c().map(Self)
     }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::*;
 use service::Handle;
 
-/// A gateway, and a client of it.
+/// A running gateway and a client of it.
 struct Running {
     handle: Handle,
     url: String,
@@ -33,7 +33,7 @@ impl Running {
         let gateway = Gateway {
             routed,
             handle: handle.clone(),
-            answers: log::Answers::default(),
+            statuses: log::StatusCounts::default(),
         };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -94,7 +94,7 @@ impl Answer {
 }
 
 #[tokio::test]
-async fn every_kind_of_request_is_answered_by_a_backend_that_has_the_model() {
+async fn chat_completion_and_embedding_requests_reach_their_models() {
     let gateway = Running::start().await;
     let (chat, completion, embedding) = tokio::join!(
         gateway.post("/v1/chat/completions", r#"{"model":"llama3:70b"}"#),
@@ -124,7 +124,7 @@ async fn every_kind_of_request_is_answered_by_a_backend_that_has_the_model() {
 }
 
 #[tokio::test]
-async fn an_alias_and_a_model_that_nobody_has_are_served_by_the_models_they_lead_to() {
+async fn alias_and_fallback_serve_their_target_models() {
     let gateway = Running::start().await;
     for name in ["gpt-4", "llama3:405b"] {
         let body = format!(r#"{{"model":"{name}"}}"#);
@@ -135,9 +135,9 @@ async fn an_alias_and_a_model_that_nobody_has_are_served_by_the_models_they_lead
 }
 
 #[tokio::test]
-async fn requests_spread_over_the_slots_there_are_and_no_backend_gets_more() {
+async fn requests_fill_the_slots_of_every_backend_exactly() {
     let gateway = Running::start().await;
-    gateway.handle.expect_all_well();
+    gateway.handle.mark_all_healthy();
     let ask = || gateway.post("/v1/chat/completions", r#"{"model":"llama3:8b"}"#);
     let answers = join_all((0..4).map(|_| ask())).await;
     assert!(answers.iter().all(|answer| answer.status == StatusCode::OK));
@@ -149,7 +149,7 @@ async fn requests_spread_over_the_slots_there_are_and_no_backend_gets_more() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_served_is_told_why() {
+async fn unservable_requests_are_rejected_with_a_code() {
     let gateway = Running::start().await;
     for (body, status, code) in [
         (r#"{"model":"gpt-5"}"#, 404, "model_not_found"),
@@ -173,7 +173,7 @@ async fn what_cannot_be_served_is_told_why() {
 }
 
 #[tokio::test]
-async fn the_operators_pages_say_what_goes_on() {
+async fn models_state_and_metrics_pages_show_current_values() {
     let gateway = Running::start().await;
     let models = gateway.get("/v1/models").await.json();
     let names: Vec<_> = models["data"]
@@ -196,7 +196,7 @@ async fn the_operators_pages_say_what_goes_on() {
 }
 
 #[tokio::test]
-async fn a_closed_gateway_finishes_what_runs_and_says_so_to_all_others() {
+async fn closed_gateway_finishes_running_and_rejects_new_requests() {
     let gateway = Running::start().await;
     assert_eq!(gateway.get("/healthz").await.status, StatusCode::OK);
     let body = r#"{"model":"llama3:70b","stream":true}"#;

@@ -1,10 +1,9 @@
-//! Without a common shape for "something that can serve a limited number of requests", the scheduler
-//! would have to be written once per kind of backend.
+//! The trait of everything that can serve a limited number of requests at a time.
 //!
-//! [`Capacity`] is that shape. The waiting room asks it for slots ([`Capacity::try_lease`]), tells it
-//! when one comes back ([`Capacity::release`]), and learns from it which waiting requests ask the same
-//! ([`Capacity::lane`]), which slots could serve them ([`Capacity::pools`]) and where they wait
-//! ([`Capacity::partition`]).
+//! Without it, the scheduler would have to be written once for each kind of backend. The waiting room asks a [`Capacity`]
+//! for slots ([`Capacity::try_lease`]), tells it when one comes back ([`Capacity::release`]), and learns from it which
+//! waiters need the same slots ([`Capacity::lane`]), which slots those are ([`Capacity::pools`]) and where the waiters
+//! wait ([`Capacity::partition`]).
 
 use std::fmt;
 use std::hash::Hash;
@@ -14,31 +13,78 @@ use super::Discipline;
 
 /// Something that can serve a limited number of requests at a time.
 ///
-/// Implementations are shared between threads and are asked both under the gate's lock and outside it, so
-/// every method takes `&self` and must neither block nor do I/O. The slot count has to live in atomics
-/// with sequentially consistent accesses: together with the gate's count of waiters it is a store-load
-/// pair, and a weaker ordering loses wake-ups.
+/// A capacity is shared between threads and is called both under the gate's lock and outside it, so every method takes
+/// `&self` and must neither block nor do I/O. The count of free slots has to be in atomics with sequentially consistent
+/// accesses: a release writes it and then reads the gate's count of waiters, an arrival the other way round, and with a
+/// weaker ordering each may miss the other's write. Then a wake-up is lost.
 ///
 /// # Contract
 ///
 /// - A lease that [`try_lease`](Self::try_lease) returned counts until [`release`](Self::release).
-/// - Demands of one lane are busy together: while one of them is told [`LeaseError::Busy`], so are all.
-/// - Lanes with equal [`pools`](Self::pools) are busy together, too. The waiting room then asks for one
-///   of them only (one of each discipline), so that a thousand waiting lanes do not make one release slow.
-/// - Sections with equal ids are equal.
-/// - A capacity that grows by itself tells its gate (see `Gate::capacity_changed`).
+/// - Demands of one lane are busy together: while one of them gets [`LeaseError::Busy`], so do all.
+/// - Lanes with equal [`pools`](Self::pools) are busy together, too. So the waiting room asks for one of them only (one of
+///   each discipline), and a thousand waiting lanes do not make a release slow.
+/// - Partitions with equal ids are equal.
+/// - A capacity that grows or changes by itself tells its gate (see `Gate::capacity_changed`).
+///
+/// # Example
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+/// use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
+///
+/// /// Two GPUs with 4 slots each. A demand says whether it needs the second one, which is larger.
+/// struct Gpus {
+///     free: [AtomicUsize; 2],
+///     leased: AtomicU64,
+/// }
+///
+/// impl Capacity for Gpus {
+///     type Demand = bool;
+///     type Lease = PoolId;
+///     type Lane = bool;
+///     type Unservable = Infallible;
+///
+///     fn try_lease(&self, is_large: &bool) -> Result<PoolId, LeaseError<Infallible>> {
+///         for &gpu in self.pools(is_large).iter() {
+///             let take_one = |free: usize| free.checked_sub(1);
+///             if self.free[gpu.0 as usize].fetch_update(SeqCst, SeqCst, take_one).is_ok() {
+///                 self.leased.fetch_add(1, SeqCst);
+///                 return Ok(gpu);
+///             }
+///         }
+///         Err(LeaseError::Busy)
+///     }
+///     fn release(&self, gpu: PoolId) -> PoolId {
+///         self.free[gpu.0 as usize].fetch_add(1, SeqCst);
+///         gpu
+///     }
+///     fn pool(&self, gpu: &PoolId) -> PoolId { *gpu }
+///     fn lane(&self, is_large: &bool) -> bool { *is_large }
+///     fn pools(&self, is_large: &bool) -> PoolSet { (u32::from(*is_large)..2).map(PoolId).collect() }
+///     fn in_use(&self) -> usize { 8 - self.free.iter().map(|free| free.load(SeqCst)).sum::<usize>() }
+///     fn limit(&self) -> usize { 8 }
+///     fn leased(&self) -> u64 { self.leased.load(SeqCst) }
+/// }
+///
+/// let gpus = Gpus { free: [4, 4].map(AtomicUsize::new), leased: AtomicU64::new(0) };
+/// let lease = gpus.try_lease(&true).unwrap();
+/// assert_eq!((lease, gpus.in_use()), (PoolId(1), 1));
+/// assert_eq!(gpus.release(lease), PoolId(1));
+/// ```
 pub trait Capacity: Send + Sync + 'static {
     /// What a request asks for.
     type Demand: Send + Sync + 'static;
-    /// One slot, taken. It names what was taken.
+    /// One slot, taken. It says which.
     type Lease: Send + Sync + 'static;
-    /// What waiting requests share that ask the same of this capacity.
+    /// Names the waiters that need the same slots.
     type Lane: Clone + Eq + Hash + Send + Sync + 'static;
     /// Why a demand can never be served.
     type Unservable: Clone + fmt::Debug + fmt::Display + Send + Sync + 'static;
 
-    /// Whether all demands share one lane, one set of pools and the default [`Partition`]. Then a configuration that asks
-    /// for nothing special is served by a simpler, faster room. Default `false`.
+    /// Whether all demands share one lane, one set of pools and the default [`Partition`]. Then the usual configurations
+    /// are served by a simpler, faster waiting room. Default `false`.
     const SINGLE_LANE: bool = false;
 
     /// Takes a slot for `demand`, if one is free.
@@ -49,25 +95,24 @@ pub trait Capacity: Send + Sync + 'static {
     fn try_lease(&self, demand: &Self::Demand)
     -> Result<Self::Lease, LeaseError<Self::Unservable>>;
 
-    /// Gives a slot back and says which pool it belongs to.
+    /// Gives a slot back, and says which pool it belongs to.
     fn release(&self, lease: Self::Lease) -> PoolId;
 
-    /// The pool that a lease which is out belongs to.
+    /// The pool that a leased slot belongs to.
     fn pool(&self, lease: &Self::Lease) -> PoolId;
 
     /// The lane in which `demand` waits.
     fn lane(&self, demand: &Self::Demand) -> Self::Lane;
 
-    /// The pools whose slots could serve `lane`, in ascending order.
+    /// The pools with slots that could serve `lane`, in ascending order.
     ///
-    /// Asked when a lane gets its first waiter, and again after the gate was told that the capacity
-    /// changed.
+    /// Called when a lane gets its first waiter, and again after the gate was told that the capacity changed.
     fn pools(&self, lane: &Self::Lane) -> PoolSet;
 
-    /// The section of the waiting room in which `lane` waits. Default: the one that is furnished as the room
-    /// is.
+    /// The partition of the waiting room in which `lane` waits. Default: one without a bound of its own, in the room's
+    /// order.
     ///
-    /// Asked when [`pools`](Self::pools) is.
+    /// Called when [`pools`](Self::pools) is.
     fn partition(&self, _lane: &Self::Lane) -> Partition {
         Partition::default()
     }
@@ -78,11 +123,11 @@ pub trait Capacity: Send + Sync + 'static {
     /// How many slots there are, busy ones included.
     fn limit(&self) -> usize;
 
-    /// How many leases were ever given. May start again from 0 after 2⁴⁰.
+    /// How many leases were given so far. May start again from 0 after 2⁴⁰.
     fn leased(&self) -> u64;
 }
 
-/// Why [`Capacity::try_lease`] gave no slot.
+/// The reason why [`Capacity::try_lease`] gave no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseError<N> {
     /// Every slot that could serve the demand is taken.
@@ -91,21 +136,21 @@ pub enum LeaseError<N> {
     Unservable(N),
 }
 
-/// A part of the waiting room with chairs and an order of its own: one model's, one user's.
+/// A part of the waiting room with a bound and a discipline of its own: that of one model, say.
 ///
-/// The room's own chairs bound all sections together. By default a section has no bound of its own, and the
-/// room's order.
+/// The room's own `max_size` bounds all partitions together. By default a partition has no bound of its own, and the
+/// room's discipline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Partition {
-    /// Which one. Lanes that name the same share its chairs.
+    /// Its name. Lanes that name the same partition share its bound.
     pub id: u32,
-    /// How many may wait in it. `None`: as many as the room has chairs for. 0: nobody.
+    /// How many requests may wait in it. `None`: no bound but the room's. 0: none.
     pub max_size: Option<usize>,
-    /// Who goes next among equals in one of its lanes. `None`: as in the room.
+    /// The order among waiters of equal priority in one of its lanes. `None`: as in the room.
     pub discipline: Option<Discipline>,
 }
 
-/// A set of interchangeable slots, numbered densely from 0: a service, an endpoint.
+/// Names a pool of interchangeable slots: those of a service, an endpoint. Numbered densely from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId(pub u32);
 
@@ -124,6 +169,7 @@ impl PoolSet {
 impl FromIterator<PoolId> for PoolSet {
     fn from_iter<I: IntoIterator<Item = PoolId>>(pools: I) -> Self {
         let mut pools: Vec<PoolId> = pools.into_iter().collect();
+        // Equal sets have to compare equal, whatever order they were named in.
         pools.sort_unstable();
         pools.dedup();
         Self(pools.into())

@@ -2,9 +2,17 @@
 //!
 //! It decides which request goes next, and does nothing else: no async, no clock, no HTTP, no locks. Time comes in as an
 //! argument, effects go out as return values. A [`WaitingRoom`] keeps the waiting tickets, a [`Capacity`] knows the slots.
-//! Read the plain room (`plain_room`) first.
+//!
+//! The files, in the order in which to read them:
+//!
+//! - `ticket`, `priority`, `config`, `capacity`: what goes in; `reject_reason`, `room_stats`, `wake_list`: what comes out.
+//! - `room`: what a waiting room has to do. `plain_room` does it for the usual configuration, `full_room` for every other.
+//!   `waiting_room` is the public type, which picks one of the two.
+//! - `wait_queue`: the order of the full room, apart from slots: lanes, disciplines, partitions, aging.
+//! - `waiters`, `ordered_queue`, `room_base`, `departure_rate`, `nanos`, `trim`: what both rooms are built of.
 
 mod capacity;
+mod compact_slab;
 mod config;
 mod departure_rate;
 mod full_room;

@@ -1,16 +1,16 @@
-//! Instants as numbers.
+//! Instants as numbers of nanoseconds.
 //!
-//! An [`Instant`] takes two words, an optional one three, and its arithmetic is a call each time; a number is one word.
+//! An [`Instant`] takes 16 bytes and its arithmetic a function call each time; a number takes 8 bytes and one instruction.
 
 use std::time::{Duration, Instant};
 
-/// An instant, in nanoseconds.
+/// An instant, in nanoseconds since 2⁶² ns before the [`Epoch`].
 pub(crate) type Nanos = u64;
 
-/// Later than everything.
+/// Later than every instant: what has no end ends then.
 pub(crate) const NEVER: Nanos = Nanos::MAX;
 
-/// The epoch's own number: what was before it has one, too.
+/// The number of the epoch itself. Not 0, because tickets may have arrived up to 146 years before.
 const EPOCH: Nanos = 1 << 62;
 
 /// What instants are measured from.
@@ -18,9 +18,10 @@ const EPOCH: Nanos = 1 << 62;
 pub(crate) struct Epoch(pub(crate) Instant);
 
 impl Epoch {
+    /// The number of an instant; never [`NEVER`].
     #[inline]
     pub(crate) fn nanos(self, instant: Instant) -> Nanos {
-        // What is said where the time does not matter.
+        // Callers that do not care about time pass the epoch: no arithmetic for them.
         if instant == self.0 {
             return EPOCH;
         }
@@ -29,12 +30,14 @@ impl Epoch {
 
     fn measure(self, instant: Instant) -> Nanos {
         match instant.checked_duration_since(self.0) {
+            // An instant in 438 years is not `NEVER`: it is still an end.
             Some(after) => EPOCH.saturating_add(span(after)).min(NEVER - 1),
+            // Before the epoch.
             None => EPOCH.saturating_sub(span(self.0 - instant)),
         }
     }
 
-    /// `None` for what is never.
+    /// The instant; `None` for `NEVER`, and for what an [`Instant`] cannot hold.
     pub(crate) fn instant(self, nanos: Nanos) -> Option<Instant> {
         if nanos == NEVER {
             return None;
@@ -46,7 +49,7 @@ impl Epoch {
     }
 }
 
-/// How long it is.
+/// A duration in nanoseconds; durations above 584 years are as long as that.
 #[inline]
 pub(crate) fn span(duration: Duration) -> Nanos {
     let seconds = duration.as_secs().saturating_mul(1_000_000_000);
@@ -58,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_before_the_epoch_comes_before_it() {
+    fn instants_before_and_after_the_epoch_round_trip() {
         let now = Instant::now();
         let epoch = Epoch(now + Duration::from_secs(2));
         for nanos in [
@@ -80,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn never_is_no_instant() {
+    fn only_never_has_no_instant() {
         let now = Instant::now();
         assert_eq!(Epoch(now).instant(NEVER), None);
         let far = now + Duration::from_secs(1 << 40);

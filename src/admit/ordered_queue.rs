@@ -1,31 +1,32 @@
-//! Waiters ordered by a key, from which any one can be removed.
+//! A queue of waiters in the order of a key, with removal from anywhere in O(1).
 //!
-//! Nearly all waiters are pushed in the order of their keys, so they stand in a deque. A removed waiter leaves its entry
-//! behind: the entry is dropped when it comes to an end of the deque, or with all others once half of the entries are
-//! dead, so a removal is O(1) amortised and touches no neighbour. The few that are pushed out of order (promoted,
-//! requeued, an early deadline) stand in a tree. The first of all is the first of the deque or of the tree.
+//! Nearly all waiters are pushed in the order of their keys, so they are kept in a deque. A removed waiter leaves a dead
+//! entry behind. It is dropped when it comes to an end of the deque, or with all others once more than half of the entries
+//! are dead: so a removal is O(1) amortised and touches no neighbour. The few waiters that are pushed out of order
+//! (promoted, requeued, with an early deadline) are kept in a tree, where a removal is O(log n). The head is the first of
+//! the deque or the first of the tree.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::nanos::Nanos;
 
-/// The order of arrival: the instant, then the order in which they were queued.
+/// The order of arrival: the instant, then the sequence number.
 pub(crate) type ArrivalKey = (Nanos, u64);
 
 /// Indices of waiters, in the order of their keys.
 ///
-/// A key contains the waiter's sequence number, so no two are equal. Which entries are dead is for the caller to say:
+/// A key contains the waiter's sequence number, so no two are equal. The caller knows which entries are dead:
 /// `is_alive(key, idx)` is `false` for a waiter that was removed, and for one that has moved to another queue.
 #[derive(Debug)]
 pub(crate) struct OrderedQueue<K> {
-    /// Sorted. The first and the last entry are alive.
+    /// Sorted by key. The first and the last entry are alive, so `head` and `tail` need not look.
     in_order: VecDeque<(K, u32)>,
     /// How many entries of `in_order` are dead.
     dead: usize,
     out_of_order: BTreeMap<K, u32>,
 }
 
-/// Dead entries are dropped together once there are more than these, and more of them than of the others.
+/// Dead entries are dropped together once there are more than 32, and more of them than living ones.
 const SWEEP_ABOVE: usize = 32;
 
 impl<K: Ord + Copy> OrderedQueue<K> {
@@ -37,23 +38,23 @@ impl<K: Ord + Copy> OrderedQueue<K> {
         }
     }
 
-    /// Adds a waiter, and says whether it is the first now.
+    /// Adds a waiter, and says whether it is the head now.
     #[inline]
     pub(crate) fn push(&mut self, key: K, idx: u32) -> bool {
         let is_in_order = self.in_order.back().is_none_or(|(last, _)| *last < key);
         if is_in_order {
             self.in_order.push_back((key, idx));
-            // It may still come before those out of order.
+            // Behind another it cannot be the head; before one in the tree it may be.
             return self.in_order.len() == 1 && self.head() == Some(idx);
         }
         self.out_of_order.insert(key, idx);
         self.head() == Some(idx)
     }
 
-    /// Adds a waiter that was removed from this queue before, and says whether it is the first now.
+    /// Adds a waiter that was removed from this queue before, and says whether it is the head now.
     pub(crate) fn restore(&mut self, key: K, idx: u32) -> bool {
         match self.in_order.binary_search_by_key(&key, |(key, _)| *key) {
-            // Its entry is still there, and alive again.
+            // Its dead entry is still there, and alive again: the caller says so from now on.
             Ok(_) => {
                 self.dead -= 1;
                 self.head() == Some(idx)
@@ -68,9 +69,11 @@ impl<K: Ord + Copy> OrderedQueue<K> {
         if !self.out_of_order.is_empty() && self.out_of_order.remove(&key).is_some() {
             return;
         }
+        // It is in the deque. Its entry dies in place, at most to be popped right below.
         self.dead += 1;
         let is_dead =
             |entry: Option<&(K, u32)>| entry.is_some_and(|(key, idx)| !is_alive(key, *idx));
+        // Both loops end at a living entry, or with the deque; each entry is popped once.
         while is_dead(self.in_order.front()) {
             self.in_order.pop_front();
             self.dead -= 1;
@@ -79,6 +82,7 @@ impl<K: Ord + Copy> OrderedQueue<K> {
             self.in_order.pop_back();
             self.dead -= 1;
         }
+        // A sweep of n entries comes after n / 2 removals.
         if self.dead > SWEEP_ABOVE && self.dead > self.in_order.len() / 2 {
             self.in_order.retain(|(key, idx)| is_alive(key, *idx));
             self.dead = 0;
@@ -90,16 +94,17 @@ impl<K: Ord + Copy> OrderedQueue<K> {
         self.in_order.is_empty() && self.out_of_order.is_empty()
     }
 
-    /// The first waiter.
+    /// The head: the waiter with the smallest key.
     #[inline]
     pub(crate) fn head(&self) -> Option<u32> {
         Some(self.first()?.1)
     }
 
-    /// The first waiter, with its key.
+    /// The head, with its key.
     #[inline]
     pub(crate) fn first(&self) -> Option<(K, u32)> {
         let in_order = self.in_order.front().copied();
+        // Nearly always: spares the comparison.
         if self.out_of_order.is_empty() {
             return in_order;
         }
@@ -111,7 +116,7 @@ impl<K: Ord + Copy> OrderedQueue<K> {
             .min_by_key(|(key, _)| *key)
     }
 
-    /// The last waiter.
+    /// The waiter with the largest key.
     pub(crate) fn tail(&self) -> Option<u32> {
         let in_order = self.in_order.back().copied();
         let other = self.out_of_order.last_key_value();
@@ -123,17 +128,18 @@ impl<K: Ord + Copy> OrderedQueue<K> {
         last.map(|(_, idx)| idx)
     }
 
-    /// All waiters, in order.
+    /// All waiters, in order. O(n log n).
     pub(crate) fn to_vec(&self, is_alive: impl Fn(&K, u32) -> bool) -> Vec<u32> {
         let in_order = self.in_order.iter().copied();
         let in_order = in_order.filter(|(key, idx)| is_alive(key, *idx));
+        // The tree has no dead entries.
         let others = self.out_of_order.iter().map(|(key, idx)| (*key, *idx));
         let mut all: Vec<(K, u32)> = in_order.chain(others).collect();
         all.sort_unstable_by_key(|(key, _)| *key);
         all.into_iter().map(|(_, idx)| idx).collect()
     }
 
-    /// Gives back memory that the waiters of now do not need.
+    /// Gives back memory that the present waiters do not need.
     pub(crate) fn trim(&mut self) {
         self.in_order.shrink_to_fit();
     }

@@ -1,8 +1,9 @@
 //! The plain room: priority levels, each first come, first served.
 //!
-//! It serves what most configurations ask for: one lane, strict levels, a bound, `max_wait` and own deadlines,
-//! displacement, removal of any waiter. It is a slab of waiters, a queue for each level, and one more in the order in
-//! which waits end. Everything else is the [full room's](super::full_room); where both apply they cannot be told apart.
+//! It serves the usual configuration: one lane, strict levels, a bound, `max_wait` and own deadlines, displacement,
+//! removal of any waiter. It is a slab of waiters, a queue for each level, and one more queue in the order in which waits
+//! end. Everything else is served by the [full room](super::full_room); where both could serve, a test shows that no call
+//! tells them apart.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -21,15 +22,16 @@ use super::{
 pub(crate) struct PlainRoom<C: Capacity, W> {
     base: RoomBase,
     waiters: Waiters<Waiter<C, W>>,
-    /// The most urgent level first.
+    /// By level; level 0 is the most urgent.
     levels: Box<[OrderedQueue<ArrivalKey>]>,
-    /// All whose wait ends, in the order in which it does.
+    /// The waiters with an end of their wait, ordered by it.
     timeouts: OrderedQueue<(Nanos, u64)>,
+    /// As [`Room::missed_slot`].
     missed_slot: bool,
 }
 
 impl<C: Capacity, W> PlainRoom<C, W> {
-    /// Whether this room serves what is configured, in front of a capacity of this type.
+    /// Whether this room serves this configuration in front of a capacity of this type.
     pub(crate) fn serves(config: &WaitingRoomConfig) -> bool {
         C::SINGLE_LANE
             && config.discipline == Discipline::Fifo
@@ -37,7 +39,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             && config.max_size_per_tenant.is_none()
     }
 
-    /// A room with these waiters, in their order.
+    /// A room with these waiters, in the order of their keys.
     pub(crate) fn new(base: RoomBase, mut waiters: Waiters<Waiter<C, W>>) -> Self {
         waiters.max_wait = base.max_wait();
         let mut room = Self {
@@ -49,17 +51,18 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             base,
             waiters,
         };
+        // `link` counts them again.
         room.base.waiting = 0;
         for idx in room.waiters.oldest_first() {
             let meta = room.waiters.meta_mut(idx);
-            // Only waiters of a full room have been promoted.
+            // A waiter that comes from a full room may have been promoted there.
             meta.level = meta.priority;
             room.link(idx);
         }
         room
     }
 
-    /// The room's waiters, to be moved to another.
+    /// Takes the room apart, to build another of its waiters.
     pub(crate) fn into_parts(self) -> (RoomBase, Waiters<Waiter<C, W>>) {
         (self.base, self.waiters)
     }
@@ -68,7 +71,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         self.levels.iter().find_map(OrderedQueue::head)
     }
 
-    /// Adds a waiter to its level, and to those whose wait ends.
+    /// Adds a waiter to its level, and to the timeouts if its wait has an end.
     #[inline]
     fn link(&mut self, idx: u32) {
         let (meta, end) = (self.waiters.meta(idx), self.waiters.end(idx));
@@ -80,10 +83,10 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         self.base.on_queued();
     }
 
-    /// Gives a free slot to the head, and to the next as long as there are more. Ends because each round but the last
-    /// answers a waiter.
+    /// Grants free slots to waiters, in order, as long as there are any. With `only_one`, at most one slot: exactly one was
+    /// released, and every other free one has a release of its own on the way.
     ///
-    /// With `only_one`, one slot is what came back: every other has a release of its own on the way.
+    /// Ends because each round but the last answers a waiter.
     fn pump(&mut self, capacity: &C, only_one: bool, wakes: &mut WakeList<W>) {
         while let Some(idx) = self.head_idx() {
             match lease_for(
@@ -98,7 +101,9 @@ impl<C: Capacity, W> PlainRoom<C, W> {
                         return;
                     }
                 }
+                // One lane: what is busy for the head is busy for all.
                 Err(LeaseError::Busy) => return,
+                // It took no slot: the next waiter is asked for.
                 Err(LeaseError::Unservable(why)) => {
                     self.reject_idx(idx, RejectReason::Unservable(why), wakes);
                 }
@@ -106,7 +111,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         }
     }
 
-    /// Whether a newcomer with this ticket goes before the head.
+    /// Whether a newcomer with this ticket goes before the head. True if no request waits.
     fn goes_first(&self, ticket: &Ticket, limits: WaitLimits) -> bool {
         let Some(head) = self.head_idx().map(|head| self.waiters.meta(head)) else {
             return true;
@@ -115,7 +120,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         (level, self.base.key_if_queued(ticket, limits)) < (head.level, head.key())
     }
 
-    /// A slot for a newcomer, after every waiter that goes before it has been offered one. `Busy`: it has to wait.
+    /// Leases a slot for a newcomer, after every waiter that goes before it was offered one. `Busy`: it has to wait.
     ///
     /// Ends because each round but the last answers a waiter.
     fn lease_in_order(
@@ -131,13 +136,14 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             }
             let waiting = self.base.waiting;
             self.pump(capacity, true, wakes);
+            // No slot for the head, so none for the newcomer behind it.
             if self.base.waiting == waiting {
                 return Err(LeaseError::Busy);
             }
         }
     }
 
-    /// Makes room for a newcomer of this priority, or says that there is none.
+    /// Makes sure that there is a place for a newcomer of this priority, by displacement if it must; or rejects it as full.
     fn make_room(
         &mut self,
         priority: Priority,
@@ -148,6 +154,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         }
         let lowest = self.levels.iter().rev().find_map(OrderedQueue::tail);
         match lowest {
+            // Only a lower level is displaced: among equals, the first to arrive stays.
             Some(idx) if self.base.config.displace && self.waiters.meta(idx).level > priority.0 => {
                 self.reject_idx(idx, RejectReason::Displaced, wakes);
                 Ok(())
@@ -156,8 +163,10 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         }
     }
 
+    /// Gives memory back if few requests have waited for a while.
     fn trim_if_due(&mut self, now: Nanos) {
         let capacity = self.waiters.capacity();
+        // `look` begins a new measurement, so it is asked only when it is time.
         if self.base.high_water.is_due(capacity, now)
             && self.base.high_water.look(capacity, self.base.waiting, now)
         {
@@ -195,6 +204,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
 
     fn position(&self, id: WaiterId) -> Option<usize> {
         let own = self.waiters.meta(id.idx).level;
+        // How many go before all waiters of the present level.
         let mut before = 0;
         for (level, queue) in (0..=own).zip(&self.levels) {
             let order = queue.to_vec(|&(_, seq), idx| self.waiters.waits_at(level, idx, seq));
@@ -203,6 +213,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
                 None => before += order.len(),
             }
         }
+        // Not reached: a waiter is in the queue of its level.
         None
     }
 
@@ -219,7 +230,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> Arrival<C> {
         let limits = self.base.limits(&ticket, now);
-        // The demand is the caller's, also if the capacity panics.
+        // The capacity may panic: the caller gets its demand back, and the panic with it.
         let leased = catch_unwind(AssertUnwindSafe(|| {
             self.lease_in_order(capacity, &demand, (&ticket, limits), wakes)
         }));
@@ -234,6 +245,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
             }
             Ok(Err(LeaseError::Busy)) => {}
         }
+        // The request has to wait, if it may.
         self.base.observe_departures(now);
         self.trim_if_due(now);
         let priority = self.base.config.levels.clamp(ticket.priority);
@@ -241,6 +253,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         if let Some(why) = refusal.or_else(|| self.make_room(priority, wakes).err()) {
             return Arrival::ended(AdmitOutcome::Rejected(why), demand);
         }
+        // Nothing rejects it from here on.
         let key = self.base.next_key(&ticket, limits);
         let meta = WaiterMeta::new(key, priority, limits, ticket);
         let id = self.waiters.insert(meta, |_| Waiter::new(demand));
@@ -257,17 +270,19 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         self.pump(capacity, false, wakes);
     }
 
-    /// One lane is all there is, before and after.
+    /// There is one lane before and after: only its slots may have changed.
     fn on_capacity_changed(&mut self, capacity: &C, _: Nanos, wakes: &mut WakeList<W>) {
         self.on_capacity_grown(capacity, wakes);
     }
 
     fn retry(&mut self, capacity: &C, id: WaiterId, wakes: &mut WakeList<W>) {
-        // Ends because each round but the last answers a waiter.
+        // Ends because each round but the last answers a waiter, this one perhaps.
         while self.waiters.waits(id) {
             if self.head_idx() == Some(id.idx) {
+                // Not `lease_for`: this is its own task, and a panic of the capacity goes to its caller.
                 match lease(capacity, &self.waiters.payload(id.idx).demand) {
                     Ok((lease, _)) => self.grant(id.idx, lease, wakes),
+                    // It goes on waiting, for a release.
                     Err(LeaseError::Busy) => {}
                     Err(LeaseError::Unservable(why)) => {
                         self.reject_idx(id.idx, RejectReason::Unservable(why), wakes);
@@ -277,6 +292,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
             }
             let waiting = self.base.waiting;
             self.pump(capacity, true, wakes);
+            // No slot for the head, so none for this one behind it.
             if self.base.waiting == waiting {
                 return;
             }
@@ -284,6 +300,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
     }
 
     fn advance(&mut self, now: Nanos, wakes: &mut WakeList<W>) {
+        // Ends because each round unlinks a waiter.
         while let Some(((end, _), idx)) = self.timeouts.first()
             && end <= now
         {
@@ -299,6 +316,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
     fn unlink(&mut self, idx: u32, _: bool) {
         let end = self.waiters.end(idx);
         let meta = self.waiters.meta_mut(idx);
+        // First: a queue finds by it that the entry is dead.
         meta.waits = false;
         let (level, key) = (meta.level, meta.key());
         let waiters = &self.waiters;

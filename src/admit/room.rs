@@ -1,4 +1,4 @@
-//! What a waiting room has to do: the contract of the plain and of the full room.
+//! The contract of a waiting room, which the plain and the full room keep.
 //!
 //! [`WaitingRoom`](super::WaitingRoom) picks one of them, hands every call on, and does what is the same for both. Methods
 //! come in kinds: getters; `on_*` for events; `arrive`, `retry` and `advance`, which may answer waiters; `unlink`, which
@@ -28,23 +28,24 @@ impl<C: Capacity, W> Waiter<C, W> {
     }
 }
 
-/// Whether a waiter waits, and what it got.
+/// The state of a waiter: waiting, granted, or rejected.
 pub(crate) enum State<C: Capacity, W> {
-    /// With its waker, once it has left one.
+    /// With its waker, if that was set and not taken.
     Waiting(Option<W>),
-    /// Granted, and not yet taken.
+    /// Granted this slot, which is yet to be taken by its task.
     Leased(C::Lease),
-    /// Rejected, and not yet taken.
+    /// Rejected for this reason, which is yet to be taken by its task.
     Rejected(RejectReason<C::Unservable>),
 }
 
-/// What became of an arrival, or the capacity's panic.
+/// The outcome of an arrival, or the capacity's panic.
 pub(crate) struct Arrival<C: Capacity> {
     pub(crate) outcome: Result<AdmitOutcome<C>, Panic>,
-    /// `None` if the request waits, and its demand with it.
+    /// The request's demand, given back; `None` if the request waits, and its demand with it.
     pub(crate) demand: Option<C::Demand>,
 }
 
+/// The value of a panic that was caught.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
 impl<C: Capacity> Arrival<C> {
@@ -83,7 +84,7 @@ pub(crate) trait Room<C: Capacity, W> {
     /// The waiter that goes before all others.
     fn head(&self) -> Option<WaiterId>;
 
-    /// Where a waiter stands among those that compete for the same slots; 1 is next.
+    /// A waiter's position among those that compete for the same slots; 1 is next.
     fn position(&self, id: WaiterId) -> Option<usize>;
 
     /// The earliest end of a wait; `NEVER` if none ends.
@@ -109,19 +110,19 @@ pub(crate) trait Room<C: Capacity, W> {
     /// The capacity's lanes, pools or partitions changed: asks for those of every waiter again.
     fn on_capacity_changed(&mut self, capacity: &C, now: Nanos, wakes: &mut WakeList<W>);
 
-    /// Looks for a slot for a waiter whose waker was taken though it still waits. Panics if the capacity does.
+    /// Looks for a slot for a waiter that still waits though its waker was taken. Panics if the capacity does.
     fn retry(&mut self, capacity: &C, id: WaiterId, wakes: &mut WakeList<W>);
 
     /// Brings the room up to `now`: ends waits that are due, and promotes waiters.
     fn advance(&mut self, now: Nanos, wakes: &mut WakeList<W>);
 
-    /// Ends a wait, with a slot if the waiter `is_served`.
+    /// Ends a wait, with a slot if the waiter `is_served`. Its entry stays until its outcome is taken.
     fn unlink(&mut self, idx: u32, is_served: bool);
 
     /// Rejects waiters that have no place any more after a reconfiguration, the latest of the lowest level first.
     fn evict_excess(&mut self, wakes: &mut WakeList<W>);
 
-    /// An entry was taken out: gives memory back if it was the last.
+    /// Gives memory back if there is no entry left. To be called after one was taken out.
     fn trim_if_empty(&mut self);
 
     /// Grants a waiter its slot.
@@ -139,7 +140,7 @@ pub(crate) trait Room<C: Capacity, W> {
         self.finish(idx, State::Rejected(why), wakes);
     }
 
-    /// Rejects waiters whose wait has ended already.
+    /// Rejects waiters that are unlinked already.
     fn reject_unlinked(
         &mut self,
         unlinked: impl IntoIterator<Item = (WaiterId, RejectReason<C::Unservable>)>,
@@ -148,26 +149,30 @@ pub(crate) trait Room<C: Capacity, W> {
         Self: Sized,
     {
         for (id, why) in unlinked {
+            // Not `reject_idx`: it would unlink them twice.
             self.base_mut().stats.reject(&why);
             self.finish(id.idx, State::Rejected(why), wakes);
         }
     }
 
+    /// Sets the outcome of a waiter that is unlinked, and takes its waker.
     #[inline]
     fn finish(&mut self, idx: u32, state: State<C, W>, wakes: &mut WakeList<W>) {
         let waiter = self.waiters_mut().payload_mut(idx);
+        // Without a waker, its task has not polled yet, or has been woken to retry: it will look by itself.
         if let State::Waiting(Some(waker)) = std::mem::replace(&mut waiter.state, state) {
             wakes.push(waker);
         }
     }
 }
 
-/// Takes a slot, and asks for its pool. The slot is given back if the capacity panics over that.
+/// Takes a slot, and asks for its pool. If the capacity panics when asked, the slot is given back first.
 pub(crate) fn lease<C: Capacity>(
     capacity: &C,
     demand: &C::Demand,
 ) -> Result<(C::Lease, PoolId), LeaseError<C::Unservable>> {
     let lease = capacity.try_lease(demand)?;
+    // A lease counts until it is released: unwinding would lose the slot.
     match catch_unwind(AssertUnwindSafe(|| capacity.pool(&lease))) {
         Ok(pool) => Ok((lease, pool)),
         Err(panic) => {
@@ -177,11 +182,11 @@ pub(crate) fn lease<C: Capacity>(
     }
 }
 
-/// Takes a slot for a waiter on behalf of another request, mostly the one whose slot just came back.
+/// Takes a slot for a waiter, in the task of another request: mostly the one that just released its slot.
 ///
-/// The capacity may be user code. If it panics, the other request has nothing to do with it. So the waiter is woken to
-/// [`retry`](Room::retry) in its own task, and its slot counts as busy until then. Should its wait end before that,
-/// `missed_slot` tells that others are to be asked.
+/// The capacity may be user code. If it panics, that must not hit the other request. So the waiter is woken to
+/// [`retry`](Room::retry) in its own task, and its slot counts as busy until then. If its wait ends before that,
+/// `missed_slot` says that a slot may be free for others.
 pub(crate) fn lease_for<C: Capacity, W>(
     capacity: &C,
     waiter: &mut Waiter<C, W>,
@@ -189,6 +194,7 @@ pub(crate) fn lease_for<C: Capacity, W>(
     wakes: &mut WakeList<W>,
 ) -> Result<(C::Lease, PoolId), LeaseError<C::Unservable>> {
     let leased = catch_unwind(AssertUnwindSafe(|| lease(capacity, &waiter.demand)));
+    // The panic is dropped: the waiter's own retry will meet it again, if it is still there.
     leased.unwrap_or_else(|_| {
         *missed_slot = true;
         if let State::Waiting(waker) = &mut waiter.state
@@ -196,6 +202,7 @@ pub(crate) fn lease_for<C: Capacity, W>(
         {
             wakes.push(waker);
         }
+        // Ends the pump, or blocks the waiter's group in it.
         Err(LeaseError::Busy)
     })
 }

@@ -1,4 +1,4 @@
-//! The simplest capacity: so many at a time.
+//! The simplest capacity: a fixed number of interchangeable slots.
 
 use std::convert::Infallible;
 
@@ -6,24 +6,31 @@ use crate::sync::{AtomicU64, SeqCst};
 
 use super::{Capacity, LeaseError, PoolId, PoolSet};
 
-/// So many requests at a time, whatever they ask.
+/// A fixed number of slots, each of which serves any request.
 ///
-/// The limit can be changed while permits are out. Lowered below what is out, it takes effect as they come
-/// back: each one that returns is retired until the limit holds.
+/// The limit can be changed while leases are out. If it is lowered below their number, it takes effect as they come back:
+/// each slot that is released is retired until the limit holds.
+///
+/// # Memory ordering
+///
+/// Every access is sequentially consistent. A release writes the count of slots and then reads the gate's count of waiters;
+/// a request that is about to wait writes that count and then reads this one. With a weaker ordering each of the two could
+/// miss the other's write: the slot would stay free, and the request would wait without end.
 ///
 /// ```
 /// use tower_triage::admit::Capacity;
 /// use tower_triage::SlotPool;
 ///
-/// let permits = SlotPool::new(1);
-/// let lease = permits.try_lease(&()).unwrap();
-/// assert!(permits.try_lease(&()).is_err());
-/// permits.release(lease);
+/// let slots = SlotPool::new(1);
+/// let lease = slots.try_lease(&()).unwrap();
+/// assert!(slots.try_lease(&()).is_err());
+/// slots.release(lease);
+/// assert!(slots.try_lease(&()).is_ok());
 /// ```
 #[derive(Debug)]
 pub struct SlotPool {
-    /// From below: how many are out, the number of the limit in force, how many were ever given. One word, so
-    /// that a lease is one write, and so that none slips between reading a limit and counting against it.
+    /// From the lowest bit: 20 bits for the leases that are out, 4 for the changes of the limit, 40 for the leases ever
+    /// given. One word, so that a lease is one write, and fails if the limit changed after it was read.
     slots: AtomicU64,
     limit: AtomicU64,
 }
@@ -33,18 +40,21 @@ pub struct SlotPool {
 pub struct Slot(());
 
 impl Slot {
-    /// The slot, out of a place that can't be moved out of. For destructors: what is left is not to be released.
+    /// Takes the slot out of a field, in a destructor. What is left behind is not to be released.
     #[inline]
     pub(crate) fn take(&mut self) -> Self {
         Self(())
     }
 }
 
+/// 2²⁰ − 1 leases at a time. Below the limit, adding one never carries into the next field.
 const OUT_BITS: u32 = 20;
 const OUT: u64 = (1 << OUT_BITS) - 1;
-/// A change of the limit, so that whoever read the old one has to look again.
+/// One change of the limit: the compare-and-swap of a lease that has read the old limit fails.
 const CHANGE: u64 = 1 << OUT_BITS;
+/// Wraps after 16. It would take 16 changes within one lease, and no other lease, to miss them.
 const CHANGES: u64 = 0xF << OUT_BITS;
+/// The rest of the word. Its overflow leaves the word, and no field.
 const GIVEN_BITS: u32 = OUT_BITS + 4;
 const GIVEN: u64 = 1 << GIVEN_BITS;
 
@@ -52,7 +62,7 @@ impl SlotPool {
     /// The highest limit there can be.
     pub const MAX: usize = OUT as usize;
 
-    /// `limit` slots; more than [`MAX`](Self::MAX) are as many as that.
+    /// A pool of `limit` slots, [`MAX`](Self::MAX) at most.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -63,9 +73,11 @@ impl SlotPool {
 
     /// Changes the number of slots, and says whether there are more now than before.
     pub(crate) fn set_limit(&self, limit: usize) -> bool {
+        // Before `slots`: a lease that reads `slots` after its change reads the new limit.
         let old = self.limit.swap(clamp(limit), SeqCst);
         let mut slots = self.slots.load(SeqCst);
         loop {
+            // The field wraps within its 4 bits.
             let new = slots & !CHANGES | slots.wrapping_add(CHANGE) & CHANGES;
             match self.slots.compare_exchange_weak(slots, new, SeqCst, SeqCst) {
                 Ok(_) => return clamp(limit) > old,
@@ -75,6 +87,7 @@ impl SlotPool {
     }
 }
 
+/// The limit as it is stored.
 fn clamp(limit: usize) -> u64 {
     (limit as u64).min(OUT)
 }
@@ -90,8 +103,9 @@ impl Capacity for SlotPool {
     #[inline]
     fn try_lease(&self, (): &()) -> Result<Slot, LeaseError<Infallible>> {
         let mut slots = self.slots.load(SeqCst);
+        // Lock-free: the swap fails only if another thread changed the word, or by chance.
         loop {
-            // After `slots`: a limit that changes later changes `slots`, too.
+            // Read after `slots`: a limit that changes later changes `slots`, too, and the swap below fails.
             if slots & OUT >= self.limit.load(SeqCst) {
                 return Err(LeaseError::Busy);
             }
@@ -105,6 +119,7 @@ impl Capacity for SlotPool {
 
     #[inline]
     fn release(&self, Slot(()): Slot) -> PoolId {
+        // Does not borrow from the next field: this slot was counted. The gate reads its count of waiters after this.
         self.slots.fetch_sub(1, SeqCst);
         PoolId(0)
     }
@@ -138,18 +153,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lowered_limit_retires_what_comes_back() {
-        let permits = SlotPool::new(3);
-        let out: Vec<_> = (0..3).map(|_| permits.try_lease(&()).unwrap()).collect();
-        assert!(!permits.set_limit(1));
+    fn a_lowered_limit_retires_released_slots() {
+        let slots = SlotPool::new(3);
+        let out: Vec<_> = (0..3).map(|_| slots.try_lease(&()).unwrap()).collect();
+        assert!(!slots.set_limit(1));
         for (left, lease) in (0..3).rev().zip(out) {
-            assert!(permits.try_lease(&()).is_err());
-            permits.release(lease);
-            assert_eq!(permits.in_use(), left);
+            assert!(slots.try_lease(&()).is_err());
+            slots.release(lease);
+            assert_eq!(slots.in_use(), left);
         }
-        assert!(permits.try_lease(&()).is_ok());
-        assert!(permits.try_lease(&()).is_err());
-        assert!(permits.set_limit(2));
-        assert!(permits.try_lease(&()).is_ok());
+        assert!(slots.try_lease(&()).is_ok());
+        assert!(slots.try_lease(&()).is_err());
+        assert!(slots.set_limit(2));
+        assert!(slots.try_lease(&()).is_ok());
     }
 }

@@ -1,16 +1,15 @@
-//! The slab of waiters: what is known of each, and what it carries.
+//! A slab of waiters: what is known of each, and its payload.
 //!
 //! A waiter keeps its index from the moment it is queued until its outcome is taken, also while the room is
 //! reconfigured, so a [`WaiterId`] stays valid all that time. An entry is in one of two states: it *waits*, or it is
 //! *unlinked*, which means that its wait is over and its outcome has not been taken yet.
 
-use slab::Slab;
-
+use super::compact_slab::CompactSlab;
 use super::nanos::Nanos;
 use super::ordered_queue::ArrivalKey;
 use super::{Priority, Tenant, Ticket};
 
-/// The index of no lane and of no flow.
+/// Stands for a lane or a flow that is not known yet.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Names a waiter until its outcome has been taken or it was cancelled. It is never given to another.
@@ -20,7 +19,7 @@ pub struct WaiterId {
     pub(super) seq: u64,
 }
 
-/// How long a waiter may wait.
+/// What bounds a wait: the arrival, from which `max_wait` counts, and the ticket's own deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitLimits {
     /// When the request arrived, by its ticket, but not after it was queued.
@@ -30,9 +29,10 @@ pub(crate) struct WaitLimits {
 }
 
 impl WaitLimits {
-    /// When the wait ends in a room in which a request may wait for `max_wait`.
+    /// The end of the wait, in a room in which a request may wait for `max_wait` nanoseconds; `NEVER` without a bound.
     #[inline]
     pub(crate) fn end(self, max_wait: Nanos) -> Nanos {
+        // Saturates at `NEVER` if `max_wait` is `NEVER`.
         self.arrival.saturating_add(max_wait).min(self.deadline)
     }
 }
@@ -42,7 +42,7 @@ impl WaitLimits {
 pub(crate) struct WaiterMeta {
     /// Tells it from earlier waiters with the same index, and orders equal arrivals.
     pub(crate) seq: u64,
-    /// Its arrival as far as order goes: not before that of a waiter queued earlier, unless it is requeued.
+    /// Its arrival for the order, raised to that of the waiter queued before it, unless it is requeued.
     pub(crate) since: Nanos,
     pub(crate) limits: WaitLimits,
     pub(crate) lane: u32,
@@ -50,23 +50,26 @@ pub(crate) struct WaiterMeta {
     pub(crate) flow: u32,
     /// The level of its ticket.
     pub(crate) priority: u8,
-    /// The level it waits in now, which is smaller once it has been promoted.
+    /// The level it waits in now: smaller than `priority` once it has been promoted.
     pub(crate) level: u8,
+    /// `false` once it is unlinked.
     pub(crate) waits: bool,
     /// `false` while it is skipped: it waits, but is out of the discipline's queue.
     pub(crate) is_queued: bool,
     /// `false` if its ticket says that it must not wait.
     pub(crate) may_wait: bool,
+    /// Boxed, because most tickets have none: an entry fits into fewer cache lines.
     extras: Option<Box<TicketExtras>>,
 }
 
-/// What few tickets say.
+/// The tenant and the cost of a ticket that names one.
 #[derive(Debug)]
 struct TicketExtras {
     tenant: Tenant,
     cost: u32,
 }
 
+/// The tenant of tickets without extras.
 static NO_TENANT: Tenant = Tenant::NONE;
 
 impl WaiterMeta {
@@ -85,6 +88,7 @@ impl WaiterMeta {
             flow: NONE,
             priority: level,
             level,
+            // Set before it is linked.
             waits: true,
             is_queued: true,
             may_wait: ticket.wait,
@@ -97,19 +101,20 @@ impl WaiterMeta {
         }
     }
 
-    /// What orders it among all waiters of its level.
+    /// Its key in the order of arrival. No two waiters have the same.
     #[inline]
     pub(crate) fn key(&self) -> ArrivalKey {
         (self.since, self.seq)
     }
 
+    /// The tenant that its ticket names, or the empty one.
     pub(crate) fn tenant(&self) -> &Tenant {
         self.extras
             .as_ref()
             .map_or(&NO_TENANT, |extras| &extras.tenant)
     }
 
-    /// What it takes from its tenant's share; at least 1.
+    /// Its cost to its tenant's share; at least 1.
     pub(crate) fn cost(&self) -> u128 {
         let cost = self.extras.as_ref().map_or(1, |extras| extras.cost);
         u128::from(cost.max(1))
@@ -125,7 +130,7 @@ struct Entry<T> {
 /// All waiters, by index.
 #[derive(Debug)]
 pub(crate) struct Waiters<T> {
-    slab: Slab<Entry<T>>,
+    slab: CompactSlab<Entry<T>>,
     /// How long a request may wait; `NEVER` without a bound.
     pub(crate) max_wait: Nanos,
 }
@@ -133,119 +138,116 @@ pub(crate) struct Waiters<T> {
 impl<T> Waiters<T> {
     pub(crate) fn new(max_wait: Nanos) -> Self {
         Self {
-            slab: Slab::new(),
+            slab: CompactSlab::new(),
             max_wait,
         }
     }
 
-    /// Adds a waiter, whose payload may refer to its id.
+    /// Adds a waiter. Its payload may refer to its id.
     #[inline]
     pub(crate) fn insert(
         &mut self,
         meta: WaiterMeta,
         payload: impl FnOnce(WaiterId) -> T,
     ) -> WaiterId {
-        let entry = self.slab.vacant_entry();
-        let id = WaiterId {
-            // More waiters than this do not fit into memory.
-            idx: entry.key() as u32,
-            seq: meta.seq,
-        };
-        let payload = payload(id);
-        entry.insert(Entry { meta, payload });
-        id
+        let seq = meta.seq;
+        let idx = self.slab.insert_with(|idx| {
+            let payload = payload(WaiterId { idx, seq });
+            Entry { meta, payload }
+        });
+        WaiterId { idx, seq }
     }
 
     /// Takes the entry out. Its id is invalid then.
     #[inline]
     pub(crate) fn remove(&mut self, idx: u32) -> T {
-        self.slab.remove(idx as usize).payload
+        self.slab.remove(idx).payload
     }
 
     #[inline]
     pub(crate) fn meta(&self, idx: u32) -> &WaiterMeta {
-        &self.slab[idx as usize].meta
+        &self.slab.at(idx).meta
     }
 
     #[inline]
     pub(crate) fn meta_mut(&mut self, idx: u32) -> &mut WaiterMeta {
-        &mut self.slab[idx as usize].meta
+        &mut self.slab.at_mut(idx).meta
     }
 
     #[inline]
     pub(crate) fn payload(&self, idx: u32) -> &T {
-        &self.slab[idx as usize].payload
+        &self.slab.at(idx).payload
     }
 
     #[inline]
     pub(crate) fn payload_mut(&mut self, idx: u32) -> &mut T {
-        &mut self.slab[idx as usize].payload
+        &mut self.slab.at_mut(idx).payload
     }
 
     pub(crate) fn payloads_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.slab.iter_mut().map(|(_, entry)| &mut entry.payload)
+        self.slab.values_mut().map(|entry| &mut entry.payload)
     }
 
-    /// Whether the waiter of this id still waits.
+    /// Whether the waiter still waits. An invalid id does not.
     #[inline]
     pub(crate) fn waits(&self, id: WaiterId) -> bool {
-        let entry = self.slab.get(id.idx as usize);
+        let entry = self.slab.get(id.idx);
+        // The index may have been given to a later waiter.
         entry.is_some_and(|Entry { meta, .. }| meta.seq == id.seq && meta.waits)
     }
 
-    /// Whether the waiter with this number waits at `level`.
+    /// Whether the waiter with this index and sequence number waits at `level`.
     #[inline]
     pub(crate) fn waits_at(&self, level: u8, idx: u32, seq: u64) -> bool {
-        let entry = self.slab.get(idx as usize);
+        let entry = self.slab.get(idx);
         entry.is_some_and(|Entry { meta, .. }| meta.seq == seq && meta.waits && meta.level == level)
     }
 
     /// As [`waits_at`](Self::waits_at), and is not skipped.
     #[inline]
     pub(crate) fn is_queued_at(&self, level: u8, idx: u32, seq: u64) -> bool {
-        let entry = self.slab.get(idx as usize);
+        let entry = self.slab.get(idx);
         entry.is_some_and(|Entry { meta, .. }| {
             meta.seq == seq && meta.waits && meta.is_queued && meta.level == level
         })
     }
 
-    /// The level at which the waiter with this number waits; `None` if it does not.
+    /// The level at which the waiter with this index and sequence number waits; `None` if it does not wait.
     pub(crate) fn level_if_waiting(&self, idx: u32, seq: u64) -> Option<u8> {
-        let Entry { meta, .. } = self.slab.get(idx as usize)?;
+        let Entry { meta, .. } = self.slab.get(idx)?;
         (meta.seq == seq && meta.waits).then_some(meta.level)
     }
 
+    /// The id of the waiter that has this index now.
     pub(crate) fn id(&self, idx: u32) -> WaiterId {
         let seq = self.meta(idx).seq;
         WaiterId { idx, seq }
     }
 
-    /// When its wait ends; `NEVER` without a bound.
+    /// The end of its wait; `NEVER` without a bound.
     #[inline]
     pub(crate) fn end(&self, idx: u32) -> Nanos {
         self.meta(idx).limits.end(self.max_wait)
     }
 
-    /// All that wait, by index.
+    /// All waiters that still wait, in the order of their indices.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (u32, &WaiterMeta)> {
-        let all = self
-            .slab
-            .iter()
-            .map(|(idx, entry)| (idx as u32, &entry.meta));
+        let all = self.slab.iter().map(|(idx, entry)| (idx, &entry.meta));
         all.filter(|(_, meta)| meta.waits)
     }
 
-    /// All that wait, the latest of the lowest level first: the order in which they are evicted.
+    /// All waiters that still wait, the latest of the lowest level first: the order in which they are evicted.
     pub(crate) fn latest_first(&self) -> Vec<u32> {
         let mut all: Vec<_> = self
             .waiting()
             .map(|(idx, meta)| (meta.level, meta.key(), idx))
             .collect();
+        // Level 0 is the most urgent: the lowest level is the largest number.
         all.sort_unstable_by(|a, b| b.cmp(a));
         all.into_iter().map(|(.., idx)| idx).collect()
     }
 
-    /// All that wait, in the order of arrival.
+    /// All waiters that still wait, in the order of arrival.
     pub(crate) fn oldest_first(&self) -> Vec<u32> {
         let mut all: Vec<_> = self
             .waiting()
@@ -267,7 +269,7 @@ impl<T> Waiters<T> {
 
     /// Gives back the memory behind the last entry. Waiters keep their index.
     pub(crate) fn trim(&mut self) {
-        self.slab.shrink_to_fit();
+        self.slab.trim();
     }
 }
 

@@ -1,18 +1,19 @@
 //! The waiting room: a bounded, ordered set of waiting tickets, over all lanes.
 //!
-//! It is a state machine: events come in as calls, time comes in as an argument, and the wakers of waiters whose wait
-//! ended come out in a [`WakeList`]. It knows no async, no locks and no clock, so a test can drive it through a million
+//! It is a state machine: events come in as calls, time comes in as an argument, and the wakers of waiters that were
+//! granted a slot or rejected come out in a [`WakeList`]. It knows no async, no locks and no clock, so a test can drive it through a million
 //! random events.
 //!
-//! There are two rooms behind it. The [plain room](super::plain_room) does what most configurations ask for, the
-//! [full room](super::full_room) everything. Configuration and capacity choose, never a ticket; a reconfiguration moves
-//! waiters from one to the other.
+//! There are two rooms behind it. The [plain room](super::plain_room) serves the usual configuration, the
+//! [full room](super::full_room) every other. Configuration and capacity choose the room, never a ticket; a
+//! reconfiguration moves waiters from one to the other, in order.
 
 use std::fmt;
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
 use super::full_room::FullRoom;
+use super::nanos::NEVER;
 use super::plain_room::PlainRoom;
 use super::room::{Arrival, Room, State, Waiter};
 use super::room_base::RoomBase;
@@ -22,7 +23,7 @@ use super::wait_queue::rename_levels;
 use super::waiters::{WaiterId, Waiters};
 use super::{Capacity, PoolId, RejectReason, RoomStats, Ticket, WaitingRoomConfig, WakeList};
 
-/// What an arrival gets.
+/// The outcome of an arrival.
 pub enum AdmitOutcome<C: Capacity> {
     /// A slot, at once.
     Leased(C::Lease),
@@ -42,6 +43,13 @@ impl<C: Capacity> fmt::Debug for AdmitOutcome<C> {
     }
 }
 
+/// What a room is built of: base, waiters, and the lanes of a full room.
+type Parts<C, W> = (
+    RoomBase,
+    Waiters<Waiter<C, W>>,
+    Option<Lanes<<C as Capacity>::Lane>>,
+);
+
 /// A slot, or the reason why there is none.
 pub(crate) type Answer<C> =
     Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Unservable>>;
@@ -52,14 +60,19 @@ pub(crate) type Answer<C> =
 ///
 /// # How to use it
 ///
-/// - [`arrive`](Self::arrive) brings a request. If it is queued, leave a waker with [`set_waker`](Self::set_waker), and
-///   when that comes out in a [`WakeList`], [`take_outcome`](Self::take_outcome).
-/// - Tell the room of every event: [`on_release`](Self::on_release) after a slot was given back,
-///   [`on_capacity_grown`](Self::on_capacity_grown), [`on_capacity_changed`](Self::on_capacity_changed),
-///   [`on_lease_returned`](Self::on_lease_returned), and [`advance`](Self::advance) at [`next_timeout`](Self::next_timeout).
-/// - A waiter waits, or its outcome is to be taken. Either way [`cancel`](Self::cancel) removes it.
+/// - A request: [`arrive`](Self::arrive). If it is queued, leave a waker with [`set_waker`](Self::set_waker), and when that
+///   comes out in a [`WakeList`], [`take_outcome`](Self::take_outcome).
+/// - An event: [`on_release`](Self::on_release) after a slot was given back, [`on_capacity_grown`](Self::on_capacity_grown),
+///   [`on_capacity_changed`](Self::on_capacity_changed), [`on_lease_returned`](Self::on_lease_returned).
+/// - Time: [`advance`](Self::advance) at [`next_timeout`](Self::next_timeout).
+/// - Operation: [`reconfigure`](Self::reconfigure), [`close`](Self::close).
 ///
-/// Wake the wakers after the lock around the room was released.
+/// Wake the wakers of a [`WakeList`] after the lock around the room was released.
+///
+/// # A waiter's states
+///
+/// A waiter *waits*, or its outcome (*granted* or *rejected*) is to be taken. [`cancel`](Self::cancel) removes it in any
+/// state.
 ///
 /// # Panics
 ///
@@ -94,15 +107,22 @@ pub struct WaitingRoom<C: Capacity, W> {
     room: AnyRoom<C, W>,
 }
 
+/// The room that the configuration and the capacity ask for.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one for each gate, and the plain room is spared a pointer"
+)]
 enum AnyRoom<C: Capacity, W> {
     Plain(PlainRoom<C, W>),
+    /// Boxed, so that the enum is no larger than a plain room.
     Full(Box<FullRoom<C, W>>),
 }
 
 impl<C: Capacity, W> AnyRoom<C, W> {
-    fn new(base: RoomBase, waiters: Waiters<Waiter<C, W>>) -> Self {
+    /// A room without waiters.
+    fn empty(base: RoomBase) -> Self {
         match PlainRoom::<C, W>::serves(&base.config) {
-            true => Self::Plain(PlainRoom::new(base, waiters)),
+            true => Self::Plain(PlainRoom::new(base, Waiters::new(NEVER))),
             false => Self::Full(Box::new(FullRoom::new(base))),
         }
     }
@@ -112,10 +132,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// An empty room.
     #[must_use]
     pub fn new(config: WaitingRoomConfig, now: Instant) -> Self {
-        let base = RoomBase::new(config, now);
-        let waiters = Waiters::new(base.max_wait());
         Self {
-            room: AnyRoom::new(base, waiters),
+            room: AnyRoom::empty(RoomBase::new(config, now)),
         }
     }
 
@@ -129,6 +147,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     #[inline]
     fn room_mut(&mut self) -> &mut dyn Room<C, W> {
+        // Dynamic, so that each call below is written once.
         match &mut self.room {
             AnyRoom::Plain(room) => room,
             AnyRoom::Full(room) => &mut **room,
@@ -140,7 +159,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.room().base()
     }
 
-    /// The room, brought up to `now`.
+    /// The room, brought up to `now`, and `now` as a number.
     #[inline]
     fn at(&mut self, now: Instant, wakes: &mut WakeList<W>) -> (&mut dyn Room<C, W>, u64) {
         let now = self.base().epoch.nanos(now);
@@ -161,10 +180,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> AdmitOutcome<C> {
         let arrival = self.arrive_keeping(capacity, ticket, demand, now, wakes);
+        // The demand is dropped with the panic.
         arrival.outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// As [`arrive`](Self::arrive). The demand comes back unless the request waits, also if the capacity panics.
+    /// [`arrive`](Self::arrive), where the demand comes back unless the request waits, also if the capacity panics.
     pub(crate) fn arrive_keeping(
         &mut self,
         capacity: &C,
@@ -174,18 +194,21 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> Arrival<C> {
         let (room, now) = self.at(now, wakes);
+        // Before the capacity is asked: a closed room gives no slot either.
         let arrival = if room.base().is_closed {
             Arrival::ended(AdmitOutcome::Rejected(RejectReason::ShuttingDown), demand)
         } else {
             room.arrive(capacity, ticket, demand, now, wakes)
         };
+        // Waiters that are rejected later are counted where that happens.
         if let Ok(AdmitOutcome::Rejected(why)) = &arrival.outcome {
             room.base_mut().stats.reject(why);
         }
         arrival
     }
 
-    /// A slot of `pool` came back: it goes to the best waiter that it can serve. Looks at no other lanes.
+    /// A slot of `pool` came back: it goes to the best waiter that it can serve. Looks at no lane that `pool` does not
+    /// serve.
     pub fn on_release(
         &mut self,
         capacity: &C,
@@ -205,6 +228,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         now: Instant,
         wakes: &mut WakeList<W>,
     ) {
+        // It was counted as given.
         self.room_mut().base_mut().stats.unclaimed += 1;
         let pool = capacity.release(lease);
         self.on_release(capacity, pool, now, wakes);
@@ -216,8 +240,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         room.on_capacity_grown(capacity, wakes);
     }
 
-    /// The capacity's lanes, pools or partitions changed: every waiter moves to its lane of now. Waiters that have no
-    /// place in their partition any more are rejected, the latest of its lowest level first.
+    /// The capacity's lanes, pools or partitions changed: every waiter moves to the lane that its demand has now. Waiters
+    /// that have no place in their partition any more are rejected, the latest of its lowest level first.
     ///
     /// If the capacity panics, so does this, and nothing has changed.
     pub fn on_capacity_changed(&mut self, capacity: &C, now: Instant, wakes: &mut WakeList<W>) {
@@ -239,9 +263,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ) {
         let (_, now) = self.at(now, wakes);
         let is_plain = PlainRoom::<C, W>::serves(&config);
-        // Asked before anything changes: the capacity is user code and may panic.
+        // Asked before anything changes: the capacity is user code and may panic. A plain room has no lanes to ask for.
         let lanes = (!is_plain).then(|| FullRoom::ask_lanes(capacity, self.room().waiters()));
         let (mut base, mut waiters, old_lanes) = self.take_parts();
+        // While the old names are known.
         rename_levels(&mut waiters, &base.config.levels, &config.levels);
         base.config = config;
         self.room = match lanes {
@@ -251,16 +276,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             ))),
         };
         let room = self.room_mut();
+        // In this order: no waiter is evicted in place of an expired one, and none is granted a slot that is to be evicted.
         room.advance(now, wakes);
         room.evict_excess(wakes);
+        // The best waiter of the new order may fit a slot that the best of the old one did not.
         room.on_capacity_grown(capacity, wakes);
     }
 
-    /// What the room consists of, which is moved to another; and the lanes of a full room.
-    fn take_parts(&mut self) -> (RoomBase, Waiters<Waiter<C, W>>, Option<Lanes<C::Lane>>) {
-        let empty = RoomBase::new(WaitingRoomConfig::default(), self.epoch());
-        let empty = AnyRoom::Plain(PlainRoom::new(empty, Waiters::new(0)));
-        match std::mem::replace(&mut self.room, empty) {
+    /// Takes the room apart, to build another of its parts. Only a full room has lanes.
+    fn take_parts(&mut self) -> Parts<C, W> {
+        // Stands in until the caller sets the new room. Nothing between the two can panic.
+        let stand_in = RoomBase::new(WaitingRoomConfig::default(), self.epoch());
+        match std::mem::replace(&mut self.room, AnyRoom::empty(stand_in)) {
             AnyRoom::Plain(room) => {
                 let (base, waiters) = room.into_parts();
                 (base, waiters, None)
@@ -276,13 +303,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub fn close(&mut self, wakes: &mut WakeList<W>) {
         let room = self.room_mut();
         room.base_mut().is_closed = true;
+        // As evictions go: the latest of the lowest level first.
         for idx in room.waiters().latest_first() {
             room.reject_idx(idx, RejectReason::ShuttingDown, wakes);
         }
     }
 
-    /// Brings the room up to `now`: waiters that have waited too long are rejected, and those that have waited long
-    /// enough are promoted. To be called at [`next_timeout`](Self::next_timeout), or at any other time.
+    /// Brings the room up to `now`: waiters that have expired are rejected, and those that are due are promoted. To be called at [`next_timeout`](Self::next_timeout), or at any other time.
     pub fn advance(&mut self, now: Instant, wakes: &mut WakeList<W>) {
         self.at(now, wakes);
     }
@@ -293,7 +320,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.base().epoch.instant(self.room().next_timeout())
     }
 
-    /// Leaves a waker for the waiter. Gives back the one that it replaces.
+    /// Sets the waiter's waker. Returns the one that it replaces.
     ///
     /// # Errors
     ///
@@ -305,7 +332,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// The waker that the waiter left, if it still waits.
+    /// The waiter's waker, if one is set and it still waits.
     pub fn waker(&self, id: WaiterId) -> Option<&W> {
         match &self.room().waiters().payload(id.idx).state {
             State::Waiting(waker) => waker.as_ref(),
@@ -313,7 +340,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Takes the waker that the waiter left, if it still waits.
+    /// Takes the waiter's waker, if one is set and it still waits.
     pub fn take_waker(&mut self, id: WaiterId) -> Option<W> {
         match &mut self.room_mut().waiters_mut().payload_mut(id.idx).state {
             State::Waiting(waker) => waker.take(),
@@ -321,7 +348,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Takes the wakers of all waiters, which are to look again.
+    /// Takes the wakers of all waiters, so that each looks again.
     pub fn take_wakers(&mut self, wakes: &mut WakeList<W>) {
         for waiter in self.room_mut().waiters_mut().payloads_mut() {
             if let State::Waiting(waker) = &mut waiter.state {
@@ -339,10 +366,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         Some(answer)
     }
 
-    /// As [`take_outcome`](Self::take_outcome), with the demand.
+    /// [`take_outcome`](Self::take_outcome), with the waiter's demand.
     pub(crate) fn take_answer(&mut self, id: WaiterId) -> Option<(Answer<C>, C::Demand)> {
         let room = self.room_mut();
         if let State::Waiting(_) = room.waiters().payload(id.idx).state {
+            // It stays, and its id stays valid.
             return None;
         }
         let Waiter { demand, state } = room.waiters_mut().remove(id.idx);
@@ -350,11 +378,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         match state {
             State::Leased(lease) => Some((Ok(lease), demand)),
             State::Rejected(why) => Some((Err(why), demand)),
+            // Returned above.
             State::Waiting(_) => None,
         }
     }
 
-    /// Removes the waiter. A slot that it was granted comes back, to be released; so does its waker.
+    /// Removes the waiter. Returns the slot that it was granted, to be released by the caller, and its waker.
     pub fn cancel(&mut self, id: WaiterId) -> (Option<C::Lease>, Option<W>) {
         match self.remove(id).state {
             State::Waiting(waker) => (None, waker),
@@ -363,15 +392,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// As [`cancel`](Self::cancel), with all that is left of the waiter.
+    /// [`cancel`](Self::cancel), with everything that is left of the waiter.
     pub(crate) fn remove(&mut self, id: WaiterId) -> Waiter<C, W> {
         let room = self.room_mut();
+        // Otherwise it is unlinked already.
         if let State::Waiting(_) = room.waiters().payload(id.idx).state {
             room.unlink(id.idx, false);
             room.base_mut().stats.cancelled += 1;
         }
         let waiter = room.waiters_mut().remove(id.idx);
         room.trim_if_empty();
+        // Granted and never taken: no request ran. A rejection was counted when it happened.
         if let State::Leased(_) = waiter.state {
             let stats = &mut room.base_mut().stats;
             stats.unclaimed += 1;
@@ -380,7 +411,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         waiter
     }
 
-    /// Rejects a waiter with `why`, if it still waits.
+    /// Rejects the waiter for this reason, if it still waits.
     pub fn reject(
         &mut self,
         id: WaiterId,
@@ -392,7 +423,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Looks for a slot for a waiter whose waker was taken though it still waits. To be called by the waiter's own task,
+    /// Looks for a slot for a waiter that still waits though its waker was taken. To be called by the waiter's own task,
     /// because the capacity may panic.
     pub(crate) fn retry(
         &mut self,
@@ -411,13 +442,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         std::mem::take(self.room_mut().missed_slot())
     }
 
-    /// Whether the waiter's ticket lets it wait.
+    /// Whether the waiter's ticket lets it wait ([`Ticket::wait`]).
     #[must_use]
     pub fn may_wait(&self, id: WaiterId) -> bool {
         self.room().waiters().meta(id.idx).may_wait
     }
 
-    /// Reserves a place for a request that will arrive, if one is free. Its partition may be full nevertheless.
+    /// Reserves a place for a request that will arrive, and says whether one was free. The request's partition may still
+    /// be full when it arrives.
     pub fn reserve(&mut self) -> bool {
         self.room_mut().base_mut().reserve()
     }
@@ -425,6 +457,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Ends a reservation, once for each [`reserve`](Self::reserve) that was `true`: the request arrives now, or never
     /// will.
     pub fn unreserve(&mut self) {
+        // Its place is free before the request arrives, so that `arrive` finds it.
         self.room_mut().base_mut().reserved -= 1;
     }
 
@@ -434,17 +467,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.base().has_room()
     }
 
+    /// Whether every arrival that finds no slot is rejected as full, whatever its ticket says.
     pub(crate) fn is_full_for_all(&self) -> bool {
         self.base().is_full_for_all()
     }
 
-    /// How many wait.
+    /// How many requests wait.
     #[must_use]
     pub fn len(&self) -> usize {
         self.base().waiting
     }
 
-    /// Whether none waits.
+    /// Whether no request waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.base().waiting == 0
@@ -456,13 +490,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.base().is_closed
     }
 
-    /// What instants are measured from: when the room was made.
+    /// The instant from which the room measures time: that of its making.
     #[must_use]
     pub fn epoch(&self) -> Instant {
         self.base().epoch.0
     }
 
-    /// Whether `waiter` still waits. An invalid id does not.
+    /// Whether the waiter still waits. An invalid id does not.
     #[must_use]
     pub fn waits(&self, id: WaiterId) -> bool {
         self.room().waiters().waits(id)
@@ -474,23 +508,23 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.room().head()
     }
 
-    /// Where the waiter stands among those that compete for the same slots, in the order in which they would be served
-    /// now: 1 is next. `None` if it no longer waits. O(n log n).
+    /// The waiter's position among those that compete for the same slots, in the order in which they would be served now:
+    /// 1 is next. `None` if it no longer waits. O(n log n).
     ///
-    /// Promotions that are due count once the room was [brought up to date](Self::advance).
+    /// Promotions count from the [`advance`](Self::advance) after they were due.
     #[must_use]
     pub fn position(&self, id: WaiterId) -> Option<usize> {
         self.waits(id).then(|| self.room().position(id))?
     }
 
-    /// How long it takes until `ahead` waiters have left with a slot, by the measured departure rate; `None` until one
-    /// was measured.
+    /// The time until `ahead` waiters have left with a slot, by the measured departure rate; `None` until that was
+    /// measured.
     #[must_use]
     pub fn estimated_wait(&self, ahead: usize) -> Option<Duration> {
         self.base().estimated_wait(ahead)
     }
 
-    /// How many leave with a slot per second. `None` until it was measured.
+    /// How many waiters leave with a slot per second. `None` until that was measured.
     pub(crate) fn departure_rate(&self) -> Option<f64> {
         self.base().departures.rate()
     }
@@ -501,12 +535,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         &self.base().config
     }
 
-    /// What became of the requests that arrived.
+    /// How many requests were rejected, by reason, and how many were cancelled.
     #[must_use]
     pub fn stats(&self) -> RoomStats {
         self.base().stats
     }
 
+    /// The end of the wait of a request with this arrival and deadline, and the reason then. `None` without a bound.
     pub(crate) fn end_of_wait(
         &self,
         arrival: Instant,
@@ -515,12 +550,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.base().end_of_wait(arrival, deadline)
     }
 
-    /// For a timer that has nothing else to do: gives memory back, or says when to look again. `None`: not before
-    /// another request waits.
+    /// Gives memory back, or says when to look again; `None`: not before another request waits. For a timer that has
+    /// nothing else to do.
     pub(crate) fn trim_idle(&mut self, now: Instant) -> Option<Instant> {
         let room = self.room_mut();
         room.trim_if_empty();
-        // Entries whose outcome is still to be taken are in the way, but not for long.
+        // Entries with an outcome to be taken kept the memory: look again.
         let keeps_more = room.base().waiting == 0 && room.waiters().capacity() > KEPT;
         keeps_more.then(|| now + INTERVAL)
     }

@@ -1,11 +1,11 @@
-//! Whom to tell that their wait is over.
+//! A list of wakers, to be woken after the lock was released.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-/// The notes of those whose wait ended, to be acted on after the lock is released.
+/// The wakers of waiters that were granted a slot or rejected, to be woken after the lock around the room was released.
 ///
-/// Nearly every release seats one waiter, so the first needs no allocation.
+/// Nearly every release ends one wait, so the first waker needs no allocation.
 #[derive(Debug)]
 pub struct WakeList<W> {
     first: Option<W>,
@@ -13,7 +13,7 @@ pub struct WakeList<W> {
 }
 
 impl<W> WakeList<W> {
-    /// Nobody yet.
+    /// An empty list.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -22,32 +22,34 @@ impl<W> WakeList<W> {
         }
     }
 
-    /// Adds one.
-    pub fn push(&mut self, note: W) {
+    /// Adds a waker.
+    pub fn push(&mut self, waker: W) {
         if self.first.is_none() {
-            self.first = Some(note);
+            self.first = Some(waker);
         } else {
-            self.more.push(note);
+            self.more.push(waker);
         }
     }
 
-    /// Whether there is nobody to tell.
+    /// Whether there is no waker in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
+        // `more` is only filled after `first`.
         self.first.is_none()
     }
 }
 
 impl WakeList<Waker> {
-    /// Wakes every task. As [`wake`], so that one waker that panics keeps no other task asleep.
+    /// Wakes every task, also those behind a waker that panics.
     pub(crate) fn wake_all(self) {
         self.into_iter().for_each(wake);
     }
 }
 
-/// Wakes a task. If its waker panics, the panic ends here, where the panic hook has reported it: the caller may
-/// be a destructor, or hold an item or a permit that an unwinding would lose.
+/// Wakes a task. A panic of its waker ends here, after the panic hook has reported it: the caller may be a destructor, or
+/// hold an item or a permit that unwinding would lose.
 pub(crate) fn wake(waker: Waker) {
+    // The hook has reported the panic; its value says no more.
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 

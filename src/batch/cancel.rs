@@ -1,7 +1,7 @@
-//! Requests that leave when their token is cancelled.
+//! Removal of a request at the moment its cancellation token is cancelled.
 //!
-//! A queue that looks at the token when the request's turn comes keeps cancelled requests waiting until then, and
-//! their places taken. Here the token itself takes the request out, at the instant at which it is cancelled.
+//! A queue that checks the token only when the request is next keeps cancelled requests waiting until then, and their
+//! places taken. Here the token itself removes the request, inside its `cancel`.
 
 use std::sync::Arc;
 
@@ -11,21 +11,22 @@ use super::shared::Shared;
 use crate::admit::WaiterId;
 use crate::on_cancel::OnCancel;
 
-/// Dropping it takes it back from the token.
+/// What a token is to do when it is cancelled. Dropping it takes that back.
 pub(super) type Registration = OnCancel;
 
-/// Takes the request out of the queue when `token` is cancelled. Does not keep the queue alive.
+/// Removes the request from the queue when `token` is cancelled. Does not keep the queue alive.
 ///
-/// `None` if the token has been cancelled already.
+/// `None` if the token was cancelled before.
 pub(super) fn remove_on_cancel<T: Send + 'static>(
     shared: &Arc<Shared<T>>,
-    key: WaiterId,
+    id: WaiterId,
     token: CancellationToken,
 ) -> Option<Registration> {
-    let shared = Arc::downgrade(shared);
+    let shared = Arc::downgrade(shared); // weak: the token may outlive the queue
     OnCancel::new(token, move || {
         if let Some(shared) = shared.upgrade() {
-            drop(shared.remove(key));
+            // Dropped without the lock: the item's destructor is the caller's code.
+            drop(shared.remove(id));
         }
     })
 }

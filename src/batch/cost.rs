@@ -1,16 +1,16 @@
-//! What a request costs of a batch's budget.
+//! The cost of a request, in the units of a batch's budget.
 //!
-//! An engine that counts requests runs out of memory on ten long prompts, or runs half empty on ten short ones.
-//! What it is short of is room for their keys and values, and that can be told before a request is started.
+//! An engine that counts requests runs out of memory on ten long prompts, or runs half empty on ten short ones. Its
+//! scarce resource is the memory for their keys and values, and that can be estimated before a request is started.
 
-/// Tells what an item costs, in the units of the budget: bytes, tokens, seconds. What its tenant pays for it where
-/// tenants take turns is another matter: that is its [ticket's](crate::Ticket::cost).
+/// Computes the cost of an item in the units of the budget: bytes, tokens, seconds. It is independent of the
+/// [cost on its ticket](crate::Ticket::cost), which is charged to its tenant under fair shares.
 ///
-/// Asked once, when the item is enqueued, outside any lock. An engine that keeps books of what runs asks it again, or
-/// lets items carry their cost. Every closure `Fn(&T) -> u64` is one, and so is
-/// [`KvCache`] for items that know their [`Tokens`]. If it panics, the item was not enqueued.
+/// Called once, when the item is enqueued, outside any lock. An engine that accounts for running items calls it again, or
+/// keeps the cost in the item. Every closure `Fn(&T) -> u64` implements it, and [`KvCache`] does for items that implement
+/// [`Tokens`]. If it panics, the item is not enqueued.
 pub trait Cost<T>: Send + Sync + 'static {
-    /// What `item` costs.
+    /// The cost of `item`.
     fn cost(&self, item: &T) -> u64;
 }
 
@@ -23,13 +23,13 @@ where
     }
 }
 
-/// Estimates the bytes of a transformer's keys and values for a request: what they take for each token, times the
-/// tokens of its prompt and of its longest answer.
+/// Estimates the bytes of a transformer's keys and values for a request: the bytes per token, times the tokens of the
+/// prompt and of the longest answer.
 ///
 /// ```
 /// use tower_triage::batch::KvCache;
 ///
-/// // 32 layers, 8 heads for keys and values, of 128 numbers, of 2 bytes.
+/// // 32 layers, 8 heads for keys and values, 128 elements each, 2 bytes per element.
 /// let cache = KvCache::new(32, 8, 128, 2);
 /// assert_eq!(cache.bytes_per_token(), 131_072);
 /// assert_eq!(cache.bytes(1_000, 200), 1_200 * 131_072);
@@ -40,24 +40,24 @@ where
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KvCache {
-    /// How many layers keep keys and values.
+    /// The number of layers.
     pub layers: u32,
-    /// How many heads keep them: with grouped queries, fewer than there are heads.
+    /// The number of heads that keep keys and values: fewer than all heads if queries are grouped.
     pub heads: u32,
-    /// How many numbers a head keeps of a token, for its key; and as many for its value.
+    /// The elements of a key, per token and head. A value has as many.
     pub head_size: u32,
-    /// The size of such a number.
+    /// The size of an element: 2 bytes at half precision.
     pub bytes_per_element: u32,
-    /// The longest answer that is reckoned with, whatever a request allows. `None`: as long as it allows.
+    /// The longest answer that is assumed, in tokens, if a request allows a longer one. `None`: what it allows.
     pub longest_answer: Option<u32>,
 }
 
 impl KvCache {
-    /// Half-precision numbers and answers of up to 256 tokens: 4 bytes a token, which ranks requests by length
-    /// and knows nothing of the model.
+    /// 4 bytes per token, and answers of at most 256 tokens: ranks requests by their length, without any knowledge of the
+    /// model.
     pub const SIMPLE: Self = Self::new(1, 1, 1, 2).expect_at_most(256);
 
-    /// Reckons with answers as long as requests allow.
+    /// Assumes that answers are as long as requests allow.
     #[must_use]
     pub const fn new(layers: u32, heads: u32, head_size: u32, bytes_per_element: u32) -> Self {
         Self {
@@ -69,14 +69,14 @@ impl KvCache {
         }
     }
 
-    /// Reckons with answers of at most so many tokens. Most end long before they must.
+    /// Assumes that answers have at most this many tokens. Most are much shorter than requests allow.
     #[must_use]
     pub const fn expect_at_most(mut self, tokens: u32) -> Self {
         self.longest_answer = Some(tokens);
         self
     }
 
-    /// What one token takes, key and value. `u64::MAX` if that is more.
+    /// The bytes of one token's keys and values, at most `u64::MAX`.
     #[must_use]
     pub fn bytes_per_token(&self) -> u64 {
         let factors = [
@@ -86,26 +86,26 @@ impl KvCache {
             self.bytes_per_element,
         ];
         let product = |bytes: u64, factor: u32| bytes.saturating_mul(factor.into());
-        factors.into_iter().fold(2, product)
+        factors.into_iter().fold(2, product) // a key and a value
     }
 
-    /// What a request takes, from the first token of its prompt to the last of its longest answer. `u64::MAX` if
-    /// that is more.
+    /// The bytes of a request's keys and values, from the first token of its prompt to the last of its longest answer, at
+    /// most `u64::MAX`.
     #[must_use]
     pub fn bytes(&self, prompt_tokens: u32, max_tokens: u32) -> u64 {
         let answer = self
             .longest_answer
             .map_or(max_tokens, |most| most.min(max_tokens));
-        let tokens = u64::from(prompt_tokens) + u64::from(answer);
+        let tokens = u64::from(prompt_tokens) + u64::from(answer); // two u32: no overflow
         tokens.saturating_mul(self.bytes_per_token())
     }
 }
 
-/// An item that knows how long its prompt is, and how long its answer may be.
+/// An item that knows the length of its prompt, and the longest answer that it allows.
 pub trait Tokens {
-    /// How many tokens its prompt has.
+    /// The tokens of the prompt.
     fn prompt_tokens(&self) -> u32;
-    /// How many its answer may have.
+    /// The tokens that the answer may have.
     fn max_tokens(&self) -> u32;
 }
 
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_simple_estimate_is_four_bytes_a_token() {
+    fn simple_estimate_is_four_bytes_per_token() {
         let simple = |prompt, answer| KvCache::SIMPLE.bytes(prompt, answer);
         for (prompt, answer, bytes) in [(0, 0, 0), (10, 5, 60), (100, 256, 1424), (100, 5000, 1424)]
         {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_to_count_is_as_large_as_can_be() {
+    fn estimates_saturate_instead_of_overflowing() {
         let absurd = KvCache::new(u32::MAX, u32::MAX, u32::MAX, 2);
         assert_eq!(absurd.bytes_per_token(), u64::MAX);
         assert_eq!(absurd.bytes(1, 0), u64::MAX);

@@ -1,4 +1,4 @@
-//! Waiting for a request.
+//! The futures that wait for a request.
 
 use std::fmt;
 use std::future::Future;
@@ -13,8 +13,8 @@ use super::RequestQueue;
 ///
 /// # Cancel safety
 ///
-/// Dropping it at any time loses no request: one is taken only at the instant at which this resolves. If it had
-/// been woken for one, another consumer is.
+/// Dropping it at any time loses no request, because one is taken only by the poll that returns it. If this consumer was
+/// woken for a request, another one is woken instead.
 #[must_use = "futures do nothing unless polled"]
 pub struct Dequeue<'a, T>(Consumer<'a, T>);
 
@@ -23,39 +23,33 @@ pub struct Dequeue<'a, T>(Consumer<'a, T>);
 #[must_use = "futures do nothing unless polled"]
 pub struct WaitNonEmpty<'a, T>(Consumer<'a, T>);
 
-/// Dropping it gives up its place among the consumers.
+/// A consumer of the queue. Dropping it passes its wake-up, if it had one, to the next.
 struct Consumer<'a, T> {
     queue: &'a RequestQueue<T>,
-    /// Its number, once it had to wait.
-    number: Option<u64>,
+    /// Given when it first waits.
+    id: Option<u64>,
 }
 
 impl<'a, T> Dequeue<'a, T> {
     pub(super) fn new(queue: &'a RequestQueue<T>) -> Self {
-        Self(Consumer {
-            queue,
-            number: None,
-        })
+        Self(Consumer { queue, id: None })
     }
 }
 
 impl<'a, T> WaitNonEmpty<'a, T> {
     pub(super) fn new(queue: &'a RequestQueue<T>) -> Self {
-        Self(Consumer {
-            queue,
-            number: None,
-        })
+        Self(Consumer { queue, id: None })
     }
 }
 
 impl<T: Send + 'static> Consumer<'_, T> {
-    /// Whether it has just come, nobody is there yet, and it waits for the first.
+    /// Whether this is the first poll and the queue is empty, so that the consumer waits: the common case, in one lock.
     #[inline]
-    fn comes_to_nobody(&mut self, cx: &Context<'_>) -> bool {
+    fn waits_at_once(&mut self, cx: &Context<'_>) -> bool {
         let shared = &self.queue.shared;
-        self.number.is_none()
-            && shared.is_empty()
-            && shared.wait_for_the_first(cx, &mut self.number)
+        self.id.is_none()
+            && shared.is_empty() // without the lock
+            && shared.wait_if_empty(cx, &mut self.id) // again, with the lock
     }
 }
 
@@ -63,13 +57,13 @@ impl<T: Send + 'static> Future for Dequeue<'_, T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        if self.0.comes_to_nobody(cx) {
+        if self.0.waits_at_once(cx) {
             return Poll::Pending;
         }
-        // A consumer that always finds something must let others of its runtime run.
+        // A consumer that always finds an item must let other tasks of its runtime run.
         let budget = ready!(coop::poll_proceed(cx));
-        let Consumer { queue, number } = &mut self.0;
-        let found = ready!(queue.shared.poll_dequeue(cx, number));
+        let Consumer { queue, id } = &mut self.0;
+        let found = ready!(queue.shared.poll_dequeue(cx, id));
         budget.made_progress();
         Poll::Ready(found)
     }
@@ -79,12 +73,12 @@ impl<T: Send + 'static> Future for WaitNonEmpty<'_, T> {
     type Output = bool;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
-        if self.0.comes_to_nobody(cx) {
+        if self.0.waits_at_once(cx) {
             return Poll::Pending;
         }
-        let budget = ready!(coop::poll_proceed(cx));
-        let Consumer { queue, number } = &mut self.0;
-        let found = ready!(queue.shared.poll_nonempty(cx, number));
+        let budget = ready!(coop::poll_proceed(cx)); // as in `Dequeue`
+        let Consumer { queue, id } = &mut self.0;
+        let found = ready!(queue.shared.poll_nonempty(cx, id));
         budget.made_progress();
         Poll::Ready(found)
     }
@@ -92,8 +86,9 @@ impl<T: Send + 'static> Future for WaitNonEmpty<'_, T> {
 
 impl<T> Drop for Consumer<'_, T> {
     fn drop(&mut self) {
-        if self.number.is_some() {
-            self.queue.shared.forget_consumer(self.number);
+        // Without an id it never waited: nothing to take back.
+        if self.id.is_some() {
+            self.queue.shared.forget_consumer(self.id);
         }
     }
 }

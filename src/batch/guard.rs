@@ -6,8 +6,8 @@ use super::{RequestId, RequestQueue};
 
 /// Ties a request to the task that waits for its response. Made by [`RequestQueue::guard`].
 ///
-/// Dropping it takes the request out of the queue at once, if it still waits there, and drops the item. One that
-/// was dequeued is not touched.
+/// Dropping it takes the request out of the queue at once, if it still waits there, and drops the item. A request that
+/// was dequeued is not affected.
 ///
 /// ```
 /// use tower_triage::batch::RequestQueue;
@@ -22,6 +22,7 @@ use super::{RequestId, RequestQueue};
 #[must_use = "a request whose guard is dropped leaves the queue"]
 pub struct RequestGuard<T> {
     queue: RequestQueue<T>,
+    /// `None` once there is nothing to remove.
     id: Option<RequestId>,
 }
 
@@ -50,16 +51,16 @@ impl<T> RequestGuard<T> {
         self.queue.remove(self.id.take()?)
     }
 
-    /// Lets the request wait without the guard.
+    /// Drops the guard and leaves the request in the queue.
     pub fn disarm(mut self) {
-        self.id = None;
+        self.id = None; // nothing left to remove
     }
 }
 
 impl<T> Drop for RequestGuard<T> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            drop(self.queue.remove(id));
+            drop(self.queue.remove(id)); // `None` if it was dequeued
         }
     }
 }

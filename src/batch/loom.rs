@@ -1,7 +1,7 @@
-//! The queue under every interleaving of a few threads.
+//! Loom models of the queue: every interleaving of two to four threads.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release --features batch --lib batch::loom`, bounded by
-//! `LOOM_MAX_PREEMPTIONS` (3 unless it is set). A wake-up that is lost shows as a deadlock.
+//! `LOOM_MAX_PREEMPTIONS` (3 unless it is set). A lost wake-up shows as a deadlock.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -22,10 +22,10 @@ use crate::gate::now;
 use crate::gate::with_lock::WithLock;
 
 #[test]
-fn who_waits_gets_what_comes() {
+fn a_waiting_consumer_gets_a_new_item() {
     model(|| {
         let queue = queue();
-        let producer = with(&queue, |queue| come(&queue, 1));
+        let producer = with(&queue, |queue| enqueue(&queue, 1));
         assert_eq!(block_on(queue.dequeue()), Some(1));
         producer.join().unwrap();
         assert!(queue.is_empty());
@@ -36,9 +36,9 @@ fn who_waits_gets_what_comes() {
 fn two_producers_and_two_consumers_lose_nothing() {
     model(|| {
         let queue = queue();
-        let producer = with(&queue, |queue| come(&queue, 1));
+        let producer = with(&queue, |queue| enqueue(&queue, 1));
         let consumer = with(&queue, |queue| block_on(queue.dequeue()).unwrap());
-        come(&queue, 2);
+        enqueue(&queue, 2);
         let mine = block_on(queue.dequeue()).unwrap();
         producer.join().unwrap();
         let other = consumer.join().unwrap();
@@ -48,24 +48,24 @@ fn two_producers_and_two_consumers_lose_nothing() {
 }
 
 #[test]
-fn two_that_come_at_once_wake_two_who_wait() {
+fn two_items_wake_two_waiting_consumers() {
     model(|| {
         let queue = queue();
         let consumers = [0, 1].map(|_| with(&queue, |queue| block_on(queue.dequeue()).unwrap()));
-        come(&queue, 1);
-        come(&queue, 2);
+        enqueue(&queue, 1);
+        enqueue(&queue, 2);
         let taken: u8 = consumers.into_iter().map(|one| one.join().unwrap()).sum();
         assert_eq!(taken, 3);
     });
 }
 
 #[test]
-fn a_consumer_that_goes_passes_its_wake_up_on() {
+fn a_dropped_consumer_passes_its_wake_up_on() {
     model(|| {
         let queue = queue();
         let mut gone = queue.dequeue();
         assert!(poll(&mut gone).is_pending());
-        let producer = with(&queue, |queue| come(&queue, 1));
+        let producer = with(&queue, |queue| enqueue(&queue, 1));
         let consumer = with(&queue, |queue| block_on(queue.dequeue()));
         drop(gone);
         producer.join().unwrap();
@@ -73,12 +73,12 @@ fn a_consumer_that_goes_passes_its_wake_up_on() {
     });
 }
 
-/// As one does whose time is over: it looks once more, and goes.
+/// As a timeout does: it polls once more, and drops the future.
 #[test]
-fn a_consumer_that_looks_and_goes_takes_what_there_is_or_leaves_it_to_the_next() {
+fn a_consumer_that_times_out_takes_an_item_or_leaves_it() {
     model(|| {
         let queue = queue();
-        let producer = with(&queue, |queue| come(&queue, 1));
+        let producer = with(&queue, |queue| enqueue(&queue, 1));
         let hasty = with(&queue, |queue| {
             let mut dequeue = queue.dequeue();
             let first = poll(&mut dequeue);
@@ -87,22 +87,22 @@ fn a_consumer_that_looks_and_goes_takes_what_there_is_or_leaves_it_to_the_next()
                 false => first,
             }
         });
-        let patient = with(&queue, |queue| block_on(queue.dequeue()));
+        let other = with(&queue, |queue| block_on(queue.dequeue()));
         producer.join().unwrap();
         let hasty = hasty.join().unwrap();
         if hasty.is_ready() {
             queue.drain();
         }
-        let patient = patient.join().unwrap();
+        let other = other.join().unwrap();
         match hasty {
-            Poll::Ready(taken) => assert_eq!((taken, patient), (Some(1), None)),
-            Poll::Pending => assert_eq!(patient, Some(1)),
+            Poll::Ready(taken) => assert_eq!((taken, other), (Some(1), None)),
+            Poll::Pending => assert_eq!(other, Some(1)),
         }
     });
 }
 
 #[test]
-fn who_is_removed_while_it_is_dequeued_goes_one_way() {
+fn a_remove_and_a_dequeue_share_one_item() {
     model(|| {
         let queue = queue();
         let id = queue.enqueue(1, ticket()).unwrap();
@@ -115,7 +115,7 @@ fn who_is_removed_while_it_is_dequeued_goes_one_way() {
 }
 
 #[test]
-fn a_guard_that_goes_while_its_request_is_dequeued_drops_it_or_leaves_it() {
+fn a_guard_dropped_during_a_dequeue_removes_or_leaves_the_item() {
     model(|| {
         let queue = queue();
         let guard = queue.guard(queue.enqueue(1, ticket()).unwrap());
@@ -128,7 +128,7 @@ fn a_guard_that_goes_while_its_request_is_dequeued_drops_it_or_leaves_it() {
 }
 
 #[test]
-fn a_token_that_is_cancelled_while_its_request_is_dequeued_drops_it_or_leaves_it() {
+fn a_token_cancelled_during_a_dequeue_removes_or_leaves_the_item() {
     model(|| {
         let queue = queue();
         let token = CancellationToken::new();
@@ -142,7 +142,7 @@ fn a_token_that_is_cancelled_while_its_request_is_dequeued_drops_it_or_leaves_it
 }
 
 #[test]
-fn a_token_that_is_cancelled_while_its_request_comes_takes_it_out() {
+fn a_token_cancelled_during_an_enqueue_removes_the_item() {
     model(|| {
         let queue = queue();
         let token = CancellationToken::new();
@@ -161,13 +161,13 @@ fn a_token_that_is_cancelled_while_its_request_comes_takes_it_out() {
 }
 
 #[test]
-fn a_consumer_woken_for_one_that_leaves_gets_the_next_one() {
+fn a_consumer_woken_for_a_removed_item_gets_the_next() {
     model(|| {
         let queue = queue();
         let consumer = with(&queue, |queue| block_on(queue.dequeue()));
         let id = queue.enqueue(1, ticket()).unwrap();
         let remover = with(&queue, move |queue| queue.remove(id));
-        come(&queue, 2);
+        enqueue(&queue, 2);
         let removed = remover.join().unwrap();
         let taken = consumer.join().unwrap();
         assert_eq!(taken, Some(if removed.is_some() { 2 } else { 1 }));
@@ -176,54 +176,54 @@ fn a_consumer_woken_for_one_that_leaves_gets_the_next_one() {
 }
 
 #[test]
-fn a_closing_queue_answers_everyone() {
+fn a_closed_queue_hands_out_or_rejects_each_item() {
     model(|| {
-        let told = Arc::new(AtomicUsize::new(0));
+        let rejected = Arc::new(AtomicUsize::new(0));
         let queue = RequestQueue::builder(WaitingRoomConfig::default())
             .on_rejected({
-                let told = told.clone();
+                let rejected = rejected.clone();
                 move |_: u8, _| {
-                    told.fetch_add(1, Ordering::Relaxed);
+                    rejected.fetch_add(1, Ordering::Relaxed);
                 }
             })
             .build();
         let consumer = with(&queue, |queue| block_on(queue.dequeue()));
         let producer = with(&queue, |queue| queue.enqueue(1, ticket()).is_ok());
         queue.close();
-        let came = producer.join().unwrap();
+        let accepted = producer.join().unwrap();
         let taken = consumer.join().unwrap().is_some();
-        let told = told.load(Ordering::Relaxed);
-        assert_eq!(usize::from(taken) + told, usize::from(came));
+        let rejected = rejected.load(Ordering::Relaxed);
+        assert_eq!(usize::from(taken) + rejected, usize::from(accepted));
     });
 }
 
 #[test]
-fn a_draining_queue_gives_out_what_it_has_and_then_ends() {
+fn a_drained_queue_hands_out_its_items_then_ends() {
     model(|| {
         let queue = queue();
         let consumers = [0, 1].map(|_| with(&queue, |queue| block_on(queue.dequeue())));
-        let came = queue.enqueue(1, ticket()).is_ok();
+        let accepted = queue.enqueue(1, ticket()).is_ok();
         queue.drain();
         let taken = consumers.map(|one| one.join().unwrap());
-        assert_eq!(taken.iter().flatten().count(), usize::from(came));
+        assert_eq!(taken.iter().flatten().count(), usize::from(accepted));
     });
 }
 
 #[test]
-fn who_comes_while_a_queue_drains_is_turned_away_or_taken() {
+fn an_item_enqueued_during_drain_is_rejected_or_taken() {
     model(|| {
         let queue = queue();
         let producer = with(&queue, |queue| queue.enqueue(1, ticket()).is_ok());
         let consumer = with(&queue, |queue| block_on(queue.dequeue()));
         queue.drain();
-        let came = producer.join().unwrap();
-        assert_eq!(consumer.join().unwrap().is_some(), came);
+        let accepted = producer.join().unwrap();
+        assert_eq!(consumer.join().unwrap().is_some(), accepted);
         assert_eq!(queue.try_dequeue(), Err(DequeueError::Closed));
     });
 }
 
 #[test]
-fn the_last_to_leave_a_draining_queue_wakes_those_who_wait() {
+fn the_last_item_of_a_drained_queue_wakes_all_consumers() {
     model(|| {
         let queue = queue();
         let id = queue.enqueue(1, ticket()).unwrap();
@@ -231,19 +231,19 @@ fn the_last_to_leave_a_draining_queue_wakes_those_who_wait() {
         let remover = with(&queue, move |queue| queue.remove(id).is_some());
         let consumer = with(&queue, |queue| block_on(queue.dequeue()).is_some());
         let third = block_on(queue.dequeue()).is_some();
-        let went = [remover, consumer].map(|one| one.join().unwrap());
-        assert_eq!(went.into_iter().chain([third]).filter(|&it| it).count(), 1);
+        let got = [remover, consumer].map(|one| one.join().unwrap());
+        assert_eq!(got.into_iter().chain([third]).filter(|&got| got).count(), 1);
     });
 }
 
 #[test]
-fn a_batch_and_a_consumer_share_what_comes() {
+fn a_batch_and_a_consumer_share_the_items() {
     model(|| {
         let queue = queue();
         let consumer = with(&queue, |queue| block_on(queue.dequeue()));
         let producer = with(&queue, |queue| {
-            come(&queue, 1);
-            come(&queue, 2);
+            enqueue(&queue, 1);
+            enqueue(&queue, 2);
         });
         let batch = queue.take_batch(1, 1);
         producer.join().unwrap();
@@ -253,15 +253,15 @@ fn a_batch_and_a_consumer_share_what_comes() {
 }
 
 #[test]
-fn a_batch_that_passes_one_leaves_it_to_a_consumer() {
+fn an_item_skipped_by_a_batch_goes_to_a_consumer() {
     model(|| {
         let queue = RequestQueue::builder(WaitingRoomConfig::default())
             .cost(9, |&cost: &u8| u64::from(cost))
             .on_oversize(OnOversize::Backfill { max_overtakes: 1 })
             .build();
         let consumer = with(&queue, |queue| block_on(queue.dequeue()));
-        come(&queue, 9);
-        come(&queue, 1);
+        enqueue(&queue, 9);
+        enqueue(&queue, 1);
         let batch = queue.take_batch(2, 1);
         let taken = consumer.join().unwrap().unwrap();
         let left = queue.clear();
@@ -272,42 +272,42 @@ fn a_batch_that_passes_one_leaves_it_to_a_consumer() {
 }
 
 #[test]
-fn who_only_looks_passes_its_wake_up_on() {
+fn wait_nonempty_passes_its_wake_up_on() {
     model(|| {
         let queue = queue();
-        let looker = with(&queue, |queue| block_on(queue.wait_nonempty()));
+        let waiter = with(&queue, |queue| block_on(queue.wait_nonempty()));
         let consumer = with(&queue, |queue| block_on(queue.dequeue()));
-        come(&queue, 1);
+        enqueue(&queue, 1);
         assert_eq!(consumer.join().unwrap(), Some(1));
-        // It saw the first one, or sees this one.
-        come(&queue, 2);
-        assert!(looker.join().unwrap());
+        // It found the first item, or finds this one.
+        enqueue(&queue, 2);
+        assert!(waiter.join().unwrap());
         assert_eq!(queue.try_dequeue(), Ok(2));
     });
 }
 
 #[test]
-fn whoever_frees_a_chair_lets_another_come() {
+fn a_dequeue_frees_a_place_for_an_arrival() {
     model(|| {
         let config = WaitingRoomConfig {
             max_size: 1,
             ..WaitingRoomConfig::default()
         };
         let queue = RequestQueue::new(config);
-        come(&queue, 1);
+        enqueue(&queue, 1);
         let consumer = with(&queue, |queue| queue.try_dequeue().unwrap());
-        let refused = queue.enqueue(2, ticket()).err().map(|refused| refused.item);
+        let rejected = queue.enqueue(2, ticket()).err().map(|error| error.item);
         assert_eq!(consumer.join().unwrap(), 1);
-        assert_eq!(queue.len(), usize::from(refused.is_none()));
-        assert!(refused.is_none_or(|item| item == 2));
+        assert_eq!(queue.len(), usize::from(rejected.is_none()));
+        assert!(rejected.is_none_or(|item| item == 2));
     });
 }
 
 #[test]
-fn who_comes_while_the_room_begins_to_bound_waits_waits_from_then_on() {
+fn an_arrival_during_reconfigure_gets_the_new_max_wait() {
     model(|| {
         let queue = queue();
-        let producer = with(&queue, |queue| come(&queue, 1));
+        let producer = with(&queue, |queue| enqueue(&queue, 1));
         queue.reconfigure(WaitingRoomConfig::default());
         producer.join().unwrap();
         let end = queue.shared.lock().queue.next_timeout();
@@ -316,7 +316,7 @@ fn who_comes_while_the_room_begins_to_bound_waits_waits_from_then_on() {
 }
 
 #[test]
-fn one_from_the_future_who_meets_a_bound_on_waits_ends_nobodys() {
+fn a_future_arrival_during_reconfigure_ends_no_wait() {
     model(|| {
         let queue = queue();
         let config = |max_wait| WaitingRoomConfig {
@@ -324,28 +324,29 @@ fn one_from_the_future_who_meets_a_bound_on_waits_ends_nobodys() {
             ..WaitingRoomConfig::default()
         };
         queue.reconfigure(config(None));
-        come(&queue, 1);
-        let bound = with(&queue, move |queue| {
+        enqueue(&queue, 1);
+        let reconfigure = with(&queue, move |queue| {
             queue.reconfigure(config(Some(Duration::from_secs(1))));
         });
         let future = now() + Duration::from_secs(9);
         let ticket = Ticket::new(Priority::HIGHEST, future);
         queue.enqueue(2, ticket).unwrap();
-        bound.join().unwrap();
+        reconfigure.join().unwrap();
         assert_eq!(queue.len(), 2);
     });
 }
 
 thread_local! {
-    /// Whether those who come to a [`queue`] come by the short way.
-    static IS_SHORT: Cell<bool> = const { Cell::new(false) };
+    /// Whether waits end in a [`queue`].
+    static HAS_MAX_WAIT: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Bounded by the environment, or by three preemptions. By the long way in, then by the short one.
+/// Runs the scenario with waits that can end, and with waits that cannot: then consumers do not read the clock.
+/// Bounded by the environment, or by three preemptions.
 fn model(scenario: impl Fn() + Send + Sync + 'static) {
     let scenario = Arc::new(scenario);
-    for is_short in [false, true] {
-        IS_SHORT.set(is_short);
+    for has_max_wait in [true, false] {
+        HAS_MAX_WAIT.set(has_max_wait);
         let scenario = Arc::clone(&scenario);
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound.get_or_insert(3);
@@ -354,26 +355,18 @@ fn model(scenario: impl Fn() + Send + Sync + 'static) {
 }
 
 fn queue() -> RequestQueue<u8> {
-    if !IS_SHORT.get() {
-        // Waits end, and there is never a timer here: everyone has to look for one.
-        return RequestQueue::new(WaitingRoomConfig::default());
+    let mut config = WaitingRoomConfig::default();
+    if !HAS_MAX_WAIT.get() {
+        config.max_wait = None;
     }
-    let config = WaitingRoomConfig {
-        max_wait: None,
-        ..WaitingRoomConfig::default()
-    };
-    let queue = RequestQueue::new(config);
-    // The first to come makes the short way.
-    come(&queue, 0);
-    assert_eq!(queue.try_dequeue(), Ok(0));
-    queue
+    RequestQueue::new(config)
 }
 
 fn ticket() -> Ticket {
     Priority::HIGHEST.into()
 }
 
-fn come(queue: &RequestQueue<u8>, item: u8) {
+fn enqueue(queue: &RequestQueue<u8>, item: u8) {
     queue.enqueue(item, ticket()).unwrap();
 }
 

@@ -22,6 +22,7 @@
 //! single requests.
 
 mod answers;
+mod atomic_state;
 mod batch_item;
 mod builder;
 mod cancel;
@@ -39,7 +40,6 @@ mod selection;
 mod service;
 mod shared;
 mod state;
-mod summary;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod trigger;

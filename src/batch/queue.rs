@@ -1,4 +1,4 @@
-//! The waiting room from the pull side.
+//! A bounded, ordered queue of requests, for consumers that take them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::{Dequeue, DequeueError, EnqueueError, RequestGuard, WaitNonEmpty};
 use crate::admit::{RoomStats, Ticket, WaiterId, WaitingRoomConfig};
 use crate::gate::with_lock::WithLock;
 
-/// A bounded, ordered queue of requests that somebody comes and fetches. Clones are the same queue.
+/// A bounded, ordered queue of requests, for consumers that take them. Clones are handles of the same queue.
 ///
 /// Items wait by their tickets in a waiting room of the same kind as that of a [`Gate`](crate::Gate): strict
-/// priorities, within one the discipline, deadlines, chairs per tenant, aging, displacement. Any number of
-/// producers and consumers, on any threads.
+/// priorities, within each the discipline, deadlines, a bound per tenant, aging, displacement. Any number of producers
+/// and consumers, on any threads.
 ///
 /// ```
 /// use std::time::Duration;
@@ -42,51 +42,51 @@ use crate::gate::with_lock::WithLock;
 ///
 /// # Time
 ///
-/// A request arrives when it is enqueued, unless its ticket says that it arrived before. Where nothing in the room
-/// depends on how long anybody waits, the clock is not read for it.
+/// A request arrives when it is enqueued, unless its ticket gives an earlier arrival. A consumer reads the clock only if
+/// a wait can end, or a waiter can be promoted.
 ///
-/// Waits end by Tokio's clock, and an arrival is to be told by it: `tokio::time::Instant::now().into_std()`, which is
-/// `Instant::now()` unless a test has paused it. Where an item is enqueued inside a Tokio runtime, a timer answers it
-/// when its wait has ended, as long as that runtime runs; elsewhere it is answered when somebody next comes to fetch,
-/// and counts as waiting until then. Whoever comes to fetch is never given an item whose wait has ended.
+/// Waits end by Tokio's clock, and a ticket's arrival is read from it: `tokio::time::Instant::now().into_std()`, which is
+/// `Instant::now()` unless a test has paused it. If an item is enqueued inside a Tokio runtime, a timer rejects it when
+/// its wait has ended, as long as that runtime runs. Elsewhere it is rejected, and counts as waiting, until the queue is
+/// next used. No consumer is ever given an item whose wait has ended.
 ///
 /// # When it is dropped
 ///
-/// What still waits when the last clone is dropped is dropped with it, and no rejection is told. A [`RequestGuard`]
-/// counts as a clone.
+/// Items that still wait when the last clone is dropped are dropped, too, without a call of
+/// [`on_rejected`](Builder::on_rejected). A [`RequestGuard`] counts as a clone.
 pub struct RequestQueue<T> {
     pub(super) shared: Arc<Shared<T>>,
 }
 
-/// Names a request in the queue that gave it the name. It is never given to another.
+/// The id of a request. It is unique over all queues of the process, and never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId {
     queue: u32,
-    key: WaiterId,
+    waiter: WaiterId,
 }
 
 impl<T> RequestQueue<T> {
     /// An empty queue, in which every item costs 1.
     #[must_use]
-    pub fn new(room: WaitingRoomConfig) -> Self {
-        Self::builder(room).build()
+    pub fn new(config: WaitingRoomConfig) -> Self {
+        Self::builder(config).build()
     }
 
-    /// Makes a queue with costs, or with ears for rejections.
-    pub fn builder(room: WaitingRoomConfig) -> Builder<T> {
-        Builder::new(room)
+    /// A builder of a queue with costs, or with a callback for rejections.
+    pub fn builder(config: WaitingRoomConfig) -> Builder<T> {
+        Builder::new(config)
     }
 }
 
 impl<T: Send + 'static> RequestQueue<T> {
-    /// Lets the item wait. With [`WaitingRoomConfig::displace`], perhaps on the chair of another, who is rejected.
+    /// Adds the item. With [`WaitingRoomConfig::displace`], it may displace another item of a full queue, which is
+    /// rejected.
     ///
-    /// Where no more is to be said of it than how urgent it is, its [`Priority`](crate::Priority) will do for a ticket:
-    /// one without an [arrival](Ticket::arrival).
+    /// A [`Priority`](crate::Priority) will do as its ticket: one without an [arrival](Ticket::arrival).
     ///
     /// # Errors
     ///
-    /// The item, with the reason why it may not wait: every chair is taken, its tenant's are, its deadline has
+    /// The item, with the reason why it may not wait: the queue is full, its tenant's share is, its deadline has
     /// passed, it costs more than the whole budget, or the queue is closed.
     #[inline]
     pub fn enqueue(
@@ -97,23 +97,22 @@ impl<T: Send + 'static> RequestQueue<T> {
         self.enqueue_on(false, item, ticket.into())
     }
 
-    /// As [`enqueue`](Self::enqueue), perhaps on a chair that was reserved before.
-    #[inline(always)]
+    /// As [`enqueue`](Self::enqueue), in a place that was reserved before if `has_reservation`.
+    #[inline]
     pub(super) fn enqueue_on(
         &self,
-        has_chair: bool,
+        has_reservation: bool,
         item: T,
         ticket: Ticket,
     ) -> Result<RequestId, EnqueueError<T>> {
-        let key = self.shared.enqueue(item, ticket, has_chair)?;
-        Ok(self.id(key))
+        let waiter = self.shared.enqueue(item, ticket, has_reservation)?;
+        Ok(self.request_id(waiter))
     }
 
-    /// Lets the item wait until `token` is cancelled. Then it is dropped before
-    /// [`cancel`](CancellationToken::cancel) returns, by whoever calls that; its chair is free at that instant. An
-    /// item that leaves in any other way leaves nothing behind at the token.
+    /// Adds the item until `token` is cancelled. Then [`cancel`](CancellationToken::cancel) removes and drops it before
+    /// it returns, and its place is free. An item that leaves in any other way leaves nothing behind at the token.
     ///
-    /// If the token has been cancelled before, the item takes a chair and leaves it at once.
+    /// If the token was cancelled before, the item is added and removed at once.
     ///
     /// # Errors
     ///
@@ -124,19 +123,20 @@ impl<T: Send + 'static> RequestQueue<T> {
         ticket: impl Into<Ticket>,
         token: CancellationToken,
     ) -> Result<RequestId, EnqueueError<T>> {
-        let key = self.shared.enqueue(item, ticket.into(), false)?;
-        match remove_on_cancel(&self.shared, key, token) {
-            Some(registration) => self.shared.register(key, registration),
-            None => drop(self.shared.remove(key)),
+        let waiter = self.shared.enqueue(item, ticket.into(), false)?;
+        match remove_on_cancel(&self.shared, waiter, token) {
+            // If the token is cancelled, or the item is taken, before this call: `register` drops the registration.
+            Some(registration) => self.shared.register(waiter, registration),
+            None => drop(self.shared.remove(waiter)),
         }
-        Ok(self.id(key))
+        Ok(self.request_id(waiter))
     }
 
-    /// As [`dequeue`](Self::dequeue), but for no longer than `timeout`.
+    /// As [`dequeue`](Self::dequeue), for at most `timeout`.
     ///
     /// # Errors
     ///
-    /// [`DequeueError::Empty`] if nothing came in time, [`DequeueError::Closed`] if nothing ever will.
+    /// [`DequeueError::Empty`] if no request arrived in time, [`DequeueError::Closed`] if none can arrive any more.
     ///
     /// # Cancel safety
     ///
@@ -146,32 +146,32 @@ impl<T: Send + 'static> RequestQueue<T> {
     ///
     /// Outside a Tokio runtime with a timer.
     pub async fn dequeue_timeout(&self, timeout: Duration) -> Result<T, DequeueError> {
+        // Polls `dequeue` before the timer: a waiting request is taken even with a timeout of 0.
         match tokio::time::timeout(timeout, self.dequeue()).await {
             Ok(found) => found.ok_or(DequeueError::Closed),
             Err(_) => Err(DequeueError::Empty),
         }
     }
 
-    /// Furnishes the waiting room anew. Everyone moves over in order; those who no longer fit are rejected, the
-    /// latest of the lowest level first.
+    /// Replaces the configuration of the waiting room. Waiting requests keep their order; those that no longer fit are
+    /// rejected, the latest of the lowest level first.
     ///
-    /// If waits had no end before, those of requests that wait already end by the timer of the Tokio runtime in which
-    /// this is called, or else when the queue is next used.
-    pub fn reconfigure(&self, room: WaitingRoomConfig) {
-        self.shared.reconfigure(room);
+    /// If waits had no end before, the timer of the Tokio runtime in which this is called ends those of waiting requests;
+    /// outside of a runtime they end when the queue is next used.
+    pub fn reconfigure(&self, config: WaitingRoomConfig) {
+        self.shared.reconfigure(config);
     }
 }
 
 impl<T> RequestQueue<T> {
-    /// Ties a request to a guard: when that is dropped, it leaves.
+    /// Ties a request to a guard that removes it when it is dropped.
     pub fn guard(&self, id: RequestId) -> RequestGuard<T> {
         RequestGuard::new(self.clone(), id)
     }
 
-    /// Waits for a request and takes it: the best of those who wait at that instant. `None` if the queue is
-    /// closed and nothing waits.
+    /// Waits for a request and takes it: the one that is next by then. `None` if the queue is closed and empty.
     ///
-    /// Consumers are woken in the order in which they came, one for each request.
+    /// Consumers are woken in the order in which they began to wait, one for each request.
     ///
     /// # Cancel safety
     ///
@@ -180,20 +180,20 @@ impl<T> RequestQueue<T> {
         Dequeue::new(self)
     }
 
-    /// Takes the best of those who wait.
+    /// Takes the request that is next.
     ///
     /// # Errors
     ///
-    /// If nothing waits.
+    /// If no request waits.
     pub fn try_dequeue(&self) -> Result<T, DequeueError> {
         self.shared.dequeue(&mut None)
     }
 
-    /// Waits until there is a request, and leaves it to be taken: `true`. `false` if the queue is closed and
-    /// nothing waits. What a batch scheduler waits for when it has nothing to do.
+    /// Waits until a request waits, and leaves it in the queue: `true`. `false` if the queue is closed and empty. For a
+    /// batch scheduler that is idle.
     ///
-    /// Whoever takes afterwards may find nothing nevertheless: the only one who waited may have left. And as long as
-    /// what waits does not fit, this is true at once: not to be asked again before there is more room.
+    /// The queue may be empty again afterwards, if the only request was removed. As long as requests wait that do not fit
+    /// into a batch, this resolves at once: do not call it again before there is more room.
     ///
     /// # Cancel safety
     ///
@@ -202,97 +202,97 @@ impl<T> RequestQueue<T> {
         WaitNonEmpty::new(self)
     }
 
-    /// Takes those who join a batch now: the best first, at most `max_count`, which together cost at most `budget`.
+    /// Takes the items of a batch, in order: at most `max_count`, which together cost at most `budget`.
     ///
-    /// If the next one does not fit, what happens is what the queue's [`OnOversize`](super::OnOversize) says. O(k log n)
-    /// for k items taken or passed.
+    /// The queue's [`OnOversize`](super::OnOversize) says what happens when the next item does not fit. O(k log n) for k
+    /// items taken or skipped.
     #[must_use = "the items have been taken out of the queue"]
     pub fn take_batch(&self, max_count: usize, budget: u64) -> Vec<T> {
         self.shared.take_batch(max_count, budget)
     }
 
-    /// Takes a request out from wherever it waits, without a look at the others: in constant time, amortised, or in
-    /// O(log n) where its order is not that of arrival. `None` if it no longer waits.
+    /// Removes a request, wherever it is in the order. `None` if it no longer waits. O(1) amortised, or O(log n) if its
+    /// order is not that of arrival.
     pub fn remove(&self, id: RequestId) -> Option<T> {
-        let key = self.key(id)?;
-        Some(self.shared.remove(key)?.item)
+        let waiter = self.waiter(id)?;
+        Some(self.shared.remove(waiter)?.item)
     }
 
     /// Whether the request waits.
     #[must_use]
     pub fn contains(&self, id: RequestId) -> bool {
-        let key = self.key(id);
-        key.is_some_and(|key| self.shared.lock().queue.waits(key))
+        let waiter = self.waiter(id);
+        waiter.is_some_and(|waiter| self.shared.lock().queue.waits(waiter))
     }
 
-    /// Where the request stands by now, in the order in which all would be taken one by one: 1 is next. `None` if it
-    /// no longer waits. Requests whose wait has ended by now are rejected first. O(n log n).
+    /// The position of the request in the order in which all would be taken one by one: 1 is next. `None` if it no longer
+    /// waits. Requests whose wait has ended are rejected first. O(n log n).
     #[must_use]
     pub fn position(&self, id: RequestId) -> Option<usize> {
-        let key = self.key(id)?;
+        let waiter = self.waiter(id)?;
         self.shared.with_lock(|_, state, deferred| {
-            state.advance_if_timed(deferred);
-            state.queue.position(key)
+            state.advance_if_timed(deferred); // may promote or reject it
+            state.queue.position(waiter)
         })
     }
 
-    /// How many wait.
+    /// The number of waiting requests. Read without the lock.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.summary().waiting()
+        self.shared.atomic_state().waiting()
     }
 
-    /// Whether nothing waits.
+    /// Whether no request waits. Read without the lock.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.is_empty()
     }
 
-    /// What became of those who were not taken.
+    /// How many requests were cancelled, and how many were rejected for which reason.
     #[must_use]
     pub fn stats(&self) -> RoomStats {
         self.shared.lock().queue.stats()
     }
 
-    /// Takes everyone out, in the order in which they would have been taken one by one.
+    /// Removes all requests, in the order in which they would have been taken one by one.
     pub fn clear(&self) -> Vec<T> {
         let all = self.shared.clear();
-        all.into_iter().map(|entry| entry.item).collect()
+        all.into_iter().map(|removed| removed.item).collect()
     }
 
-    /// Closes the queue: who waits is rejected at once, as shutting down, and so is who comes. Consumers are told
-    /// that nothing will ever come.
+    /// Closes the queue. Waiting requests are rejected at once as [`ShuttingDown`](crate::RejectReason::ShuttingDown), and
+    /// so are later ones. All consumers are woken and get `None`.
     pub fn close(&self) {
         self.shared.close();
     }
 
-    /// Closes the queue to those who come. Who waits can still be taken; when the last has gone, consumers are
-    /// told that nothing will ever come.
+    /// Stops accepting requests. Waiting requests can still be taken. When the last one has left, all consumers are woken
+    /// and get `None`.
     pub fn drain(&self) {
         self.shared.drain();
     }
 
-    /// Whether nobody may come any more.
+    /// Whether the queue accepts no requests any more, after [`close`](Self::close) or [`drain`](Self::drain).
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.shared.summary().is_closed()
+        self.shared.atomic_state().is_closed()
     }
 
-    fn id(&self, key: WaiterId) -> RequestId {
-        let queue = self.shared.number;
-        RequestId { queue, key }
+    fn request_id(&self, waiter: WaiterId) -> RequestId {
+        let queue = self.shared.queue_id;
+        RequestId { queue, waiter }
     }
 
-    /// What the request is called in this queue. `None` if another one named it.
-    fn key(&self, id: RequestId) -> Option<WaiterId> {
-        (id.queue == self.shared.number).then_some(id.key)
+    /// The request's id in this queue. `None` if it is a request of another queue.
+    fn waiter(&self, id: RequestId) -> Option<WaiterId> {
+        (id.queue == self.shared.queue_id).then_some(id.waiter)
     }
 }
 
-/// A number that no other queue of this process has.
-pub(super) fn next_number() -> u32 {
-    static NUMBERS: AtomicU32 = AtomicU32::new(0);
-    NUMBERS.fetch_add(1, Relaxed)
+/// An id that no other queue of this process has.
+pub(super) fn next_queue_id() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Relaxed) // only unique: nothing else is ordered by it
 }
 
 impl<T> Clone for RequestQueue<T> {

@@ -1,48 +1,49 @@
-//! Who joins the batch, of those who wait, looked at in order.
+//! Which of the waiting items join a batch, considered in order.
 
-/// What happens when the next in order does not fit into what is left of the budget.
+/// What happens when the next item in order costs more than what is left of a batch's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnOversize {
-    /// The batch ends there: the order is strict, and what is left of the budget stays unused.
+    /// The batch ends before it: the order is strict, and the rest of the budget stays unused.
     #[default]
     Stop,
-    /// Those behind it that do fit go before it, so many of them altogether, those of lower levels included. After
-    /// that many the batch ends there until it has been taken, so that what is large is never starved. Of those that
-    /// do not fit, a batch passes 64 and no more.
+    /// Smaller items may overtake it, at most `max_overtakes` over all batches, lower levels included. Then batches end
+    /// before it until it is taken, so that it cannot starve. A batch looks past at most 64 items that do not fit.
     ///
-    /// More of the budget is used, and most wait less; but what goes before a large one takes from the room that it
-    /// waits for, so that it waits longer, however urgent it is.
+    /// More of the budget is used, and most items wait less. But items that overtake a large one use the budget that it
+    /// waits for, so that it waits longer, even if it is more urgent.
     Backfill {
-        /// How many may overtake one that did not fit, over all batches.
+        /// How many items may overtake one that did not fit, over all batches.
         max_overtakes: u32,
     },
 }
 
-/// What becomes of the one that is looked at.
+/// What to do with the item that is next in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     Take,
-    Pass,
+    /// Look at the next one, and leave this one in its place.
+    Skip,
+    /// The batch is complete.
     End,
 }
 
-/// One batch in the making.
+/// The state of one batch while its items are selected.
 #[derive(Debug)]
 pub(super) struct Selection {
     on_oversize: OnOversize,
+    /// How many more items may be taken.
     count: usize,
+    /// What is left of the budget.
     budget: u64,
-    /// How many were taken.
     pub(super) taken: u32,
-    /// How many were passed.
-    passed: usize,
-    /// How many more may go before those that were passed.
+    skipped: usize,
+    /// How many more items may overtake the skipped ones: the least of what each of them allows.
     allowance: u32,
 }
 
-/// A batch does not look past more than these, however many do not fit: it is made under a lock.
-const LONGEST_LOOK: usize = 64;
+/// A batch skips at most 64 items, because it is selected under the lock.
+const MAX_SKIPPED: usize = 64;
 
 impl Selection {
     pub(super) fn new(on_oversize: OnOversize, count: usize, budget: u64) -> Self {
@@ -51,38 +52,39 @@ impl Selection {
             count,
             budget,
             taken: 0,
-            passed: 0,
+            skipped: 0,
             allowance: u32::MAX,
         }
     }
 
-    /// How many it takes at most.
-    pub(super) fn most(&self) -> usize {
+    /// How many more items it takes at most.
+    pub(super) fn max_count(&self) -> usize {
         self.count
     }
 
-    /// Looks at the next in order, before whom `overtaken` others have gone already.
-    pub(super) fn look(&mut self, cost: u64, overtaken: u32) -> Choice {
+    /// Decides about the next item in order, which `overtaken` others overtook in earlier batches.
+    pub(super) fn choose(&mut self, cost: u64, overtaken: u32) -> Choice {
         if self.count == 0 {
-            return Choice::End;
+            return Choice::End; // full by count
         }
         if cost <= self.budget {
-            return self.take(cost);
+            return self.take(cost); // a cost of 0 fits an empty budget
         }
         match self.on_oversize {
             OnOversize::Stop => Choice::End,
             OnOversize::Backfill { max_overtakes } => {
-                self.pass(max_overtakes.saturating_sub(overtaken))
+                self.skip(max_overtakes.saturating_sub(overtaken))
             }
         }
     }
 
     fn take(&mut self, cost: u64) -> Choice {
-        if self.passed > 0 {
+        // It overtakes every item that was skipped.
+        if self.skipped > 0 {
             if self.allowance == 0 {
-                return Choice::End;
+                return Choice::End; // one of them was overtaken often enough
             }
-            self.allowance -= 1;
+            self.allowance -= 1; // one overtake, of all of them
         }
         self.count -= 1;
         self.budget -= cost;
@@ -90,13 +92,14 @@ impl Selection {
         Choice::Take
     }
 
-    fn pass(&mut self, left: u32) -> Choice {
-        if left == 0 || self.passed == LONGEST_LOOK {
-            return Choice::End;
+    /// Skips an item that `left` others may still overtake.
+    fn skip(&mut self, left: u32) -> Choice {
+        if left == 0 || self.skipped == MAX_SKIPPED {
+            return Choice::End; // it must be taken before any item behind it
         }
-        self.passed += 1;
+        self.skipped += 1;
         self.allowance = self.allowance.min(left);
-        Choice::Pass
+        Choice::Skip
     }
 }
 
@@ -104,51 +107,51 @@ impl Selection {
 mod tests {
     use super::*;
 
-    /// What becomes of items of these costs, before none of which anybody has gone.
+    /// The choices for items of these costs, none of which was overtaken before: `+` is taken, `-` is skipped.
     fn choices(mut selection: Selection, costs: &[u64]) -> String {
-        let mut looked = String::new();
+        let mut choices = String::new();
         for &cost in costs {
-            match selection.look(cost, 0) {
-                Choice::Take => looked.push('+'),
-                Choice::Pass => looked.push('-'),
+            match selection.choose(cost, 0) {
+                Choice::Take => choices.push('+'),
+                Choice::Skip => choices.push('-'),
                 Choice::End => break,
             }
         }
-        looked
+        choices
     }
 
     #[test]
-    fn those_who_fit_are_taken_in_order() {
-        let skip = |max_overtakes| OnOversize::Backfill { max_overtakes };
+    fn items_that_fit_are_taken_in_order() {
+        let backfill = |max_overtakes| OnOversize::Backfill { max_overtakes };
         for (on_oversize, count, budget, costs, taken) in [
             (OnOversize::Stop, 9, 10, &[4, 4, 4, 2][..], "++"),
             (OnOversize::Stop, 2, 10, &[1, 1, 1], "++"),
             (OnOversize::Stop, 9, 10, &[5, 5, 0, 1], "+++"),
             (OnOversize::Stop, 9, 0, &[1], ""),
-            (skip(8), 9, 10, &[4, 7, 4, 2, 1], "+-++-"),
-            (skip(1), 9, 10, &[7, 4, 2, 1], "+-+"),
-            (skip(0), 9, 10, &[7, 4, 2], "+"),
-            (skip(8), 2, 10, &[7, 4, 2, 1], "+-+"),
-            (skip(8), 9, 10, &[11, 12, 13], "---"),
+            (backfill(8), 9, 10, &[4, 7, 4, 2, 1], "+-++-"),
+            (backfill(1), 9, 10, &[7, 4, 2, 1], "+-+"),
+            (backfill(0), 9, 10, &[7, 4, 2], "+"),
+            (backfill(8), 2, 10, &[7, 4, 2, 1], "+-+"),
+            (backfill(8), 9, 10, &[11, 12, 13], "---"),
         ] {
-            let looked = choices(Selection::new(on_oversize, count, budget), costs);
-            assert_eq!(looked, taken, "{on_oversize:?} {count} {budget} {costs:?}");
+            let choices = choices(Selection::new(on_oversize, count, budget), costs);
+            assert_eq!(choices, taken, "{on_oversize:?} {count} {budget} {costs:?}");
         }
     }
 
     #[test]
-    fn one_before_whom_enough_have_gone_is_passed_no_more() {
+    fn an_item_overtaken_often_enough_ends_the_batch() {
         let mut selection = Selection::new(OnOversize::Backfill { max_overtakes: 3 }, 9, 10);
-        assert_eq!(selection.look(11, 3), Choice::End);
-        assert_eq!(selection.look(11, 2), Choice::Pass);
-        assert_eq!(selection.look(1, 0), Choice::Take);
-        assert_eq!(selection.look(1, 0), Choice::End);
+        assert_eq!(selection.choose(11, 3), Choice::End);
+        assert_eq!(selection.choose(11, 2), Choice::Skip);
+        assert_eq!(selection.choose(1, 0), Choice::Take);
+        assert_eq!(selection.choose(1, 0), Choice::End);
     }
 
     #[test]
-    fn a_look_has_an_end() {
+    fn the_number_of_skipped_items_is_bounded() {
         let costs = [11; 100];
         let selection = Selection::new(OnOversize::Backfill { max_overtakes: 8 }, 9, 10);
-        assert_eq!(choices(selection, &costs).len(), LONGEST_LOOK);
+        assert_eq!(choices(selection, &costs).len(), MAX_SKIPPED);
     }
 }

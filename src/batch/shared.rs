@@ -1,9 +1,9 @@
-//! What all handles of a queue share. The rules of its lock are those of [`WithLock`]; besides:
+//! The state that all handles of a queue share. The rules of its lock are those of [`WithLock`]; besides:
 //!
 //! - Costs are asked before the lock is taken, and rejections are told after it is released. A token that is cancelled
 //!   removes its item through this lock.
-//! - The atomic word is `summary`: how many items wait, and whether more may come. A reader that finds nothing there
-//!   needs no lock; an item that is enqueued meanwhile may as well come after it looked.
+//! - The atomic word is `atomic_state`: the number of waiting items, and whether more are accepted. A reader that finds no
+//!   item there needs no lock; an item that is enqueued meanwhile counts as later.
 //! - Before the lock is released, a consumer is chosen to be woken for each item, as far as consumers wait.
 //! - An item is in one place: in the queue, or with the call that took it out under the lock.
 
@@ -11,12 +11,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use super::atomic_state::AtomicState;
 use super::builder::Builder;
 use super::cancel::Registration;
-use super::queue::next_number;
+use super::queue::next_queue_id;
 use super::selection::Selection;
 use super::state::{Deferred, Removed, State};
-use super::summary::Summary;
 use super::{Cost, DequeueError, EnqueueError, OnOversize, TooLarge};
 use crate::admit::{RejectReason, Ticket, WaiterId, WaitingRoomConfig};
 use crate::gate::now;
@@ -28,11 +28,12 @@ use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
 pub(super) type OnRejected<T> = dyn Fn(T, RejectReason<TooLarge>) + Send + Sync;
 
 pub(super) struct Shared<T> {
-    summary: AtomicU64,
+    /// An [`AtomicState`], written with each change under the lock.
+    atomic_state: AtomicU64,
     state: Mutex<State<T>>,
-    /// Tells this queue's items from those of others.
-    pub(super) number: u32,
-    /// All that a batch may ever cost.
+    /// Distinguishes the ids of this queue's items from those of other queues.
+    pub(super) queue_id: u32,
+    /// What a batch may cost at most: an item that costs more is rejected.
     budget: u64,
     cost: Option<Box<dyn Cost<T>>>,
     on_oversize: OnOversize,
@@ -40,20 +41,22 @@ pub(super) struct Shared<T> {
 }
 
 impl<T: Send + 'static> Shared<T> {
-    /// Adds an item, in a place of its own if it `reserved` one.
+    /// Adds an item, in a place that was reserved for it if `has_reservation`.
     pub(super) fn enqueue(
         self: &Arc<Self>,
         item: T,
         ticket: Ticket,
-        reserved: bool,
+        has_reservation: bool,
     ) -> Result<WaiterId, EnqueueError<T>> {
-        // User code: without the lock.
+        // The caller's code, which may panic: without the lock, before anything has changed.
         let cost = self.cost.as_ref().map_or(1, |cost| cost.cost(&item));
         let now = now();
         let pushed = self.with_lock_and_timer(|shared, state, deferred| {
-            if reserved {
+            // Under the lock that adds the item, so that no other item takes the place.
+            if has_reservation {
                 state.queue.unreserve();
             }
+            // It would never fit. But a closed queue says that it is closed.
             if cost > shared.budget && !state.queue.is_closed() {
                 let budget = shared.budget;
                 let why = RejectReason::Unservable(TooLarge { cost, budget });
@@ -66,16 +69,17 @@ impl<T: Send + 'static> Shared<T> {
         pushed.map_err(|(item, why)| EnqueueError { item, why })
     }
 
-    /// Takes the item that goes next, or `None` if there will never be one; else the consumer waits.
+    /// Takes the item that is next, or `None` if the queue is closed and empty; else the consumer waits.
     pub(super) fn poll_dequeue(
         self: &Arc<Self>,
         cx: &Context<'_>,
-        number: &mut Option<u64>,
+        id: &mut Option<u64>,
     ) -> Poll<Option<T>> {
-        if let Ok(item) = self.dequeue(number) {
+        // First without a timer, which a consumer that need not wait does not need.
+        if let Ok(item) = self.dequeue(id) {
             return Poll::Ready(Some(item));
         }
-        let removed = self.poll_as_consumer(cx, number, |state, deferred| {
+        let removed = self.poll_as_consumer(cx, id, |state, deferred| {
             state.advance_if_timed(deferred);
             match state.pop() {
                 Some(removed) => Poll::Ready(Some(removed)),
@@ -86,13 +90,13 @@ impl<T: Send + 'static> Shared<T> {
         removed.map(|removed| Some(removed?.item))
     }
 
-    /// Whether an item waits; if none does but one may come, the consumer waits.
+    /// Whether an item waits. If none does but more are accepted, the consumer waits.
     pub(super) fn poll_nonempty(
         self: &Arc<Self>,
         cx: &Context<'_>,
-        number: &mut Option<u64>,
+        id: &mut Option<u64>,
     ) -> Poll<bool> {
-        self.poll_as_consumer(cx, number, |state, deferred| {
+        self.poll_as_consumer(cx, id, |state, deferred| {
             state.advance_if_timed(deferred);
             match state.queue.is_empty() {
                 false => Poll::Ready(true),
@@ -102,47 +106,48 @@ impl<T: Send + 'static> Shared<T> {
         })
     }
 
-    /// Looks as a consumer, which waits if it looked in vain.
+    /// Polls `look`; if that is pending, the consumer waits.
     fn poll_as_consumer<R>(
         self: &Arc<Self>,
         cx: &Context<'_>,
-        number: &mut Option<u64>,
+        id: &mut Option<u64>,
         look: impl Fn(&mut State<T>, &mut Deferred<T>) -> Poll<R>,
     ) -> Poll<R> {
-        // First with the waker that is known, if it is the same: most polls need no clone.
-        if number.is_some() || !self.is_empty() {
+        // First with the waker that is kept, if it wakes the same task: most polls need no clone.
+        if id.is_some() || !self.is_empty() {
             let found = self.with_lock_and_timer(|_, state, deferred| {
                 let found = look(state, deferred);
                 if found.is_ready() {
-                    deferred.unused = state.forget_consumer(number);
+                    deferred.unused = state.forget_consumer(id);
                     return Some(found);
                 }
-                state.consumers.knows(*number, cx.waker()).then_some(found)
+                state.consumers.will_wake(*id, cx.waker()).then_some(found)
             });
             if let Some(found) = found {
                 return found;
             }
         }
+        // Cloned and dropped without the lock: a waker's code is the caller's. Meanwhile an item may have come.
         let waker = cx.waker().clone();
         let (found, unused) = self.with_lock_and_timer(|_, state, deferred| {
             let found = look(state, deferred);
             if found.is_ready() {
-                deferred.unused = state.forget_consumer(number);
+                deferred.unused = state.forget_consumer(id);
                 return (found, Some(waker));
             }
-            (found, state.consumers.wait(number, waker))
+            (found, state.consumers.wait(id, waker))
         });
         drop(unused);
         found
     }
 
-    /// A new consumer waits, unless an item is there, or none will ever be.
-    pub(super) fn wait_for_the_first(&self, cx: &Context<'_>, number: &mut Option<u64>) -> bool {
+    /// A new consumer waits if the queue is empty and not closed. Returns whether it does.
+    pub(super) fn wait_if_empty(&self, cx: &Context<'_>, id: &mut Option<u64>) -> bool {
         let waker = cx.waker().clone();
         let mut state = self.lock();
         let is_empty = state.queue.is_empty() && !state.queue.is_closed();
         if is_empty {
-            state.consumers.come(number, waker);
+            state.consumers.push(id, waker);
         }
         is_empty
     }
@@ -154,14 +159,14 @@ impl<T: Send + 'static> Shared<T> {
             for (id, why) in state.queue.reconfigure(config, now) {
                 state.reject(id, why, deferred);
             }
-            // Tasks that wait for a place may have nothing to wait for any more.
+            // With a `max_size` of 0 there is no place to wait for any more.
             state.reservation_waiters.wake_all(&mut deferred.wakes);
             state.timers.rearm_all(state.queue.next_timeout())
         });
         self.run(timers);
     }
 
-    /// As [`with_lock`](Self::with_lock), and sees to it that waits end in the runtime that calls this.
+    /// As [`with_lock`](Self::with_lock), and arms a timer in the runtime that calls this, if waits can end.
     fn with_lock_and_timer<R>(
         self: &Arc<Self>,
         act: impl FnOnce(&Self, &mut State<T>, &mut Deferred<T>) -> R,
@@ -187,46 +192,50 @@ impl<T> Shared<T> {
     pub(super) fn new(builder: Builder<T>) -> Arc<Self> {
         let state = State::new(builder.room, builder.tracks_oldest);
         Arc::new(Self {
-            number: next_number(),
+            queue_id: next_queue_id(),
             budget: builder.budget,
             cost: builder.cost,
             on_oversize: builder.on_oversize,
             on_rejected: builder.on_rejected,
-            summary: AtomicU64::new(state.summary().0),
+            atomic_state: AtomicU64::new(state.atomic_state().0),
             state: Mutex::new(state),
         })
     }
 
-    /// Takes the item that goes next, for a consumer that may have waited; if there is none, says whether one may come.
-    pub(super) fn dequeue(&self, number: &mut Option<u64>) -> Result<T, DequeueError> {
-        let summary = self.summary();
-        if summary.waiting() == 0 {
-            return Err(summary.nothing());
+    /// Takes the item that is next. A consumer that waited with `id` waits no longer if it gets one.
+    pub(super) fn dequeue(&self, id: &mut Option<u64>) -> Result<T, DequeueError> {
+        let atomic_state = self.atomic_state();
+        // Empty: the lock is not needed.
+        if atomic_state.waiting() == 0 {
+            return Err(atomic_state.dequeue_error());
         }
         let removed = self.with_lock(|_, state, deferred| {
             state.advance_if_timed(deferred);
-            let removed = state.pop().ok_or_else(|| state.summary().nothing())?;
-            deferred.unused = state.forget_consumer(number);
+            // Empty by now, if the waits of all items have ended.
+            let removed = state
+                .pop()
+                .ok_or_else(|| state.atomic_state().dequeue_error())?;
+            deferred.unused = state.forget_consumer(id);
             Ok(removed)
         });
         removed.map(|removed| removed.item)
     }
 
-    /// The consumer waits no longer.
-    pub(super) fn forget_consumer(&self, mut number: Option<u64>) {
-        self.with_lock(|_, state, deferred| deferred.unused = state.forget_consumer(&mut number));
+    /// A consumer was dropped. If it was woken for an item, `with_lock` wakes the next.
+    pub(super) fn forget_consumer(&self, mut id: Option<u64>) {
+        self.with_lock(|_, state, deferred| deferred.unused = state.forget_consumer(&mut id));
     }
 
-    /// Takes the items that join a batch now, in order.
+    /// Takes the items of a batch, in order.
     pub(super) fn take_batch(&self, count: usize, budget: u64) -> Vec<T> {
         if self.is_empty() {
-            return Vec::new();
+            return Vec::new(); // without the lock
         }
         let batch = self.with_lock(|shared, state, deferred| {
             state.advance_if_timed(deferred);
             state.select(Selection::new(shared.on_oversize, count, budget))
         });
-        batch.items
+        batch.items // the registrations are dropped here, without the lock
     }
 
     /// Removes an item, if it still waits.
@@ -254,27 +263,27 @@ impl<T> Shared<T> {
         self.with_lock(|_, state, _| state.queue.stop_accepting());
     }
 
-    /// Keeps the registration with its item, for as long as that waits.
+    /// Keeps the registration with its item for as long as that waits.
     pub(super) fn register(&self, id: WaiterId, registration: Registration) {
         let mut state = self.lock();
         let unused = state.register(id, registration);
         drop(state);
-        drop(unused);
+        drop(unused); // without the lock: it locks the token
     }
 
-    pub(super) fn summary(&self) -> Summary {
-        // Nothing else is read that depends on it.
-        Summary(self.summary.load(Relaxed))
+    pub(super) fn atomic_state(&self) -> AtomicState {
+        // Relaxed: no other memory is read that depends on it.
+        AtomicState(self.atomic_state.load(Relaxed))
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.summary().waiting() == 0
+        self.atomic_state().waiting() == 0
     }
 
     #[cold]
     fn tell_rejected(&self, rejected: Vec<(Removed<T>, RejectReason<TooLarge>)>) {
         for (removed, why) in rejected {
-            // The caller is not to blame for a panic in here, and must not lose what it came for.
+            // The caller of the queue is not to lose its own item by a panic of the callback, or of a destructor.
             let _ = catch_unwind(AssertUnwindSafe(|| match &self.on_rejected {
                 Some(act) => act(removed.item, why),
                 None => drop(removed),
@@ -295,7 +304,8 @@ impl<T> WithLock for Shared<T> {
     }
 
     fn publish(&self, state: &mut State<T>, deferred: &mut Deferred<T>) {
-        self.summary.store(state.summary().0, Relaxed); // read by itself
+        // Relaxed: stores are ordered by the lock, and the items are read under it.
+        self.atomic_state.store(state.atomic_state().0, Relaxed);
         if !state.has_no_waiters() {
             state.notify(&mut deferred.wakes);
         }
@@ -347,16 +357,17 @@ impl<T: Send + 'static> TimerHost for Shared<T> {
         self.with_lock(|_, state, deferred| {
             state.advance(now, deferred);
             let next_timeout = state.queue.next_timeout();
-            let trim = state.queue.trim_idle(now);
+            let trim = state.queue.trim_idle(now); // memory that a burst left behind
             state.timers.on_woken(runtime, now, next_timeout, trim)
         })
     }
 
-    /// Consumers that wait in another runtime are woken, to arm the timer of that one.
+    /// Wakes all consumers, so that one that waits in another runtime arms a timer there.
     fn on_timer_stopped(&self, runtime: RuntimeId, was_spawned: bool) {
         self.with_lock(|_, state, deferred| {
             state.timers.remove(runtime);
             if was_spawned {
+                // More than are needed: a runtime stops rarely, and a consumer that finds no item waits again.
                 state.consumers.wake(usize::MAX, &mut deferred.wakes);
             }
         });

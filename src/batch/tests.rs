@@ -1,4 +1,4 @@
-//! What is only seen from inside.
+//! Tests of what is visible only from inside: the cost of all waiting items, and reservations.
 
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -16,26 +16,26 @@ fn ticket(level: u8) -> Ticket {
 }
 
 #[test]
-fn whoever_leaves_in_whatever_way_takes_its_cost_along() {
-    type Way = (
+fn an_item_that_leaves_subtracts_its_cost() {
+    type Leave = (
         &'static str,
         fn(&RequestQueue<u64>, RequestId, &CancellationToken),
     );
-    let ways: [Way; 11] = [
+    let cases: [Leave; 11] = [
         ("stays", |_, _, _| ()),
-        ("refused", |queue, _, _| {
+        ("another rejected", |queue, _, _| {
             assert!(queue.enqueue(5, ticket(1)).is_err());
         }),
         ("dequeued", |queue, _, _| {
             assert!(queue.try_dequeue().is_ok());
         }),
-        ("in a batch", |queue, _, _| {
+        ("taken in a batch", |queue, _, _| {
             assert_eq!(queue.take_batch(9, 7), [7]);
         }),
         ("removed", |queue, id, _| {
             assert_eq!(queue.remove(id), Some(7));
         }),
-        ("unguarded", |queue, id, _| drop(queue.guard(id))),
+        ("guard dropped", |queue, id, _| drop(queue.guard(id))),
         ("cancelled", |_, _, token| token.cancel()),
         ("cleared", |queue, _, _| assert_eq!(queue.clear().len(), 2)),
         ("displaced", |queue, _, _| {
@@ -51,7 +51,7 @@ fn whoever_leaves_in_whatever_way_takes_its_cost_along() {
         }),
         ("closed", |queue, _, _| queue.close()),
     ];
-    for (name, leave) in ways {
+    for (name, leave) in cases {
         let queue = RequestQueue::builder(WaitingRoomConfig {
             max_size: 2,
             displace: true,
@@ -99,7 +99,7 @@ fn an_arrival_uses_up_its_reservation() {
 }
 
 #[test]
-fn whoever_goes_the_short_way_takes_its_cost_along() {
+fn each_dequeued_item_subtracts_its_cost() {
     let config = WaitingRoomConfig {
         max_wait: None,
         ..WaitingRoomConfig::default()

@@ -11,7 +11,6 @@ use tower_service::Service;
 
 use super::classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
 use super::error::QueueError;
-use super::queue_time::QueueTime;
 use super::response_body::{QueueResponseBody, RenderedBody};
 use crate::admit::{RejectReason, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Permit, RoomFull};
@@ -183,7 +182,6 @@ where
             }
         };
         response.extensions_mut().insert(reason);
-        insert_queue_time(&mut response, waited);
         Ok(response)
     }
 
@@ -195,18 +193,8 @@ where
         options: sealed::Options,
     ) -> Result<Self::Response, S::Error> {
         let permit = permit.map(BodyPermit::from);
-        let mut response = result?;
-        insert_queue_time(&mut response, waited);
-        let response = hold_in_body(response, permit, waited, options.0);
+        let response = hold_in_body(result?, permit, waited, options.0);
         Ok(response.map(QueueResponseBody::held))
-    }
-}
-
-/// Adds the time waited as an extension for the layers around, if the request waited.
-#[inline]
-fn insert_queue_time<B>(response: &mut http::Response<B>, waited: Duration) {
-    if !waited.is_zero() {
-        response.extensions_mut().insert(QueueTime(waited));
     }
 }
 

@@ -160,7 +160,8 @@ impl RouterShared {
         let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
         *rejected.entry(code).or_default() += 1;
         drop(rejected);
-        let response = self.state.write_rejection(rejection, headers, waited);
+        let mut response = self.state.write_rejection(rejection, headers, waited);
+        response.extensions_mut().insert(why.clone());
         (response.map(PermitBody::rejection), code)
     }
 

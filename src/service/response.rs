@@ -8,6 +8,7 @@ use http_body::Body;
 use super::{LayerState, ResponseOptions};
 use crate::admit::Capacity;
 use crate::http::{PermitBody, Rejection, insert_server_timing};
+use crate::queue::QueueTime;
 
 /// The response with the permit in its body, if the slot is held until the body ends.
 #[inline]
@@ -22,14 +23,19 @@ pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
     response.map(|body| PermitBody::new(body, permit))
 }
 
-/// Says in `server-timing` how long the request waited, if it did: the header costs a response about 70 ns.
+/// Says how long the request waited, if it did: to the layers around as an extension, to the client in `server-timing`.
+/// The two cost a response about 150 ns.
 #[inline]
 pub(crate) fn insert_waited<B>(
     response: &mut http::Response<B>,
     waited: Duration,
     options: ResponseOptions,
 ) {
-    if !waited.is_zero() && options.contains(ResponseOptions::SERVER_TIMING) {
+    if waited.is_zero() {
+        return;
+    }
+    response.extensions_mut().insert(QueueTime(waited));
+    if options.contains(ResponseOptions::SERVER_TIMING) {
         insert_server_timing(response.headers_mut(), waited);
     }
 }

@@ -1,10 +1,10 @@
-//! Whose answer is whose.
+//! Tests of responses: each caller gets its own, or the batch's error.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn everyone_gets_their_own_in_whatever_order_batches_end() {
-    let engine = Engine::by_hand();
+async fn each_caller_gets_its_own_response() {
+    let engine = Engine::manual();
     let service = service(&engine, 2, millis(5));
     let mut sent = Vec::new();
     for number in 0..4 {
@@ -22,8 +22,8 @@ async fn everyone_gets_their_own_in_whatever_order_batches_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_fails_fails_its_members_and_nobody_else() {
-    let engine = Engine::by_hand();
+async fn a_failed_batch_fails_only_its_own_requests() {
+    let engine = Engine::manual();
     let service = service(&engine, 2, millis(5));
     let mut sent = Vec::new();
     for number in 0..4 {
@@ -47,9 +47,9 @@ async fn a_batch_that_fails_fails_its_members_and_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_number_of_answers_is_nobodys() {
+async fn a_wrong_number_of_responses_fails_the_batch() {
     for count in [0, 1, 3] {
-        let engine = Engine::by_hand();
+        let engine = Engine::manual();
         let service = service(&engine, 2, millis(5));
         let both = [send(&service, job(0)).await, send(&service, job(1)).await];
         engine.finish_with(|_| Ok(vec![7; count]));
@@ -89,7 +89,7 @@ fn half(n: u32) -> Result<u32, &'static str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_results_of_their_own_each_fails_for_itself() {
+async fn per_item_results_fail_one_request() {
     let service = BatchLayer::new(3, millis(5)).per_item().layer(halves());
     let sent = [2, 3, 4].map(|n| tokio::spawn(service.clone().oneshot(n)));
     let [two, three, four] = sent;
@@ -101,7 +101,7 @@ async fn with_results_of_their_own_each_fails_for_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_results_of_their_own_a_batch_can_still_fail_as_a_whole() {
+async fn per_item_batches_can_fail_as_a_whole() {
     let service = BatchLayer::new(2, millis(5)).per_item().layer(halves());
     let sent = [2, 101].map(|n| tokio::spawn(service.clone().oneshot(n)));
     for sent in sent {
@@ -112,7 +112,7 @@ async fn with_results_of_their_own_a_batch_can_still_fail_as_a_whole() {
 }
 
 #[test]
-fn an_error_gives_what_it_is_about_as_its_source() {
+fn an_error_has_its_cause_as_source() {
     use std::error::Error as _;
     use std::io;
 

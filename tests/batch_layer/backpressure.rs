@@ -1,4 +1,4 @@
-//! What `poll_ready` promises.
+//! Tests of `poll_ready`: it reserves a place in the waiting room.
 
 use super::*;
 use std::task::{Context, Poll, Wake};
@@ -10,14 +10,14 @@ async fn is_ready(service: &mut Service) -> bool {
 }
 
 fn small(engine: &Engine, max_size: usize) -> Service {
-    engine.is(Mood::Busy);
+    engine.set(Readiness::Busy);
     layer(1, millis(5))
-        .room(room(max_size))
+        .room(config(max_size))
         .layer(engine.service())
 }
 
 #[tokio::test(start_paused = true)]
-async fn pending_while_every_chair_is_taken_and_told_when_one_is_free() {
+async fn poll_ready_waits_while_the_room_is_full() {
     let engine = Engine::new();
     let mut service = small(&engine, 1);
     assert!(is_ready(&mut service).await);
@@ -26,32 +26,35 @@ async fn pending_while_every_chair_is_taken_and_told_when_one_is_free() {
     assert!(!is_ready(&mut service).await);
     let next = send(&service, job(1)).await;
     assert!(!is_done(&next).await);
-    engine.is(Mood::Ready);
+    engine.set(Readiness::Ready);
     assert_eq!((answer(first).await, answer(next).await), (0, 2));
     assert!(is_ready(&mut service).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn ready_is_a_chair_that_nobody_else_can_take() {
+async fn ready_reserves_a_place_for_one_clone() {
     let engine = Engine::new();
     let mut service = small(&engine, 1);
     assert!(is_ready(&mut service).await);
-    assert!(is_ready(&mut service).await, "asked twice, it is one chair");
+    assert!(
+        is_ready(&mut service).await,
+        "polled twice, it is one place"
+    );
     let mut other = service.clone();
-    assert!(!is_ready(&mut other).await, "a clone starts without");
-    let refused = other.call(job(0)).await;
+    assert!(!is_ready(&mut other).await, "a clone has no reservation");
+    let rejected = other.call(job(0)).await;
     assert!(matches!(
-        refused,
+        rejected,
         Err(BatchError::Rejected(RejectReason::Full))
     ));
-    let seated = tokio::spawn(service.call(job(1)));
-    assert!(!is_done(&seated).await);
-    engine.is(Mood::Ready);
-    assert_eq!(answer(seated).await, 2);
+    let waiting = tokio::spawn(service.call(job(1)));
+    assert!(!is_done(&waiting).await);
+    engine.set(Readiness::Ready);
+    assert_eq!(answer(waiting).await, 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_that_is_dropped_gives_its_chair_back() {
+async fn a_dropped_clone_returns_its_reservation() {
     let engine = Engine::new();
     let mut service = small(&engine, 1);
     let mut ready = service.clone();
@@ -62,51 +65,51 @@ async fn a_clone_that_is_dropped_gives_its_chair_back() {
     settle().await;
     assert!(
         !is_ready(&mut service).await,
-        "the one who stood there has it"
+        "the caller that waited has it"
     );
-    engine.is(Mood::Ready);
+    engine.set(Readiness::Ready);
     assert_eq!(answer(next).await, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_that_wanted_a_chair_and_asks_no_more_holds_nobody_up() {
+async fn an_idle_clone_blocks_no_other_caller() {
     let engine = Engine::new();
     let service = small(&engine, 1);
     let first = send(&service, job(0)).await;
     let mut idle = service.clone();
     assert!(!is_ready(&mut idle).await);
     let next = send(&service, job(1)).await;
-    engine.is(Mood::Ready);
+    engine.set(Readiness::Ready);
     assert_eq!((answer(first).await, answer(next).await), (0, 2));
     drop(idle);
     assert_eq!(answer(send(&service, job(2)).await).await, 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_stops_waiting_for_a_chair_leaves_no_trace() {
+async fn a_caller_cancelled_in_poll_ready_leaves_no_trace() {
     let engine = Engine::new();
     let mut service = small(&engine, 1);
     let first = send(&service, job(0)).await;
-    let standing = send(&service, job(1)).await;
-    standing.abort();
+    let reserving = send(&service, job(1)).await;
+    reserving.abort();
     settle().await;
-    engine.is(Mood::Ready);
+    engine.set(Readiness::Ready);
     assert_eq!(answer(first).await, 0);
     assert!(is_ready(&mut service).await);
     assert_eq!(engine.batches(), [[0]]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_that_wanted_a_chair_leaves_no_waker_behind() {
+async fn a_dropped_clone_leaves_no_waker_behind() {
     let engine = Engine::new();
     let service = small(&engine, 1);
     let _waiting = send(&service, job(0)).await;
     let waker = Arc::new(Idle);
-    let mut standing = service.clone();
-    let polled = standing.poll_ready(&mut Context::from_waker(&waker.clone().into()));
+    let mut clone = service.clone();
+    let polled = clone.poll_ready(&mut Context::from_waker(&waker.clone().into()));
     assert!(polled.is_pending());
     assert_eq!(Arc::strong_count(&waker), 2);
-    drop(standing);
+    drop(clone);
     assert_eq!(Arc::strong_count(&waker), 1);
 }
 
@@ -117,7 +120,7 @@ impl Wake for Idle {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_single_chair_it_is_ready_to_say_so() {
+async fn a_max_size_of_zero_rejects_every_call() {
     let engine = Engine::new();
     let service = small(&engine, 0);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! An engine that tells what it was asked, and is ready and done when a test says so.
+//! A service of batches that records its calls, and that a test makes ready and lets respond.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -16,7 +16,7 @@ use tower_triage::admit::Tenant;
 use tower_triage::batch::{Batch, BatchError, BatchLayer};
 use tower_triage::{Priority, RejectReason, Ticket, WaitingRoomConfig};
 
-/// A request: answered with twice its number.
+/// A request, whose response is twice its number.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) number: u32,
@@ -68,11 +68,11 @@ pub(crate) fn service(engine: &Engine, max_count: usize, max_delay: Duration) ->
     layer(max_count, max_delay).layer(engine.service())
 }
 
-pub(crate) fn room(max_size: usize) -> WaitingRoomConfig {
-    let mut room = WaitingRoomConfig::default();
-    room.max_size = max_size;
-    room.max_wait = None;
-    room
+pub(crate) fn config(max_size: usize) -> WaitingRoomConfig {
+    let mut config = WaitingRoomConfig::default();
+    config.max_size = max_size;
+    config.max_wait = None;
+    config
 }
 
 pub(crate) fn millis(millis: u64) -> Duration {
@@ -80,16 +80,16 @@ pub(crate) fn millis(millis: u64) -> Duration {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mood {
+pub(crate) enum Readiness {
     Ready,
     Busy,
     Broken,
     Panics,
-    /// And is ready from then on.
+    /// Panics once, and is ready from then on.
     PanicsOnce,
 }
 
-/// What a test knows of the engine.
+/// A handle of the service.
 #[derive(Clone)]
 pub(crate) struct Engine {
     state: Arc<Mutex<State>>,
@@ -97,10 +97,13 @@ pub(crate) struct Engine {
 }
 
 struct State {
-    mood: Mood,
-    asks: Option<Waker>,
-    by_hand: bool,
-    went: Vec<(u64, Vec<u32>)>,
+    readiness: Readiness,
+    /// The waker of the last `poll_ready`.
+    waker: Option<Waker>,
+    /// Whether batches run until they are finished by a test.
+    manual: bool,
+    /// The batches, and after how many ms each was sent.
+    calls: Vec<(u64, Vec<u32>)>,
     running: VecDeque<(Vec<u32>, oneshot::Sender<Finish>)>,
     service: Weak<()>,
 }
@@ -108,13 +111,13 @@ struct State {
 type Finish = Result<Vec<u32>, &'static str>;
 
 impl Engine {
-    /// Answers at once.
+    /// Responds at once.
     pub(crate) fn new() -> Self {
         let state = State {
-            mood: Mood::Ready,
-            asks: None,
-            by_hand: false,
-            went: Vec::new(),
+            readiness: Readiness::Ready,
+            waker: None,
+            manual: false,
+            calls: Vec::new(),
             running: VecDeque::new(),
             service: Weak::new(),
         };
@@ -124,10 +127,10 @@ impl Engine {
         }
     }
 
-    /// Answers when it is told to.
-    pub(crate) fn by_hand() -> Self {
+    /// Responds when a test calls [`finish`](Self::finish).
+    pub(crate) fn manual() -> Self {
         let engine = Self::new();
-        engine.state().by_hand = true;
+        engine.state().manual = true;
         engine
     }
 
@@ -140,31 +143,31 @@ impl Engine {
         }
     }
 
-    pub(crate) fn is(&self, mood: Mood) {
+    pub(crate) fn set(&self, readiness: Readiness) {
         let mut state = self.state();
-        state.mood = mood;
-        let asks = state.asks.take();
+        state.readiness = readiness;
+        let waker = state.waker.take();
         drop(state);
-        asks.into_iter().for_each(Waker::wake);
+        waker.into_iter().for_each(Waker::wake);
     }
 
-    /// The batches that went, and after how many milliseconds.
-    pub(crate) fn went(&self) -> Vec<(u64, Vec<u32>)> {
-        self.state().went.clone()
+    /// The batches that were sent, and after how many ms.
+    pub(crate) fn calls(&self) -> Vec<(u64, Vec<u32>)> {
+        self.state().calls.clone()
     }
 
     pub(crate) fn batches(&self) -> Vec<Vec<u32>> {
-        self.went().into_iter().map(|(_, batch)| batch).collect()
+        self.calls().into_iter().map(|(_, batch)| batch).collect()
     }
 
-    /// How many batches run that nobody has dropped.
+    /// The number of running batches, without those that were dropped.
     pub(crate) fn running(&self) -> usize {
         let state = self.state();
         let running = state.running.iter();
         running.filter(|(_, finish)| !finish.is_closed()).count()
     }
 
-    /// Answers the batch that has run for longest.
+    /// Finishes the batch that has run for the longest.
     pub(crate) fn finish(&self) {
         self.finish_with(|batch| Ok(batch.iter().map(|n| 2 * n).collect()));
     }
@@ -186,13 +189,13 @@ impl Engine {
     }
 }
 
-/// Not `Clone`: nobody may need that.
+/// Not `Clone`, because the layer must not need that.
 pub(crate) struct EngineService {
     engine: Engine,
     _alive: Arc<()>,
 }
 
-/// Knows the number by which it is answered.
+/// A request with a number.
 pub(crate) trait Numbered {
     fn number(self) -> u32;
 }
@@ -210,16 +213,16 @@ impl<T: Numbered> tower::Service<Vec<T>> for EngineService {
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         let mut state = self.engine.state();
-        match state.mood {
-            Mood::Ready => Poll::Ready(Ok(())),
-            Mood::Busy => {
-                state.asks = Some(cx.waker().clone());
+        match state.readiness {
+            Readiness::Ready => Poll::Ready(Ok(())),
+            Readiness::Busy => {
+                state.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
-            Mood::Broken => Poll::Ready(Err("broken")),
-            Mood::Panics => panic!("the engine panics in poll_ready"),
-            Mood::PanicsOnce => {
-                state.mood = Mood::Ready;
+            Readiness::Broken => Poll::Ready(Err("broken")),
+            Readiness::Panics => panic!("the engine panics in poll_ready"),
+            Readiness::PanicsOnce => {
+                state.readiness = Readiness::Ready;
                 panic!("the engine panics once in poll_ready");
             }
         }
@@ -228,10 +231,14 @@ impl<T: Numbered> tower::Service<Vec<T>> for EngineService {
     fn call(&mut self, batch: Vec<T>) -> Self::Future {
         let batch: Vec<_> = batch.into_iter().map(T::number).collect();
         let mut state = self.engine.state();
-        assert_eq!(state.mood, Mood::Ready, "called though it was not ready");
+        assert_eq!(
+            state.readiness,
+            Readiness::Ready,
+            "called though it was not ready"
+        );
         let since = self.engine.begin.elapsed().as_millis();
-        state.went.push((since as u64, batch.clone()));
-        if !state.by_hand {
+        state.calls.push((since as u64, batch.clone()));
+        if !state.manual {
             return Box::pin(async move { Ok(batch.iter().map(|n| 2 * n).collect()) });
         }
         let (finish, finished) = oneshot::channel();
@@ -240,14 +247,14 @@ impl<T: Numbered> tower::Service<Vec<T>> for EngineService {
     }
 }
 
-/// Lets everyone do what they can do now.
+/// Lets all tasks run until they wait.
 pub(crate) async fn settle() {
     for _ in 0..32 {
         tokio::task::yield_now().await;
     }
 }
 
-/// A caller of its own.
+/// Sends a request from a task of its own.
 pub(crate) async fn send(service: &Service, job: Job) -> JoinHandle<Answer> {
     let sent = tokio::spawn(service.clone().oneshot(job));
     settle().await;
@@ -256,12 +263,12 @@ pub(crate) async fn send(service: &Service, job: Job) -> JoinHandle<Answer> {
 
 pub(crate) async fn answer(sent: JoinHandle<Answer>) -> u32 {
     let a_month = Duration::from_secs(30 * 24 * 3600);
-    let told = tokio::time::timeout(a_month, sent).await;
-    let told = told.expect("somebody is never told");
-    told.expect("no panic").expect("an answer")
+    let done = tokio::time::timeout(a_month, sent).await;
+    let done = done.expect("a caller waits for ever");
+    done.expect("no panic").expect("an answer")
 }
 
-/// Why it never joined a batch.
+/// The reason of its rejection.
 pub(crate) async fn why(sent: JoinHandle<Answer>) -> RejectReason<tower_triage::batch::TooLarge> {
     match sent.await.expect("no panic") {
         Err(BatchError::Rejected(why)) => why,

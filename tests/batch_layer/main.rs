@@ -1,25 +1,25 @@
-//! Services of batches behind a service of single requests.
+//! Tests of `BatchLayer`.
 #![cfg(not(loom))]
 
 mod answers;
 mod backpressure;
-mod due;
-mod ending;
+mod cancel;
 mod engine;
-mod leaving;
 mod not_ready;
 mod panics;
 mod random;
 mod rejected;
+mod shutdown;
 mod stacks;
 mod stress;
+mod trigger;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{
-    Engine, Error, Job, Mood, Service, answer, is_done, job, layer, millis, room, send, service,
-    settle, why,
+    Engine, Error, Job, Readiness, Service, answer, config, is_done, job, layer, millis, send,
+    service, settle, why,
 };
 use tokio::time::{Instant, advance};
 use tower::{Layer, ServiceExt, service_fn};

@@ -1,4 +1,4 @@
-//! A panic harms whom it concerns, and nobody else.
+//! Tests of panics: they fail the request or the batch that they concern, and no other.
 
 use super::*;
 use engine::Numbered;
@@ -6,7 +6,7 @@ use tower::Service as _;
 use tower_triage::batch::TooLarge;
 use tower_triage::{Priority, Ticket};
 
-/// Panics when it is dropped, if it is armed.
+/// A request that panics when it is dropped, if it is armed.
 struct Bomb {
     number: u32,
     armed: bool,
@@ -36,7 +36,7 @@ fn harmless(number: u32) -> Bomb {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_call() {
+async fn a_panic_in_call_loses_one_batch() {
     let explosive = service_fn(|batch: Vec<u32>| {
         assert!(!batch.contains(&0), "the engine panics");
         async move { Ok::<_, &str>(batch) }
@@ -56,7 +56,7 @@ async fn in_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_batch() {
+async fn a_panic_in_the_future_loses_one_batch() {
     let explosive = service_fn(|batch: Vec<u32>| async move {
         tokio::task::yield_now().await;
         assert!(!batch.contains(&0), "the engine panics");
@@ -75,34 +75,34 @@ async fn in_the_batch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_poll_ready() {
+async fn a_panic_in_poll_ready_loses_waiting_requests() {
     let engine = Engine::new();
-    engine.is(Mood::Busy);
-    let service = layer(1, millis(5)).room(room(2)).layer(engine.service());
+    engine.set(Readiness::Busy);
+    let service = layer(1, millis(5)).room(config(2)).layer(engine.service());
     let mut sent = Vec::new();
     for number in 0..3 {
         sent.push(send(&service, job(number)).await);
     }
-    engine.is(Mood::Panics);
+    engine.set(Readiness::Panics);
     for sent in sent {
         assert!(matches!(sent.await.unwrap(), Err(BatchError::Lost)));
     }
     let later = send(&service, job(4)).await.await.unwrap();
     assert!(matches!(later, Err(BatchError::Lost)));
-    engine.is(Mood::Ready);
+    engine.set(Readiness::Ready);
     assert_eq!(answer(send(&service, job(5)).await).await, 10);
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_poll_ready_once() {
+async fn one_panic_in_poll_ready_loses_one_batch() {
     let engine = Engine::new();
-    engine.is(Mood::Busy);
+    engine.set(Readiness::Busy);
     let service = layer(2, millis(5)).layer(engine.service());
     let mut sent = Vec::new();
     for number in 0..4 {
         sent.push(send(&service, job(number)).await);
     }
-    engine.is(Mood::PanicsOnce);
+    engine.set(Readiness::PanicsOnce);
     for (number, sent) in (0..).zip(sent) {
         match sent.await.unwrap() {
             Err(BatchError::Lost) => assert!(number < 2, "{number}"),
@@ -114,21 +114,21 @@ async fn in_poll_ready_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_poll_ready_after_those_who_made_the_batch_due_have_left() {
+async fn a_poll_ready_panic_spares_later_requests() {
     let engine = Engine::new();
-    engine.is(Mood::Busy);
+    engine.set(Readiness::Busy);
     let service = layer(2, millis(5)).layer(engine.service());
     let gone = [0, 1].map(|n| tokio::spawn(service.clone().oneshot(job(n))));
     settle().await;
     gone.iter().for_each(|gone| gone.abort());
     settle().await;
     let later = send(&service, job(2)).await;
-    engine.is(Mood::PanicsOnce);
+    engine.set(Readiness::PanicsOnce);
     assert_eq!(answer(later).await, 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_drop_of_a_batch_whose_callers_left() {
+async fn a_panic_dropping_an_abandoned_batch_is_caught() {
     struct Panics(bool);
     impl Drop for Panics {
         fn drop(&mut self) {
@@ -155,15 +155,15 @@ async fn in_the_drop_of_a_batch_whose_callers_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_classifier_and_in_the_cost() {
+async fn a_panic_in_classifier_or_cost_concerns_its_caller() {
     let engine = Engine::new();
-    engine.is(Mood::Busy);
+    engine.set(Readiness::Busy);
     let careful = |job: &Job, _: std::time::Instant| {
         assert!(job.number != 666, "the classifier panics");
         job.ticket.clone()
     };
     let mut service = BatchLayer::new(8, millis(5))
-        .room(room(1))
+        .room(config(1))
         .classify(careful)
         .cost(10, |job: &Job| {
             assert!(job.number != 667, "the cost panics");
@@ -178,41 +178,41 @@ async fn in_the_classifier_and_in_the_cost() {
         let unlucky = tokio::spawn(service.clone().oneshot(job(number)));
         assert!(unlucky.await.unwrap_err().is_panic());
     }
-    let seated = tokio::spawn(service.clone().oneshot(job(0)));
+    let waiting = tokio::spawn(service.clone().oneshot(job(0)));
     settle().await;
     let full = service.call(job(1)).await;
     assert!(matches!(
         full,
         Err(BatchError::Rejected(RejectReason::Full))
     ));
-    engine.is(Mood::Ready);
-    assert_eq!(seated.await.unwrap().unwrap(), 0);
+    engine.set(Readiness::Ready);
+    assert_eq!(waiting.await.unwrap().unwrap(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_drop_of_one_whose_wait_ends() {
+async fn a_panic_dropping_an_expired_request_is_caught() {
     let engine = Engine::new();
-    engine.is(Mood::Busy);
-    let mut limited = room(8);
+    engine.set(Readiness::Busy);
+    let mut limited = config(8);
     limited.max_wait = Some(millis(100));
     let layer = BatchLayer::new(8, millis(5)).room(limited);
     let service = layer.layer(engine.service());
-    // The timer finds out that one is late, and then that another is.
+    // The timer rejects one, and then another.
     for number in 0..2 {
         let late = tokio::spawn(service.clone().oneshot(bomb(number)));
         assert_rejected(late.await.unwrap(), RejectReason::TimedOut);
     }
     let next = tokio::spawn(service.clone().oneshot(harmless(2)));
     settle().await;
-    engine.is(Mood::Ready);
+    engine.set(Readiness::Ready);
     assert_eq!(next.await.unwrap().unwrap(), 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_drop_of_one_that_a_batch_finds_too_late() {
+async fn a_panic_dropping_an_expired_request_spares_the_batch() {
     let engine = Engine::new();
-    engine.is(Mood::Busy);
-    let mut limited = room(8);
+    engine.set(Readiness::Busy);
+    let mut limited = config(8);
     limited.max_wait = Some(millis(100));
     let layer = BatchLayer::new(8, millis(5)).room(limited);
     let mut service = layer.layer(engine.service());
@@ -220,18 +220,18 @@ async fn in_the_drop_of_one_that_a_batch_finds_too_late() {
     settle().await;
     advance(millis(50)).await;
     let next = service.call(harmless(1));
-    // The engine is ready in the instant in which the wait ends, before the timer can run.
-    engine.is(Mood::Ready);
+    // The engine becomes ready at the instant at which the wait ends, before the timer is polled.
+    engine.set(Readiness::Ready);
     advance(millis(50)).await;
     assert_rejected(late.await, RejectReason::TimedOut);
     assert_eq!(next.await.unwrap(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_drop_of_one_whose_chair_is_taken() {
+async fn a_panic_dropping_a_displaced_request_is_caught() {
     let engine = Engine::new();
-    engine.is(Mood::Busy);
-    let mut displacing = room(1);
+    engine.set(Readiness::Busy);
+    let mut displacing = config(1);
     displacing.displace = true;
     let mut service = BatchLayer::new(8, millis(5))
         .room(displacing)
@@ -241,7 +241,7 @@ async fn in_the_drop_of_one_whose_chair_is_taken() {
     settle().await;
     let urgent = service.call(harmless(1));
     assert_rejected(unlucky.await.unwrap(), RejectReason::Displaced);
-    engine.is(Mood::Ready);
+    engine.set(Readiness::Ready);
     assert_eq!(urgent.await.unwrap(), 2);
     service.ready().await.unwrap();
 }
@@ -254,16 +254,16 @@ fn assert_rejected(answer: Result<u32, Error>, expected: RejectReason<TooLarge>)
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_drop_of_those_who_wait_for_what_is_broken() {
+async fn a_panic_dropping_failed_requests_is_caught() {
     let engine = Engine::new();
-    engine.is(Mood::Busy);
+    engine.set(Readiness::Busy);
     let service = BatchLayer::new(8, millis(5)).layer(engine.service());
     let sent: Vec<_> = (0..4)
         .map(|n| tokio::spawn(service.clone().oneshot(bomb(n))))
         .collect();
     advance(millis(5)).await;
     settle().await;
-    engine.is(Mood::Broken);
+    engine.set(Readiness::Broken);
     for sent in sent {
         match sent.await.unwrap() {
             Err(BatchError::Inner(why)) => assert_eq!(*why, "broken"),
@@ -273,7 +273,7 @@ async fn in_the_drop_of_those_who_wait_for_what_is_broken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_drop_of_an_answer_that_nobody_waits_for() {
+async fn a_panic_dropping_an_unused_response_is_caught() {
     let go = Arc::new(tokio::sync::Semaphore::new(0));
     let inner = {
         let go = Arc::clone(&go);

@@ -1,4 +1,4 @@
-//! Random schedules against a model of a few lines, each repeated by its seed.
+//! Random test: schedules, reproducible by their seeds, are compared with a small model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use tokio::task::JoinHandle;
 
 const MAX_COUNT: usize = 4;
 const BUDGET: u64 = 10;
-/// Even, as are the instants at which requests come; their deadlines are odd.
+/// In ms. Even, like the instants of arrivals; deadlines are odd.
 const DELAY: u64 = 6;
 
 #[test]
-fn batches_are_those_that_a_model_makes() {
+fn random_schedules_agree_with_a_model() {
     for seed in 0..200 {
         println!("seed {seed}");
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -20,22 +20,22 @@ fn batches_are_those_that_a_model_makes() {
             .start_paused(true)
             .build()
             .unwrap();
-        runtime.block_on(async { World::new(seed).run().await });
+        runtime.block_on(async { Driver::new(seed).run().await });
     }
 }
 
-struct World {
+struct Driver {
     rng: Rng,
     engine: Engine,
     service: Service,
     is_ready: bool,
     millis: u64,
-    came: u32,
+    arrived: u32,
     callers: BTreeMap<u32, Caller>,
-    /// Those who wait, by level, then in the order in which they came.
+    /// The waiting requests, by level, then by arrival.
     waiting: BTreeSet<(u8, u32)>,
-    /// What the model expects.
-    went: Vec<(u64, Vec<u32>)>,
+    /// The calls of the engine that the model expects.
+    calls: Vec<(u64, Vec<u32>)>,
     finished: usize,
 }
 
@@ -55,22 +55,22 @@ enum Expects {
     DeadlinePassed,
 }
 
-impl World {
+impl Driver {
     fn new(seed: u64) -> Self {
-        let engine = Engine::by_hand();
+        let engine = Engine::manual();
         Self {
             rng: Rng::with_seed(seed),
             service: layer(MAX_COUNT, millis(DELAY))
                 .cost(BUDGET, |job: &Job| job.cost)
-                .room(room(1000))
+                .room(config(1000))
                 .layer(engine.service()),
             engine,
             is_ready: true,
             millis: 0,
-            came: 0,
+            arrived: 0,
             callers: BTreeMap::new(),
             waiting: BTreeSet::new(),
-            went: Vec::new(),
+            calls: Vec::new(),
             finished: 0,
         }
     }
@@ -78,47 +78,47 @@ impl World {
     async fn run(mut self) {
         for _ in 0..150 {
             match self.rng.u8(..16) {
-                0..6 => self.come(),
-                6 => self.leave(),
-                7 if self.is_ready => self.mood(Mood::Busy),
-                7..9 => self.mood(Mood::Ready),
+                0..6 => self.arrive(),
+                6 => self.cancel(),
+                7 if self.is_ready => self.set(Readiness::Busy),
+                7..9 => self.set(Readiness::Ready),
                 9..11 => self.finish(),
                 _ => self.pass(2).await,
             }
             self.check().await;
         }
-        self.mood(Mood::Ready);
+        self.set(Readiness::Ready);
         self.pass(2 * DELAY).await;
-        while self.finished < self.went.len() {
+        while self.finished < self.calls.len() {
             self.finish();
             self.check().await;
         }
-        assert!(self.callers.is_empty(), "somebody is still waiting");
+        assert!(self.callers.is_empty(), "a caller still waits");
     }
 
-    fn come(&mut self) {
-        self.came += 1;
-        let number = self.came;
+    fn arrive(&mut self) {
+        self.arrived += 1;
+        let number = self.arrived;
         let (level, cost) = (self.rng.u8(..2), self.rng.u64(..=BUDGET));
-        let patience = self.rng.bool().then(|| 2 * self.rng.u64(..10) + 1);
+        let timeout = self.rng.bool().then(|| 2 * self.rng.u64(..10) + 1);
         let mut job = job(number).costs(cost);
         job.ticket.priority = tower_triage::Priority(level);
-        if let Some(patience) = patience {
-            job = job.within(millis(patience));
+        if let Some(timeout) = timeout {
+            job = job.within(millis(timeout));
         }
         let caller = Caller {
             sent: tokio::spawn(self.service.clone().oneshot(job)),
             level,
             cost,
             arrival: self.millis,
-            deadline: patience.map(|patience| self.millis + patience),
+            deadline: timeout.map(|timeout| self.millis + timeout),
             expects: None,
         };
         self.callers.insert(number, caller);
         self.waiting.insert((level, number));
     }
 
-    fn leave(&mut self) {
+    fn cancel(&mut self) {
         let Some(number) = self.rng.choice(self.callers.keys().copied()) else {
             return;
         };
@@ -127,13 +127,13 @@ impl World {
         self.waiting.remove(&(caller.level, number));
     }
 
-    fn mood(&mut self, mood: Mood) {
-        self.is_ready = mood == Mood::Ready;
-        self.engine.is(mood);
+    fn set(&mut self, readiness: Readiness) {
+        self.is_ready = readiness == Readiness::Ready;
+        self.engine.set(readiness);
     }
 
     fn finish(&mut self) {
-        if self.finished == self.went.len() {
+        if self.finished == self.calls.len() {
             return;
         }
         let fails = self.rng.u8(..8) == 0;
@@ -141,7 +141,7 @@ impl World {
             true => Err("out of memory"),
             false => Ok(batch.iter().map(|n| 2 * n).collect()),
         });
-        for number in &self.went[self.finished].1 {
+        for number in &self.calls[self.finished].1 {
             if let Some(caller) = self.callers.get_mut(number) {
                 let expects = if fails {
                     Expects::Failure
@@ -196,15 +196,15 @@ impl World {
         settle().await;
         while self.is_ready && self.is_due() {
             let batch = self.batch();
-            self.went.push((self.millis, batch));
+            self.calls.push((self.millis, batch));
         }
-        assert_eq!(self.engine.went(), self.went);
+        assert_eq!(self.engine.calls(), self.calls);
         let numbers: Vec<_> = self.callers.keys().copied().collect();
         for number in numbers {
             let caller = &self.callers[&number];
-            let is_told = caller.sent.is_finished();
+            let is_done = caller.sent.is_finished();
             assert_eq!(
-                is_told,
+                is_done,
                 caller.expects.is_some(),
                 "{number} at {}: {:?}",
                 self.millis,

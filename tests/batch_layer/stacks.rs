@@ -1,4 +1,4 @@
-//! `BatchLayer` among Tower's own layers, and what its users expect of a service.
+//! Tests of `BatchLayer` with Tower's layers, axum, and the bounds that users expect of a service.
 
 use super::*;
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ fn is_sent<T: Send + 'static>(value: T) -> T {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closures_need_no_more_than_the_type_of_the_request() {
+async fn closures_need_only_the_request_type() {
     let service = ServiceBuilder::new()
         .layer(
             BatchLayer::new(8, millis(5))
@@ -34,7 +34,7 @@ async fn closures_need_no_more_than_the_type_of_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn boxed_and_cloned_and_buffered() {
+async fn a_batch_service_can_be_boxed_and_buffered() {
     let service = BatchLayer::new(2, millis(5)).layer(service_fn(lengths));
     let boxed = service.clone().boxed_clone();
     let buffered = tower::buffer::Buffer::new(service.clone().boxed(), 8);
@@ -45,8 +45,8 @@ async fn boxed_and_cloned_and_buffered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn under_a_timeout_and_a_queue_of_its_own() {
-    let engine = Engine::by_hand();
+async fn works_under_a_timeout_and_a_queue_layer() {
+    let engine = Engine::manual();
     let queue = QueueLayer::plain(QueueConfig::new(2));
     let handle = queue.handle();
     let service = ServiceBuilder::new()
@@ -77,8 +77,8 @@ async fn under_a_timeout_and_a_queue_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn over_a_limit_of_batches() {
-    let engine = Engine::by_hand();
+async fn works_over_a_concurrency_limit() {
+    let engine = Engine::manual();
     let service = ServiceBuilder::new()
         .layer(layer(2, millis(5)))
         .concurrency_limit(2)
@@ -99,7 +99,7 @@ async fn over_a_limit_of_batches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn over_a_rate_limit() {
+async fn works_over_a_rate_limit() {
     let engine = Engine::new();
     let service = ServiceBuilder::new()
         .layer(layer(2, millis(5)))
@@ -112,11 +112,11 @@ async fn over_a_rate_limit() {
         assert_eq!(sent.await.unwrap().unwrap(), 2 * number);
     }
     let expected = [(0, vec![0, 1]), (1000, vec![2, 3]), (2000, vec![4])];
-    assert_eq!(engine.went(), expected);
+    assert_eq!(engine.calls(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn over_a_buffer() {
+async fn works_over_a_buffer() {
     let engine = Engine::new();
     let service = ServiceBuilder::new()
         .layer(layer(2, millis(5)))
@@ -132,8 +132,8 @@ async fn over_a_buffer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn over_a_timeout_which_is_that_of_the_batch() {
-    let engine = Engine::by_hand();
+async fn an_inner_timeout_fails_the_whole_batch() {
+    let engine = Engine::manual();
     let service = ServiceBuilder::new()
         .layer(layer(2, millis(5)))
         .map_err(BoxedError)
@@ -153,7 +153,7 @@ async fn over_a_timeout_which_is_that_of_the_batch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http_requests_wait_by_their_header() {
+async fn http_requests_are_ordered_by_their_header() {
     let order = service_fn(|batch: Vec<http::Request<&'static str>>| async move {
         let bodies = batch.iter().map(|request| *request.body());
         let order = bodies.collect::<Vec<_>>().join(" ");
@@ -186,13 +186,13 @@ async fn services_of_one_layer_share_nothing() {
         assert_eq!(sent.await.unwrap().unwrap(), 2 * number);
     }
     assert_eq!(
-        (one.went(), other.went()),
+        (one.calls(), other.calls()),
         (vec![(5, vec![0])], vec![(5, vec![1])])
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_state_of_an_axum_router() {
+async fn works_in_the_state_of_an_axum_router() {
     type Texts = tower_triage::batch::Batch<String, usize, Infallible, Infallible>;
 
     async fn length(

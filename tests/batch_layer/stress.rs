@@ -1,4 +1,4 @@
-//! Many callers at once, on several threads.
+//! Stress test: many callers on several threads.
 
 use super::*;
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ const CALLERS: u32 = 8;
 const REQUESTS: u32 = 500;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nobody_is_lost_and_nobody_gets_what_is_anothers() {
+async fn every_request_gets_its_own_response_under_load() {
     let seen = Arc::new(Mutex::new(HashSet::new()));
     let running = Arc::new(AtomicUsize::new(0));
     let inner = {
@@ -38,7 +38,7 @@ async fn nobody_is_lost_and_nobody_gets_what_is_anothers() {
     let service = ServiceBuilder::new()
         .layer(
             layer(16, millis(1))
-                .room(room(32))
+                .room(config(32))
                 .cost(40, |job: &Job| job.cost),
         )
         .concurrency_limit(2)
@@ -52,14 +52,14 @@ async fn nobody_is_lost_and_nobody_gets_what_is_anothers() {
                     job = job.urgent();
                 }
                 let (number, call) = (job.number, service.clone().oneshot(job));
-                let patience = match fastrand::u8(..4) {
+                let limit = match fastrand::u8(..4) {
                     0 => Duration::from_micros(fastrand::u64(..1500)),
                     _ => Duration::from_secs(60),
                 };
                 tokio::spawn(async move {
-                    match tokio::time::timeout(patience, call).await {
+                    match tokio::time::timeout(limit, call).await {
                         Ok(answer) => assert_eq!(answer.unwrap(), 2 * number),
-                        Err(_) => assert!(patience < Duration::from_secs(1), "lost"),
+                        Err(_) => assert!(limit < Duration::from_secs(1), "lost"),
                     }
                 })
             });
@@ -83,7 +83,7 @@ async fn nobody_is_lost_and_nobody_gets_what_is_anothers() {
     assert_eq!(running.load(SeqCst), 0);
 }
 
-/// One of at most two batches.
+/// Counts a running batch, of which there are at most two.
 struct Running(Arc<AtomicUsize>);
 
 impl Running {

@@ -1,6 +1,6 @@
-//! Many clients who come and go as they please: nothing of them is left over.
+//! Load from clients that connect, time out and disconnect at random: no slot, file or memory leaks.
 //!
-//! `GATEWAY_CHURN_SECONDS` says for how long; 6 if it is not there.
+//! `GATEWAY_CHURN_SECONDS` sets the length of the test; default 6 s.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::backend::{Arrived, Backend, status};
+use crate::backend::{Backend, BackendRequest, status};
 use crate::client::Client;
-use crate::process::{Gateway, PATIENCE, Setup};
+use crate::process::{Gateway, Setup, TIMEOUT};
 
 const CLIENTS: usize = 64;
 
 #[tokio::test]
-async fn clients_who_come_and_go_leave_nothing_behind() {
+async fn churning_clients_leak_no_slots_files_or_memory() {
     let seconds = std::env::var("GATEWAY_CHURN_SECONDS").ok();
     let length = Duration::from_secs(seconds.map_or(6, |seconds| seconds.parse().unwrap()));
     let (one, two) = (Backend::start().await, Backend::start().await);
@@ -30,33 +30,33 @@ async fn clients_who_come_and_go_leave_nothing_behind() {
             max_size_per_tenant = 12
             "#,
         )
-        .routing("eject_after = 0") // these backends are as moody as their clients
+        .routing("eject_after = 0") // the backends fail at random
         .backend("gpu-1", &one, 4, &["a", "b"])
         .backend("gpu-2", &two, 2, &["b"]);
     let gateway = setup.start().await;
     gateway.idle().await;
     let files = open_files(gateway.pid());
     let backends = [Arc::new(one), Arc::new(two)];
-    let mut moody = JoinSet::new();
+    let mut flaky = JoinSet::new();
     for backend in &backends {
         let backend = backend.clone();
-        moody.spawn(async move {
+        flaky.spawn(async move {
             loop {
-                tokio::spawn(behave(backend.next().await));
+                tokio::spawn(respond_randomly(backend.next().await));
             }
         });
     }
 
-    let warm = come_and_go(&gateway, length / 3).await;
+    let warm = churn(&gateway, length / 3).await;
     let before = resident_kib(gateway.pid());
-    let asked = warm + come_and_go(&gateway, length * 2 / 3).await;
+    let asked = warm + churn(&gateway, length * 2 / 3).await;
     let after = resident_kib(gateway.pid());
     assert!(
         after < before + 16 * 1024,
         "{before} KiB before, {after} KiB after"
     );
 
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while open_files(gateway.pid()) > files + 2 {
         assert!(
             Instant::now() < end,
@@ -65,8 +65,8 @@ async fn clients_who_come_and_go_leave_nothing_behind() {
         );
         sleep(Duration::from_millis(50)).await;
     }
-    moody.abort_all();
-    while moody.join_next().await.is_some() {}
+    flaky.abort_all();
+    while flaky.join_next().await.is_some() {}
     for backend in &backends {
         assert_eq!(backend.counts().in_flight, 0);
     }
@@ -76,17 +76,17 @@ async fn clients_who_come_and_go_leave_nothing_behind() {
         last = backends[0].next().await;
     }
     last.answer("served");
-    served.answer().await.must_say("served");
+    served.answer().await.assert_ok("served");
     println!("{asked} requests in {length:?}; {before} KiB before, {after} KiB after");
 }
 
-/// Lets clients ask for so long; returns how often they did, once the gateway is idle.
-async fn come_and_go(gateway: &Gateway, length: Duration) -> usize {
+/// Runs clients for `length`, and waits until the gateway is idle. Returns the number of requests.
+async fn churn(gateway: &Gateway, length: Duration) -> usize {
     let client = Client::new(format!("http://{}", gateway.addr()));
     let end = Instant::now() + length;
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {
-        clients.spawn(visit_until(end, client.clone()));
+        clients.spawn(churn_client(end, client.clone()));
     }
     while Instant::now() < end {
         let state = gateway.state().await;
@@ -102,11 +102,11 @@ async fn come_and_go(gateway: &Gateway, length: Duration) -> usize {
     asked
 }
 
-async fn visit_until(end: Instant, client: Client) -> usize {
+async fn churn_client(end: Instant, client: Client) -> usize {
     let mut asked = 0;
     while Instant::now() < end {
         let mut ask = client
-            .ask(["a", "b", "b", "nobody's"][fastrand::usize(..4)])
+            .ask(["a", "b", "b", "unknown"][fastrand::usize(..4)])
             .tenant(["x", "y", "z"][fastrand::usize(..3)])
             .header("x-priority", ["high", "normal"][fastrand::usize(..2)]);
         if fastrand::u8(..4) == 0 {
@@ -116,7 +116,7 @@ async fn visit_until(end: Instant, client: Client) -> usize {
         let sent = ask.send();
         if fastrand::bool() {
             sleep(Duration::from_micros(fastrand::u64(..20_000))).await;
-            sent.hang_up();
+            sent.disconnect();
         } else {
             let answer = sent.answer().await;
             let known = [200, 404, 429, 502, 503, 504];
@@ -126,12 +126,12 @@ async fn visit_until(end: Instant, client: Client) -> usize {
     asked
 }
 
-async fn behave(arrived: Arrived) {
+async fn respond_randomly(arrived: BackendRequest) {
     sleep(Duration::from_micros(fastrand::u64(..5_000))).await;
     match fastrand::u8(..8) {
         0 => arrived.respond(status(429)),
         1 => drop(arrived),
-        2 => arrived.stream().break_off(),
+        2 => arrived.stream().abort(),
         3..5 => {
             let stream = arrived.stream();
             for _ in 0..3 {
@@ -144,14 +144,14 @@ async fn behave(arrived: Arrived) {
     }
 }
 
-/// How much memory a process takes; 0 where that cannot be read.
+/// Resident memory of a process in KiB; 0 on platforms without `/proc`.
 fn resident_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.map_or(0, |kib| kib.trim().trim_end_matches(" kB").parse().unwrap())
 }
 
-/// How many files and sockets a process has open; 0 where that cannot be read.
+/// Number of open files and sockets of a process; 0 on platforms without `/proc`.
 fn open_files(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }

@@ -1,4 +1,4 @@
-//! What the gateway makes of its command line and its file.
+//! Tests of the command line and of the errors for an invalid configuration file.
 
 use std::net::TcpListener;
 
@@ -7,24 +7,30 @@ use crate::process::{Gateway, Setup, run};
 
 const BACKEND: &str = "[[backends]]\nname = \"a\"\nurl = \"http://127.0.0.1:9\"\n";
 
-/// Asserts that the file is refused by the names of file, line and key.
-async fn refuse(config: &str, line: usize, key: &str) {
-    let (said, file) = Gateway::refusal(config).await;
+/// Asserts that the file is refused, with an error that names file, line and key.
+async fn assert_refused_at(config: &str, line: usize, key: &str) {
+    let (message, file) = Gateway::refusal(config).await;
     for word in [file.as_str(), key, &format!("line {line},")] {
-        assert!(said.contains(word), "{word:?} is missing\n{config}\n{said}");
+        assert!(
+            message.contains(word),
+            "{word:?} is missing\n{config}\n{message}"
+        );
     }
 }
 
-/// Asserts that the file is refused by its name and these words.
-async fn refuse_whole(config: &str, words: &[&str]) {
-    let (said, file) = Gateway::refusal(config).await;
+/// Asserts that the file is refused, with an error that contains its name and these words.
+async fn assert_refused(config: &str, words: &[&str]) {
+    let (message, file) = Gateway::refusal(config).await;
     for word in words.iter().chain([&file.as_str()]) {
-        assert!(said.contains(word), "{word:?} is missing\n{config}\n{said}");
+        assert!(
+            message.contains(word),
+            "{word:?} is missing\n{config}\n{message}"
+        );
     }
 }
 
 #[tokio::test]
-async fn an_unknown_key_is_named_with_its_line() {
+async fn unknown_key_error_names_file_line_and_key() {
     for (section, key) in [
         ("", "lissten = 1"),
         ("[queue]", "max_sise = 1"),
@@ -36,23 +42,23 @@ async fn an_unknown_key_is_named_with_its_line() {
         ("", "[queues]"),
     ] {
         let name = key.split(' ').next().unwrap().trim_matches(['[', ']']);
-        refuse(&format!("{section}\n{key}"), 2, name).await;
+        assert_refused_at(&format!("{section}\n{key}"), 2, name).await;
     }
-    refuse(&format!("{BACKEND}slots = 3"), 4, "slots").await;
-    refuse(&format!("{BACKEND}health = {{ pth = \"/\" }}"), 4, "pth").await;
+    assert_refused_at(&format!("{BACKEND}slots = 3"), 4, "slots").await;
+    assert_refused_at(&format!("{BACKEND}health = {{ pth = \"/\" }}"), 4, "pth").await;
     let models = "models = [\n{ name = \"m\" },\n{ name = \"n\", size = 1 }]";
-    refuse(&format!("{BACKEND}{models}"), 6, "size").await;
+    assert_refused_at(&format!("{BACKEND}{models}"), 6, "size").await;
 }
 
 #[tokio::test]
-async fn a_value_of_the_wrong_kind_is_named_with_its_line() {
+async fn invalid_value_error_names_file_line_and_key() {
     for line in [
         "listen = \"here\"",
         "listen = 8080",
         "body_limit_bytes = -1",
         "body_limit_bytes = \"10 MiB\"",
     ] {
-        refuse(line, 1, line.split(' ').next().unwrap()).await;
+        assert_refused_at(line, 1, line.split(' ').next().unwrap()).await;
     }
     for line in [
         "enabled = 1",
@@ -73,7 +79,7 @@ async fn a_value_of_the_wrong_kind_is_named_with_its_line() {
         "retry_after = { mode = \"never\" }",
         "retry_after = { min_seconds = -1 }",
     ] {
-        refuse(
+        assert_refused_at(
             &format!("[queue]\n{line}"),
             2,
             line.split(' ').next().unwrap(),
@@ -90,28 +96,28 @@ async fn a_value_of_the_wrong_kind_is_named_with_its_line() {
         "models = [{ name = \"m\", vision = 1 }]",
     ] {
         let key = line.split(' ').next().unwrap();
-        refuse(&format!("{BACKEND}{line}"), 4, key).await;
+        assert_refused_at(&format!("{BACKEND}{line}"), 4, key).await;
     }
-    refuse("[[backends]]\nname = \"a\"", 1, "url").await;
-    refuse("[[backends]]\nurl = \"http://a\"", 1, "name").await;
-    refuse("[[backends]]\nname = \"a\"\nurl = \"a b\"", 3, "url").await;
-    refuse("[[backends]]\nname = \"a\"\nurl = \"ftp://a\"", 3, "url").await;
-    refuse("[routing]\nmax_retries = -1", 2, "max_retries").await;
-    refuse("[routing]\nweights = { priority = 60 }", 2, "weights").await;
-    refuse("[health]\ninterval_seconds = 0", 2, "interval_seconds").await;
-    refuse("[health]\nunhealthy_after = 0", 2, "unhealthy_after").await;
+    assert_refused_at("[[backends]]\nname = \"a\"", 1, "url").await;
+    assert_refused_at("[[backends]]\nurl = \"http://a\"", 1, "name").await;
+    assert_refused_at("[[backends]]\nname = \"a\"\nurl = \"a b\"", 3, "url").await;
+    assert_refused_at("[[backends]]\nname = \"a\"\nurl = \"ftp://a\"", 3, "url").await;
+    assert_refused_at("[routing]\nmax_retries = -1", 2, "max_retries").await;
+    assert_refused_at("[routing]\nweights = { priority = 60 }", 2, "weights").await;
+    assert_refused_at("[health]\ninterval_seconds = 0", 2, "interval_seconds").await;
+    assert_refused_at("[health]\nunhealthy_after = 0", 2, "unhealthy_after").await;
     for key in ["connect_timeout_seconds", "first_byte_timeout_seconds"] {
         for value in ["0", "-1", "nan", "\"soon\""] {
-            refuse(&format!("[upstream]\n{key} = {value}"), 2, key).await;
+            assert_refused_at(&format!("[upstream]\n{key} = {value}"), 2, key).await;
         }
     }
-    refuse("listen = ", 1, "").await;
-    refuse("[swap]", 1, "swap").await;
-    refuse("[durable]", 1, "durable").await;
+    assert_refused_at("listen = ", 1, "").await;
+    assert_refused_at("[swap]", 1, "swap").await;
+    assert_refused_at("[durable]", 1, "durable").await;
 }
 
 #[tokio::test]
-async fn bad_levels_are_named_with_the_line_of_their_table() {
+async fn bad_levels_error_names_line_of_their_table() {
     for (line, words) in [
         ("priorities = []", "`priorities` is empty"),
         (
@@ -123,12 +129,12 @@ async fn bad_levels_are_named_with_the_line_of_their_table() {
             "`default_priority` is \"vip\"",
         ),
     ] {
-        refuse(&format!("[queue]\n{line}"), 1, words).await;
+        assert_refused_at(&format!("[queue]\n{line}"), 1, words).await;
     }
 }
 
 #[tokio::test]
-async fn values_that_do_not_go_together_are_named() {
+async fn conflicting_values_error_names_section_and_key() {
     for (line, words) in [
         ("priority_header = \"x y\"", &["priority_header", "x y"][..]),
         ("tenant_header = \"\"", &["tenant_header"]),
@@ -141,9 +147,9 @@ async fn values_that_do_not_go_together_are_named() {
         ),
     ] {
         let words: Vec<&str> = [&["[queue]"], words].concat();
-        refuse_whole(&format!("[queue]\n{line}"), &words).await;
+        assert_refused(&format!("[queue]\n{line}"), &words).await;
     }
-    refuse_whole(&BACKEND.repeat(2), &["[[backends]]", "name", "\"a\""]).await;
+    assert_refused(&BACKEND.repeat(2), &["[[backends]]", "name", "\"a\""]).await;
     for (line, words) in [
         (
             "models = [{ name = \"m\" }, { name = \"m\" }]",
@@ -156,35 +162,35 @@ async fn values_that_do_not_go_together_are_named() {
         ),
     ] {
         let words: Vec<&str> = [&["[[backends]]"], words].concat();
-        refuse_whole(&format!("{BACKEND}{line}"), &words).await;
+        assert_refused(&format!("{BACKEND}{line}"), &words).await;
     }
     let nameless = BACKEND.replace("\"a\"", "\"\"");
-    refuse_whole(&nameless, &["[[backends]]", "endpoint 1", "name"]).await;
+    assert_refused(&nameless, &["[[backends]]", "endpoint 1", "name"]).await;
     let with_key = BACKEND.replace(":9", ":9/?key=1");
-    refuse_whole(&with_key, &["[[backends]]", "url", "query"]).await;
+    assert_refused(&with_key, &["[[backends]]", "url", "query"]).await;
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_read_is_named() {
+async fn unreadable_config_file_error_names_its_path() {
     let nowhere = std::env::temp_dir().join("tower-triage-no-such-file.toml");
     for path in [nowhere, std::env::temp_dir()] {
         let path = path.to_str().unwrap();
-        let (code, said) = run(&["--config", path]).await;
+        let (code, message) = run(&["--config", path]).await;
         assert_eq!(code, Some(1));
-        assert!(said.contains(path), "{said}");
+        assert!(message.contains(path), "{message}");
     }
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_named() {
+async fn bind_failure_error_names_the_address() {
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let addr = taken.local_addr().unwrap().to_string();
-    let (said, _) = Gateway::refusal(&format!("listen = \"{addr}\"")).await;
-    assert!(said.contains(&addr), "{said}");
+    let (message, _) = Gateway::refusal(&format!("listen = \"{addr}\"")).await;
+    assert!(message.contains(&addr), "{message}");
 }
 
 #[tokio::test]
-async fn the_command_line_is_explained_and_its_mistakes_named() {
+async fn invalid_arguments_exit_with_status_2_and_usage() {
     let (code, _) = run(&["--help"]).await;
     assert_eq!(code, Some(0));
     for (args, word) in [
@@ -193,19 +199,22 @@ async fn the_command_line_is_explained_and_its_mistakes_named() {
         (&["--grace", "soon"], "soon"),
         (&["--log", "xml"], "xml"),
     ] {
-        let (code, said) = run(args).await;
+        let (code, message) = run(args).await;
         assert_eq!(code, Some(2));
-        assert!(said.contains(word) && said.contains("Usage"), "{said}");
+        assert!(
+            message.contains(word) && message.contains("Usage"),
+            "{message}"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_limit_that_would_be_ignored_is_refused() {
-    refuse("[queue]\nconcurrency = 3", 1, "concurrency").await;
+async fn queue_concurrency_key_is_rejected() {
+    assert_refused_at("[queue]\nconcurrency = 3", 1, "concurrency").await;
 }
 
 #[tokio::test]
-async fn every_key_of_the_example_is_read() {
+async fn gateway_starts_with_every_key_of_the_example() {
     let backend = Backend::start().await;
     let setup = Setup::new()
         .top("body_limit_bytes = 10485760")
@@ -266,5 +275,5 @@ async fn every_key_of_the_example_is_read() {
     let (answer, ()) = tokio::join!(gateway.ask("m").answer(), async {
         backend.next().await.answer("fine");
     });
-    answer.must_say("fine");
+    answer.assert_ok("fine");
 }

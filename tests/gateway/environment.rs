@@ -1,28 +1,28 @@
-//! What the environment says beside the file.
+//! Tests of environment variables that override or complete the file.
 
 use serde_json::Value;
 
-use crate::backend::{Arrived, Backend, status};
+use crate::backend::{Backend, BackendRequest, status};
 use crate::process::{Gateway, Setup};
 
 const STRATEGY: &str = "TRIAGE_ROUTING_STRATEGY";
 const MAX_RETRIES: &str = "TRIAGE_ROUTING_MAX_RETRIES";
 
-/// Asks once, and returns what the log says of it.
+/// Sends one request and returns its log line.
 async fn one_line(gateway: &Gateway, path: &str) -> String {
     let answer = gateway.ask("m").path(path).answer().await;
-    answer.must_say("fine");
+    answer.assert_ok("fine");
     gateway
         .logs(&["request", &format!("path=\"{path}\"")])
         .await
 }
 
 async fn fine() -> Backend {
-    Backend::saying("fine").await
+    Backend::replying("fine").await
 }
 
 #[tokio::test]
-async fn a_strategy_of_the_environment_overrides_the_files_also_after_a_reload() {
+async fn strategy_variable_overrides_file_also_after_reload() {
     let backend = fine().await;
     let setup = |lines| {
         Setup::new()
@@ -40,7 +40,7 @@ async fn a_strategy_of_the_environment_overrides_the_files_also_after_a_reload()
 }
 
 #[tokio::test]
-async fn an_unknown_strategy_is_smart_and_warned_of_by_its_place() {
+async fn unknown_strategy_falls_back_to_smart_with_one_warning() {
     let backend = fine().await;
     let setup = || {
         Setup::new()
@@ -67,7 +67,7 @@ async fn an_unknown_strategy_is_smart_and_warned_of_by_its_place() {
 }
 
 #[tokio::test]
-async fn a_number_of_retries_of_the_environment_overrides_the_files() {
+async fn max_retries_variable_overrides_the_file() {
     let (bad, good) = (Backend::failing(503).await, fine().await);
     let setup = |in_file| {
         let lines =
@@ -86,17 +86,17 @@ async fn a_number_of_retries_of_the_environment_overrides_the_files() {
 }
 
 #[tokio::test]
-async fn a_number_of_retries_that_is_none_is_named() {
+async fn invalid_max_retries_variable_is_rejected_by_name() {
     for value in ["two", "-1", "1.5", "", "99999999999"] {
         let setup = Setup::new().environment(MAX_RETRIES, value);
-        let said = setup.refusal().await;
+        let message = setup.refusal().await;
         let start = format!("{MAX_RETRIES} is {value:?}: it must be a whole number");
-        assert!(said.starts_with(&start), "{said}");
+        assert!(message.starts_with(&start), "{message}");
     }
 }
 
 #[tokio::test]
-async fn a_backends_key_is_seen_by_that_backend_alone() {
+async fn backend_header_reaches_only_that_backend_and_no_log() {
     let (cloud, house) = (Backend::start().await, Backend::start().await);
     let headers = "headers = { authorization = \"Bearer ${CLOUD_KEY}\", x-plain = \"sk-plain\" }";
     let setup = Setup::new()
@@ -115,7 +115,7 @@ async fn a_backends_key_is_seen_by_that_backend_alone() {
             .header("authorization", "Bearer mine")
             .send()
     };
-    let seen = |arrived: &Arrived| arrived.header("authorization").unwrap().to_owned();
+    let seen = |arrived: &BackendRequest| arrived.header("authorization").unwrap().to_owned();
 
     let (to_cloud, to_house) = (ask("m"), ask("n"));
     let (at_cloud, at_house) = (cloud.next().await, house.next().await);
@@ -125,7 +125,7 @@ async fn a_backends_key_is_seen_by_that_backend_alone() {
     at_cloud.respond(status(401));
     at_house.answer("fine");
     assert_eq!(to_cloud.answer().await.status, 401);
-    to_house.answer().await.must_say("fine");
+    to_house.answer().await.assert_ok("fine");
 
     let state: Value = gateway.get("/admin/state").answer().await.json();
     assert!(!state.to_string().contains("sk-"), "{state}");
@@ -134,11 +134,11 @@ async fn a_backends_key_is_seen_by_that_backend_alone() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_there_is_named_with_its_backend_and_header() {
+async fn unset_header_variable_error_names_backend_and_header() {
     let headers = "headers = { authorization = \"Bearer ${NO_SUCH_KEY}\" }";
     let setup = Setup::new().backend_with("cloud", "https://127.0.0.1:9", headers);
-    let said = setup.refusal().await;
+    let message = setup.refusal().await;
     for word in ["NO_SUCH_KEY", "\"cloud\"", "`authorization`", ".toml: "] {
-        assert!(said.contains(word), "{word}\n{said}");
+        assert!(message.contains(word), "{word}\n{message}");
     }
 }

@@ -1,14 +1,14 @@
-//! What backends get of a request, and clients of an answer, also when one of them goes away.
+//! Tests of forwarding: what backends receive, what clients receive, and disconnects on either side.
 
 use http::Response;
 use http_body_util::BodyExt;
 use serde_json::json;
 
 use crate::backend::{Backend, status};
-use crate::client::Sent;
+use crate::client::PendingResponse;
 use crate::process::{Gateway, Setup};
 
-/// Tries everything once.
+/// A gateway without retries and ejection.
 async fn gateway(backend: &Backend, slots: u32) -> Gateway {
     let setup = Setup::new()
         .routing("max_retries = 0\neject_after = 0")
@@ -16,17 +16,17 @@ async fn gateway(backend: &Backend, slots: u32) -> Gateway {
     setup.start().await
 }
 
-/// The slot is free: the next request is served.
-async fn serves(gateway: &Gateway, backend: &Backend) {
+/// Asserts that the slot is free: the next request is served.
+async fn assert_serves(gateway: &Gateway, backend: &Backend) {
     let (answer, ()) = tokio::join!(gateway.ask("m").answer(), async {
         backend.next().await.answer("served");
     });
-    answer.must_say("served");
+    answer.assert_ok("served");
     gateway.idle().await;
 }
 
 #[tokio::test]
-async fn a_request_arrives_as_it_was_sent() {
+async fn request_is_forwarded_unchanged() {
     let backend = Backend::start().await;
     let url = format!("{}/base/", backend.url());
     let setup = Setup::new().backend_at("gpu-1", &url, 1, &["m"]);
@@ -45,7 +45,7 @@ async fn a_request_arrives_as_it_was_sent() {
         arrived.answer("fine");
         (head, body)
     });
-    answer.must_say("fine");
+    answer.assert_ok("fine");
     let (head, arrived) = arrived;
     assert_eq!(arrived, body);
     assert_eq!(head.method, "POST");
@@ -61,7 +61,7 @@ async fn a_request_arrives_as_it_was_sent() {
 }
 
 #[tokio::test]
-async fn headers_about_one_connection_stop_at_the_gateway() {
+async fn hop_by_hop_headers_are_not_forwarded() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend, 1).await;
     let ask = gateway
@@ -93,7 +93,7 @@ async fn headers_about_one_connection_stop_at_the_gateway() {
             .header("server-timing", "model;dur=5");
         arrived.respond(response.body("fine".to_owned()).unwrap());
     });
-    answer.must_say("fine");
+    answer.assert_ok("fine");
     for name in [
         "connection",
         "x-private",
@@ -108,7 +108,7 @@ async fn headers_about_one_connection_stop_at_the_gateway() {
 }
 
 #[tokio::test]
-async fn no_upgrade_passes_the_gateway() {
+async fn upgrades_are_not_forwarded() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend, 1).await;
     let ask = || {
@@ -120,7 +120,7 @@ async fn no_upgrade_passes_the_gateway() {
         assert_eq!(arrived.header("upgrade"), None);
         arrived.answer("no websocket");
     });
-    answer.must_say("no websocket");
+    answer.assert_ok("no websocket");
     let (answer, ()) = tokio::join!(ask().answer(), async {
         let mut unasked = status(101);
         let headers = unasked.headers_mut();
@@ -128,12 +128,12 @@ async fn no_upgrade_passes_the_gateway() {
         headers.insert("upgrade", "websocket".parse().unwrap());
         backend.next().await.respond(unasked);
     });
-    answer.must_be(502, "upstream_failed");
-    serves(&gateway, &backend).await;
+    answer.assert_error(502, "upstream_failed");
+    assert_serves(&gateway, &backend).await;
 }
 
 #[tokio::test]
-async fn an_answer_says_which_endpoint_gave_it_for_which_model() {
+async fn response_headers_name_endpoint_and_model() {
     let backend = Backend::start().await;
     for model in ["llama3:70b", "org/llama \u{1f999}", "\u{6a21}\u{578b}"] {
         let setup = Setup::new().backend("gpu \u{e9}", &backend, 1, &[model]);
@@ -153,7 +153,7 @@ async fn an_answer_says_which_endpoint_gave_it_for_which_model() {
 }
 
 #[tokio::test]
-async fn what_a_backend_answers_is_passed_on_whatever_it_is() {
+async fn backend_response_is_forwarded_with_any_status() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend, 1).await;
     for code in [
@@ -187,18 +187,18 @@ async fn what_a_backend_answers_is_passed_on_whatever_it_is() {
 }
 
 #[tokio::test]
-async fn connections_to_a_backend_are_used_again() {
+async fn backend_connections_are_reused() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend, 1).await;
     for _ in 0..20 {
-        serves(&gateway, &backend).await;
+        assert_serves(&gateway, &backend).await;
     }
-    let made = backend.counts().connections; // one is made if the last is not back yet
+    let made = backend.counts().connections; // a new one is made if the last is not back in the pool yet
     assert!(made < 10, "{made}");
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_in_mid_answer_frees_the_slot_and_the_backend() {
+async fn client_disconnect_mid_response_frees_slot_and_backend() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend, 1).await;
     let asked = gateway.ask("m").open();
@@ -212,42 +212,42 @@ async fn a_client_that_hangs_up_in_mid_answer_frees_the_slot_and_the_backend() {
     let next = gateway.ask("m").label("next").send();
     gateway.depth(1).await;
     drop(body);
-    stream.hung_up().await;
+    stream.disconnected().await;
     let arrived = backend.next().await;
     assert_eq!(arrived.label(), "next");
     arrived.answer("served");
-    next.answer().await.must_say("served");
+    next.answer().await.assert_ok("served");
     gateway.idle().await;
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_before_the_answer_frees_the_slot_and_the_backend() {
+async fn client_disconnect_before_response_frees_slot_and_backend() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend, 1).await;
     let asked = gateway.ask("m").send();
     let arrived = backend.next().await;
-    asked.hang_up();
-    arrived.hung_up().await;
+    asked.disconnect();
+    arrived.disconnected().await;
     gateway.idle().await;
-    serves(&gateway, &backend).await;
+    assert_serves(&gateway, &backend).await;
 }
 
 #[tokio::test]
-async fn a_backend_that_dies_before_it_answers_is_named() {
+async fn backend_reset_before_response_is_502_naming_it() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend, 1).await;
     let (answer, ()) = tokio::join!(gateway.ask("m").answer(), async {
         drop(backend.next().await);
     });
-    answer.must_be(502, "upstream_failed");
+    answer.assert_error(502, "upstream_failed");
     assert_eq!(answer.header("x-triage-endpoint"), Some("gpu-1"));
     gateway.idle().await;
     assert_eq!(backend.counts().arrived, 1);
-    serves(&gateway, &backend).await;
+    assert_serves(&gateway, &backend).await;
 }
 
 #[tokio::test]
-async fn a_backend_that_dies_in_mid_answer_is_not_taken_for_one_that_ended() {
+async fn backend_reset_mid_response_aborts_the_client_response() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend, 1).await;
     let asked = gateway.ask("m").open();
@@ -258,28 +258,28 @@ async fn a_backend_that_dies_in_mid_answer_is_not_taken_for_one_that_ended() {
         body.frame().await.unwrap().unwrap().into_data().unwrap(),
         "half"
     );
-    stream.break_off();
+    stream.abort();
     assert!(body.frame().await.unwrap().is_err());
     gateway.idle().await;
-    serves(&gateway, &backend).await;
+    assert_serves(&gateway, &backend).await;
 }
 
 #[tokio::test]
-async fn a_backend_that_is_not_there_is_named() {
-    let gone = Backend::gone().await;
+async fn refused_backend_connection_is_502_upstream_unreachable() {
+    let gone = Backend::unreachable().await;
     let setup = Setup::new()
         .routing("eject_after = 0")
         .backend_at("gpu-1", &gone, 1, &["m"]);
     let gateway = setup.start().await;
     for _ in 0..3 {
         let answer = gateway.ask("m").answer().await;
-        answer.must_be(502, "upstream_unreachable");
+        answer.assert_error(502, "upstream_unreachable");
     }
     gateway.idle().await;
 }
 
 #[tokio::test]
-async fn endpoints_that_share_a_model_are_filled_and_never_overfilled() {
+async fn endpoints_are_filled_to_their_limit_never_beyond() {
     let backends = [Backend::start().await, Backend::start().await];
     let [one, two] = &backends;
     let setup =
@@ -287,7 +287,7 @@ async fn endpoints_that_share_a_model_are_filled_and_never_overfilled() {
             .backend("gpu-1", one, 4, &["m"])
             .backend("gpu-2", two, 4, &["m", "other"]);
     let gateway = setup.start().await;
-    let all: Vec<Sent> = (0..40).map(|_| gateway.ask("m").send()).collect();
+    let all: Vec<PendingResponse> = (0..40).map(|_| gateway.ask("m").send()).collect();
     gateway.depth(32).await;
     assert_eq!(gateway.state().await.in_flight(), [4, 4]);
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! A client that hangs up leaves nothing behind, whatever it had sent after its request.
+//! Tests of clients that hang up, also behind bytes sent after the request.
 
 use std::net::Shutdown;
 
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::backend::Backend;
-use crate::process::{Gateway, PATIENCE, Setup};
+use crate::process::{Gateway, Setup, TIMEOUT};
 
 const BODY: &str = r#"{"model":"m"}"#;
 
@@ -24,7 +24,7 @@ fn request(label: &str) -> String {
     )
 }
 
-/// What some clients send after a request before it is answered.
+/// Bytes that clients send after a request, before its response.
 fn extras() -> Vec<(&'static str, String)> {
     vec![
         ("nothing", String::new()),
@@ -39,24 +39,28 @@ fn extras() -> Vec<(&'static str, String)> {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum HangUp {
+enum Disconnect {
     Close,
     Reset,
-    /// It could still read an answer. A server cannot know that it wants to.
+    /// The client could still read a response, but the server cannot know that it will.
     CloseForWriting,
 }
 
-const WAYS: [HangUp; 3] = [HangUp::Close, HangUp::Reset, HangUp::CloseForWriting];
+const DISCONNECTS: [Disconnect; 3] = [
+    Disconnect::Close,
+    Disconnect::Reset,
+    Disconnect::CloseForWriting,
+];
 
-/// Returns what of the client is still open.
-async fn hang_up(mut client: TcpStream, how: HangUp) -> Option<TcpStream> {
+/// Disconnects a client; returns its socket if one side stays open.
+async fn disconnect(mut client: TcpStream, how: Disconnect) -> Option<TcpStream> {
     match how {
-        HangUp::Close => None,
-        HangUp::Reset => {
+        Disconnect::Close => None,
+        Disconnect::Reset => {
             client.set_zero_linger().unwrap();
             None
         }
-        HangUp::CloseForWriting => {
+        Disconnect::CloseForWriting => {
             client.shutdown().await.unwrap();
             Some(client)
         }
@@ -77,29 +81,29 @@ async fn gateway(slots: u32) -> (Gateway, Backend) {
 }
 
 #[tokio::test]
-async fn a_waiting_client_that_hangs_up_frees_its_place() {
+async fn disconnect_of_waiting_client_frees_its_place() {
     let (gateway, backend) = gateway(1).await;
     let first = gateway.ask("m").label("first").send();
     let running = backend.next().await;
     for (extra, bytes) in extras() {
-        for way in WAYS {
+        for way in DISCONNECTS {
             println!("{extra}, {way:?}");
             let mut client = client(&gateway).await;
             let sent = request("gone") + &bytes;
             client.write_all(sent.as_bytes()).await.unwrap();
             gateway.depth(1).await;
-            let _still_open = hang_up(client, way).await;
+            let _still_open = disconnect(client, way).await;
             gateway.depth(0).await;
         }
     }
     running.answer("fine");
-    first.answer().await.must_say("fine");
+    first.answer().await.assert_ok("fine");
     gateway.idle().await;
     assert_eq!(backend.counts().arrived, 1);
 }
 
 #[tokio::test]
-async fn bytes_that_come_while_a_request_waits_hide_no_hang_up() {
+async fn disconnect_is_seen_behind_unread_bytes() {
     let (gateway, backend) = gateway(1).await;
     let _first = gateway.ask("m").send();
     let _running = backend.next().await;
@@ -109,7 +113,7 @@ async fn bytes_that_come_while_a_request_waits_hide_no_hang_up() {
         client.write_all(request("gone").as_bytes()).await.unwrap();
         gateway.depth(1).await;
         client.write_all(bytes.as_bytes()).await.unwrap();
-        // The gateway has seen some of them now, or will see them together with the end.
+        // By now the gateway has read some of the bytes, or will read them together with the end.
         gateway.state().await;
         drop(client);
         gateway.depth(0).await;
@@ -117,17 +121,17 @@ async fn bytes_that_come_while_a_request_waits_hide_no_hang_up() {
 }
 
 #[tokio::test]
-async fn the_backend_of_a_client_that_hangs_up_is_told() {
+async fn client_disconnect_cancels_the_backend_request() {
     let (gateway, backend) = gateway(1).await;
     for (extra, bytes) in extras() {
-        for way in WAYS {
+        for way in DISCONNECTS {
             println!("{extra}, {way:?}");
             let mut client = client(&gateway).await;
             let sent = request("gone") + &bytes;
             client.write_all(sent.as_bytes()).await.unwrap();
             let arrived = backend.next().await;
-            let _still_open = hang_up(client, way).await;
-            arrived.hung_up().await;
+            let _still_open = disconnect(client, way).await;
+            arrived.disconnected().await;
             gateway.idle().await;
         }
     }
@@ -135,7 +139,7 @@ async fn the_backend_of_a_client_that_hangs_up_is_told() {
 }
 
 #[tokio::test]
-async fn the_backend_of_a_client_that_hangs_up_within_an_answer_is_told() {
+async fn client_disconnect_mid_response_cancels_the_backend_request() {
     let (gateway, backend) = gateway(1).await;
     for (extra, bytes) in extras() {
         println!("{extra}");
@@ -148,13 +152,13 @@ async fn the_backend_of_a_client_that_hangs_up_within_an_answer_is_told() {
         client.read_exact(&mut head).await.unwrap();
         assert_eq!(&head, b"HTTP/1.1 200");
         drop(client);
-        streaming.hung_up().await;
+        streaming.disconnected().await;
         gateway.idle().await;
     }
 }
 
 #[tokio::test]
-async fn a_hundred_clients_that_hung_up_leave_their_places() {
+async fn full_room_is_empty_after_all_clients_disconnect() {
     let backend = Backend::start().await;
     let setup = Setup::new().queue("max_size = 100\nmax_wait_seconds = 3600");
     let setup = setup.backend("gpu-1", &backend, 1, &["m"]);
@@ -169,20 +173,24 @@ async fn a_hundred_clients_that_hung_up_leave_their_places() {
         clients.push(client);
     }
     gateway.depth(100).await;
-    gateway.ask("m").answer().await.must_be(503, "queue_full");
+    gateway
+        .ask("m")
+        .answer()
+        .await
+        .assert_error(503, "queue_full");
     drop(clients);
     gateway.depth(0).await;
     let second = gateway.ask("m").label("second").send();
     gateway.depth(1).await;
     running.answer("1");
-    first.answer().await.must_say("1");
+    first.answer().await.assert_ok("1");
     let next = backend.next().await;
     assert_eq!(next.label(), "second");
     next.answer("2");
-    second.answer().await.must_say("2");
+    second.answer().await.assert_ok("2");
 }
 
-/// Reads one answer, in chunks: its body.
+/// Reads one chunked response and returns its body.
 async fn read_answer(client: &mut TcpStream) -> String {
     let mut text = String::new();
     let whole = async {
@@ -190,14 +198,16 @@ async fn read_answer(client: &mut TcpStream) -> String {
             text.push(client.read_u8().await.unwrap().into());
         }
     };
-    timeout(PATIENCE, whole).await.expect("no whole answer");
+    timeout(TIMEOUT, whole)
+        .await
+        .expect("the response is incomplete");
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
     let (_, chunks) = text.split_once("\r\n\r\n").unwrap();
     chunks.lines().nth(1).unwrap().to_owned()
 }
 
 #[tokio::test]
-async fn a_client_that_pipelines_and_stays_gets_every_answer_in_order() {
+async fn pipelined_requests_are_answered_in_order() {
     let (gateway, backend) = gateway(1).await;
     let labels: Vec<String> = (0..50).map(|n| format!("{n}")).collect();
     let mut client = client(&gateway).await;
@@ -209,7 +219,7 @@ async fn a_client_that_pipelines_and_stays_gets_every_answer_in_order() {
         arrived.answer(label);
         assert_eq!(read_answer(&mut client).await, *label);
     }
-    // The connection is as good as before.
+    // The connection stays usable.
     client.write_all(request("last").as_bytes()).await.unwrap();
     backend.next().await.answer("last");
     assert_eq!(read_answer(&mut client).await, "last");
@@ -217,7 +227,7 @@ async fn a_client_that_pipelines_and_stays_gets_every_answer_in_order() {
 }
 
 #[tokio::test]
-async fn http2_streams_come_and_go_on_a_connection_that_stays() {
+async fn http2_stream_reset_cancels_only_its_request() {
     let (gateway, backend) = gateway(1).await;
     let first = gateway.ask("m").send();
     let running = backend.next().await;
@@ -243,13 +253,13 @@ async fn http2_streams_come_and_go_on_a_connection_that_stays() {
     leaves.abort();
     gateway.depth(1).await;
     running.answer("1");
-    first.answer().await.must_say("1");
+    first.answer().await.assert_ok("1");
     let next = backend.next().await;
     assert_eq!(next.label(), "stays");
     next.answer("2");
-    let answer = timeout(PATIENCE, stays)
+    let answer = timeout(TIMEOUT, stays)
         .await
-        .expect("no answer")
+        .expect("no response")
         .unwrap()
         .unwrap();
     let body = answer.into_body().collect().await.unwrap().to_bytes();
@@ -261,6 +271,6 @@ async fn http2_streams_come_and_go_on_a_connection_that_stays() {
     gateway.depth(1).await;
     same_socket.shutdown(Shutdown::Both).unwrap();
     gateway.depth(0).await;
-    arrived.hung_up().await;
+    arrived.disconnected().await;
     gateway.idle().await;
 }

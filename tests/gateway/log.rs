@@ -1,11 +1,11 @@
-//! What the log says of a request.
+//! Tests of the log line of a request.
 
 use crate::backend::Backend;
 use crate::process::Setup;
 
 #[tokio::test]
-async fn a_line_says_where_a_request_went_and_why() {
-    let backend = Backend::saying("fine").await;
+async fn request_log_line_records_the_routing_decision() {
+    let backend = Backend::replying("fine").await;
     let setup = Setup::new()
         .routing("aliases = { gpt = \"m\" }\nfallbacks = { large = [\"m\"] }")
         .backend("a", &backend, 1, &["m"]);
@@ -13,7 +13,7 @@ async fn a_line_says_where_a_request_went_and_why() {
     for (asked, via) in [("m", "direct"), ("gpt", "alias"), ("large", "fallback")] {
         let path = format!("/{asked}");
         let answer = gateway.ask(asked).path(&path).answer().await;
-        answer.must_say("fine");
+        answer.assert_ok("fine");
         let line = gateway
             .logs(&["request", &format!("path=\"{path}\"")])
             .await;
@@ -34,12 +34,12 @@ async fn a_line_says_where_a_request_went_and_why() {
 }
 
 #[tokio::test]
-async fn a_request_that_went_nowhere_has_a_line_too() {
+async fn rejected_request_is_logged_without_endpoint() {
     let backend = Backend::start().await;
     let setup = Setup::new().backend("a", &backend, 1, &["m"]);
     let gateway = setup.start().await;
     let answer = gateway.ask("gpt-5").path("/nowhere").answer().await;
-    answer.must_be(404, "model_not_found");
+    answer.assert_error(404, "model_not_found");
     let line = gateway.logs(&["path=\"/nowhere\"", "status=404"]).await;
     assert!(!line.contains("endpoint="), "{line}");
 }

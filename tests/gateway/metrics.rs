@@ -1,4 +1,4 @@
-//! What `/metrics` says of what went on.
+//! Tests of the page `/metrics`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use crate::backend::{Backend, status};
 use crate::pages::full;
 use crate::process::{Gateway, Setup};
 
-/// The samples of `/metrics`, by name and labels as they are written there.
+/// The samples of `/metrics`, by name and labels in Prometheus' notation.
 async fn scrape(gateway: &Gateway) -> HashMap<String, f64> {
     let answer = gateway.get("/metrics").answer().await;
     let content_type = answer.header("content-type").unwrap();
@@ -15,21 +15,25 @@ async fn scrape(gateway: &Gateway) -> HashMap<String, f64> {
 }
 
 #[track_caller]
-fn must_show(samples: &HashMap<String, f64>, expected: &[(&str, f64)]) {
+fn assert_samples(samples: &HashMap<String, f64>, expected: &[(&str, f64)]) {
     for &(sample, value) in expected {
         assert_eq!(samples.get(sample), Some(&value), "{sample}\n{samples:#?}");
     }
 }
 
 #[tokio::test]
-async fn the_gauges_agree_with_the_state_and_rejections_are_counted_by_reason() {
+async fn gauges_match_state_and_rejections_count_by_code() {
     let (gateway, _busy) = full("").await;
-    gateway.ask("m").answer().await.must_be(503, "queue_full");
+    gateway
+        .ask("m")
+        .answer()
+        .await
+        .assert_error(503, "queue_full");
     for made_up in ["gpt-5", "gpt-6"] {
         let answer = gateway.ask(made_up).answer().await;
-        answer.must_be(404, "model_not_found");
+        answer.assert_error(404, "model_not_found");
     }
-    must_show(
+    assert_samples(
         &scrape(&gateway).await,
         &[
             ("triage_queue_depth", 1.0),
@@ -55,7 +59,7 @@ async fn the_gauges_agree_with_the_state_and_rejections_are_counted_by_reason() 
 }
 
 #[tokio::test]
-async fn who_waited_is_counted_by_level_and_how_long() {
+async fn queue_wait_histogram_is_labelled_by_priority() {
     let backend = Backend::start().await;
     let gateway = Setup::new()
         .backend("gpu-1", &backend, 1, &["m"])
@@ -67,11 +71,11 @@ async fn who_waited_is_counted_by_level_and_how_long() {
     gateway.depth(1).await;
     arrived.answer("first");
     backend.next().await.answer("second");
-    first.answer().await.must_say("first");
-    second.answer().await.must_say("second");
+    first.answer().await.assert_ok("first");
+    second.answer().await.assert_ok("second");
     gateway.idle().await;
     let samples = scrape(&gateway).await;
-    must_show(
+    assert_samples(
         &samples,
         &[
             (
@@ -90,7 +94,7 @@ async fn who_waited_is_counted_by_level_and_how_long() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_tried_again_counts_where_it_was_answered() {
+async fn retried_request_counts_at_the_endpoint_that_answered() {
     let (one, two) = (Backend::start().await, Backend::start().await);
     let gateway = Setup::new()
         .backend("gpu-1", &one, 1, &["m"])
@@ -105,10 +109,10 @@ async fn a_request_that_is_tried_again_counts_where_it_was_answered() {
     failed.respond(status(503));
     let (other, backend) = if at == 1 { (2, &two) } else { (1, &one) };
     backend.next().await.answer("ok");
-    sent.answer().await.must_say("ok");
+    sent.answer().await.assert_ok("ok");
     gateway.idle().await;
     let samples = scrape(&gateway).await;
-    must_show(
+    assert_samples(
         &samples,
         &[
             (
@@ -129,7 +133,7 @@ async fn a_request_that_is_tried_again_counts_where_it_was_answered() {
 }
 
 #[tokio::test]
-async fn aliases_and_fallbacks_count_for_the_model_that_served() {
+async fn metrics_label_aliases_and_fallbacks_with_served_model() {
     let backend = Backend::start().await;
     let gateway = Setup::new()
         .routing("aliases = { gpt = \"m\" }\nfallbacks = { none = [\"m\"] }")
@@ -139,10 +143,10 @@ async fn aliases_and_fallbacks_count_for_the_model_that_served() {
     for asked in ["gpt", "none"] {
         let sent = gateway.ask(asked).send();
         backend.next().await.answer("ok");
-        sent.answer().await.must_say("ok");
+        sent.answer().await.assert_ok("ok");
     }
     gateway.idle().await;
-    must_show(
+    assert_samples(
         &scrape(&gateway).await,
         &[
             (
@@ -154,7 +158,7 @@ async fn aliases_and_fallbacks_count_for_the_model_that_served() {
     );
 }
 
-/// The samples of a text in Prometheus' format, which must be one.
+/// Parses Prometheus' text format, and asserts that it is valid.
 fn samples(text: &str) -> HashMap<String, f64> {
     assert!(text.ends_with('\n'));
     let mut families = HashSet::new();
@@ -166,7 +170,7 @@ fn samples(text: &str) -> HashMap<String, f64> {
             assert!(families.insert(of) && !help.is_empty(), "{line}");
             family = of;
         } else if let Some(of) = line.strip_prefix("# TYPE ") {
-            // Each of ours has its help before it.
+            // Every metric of the gateway has its HELP line before its TYPE line.
             let (of, what) = of.split_once(' ').unwrap();
             assert!(is_name(of) && of == family, "{line}");
             assert!(["counter", "gauge", "histogram"].contains(&what), "{line}");

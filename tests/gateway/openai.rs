@@ -1,13 +1,13 @@
-//! What the official client of OpenAI's API makes of the gateway's answers.
+//! Tests with OpenAI's official Python client.
 
 use serde_json::{Value, json};
 
-use crate::backend::{Arrived, Backend};
+use crate::backend::{Backend, BackendRequest};
 use crate::openai_client::OpenAi;
 use crate::process::Setup;
 
 fn chat(model: &str) -> Value {
-    json!({ "model": model, "messages": [{ "role": "user", "content": "Who is next?" }] })
+    json!({ "model": model, "messages": [{ "role": "user", "content": "Am I next?" }] })
 }
 
 fn streamed(model: &str) -> Value {
@@ -16,8 +16,8 @@ fn streamed(model: &str) -> Value {
     chat
 }
 
-/// Answers as OpenAI does.
-fn complete(arrived: Arrived, text: &str) {
+/// Responds in the format of OpenAI's API.
+fn complete(arrived: BackendRequest, text: &str) {
     let model = arrived.model();
     let message = json!({ "role": "assistant", "content": text });
     let choice = json!({ "index": 0, "message": message, "finish_reason": "stop" });
@@ -28,8 +28,8 @@ fn complete(arrived: Arrived, text: &str) {
     arrived.respond(response.body(completion.to_string()).unwrap());
 }
 
-/// Streams as OpenAI does, a word at a time.
-fn stream(arrived: Arrived, text: &str) {
+/// Streams in the format of OpenAI's API, a word per chunk.
+fn stream(arrived: BackendRequest, text: &str) {
     let model = arrived.model();
     let stream = arrived.stream();
     for word in text.split_inclusive(' ') {
@@ -44,7 +44,7 @@ fn stream(arrived: Arrived, text: &str) {
 }
 
 #[tokio::test]
-async fn the_client_is_answered_in_one_piece_and_in_many() {
+async fn openai_client_reads_whole_and_streamed_responses() {
     let backend = Backend::answering(|arrived| {
         let asks_for_stream =
             serde_json::from_slice::<Value>(&arrived.body).unwrap()["stream"] == true;
@@ -60,13 +60,16 @@ async fn the_client_is_answered_in_one_piece_and_in_many() {
     let gateway = setup.start().await;
     let mut client = OpenAi::new(&gateway, 0);
     for request in [chat("m"), streamed("m"), chat("gpt-4"), streamed("away")] {
-        let said = client.chat(request.clone()).await;
-        assert_eq!(said["text"], "You are next \u{1f999}", "{request}\n{said}");
+        let result = client.chat(request.clone()).await;
+        assert_eq!(
+            result["text"], "You are next \u{1f999}",
+            "{request}\n{result}"
+        );
     }
 }
 
 #[tokio::test]
-async fn the_client_knows_each_error_by_its_name() {
+async fn openai_client_maps_each_rejection_to_its_exception() {
     let backend = Backend::start().await;
     let setup = Setup::new()
         .queue("max_size = 0\nretry_after = { mode = \"fixed\", min_seconds = 7 }")
@@ -141,19 +144,19 @@ async fn the_client_knows_each_error_by_its_name() {
             json!("7"),
         ),
     ] {
-        let said = client.chat(request.clone()).await;
-        assert_eq!(said["error"], error, "{request}\n{said}");
-        assert_eq!(said["status"], status, "{request}\n{said}");
-        assert_eq!(said["code"], code, "{request}\n{said}");
-        assert_eq!(said["param"], param, "{request}\n{said}");
-        assert_eq!(said["retry_after"], retry_after, "{request}\n{said}");
-        let message = said["message"].as_str().unwrap();
-        assert!(message.contains(&status.to_string()), "{request}\n{said}");
+        let result = client.chat(request.clone()).await;
+        assert_eq!(result["error"], error, "{request}\n{result}");
+        assert_eq!(result["status"], status, "{request}\n{result}");
+        assert_eq!(result["code"], code, "{request}\n{result}");
+        assert_eq!(result["param"], param, "{request}\n{result}");
+        assert_eq!(result["retry_after"], retry_after, "{request}\n{result}");
+        let message = result["message"].as_str().unwrap();
+        assert!(message.contains(&status.to_string()), "{request}\n{result}");
     }
 }
 
 #[tokio::test]
-async fn the_client_comes_back_when_it_was_told_to() {
+async fn openai_client_retries_after_retry_after() {
     let backend = Backend::start().await;
     let setup = Setup::new()
         .queue("max_size = 0\nretry_after = { mode = \"fixed\", min_seconds = 2 }")
@@ -162,14 +165,14 @@ async fn the_client_comes_back_when_it_was_told_to() {
     let running = gateway.ask("m").send();
     let arrived = backend.next().await;
     let mut client = OpenAi::new(&gateway, 1);
-    let (said, ()) = tokio::join!(client.chat(streamed("m")), async {
+    let (result, ()) = tokio::join!(client.chat(streamed("m")), async {
         let refused = |state: &crate::process::State| state.rejected("queue_disabled") == 1;
         gateway.until("refused", refused).await;
         arrived.answer("done");
-        running.answer().await.must_say("done");
+        running.answer().await.assert_ok("done");
         stream(backend.next().await, "You are next");
     });
-    assert_eq!(said["text"], "You are next", "{said}");
-    assert!(said["seconds"].as_f64().unwrap() >= 2.0, "{said}");
+    assert_eq!(result["text"], "You are next", "{result}");
+    assert!(result["seconds"].as_f64().unwrap() >= 2.0, "{result}");
     assert_eq!(gateway.state().await.rejected("queue_disabled"), 1);
 }

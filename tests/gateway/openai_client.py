@@ -1,6 +1,5 @@
-"""OpenAI's own client, told what to ask on standard input, a JSON object a line.
-
-What came of each is said in the same way on standard output.
+"""Runs OpenAI's client: reads chat requests from standard input, one JSON object per line, and writes each outcome
+to standard output in the same form.
 """
 
 import json
@@ -36,5 +35,5 @@ url, retries = sys.argv[1:]
 client = openai.OpenAI(base_url=url, api_key="any", max_retries=int(retries))
 for line in sys.stdin:
     start = time.monotonic()
-    said = outcome(client, json.loads(line))
-    print(json.dumps(said | {"seconds": time.monotonic() - start}), flush=True)
+    result = outcome(client, json.loads(line))
+    print(json.dumps(result | {"seconds": time.monotonic() - start}), flush=True)

@@ -1,15 +1,15 @@
-//! A gateway that has no file descriptors left, which is no fault of its backends.
+//! Test of a gateway that has run out of file descriptors, which must not make its backends unhealthy.
 
 use http::Response;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
-use crate::backend::{Arrived, Backend};
-use crate::process::{PATIENCE, Setup};
+use crate::backend::{Backend, BackendRequest};
+use crate::process::{Setup, TIMEOUT};
 
-/// A backend to which every request needs a new connection.
+/// A backend that closes the connection after each response.
 async fn closing() -> Backend {
-    let answer = |arrived: Arrived| {
+    let answer = |arrived: BackendRequest| {
         let response = Response::builder().header("connection", "close");
         arrived.respond(response.body("fine".to_owned()).unwrap());
     };
@@ -17,7 +17,7 @@ async fn closing() -> Backend {
 }
 
 #[tokio::test]
-async fn running_out_of_files_speaks_against_no_backend() {
+async fn file_descriptor_exhaustion_makes_no_backend_unhealthy() {
     for checked in [false, true] {
         run_out_of_files(checked).await;
     }
@@ -34,16 +34,19 @@ async fn run_out_of_files(checked: bool) {
         .backend_checked("b1", &backends[0].url(), &health)
         .backend_checked("b2", &backends[1].url(), &health);
     let gateway = setup.start().await;
-    gateway.ask("m").answer().await.must_say("fine");
+    gateway.ask("m").answer().await.assert_ok("fine");
 
     let mut idle = Vec::new();
     for _ in 0..FILES {
         idle.push(TcpStream::connect(gateway.addr()).await.unwrap());
     }
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let mut failures = 0;
     while failures < 20 {
-        assert!(Instant::now() < end, "it never runs out of files");
+        assert!(
+            Instant::now() < end,
+            "the gateway does not run out of files"
+        );
         match gateway.ask("m").answer().await.status {
             200 => sleep(std::time::Duration::from_millis(1)).await,
             _ => failures += 1,
@@ -55,7 +58,7 @@ async fn run_out_of_files(checked: bool) {
     assert_eq!(gateway.state().await.healthy(), [true, true]);
     drop(idle);
     while gateway.ask("m").answer().await.status != 200 {
-        assert!(Instant::now() < end, "it never recovers");
+        assert!(Instant::now() < end, "the gateway does not recover");
         sleep(std::time::Duration::from_millis(1)).await;
     }
 }

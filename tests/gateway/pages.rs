@@ -1,4 +1,4 @@
-//! What the gateway answers by itself: the operator's pages, and requests that nobody could serve.
+//! Tests of the gateway's own responses: the operator's pages, and rejections of unservable requests.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use crate::backend::Backend;
 use crate::process::{Gateway, Setup};
 
-/// A gateway whose only slot and only chair are taken for as long as the rest is kept.
+/// A gateway with one slot and one place in the waiting room, both taken until the second value is dropped.
 pub(crate) async fn full(top: &str) -> (Gateway, impl Sized) {
     let backend = Backend::start().await;
     let setup =
@@ -24,7 +24,7 @@ pub(crate) async fn full(top: &str) -> (Gateway, impl Sized) {
 }
 
 #[tokio::test]
-async fn what_nobody_could_serve_is_told_at_once_although_all_is_full() {
+async fn unservable_requests_are_rejected_even_when_room_full() {
     let (gateway, _busy) = full("").await;
     for (body, status, code) in [
         (r#"{"model":"gpt-5"}"#, 404, "model_not_found"),
@@ -50,13 +50,17 @@ async fn what_nobody_could_serve_is_told_at_once_although_all_is_full() {
         }
     }
     let nowhere = gateway.get("/v1/chat/completions").answer().await;
-    nowhere.must_be(404, "not_found");
-    gateway.ask("m").answer().await.must_be(503, "queue_full");
+    nowhere.assert_error(404, "not_found");
+    gateway
+        .ask("m")
+        .answer()
+        .await
+        .assert_error(503, "queue_full");
     assert_eq!(gateway.state().await.depth(), 1);
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_refused_whether_its_length_is_announced_or_not() {
+async fn oversized_body_is_413_with_or_without_content_length() {
     let (gateway, _busy) = full("body_limit_bytes = 100").await;
     let body = |length| {
         let mut body = r#"{"model":"m"}"#.to_owned();
@@ -64,18 +68,18 @@ async fn a_body_over_the_limit_is_refused_whether_its_length_is_announced_or_not
         body
     };
     let exact = gateway.ask("").body(body(100)).answer().await;
-    exact.must_be(503, "queue_full");
+    exact.assert_error(503, "queue_full");
     for length in [101, 10_000] {
         let answer = gateway.ask("").body(body(length)).answer().await;
-        answer.must_be(413, "body_too_large");
+        answer.assert_error(413, "body_too_large");
     }
     let asked_before = gateway.ask("").header("expect", "100-continue");
     let answer = asked_before.body(body(101)).answer().await;
-    answer.must_be(413, "body_too_large");
+    answer.assert_error(413, "body_too_large");
     let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\n";
     let chunk = format!("{:x}\r\n{}\r\n", 60, body(60));
     let chunked = format!("transfer-encoding: chunked\r\n\r\n{chunk}{chunk}0\r\n\r\n");
-    let large = 32 << 20; // more than fits into the sockets on the way
+    let large = 32 << 20; // more than the socket buffers take
     let large = format!("content-length: {large}\r\n\r\n{}", body(large));
     for rest in [chunked, large] {
         let mut socket = TcpStream::connect(gateway.addr()).await.unwrap();
@@ -88,7 +92,7 @@ async fn a_body_over_the_limit_is_refused_whether_its_length_is_announced_or_not
 }
 
 #[tokio::test]
-async fn all_names_are_listed_as_openai_lists_models() {
+async fn v1_models_lists_models_then_aliases() {
     let (one, two) = (Backend::start().await, Backend::start().await);
     let setup = Setup::new()
         .routing("aliases = { z = \"a\", b = \"c\" }")
@@ -107,17 +111,21 @@ async fn all_names_are_listed_as_openai_lists_models() {
 }
 
 #[tokio::test]
-async fn the_state_shows_who_waits_runs_and_was_turned_away() {
+async fn admin_state_shows_waiting_running_and_rejected() {
     let (gateway, _busy) = full("").await;
     assert_eq!(gateway.get("/healthz").answer().await.status, 200);
     for _ in 0..2 {
-        gateway.ask("n").answer().await.must_be(503, "queue_full");
+        gateway
+            .ask("n")
+            .answer()
+            .await
+            .assert_error(503, "queue_full");
     }
     gateway
         .ask("gpt-5")
         .answer()
         .await
-        .must_be(404, "model_not_found");
+        .assert_error(404, "model_not_found");
     let answer = gateway.get("/admin/state").answer().await;
     assert_eq!(answer.header("content-type"), Some("application/json"));
     let state = answer.json();

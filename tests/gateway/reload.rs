@@ -1,7 +1,7 @@
-//! SIGHUP: the file is read again, and nobody who waits or runs notices.
+//! Tests of the reload on SIGHUP, while requests wait and run.
 
 use crate::backend::Backend;
-use crate::client::Sent;
+use crate::client::PendingResponse;
 use crate::process::{Gateway, Setup};
 
 fn names(state: &crate::process::State) -> Vec<String> {
@@ -11,8 +11,8 @@ fn names(state: &crate::process::State) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_backend_that_is_taken_out_finishes_and_one_that_is_added_serves() {
-    let (old, new) = (Backend::start().await, Backend::saying("new").await);
+async fn removed_backend_finishes_and_added_backend_serves_on_reload() {
+    let (old, new) = (Backend::start().await, Backend::replying("new").await);
     let gateway = Setup::new().backend("old", &old, 1, &["m"]).start().await;
     let running = gateway.ask("m").send();
     let arrived = old.next().await;
@@ -22,17 +22,17 @@ async fn a_backend_that_is_taken_out_finishes_and_one_that_is_added_serves() {
     gateway.reload(&Setup::new().backend("new", &new, 1, &["m"]));
     gateway.logs(&["INFO", "endpoints added: new"]).await;
     gateway.logs(&["INFO", "endpoints removed: old"]).await;
-    waiting.answer().await.must_say("new");
-    gateway.ask("m").answer().await.must_say("new");
+    waiting.answer().await.assert_ok("new");
+    gateway.ask("m").answer().await.assert_ok("new");
     assert!(!running.is_answered());
     arrived.answer("old");
-    running.answer().await.must_say("old");
+    running.answer().await.assert_ok("old");
     assert_eq!(names(&gateway.state().await), ["new"]);
     assert_eq!(old.counts().arrived, 1);
 }
 
 #[tokio::test]
-async fn a_backend_with_more_slots_serves_those_who_wait() {
+async fn raised_max_concurrent_serves_waiters_on_reload() {
     let backend = Backend::start().await;
     let setup = |slots| Setup::new().backend("a", &backend, slots, &["m"]);
     let gateway = setup(1).start().await;
@@ -48,13 +48,13 @@ async fn a_backend_with_more_slots_serves_those_who_wait() {
     assert_eq!(gateway.state().await.in_flight(), [2]);
     second.answer("2");
     first.answer("1");
-    waiting.answer().await.must_say("2");
-    running.answer().await.must_say("1");
+    waiting.answer().await.assert_ok("2");
+    running.answer().await.assert_ok("1");
     gateway.idle().await;
 }
 
 #[tokio::test]
-async fn the_waiting_room_and_the_routing_change_while_requests_wait() {
+async fn queue_and_routing_reload_while_requests_wait() {
     let backend = Backend::start().await;
     let setup = || Setup::new().backend("a", &backend, 1, &["m"]);
     let gateway = setup().queue("max_size = 1").start().await;
@@ -62,12 +62,16 @@ async fn the_waiting_room_and_the_routing_change_while_requests_wait() {
     let first = backend.next().await;
     let waiting = gateway.ask("m").send();
     gateway.depth(1).await;
-    gateway.ask("m").answer().await.must_be(503, "queue_full");
+    gateway
+        .ask("m")
+        .answer()
+        .await
+        .assert_error(503, "queue_full");
     gateway
         .ask("gpt")
         .answer()
         .await
-        .must_be(404, "model_not_found");
+        .assert_error(404, "model_not_found");
 
     let larger = setup()
         .queue("max_size = 2")
@@ -81,43 +85,46 @@ async fn the_waiting_room_and_the_routing_change_while_requests_wait() {
     first.answer("1");
     backend.next().await.answer("2");
     backend.next().await.answer("3");
-    running.answer().await.must_say("1");
-    waiting.answer().await.must_say("2");
-    by_alias.answer().await.must_say("3");
+    running.answer().await.assert_ok("1");
+    waiting.answer().await.assert_ok("2");
+    by_alias.answer().await.assert_ok("3");
 
     gateway.reload(&larger);
     gateway.logs(&["INFO", "nothing has changed"]).await;
 }
 
 #[tokio::test]
-async fn a_crowd_loses_nobody_while_backends_come_and_go() {
-    let (one, two) = (Backend::saying("fine").await, Backend::saying("fine").await);
+async fn repeated_reloads_under_load_lose_no_request() {
+    let (one, two) = (
+        Backend::replying("fine").await,
+        Backend::replying("fine").await,
+    );
     let setup = |at, slots, max_size: u32| {
         let setup = Setup::new().queue(&format!("max_size = {max_size}"));
         setup.backend(if slots == 1 { "one" } else { "two" }, at, slots, &["m"])
     };
     let gateway = setup(&one, 1, 1000).start().await;
-    let mut crowd: Vec<Sent> = Vec::new();
+    let mut sent_requests: Vec<PendingResponse> = Vec::new();
     for _ in 0..10 {
         for (at, slots, max_size) in [(&two, 2, 2000), (&one, 1, 1000)] {
-            crowd.extend((0..10).map(|_| gateway.ask("m").send()));
+            sent_requests.extend((0..10).map(|_| gateway.ask("m").send()));
             gateway.reload(&setup(at, slots, max_size));
-            crowd.extend((0..10).map(|_| gateway.ask("m").send()));
+            sent_requests.extend((0..10).map(|_| gateway.ask("m").send()));
             let name = if slots == 1 { "one" } else { "two" };
             let there = |state: &crate::process::State| names(state) == [name];
             gateway.until(name, there).await;
         }
     }
-    for sent in crowd {
-        sent.answer().await.must_say("fine");
+    for sent in sent_requests {
+        sent.answer().await.assert_ok("fine");
     }
     gateway.idle().await;
 }
 
-/// Asserts that a gateway goes on as before with a file that it would not have started with.
-async fn stays(gateway: &Gateway, config: &str) {
-    let (said, file) = Gateway::refusal(config).await;
-    let problem = said.strip_prefix(&file).unwrap().trim_end();
+/// Asserts that reloading a file with which the gateway does not start changes nothing, and logs the same error.
+async fn assert_unchanged(gateway: &Gateway, config: &str) {
+    let (message, file) = Gateway::refusal(config).await;
+    let problem = message.strip_prefix(&file).unwrap().trim_end();
     let before = gateway.state().await.0;
     gateway.reload_text(config);
     gateway
@@ -127,7 +134,7 @@ async fn stays(gateway: &Gateway, config: &str) {
 }
 
 #[tokio::test]
-async fn a_bad_file_changes_nothing_and_is_told_as_at_the_start() {
+async fn invalid_file_on_reload_changes_nothing_and_is_logged() {
     let backend = Backend::start().await;
     let setup = Setup::new().backend("a", &backend, 1, &["m"]);
     let gateway = setup.start().await;
@@ -137,42 +144,42 @@ async fn a_bad_file_changes_nothing_and_is_told_as_at_the_start() {
     gateway.depth(1).await;
 
     let b = "[queue]\nmax_size = 0\n[[backends]]\nname = \"b\"\nurl = \"http://127.0.0.1:9\"\n";
-    stays(&gateway, &format!("{b}slots = 3")).await;
-    stays(&gateway, &format!("{b}priority = -1")).await;
-    stays(
+    assert_unchanged(&gateway, &format!("{b}slots = 3")).await;
+    assert_unchanged(&gateway, &format!("{b}priority = -1")).await;
+    assert_unchanged(
         &gateway,
         &format!("{b}headers = {{ x-key = \"${{NO_SUCH_KEY}}\" }}"),
     )
     .await;
-    stays(&gateway, &format!("{b}models = [{{ name = \"\" }}]")).await;
-    stays(
+    assert_unchanged(&gateway, &format!("{b}models = [{{ name = \"\" }}]")).await;
+    assert_unchanged(
         &gateway,
         &format!("{b}[routing.aliases]\nx = \"y\"\ny = \"x\""),
     )
     .await;
-    stays(
+    assert_unchanged(
         &gateway,
         &format!("{b}[upstream]\nca_file = \"/no/such/file\""),
     )
     .await;
-    stays(
+    assert_unchanged(
         &gateway,
         &b.replace("[queue]", "[queue]\ndefault_priority = \"vip\""),
     )
     .await;
-    stays(&gateway, "listen = ").await;
+    assert_unchanged(&gateway, "listen = ").await;
 
     arrived.answer("1");
     backend.next().await.answer("2");
-    running.answer().await.must_say("1");
-    waiting.answer().await.must_say("2");
+    running.answer().await.assert_ok("1");
+    waiting.answer().await.assert_ok("2");
     gateway.reload(&Setup::new().backend("c", &backend, 1, &["m"]));
     gateway.logs(&["INFO", "endpoints added: c"]).await;
 }
 
 #[tokio::test]
-async fn what_needs_a_restart_is_said_and_all_else_is_changed() {
-    let (one, two) = (Backend::saying("1").await, Backend::saying("2").await);
+async fn reload_warns_of_restart_only_keys_and_applies_others() {
+    let (one, two) = (Backend::replying("1").await, Backend::replying("2").await);
     let setup = Setup::new().backend("a", &one, 1, &["m"]);
     let gateway = setup.start().await;
     let config = format!(
@@ -185,13 +192,13 @@ async fn what_needs_a_restart_is_said_and_all_else_is_changed() {
         gateway.logs(&["WARN", key, "restart"]).await;
     }
     gateway.logs(&["INFO", "endpoints added: b"]).await;
-    gateway.ask("m").answer().await.must_say("2");
+    gateway.ask("m").answer().await.assert_ok("2");
 }
 
 #[tokio::test]
-async fn a_backend_that_is_down_at_the_start_or_when_it_is_added_is_given_nothing() {
-    let well = Backend::saying("well").await;
-    let (up, down) = (well.url(), Backend::gone().await);
+async fn unreachable_backend_gets_nothing_at_start_or_reload() {
+    let good = Backend::replying("good").await;
+    let (up, down) = (good.url(), Backend::unreachable().await);
     let models = "models = [{ name = \"m\" }]";
     let backend = |name, url, lines: &str| {
         format!("[[backends]]\nname = \"{name}\"\nurl = \"{url}\"\n{models}\n{lines}\n")
@@ -199,36 +206,36 @@ async fn a_backend_that_is_down_at_the_start_or_when_it_is_added_is_given_nothin
     let sick = backend("sick", &down, "priority = 0");
     let setup = Setup::new()
         .routing("strategy = \"priority_only\"\nmax_retries = 0")
-        .backend("unchecked", &well, 1, &["other"]);
-    let setup = setup.more(&sick).more(&backend("well", &up, ""));
+        .backend("unchecked", &good, 1, &["other"]);
+    let setup = setup.sections(&sick).sections(&backend("good", &up, ""));
     let gateway = setup.start().await;
     assert_eq!(gateway.state().await.healthy(), [true, false, true]);
-    gateway.ask("m").answer().await.must_say("well");
+    gateway.ask("m").answer().await.assert_ok("good");
 
     let later = backend("later", &down, "priority = 0");
-    gateway.reload(&Setup::new().more(&sick).more(&later));
+    gateway.reload(&Setup::new().sections(&sick).sections(&later));
     let down = |state: &crate::process::State| state.healthy() == [false, false];
     gateway.until("both are down", down).await;
     gateway
         .ask("m")
         .answer()
         .await
-        .must_be(503, "no_healthy_backend");
+        .assert_error(503, "no_healthy_backend");
 }
 
-/// Asserts that the log says `problem` of the file as it is now, and that the gateway goes on as before.
-async fn refuses(gateway: &Gateway, problem: &str) {
+/// Asserts that a reload of the present file logs `problem` and changes nothing.
+async fn assert_reload_refused(gateway: &Gateway, problem: &str) {
     let before = gateway.state().await.0;
     let errors = gateway.logged(" ERROR ");
     gateway.signal("HUP");
-    gateway.logs_more(" ERROR ", errors).await;
+    gateway.logs_more_than(" ERROR ", errors).await;
     let words = ["ERROR", problem, "nothing has changed"];
     gateway.logs(&words).await;
     assert_eq!(gateway.state().await.0, before, "{problem}");
 }
 
 #[tokio::test]
-async fn a_file_without_backends_takes_none_away() {
+async fn truncated_or_empty_file_on_reload_removes_no_backend() {
     let backend = Backend::start().await;
     let setup = Setup::new().backend("a", &backend, 1, &["m"]);
     let gateway = setup.start().await;
@@ -251,40 +258,40 @@ async fn a_file_without_backends_takes_none_away() {
         (&whole[..whole.find("models").unwrap()], "no model"),
     ] {
         std::fs::write(file, text).unwrap();
-        refuses(&gateway, problem).await;
+        assert_reload_refused(&gateway, problem).await;
     }
     std::fs::write(file, b"listen = \"\xff\"").unwrap();
-    refuses(&gateway, "valid UTF-8").await;
+    assert_reload_refused(&gateway, "valid UTF-8").await;
     std::fs::remove_file(file).unwrap();
-    refuses(&gateway, "No such file").await;
+    assert_reload_refused(&gateway, "No such file").await;
     std::fs::create_dir(file).unwrap();
-    refuses(&gateway, "directory").await;
+    assert_reload_refused(&gateway, "directory").await;
     std::fs::remove_dir(file).unwrap();
 
     arrived.answer("1");
     backend.next().await.answer("2");
-    running.answer().await.must_say("1");
-    waiting.answer().await.must_say("2");
+    running.answer().await.assert_ok("1");
+    waiting.answer().await.assert_ok("2");
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_file_that_cannot_be_read_to_its_end_holds_up_nothing() {
-    let backend = Backend::saying("fine").await;
+async fn blocked_file_read_on_reload_blocks_no_request() {
+    let backend = Backend::replying("fine").await;
     let mut gateway = Setup::new().backend("a", &backend, 1, &["m"]).start().await;
     let file = gateway.config_file();
     std::fs::remove_file(file).unwrap();
     let pipe = std::process::Command::new("mkfifo").arg(file).status();
     assert!(pipe.unwrap().success());
     gateway.signal("HUP");
-    gateway.ask("m").answer().await.must_say("fine");
+    gateway.ask("m").answer().await.assert_ok("fine");
     gateway.signal("TERM");
     assert!(gateway.exit().await.success());
 }
 
 #[tokio::test]
-async fn without_backends_no_model_is_unknown() {
-    let backend = Backend::saying("fine").await;
+async fn without_backends_any_model_is_503_not_404() {
+    let backend = Backend::replying("fine").await;
     let gateway = Setup::new()
         .routing("aliases = { alias = \"m\" }")
         .start()
@@ -292,11 +299,11 @@ async fn without_backends_no_model_is_unknown() {
     gateway.logs(&["WARN", "no [[backends]]", "503"]).await;
     for name in ["m", "alias", "gpt-5"] {
         let answer = gateway.ask(name).answer().await;
-        answer.must_be(503, "no_healthy_backend");
+        answer.assert_error(503, "no_healthy_backend");
     }
     gateway.reload(&Setup::new().backend("a", &backend, 1, &["m"]));
     gateway.logs(&["INFO", "endpoints added: a"]).await;
-    gateway.ask("m").answer().await.must_say("fine");
+    gateway.ask("m").answer().await.assert_ok("fine");
     let answer = gateway.ask("gpt-5").answer().await;
-    answer.must_be(404, "model_not_found");
+    answer.assert_error(404, "model_not_found");
 }

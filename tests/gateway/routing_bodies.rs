@@ -1,4 +1,4 @@
-//! What a client may write into a body, and what an endpoint then reads.
+//! Tests of request bodies: valid and malformed JSON, encodings, and the rewriting of model names.
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use crate::backend::Backend;
 use crate::client::Answer;
-use crate::process::{Gateway, PATIENCE, Setup};
+use crate::process::{Gateway, Setup, TIMEOUT};
 
 async fn gateway(backend: &Backend) -> Gateway {
     let setup = Setup::new()
@@ -16,20 +16,20 @@ async fn gateway(backend: &Backend) -> Gateway {
     setup.start().await
 }
 
-/// Sends `body` while another request is answered word by word, which goes on as if nothing had happened.
-async fn beside_others(gateway: &Gateway, backend: &Backend, body: impl Into<Bytes>) -> Answer {
+/// Sends `body` while another response is streamed, and asserts that the stream is undisturbed.
+async fn beside_a_stream(gateway: &Gateway, backend: &Backend, body: impl Into<Bytes>) -> Answer {
     let other = gateway.ask("m").send();
     let stream = backend.next().await.stream();
     stream.send("undis");
     let answer = gateway.ask("").body(body).answer().await;
     stream.send("turbed");
     stream.end();
-    other.answer().await.must_say("undisturbed");
+    other.answer().await.assert_ok("undisturbed");
     answer
 }
 
 #[tokio::test]
-async fn a_body_that_cannot_be_read_is_the_clients_fault_and_nobody_elses() {
+async fn malformed_bodies_are_400_and_disturb_no_other_request() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend).await;
     let before = |value: String| format!("{{\"x\":{value},\"model\":\"m\"");
@@ -51,7 +51,7 @@ async fn a_body_that_cannot_be_read_is_the_clients_fault_and_nobody_elses() {
         br#"{"model":["m"]}"#.to_vec(),
     ] {
         let shown = String::from_utf8_lossy(&body[..body.len().min(60)]).into_owned();
-        let answer = beside_others(&gateway, &backend, body).await;
+        let answer = beside_a_stream(&gateway, &backend, body).await;
         assert_eq!(
             answer.error(),
             (400, "malformed_body".to_owned()),
@@ -64,7 +64,7 @@ async fn a_body_that_cannot_be_read_is_the_clients_fault_and_nobody_elses() {
 }
 
 #[tokio::test]
-async fn the_name_of_a_model_is_read_however_it_is_written() {
+async fn escaped_model_name_is_unescaped() {
     let backend = Backend::start().await;
     let name = "org/\u{e9}\u{1f999}\"\\ 7b";
     let setup = Setup::new().backend("gpu-1", &backend, 1, &[name]);
@@ -79,25 +79,25 @@ async fn the_name_of_a_model_is_read_however_it_is_written() {
             arrived.answer("fine");
             seen
         });
-        answer.must_say("fine");
+        answer.assert_ok("fine");
         assert_eq!(seen, body);
     }
 }
 
 #[tokio::test]
-async fn a_name_of_a_megabyte_is_unknown_and_is_not_said_back() {
+async fn huge_model_name_is_404_and_not_echoed() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend).await;
     for letter in ["x", "\u{1f999}", "\\u00e9"] {
         let name = letter.repeat(1_000_000 / letter.len());
-        let answer = beside_others(&gateway, &backend, format!("{{\"model\":\"{name}\"}}")).await;
-        answer.must_be(404, "model_not_found");
+        let answer = beside_a_stream(&gateway, &backend, format!("{{\"model\":\"{name}\"}}")).await;
+        answer.assert_error(404, "model_not_found");
         assert!(answer.text().len() < 1_000, "{}", answer.text().len());
     }
 }
 
 #[tokio::test]
-async fn deep_nesting_is_no_mistake() {
+async fn body_nested_a_million_deep_is_served() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend).await;
     let deep = 1_000_000;
@@ -111,19 +111,19 @@ async fn deep_nesting_is_no_mistake() {
             arrived.answer("fine");
             seen
         });
-        answer.must_say("fine");
+        answer.assert_ok("fine");
         assert!(seen == body("m"));
     }
 }
 
 #[tokio::test]
-async fn an_encoded_body_is_refused_and_says_how_it_is_encoded() {
+async fn encoded_body_is_415_naming_its_encoding() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend).await;
     for encoding in ["gzip", "GZIP", "identity, br"] {
         let ask = gateway.ask("m").header("content-encoding", encoding);
         let answer = ask.answer().await;
-        answer.must_be(415, "unsupported_encoding");
+        answer.assert_error(415, "unsupported_encoding");
         assert!(answer.message().contains(encoding), "{}", answer.message());
     }
     for encoding in ["identity", "Identity", ""] {
@@ -131,12 +131,12 @@ async fn an_encoded_body_is_refused_and_says_how_it_is_encoded() {
         let (answer, ()) = tokio::join!(ask.answer(), async {
             backend.next().await.answer("fine");
         });
-        answer.must_say("fine");
+        answer.assert_ok("fine");
     }
 }
 
 #[tokio::test]
-async fn an_alias_changes_the_models_name_and_not_one_byte_more() {
+async fn alias_rewrites_only_the_model_name_bytes() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend).await;
     for (start, end) in [
@@ -163,7 +163,7 @@ async fn an_alias_changes_the_models_name_and_not_one_byte_more() {
                 arrived.answer("fine");
                 seen
             });
-            answer.must_say("fine");
+            answer.assert_ok("fine");
             assert_eq!(seen, format!("{start}{named}{end}"));
             let lengths: Vec<_> = head.headers.get_all("content-length").iter().collect();
             assert_eq!(lengths, [seen.len().to_string().as_str()]);
@@ -172,7 +172,7 @@ async fn an_alias_changes_the_models_name_and_not_one_byte_more() {
 }
 
 #[tokio::test]
-async fn an_alias_works_in_a_body_that_comes_in_chunks() {
+async fn alias_is_rewritten_in_a_chunked_body() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend).await;
     let mut socket = TcpStream::connect(gateway.addr()).await.unwrap();
@@ -190,7 +190,7 @@ async fn an_alias_works_in_a_body_that_comes_in_chunks() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_cut_short_reaches_nobody() {
+async fn truncated_body_reaches_no_backend() {
     let backend = Backend::start().await;
     let gateway = gateway(&backend).await;
     let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\n";
@@ -204,10 +204,10 @@ async fn a_body_that_is_cut_short_reaches_nobody() {
         socket.write_all(request.as_bytes()).await.unwrap();
         socket.shutdown().await.unwrap();
         let mut answer = Vec::new();
-        let end = tokio::time::timeout(PATIENCE, socket.read_to_end(&mut answer)).await;
-        let said = String::from_utf8_lossy(&answer);
-        assert!(end.is_ok(), "the connection stays open: {said}");
-        assert!(answer.is_empty() || said.contains(" 400 "), "{said}");
+        let end = tokio::time::timeout(TIMEOUT, socket.read_to_end(&mut answer)).await;
+        let message = String::from_utf8_lossy(&answer);
+        assert!(end.is_ok(), "the connection stays open: {message}");
+        assert!(answer.is_empty() || message.contains(" 400 "), "{message}");
     }
     let (answer, label) = tokio::join!(gateway.ask("m").label("next").answer(), async {
         let arrived = backend.next().await;
@@ -215,7 +215,7 @@ async fn a_body_that_is_cut_short_reaches_nobody() {
         arrived.answer("fine");
         label
     });
-    answer.must_say("fine");
+    answer.assert_ok("fine");
     assert_eq!(label, "next");
     gateway.idle().await;
 }

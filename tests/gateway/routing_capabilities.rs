@@ -1,4 +1,4 @@
-//! A request goes only to endpoints that can do what it asks.
+//! Tests of routing by capability: vision, tools, JSON mode and context length.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn json_mode(model: &str) -> Value {
     json!({ "model": model, "messages": [], "response_format": { "type": "json_object" } })
 }
 
-/// About as many tokens.
+/// A request of about `tokens` tokens.
 fn long(model: &str, tokens: usize) -> Value {
     let text = "word".repeat(tokens);
     json!({ "model": model, "messages": [{ "role": "user", "content": text }] })
@@ -31,9 +31,9 @@ async fn answer(gateway: &Gateway, body: &Value) -> Answer {
     gateway.ask("").body(body.to_string()).answer().await
 }
 
-/// Two endpoints for model `m`: `A` that can do nothing special, and `B` that can.
-async fn plain_and(ability: &str) -> (Gateway, [Backend; 2]) {
-    let (a, b) = (Backend::saying("A").await, Backend::saying("B").await);
+/// Two endpoints for model `m`: `A` without capabilities, and `B` with this one.
+async fn plain_and_capable(ability: &str) -> (Gateway, [Backend; 2]) {
+    let (a, b) = (Backend::replying("A").await, Backend::replying("B").await);
     let setup = Setup::new()
         .routing("strategy = \"round_robin\"")
         .backend("a", &a, 4, &["m"])
@@ -46,16 +46,16 @@ async fn plain_and(ability: &str) -> (Gateway, [Backend; 2]) {
 }
 
 #[tokio::test]
-async fn who_cannot_do_what_is_asked_is_never_asked() {
+async fn endpoint_without_required_capability_gets_no_request() {
     for (ability, body) in [
         ("vision = true", image("m")),
         ("tools = true", tools("m")),
         ("json_mode = true", json_mode("m")),
         ("context_length = 9000", long("m", 5_000)),
     ] {
-        let (gateway, [a, _b]) = plain_and(ability).await;
+        let (gateway, [a, _b]) = plain_and_capable(ability).await;
         for _ in 0..4 {
-            answer(&gateway, &body).await.must_say("B");
+            answer(&gateway, &body).await.assert_ok("B");
         }
         assert_eq!(a.counts().arrived, 0, "{ability}");
         for _ in 0..2 {
@@ -66,8 +66,8 @@ async fn who_cannot_do_what_is_asked_is_never_asked() {
 }
 
 #[tokio::test]
-async fn an_image_goes_to_the_model_that_has_eyes() {
-    let (a, b) = (Backend::saying("A").await, Backend::saying("B").await);
+async fn image_request_reaches_the_vision_model() {
+    let (a, b) = (Backend::replying("A").await, Backend::replying("B").await);
     let setup = Setup::new()
         .routing("aliases = { eyes = \"llava\" }")
         .backend("a", &a, 4, &["llama3"])
@@ -78,13 +78,13 @@ async fn an_image_goes_to_the_model_that_has_eyes() {
         );
     let gateway = setup.start().await;
     for name in ["llava", "eyes"] {
-        answer(&gateway, &image(name)).await.must_say("B");
+        answer(&gateway, &image(name)).await.assert_ok("B");
     }
 }
 
 #[tokio::test]
-async fn who_can_waits_for_the_one_that_can_while_the_others_idle() {
-    let (a, b) = (Backend::saying("A").await, Backend::start().await);
+async fn request_waits_for_capable_endpoint_while_others_idle() {
+    let (a, b) = (Backend::replying("A").await, Backend::start().await);
     let models = "max_concurrent = 1\nmodels = [{ name = \"m\", vision = true }]";
     let setup = Setup::new()
         .backend("a", &a, 4, &["m"])
@@ -92,18 +92,18 @@ async fn who_can_waits_for_the_one_that_can_while_the_others_idle() {
     let gateway = setup.start().await;
     let sent = [(); 2].map(|()| gateway.ask("").body(image("m").to_string()).send());
     gateway.depth(1).await;
-    gateway.ask("m").answer().await.must_say("A");
+    gateway.ask("m").answer().await.assert_ok("A");
     for _ in 0..2 {
         b.next().await.answer("B");
     }
     for sent in sent {
-        sent.answer().await.must_say("B");
+        sent.answer().await.assert_ok("B");
     }
     assert_eq!((a.counts().arrived, b.counts().peak), (1, 1));
 }
 
 #[tokio::test]
-async fn what_nobody_can_do_is_named() {
+async fn capability_mismatch_lists_every_missing_capability() {
     let backend = Backend::start().await;
     let setup = Setup::new()
         .routing("aliases = { alias = \"llama3:8b\" }")
@@ -129,7 +129,7 @@ async fn what_nobody_can_do_is_named() {
         ),
     ] {
         let answer = answer(&gateway, &body).await;
-        answer.must_be(400, "capability_mismatch");
+        answer.assert_error(400, "capability_mismatch");
         let message = answer.message();
         assert!(message.contains("'llama3:8b'"), "{message}");
         for word in ["vision", "tools", "json_mode", "context_length"] {
@@ -141,8 +141,8 @@ async fn what_nobody_can_do_is_named() {
 }
 
 #[tokio::test]
-async fn what_a_model_cannot_do_its_fallback_may() {
-    let (a, b) = (Backend::saying("A").await, Backend::saying("B").await);
+async fn fallback_serves_capabilities_its_model_lacks() {
+    let (a, b) = (Backend::replying("A").await, Backend::replying("B").await);
     let setup = Setup::new()
         .routing("fallbacks = { llama3 = [\"blind\", \"llava\"] }")
         .backend("a", &a, 1, &["llama3", "blind"])
@@ -152,8 +152,8 @@ async fn what_a_model_cannot_do_its_fallback_may() {
             "models = [{ name = \"llava\", vision = true }]",
         );
     let gateway = setup.start().await;
-    gateway.ask("llama3").answer().await.must_say("A");
+    gateway.ask("llama3").answer().await.assert_ok("A");
     let seen = answer(&gateway, &image("llama3")).await;
-    seen.must_say("B");
+    seen.assert_ok("B");
     assert_eq!(seen.header("x-triage-model"), Some("llava"));
 }

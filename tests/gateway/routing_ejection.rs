@@ -1,11 +1,11 @@
-//! How many endpoints the failures of a few requests can take out of service.
+//! Tests of how many endpoints failed requests can eject.
 
 use crate::backend::{Backend, status};
 use crate::process::{Gateway, Setup};
 
-/// A backend that breaks off on every request labelled `poison`, and answers all others.
+/// A backend that resets the connection for the label `poison`, answers 503 for `bad` and 200 for all others.
 async fn fragile() -> Backend {
-    let answer = |arrived: crate::backend::Arrived| match arrived.label() {
+    let answer = |arrived: crate::backend::BackendRequest| match arrived.label() {
         "poison" => drop(arrived),
         "bad" => arrived.respond(status(503)),
         _ => arrived.answer("fine"),
@@ -13,7 +13,7 @@ async fn fragile() -> Backend {
     Backend::answering(answer).await
 }
 
-/// So many fragile backends for `m`. What is ejected stays out.
+/// A gateway in front of these backends for `m`. Ejection outlasts the test.
 async fn gateway(backends: &[Backend], routing: &str) -> Gateway {
     let mut setup = Setup::new().routing("eject_seconds = 600").routing(routing);
     for (nth, backend) in backends.iter().enumerate() {
@@ -35,7 +35,7 @@ async fn in_service(gateway: &Gateway) -> usize {
 }
 
 #[tokio::test]
-async fn five_requests_that_break_every_backend_eject_one_of_three() {
+async fn five_poison_requests_eject_one_of_three_backends() {
     let backends = [fragile().await, fragile().await, fragile().await];
     let gateway = gateway(&backends, "").await;
     fail(&gateway, "poison", 5).await;
@@ -43,15 +43,15 @@ async fn five_requests_that_break_every_backend_eject_one_of_three() {
     assert_eq!(
         (in_service(&gateway).await, tries),
         (2, 10),
-        "one of three is out, and each request was tried once more"
+        "one of three is ejected, and each request was retried once"
     );
     for _ in 0..20 {
-        gateway.ask("m").answer().await.must_say("fine");
+        gateway.ask("m").answer().await.assert_ok("fine");
     }
 }
 
 #[tokio::test]
-async fn however_many_requests_fail_half_of_the_endpoints_stay_and_always_the_last() {
+async fn ejection_respects_max_percent_and_keeps_last_endpoint() {
     for (label, count, routing, left) in [
         ("poison", 1, "max_retries = 0", 1),
         ("bad", 2, "max_retries = 0", 1),
@@ -71,19 +71,22 @@ async fn however_many_requests_fail_half_of_the_endpoints_stay_and_always_the_la
             left,
             "{label} {count} {routing}"
         );
-        gateway.ask("m").answer().await.must_say("fine");
+        gateway.ask("m").answer().await.assert_ok("fine");
     }
 }
 
 #[tokio::test]
-async fn a_share_of_ejected_endpoints_that_cannot_be_is_refused_by_name() {
+async fn invalid_max_ejected_percent_is_rejected_by_name() {
     let backend = fragile().await;
     for value in ["101", "-1", "\"half\""] {
         let setup = Setup::new()
             .routing(&format!("max_ejected_percent = {value}"))
             .backend("b0", &backend, 1, &["m"]);
-        let said = setup.refusal().await;
-        assert!(said.contains("max_ejected_percent`"), "{value}: {said}");
-        assert!(!said.contains("unknown"), "{value}: {said}");
+        let message = setup.refusal().await;
+        assert!(
+            message.contains("max_ejected_percent`"),
+            "{value}: {message}"
+        );
+        assert!(!message.contains("unknown"), "{value}: {message}");
     }
 }

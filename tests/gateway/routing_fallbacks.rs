@@ -1,4 +1,4 @@
-//! Who answers when nobody can serve the model that was asked for.
+//! Tests of fallback chains, used when no endpoint can serve the requested model.
 
 use http_body_util::BodyExt;
 
@@ -6,49 +6,52 @@ use crate::backend::Backend;
 use crate::client::Answer;
 use crate::process::{Gateway, Setup};
 
-const LEFT_ALONE: &str = "eject_after = 1\neject_seconds = 600";
+const EJECT_AT_ONCE: &str = "eject_after = 1\neject_seconds = 600";
 
-/// Asserts that every model of the chain is named, in order.
+/// Asserts that the error lists every model of the chain, in order.
 #[track_caller]
-fn must_list(answer: &Answer, chain: &[&str]) {
-    answer.must_be(503, "fallback_chain_exhausted");
+fn assert_chain(answer: &Answer, chain: &[&str]) {
+    answer.assert_error(503, "fallback_chain_exhausted");
     let message = answer.message();
     assert!(message.contains(&chain.join(", ")), "{message}");
 }
 
 #[tokio::test]
-async fn the_first_of_the_chain_that_is_there_answers() {
-    let backend = Backend::saying("mistral").await;
+async fn first_available_fallback_serves_the_request() {
+    let backend = Backend::replying("mistral").await;
     let setup = Setup::new()
         .routing("fallbacks = { \"claude-3-opus\" = [\"llama3:70b\", \"mistral:7b\", \"last\"] }")
         .backend("gpu-1", &backend, 1, &["mistral:7b", "last"]);
     let gateway = setup.start().await;
     let answer = gateway.ask("claude-3-opus").answer().await;
-    answer.must_say("mistral");
+    answer.assert_ok("mistral");
     assert_eq!(answer.header("x-triage-model"), Some("mistral:7b"));
 }
 
 #[tokio::test]
-async fn a_chain_without_anybody_is_listed() {
+async fn exhausted_fallback_chain_is_listed_in_the_error() {
     let routing = "fallbacks = { \"claude-3-opus\" = [\"llama3:70b\", \"mistral:7b\"] }";
     let chain = ["claude-3-opus", "llama3:70b", "mistral:7b"];
     let gateway = Setup::new().routing(routing).start().await;
-    must_list(&gateway.ask("claude-3-opus").answer().await, &chain);
+    assert_chain(&gateway.ask("claude-3-opus").answer().await, &chain);
 
-    let gone = Backend::gone().await;
+    let gone = Backend::unreachable().await;
     let setup = Setup::new()
         .routing("fallbacks = { m = [\"llama3:70b\", \"mistral:7b\"] }")
         .backend_checked("gpu-1", &gone, "interval_seconds = 3600");
     let gateway = setup.start().await;
     let chain = ["m", "llama3:70b", "mistral:7b"];
-    must_list(&gateway.ask("m").answer().await, &chain);
+    assert_chain(&gateway.ask("m").answer().await, &chain);
 }
 
 #[tokio::test]
-async fn an_alias_has_the_chain_of_its_target() {
-    let (big, small) = (Backend::gone().await, Backend::saying("small").await);
+async fn alias_uses_the_fallbacks_of_its_target() {
+    let (big, small) = (
+        Backend::unreachable().await,
+        Backend::replying("small").await,
+    );
     let setup = Setup::new()
-        .routing(LEFT_ALONE)
+        .routing(EJECT_AT_ONCE)
         .routing("aliases = { gpt = \"big\", claude = \"none\" }")
         .routing("fallbacks = { big = [\"small\"], none = [\"small\"] }")
         .backend_at("gpu-1", &big, 1, &["big"])
@@ -56,48 +59,48 @@ async fn an_alias_has_the_chain_of_its_target() {
     let gateway = setup.start().await;
     for name in ["gpt", "gpt", "claude"] {
         let answer = gateway.ask(name).answer().await;
-        answer.must_say("small");
+        answer.assert_ok("small");
         assert_eq!(answer.header("x-triage-model"), Some("small"));
     }
 }
 
 #[tokio::test]
-async fn an_empty_chain_is_none() {
-    let gone = Backend::gone().await;
+async fn empty_fallback_chain_counts_as_none() {
+    let gone = Backend::unreachable().await;
     let setup = Setup::new()
         .routing("fallbacks = { m = [], unknown = [] }")
         .backend_checked("gpu-1", &gone, "interval_seconds = 3600");
     let gateway = setup.start().await;
     let unknown = gateway.ask("unknown").answer().await;
-    unknown.must_be(404, "model_not_found");
+    unknown.assert_error(404, "model_not_found");
     let known = gateway.ask("m").answer().await;
-    known.must_be(503, "no_healthy_backend");
+    known.assert_error(503, "no_healthy_backend");
 }
 
 #[tokio::test]
-async fn a_fallbacks_own_fallbacks_are_not_tried() {
-    let backend = Backend::saying("C").await;
+async fn fallbacks_of_fallbacks_are_not_tried() {
+    let backend = Backend::replying("C").await;
     let setup = Setup::new()
         .routing("fallbacks = { a = [\"b\"], b = [\"c\"] }")
         .backend("gpu-1", &backend, 1, &["c"]);
     let gateway = setup.start().await;
-    gateway.ask("b").answer().await.must_say("C");
-    must_list(&gateway.ask("a").answer().await, &["a", "b"]);
+    gateway.ask("b").answer().await.assert_ok("C");
+    assert_chain(&gateway.ask("a").answer().await, &["a", "b"]);
 }
 
-/// A primary that refuses connections, and a fallback.
+/// A gateway with a primary that refuses connections, and a fallback.
 async fn primary_is_gone(fallback: &Backend) -> Gateway {
     let setup = Setup::new()
         .queue("max_size = 100\nmax_wait_seconds = 600")
-        .routing(LEFT_ALONE)
+        .routing(EJECT_AT_ONCE)
         .routing("fallbacks = { \"llama3:70b\" = [\"llama3:8b\"] }")
-        .backend_at("primary", &Backend::gone().await, 1, &["llama3:70b"])
+        .backend_at("primary", &Backend::unreachable().await, 1, &["llama3:70b"])
         .backend("spare", fallback, 1, &["llama3:8b"]);
     setup.start().await
 }
 
 #[tokio::test]
-async fn with_the_primary_down_the_fallback_answers_at_once() {
+async fn fallback_serves_at_once_when_primary_is_down() {
     let spare = Backend::start().await;
     let gateway = primary_is_gone(&spare).await;
     let body = |model: &str| {
@@ -119,7 +122,7 @@ async fn with_the_primary_down_the_fallback_answers_at_once() {
             arrived.answer("spare");
             (head, body)
         });
-        answer.must_say("spare");
+        answer.assert_ok("spare");
         assert_eq!(answer.header("x-triage-model"), Some("llama3:8b"));
         assert_eq!(answer.header("x-triage-endpoint"), Some("spare"));
         assert_eq!(seen, body("llama3:8b"));
@@ -130,27 +133,27 @@ async fn with_the_primary_down_the_fallback_answers_at_once() {
 }
 
 #[tokio::test]
-async fn a_primary_whose_health_check_fails_is_not_even_tried() {
-    let spare = Backend::saying("spare").await;
+async fn primary_with_failing_health_check_is_skipped() {
+    let spare = Backend::replying("spare").await;
     let primary = format!(
         "[[backends]]\nname = \"primary\"\nurl = {:?}\nmodels = [{{ name = \"big\" }}]\n",
-        Backend::gone().await
+        Backend::unreachable().await
     );
     let setup = Setup::new()
         .queue("max_wait_seconds = 600")
         .routing("fallbacks = { big = [\"small\"] }")
         .backend("spare", &spare, 1, &["small"])
-        .more(&primary);
+        .sections(&primary);
     let gateway = setup.start().await;
     assert_eq!(gateway.state().await.healthy(), [true, false]);
     let answer = gateway.ask("big").answer().await;
-    answer.must_say("spare");
+    answer.assert_ok("spare");
     assert_eq!(answer.header("x-triage-model"), Some("small"));
     assert_eq!(gateway.logged("no answer from the endpoint"), 0);
 }
 
 #[tokio::test]
-async fn a_fallback_can_stream() {
+async fn fallback_response_is_streamed() {
     let spare = Backend::start().await;
     let gateway = primary_is_gone(&spare).await;
     let asked = gateway.ask("llama3:70b").open();
@@ -163,8 +166,8 @@ async fn a_fallback_can_stream() {
 }
 
 #[tokio::test]
-async fn while_the_primary_is_busy_one_waits_for_it() {
-    let (primary, spare) = (Backend::start().await, Backend::saying("spare").await);
+async fn requests_wait_for_busy_primary_by_default() {
+    let (primary, spare) = (Backend::start().await, Backend::replying("spare").await);
     let setup = Setup::new()
         .routing("fallbacks = { big = [\"small\"] }")
         .backend("primary", &primary, 1, &["big"])
@@ -176,13 +179,13 @@ async fn while_the_primary_is_busy_one_waits_for_it() {
         primary.next().await.answer("primary");
     }
     for sent in sent {
-        sent.answer().await.must_say("primary");
+        sent.answer().await.assert_ok("primary");
     }
     assert_eq!(spare.counts().arrived, 0);
 }
 
 #[tokio::test]
-async fn an_idle_fallback_may_help_a_busy_primary() {
+async fn idle_fallback_serves_busy_primary_when_configured() {
     let (primary, spare) = (Backend::start().await, Backend::start().await);
     let setup = Setup::new()
         .routing("fallback_when = \"busy\"\nfallbacks = { big = [\"small\"] }")
@@ -194,21 +197,21 @@ async fn an_idle_fallback_may_help_a_busy_primary() {
     let second = gateway.ask("big").send();
     let at_spare = spare.next().await;
     assert_eq!(at_spare.model(), "small");
-    // All are busy: who comes now takes whichever is free first.
+    // Both are busy: the next requests take the endpoint that becomes free first.
     let third = gateway.ask("big").send();
     gateway.depth(1).await;
     at_spare.answer("spare");
-    second.answer().await.must_say("spare");
+    second.answer().await.assert_ok("spare");
     let at_spare = spare.next().await;
     let fourth = gateway.ask("big").send();
     gateway.depth(1).await;
     at_primary.answer("primary");
-    first.answer().await.must_say("primary");
+    first.answer().await.assert_ok("primary");
     let at_primary = primary.next().await;
     assert_eq!(at_primary.model(), "big");
     at_primary.answer("primary");
     at_spare.answer("spare");
-    third.answer().await.must_say("spare");
-    fourth.answer().await.must_say("primary");
+    third.answer().await.assert_ok("spare");
+    fourth.answer().await.assert_ok("primary");
     gateway.idle().await;
 }

@@ -1,20 +1,20 @@
-//! Backends of which nothing is known yet.
+//! Tests of backends of unknown health.
 
 use crate::backend::Backend;
-use crate::client::Sent;
+use crate::client::PendingResponse;
 use crate::process::Setup;
 
-/// A backend that takes connections and says nothing, not even to a check.
-async fn mute() -> (tokio::net::TcpListener, String) {
+/// A backend that accepts connections and never responds, not even to a health check.
+async fn unresponsive() -> (tokio::net::TcpListener, String) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     (listener, url)
 }
 
 #[tokio::test]
-async fn a_mute_backend_that_comes_gets_nothing_while_a_good_one_is_free() {
+async fn added_unresponsive_backend_gets_one_request_at_most() {
     let good = Backend::start().await;
-    let (_listener, url) = mute().await;
+    let (_listener, url) = unresponsive().await;
     let setup = || {
         Setup::new()
             .routing("strategy = \"round_robin\"")
@@ -32,11 +32,11 @@ async fn a_mute_backend_that_comes_gets_nothing_while_a_good_one_is_free() {
     for _ in 0..6 {
         let sent = gateway.ask("m").send();
         good.next().await.answer("good");
-        sent.answer().await.must_say("good");
+        sent.answer().await.assert_ok("good");
     }
-    // With the good one full, the mute one gets a request, and no more than one.
+    // Once the good one is full, the unresponsive one gets one request.
     let mut held = Vec::new();
-    let sent: Vec<Sent> = (0..6).map(|_| gateway.ask("m").send()).collect();
+    let sent: Vec<PendingResponse> = (0..6).map(|_| gateway.ask("m").send()).collect();
     for _ in 0..4 {
         held.push(good.next().await);
     }
@@ -48,15 +48,15 @@ async fn a_mute_backend_that_comes_gets_nothing_while_a_good_one_is_free() {
 }
 
 #[tokio::test]
-async fn of_two_unchecked_backends_a_mute_one_costs_one_request_of_six() {
-    let good = Backend::saying("good").await;
-    let (_listener, url) = mute().await;
+async fn unchecked_unresponsive_backend_gets_one_request_of_six() {
+    let good = Backend::replying("good").await;
+    let (_listener, url) = unresponsive().await;
     let setup = Setup::new()
         .routing("strategy = \"round_robin\"")
         .backend_at("mute", &url, 4, &["m"])
         .backend_at("good", &good.url(), 4, &["m"]);
     let gateway = setup.start().await;
-    let sent: Vec<Sent> = (0..6).map(|_| gateway.ask("m").send()).collect();
+    let sent: Vec<PendingResponse> = (0..6).map(|_| gateway.ask("m").send()).collect();
     let state = gateway
         .until("five are served", |state| {
             state.in_flight() == [1, 0] && state.depth() == 0 && good.counts().arrived == 5

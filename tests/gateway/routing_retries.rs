@@ -1,4 +1,4 @@
-//! A request that failed at one endpoint, and what of it the others and its client see.
+//! Tests of retries: which failures are retried, where, and what backends and clients see of it.
 
 use http::Response;
 use http_body_util::BodyExt;
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::backend::{Backend, status};
 use crate::process::{Gateway, Setup};
 
-/// Endpoint `first` and, if it has failed, `second`. Nobody is ever ejected.
+/// A gateway that tries endpoint `first` and then `second`, without ejection.
 async fn pair(routing: &str, slots: u32) -> (Gateway, Backend, Backend) {
     let (first, second) = (Backend::start().await, Backend::start().await);
     let lines = |priority| {
@@ -22,7 +22,7 @@ async fn pair(routing: &str, slots: u32) -> (Gateway, Backend, Backend) {
 }
 
 #[tokio::test]
-async fn a_failed_request_is_tried_elsewhere_and_its_slot_is_free_meanwhile() {
+async fn retry_uses_another_endpoint_and_frees_the_slot() {
     let (gateway, first, second) = pair("", 1).await;
     let body = "{ \"x\": 1.0,\"model\":\"m\" }";
     for code in [502, 503, 504] {
@@ -36,26 +36,26 @@ async fn a_failed_request_is_tried_elsewhere_and_its_slot_is_free_meanwhile() {
         assert_eq!((state.in_flight(), state.running()), (vec![0, 1], 1));
         let other = gateway.ask("m").send();
         first.next().await.answer("other");
-        other.answer().await.must_say("other");
+        other.answer().await.assert_ok("other");
         retried.answer("retried");
         let answer = ask.answer().await;
-        answer.must_say("retried");
+        answer.assert_ok("retried");
         assert_eq!(answer.header("x-triage-endpoint"), Some("second"));
     }
     gateway.idle().await;
 }
 
 #[tokio::test]
-async fn an_endpoint_that_breaks_off_before_it_answers_has_failed() {
+async fn connection_reset_before_response_is_retried() {
     let (gateway, first, second) = pair("", 1).await;
     let sent = gateway.ask("m").send();
     drop(first.next().await);
     second.next().await.answer("retried");
-    sent.answer().await.must_say("retried");
+    sent.answer().await.assert_ok("retried");
 }
 
 #[tokio::test]
-async fn an_answer_that_has_begun_is_not_tried_again() {
+async fn started_response_is_not_retried() {
     let (gateway, first, second) = pair("", 1).await;
     let asked = gateway.ask("m").open();
     let (response, stream) = tokio::join!(asked, async { first.next().await.stream() });
@@ -63,14 +63,14 @@ async fn an_answer_that_has_begun_is_not_tried_again() {
     let mut body = response.into_body();
     let half = body.frame().await.unwrap().unwrap();
     assert_eq!(half.into_data().unwrap(), "half");
-    stream.break_off();
+    stream.abort();
     assert!(body.frame().await.unwrap().is_err());
     gateway.idle().await;
     assert_eq!(second.counts().arrived, 0);
 }
 
 #[tokio::test]
-async fn what_another_try_would_not_help_is_passed_on_as_it_is() {
+async fn non_retryable_response_is_forwarded_unchanged() {
     let (gateway, first, second) = pair("", 1).await;
     for code in [200, 400, 401, 404, 413, 422, 429, 500, 501, 529] {
         let sent = gateway.ask("m").send();
@@ -97,7 +97,7 @@ async fn what_another_try_would_not_help_is_passed_on_as_it_is() {
 }
 
 #[tokio::test]
-async fn it_is_tried_as_often_as_allowed_once_at_each_and_the_last_answer_counts() {
+async fn retries_stop_at_max_retries_with_the_last_response() {
     for (retries, tries) in [(0, 1), (1, 2), (2, 2)] {
         let (gateway, first, second) = pair(&format!("max_retries = {retries}"), 1).await;
         let sent = gateway.ask("m").send();
@@ -114,34 +114,34 @@ async fn it_is_tried_as_often_as_allowed_once_at_each_and_the_last_answer_counts
 }
 
 #[tokio::test]
-async fn an_endpoint_that_took_all_the_time_is_not_followed_by_another() {
+async fn upstream_timeout_is_not_retried() {
     let (first, second) = (Backend::start().await, Backend::start().await);
     let setup = Setup::new()
         .routing("strategy = \"round_robin\"")
         .backend("first", &first, 1, &["m"])
         .backend("second", &second, 1, &["m"])
-        .more("[upstream]\nfirst_byte_timeout_seconds = 0.2\n");
+        .sections("[upstream]\nfirst_byte_timeout_seconds = 0.2\n");
     let gateway = setup.start().await;
     let sent = gateway.ask("m").send();
-    first.next().await.hung_up().await;
-    sent.answer().await.must_be(504, "upstream_timeout");
+    first.next().await.disconnected().await;
+    sent.answer().await.assert_error(504, "upstream_timeout");
     gateway.idle().await;
     assert_eq!(second.counts().arrived, 0);
 }
 
-/// A 503 that says when to come back.
+/// A 503 with `retry-after`.
 fn later() -> Response<String> {
     let response = Response::builder().status(503).header("retry-after", "17");
     response.body("busy".to_owned()).unwrap()
 }
 
 #[tokio::test]
-async fn who_says_when_to_come_back_is_not_asked_before() {
+async fn endpoint_that_sent_retry_after_is_not_retried() {
     let (gateway, first, second) = pair("max_retries = 5", 1).await;
     let sent = gateway.ask("m").send();
     first.next().await.respond(later());
     second.next().await.answer("retried");
-    sent.answer().await.must_say("retried");
+    sent.answer().await.assert_ok("retried");
 
     let sent = gateway.ask("m").send();
     first.next().await.respond(later());
@@ -155,7 +155,7 @@ async fn who_says_when_to_come_back_is_not_asked_before() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_large_to_keep_is_sent_once_and_the_log_says_why() {
+async fn body_over_retry_limit_is_not_retried_and_logged() {
     let (gateway, first, second) = pair("retry_body_limit_bytes = 100", 1).await;
     let body = |length: usize| {
         let padding = "x".repeat(length - 20);
@@ -167,7 +167,7 @@ async fn a_body_that_is_too_large_to_keep_is_sent_once_and_the_log_says_why() {
     let sent = gateway.ask("").body(exact).send();
     first.next().await.respond(status(503));
     second.next().await.answer("retried");
-    sent.answer().await.must_say("retried");
+    sent.answer().await.assert_ok("retried");
 
     let sent = gateway.ask("").body(larger).send();
     first.next().await.respond(status(503));
@@ -180,16 +180,16 @@ async fn a_body_that_is_too_large_to_keep_is_sent_once_and_the_log_says_why() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_during_a_retry_leaves_nothing() {
+async fn client_disconnect_during_retry_frees_everything() {
     let (gateway, first, second) = pair("", 1).await;
     let sent = gateway.ask("m").send();
     first.next().await.respond(status(503));
     let retried = second.next().await;
-    sent.hang_up();
-    retried.hung_up().await;
+    sent.disconnect();
+    retried.disconnected().await;
     gateway.idle().await;
 
-    // The other one is busy: the retry waits.
+    // The other endpoint is busy: the retry waits.
     let busy = [(); 2].map(|()| gateway.ask("m").send());
     let (at_first, at_second) = (first.next().await, second.next().await);
     let waits = gateway.ask("m").label("waits").send();
@@ -203,11 +203,11 @@ async fn a_client_that_hangs_up_during_a_retry_leaves_nothing() {
             state.depth() == 1 && state.in_flight() == [0, 1]
         })
         .await;
-    waits.hang_up();
+    waits.disconnect();
     gateway.depth(0).await;
     at_second.answer("busy");
     for busy in busy {
-        busy.answer().await.must_say("busy");
+        busy.answer().await.assert_ok("busy");
     }
     gateway.idle().await;
     assert_eq!(
@@ -217,7 +217,7 @@ async fn a_client_that_hangs_up_during_a_retry_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn who_is_tried_again_keeps_its_place_in_the_line() {
+async fn retried_request_keeps_its_arrival_order() {
     let (gateway, first, second) = pair("", 1).await;
     let busy = gateway.ask("m").label("early").send();
     let early = first.next().await;
@@ -226,7 +226,7 @@ async fn who_is_tried_again_keeps_its_place_in_the_line() {
     let late = gateway.ask("m").label("late").send();
     gateway.depth(1).await;
 
-    // Its slot goes to who waits; it waits for the other one, before whoever comes now.
+    // Its slot goes to the waiter. The retry waits for the other endpoint, ahead of later arrivals.
     early.respond(status(503));
     let at_first = first.next().await;
     assert_eq!(at_first.label(), "late");
@@ -234,23 +234,23 @@ async fn who_is_tried_again_keeps_its_place_in_the_line() {
     let last = gateway.ask("m").label("last").send();
     gateway.depth(2).await;
     at_second.answer("fine");
-    later_one.answer().await.must_say("fine");
+    later_one.answer().await.assert_ok("fine");
     let retried = second.next().await;
     assert_eq!(retried.label(), "early");
     retried.answer("early");
-    busy.answer().await.must_say("early");
+    busy.answer().await.assert_ok("early");
     at_first.answer("late");
-    late.answer().await.must_say("late");
+    late.answer().await.assert_ok("late");
     tokio::select! {
         arrived = first.next() => arrived.answer("last"),
         arrived = second.next() => arrived.answer("last"),
     }
-    last.answer().await.must_say("last");
+    last.answer().await.assert_ok("last");
     gateway.idle().await;
 }
 
 #[tokio::test]
-async fn a_retry_that_finds_no_chair_is_answered_with_what_failed() {
+async fn retry_into_full_room_returns_the_failed_response() {
     let (first, second) = (Backend::start().await, Backend::start().await);
     let setup = Setup::new()
         .queue("max_size = 0")
@@ -266,12 +266,12 @@ async fn a_retry_that_finds_no_chair_is_answered_with_what_failed() {
     let answer = failing.answer().await;
     assert_eq!((answer.status, answer.text()), (503, "busy"));
     at_second.answer("fine");
-    busy.answer().await.must_say("fine");
+    busy.answer().await.assert_ok("fine");
     gateway.idle().await;
 }
 
 #[tokio::test]
-async fn what_is_tried_again_at_a_fallback_names_it() {
+async fn retry_at_fallback_rewrites_the_model_name() {
     let (big, small) = (Backend::start().await, Backend::start().await);
     let setup = Setup::new()
         .routing("aliases = { gpt = \"big\" }\nfallbacks = { big = [\"small\"] }")
@@ -293,6 +293,6 @@ async fn what_is_tried_again_at_a_fallback_names_it() {
     assert_eq!(lengths, ["18"]);
     retried.answer("small");
     let answer = sent.answer().await;
-    answer.must_say("small");
+    answer.assert_ok("small");
     assert_eq!(answer.header("x-triage-model"), Some("small"));
 }

@@ -1,15 +1,15 @@
-//! Many who wait for many models at endpoints that they share.
+//! Tests of many requests that wait for models on shared endpoints.
 
 use std::collections::HashSet;
 
 use http_body_util::BodyExt;
 
 use crate::backend::Backend;
-use crate::client::Sent;
+use crate::client::PendingResponse;
 use crate::process::Setup;
 
 #[tokio::test]
-async fn five_clients_that_hang_up_in_mid_answer_leave_no_slot_taken() {
+async fn disconnects_mid_response_free_slots_on_every_endpoint() {
     let backends = [Backend::start().await, Backend::start().await];
     let setup = Setup::new()
         .routing("strategy = \"round_robin\"")
@@ -31,7 +31,7 @@ async fn five_clients_that_hang_up_in_mid_answer_leave_no_slot_taken() {
     assert_eq!(gateway.state().await.in_flight(), [3, 2]);
     drop(bodies);
     for stream in streams {
-        stream.hung_up().await;
+        stream.disconnected().await;
     }
     gateway.idle().await;
     for backend in &backends {
@@ -40,7 +40,7 @@ async fn five_clients_that_hang_up_in_mid_answer_leave_no_slot_taken() {
 }
 
 #[tokio::test]
-async fn two_hundred_at_once_fill_four_endpoints_of_fifty_exactly() {
+async fn concurrent_requests_fill_every_slot_of_four_endpoints() {
     let mut backends = Vec::new();
     let mut setup = Setup::new();
     for n in 0..4 {
@@ -49,7 +49,7 @@ async fn two_hundred_at_once_fill_four_endpoints_of_fifty_exactly() {
         backends.push(backend);
     }
     let gateway = setup.start().await;
-    let sent: Vec<Sent> = (0..200).map(|_| gateway.ask("m").send()).collect();
+    let sent: Vec<PendingResponse> = (0..200).map(|_| gateway.ask("m").send()).collect();
     let mut arrived = Vec::new();
     for backend in &backends {
         for _ in 0..50 {
@@ -62,7 +62,7 @@ async fn two_hundred_at_once_fill_four_endpoints_of_fifty_exactly() {
         .into_iter()
         .for_each(|arrived| arrived.answer("fine"));
     for sent in sent {
-        sent.answer().await.must_say("fine");
+        sent.answer().await.assert_ok("fine");
     }
     for backend in &backends {
         let counts = backend.counts();
@@ -72,7 +72,7 @@ async fn two_hundred_at_once_fill_four_endpoints_of_fifty_exactly() {
 }
 
 #[tokio::test]
-async fn ten_models_that_share_an_endpoint_take_turns() {
+async fn fair_discipline_alternates_models_on_shared_endpoint() {
     let backend = Backend::start().await;
     let models: Vec<String> = (0..10).map(|n| format!("model-{n}")).collect();
     let names: Vec<&str> = models.iter().map(String::as_str).collect();
@@ -88,7 +88,7 @@ async fn ten_models_that_share_an_endpoint_take_turns() {
         gateway.depth(50 * (n as u64 + 1)).await;
     }
     running.answer("fine");
-    first.answer().await.must_say("fine");
+    first.answer().await.assert_ok("fine");
     for _ in 0..50 {
         let mut round = HashSet::new();
         for _ in 0..10 {
@@ -99,13 +99,13 @@ async fn ten_models_that_share_an_endpoint_take_turns() {
         assert_eq!(round.len(), 10, "{round:?}");
     }
     for sent in sent {
-        sent.answer().await.must_say("fine");
+        sent.answer().await.assert_ok("fine");
     }
     assert_eq!(backend.counts().peak, 1);
 }
 
 #[tokio::test]
-async fn when_the_last_endpoint_breaks_off_all_who_wait_are_served_by_it() {
+async fn waiters_are_served_by_last_endpoint_after_it_fails() {
     for retries in [0, 2] {
         let backend = Backend::start().await;
         let setup = Setup::new()
@@ -116,15 +116,15 @@ async fn when_the_last_endpoint_breaks_off_all_who_wait_are_served_by_it() {
         let gateway = setup.start().await;
         let running = gateway.ask("m").send();
         let arrived = backend.next().await;
-        let waiting: Vec<Sent> = (0..20).map(|_| gateway.ask("m").send()).collect();
+        let waiting: Vec<PendingResponse> = (0..20).map(|_| gateway.ask("m").send()).collect();
         gateway.depth(20).await;
         drop(arrived);
-        running.answer().await.must_be(502, "upstream_failed");
+        running.answer().await.assert_error(502, "upstream_failed");
         for _ in 0..20 {
             backend.next().await.answer("fine");
         }
         for sent in waiting {
-            sent.answer().await.must_say("fine");
+            sent.answer().await.assert_ok("fine");
         }
         gateway.idle().await;
         assert_eq!(backend.counts().arrived, 21);
@@ -132,8 +132,8 @@ async fn when_the_last_endpoint_breaks_off_all_who_wait_are_served_by_it() {
 }
 
 #[tokio::test]
-async fn when_the_last_endpoint_goes_all_who_wait_go_to_the_fallback() {
-    let (big, small) = (Backend::start().await, Backend::saying("small").await);
+async fn waiters_move_to_fallback_when_last_endpoint_is_ejected() {
+    let (big, small) = (Backend::start().await, Backend::replying("small").await);
     let setup = Setup::new()
         .queue("max_wait_seconds = 600")
         .routing("eject_after = 1\neject_seconds = 600")
@@ -149,7 +149,7 @@ async fn when_the_last_endpoint_goes_all_who_wait_go_to_the_fallback() {
     drop(arrived);
     for sent in sent {
         let answer = sent.answer().await;
-        answer.must_say("small");
+        answer.assert_ok("small");
         assert_eq!(answer.header("x-triage-model"), Some("small"));
     }
     assert!(small.counts().peak <= 4);
@@ -157,7 +157,7 @@ async fn when_the_last_endpoint_goes_all_who_wait_go_to_the_fallback() {
 }
 
 #[tokio::test]
-async fn a_model_has_the_chairs_of_its_room_and_no_more() {
+async fn model_room_bounds_its_own_waiters_only() {
     let backend = Backend::start().await;
     let setup = Setup::new()
         .routing("[routing.rooms.\"m\"]\nmax_size = 2")
@@ -170,7 +170,7 @@ async fn a_model_has_the_chairs_of_its_room_and_no_more() {
         gateway.depth(depth).await;
     }
     let third = gateway.ask("m").answer().await;
-    third.must_be(503, "queue_full");
+    third.assert_error(503, "queue_full");
     sent.push(gateway.ask("n").send());
     gateway.depth(6).await;
     arrived.answer("fine");
@@ -178,6 +178,6 @@ async fn a_model_has_the_chairs_of_its_room_and_no_more() {
         backend.next().await.answer("fine");
     }
     for sent in sent {
-        sent.answer().await.must_say("fine");
+        sent.answer().await.assert_ok("fine");
     }
 }

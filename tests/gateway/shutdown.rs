@@ -1,4 +1,4 @@
-//! SIGTERM and Ctrl-C: who waits is told at once, who is served is served.
+//! Tests of the shutdown: waiters are rejected at once, running requests finish.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use crate::backend::Backend;
-use crate::client::Sent;
-use crate::process::{Gateway, PATIENCE, Setup};
+use crate::client::PendingResponse;
+use crate::process::{Gateway, Setup, TIMEOUT};
 
 #[tokio::test]
-async fn at_the_end_waiters_are_told_and_running_requests_finish() {
+async fn shutdown_rejects_waiters_and_finishes_running_requests() {
     let backend = Backend::start().await;
     let setup = Setup::new().backend("gpu-1", &backend, 3, &["m"]);
     let mut gateway = setup.start().await;
-    let running: Vec<Sent> = (0..2).map(|_| gateway.ask("m").send()).collect();
+    let running: Vec<PendingResponse> = (0..2).map(|_| gateway.ask("m").send()).collect();
     let mut arrived = vec![backend.next().await, backend.next().await];
     let streamed = gateway.ask("m").open();
     let (streamed, stream) = tokio::join!(streamed, async { backend.next().await.stream() });
@@ -32,12 +32,12 @@ async fn at_the_end_waiters_are_told_and_running_requests_finish() {
             .unwrap(),
         "half "
     );
-    let waiting: Vec<Sent> = (0..20).map(|_| gateway.ask("m").send()).collect();
+    let waiting: Vec<PendingResponse> = (0..20).map(|_| gateway.ask("m").send()).collect();
     gateway.depth(20).await;
 
     gateway.signal("TERM");
     for waiter in waiting {
-        waiter.answer().await.must_be(503, "shutting_down");
+        waiter.answer().await.assert_error(503, "shutting_down");
     }
     let health = gateway.get("/healthz").answer().await;
     assert_eq!(health.error(), (503, "shutting_down".to_owned()));
@@ -45,7 +45,7 @@ async fn at_the_end_waiters_are_told_and_running_requests_finish() {
         .ask("m")
         .answer()
         .await
-        .must_be(503, "shutting_down");
+        .assert_error(503, "shutting_down");
     let state = gateway.state().await;
     assert_eq!((state.depth(), state.running()), (0, 3));
     assert_eq!(state.rejected("shutting_down"), 21);
@@ -53,7 +53,7 @@ async fn at_the_end_waiters_are_told_and_running_requests_finish() {
 
     arrived.drain(..).for_each(|arrived| arrived.answer("done"));
     for sent in running {
-        sent.answer().await.must_say("done");
+        sent.answer().await.assert_ok("done");
     }
     assert_eq!(gateway.get("/healthz").answer().await.status, 503);
     stream.send("whole");
@@ -74,7 +74,7 @@ async fn at_the_end_waiters_are_told_and_running_requests_finish() {
 }
 
 #[tokio::test]
-async fn an_idle_gateway_ends_well_at_either_signal() {
+async fn idle_gateway_exits_0_on_either_signal() {
     for signal in ["TERM", "INT"] {
         let backend = Backend::start().await;
         let setup = Setup::new().backend("gpu-1", &backend, 1, &["m"]);
@@ -85,7 +85,7 @@ async fn an_idle_gateway_ends_well_at_either_signal() {
 }
 
 #[tokio::test]
-async fn those_whom_backpressure_holds_back_are_told_too() {
+async fn shutdown_rejects_requests_held_by_backpressure() {
     let backend = Backend::start().await;
     let setup = Setup::new()
         .queue("max_size = 1\noverflow = \"backpressure\"")
@@ -93,19 +93,19 @@ async fn those_whom_backpressure_holds_back_are_told_too() {
     let mut gateway = setup.start().await;
     let running = gateway.ask("m").send();
     let arrived = backend.next().await;
-    let waiting: Vec<Sent> = (0..5).map(|_| gateway.ask("m").send()).collect();
+    let waiting: Vec<PendingResponse> = (0..5).map(|_| gateway.ask("m").send()).collect();
     gateway.depth(1).await;
     gateway.signal("TERM");
     for waiter in waiting {
-        waiter.answer().await.must_be(503, "shutting_down");
+        waiter.answer().await.assert_error(503, "shutting_down");
     }
     arrived.answer("done");
-    running.answer().await.must_say("done");
+    running.answer().await.assert_ok("done");
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
 #[tokio::test]
-async fn nobody_is_waited_for_longer_than_the_grace_period() {
+async fn shutdown_ends_after_the_grace_period() {
     let backend = Backend::start().await;
     let setup = Setup::new()
         .arguments(&["--grace", "0.1"])
@@ -115,12 +115,12 @@ async fn nobody_is_waited_for_longer_than_the_grace_period() {
     let arrived = backend.next().await;
     gateway.signal("TERM");
     assert_eq!(gateway.exit().await.code(), Some(0));
-    arrived.hung_up().await;
+    arrived.disconnected().await;
     drop(running);
 }
 
 #[tokio::test]
-async fn who_presses_ctrl_c_twice_waits_for_nobody() {
+async fn second_interrupt_ends_the_grace_period() {
     let backend = Backend::start().await;
     let setup = Setup::new().backend("gpu-1", &backend, 1, &["m"]);
     let mut gateway = setup.start().await;
@@ -130,14 +130,14 @@ async fn who_presses_ctrl_c_twice_waits_for_nobody() {
     while gateway.get("/healthz").answer().await.status == 200 {}
     gateway.signal("INT");
     assert_eq!(gateway.exit().await.code(), Some(0));
-    arrived.hung_up().await;
+    arrived.disconnected().await;
     drop(running);
 }
 
-/// An answer of several megabytes, more than the buffers between a backend and a client take.
+/// Size of a large response, 16 MiB: more than all buffers between backend and client.
 const LARGE: usize = 16 << 20;
 
-/// A client that has asked for a large answer, and has read only its beginning.
+/// A client that has requested a large response and read only its first bytes.
 async fn slow_reader(gateway: &Gateway, backend: &Backend) -> TcpStream {
     let mut client = TcpStream::connect(gateway.addr()).await.unwrap();
     let body = r#"{"model":"m"}"#;
@@ -154,18 +154,18 @@ async fn slow_reader(gateway: &Gateway, backend: &Backend) -> TcpStream {
     client
 }
 
-/// Reads some of a large answer: how much of it that was, or nothing at its end.
+/// Reads a piece of a large response; returns the number of its body bytes, or `None` at the end.
 async fn read(client: &mut TcpStream) -> Option<usize> {
     let mut piece = vec![0; 64 << 10];
-    let read = timeout(PATIENCE, client.read(&mut piece)).await;
-    match read.expect("nothing comes") {
+    let read = timeout(TIMEOUT, client.read(&mut piece)).await;
+    match read.expect("no data arrives") {
         Ok(0) | Err(_) => None,
         Ok(count) => Some(piece[..count].iter().filter(|&&byte| byte == b'~').count()),
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_is_still_being_received_is_received_whole() {
+async fn shutdown_delivers_responses_to_slow_readers_whole() {
     for hold in ["body", "headers"] {
         let backend = Backend::start().await;
         let setup = Setup::new().queue(&format!("hold = {hold:?}"));
@@ -174,10 +174,10 @@ async fn an_answer_that_is_still_being_received_is_received_whole() {
         let mut client = slow_reader(&gateway, &backend).await;
         let mut received = 0;
         while gateway.state().await.running() > 0 {
-            received += read(&mut client).await.expect("an early end");
+            received += read(&mut client).await.expect("the response ends early");
         }
         gateway.signal("TERM");
-        sleep(Duration::from_secs(2)).await; // longer than what needs no grace
+        sleep(Duration::from_secs(2)).await; // longer than the time for complete responses
         while let Some(more) = read(&mut client).await {
             received += more;
         }
@@ -188,7 +188,7 @@ async fn an_answer_that_is_still_being_received_is_received_whole() {
 }
 
 #[tokio::test]
-async fn answers_that_the_grace_period_cuts_are_counted_in_the_log() {
+async fn connections_cut_at_shutdown_are_counted_in_log() {
     let backend = Backend::start().await;
     let setup = Setup::new()
         .arguments(&["--grace", "1.5"])

@@ -1,11 +1,11 @@
-//! How backends are reached: `[upstream]`.
+//! Tests of `[upstream]`: timeouts and TLS roots.
 
 use std::path::PathBuf;
 
 use crate::backend::Backend;
 use crate::process::Setup;
 
-/// A file of roots; deleted when it is dropped.
+/// A PEM file of roots, deleted on drop.
 struct Roots(PathBuf);
 
 impl Roots {
@@ -16,7 +16,7 @@ impl Roots {
         Self(path)
     }
 
-    fn partition(&self) -> String {
+    fn section(&self) -> String {
         format!("[upstream]\nca_file = {:?}\n", self.0.to_str().unwrap())
     }
 }
@@ -28,7 +28,7 @@ impl Drop for Roots {
 }
 
 #[tokio::test]
-async fn a_backend_of_a_known_root_is_served_and_checked_and_others_get_nothing() {
+async fn ca_file_trusts_its_roots_only() {
     let ((known, pem), (unknown, _)) = (Backend::start_tls().await, Backend::start_tls().await);
     let roots = Roots::new("known", &pem);
     let backend = |name, of: &Backend, model| {
@@ -38,53 +38,53 @@ async fn a_backend_of_a_known_root_is_served_and_checked_and_others_get_nothing(
         )
     };
     let setup = Setup::new()
-        .more(&roots.partition())
-        .more(&backend("known", &known, "m"))
-        .more(&backend("unknown", &unknown, "n"));
+        .sections(&roots.section())
+        .sections(&backend("known", &known, "m"))
+        .sections(&backend("unknown", &unknown, "n"));
     let gateway = setup.start().await;
     assert_eq!(gateway.state().await.healthy(), [true, false]);
     let (answer, ()) = tokio::join!(gateway.ask("m").answer(), async {
         known.next().await.answer("fine");
     });
-    answer.must_say("fine");
+    answer.assert_ok("fine");
     let refused = gateway.ask("n").answer().await;
-    refused.must_be(503, "no_healthy_backend");
+    refused.assert_error(503, "no_healthy_backend");
     assert_eq!(unknown.counts().arrived, 0);
 }
 
 #[tokio::test]
-async fn roots_that_cannot_be_used_are_named() {
+async fn unusable_ca_file_error_names_its_path() {
     let empty = Roots::new("empty", "");
-    let said = Setup::new().more(&empty.partition()).refusal().await;
+    let message = Setup::new().sections(&empty.section()).refusal().await;
     for word in ["ca_file", empty.0.to_str().unwrap(), "no PEM certificate"] {
-        assert!(said.contains(word), "{word}\n{said}");
+        assert!(message.contains(word), "{word}\n{message}");
     }
-    let section = empty.partition();
+    let section = empty.section();
     drop(empty);
-    let said = Setup::new().more(&section).refusal().await;
+    let message = Setup::new().sections(&section).refusal().await;
     assert!(
-        said.contains("ca_file") && said.contains("empty.pem"),
-        "{said}"
+        message.contains("ca_file") && message.contains("empty.pem"),
+        "{message}"
     );
 }
 
 #[tokio::test]
-async fn a_backend_that_takes_too_long_to_answer_is_given_up() {
+async fn first_byte_timeout_is_504_and_cancels_the_request() {
     let backend = Backend::start().await;
     let setup = Setup::new()
-        .more("[upstream]\nfirst_byte_timeout_seconds = 0.1\n")
+        .sections("[upstream]\nfirst_byte_timeout_seconds = 0.1\n")
         .routing("max_retries = 0")
         .backend("slow", &backend, 1, &["m"]);
     let gateway = setup.start().await;
     let asked = gateway.ask("m").send();
     let arrived = backend.next().await;
-    asked.answer().await.must_be(504, "upstream_timeout");
-    arrived.hung_up().await;
+    asked.answer().await.assert_error(504, "upstream_timeout");
+    arrived.disconnected().await;
     gateway.idle().await;
 }
 
 #[tokio::test]
-async fn a_backend_that_does_not_say_how_it_is_holds_nothing_up() {
+async fn unanswered_health_check_does_not_delay_start() {
     let backend = Backend::start().await;
     let health = "health = { path = \"/silence\", timeout_seconds = 3600 }\n";
     let lines = "models = [{ name = \"m\" }]\n";
@@ -92,10 +92,10 @@ async fn a_backend_that_does_not_say_how_it_is_holds_nothing_up() {
         "[[backends]]\nname = \"a\"\nurl = \"{}\"\n{lines}{health}",
         backend.url()
     );
-    let gateway = Setup::new().more(&silent).start().await;
+    let gateway = Setup::new().sections(&silent).start().await;
     let _never_answered = backend.next().await;
     let (answer, ()) = tokio::join!(gateway.ask("m").answer(), async {
         backend.next().await.answer("fine");
     });
-    answer.must_say("fine");
+    answer.assert_ok("fine");
 }

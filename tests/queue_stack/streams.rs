@@ -1,7 +1,9 @@
+use tower_triage::Discipline;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn are_rejected_only_while_the_inner_service_is_busy() {
+async fn streams_are_rejected_only_while_the_inner_service_is_busy() {
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
     let finish = Arc::clone(&gate);
     let slow = service_fn(move |_: Request<Full<Bytes>>| {
@@ -27,5 +29,41 @@ async fn are_rejected_only_while_the_inner_service_is_busy() {
         assert_eq!(first.await.unwrap().unwrap().status(), 200);
         assert_eq!(waiting.await.unwrap().unwrap().status(), 200);
         nothing_is_left(&layer.handle());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_inner_service_serves_a_stream_in_any_room() {
+    for config in [
+        QueueConfig::inner(),
+        QueueConfig::inner().discipline(Discipline::Fair),
+        QueueConfig::inner().promote_after(secs(1.0)),
+    ] {
+        let layer = QueueLayer::new(config.streaming(Streaming::Reject));
+        let idle = service_fn(|_: Request<Full<Bytes>>| async {
+            Ok::<_, std::convert::Infallible>(Response::new(Full::<Bytes>::default()))
+        });
+        let queue = layer.layer(ConcurrencyLimit::new(idle, 1));
+        let stream = request(&[("accept", "text/event-stream")]);
+        assert_eq!(queue.oneshot(stream).await.unwrap().status(), 200);
+        nothing_is_left(&layer.handle());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn expired_stream_is_rejected_by_an_idle_inner_service() {
+    let expired = |_: &Job, now: Instant| {
+        let mut ticket = Ticket::new(Priority::HIGHEST, now).no_wait();
+        ticket.deadline = Some(now);
+        ticket
+    };
+    for config in [
+        QueueConfig::inner(),
+        QueueConfig::inner().discipline(Discipline::Fair),
+    ] {
+        let layer = QueueLayer::plain(config).classify(expired);
+        let answer = layer.layer(explosive()).oneshot(normal("late")).await;
+        let why = QueueError::Rejected(RejectReason::DeadlinePassed);
+        assert_eq!(answer, Err(why));
     }
 }

@@ -1,17 +1,17 @@
-//! What goes in comes out, in order; what may not come in comes back.
+//! Tests of enqueue, dequeue, rejections, ids, positions and costs.
 
 use std::time::Duration;
 
 use tower_triage::batch::{DequeueError, RequestQueue, TooLarge};
 use tower_triage::{RejectReason, WaitingRoomConfig};
 
-use super::support::{all_come, drained, max_size, now, queue, room, ticket};
+use super::support::{config, dequeue_all, enqueue_all, max_size, now, queue, ticket};
 
 /// Neither `Clone` nor `Debug` nor `Sync`.
 struct Plain(std::cell::Cell<u8>);
 
 #[test]
-fn what_goes_in_comes_out() {
+fn an_enqueued_item_is_dequeued() {
     let queue = queue();
     assert!(queue.is_empty());
     assert!(queue.enqueue(Plain(1.into()), ticket(1)).is_ok());
@@ -22,17 +22,17 @@ fn what_goes_in_comes_out() {
 }
 
 #[test]
-fn the_most_urgent_are_taken_first_and_equals_in_the_order_in_which_they_came() {
+fn items_are_taken_by_priority_then_arrival() {
     let queue = queue();
     for (item, level) in [("a", 1), ("b", 0), ("c", 1), ("d", 0)] {
         queue.enqueue(item, ticket(level)).unwrap();
     }
-    assert_eq!(drained(&queue), ["b", "d", "a", "c"]);
+    assert_eq!(dequeue_all(&queue), ["b", "d", "a", "c"]);
     assert_eq!(queue.try_dequeue(), Err(DequeueError::Empty));
 }
 
 #[test]
-fn all_handles_are_of_one_queue() {
+fn clones_are_handles_of_one_queue() {
     let queue = queue();
     let other = queue.clone();
     let id = queue.enqueue("a", ticket(1)).unwrap();
@@ -42,53 +42,53 @@ fn all_handles_are_of_one_queue() {
 }
 
 #[test]
-fn a_full_queue_gives_the_item_back() {
+fn a_full_queue_returns_the_item() {
     let queue = max_size(1);
     queue.enqueue(1, ticket(1)).unwrap();
-    let refused = queue.enqueue(2, ticket(0)).unwrap_err();
-    assert_eq!((refused.item, refused.why), (2, RejectReason::Full));
-    assert_eq!(refused.to_string(), "the queue is full");
+    let rejected = queue.enqueue(2, ticket(0)).unwrap_err();
+    assert_eq!((rejected.item, rejected.why), (2, RejectReason::Full));
+    assert_eq!(rejected.to_string(), "the queue is full");
     assert_eq!(queue.stats().full, 1);
     queue.try_dequeue().unwrap();
-    assert!(queue.enqueue(refused.item, ticket(0)).is_ok());
+    assert!(queue.enqueue(rejected.item, ticket(0)).is_ok());
 }
 
 #[test]
-fn whatever_the_reason_the_item_comes_back() {
-    let refused = |change: &dyn Fn(&mut WaitingRoomConfig), change_ticket: fn(_) -> _| {
-        let queue = RequestQueue::builder(room(change))
+fn every_rejection_returns_the_item() {
+    let rejected = |change: &dyn Fn(&mut WaitingRoomConfig), change_ticket: fn(_) -> _| {
+        let queue = RequestQueue::builder(config(change))
             .cost(10, |&cost: &u64| cost)
             .build();
         queue.enqueue(1, ticket(1)).ok();
-        let refused = queue.enqueue(2, change_ticket(ticket(0))).unwrap_err();
-        assert_eq!(refused.item, 2);
-        refused.why
+        let rejected = queue.enqueue(2, change_ticket(ticket(0))).unwrap_err();
+        assert_eq!(rejected.item, 2);
+        rejected.why
     };
-    let as_it_is = |ticket| ticket;
-    let two_chairs = |room: &mut WaitingRoomConfig| room.max_size = 2;
+    let unchanged = |ticket| ticket;
+    let two_places = |config: &mut WaitingRoomConfig| config.max_size = 2;
     let cases = [
         (
-            refused(&|room| room.max_size = 0, as_it_is),
+            rejected(&|config| config.max_size = 0, unchanged),
             RejectReason::Disabled,
         ),
         (
-            refused(&|room| room.max_size = 1, as_it_is),
+            rejected(&|config| config.max_size = 1, unchanged),
             RejectReason::Full,
         ),
         (
-            refused(&|room| room.max_size_per_tenant = Some(1), as_it_is),
+            rejected(&|config| config.max_size_per_tenant = Some(1), unchanged),
             RejectReason::TenantFull,
         ),
         (
-            refused(&|room| room.max_wait = Some(Duration::ZERO), as_it_is),
+            rejected(&|config| config.max_wait = Some(Duration::ZERO), unchanged),
             RejectReason::TimedOut,
         ),
         (
-            refused(&two_chairs, |ticket| ticket.timeout(Duration::ZERO)),
+            rejected(&two_places, |ticket| ticket.timeout(Duration::ZERO)),
             RejectReason::DeadlinePassed,
         ),
         (
-            refused(&two_chairs, |ticket| ticket.no_wait()),
+            rejected(&two_places, |ticket| ticket.no_wait()),
             RejectReason::NotQueued,
         ),
     ];
@@ -98,45 +98,45 @@ fn whatever_the_reason_the_item_comes_back() {
 }
 
 #[test]
-fn what_is_larger_than_the_whole_budget_never_waits_whoever_else_does() {
-    for others in [0, 1, 2] {
-        let queue = RequestQueue::builder(room(|room| room.max_size = 2))
+fn an_item_over_the_whole_budget_is_rejected() {
+    for waiting in [0, 1, 2] {
+        let queue = RequestQueue::builder(config(|config| config.max_size = 2))
             .cost(10, |&cost: &u64| cost)
             .build();
-        all_come(&queue, vec![10; others]);
-        let refused = queue.enqueue(11, ticket(0)).unwrap_err();
+        enqueue_all(&queue, vec![10; waiting]);
+        let rejected = queue.enqueue(11, ticket(0)).unwrap_err();
         let why = TooLarge {
             cost: 11,
             budget: 10,
         };
         assert_eq!(
-            (refused.item, refused.why),
+            (rejected.item, rejected.why),
             (11, RejectReason::Unservable(why))
         );
-        let said = "the request costs 11, which is more than the whole budget of 10";
-        assert_eq!(refused.to_string(), said);
+        let message = "the request costs 11, which is more than the whole budget of 10";
+        assert_eq!(rejected.to_string(), message);
         assert_eq!(queue.stats().unservable, 1);
-        assert_eq!(drained(&queue), vec![10; others]);
+        assert_eq!(dequeue_all(&queue), vec![10; waiting]);
     }
 }
 
 #[test]
-fn a_cost_is_asked_once() {
-    let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let queue = RequestQueue::builder(room(|_| ()))
+fn the_cost_is_computed_once() {
+    let calls = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let queue = RequestQueue::builder(config(|_| ()))
         .cost(10, {
-            let asked = asked.clone();
-            move |_: &u64| 4 + asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) as u64
+            let calls = calls.clone();
+            move |_: &u64| 4 + calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) as u64
         })
         .build();
     queue.enqueue(0, ticket(1)).unwrap();
     assert!(queue.take_batch(9, 3).is_empty());
     assert_eq!(queue.take_batch(9, 4), [0]);
-    assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 1);
+    assert_eq!(calls.load(std::sync::atomic::Ordering::Relaxed), 1);
 }
 
 #[test]
-fn an_id_names_one_request_of_one_queue() {
+fn an_id_is_valid_for_one_request_of_one_queue() {
     let (one, other) = (queue(), queue());
     let first = one.enqueue("a", ticket(1)).unwrap();
     let elsewhere = other.enqueue("b", ticket(1)).unwrap();
@@ -159,7 +159,7 @@ fn an_id_names_one_request_of_one_queue() {
 }
 
 #[test]
-fn a_position_is_the_place_in_the_order_of_service() {
+fn a_position_is_the_index_in_service_order() {
     let queue = queue();
     let [normal, high, later] = [1, 0, 1].map(|level| queue.enqueue((), ticket(level)).unwrap());
     let positions = || [high, normal, later].map(|id| queue.position(id));
@@ -169,7 +169,7 @@ fn a_position_is_the_place_in_the_order_of_service() {
 }
 
 #[test]
-fn an_item_that_comes_back_stands_where_it_stood() {
+fn a_requeued_item_regains_its_position() {
     let queue = queue();
     let begin = now();
     let at = |ms| {
@@ -178,17 +178,17 @@ fn an_item_that_comes_back_stands_where_it_stood() {
     while now() < begin + Duration::from_millis(3) {
         std::thread::yield_now();
     }
-    for (item, came) in [("a", 0), ("b", 1), ("c", 2)] {
-        queue.enqueue(item, at(came)).unwrap();
+    for (item, arrival) in [("a", 0), ("b", 1), ("c", 2)] {
+        queue.enqueue(item, at(arrival)).unwrap();
     }
     assert_eq!(queue.take_batch(2, 9), ["a", "b"]);
     queue.enqueue("b", at(1).requeued()).unwrap();
     queue.enqueue("d", at(3)).unwrap();
-    assert_eq!(drained(&queue), ["b", "c", "d"]);
+    assert_eq!(dequeue_all(&queue), ["b", "c", "d"]);
 }
 
 #[test]
-fn the_simple_estimate_bounds_a_batch() {
+fn kv_cache_estimates_bound_a_batch() {
     use tower_triage::batch::{KvCache, Tokens};
     #[derive(Debug, PartialEq)]
     struct Prompt(u32, u32);
@@ -200,7 +200,7 @@ fn the_simple_estimate_bounds_a_batch() {
             self.1
         }
     }
-    let queue = RequestQueue::builder(room(|_| ()))
+    let queue = RequestQueue::builder(config(|_| ()))
         .cost(1 << 20, KvCache::SIMPLE)
         .build();
     for prompt in [Prompt(100, 10_000), Prompt(10, 5), Prompt(10, 5)] {

@@ -1,42 +1,37 @@
-//! Who joins a batch, and who is passed over.
+//! Tests of `take_batch`: which items join a batch, and which are skipped.
 
 use std::time::Duration;
 
 use tower_triage::batch::{OnOversize, RequestId, RequestQueue};
 use tower_triage::{Discipline, WaitingRoomConfig};
 
-use super::support::{all_come, drained, of, queue, room, ticket};
+use super::support::{config, dequeue_all, enqueue_all, queue, ticket, ticket_of};
 
-/// Items that cost what they are named for.
-fn costly(room: WaitingRoomConfig, on_oversize: OnOversize) -> RequestQueue<&'static str> {
+/// A queue of items whose names end with their cost.
+fn costly(config: WaitingRoomConfig, on_oversize: OnOversize) -> RequestQueue<&'static str> {
     let cost = |item: &&str| {
         item.trim_start_matches(char::is_alphabetic)
             .parse()
             .unwrap()
     };
-    RequestQueue::builder(room)
+    RequestQueue::builder(config)
         .cost(100, cost)
         .on_oversize(on_oversize)
         .build()
 }
 
-fn skipping(times: u32) -> RequestQueue<&'static str> {
-    costly(
-        room(|_| ()),
-        OnOversize::Backfill {
-            max_overtakes: times,
-        },
-    )
+fn backfilling(max_overtakes: u32) -> RequestQueue<&'static str> {
+    costly(config(|_| ()), OnOversize::Backfill { max_overtakes })
 }
 
-fn in_order(queue: &RequestQueue<&'static str>, ids: &[RequestId]) -> Vec<Option<usize>> {
+fn positions(queue: &RequestQueue<&'static str>, ids: &[RequestId]) -> Vec<Option<usize>> {
     ids.iter().map(|&id| queue.position(id)).collect()
 }
 
 #[test]
-fn a_batch_has_so_many_at_most() {
+fn max_count_bounds_a_batch() {
     let queue = queue();
-    all_come(&queue, 0..5);
+    enqueue_all(&queue, 0..5);
     assert!(queue.take_batch(0, u64::MAX).is_empty());
     assert_eq!(queue.take_batch(3, u64::MAX), [0, 1, 2]);
     assert_eq!(queue.take_batch(usize::MAX, u64::MAX), [3, 4]);
@@ -44,9 +39,9 @@ fn a_batch_has_so_many_at_most() {
 }
 
 #[test]
-fn a_batch_costs_so_much_at_most() {
-    let queue = costly(room(|_| ()), OnOversize::Stop);
-    all_come(&queue, ["a4", "b4", "c3", "d0", "e1"]);
+fn the_budget_bounds_a_batch() {
+    let queue = costly(config(|_| ()), OnOversize::Stop);
+    enqueue_all(&queue, ["a4", "b4", "c3", "d0", "e1"]);
     assert_eq!(queue.take_batch(9, 10), ["a4", "b4"]);
     assert_eq!(queue.take_batch(9, 3), ["c3", "d0"]);
     assert!(queue.take_batch(9, 0).is_empty());
@@ -54,91 +49,91 @@ fn a_batch_costs_so_much_at_most() {
 }
 
 #[test]
-fn what_costs_nothing_fits_into_nothing() {
-    let queue = costly(room(|_| ()), OnOversize::Stop);
-    all_come(&queue, ["a0", "b0", "c1"]);
+fn items_without_cost_fit_an_empty_budget() {
+    let queue = costly(config(|_| ()), OnOversize::Stop);
+    enqueue_all(&queue, ["a0", "b0", "c1"]);
     assert_eq!(queue.take_batch(9, 0), ["a0", "b0"]);
 }
 
 #[test]
-fn a_batch_is_in_order_of_priority_then_of_arrival() {
+fn a_batch_is_ordered_by_priority_then_arrival() {
     let queue = queue();
     for (item, level) in [("a", 1), ("b", 0), ("c", 1), ("d", 0)] {
         queue.enqueue(item, ticket(level)).unwrap();
     }
     assert_eq!(queue.take_batch(3, 9), ["b", "d", "a"]);
-    assert_eq!(drained(&queue), ["c"]);
+    assert_eq!(dequeue_all(&queue), ["c"]);
 }
 
 #[test]
-fn a_batch_that_stops_keeps_the_strict_order() {
-    let queue = costly(room(|_| ()), OnOversize::Stop);
-    let ids = all_come(&queue, ["a8", "b1", "c1"]);
+fn stop_keeps_the_order_strict() {
+    let queue = costly(config(|_| ()), OnOversize::Stop);
+    let ids = enqueue_all(&queue, ["a8", "b1", "c1"]);
     assert!(queue.take_batch(9, 7).is_empty());
-    assert_eq!(in_order(&queue, &ids), [Some(1), Some(2), Some(3)]);
+    assert_eq!(positions(&queue, &ids), [Some(1), Some(2), Some(3)]);
     assert_eq!(queue.take_batch(9, 9), ["a8", "b1"]);
 }
 
 #[test]
-fn small_ones_pass_a_large_one_only_so_often() {
-    let queue = skipping(2);
-    all_come(&queue, ["a8", "b1", "c1", "d1"]);
+fn backfill_overtakes_at_most_max_overtakes_times() {
+    let queue = backfilling(2);
+    enqueue_all(&queue, ["a8", "b1", "c1", "d1"]);
     assert_eq!(queue.take_batch(8, 4), ["b1", "c1"]);
     assert!(queue.take_batch(8, 4).is_empty());
     assert_eq!(queue.take_batch(8, 10), ["a8", "d1"]);
 }
 
 #[test]
-fn how_often_one_was_passed_is_remembered_over_batches() {
-    let queue = skipping(3);
-    all_come(&queue, ["a8", "b1", "c1", "d1", "e1"]);
-    for passing in ["b1", "c1", "d1"] {
-        assert_eq!(queue.take_batch(1, 4), [passing]);
+fn overtakes_are_counted_over_all_batches() {
+    let queue = backfilling(3);
+    enqueue_all(&queue, ["a8", "b1", "c1", "d1", "e1"]);
+    for item in ["b1", "c1", "d1"] {
+        assert_eq!(queue.take_batch(1, 4), [item]);
     }
     assert!(queue.take_batch(1, 4).is_empty());
     assert_eq!(queue.take_batch(9, 9), ["a8", "e1"]);
 }
 
 #[test]
-fn only_those_who_go_before_it_count() {
-    let queue = skipping(1);
-    all_come(&queue, ["a1", "b8", "c9"]);
+fn only_items_taken_behind_it_count_as_overtakes() {
+    let queue = backfilling(1);
+    enqueue_all(&queue, ["a1", "b8", "c9"]);
     assert_eq!(queue.take_batch(9, 4), ["a1"]);
     for _ in 0..5 {
         assert!(queue.take_batch(9, 4).is_empty());
     }
-    all_come(&queue, ["d1", "e1"]);
+    enqueue_all(&queue, ["d1", "e1"]);
     assert_eq!(queue.take_batch(9, 4), ["d1"]);
     assert!(queue.take_batch(9, 4).is_empty());
 }
 
 #[test]
-fn each_of_those_who_are_passed_has_a_bound_of_its_own() {
-    let queue = skipping(2);
-    all_come(&queue, ["a9", "b1"]);
+fn each_skipped_item_counts_its_own_overtakes() {
+    let queue = backfilling(2);
+    enqueue_all(&queue, ["a9", "b1"]);
     assert_eq!(queue.take_batch(9, 4), ["b1"]);
-    all_come(&queue, ["c5", "d1", "e1"]);
-    // One more may pass the first of them, two the second.
+    enqueue_all(&queue, ["c5", "d1", "e1"]);
+    // One more may overtake the first of them, two the second.
     assert_eq!(queue.take_batch(9, 4), ["d1"]);
     assert_eq!(queue.take_batch(9, 9), ["a9"]);
     assert_eq!(queue.take_batch(9, 4), ["e1"]);
-    all_come(&queue, ["f1"]);
+    enqueue_all(&queue, ["f1"]);
     assert!(queue.take_batch(9, 4).is_empty());
     assert_eq!(queue.take_batch(9, 6), ["c5", "f1"]);
 }
 
 #[test]
-fn who_was_passed_stands_where_it_stood() {
+fn a_skipped_item_keeps_its_position() {
     let disciplines = [Discipline::Fifo, Discipline::Deadline, Discipline::Fair];
     for discipline in disciplines {
-        let room = room(|room| room.discipline = discipline);
-        let queue = costly(room, OnOversize::Backfill { max_overtakes: 9 });
+        let config = config(|config| config.discipline = discipline);
+        let queue = costly(config, OnOversize::Backfill { max_overtakes: 9 });
         let tenants = ["x", "y", "z"].into_iter().cycle();
         let items = ["a8", "b1", "c9", "d9", "e1", "f7", "g8", "h1"];
         let ids: Vec<_> = (items.into_iter().zip(tenants))
             .map(|(item, tenant)| {
-                let patience = Duration::from_secs(1000 - u64::from(item.as_bytes()[1]));
-                let ticket = of(tenant).timeout(patience);
+                let timeout = Duration::from_secs(1000 - u64::from(item.as_bytes()[1]));
+                let ticket = ticket_of(tenant).timeout(timeout);
                 (item, queue.enqueue(item, ticket).unwrap())
             })
             .collect();
@@ -152,48 +147,48 @@ fn who_was_passed_stands_where_it_stood() {
         let before = order(&queue);
         assert!(queue.take_batch(9, 0).is_empty());
         assert_eq!(order(&queue), before, "{discipline:?}");
-        assert_eq!(drained(&queue), before, "{discipline:?}");
+        assert_eq!(dequeue_all(&queue), before, "{discipline:?}");
     }
 }
 
 #[test]
-fn who_was_passed_and_rises_keeps_its_order() {
-    // Rising is a matter of real time here, so that it may have happened already when it is asked for.
-    let room = room(|room| room.promote_after = Some(Duration::from_nanos(1)));
-    let queue = costly(room, OnOversize::Backfill { max_overtakes: 9 });
-    all_come(&queue, ["a8", "b9", "c1", "d7"]);
+fn skipped_items_keep_their_order_when_promoted() {
+    // Promotions happen in real time here: each call may find some that are due.
+    let config = config(|config| config.promote_after = Some(Duration::from_nanos(1)));
+    let queue = costly(config, OnOversize::Backfill { max_overtakes: 9 });
+    enqueue_all(&queue, ["a8", "b9", "c1", "d7"]);
     assert_eq!(queue.take_batch(9, 4), ["c1"]);
-    all_come(&queue, ["e1"]);
-    assert_eq!(drained(&queue), ["a8", "b9", "d7", "e1"]);
+    enqueue_all(&queue, ["e1"]);
+    assert_eq!(dequeue_all(&queue), ["a8", "b9", "d7", "e1"]);
 }
 
 #[test]
-fn small_ones_of_a_lower_priority_may_pass_too_and_count() {
-    let queue = skipping(2);
+fn overtakes_by_lower_priorities_count() {
+    let queue = backfilling(2);
     queue.enqueue("a8", ticket(0)).unwrap();
-    all_come(&queue, ["b1", "c1", "d1"]);
+    enqueue_all(&queue, ["b1", "c1", "d1"]);
     assert_eq!(queue.take_batch(9, 4), ["b1", "c1"]);
     assert!(queue.take_batch(9, 4).is_empty());
     assert_eq!(queue.take_batch(9, 8), ["a8"]);
 }
 
 #[test]
-fn those_of_a_higher_priority_do_not_pass_they_are_first() {
-    let queue = skipping(1);
-    all_come(&queue, ["a8"]);
+fn higher_priorities_do_not_count_as_overtakes() {
+    let queue = backfilling(1);
+    enqueue_all(&queue, ["a8"]);
     for _ in 0..5 {
         queue.enqueue("b1", ticket(0)).unwrap();
         assert_eq!(queue.take_batch(9, 4), ["b1"]);
     }
-    all_come(&queue, ["c1", "d1"]);
+    enqueue_all(&queue, ["c1", "d1"]);
     assert_eq!(queue.take_batch(9, 4), ["c1"]);
     assert!(queue.take_batch(9, 4).is_empty());
 }
 
 #[test]
-fn earlier_deadlines_do_not_pass_they_are_first() {
-    let room = room(|room| room.discipline = Discipline::Deadline);
-    let queue = costly(room, OnOversize::Backfill { max_overtakes: 1 });
+fn earlier_deadlines_do_not_count_as_overtakes() {
+    let config = config(|config| config.discipline = Discipline::Deadline);
+    let queue = costly(config, OnOversize::Backfill { max_overtakes: 1 });
     let until = |seconds| ticket(1).timeout(Duration::from_secs(seconds));
     queue.enqueue("a8", until(100)).unwrap();
     queue.enqueue("b1", until(200)).unwrap();
@@ -206,71 +201,69 @@ fn earlier_deadlines_do_not_pass_they_are_first() {
 }
 
 #[test]
-fn whoever_is_served_pays_also_when_another_of_its_tenant_is_passed() {
+fn a_tenant_pays_when_its_first_item_is_skipped() {
     for others_of_x in [0, 1] {
-        let room = room(|room| room.discipline = Discipline::Fair);
-        let queue = costly(room, OnOversize::Backfill { max_overtakes: 9 });
-        queue.enqueue("a8", of("x")).unwrap();
-        queue.enqueue("b1", of("x")).unwrap();
+        let config = config(|config| config.discipline = Discipline::Fair);
+        let queue = costly(config, OnOversize::Backfill { max_overtakes: 9 });
+        queue.enqueue("a8", ticket_of("x")).unwrap();
+        queue.enqueue("b1", ticket_of("x")).unwrap();
         for _ in 0..others_of_x {
-            queue.enqueue("c9", of("x")).unwrap();
+            queue.enqueue("c9", ticket_of("x")).unwrap();
         }
-        queue.enqueue("d8", of("y")).unwrap();
+        queue.enqueue("d8", ticket_of("y")).unwrap();
         assert_eq!(queue.take_batch(1, 4), ["b1"]);
         assert_eq!(queue.take_batch(2, 99), ["d8", "a8"], "{others_of_x}");
     }
 }
 
 #[test]
-fn under_fair_shares_a_large_one_is_taken_after_so_many() {
-    for times in 0..4 {
-        let room = room(|room| room.discipline = Discipline::Fair);
-        let queue = costly(
-            room,
-            OnOversize::Backfill {
-                max_overtakes: times,
-            },
-        );
-        queue.enqueue("a9", of("x")).unwrap();
+fn fair_backfill_takes_a_large_item_within_a_bound() {
+    for max_overtakes in 0..4 {
+        let config = config(|config| config.discipline = Discipline::Fair);
+        let queue = costly(config, OnOversize::Backfill { max_overtakes });
+        queue.enqueue("a9", ticket_of("x")).unwrap();
         let mut others = 0;
-        // Small ones come all the time, and what is free does for them only, but every third time.
+        // Small items arrive at each step. In two of three steps only they fit.
         let taken = (0..100).find(|step| {
             for tenant in ["x", "y", "z"] {
-                queue.enqueue("b1", of(tenant)).unwrap();
+                queue.enqueue("b1", ticket_of(tenant)).unwrap();
             }
             let free = if step % 3 == 2 { 9 } else { 2 };
             let batch = queue.take_batch(1, free);
             others += batch.iter().filter(|&&item| item == "b1").count();
             batch.contains(&"a9")
         });
-        // Those who pass it, and one turn of each other tenant for each that its own tenant had.
-        let most = times as usize * 3 + 2;
-        assert!(taken.is_some() && others <= most, "{times}: {others}");
+        // Those that overtake it, and one of each other tenant for each of its own tenant.
+        let most = max_overtakes as usize * 3 + 2;
+        assert!(
+            taken.is_some() && others <= most,
+            "{max_overtakes}: {others}"
+        );
     }
 }
 
 #[test]
-fn a_batch_looks_past_no_more_than_64() {
-    let queue = skipping(9);
-    all_come(&queue, ["a9"; 64]);
-    all_come(&queue, ["b1"]);
+fn a_batch_skips_at_most_64_items() {
+    let queue = backfilling(9);
+    enqueue_all(&queue, ["a9"; 64]);
+    enqueue_all(&queue, ["b1"]);
     assert_eq!(queue.take_batch(9, 4), ["b1"]);
-    all_come(&queue, ["a9", "b1"]);
+    enqueue_all(&queue, ["a9", "b1"]);
     assert!(queue.take_batch(9, 4).is_empty());
     assert_eq!(queue.len(), 66);
 }
 
 #[test]
-fn tenants_share_a_batch() {
-    let queue = RequestQueue::new(room(|room| {
-        room.discipline = Discipline::Fair;
-        room.weights.insert("b".into(), 2);
+fn a_batch_is_shared_by_tenant_weight() {
+    let queue = RequestQueue::new(config(|config| {
+        config.discipline = Discipline::Fair;
+        config.weights.insert("b".into(), 2);
     }));
     for item in 0..20 {
-        queue.enqueue(("a", item), of("a")).unwrap();
+        queue.enqueue(("a", item), ticket_of("a")).unwrap();
     }
     for item in 0..20 {
-        queue.enqueue(("b", item), of("b")).unwrap();
+        queue.enqueue(("b", item), ticket_of("b")).unwrap();
     }
     for _ in 0..5 {
         let batch = queue.take_batch(3, u64::MAX);
@@ -280,9 +273,9 @@ fn tenants_share_a_batch() {
 }
 
 #[test]
-fn what_one_takes_the_other_does_not_get() {
+fn remove_and_take_batch_never_share_an_item() {
     let queue = queue();
-    let ids = all_come(&queue, 0..4);
+    let ids = enqueue_all(&queue, 0..4);
     assert_eq!(queue.remove(ids[1]), Some(1));
     assert_eq!(queue.take_batch(2, 9), [0, 2]);
     assert_eq!(

@@ -1,20 +1,20 @@
-//! The waiting room from the pull side, as a batch scheduler meets it.
+//! Tests of `RequestQueue`.
 
 #![cfg(not(loom))]
 
 mod arrivals;
 mod basics;
 mod batches;
-mod endings;
+mod consumers;
 mod hostile;
-mod leaving;
+mod memory;
 mod model;
 mod order;
 mod promises;
+mod rejections;
+mod removal;
 mod runtimes;
 mod support;
-mod taking;
 mod threads;
 mod tokens;
 mod wakes;
-mod ways;

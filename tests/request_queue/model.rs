@@ -1,4 +1,4 @@
-//! The queue as one list of everybody, searched from end to end.
+//! A naive model of the queue: one list of all items, searched from end to end.
 
 use std::collections::BTreeMap;
 
@@ -15,42 +15,43 @@ pub(crate) struct Arrival {
     pub(crate) id: Id,
     pub(crate) priority: u8,
     pub(crate) tenant: &'static str,
-    /// How long ago its ticket says that it arrived, if it does.
-    pub(crate) late: Option<Time>,
-    /// How long it waits since then.
-    pub(crate) patience: Option<Time>,
-    /// Of its tenant's share.
+    /// How long before `enqueue` it arrived, if its ticket says so.
+    pub(crate) age: Option<Time>,
+    /// Its own deadline, counted from its arrival.
+    pub(crate) timeout: Option<Time>,
+    /// What its tenant is charged.
     pub(crate) share: u32,
-    /// Of a batch's budget.
+    /// In units of a batch's budget.
     pub(crate) cost: u64,
 }
 
 #[derive(Debug, Clone)]
 struct Waiter {
-    who: Arrival,
-    came: Time,
-    /// When it waits no longer by its own ticket.
+    arrival: Arrival,
+    arrived: Time,
+    /// Its own deadline.
     own_end: Option<Time>,
-    /// The level it has risen to.
+    /// Its level, promotions included.
     level: u8,
-    /// How many went before it because it did not fit.
+    /// How many items overtook it because it did not fit.
     overtaken: u32,
-    aside: bool,
+    skipped: bool,
 }
 
-/// A tenant's requests of one level, and how far it has come.
+/// The items of one level and tenant.
 type FlowKey = (u8, &'static str);
+/// The virtual start time of a flow, and what breaks ties.
 #[derive(Debug, Clone, Copy)]
 struct Flow {
-    begun: u64,
+    virtual_start: u64,
     turn: u64,
 }
 
-/// Nobody's ticket is older.
+/// Later than the age of any ticket.
 const BEGIN: Time = 1_000;
-/// Weights of tests divide it.
+/// Divisible by all weights of the tests.
 const SHARE: u64 = 4;
-pub(crate) const LONGEST_LOOK: usize = 64;
+pub(crate) const MAX_SKIPPED: usize = 64;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Model {
@@ -65,8 +66,8 @@ pub(crate) struct Model {
     clocks: [u64; 32],
     turns: u64,
     pub(crate) cancelled: u64,
-    /// Who was rejected since it was last asked.
-    pub(crate) told: Vec<(Id, Why)>,
+    /// The items that were rejected since the last comparison.
+    pub(crate) rejected: Vec<(Id, Why)>,
 }
 
 impl Model {
@@ -82,49 +83,54 @@ impl Model {
             clocks: [0; 32],
             turns: 0,
             cancelled: 0,
-            told: Vec::new(),
+            rejected: Vec::new(),
         }
     }
 
-    // What happens.
+    // Events.
 
-    pub(crate) fn time_passes(&mut self, seconds: Time) {
+    pub(crate) fn pass(&mut self, seconds: Time) {
         self.now += seconds;
-        self.catch_up();
+        self.advance();
     }
 
-    pub(crate) fn enqueue(&mut self, mut who: Arrival) -> Result<(), Why> {
+    /// Time passes, and the next event comes before a timer runs.
+    pub(crate) fn pass_without_timer(&mut self, seconds: Time) {
+        self.now += seconds;
+    }
+
+    pub(crate) fn enqueue(&mut self, mut arrival: Arrival) -> Result<(), Why> {
         if self.closed {
             return Err(RejectReason::ShuttingDown);
         }
-        self.catch_up();
-        let (cost, budget) = (who.cost, self.budget);
+        self.advance();
+        let (cost, budget) = (arrival.cost, self.budget);
         if cost > budget {
             return Err(RejectReason::Unservable(TooLarge { cost, budget }));
         }
         if self.config.max_size == 0 {
             return Err(RejectReason::Disabled);
         }
-        who.priority = who.priority.min(self.config.levels.count() as u8 - 1);
-        let tenant = who.tenant;
-        let mut newcomer = Waiter {
-            came: self.now - who.late.unwrap_or(0),
-            own_end: (who.patience).map(|own| self.now - who.late.unwrap_or(0) + own),
-            level: who.priority,
-            who,
+        arrival.priority = arrival.priority.min(self.config.levels.count() as u8 - 1);
+        let tenant = arrival.tenant;
+        let mut new = Waiter {
+            arrived: self.now - arrival.age.unwrap_or(0),
+            own_end: (arrival.timeout).map(|own| self.now - arrival.age.unwrap_or(0) + own),
+            level: arrival.priority,
+            arrival,
             overtaken: 0,
-            aside: false,
+            skipped: false,
         };
-        let level = self.risen_to(&newcomer);
-        newcomer.level = level;
-        if let Some((end, why)) = self.end(&newcomer)
+        let level = self.level_of(&new);
+        new.level = level;
+        if let Some((end, why)) = self.end(&new)
             && end <= self.now
         {
             return Err(why);
         }
-        let of_tenant = self.waiting.iter().filter(|w| w.who.tenant == tenant);
-        let most = self.config.max_size_per_tenant;
-        if most.is_some_and(|most| of_tenant.count() >= most) {
+        let of_tenant = self.waiting.iter().filter(|w| w.arrival.tenant == tenant);
+        let max = self.config.max_size_per_tenant;
+        if max.is_some_and(|max| of_tenant.count() >= max) {
             return Err(RejectReason::TenantFull);
         }
         let is_full = self.waiting.len() >= self.config.max_size;
@@ -134,7 +140,7 @@ impl Model {
         if is_full && !displaces {
             return Err(RejectReason::Full);
         }
-        self.waiting.push(newcomer);
+        self.waiting.push(new);
         self.join(self.waiting.len() - 1, None);
         if is_full {
             self.reject(lowest, RejectReason::Displaced);
@@ -143,47 +149,45 @@ impl Model {
     }
 
     pub(crate) fn dequeue(&mut self) -> Option<Id> {
-        self.catch_up();
+        self.advance();
         let best = self.best()?;
         Some(self.serve(best))
     }
 
     pub(crate) fn take_batch(&mut self, count: usize, mut budget: u64) -> Vec<Id> {
-        self.catch_up();
+        self.advance();
         let mut batch = Vec::new();
         while batch.len() < count
             && let Some(best) = self.best()
         {
-            let cost = self.waiting[best].who.cost;
-            let times = match self.on_oversize {
-                OnOversize::Backfill {
-                    max_overtakes: times,
-                } => times,
+            let cost = self.waiting[best].arrival.cost;
+            let max_overtakes = match self.on_oversize {
+                OnOversize::Backfill { max_overtakes } => max_overtakes,
                 _ => 0,
             };
-            let is_aside = |w: &&Waiter| w.aside;
-            let passed = self.waiting.iter().filter(is_aside);
+            let is_aside = |w: &&Waiter| w.skipped;
+            let skipped = self.waiting.iter().filter(is_aside);
             if cost > budget {
-                if self.waiting[best].overtaken >= times || passed.count() == LONGEST_LOOK {
+                if self.waiting[best].overtaken >= max_overtakes || skipped.count() == MAX_SKIPPED {
                     break;
                 }
-                self.waiting[best].aside = true;
+                self.waiting[best].skipped = true;
                 continue;
             }
-            if passed.clone().any(|w| w.overtaken >= times) {
+            if skipped.clone().any(|w| w.overtaken >= max_overtakes) {
                 break;
             }
             budget -= cost;
-            let passed = self.waiting.iter_mut().filter(|w| w.aside);
-            passed.for_each(|w| w.overtaken += 1);
+            let skipped = self.waiting.iter_mut().filter(|w| w.skipped);
+            skipped.for_each(|w| w.overtaken += 1);
             batch.push(self.serve(best));
         }
-        self.waiting.iter_mut().for_each(|w| w.aside = false);
+        self.waiting.iter_mut().for_each(|w| w.skipped = false);
         batch
     }
 
     pub(crate) fn remove(&mut self, id: Id) -> bool {
-        let found = self.waiting.iter().position(|w| w.who.id == id);
+        let found = self.waiting.iter().position(|w| w.arrival.id == id);
         if let Some(i) = found {
             self.cancelled += 1;
             self.take_out(i);
@@ -211,15 +215,19 @@ impl Model {
     }
 
     pub(crate) fn reconfigure(&mut self, config: WaitingRoomConfig) {
-        self.catch_up();
-        self.move_over(config);
-        self.catch_up();
-        if let Some(most) = self.config.max_size_per_tenant {
+        self.advance();
+        self.apply(config);
+        self.advance();
+        if let Some(max) = self.config.max_size_per_tenant {
             for id in self.latest_first() {
-                let i = self.waiting.iter().position(|w| w.who.id == id).unwrap();
-                let tenant = self.waiting[i].who.tenant;
-                let of_tenant = self.waiting.iter().filter(|w| w.who.tenant == tenant);
-                if of_tenant.count() > most {
+                let i = self
+                    .waiting
+                    .iter()
+                    .position(|w| w.arrival.id == id)
+                    .unwrap();
+                let tenant = self.waiting[i].arrival.tenant;
+                let of_tenant = self.waiting.iter().filter(|w| w.arrival.tenant == tenant);
+                if of_tenant.count() > max {
                     self.reject(i, RejectReason::TenantFull);
                 }
             }
@@ -233,17 +241,17 @@ impl Model {
         }
     }
 
-    // What can be asked.
+    // Getters.
 
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
 
     pub(crate) fn contains(&self, id: Id) -> bool {
-        self.waiting.iter().any(|w| w.who.id == id)
+        self.waiting.iter().any(|w| w.arrival.id == id)
     }
 
-    /// All who wait, in the order in which they would be taken one by one.
+    /// All items, in the order in which they would be taken one by one.
     pub(crate) fn order(&self) -> Vec<Id> {
         let mut model = self.clone();
         let next = || Some(model.best()).flatten().map(|best| model.serve(best));
@@ -253,11 +261,11 @@ impl Model {
     // The order.
 
     fn best(&self) -> Option<usize> {
-        let waiting = (0..self.waiting.len()).filter(|&i| !self.waiting[i].aside);
+        let waiting = (0..self.waiting.len()).filter(|&i| !self.waiting[i].skipped);
         waiting.min_by_key(|&i| self.rank(i))
     }
 
-    /// Whoever has the least goes first.
+    /// The least rank is next.
     fn rank(&self, i: usize) -> (u8, u64, u64, usize) {
         let waiter = &self.waiting[i];
         let (first, second) = match self.config.discipline {
@@ -266,9 +274,9 @@ impl Model {
                 let key = self.flow_of(i);
                 let flow = self.flows[&key];
                 let of_flow =
-                    |&other: &usize| self.flow_of(other) == key && !self.waiting[other].aside;
+                    |&other: &usize| self.flow_of(other) == key && !self.waiting[other].skipped;
                 let head = (0..=i).find(of_flow).unwrap();
-                (flow.begun + self.price(head), flow.turn)
+                (flow.virtual_start + self.price(head), flow.turn)
             }
             _ => (0, 0),
         };
@@ -276,38 +284,41 @@ impl Model {
     }
 
     fn price(&self, i: usize) -> u64 {
-        let who = &self.waiting[i].who;
-        let weight = self.config.weights.get(who.tenant.as_bytes()).copied();
-        u64::from(who.share.max(1)) * SHARE / u64::from(weight.unwrap_or(1).max(1))
+        let arrival = &self.waiting[i].arrival;
+        let weight = self.config.weights.get(arrival.tenant.as_bytes()).copied();
+        u64::from(arrival.share.max(1)) * SHARE / u64::from(weight.unwrap_or(1).max(1))
     }
 
-    /// It goes, and its tenant pays.
+    /// Takes an item, and charges its tenant.
     fn serve(&mut self, i: usize) -> Id {
-        let id = self.waiting[i].who.id;
+        let id = self.waiting[i].arrival.id;
         if self.config.discipline == Discipline::Fair {
             let (key, price) = (self.flow_of(i), self.price(i));
             self.turns += 1;
             let flow = self.flows.get_mut(&key).unwrap();
-            flow.begun += price;
+            flow.virtual_start += price;
             flow.turn = self.turns;
             let clock = &mut self.clocks[usize::from(key.0)];
-            *clock = flow.begun.max(*clock);
+            *clock = flow.virtual_start.max(*clock);
         }
         self.take_out(i);
         id
     }
 
-    // Coming and going.
+    // Joining and leaving.
 
     fn flow_of(&self, i: usize) -> FlowKey {
-        (self.waiting[i].level, self.waiting[i].who.tenant)
+        (self.waiting[i].level, self.waiting[i].arrival.tenant)
     }
 
-    fn join(&mut self, i: usize, stood: Option<Flow>) {
+    fn join(&mut self, i: usize, kept: Option<Flow>) {
         let key = self.flow_of(i);
         self.turns += 1;
-        let (begun, turn) = (self.clocks[usize::from(key.0)], self.turns);
-        let flow = stood.unwrap_or(Flow { begun, turn });
+        let (virtual_start, turn) = (self.clocks[usize::from(key.0)], self.turns);
+        let flow = kept.unwrap_or(Flow {
+            virtual_start,
+            turn,
+        });
         self.flows.entry(key).or_insert(flow);
     }
 
@@ -324,7 +335,7 @@ impl Model {
     }
 
     fn reject(&mut self, i: usize, why: Why) {
-        self.told.push((self.waiting[i].who.id, why));
+        self.rejected.push((self.waiting[i].arrival.id, why));
         self.take_out(i);
     }
 
@@ -336,37 +347,48 @@ impl Model {
     fn latest_first(&self) -> Vec<Id> {
         let mut all: Vec<usize> = (0..self.waiting.len()).collect();
         all.sort_by_key(|&i| std::cmp::Reverse((self.waiting[i].level, i)));
-        all.into_iter().map(|i| self.waiting[i].who.id).collect()
+        all.into_iter()
+            .map(|i| self.waiting[i].arrival.id)
+            .collect()
     }
 
-    /// Everyone keeps order, and how far it has come in its round.
-    fn move_over(&mut self, config: WaitingRoomConfig) {
+    /// A new configuration: items keep their order, and flows how far they are behind the clock.
+    fn apply(&mut self, config: WaitingRoomConfig) {
         let was_fair = self.config.discipline == Discipline::Fair;
         let base = self.clocks.into_iter().max().unwrap_or(0);
-        let stood: Vec<Option<Flow>> = (0..self.waiting.len())
+        let flows: Vec<Option<Flow>> = (0..self.waiting.len())
             .map(|i| {
                 let key = self.flow_of(i);
-                let Flow { begun, turn } = self.flows[&key];
-                let behind = self.clocks[usize::from(key.0)] - begun;
-                let begun = base - behind;
-                was_fair.then_some(Flow { begun, turn })
+                let Flow {
+                    virtual_start,
+                    turn,
+                } = self.flows[&key];
+                let behind = self.clocks[usize::from(key.0)] - virtual_start;
+                let virtual_start = base - behind;
+                was_fair.then_some(Flow {
+                    virtual_start,
+                    turn,
+                })
             })
             .collect();
         self.config = config;
         self.flows.clear();
         self.clocks = [base; 32];
-        for (i, stood) in stood.into_iter().enumerate() {
-            self.waiting[i].level = self.risen_to(&self.waiting[i]);
-            self.join(i, stood);
+        for (i, flow) in flows.into_iter().enumerate() {
+            self.waiting[i].level = self.level_of(&self.waiting[i]);
+            self.join(i, flow);
         }
     }
 
     // Time.
 
-    fn risen_to(&self, waiter: &Waiter) -> u8 {
+    fn level_of(&self, waiter: &Waiter) -> u8 {
         let every = self.config.promote_after.map(|every| every.as_secs());
-        let risen = every.map_or(0, |every| (self.now - waiter.came) / every);
-        waiter.who.priority.saturating_sub(risen.min(32) as u8)
+        let promotions = every.map_or(0, |every| (self.now - waiter.arrived) / every);
+        waiter
+            .arrival
+            .priority
+            .saturating_sub(promotions.min(32) as u8)
     }
 
     fn end(&self, waiter: &Waiter) -> Option<(Time, Why)> {
@@ -374,12 +396,13 @@ impl Model {
             .own_end
             .map(|end| (end, RejectReason::DeadlinePassed));
         let longest = self.config.max_wait.map(|wait| wait.as_secs());
-        let rooms = longest.map(|longest| (waiter.came + longest, RejectReason::TimedOut));
-        // The first of two that are the same.
+        let rooms = longest.map(|longest| (waiter.arrived + longest, RejectReason::TimedOut));
+        // The own deadline, if both are the same.
         own.into_iter().chain(rooms).min_by_key(|&(end, _)| end)
     }
 
-    fn catch_up(&mut self) {
+    /// Rejects the items whose wait has ended, and promotes.
+    pub(crate) fn advance(&mut self) {
         while let Some((i, (_, why))) = (0..self.waiting.len())
             .filter_map(|i| Some((i, self.end(&self.waiting[i])?)))
             .filter(|(_, (end, _))| *end <= self.now)
@@ -390,10 +413,11 @@ impl Model {
         let Some(every) = self.config.promote_after else {
             return;
         };
-        let rises = |w: &Waiter| w.came + every.as_secs() * u64::from(w.who.priority - w.level + 1);
+        let promotion =
+            |w: &Waiter| w.arrived + every.as_secs() * u64::from(w.arrival.priority - w.level + 1);
         while let Some(i) = (0..self.waiting.len())
-            .filter(|&i| self.waiting[i].level > 0 && rises(&self.waiting[i]) <= self.now)
-            .min_by_key(|&i| (rises(&self.waiting[i]), i))
+            .filter(|&i| self.waiting[i].level > 0 && promotion(&self.waiting[i]) <= self.now)
+            .min_by_key(|&i| (promotion(&self.waiting[i]), i))
         {
             let key = self.flow_of(i);
             self.waiting[i].level -= 1;

@@ -1,4 +1,4 @@
-//! A queue between two runtimes, one of which is not driven.
+//! Tests of waits that end across runtimes: one that is not driven, and none at all.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -6,6 +6,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tower_triage::{Priority, RejectReason, RequestQueue, WaitingRoomConfig};
 
+use super::support::{config, ticket, with_rejections};
+
+/// Ends a test that hangs.
 const GUARD: Duration = Duration::from_secs(20);
 
 fn runtime() -> Runtime {
@@ -13,7 +16,7 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn waits_end_though_the_first_producer_s_runtime_is_not_driven() {
+fn waits_end_beside_a_runtime_that_is_not_driven() {
     let mut config = WaitingRoomConfig::default();
     config.max_wait = Some(Duration::from_millis(50));
     let (ended, waits) = mpsc::channel();
@@ -39,7 +42,7 @@ fn waits_end_though_the_first_producer_s_runtime_is_not_driven() {
 }
 
 #[test]
-fn waits_end_though_the_timer_has_only_looked_after_the_memory() {
+fn a_timer_kept_for_trimming_still_ends_waits() {
     const BURST: u32 = 3_000;
     let mut config = WaitingRoomConfig::default();
     config.max_wait = Some(Duration::from_millis(50));
@@ -64,8 +67,24 @@ fn waits_end_though_the_timer_has_only_looked_after_the_memory() {
         (0..BURST).for_each(|item| _ = queue.enqueue(item, Priority::HIGHEST).unwrap());
     });
     wait_for(BURST);
-    // Outside of all runtimes no timer is armed for it.
+    // Outside of a runtime no timer is armed.
     queue.enqueue(1, Priority::HIGHEST).unwrap();
     runtime.block_on(async { _ = queue.enqueue(2, Priority::HIGHEST).unwrap() });
     wait_for(2);
+}
+
+#[test]
+fn a_timer_ends_waits_that_began_outside_a_runtime() {
+    let max_wait = Some(Duration::from_secs(10));
+    let (queue, rejections) = with_rejections(config(|config| config.max_wait = max_wait));
+    queue.enqueue("outside", ticket(1)).unwrap();
+    let mut runtime = Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        queue.enqueue("inside", ticket(1)).unwrap();
+        tokio::time::sleep(Duration::from_secs(11)).await;
+    });
+    let rejections = rejections.lock().unwrap();
+    let items: Vec<_> = rejections.iter().map(|(item, _)| *item).collect();
+    assert_eq!(items, ["outside", "inside"]);
 }

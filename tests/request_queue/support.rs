@@ -1,4 +1,4 @@
-//! What the tests of the queue share.
+//! Helpers of the queue's tests.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,8 +11,8 @@ use std::time::Instant;
 use tower_triage::batch::{RequestId, RequestQueue, TooLarge};
 use tower_triage::{Priority, RejectReason, Ticket, WaitingRoomConfig};
 
-/// What a queue rejected, in order.
-pub(crate) type Told<T> = Arc<Mutex<Vec<(T, RejectReason<TooLarge>)>>>;
+/// The items that a queue rejected, with the reason, in order.
+pub(crate) type Rejections<T> = Arc<Mutex<Vec<(T, RejectReason<TooLarge>)>>>;
 
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
@@ -22,72 +22,75 @@ pub(crate) fn ticket(level: u8) -> Ticket {
     Ticket::new(Priority(level), now())
 }
 
-pub(crate) fn of(tenant: &'static str) -> Ticket {
+/// A ticket of this tenant, at the highest priority.
+pub(crate) fn ticket_of(tenant: &'static str) -> Ticket {
     ticket(0).tenant(tenant.into())
 }
 
-/// As many chairs and as much patience as it takes, but for what is changed.
-pub(crate) fn room(change: impl FnOnce(&mut WaitingRoomConfig)) -> WaitingRoomConfig {
-    let mut room = WaitingRoomConfig::default();
-    (room.max_size, room.max_wait) = (usize::MAX, None);
-    change(&mut room);
-    room
+/// A configuration without any bound, changed by `change`.
+pub(crate) fn config(change: impl FnOnce(&mut WaitingRoomConfig)) -> WaitingRoomConfig {
+    let mut config = WaitingRoomConfig::default();
+    (config.max_size, config.max_wait) = (usize::MAX, None);
+    change(&mut config);
+    config
 }
 
 pub(crate) fn queue<T: Send + 'static>() -> RequestQueue<T> {
-    RequestQueue::new(room(|_| ()))
+    RequestQueue::new(config(|_| ()))
 }
 
 pub(crate) fn max_size<T: Send + 'static>(max_size: usize) -> RequestQueue<T> {
-    RequestQueue::new(room(|room| room.max_size = max_size))
+    RequestQueue::new(config(|config| config.max_size = max_size))
 }
 
-/// A queue, and whom it rejects.
-pub(crate) fn telling<T: Send + 'static>(room: WaitingRoomConfig) -> (RequestQueue<T>, Told<T>) {
-    let told = Told::default();
-    let queue = RequestQueue::builder(room).on_rejected({
-        let told = told.clone();
-        move |item, why| told.lock().unwrap().push((item, why))
+/// A queue, and the items that it rejects.
+pub(crate) fn with_rejections<T: Send + 'static>(
+    config: WaitingRoomConfig,
+) -> (RequestQueue<T>, Rejections<T>) {
+    let rejections = Rejections::default();
+    let queue = RequestQueue::builder(config).on_rejected({
+        let rejections = rejections.clone();
+        move |item, why| rejections.lock().unwrap().push((item, why))
     });
-    (queue.build(), told)
+    (queue.build(), rejections)
 }
 
-/// All come, at one priority. Their names, in order.
-pub(crate) fn all_come<T: Send + 'static>(
+/// Enqueues all items at one priority. Their ids, in order.
+pub(crate) fn enqueue_all<T: Send + 'static>(
     queue: &RequestQueue<T>,
     items: impl IntoIterator<Item = T>,
 ) -> Vec<RequestId> {
-    let come = |item| queue.enqueue(item, ticket(1)).unwrap();
-    items.into_iter().map(come).collect()
+    let enqueue = |item| queue.enqueue(item, ticket(1)).unwrap();
+    items.into_iter().map(enqueue).collect()
 }
 
-/// Everything that waits, as one consumer gets it.
-pub(crate) fn drained<T: Send + 'static>(queue: &RequestQueue<T>) -> Vec<T> {
+/// Dequeues all items one by one.
+pub(crate) fn dequeue_all<T: Send + 'static>(queue: &RequestQueue<T>) -> Vec<T> {
     std::iter::from_fn(|| queue.try_dequeue().ok()).collect()
 }
 
-/// RoomStats how often it is rung.
+/// Counts how often it is woken.
 #[derive(Default)]
-pub(crate) struct Bell(AtomicUsize);
+pub(crate) struct WakeCounter(AtomicUsize);
 
-impl Bell {
+impl WakeCounter {
     pub(crate) fn new() -> (Arc<Self>, Waker) {
-        let bell = Arc::new(Self::default());
-        (bell.clone(), bell.into())
+        let counter = Arc::new(Self::default());
+        (counter.clone(), counter.into())
     }
 
-    pub(crate) fn rung(&self) -> usize {
+    pub(crate) fn wakes(&self) -> usize {
         self.0.load(SeqCst)
     }
 }
 
-impl Wake for Bell {
+impl Wake for WakeCounter {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, SeqCst);
     }
 }
 
-/// RoomStats how many of its kind were dropped.
+/// Counts how many of its kind were dropped.
 #[derive(Debug)]
 pub(crate) struct Dropped(pub(crate) Arc<AtomicUsize>);
 

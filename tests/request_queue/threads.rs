@@ -1,4 +1,4 @@
-//! Many producers and many consumers on real threads: everything ends once, in order.
+//! Stress tests on threads: with many producers and consumers, each item ends once, in order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use tower_triage::batch::{DequeueError, OnOversize, RequestQueue};
 use tower_triage::{Discipline, RejectReason, WaitingRoomConfig};
 
-use super::support::{block_on, queue, room, ticket};
+use super::support::{block_on, config, queue, ticket};
 
-/// Who made it, its priority, its number, and how many of its kind were dropped unread.
+/// An item that counts itself in `lost` if it is dropped without having been read.
 #[derive(Debug)]
 struct Item {
     producer: usize,
@@ -22,7 +22,7 @@ struct Item {
 }
 
 impl Item {
-    /// Taken by a consumer.
+    /// Its producer, level and number.
     fn read(mut self) -> (usize, u8, usize) {
         self.lost = None;
         (self.producer, self.level, self.number)
@@ -41,7 +41,7 @@ const PRODUCERS: usize = 4;
 const CONSUMERS: u64 = 4;
 const EACH: usize = 5_000;
 
-/// Takes all there is, in one of the ways that there are.
+/// Takes items until the queue is closed and empty, each time in a random way.
 fn consume(queue: &RequestQueue<Item>, seed: u64) -> Vec<(usize, u8, usize)> {
     let mut rng = Rng::with_seed(seed);
     let mut taken = Vec::new();
@@ -64,7 +64,7 @@ fn consume(queue: &RequestQueue<Item>, seed: u64) -> Vec<(usize, u8, usize)> {
                 taken.extend(batch.into_iter().map(Item::read));
             }
             _ => {
-                // Comes, and goes without having been served; perhaps after it was woken.
+                // Waits and is dropped, perhaps after it was woken.
                 let mut dequeue = queue.dequeue();
                 let waker = std::task::Waker::noop();
                 match super::support::poll(&mut dequeue, waker) {
@@ -87,17 +87,17 @@ fn produce(queue: &RequestQueue<Item>, producer: usize, lost: &Arc<AtomicUsize>)
             number,
             lost: Some(lost.clone()),
         };
-        while let Err(refused) = queue.enqueue(item, ticket(level)) {
-            assert_eq!(refused.why, RejectReason::Full);
-            item = refused.item;
+        while let Err(error) = queue.enqueue(item, ticket(level)) {
+            assert_eq!(error.why, RejectReason::Full);
+            item = error.item;
             std::thread::yield_now();
         }
     }
 }
 
 #[test]
-fn everything_is_taken_once_and_in_the_order_of_its_producer() {
-    let config = room(|room| room.max_size = 64);
+fn each_item_is_taken_once_in_producer_order() {
+    let config = config(|config| config.max_size = 64);
     let queue = RequestQueue::builder(config)
         .cost(8, |item: &Item| 1 + item.number as u64 % 4)
         .on_oversize(OnOversize::Stop)
@@ -141,21 +141,21 @@ fn everything_is_taken_once_and_in_the_order_of_its_producer() {
     assert!(all.into_iter().eq((0..PRODUCERS).flat_map(each)));
 }
 
-fn furniture(rng: &mut Rng) -> WaitingRoomConfig {
-    room(|room| {
-        room.max_size = rng.usize(1..100);
-        room.displace = rng.bool();
-        room.promote_after = rng.bool().then_some(Duration::from_micros(50));
-        room.max_wait = rng.bool().then_some(Duration::from_millis(2));
+fn random_config(rng: &mut Rng) -> WaitingRoomConfig {
+    config(|config| {
+        config.max_size = rng.usize(1..100);
+        config.displace = rng.bool();
+        config.promote_after = rng.bool().then_some(Duration::from_micros(50));
+        config.max_wait = rng.bool().then_some(Duration::from_millis(2));
         let disciplines = [Discipline::Fifo, Discipline::Fair, Discipline::Deadline];
-        room.discipline = disciplines[rng.usize(0..3)];
+        config.discipline = disciplines[rng.usize(0..3)];
     })
 }
 
-/// Brings items, some of which leave again. How many came in.
-fn come_and_go(queue: &RequestQueue<Item>, seed: u64, lost: &Arc<AtomicUsize>) -> usize {
+/// Enqueues items, and removes some of them again. The number of accepted items.
+fn enqueue_and_remove(queue: &RequestQueue<Item>, seed: u64, lost: &Arc<AtomicUsize>) -> usize {
     let mut rng = Rng::with_seed(seed);
-    let mut came = 0;
+    let mut accepted = 0;
     let mut tokens = Vec::new();
     let mut guards = Vec::new();
     for number in 0..EACH {
@@ -167,7 +167,7 @@ fn come_and_go(queue: &RequestQueue<Item>, seed: u64, lost: &Arc<AtomicUsize>) -
         };
         let tenant = ["a", "b", "c"][rng.usize(0..3)];
         let ticket = ticket(item.level).tenant(tenant.into());
-        let refused = match rng.u8(0..4) {
+        let error = match rng.u8(0..4) {
             0 => {
                 let token = CancellationToken::new();
                 tokens.push(token.clone());
@@ -178,20 +178,20 @@ fn come_and_go(queue: &RequestQueue<Item>, seed: u64, lost: &Arc<AtomicUsize>) -
                     guards.push(queue.guard(id));
                     None
                 }
-                Err(refused) => Some(refused),
+                Err(error) => Some(error),
             },
             2 => match queue.enqueue(item, ticket) {
                 Ok(id) => {
                     drop(queue.remove(id));
                     None
                 }
-                Err(refused) => Some(refused),
+                Err(error) => Some(error),
             },
             _ => queue.enqueue(item, ticket).err(),
         };
-        match refused {
-            Some(refused) => drop(refused.item.read()),
-            None => came += 1,
+        match error {
+            Some(error) => drop(error.item.read()),
+            None => accepted += 1,
         }
         if tokens.len() > 8 {
             tokens.swap_remove(rng.usize(0..tokens.len())).cancel();
@@ -201,25 +201,25 @@ fn come_and_go(queue: &RequestQueue<Item>, seed: u64, lost: &Arc<AtomicUsize>) -
         }
     }
     tokens.iter().for_each(CancellationToken::cancel);
-    came
+    accepted
 }
 
 #[test]
-fn whoever_comes_is_taken_or_leaves_or_is_told_and_only_one_of_these() {
-    let told = Arc::new(AtomicUsize::new(0));
+fn each_item_is_taken_removed_or_rejected_once() {
+    let rejected = Arc::new(AtomicUsize::new(0));
     let lost = Arc::new(AtomicUsize::new(0));
-    let queue = RequestQueue::builder(furniture(&mut Rng::with_seed(1)))
+    let queue = RequestQueue::builder(random_config(&mut Rng::with_seed(1)))
         .on_oversize(OnOversize::Backfill { max_overtakes: 3 })
         .cost(8, |item: &Item| 1 + item.number as u64 % 8)
         .on_rejected({
-            let told = told.clone();
+            let rejected = rejected.clone();
             move |item: Item, _| {
                 item.read();
-                told.fetch_add(1, SeqCst);
+                rejected.fetch_add(1, SeqCst);
             }
         })
         .build();
-    let (came, taken) = std::thread::scope(|threads| {
+    let (accepted, taken) = std::thread::scope(|threads| {
         let queue = &queue;
         let consumers: Vec<_> = (0..CONSUMERS)
             .map(|seed| threads.spawn(move || consume(queue, seed)))
@@ -227,7 +227,7 @@ fn whoever_comes_is_taken_or_leaves_or_is_told_and_only_one_of_these() {
         let changer = threads.spawn(move || {
             let mut rng = Rng::with_seed(3);
             while !queue.is_closed() {
-                queue.reconfigure(furniture(&mut rng));
+                queue.reconfigure(random_config(&mut rng));
                 if rng.u8(0..20) == 0 {
                     drop(queue.clear());
                 }
@@ -236,23 +236,23 @@ fn whoever_comes_is_taken_or_leaves_or_is_told_and_only_one_of_these() {
         });
         let lost = &lost;
         let producers: Vec<_> = (0..PRODUCERS as u64)
-            .map(|seed| threads.spawn(move || come_and_go(queue, seed, lost)))
+            .map(|seed| threads.spawn(move || enqueue_and_remove(queue, seed, lost)))
             .collect();
-        let came: usize = producers.into_iter().map(|one| one.join().unwrap()).sum();
+        let accepted: usize = producers.into_iter().map(|one| one.join().unwrap()).sum();
         queue.drain();
         changer.join().unwrap();
         let taken = consumers.into_iter().map(|one| one.join().unwrap().len());
-        (came, taken.sum::<usize>())
+        (accepted, taken.sum::<usize>())
     });
     assert!(queue.is_empty());
-    let (told, lost) = (told.load(SeqCst), lost.load(SeqCst));
-    assert_eq!(came, taken + told + lost);
+    let (rejected, lost) = (rejected.load(SeqCst), lost.load(SeqCst));
+    assert_eq!(accepted, taken + rejected + lost);
     assert_eq!(queue.stats().cancelled, lost as u64);
     assert!(taken > 0 && lost > 0);
 }
 
 #[test]
-fn a_thousand_consumers_wait_for_a_thousand_items() {
+fn a_thousand_consumers_get_a_thousand_items() {
     let queue = queue();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(3)

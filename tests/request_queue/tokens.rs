@@ -1,4 +1,4 @@
-//! Requests that leave when their token is cancelled.
+//! Tests of items that are removed when their token is cancelled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -8,10 +8,13 @@ use tokio_util::sync::CancellationToken;
 use tower_triage::RejectReason;
 use tower_triage::batch::RequestQueue;
 
-use super::support::{Bell, Dropped, drained, max_size, of, poll, queue, room, telling, ticket};
+use super::support::{
+    Dropped, WakeCounter, config, dequeue_all, max_size, poll, queue, ticket, ticket_of,
+    with_rejections,
+};
 
 #[test]
-fn a_token_takes_its_request_out_when_it_is_cancelled() {
+fn cancelling_a_token_removes_its_item_at_once() {
     let queue = max_size(1);
     let (token, item) = (CancellationToken::new(), Arc::new(()));
     let id = queue
@@ -26,7 +29,7 @@ fn a_token_takes_its_request_out_when_it_is_cancelled() {
 }
 
 #[test]
-fn who_was_cancelled_before_it_came_does_not_stay() {
+fn an_item_with_a_cancelled_token_is_dropped() {
     let queue = queue();
     let (token, item) = (CancellationToken::new(), Arc::new(()));
     token.cancel();
@@ -38,33 +41,33 @@ fn who_was_cancelled_before_it_came_does_not_stay() {
 }
 
 #[test]
-fn who_may_not_come_comes_back_and_its_token_with_it() {
+fn a_rejected_item_leaves_nothing_at_its_token() {
     let queue = max_size(0);
     let token = CancellationToken::new();
-    let refused = queue
+    let rejected = queue
         .enqueue_with_token("a", ticket(1), token.clone())
         .unwrap_err();
-    assert_eq!((refused.item, refused.why), ("a", RejectReason::Disabled));
+    assert_eq!((rejected.item, rejected.why), ("a", RejectReason::Disabled));
     token.cancel();
 }
 
 #[test]
-fn a_token_that_is_cancelled_too_late_touches_nobody() {
+fn cancelling_after_a_dequeue_removes_nothing() {
     let queue = max_size(1);
     let token = CancellationToken::new();
     queue
         .enqueue_with_token("a", ticket(1), token.clone())
         .unwrap();
     assert_eq!(queue.try_dequeue(), Ok("a"));
-    // On the same chair.
+    // In the place of the first.
     queue.enqueue("b", ticket(1)).unwrap();
     token.cancel();
-    assert_eq!(drained(&queue), ["b"]);
+    assert_eq!(dequeue_all(&queue), ["b"]);
     assert_eq!(queue.stats().cancelled, 0);
 }
 
 #[test]
-fn one_token_takes_out_all_of_its_own_and_nobody_else() {
+fn a_token_removes_all_of_its_items_only() {
     let queue = queue();
     let token = CancellationToken::new();
     for item in 0..1_000 {
@@ -78,11 +81,11 @@ fn one_token_takes_out_all_of_its_own_and_nobody_else() {
     }
     token.cancel();
     let others: Vec<_> = (0..1_000).filter(|item| item % 4 == 3).collect();
-    assert_eq!(drained(&queue), others);
+    assert_eq!(dequeue_all(&queue), others);
 }
 
 #[test]
-fn a_child_is_cancelled_alone() {
+fn a_child_token_is_cancelled_alone() {
     let queue = queue();
     let parent = CancellationToken::new();
     let children = ["a", "b"].map(|item| {
@@ -99,9 +102,9 @@ fn a_child_is_cancelled_alone() {
 }
 
 #[test]
-fn an_item_may_ask_its_tokens_while_they_are_cancelled() {
-    struct Asks(CancellationToken, CancellationToken);
-    impl Drop for Asks {
+fn an_items_destructor_may_use_its_tokens() {
+    struct UsesTokens(CancellationToken, CancellationToken);
+    impl Drop for UsesTokens {
         fn drop(&mut self) {
             assert!(self.0.is_cancelled() && self.1.is_cancelled());
             drop((self.0.child_token(), self.1.child_token()));
@@ -113,7 +116,7 @@ fn an_item_may_ask_its_tokens_while_they_are_cancelled() {
     let parent = CancellationToken::new();
     for _ in 0..3 {
         let child = parent.child_token();
-        let item = Asks(parent.clone(), child.clone());
+        let item = UsesTokens(parent.clone(), child.clone());
         queue.enqueue_with_token(item, ticket(1), child).unwrap();
     }
     parent.cancel();
@@ -121,62 +124,61 @@ fn an_item_may_ask_its_tokens_while_they_are_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_leaves_leaves_nothing_behind_at_the_token() {
-    type Way = (&'static str, fn(&RequestQueue<u8>, &CancellationToken));
+async fn an_item_that_leaves_unregisters_its_token() {
+    type Leave = (&'static str, fn(&RequestQueue<u8>, &CancellationToken));
     let hour = Duration::from_secs(3600);
-    let come = |queue: &RequestQueue<u8>, token: &CancellationToken, is_timed| {
+    let enqueue = |queue: &RequestQueue<u8>, token: &CancellationToken, is_timed| {
         let ticket = match is_timed {
             true => ticket(1).timeout(hour),
             false => ticket(1),
         };
         queue.enqueue_with_token(0, ticket, token.clone()).unwrap()
     };
-    let ways: &[Way] = &[
+    let cases: &[Leave] = &[
         ("dequeue", |queue, _| assert!(queue.try_dequeue().is_ok())),
         ("batch", |queue, _| drop(queue.take_batch(1, 1))),
         ("clear", |queue, _| drop(queue.clear())),
         ("close", |queue, _| queue.close()),
-        ("fewer chairs", |queue, _| {
-            queue.reconfigure(room(|room| room.max_size = 0));
+        ("smaller max_size", |queue, _| {
+            queue.reconfigure(config(|config| config.max_size = 0));
         }),
-        ("less patience", |queue, _| {
-            queue.reconfigure(room(|room| room.max_wait = Some(Duration::ZERO)));
+        ("shorter max_wait", |queue, _| {
+            queue.reconfigure(config(|config| config.max_wait = Some(Duration::ZERO)));
         }),
         ("displaced", |queue, _| {
-            queue.reconfigure(room(|room| (room.max_size, room.displace) = (1, true)));
+            queue.reconfigure(config(|config| {
+                (config.max_size, config.displace) = (1, true)
+            }));
             queue.enqueue(1, ticket(0)).unwrap();
             queue.try_dequeue().unwrap();
         }),
     ];
     let token = CancellationToken::new();
     let witness = Arc::new(());
-    // What is dropped with its queue shows nothing.
+    // Kept, because a dropped queue would drop its registrations.
     let mut queues = Vec::new();
-    for ((name, leave), is_timed) in ways.iter().flat_map(|way| [(way, true), (way, false)]) {
-        let queue = RequestQueue::builder(room(|room| room.max_size = 1))
+    for ((name, leave), is_timed) in cases.iter().flat_map(|case| [(case, true), (case, false)]) {
+        let queue = RequestQueue::builder(config(|config| config.max_size = 1))
             .on_rejected({
                 let witness = witness.clone();
                 move |_, _| drop(witness.clone())
             })
             .build();
-        // From now on there is a short way.
-        queue.enqueue(0, ticket(1)).unwrap();
-        queue.try_dequeue().unwrap();
-        let id = come(&queue, &token, is_timed);
+        let id = enqueue(&queue, &token, is_timed);
         leave(&queue, &token);
         assert!(!queue.contains(id), "{name}");
         queues.push(queue);
     }
     for by_guard in [true, false] {
         let queue = max_size(1);
-        let id = come(&queue, &token, true);
+        let id = enqueue(&queue, &token, true);
         match by_guard {
             true => drop(queue.guard(id)),
             false => drop(queue.remove(id).unwrap()),
         }
         queues.push(queue);
     }
-    // Nothing is registered any more: cancelling wakes nobody, and so frees nothing.
+    // Nothing is registered any more, so that cancelling frees no memory.
     let freed = allocation_counter::measure(|| token.cancel());
     assert_eq!(freed.count_current, 0);
     drop(queues);
@@ -184,10 +186,10 @@ async fn whoever_leaves_leaves_nothing_behind_at_the_token() {
 }
 
 #[test]
-fn a_token_used_a_hundred_thousand_times_is_as_it_was() {
+fn a_token_used_100_000_times_keeps_no_memory() {
     let queue = queue();
     let token = CancellationToken::new();
-    let pass = |times| {
+    let run = |times| {
         for item in 0..times {
             queue
                 .enqueue_with_token(item, ticket(1), token.clone())
@@ -195,8 +197,8 @@ fn a_token_used_a_hundred_thousand_times_is_as_it_was() {
             assert_eq!(queue.try_dequeue(), Ok(item));
         }
     };
-    pass(100);
-    let kept = allocation_counter::measure(|| pass(100_000));
+    run(100);
+    let kept = allocation_counter::measure(|| run(100_000));
     assert_eq!((kept.count_current, kept.bytes_current), (0, 0));
     queue.enqueue(1, ticket(1)).unwrap();
     token.cancel();
@@ -204,23 +206,23 @@ fn a_token_used_a_hundred_thousand_times_is_as_it_was() {
 }
 
 #[test]
-fn children_of_one_parent_are_not_kept() {
+fn child_tokens_are_not_kept() {
     let queue = queue();
     let parent = CancellationToken::new();
-    let pass = |times| {
+    let run = |times| {
         for item in 0..times {
             let child = parent.child_token();
             queue.enqueue_with_token(item, ticket(1), child).unwrap();
             queue.try_dequeue().unwrap();
         }
     };
-    pass(100);
-    let kept = allocation_counter::measure(|| pass(10_000));
+    run(100);
+    let kept = allocation_counter::measure(|| run(10_000));
     assert_eq!(kept.count_current, 0);
 }
 
 #[test]
-fn a_token_keeps_neither_queue_nor_items() {
+fn a_token_keeps_neither_queue_nor_items_alive() {
     let (token, item) = (CancellationToken::new(), Arc::new(()));
     let queue = queue();
     for _ in 0..3 {
@@ -234,18 +236,18 @@ fn a_token_keeps_neither_queue_nor_items() {
 }
 
 #[test]
-fn who_loses_its_token_without_a_cancellation_waits_on() {
+fn an_item_outlives_its_dropped_token() {
     let queue = queue();
     queue
         .enqueue_with_token("a", ticket(1), CancellationToken::new())
         .unwrap();
-    assert_eq!(drained(&queue), ["a"]);
+    assert_eq!(dequeue_all(&queue), ["a"]);
 }
 
 #[test]
-fn a_consumer_woken_for_a_request_that_is_cancelled_waits_on() {
+fn a_consumer_woken_for_a_cancelled_item_waits_on() {
     let queue = queue();
-    let ((first, waker), (second, other)) = (Bell::new(), Bell::new());
+    let ((first, waker), (second, other)) = (WakeCounter::new(), WakeCounter::new());
     let (mut one, mut two) = (queue.dequeue(), queue.dequeue());
     assert!(poll(&mut one, &waker).is_pending());
     assert!(poll(&mut two, &other).is_pending());
@@ -257,13 +259,13 @@ fn a_consumer_woken_for_a_request_that_is_cancelled_waits_on() {
     assert!(poll(&mut one, &waker).is_pending());
     queue.enqueue("b", ticket(1)).unwrap();
     queue.enqueue("c", ticket(1)).unwrap();
-    assert_eq!((first.rung(), second.rung()), (2, 1));
+    assert_eq!((first.wakes(), second.wakes()), (2, 1));
 }
 
 #[test]
-fn the_last_to_be_cancelled_of_a_draining_queue_ends_it() {
+fn cancelling_the_last_item_ends_a_drained_queue() {
     let queue = queue();
-    let (bell, waker) = Bell::new();
+    let (counter, waker) = WakeCounter::new();
     let token = CancellationToken::new();
     queue
         .enqueue_with_token("a", ticket(1), token.clone())
@@ -274,27 +276,27 @@ fn the_last_to_be_cancelled_of_a_draining_queue_ends_it() {
     let mut consumer = queue.dequeue();
     token.cancel();
     assert!(poll(&mut consumer, &waker).is_ready());
-    assert_eq!(bell.rung(), 0);
+    assert_eq!(counter.wakes(), 0);
 }
 
 #[test]
-fn what_a_cancelled_one_cost_is_no_longer_counted() {
-    let (queue, _) = telling(room(|room| {
-        room.discipline = tower_triage::Discipline::Fair
+fn a_cancelled_item_is_not_charged_to_its_tenant() {
+    let (queue, _) = with_rejections(config(|config| {
+        config.discipline = tower_triage::Discipline::Fair
     }));
     let token = CancellationToken::new();
     queue
-        .enqueue_with_token("a1", of("a"), token.clone())
+        .enqueue_with_token("a1", ticket_of("a"), token.clone())
         .unwrap();
     for (item, tenant) in [("a2", "a"), ("b1", "b"), ("a3", "a")] {
-        queue.enqueue(item, of(tenant)).unwrap();
+        queue.enqueue(item, ticket_of(tenant)).unwrap();
     }
     token.cancel();
-    assert_eq!(drained(&queue), ["a2", "b1", "a3"]);
+    assert_eq!(dequeue_all(&queue), ["a2", "b1", "a3"]);
 }
 
 #[test]
-fn a_cancellation_that_meets_a_consumer_leaves_one_of_them_the_item() {
+fn a_cancel_racing_a_dequeue_ends_the_item_once() {
     let dropped = Arc::new(AtomicUsize::new(0));
     for _ in 0..2_000 {
         dropped.store(0, SeqCst);
@@ -314,7 +316,7 @@ fn a_cancellation_that_meets_a_consumer_leaves_one_of_them_the_item() {
 }
 
 #[test]
-fn a_cancellation_that_meets_the_enqueueing_takes_the_request_out() {
+fn a_cancel_racing_an_enqueue_removes_the_item() {
     for _ in 0..2_000 {
         let queue = queue();
         let token = CancellationToken::new();

@@ -1,4 +1,4 @@
-//! For each request a consumer has been woken, as far as consumers wait, whatever else happens.
+//! Random test of wake-ups: for each waiting item a consumer was woken, as far as consumers wait.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tower_triage::batch::{RequestId, RequestQueue};
 use tower_triage::{Discipline, Priority};
 
-use super::support::{Bell, queue, room, ticket};
+use super::support::{WakeCounter, config, queue, ticket};
 
 #[derive(Debug, Clone)]
 enum Event {
@@ -26,9 +26,9 @@ enum Event {
     Batch(usize),
     Dequeue,
     WaitNonEmpty,
-    /// It is polled, whether or not it was woken.
+    /// A consumer is polled, whether or not it was woken.
     Poll(Index),
-    GiveUp(Index),
+    Drop(Index),
     Reconfigure(bool),
     Drain,
     Close,
@@ -45,75 +45,78 @@ fn event() -> impl Strategy<Value = Event> {
         14 => Just(Event::Dequeue),
         4 => Just(Event::WaitNonEmpty),
         20 => any::<Index>().prop_map(Event::Poll),
-        8 => any::<Index>().prop_map(Event::GiveUp),
+        8 => any::<Index>().prop_map(Event::Drop),
         2 => any::<bool>().prop_map(Event::Reconfigure),
         1 => Just(Event::Drain),
         1 => Just(Event::Close),
     ]
 }
 
-/// One who waits.
+/// A consumer that waits.
 struct Consumer<'a> {
     future: Pin<Box<dyn Future<Output = ()> + 'a>>,
-    bell: Arc<Bell>,
+    counter: Arc<WakeCounter>,
     waker: Waker,
-    /// How often it had been rung when it last looked.
-    heard: usize,
+    /// How often it had been woken when it was last polled.
+    seen: usize,
 }
 
 impl<'a> Consumer<'a> {
     fn new(future: impl Future<Output = ()> + 'a) -> Self {
-        let (bell, waker) = Bell::new();
+        let (counter, waker) = WakeCounter::new();
         Self {
             future: Box::pin(future),
-            bell,
+            counter,
             waker,
-            heard: 0,
+            seen: 0,
         }
     }
 
-    /// Whether it waits on.
+    /// Polls it. Whether it still waits.
     fn waits_on(&mut self) -> bool {
-        self.heard = self.bell.rung();
+        self.seen = self.counter.wakes();
         let mut cx = Context::from_waker(&self.waker);
         self.future.as_mut().poll(&mut cx).is_pending()
     }
 
     fn is_woken(&self) -> bool {
-        self.bell.rung() > self.heard
+        self.counter.wakes() > self.seen
     }
 }
 
 fn run(events: Vec<Event>) {
     let queue: RequestQueue<u8> = queue();
     let mut consumers: Vec<Consumer> = Vec::new();
-    let mut came: Vec<(RequestId, CancellationToken)> = Vec::new();
+    let mut enqueued: Vec<(RequestId, CancellationToken)> = Vec::new();
     for event in events {
-        let rung =
-            |consumers: &[Consumer]| -> usize { consumers.iter().map(|one| one.bell.rung()).sum() };
-        let before = rung(&consumers);
-        let mut comes = |name: Option<RequestId>, token| {
-            came.extend(name.map(|name| (name, token)));
+        let total = |consumers: &[Consumer]| -> usize {
+            consumers.iter().map(|one| one.counter.wakes()).sum()
         };
-        let mut most = usize::MAX;
+        let before = total(&consumers);
+        let mut record = |id: Option<RequestId>, token| {
+            enqueued.extend(id.map(|id| (id, token)));
+        };
+        let mut max_wakes = usize::MAX;
         match &event {
             Event::Enqueue { level, is_dated } => {
                 let token = CancellationToken::new();
-                let name = match is_dated {
+                let id = match is_dated {
                     true => queue.enqueue(0, ticket(*level)),
                     false => queue.enqueue(0, Priority(*level)),
                 };
-                comes(name.ok(), token);
-                most = 1;
+                record(id.ok(), token);
+                max_wakes = 1;
             }
             Event::WithToken => {
                 let token = CancellationToken::new();
-                let name = queue.enqueue_with_token(0, Priority(1), token.clone());
-                comes(name.ok(), token);
-                most = 1;
+                let id = queue.enqueue_with_token(0, Priority(1), token.clone());
+                record(id.ok(), token);
+                max_wakes = 1;
             }
-            Event::Cancel(which) if !came.is_empty() => which.get(&came).1.cancel(),
-            Event::Remove(which) if !came.is_empty() => _ = queue.remove(which.get(&came).0),
+            Event::Cancel(which) if !enqueued.is_empty() => which.get(&enqueued).1.cancel(),
+            Event::Remove(which) if !enqueued.is_empty() => {
+                _ = queue.remove(which.get(&enqueued).0)
+            }
             Event::Cancel(_) | Event::Remove(_) => {}
             Event::TryDequeue => _ = queue.try_dequeue(),
             Event::Batch(count) => _ = queue.take_batch(*count, 9),
@@ -137,27 +140,27 @@ fn run(events: Vec<Event>) {
                     consumers.remove(which);
                 }
             }
-            Event::GiveUp(which) if !consumers.is_empty() => {
+            Event::Drop(which) if !consumers.is_empty() => {
                 consumers.remove(which.index(consumers.len()));
             }
-            Event::Poll(_) | Event::GiveUp(_) => {}
-            Event::Reconfigure(is_fair) => queue.reconfigure(room(|room| {
+            Event::Poll(_) | Event::Drop(_) => {}
+            Event::Reconfigure(is_fair) => queue.reconfigure(config(|config| {
                 if *is_fair {
-                    room.discipline = Discipline::Fair;
+                    config.discipline = Discipline::Fair;
                 }
             })),
             Event::Drain => queue.drain(),
             Event::Close => queue.close(),
         }
-        let nothing_will_come = queue.is_closed() && queue.is_empty();
-        let needed = match nothing_will_come {
+        let has_ended = queue.is_closed() && queue.is_empty();
+        let needed = match has_ended {
             true => consumers.len(),
             false => queue.len().min(consumers.len()),
         };
         let woken = consumers.iter().filter(|one| one.is_woken()).count();
         assert!(woken >= needed, "{woken} of {needed} after {event:?}");
         assert!(
-            most == usize::MAX || rung(&consumers) - before <= most,
+            max_wakes == usize::MAX || total(&consumers) - before <= max_wakes,
             "after {event:?}"
         );
     }
@@ -167,7 +170,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn for_each_request_a_consumer_is_woken(events in prop::collection::vec(event(), 1..150)) {
+    fn every_item_has_a_woken_consumer(events in prop::collection::vec(event(), 1..150)) {
         run(events);
     }
 }

@@ -1,5 +1,4 @@
-//! A backend that answers when, what and how the test says. At `/health` it says that it is well, and that
-//! is no arrival.
+//! A test backend: the test controls each response. Its `/health` always answers 200, and is not counted.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,17 +25,17 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 
-use super::process::PATIENCE;
+use super::process::TIMEOUT;
 
-type Reply = Result<Response<UnsyncBoxBody<Bytes, BrokenOff>>, BrokenOff>;
+type Reply = Result<Response<UnsyncBoxBody<Bytes, Aborted>>, Aborted>;
 
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("broken off")]
-pub(crate) struct BrokenOff;
+#[error("aborted")]
+pub(crate) struct Aborted;
 
 pub(crate) struct Backend {
     addr: SocketAddr,
-    arrivals: tokio::sync::Mutex<mpsc::UnboundedReceiver<Arrived>>,
+    arrivals: tokio::sync::Mutex<mpsc::UnboundedReceiver<BackendRequest>>,
     counts: Arc<Mutex<Counts>>,
     serving: JoinSet<()>,
 }
@@ -54,7 +53,7 @@ impl Backend {
         Self::start_with(None).await
     }
 
-    /// One at `localhost` that vouches for itself, and its certificate in PEM.
+    /// A backend at `https://localhost` with a self-signed certificate, which is returned as PEM.
     pub(crate) async fn start_tls() -> (Self, String) {
         let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
@@ -83,11 +82,11 @@ impl Backend {
         }
     }
 
-    /// One that answers by itself, for as long as it is kept.
-    pub(crate) async fn answering(mut answer: impl FnMut(Arrived) + Send + 'static) -> Self {
+    /// A backend that passes each request to `answer`.
+    pub(crate) async fn answering(mut answer: impl FnMut(BackendRequest) + Send + 'static) -> Self {
         let mut backend = Self::start().await;
-        let nobody = mpsc::unbounded_channel().1;
-        let mut arrivals = std::mem::replace(backend.arrivals.get_mut(), nobody);
+        let unused = mpsc::unbounded_channel().1;
+        let mut arrivals = std::mem::replace(backend.arrivals.get_mut(), unused);
         backend.serving.spawn(async move {
             while let Some(arrived) = arrivals.recv().await {
                 answer(arrived);
@@ -96,18 +95,18 @@ impl Backend {
         backend
     }
 
-    /// One that says the same to everybody.
-    pub(crate) async fn saying(text: &'static str) -> Self {
+    /// A backend that answers every request with `text`.
+    pub(crate) async fn replying(text: &'static str) -> Self {
         Self::answering(move |arrived| arrived.answer(text)).await
     }
 
-    /// One that answers everybody with the same status.
+    /// A backend that answers every request with this status.
     pub(crate) async fn failing(code: u16) -> Self {
         Self::answering(move |arrived| arrived.respond(status(code))).await
     }
 
-    /// Where a backend was and is no more: connections are refused.
-    pub(crate) async fn gone() -> String {
+    /// The URL of a backend that has stopped: connections are refused.
+    pub(crate) async fn unreachable() -> String {
         Self::start().await.url()
     }
 
@@ -119,14 +118,14 @@ impl Backend {
         *self.counts.lock().unwrap()
     }
 
-    /// The next request to arrive.
-    pub(crate) async fn next(&self) -> Arrived {
+    /// Waits for the next request to arrive.
+    pub(crate) async fn next(&self) -> BackendRequest {
         let mut arrivals = self.arrivals.lock().await;
-        let next = timeout(PATIENCE, arrivals.recv()).await;
-        next.expect("nobody arrives").unwrap()
+        let next = timeout(TIMEOUT, arrivals.recv()).await;
+        next.expect("no request arrives").unwrap()
     }
 
-    /// The requests that have arrived and that [`next`](Self::next) did not return.
+    /// Number of requests that have arrived and were not taken by [`next`](Self::next).
     pub(crate) async fn more(&self) -> usize {
         self.arrivals.lock().await.len()
     }
@@ -135,7 +134,7 @@ impl Backend {
 async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    arrive: mpsc::UnboundedSender<Arrived>,
+    arrive: mpsc::UnboundedSender<BackendRequest>,
     counts: Arc<Mutex<Counts>>,
 ) {
     let mut connections = JoinSet::new();
@@ -147,7 +146,7 @@ async fn serve(
         let answer = service_fn(move |request| answer(request, arrive.clone(), counts.clone()));
         let tls = tls.clone();
         connections.spawn(async move {
-            // How it ends is for the test to see at the other side.
+            // The test sees at the client how the connection ended.
             let _ = match tls {
                 None => serve_connection(socket, answer).await,
                 Some(tls) => match tls.accept(socket).await {
@@ -165,8 +164,8 @@ async fn serve_connection<F>(
     answer: impl HttpService<
         Incoming,
         Future = F,
-        ResBody = UnsyncBoxBody<Bytes, BrokenOff>,
-        Error = BrokenOff,
+        ResBody = UnsyncBoxBody<Bytes, Aborted>,
+        Error = Aborted,
     >,
 ) -> hyper::Result<()>
 where
@@ -178,38 +177,38 @@ where
 
 async fn answer(
     request: Request<Incoming>,
-    arrive: mpsc::UnboundedSender<Arrived>,
+    arrive: mpsc::UnboundedSender<BackendRequest>,
     counts: Arc<Mutex<Counts>>,
 ) -> Reply {
     let (head, body) = request.into_parts();
     if head.uri.path() == "/health" {
-        let well = Full::default().map_err(|never| match never {});
-        return Ok(Response::new(well.boxed_unsync()));
+        let empty = Full::default().map_err(|never| match never {});
+        return Ok(Response::new(empty.boxed_unsync()));
     }
-    let body = body.collect().await.map_err(|_| BrokenOff)?.to_bytes();
+    let body = body.collect().await.map_err(|_| Aborted)?.to_bytes();
     let (listening, gone) = oneshot::channel();
     let serving = Serving::new(counts, listening);
     let (reply, replied) = oneshot::channel();
-    let arrived = Arrived {
+    let arrived = BackendRequest {
         head,
         body,
         reply,
         gone,
     };
     if arrive.send(arrived).is_err() {
-        return Err(BrokenOff);
+        return Err(Aborted);
     }
-    let response = replied.await.map_err(|_| BrokenOff)??;
+    let response = replied.await.map_err(|_| Aborted)??;
     Ok(response.map(|body| {
         body.map_frame(move |frame| {
-            let _held_as_long_as_the_body = &serving;
+            let _held_until_the_body_ends = &serving;
             frame
         })
         .boxed_unsync()
     }))
 }
 
-/// As long as a request is being served.
+/// Guard that counts a request as in flight.
 struct Serving {
     counts: Arc<Mutex<Counts>>,
     _listening: oneshot::Sender<Infallible>,
@@ -235,15 +234,15 @@ impl Drop for Serving {
     }
 }
 
-/// A request that has arrived at a backend. Dropped, its connection breaks off.
-pub(crate) struct Arrived {
+/// A request that has arrived at a backend. Dropping it resets the connection.
+pub(crate) struct BackendRequest {
     pub(crate) head: request::Parts,
     pub(crate) body: Bytes,
     reply: oneshot::Sender<Reply>,
     gone: oneshot::Receiver<Infallible>,
 }
 
-impl Arrived {
+impl BackendRequest {
     pub(crate) fn label(&self) -> &str {
         self.header("x-label").unwrap_or_default()
     }
@@ -253,7 +252,7 @@ impl Arrived {
         Some(value.to_str().unwrap())
     }
 
-    /// The model that its body names.
+    /// The `model` in the body.
     pub(crate) fn model(&self) -> String {
         let body: Value = serde_json::from_slice(&self.body).unwrap();
         body["model"].as_str().unwrap().to_owned()
@@ -271,35 +270,35 @@ impl Arrived {
         let _ = self.reply.send(Ok(response)); // the gateway may be gone
     }
 
-    /// Answers with the head at once, and with the body as the test says.
-    pub(crate) fn stream(self) -> Streaming {
+    /// Sends the response headers at once. The test then sends the body.
+    pub(crate) fn stream(self) -> ResponseStream {
         let (chunks, rest) = mpsc::unbounded_channel();
         let frames = stream::unfold(rest, async |mut rest| Some((rest.recv().await?, rest)));
         let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
         let headers = response.headers_mut();
         headers.insert("content-type", "text/event-stream".parse().unwrap());
         let _ = self.reply.send(Ok(response)); // the gateway may be gone
-        Streaming {
+        ResponseStream {
             chunks,
             gone: self.gone,
         }
     }
 
-    /// Returns when nobody listens any more.
-    pub(crate) async fn hung_up(self) {
+    /// Waits until the client has disconnected.
+    pub(crate) async fn disconnected(self) {
         let Self { reply, gone, .. } = self;
-        gone_within(gone).await;
+        wait_for_disconnect(gone).await;
         drop(reply);
     }
 }
 
-/// An answer that is being streamed. Dropped, it has ended well.
-pub(crate) struct Streaming {
-    chunks: mpsc::UnboundedSender<Result<Frame<Bytes>, BrokenOff>>,
+/// A response that is being streamed. Dropping it ends the body normally.
+pub(crate) struct ResponseStream {
+    chunks: mpsc::UnboundedSender<Result<Frame<Bytes>, Aborted>>,
     gone: oneshot::Receiver<Infallible>,
 }
 
-impl Streaming {
+impl ResponseStream {
     pub(crate) fn send(&self, chunk: &str) {
         let chunk = Bytes::from(chunk.to_owned());
         let _ = self.chunks.send(Ok(Frame::data(chunk))); // the gateway may be gone
@@ -307,24 +306,24 @@ impl Streaming {
 
     pub(crate) fn end(self) {}
 
-    pub(crate) fn break_off(self) {
-        let _ = self.chunks.send(Err(BrokenOff)); // the gateway may be gone
+    pub(crate) fn abort(self) {
+        let _ = self.chunks.send(Err(Aborted)); // the gateway may be gone
     }
 
-    /// Returns when nobody listens any more.
-    pub(crate) async fn hung_up(self) {
+    /// Waits until the client has disconnected.
+    pub(crate) async fn disconnected(self) {
         let Self { chunks, gone } = self;
-        gone_within(gone).await;
+        wait_for_disconnect(gone).await;
         drop(chunks);
     }
 }
 
-async fn gone_within(gone: oneshot::Receiver<Infallible>) {
-    let gone = timeout(PATIENCE, gone).await;
-    assert!(gone.expect("somebody still listens").is_err());
+async fn wait_for_disconnect(gone: oneshot::Receiver<Infallible>) {
+    let gone = timeout(TIMEOUT, gone).await;
+    assert!(gone.expect("the client is still connected").is_err());
 }
 
-/// An empty answer of this status.
+/// A response with this status and no body.
 pub(crate) fn status(status: u16) -> Response<String> {
     let mut response = Response::new(String::new());
     *response.status_mut() = StatusCode::from_u16(status).unwrap();

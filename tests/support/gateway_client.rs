@@ -1,4 +1,4 @@
-//! Clients of the gateway, who may hang up whenever they like.
+//! Test clients of the gateway, which can disconnect at any time.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::process::PATIENCE;
+use super::process::TIMEOUT;
 
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -27,18 +27,18 @@ impl Client {
         Self { http, url }
     }
 
-    pub(crate) fn ask(&self, model: &str) -> Ask {
+    pub(crate) fn ask(&self, model: &str) -> ClientRequest {
         let body = serde_json::json!({ "model": model }).to_string();
         let ask = self.to(Method::POST, "/v1/chat/completions");
         ask.header("content-type", "application/json").body(body)
     }
 
-    pub(crate) fn get(&self, path: &str) -> Ask {
+    pub(crate) fn get(&self, path: &str) -> ClientRequest {
         self.to(Method::GET, path)
     }
 
-    fn to(&self, method: Method, path: &str) -> Ask {
-        Ask {
+    fn to(&self, method: Method, path: &str) -> ClientRequest {
+        ClientRequest {
             client: self.clone(),
             method,
             path: path.to_owned(),
@@ -50,7 +50,7 @@ impl Client {
 
 /// A request before it is sent.
 #[must_use]
-pub(crate) struct Ask {
+pub(crate) struct ClientRequest {
     client: Client,
     method: Method,
     path: String,
@@ -58,7 +58,7 @@ pub(crate) struct Ask {
     body: Bytes,
 }
 
-impl Ask {
+impl ClientRequest {
     pub(crate) fn header(mut self, name: &'static str, value: impl AsRef<[u8]>) -> Self {
         let value = HeaderValue::from_bytes(value.as_ref()).unwrap();
         self.headers.append(HeaderName::from_static(name), value);
@@ -73,7 +73,7 @@ impl Ask {
         self.header("x-tenant-id", tenant)
     }
 
-    /// By what the backend knows it: see [`Arrived::label`](super::backend::Arrived::label).
+    /// Sets the label that the backend reads by `BackendRequest::label`.
     pub(crate) fn label(self, label: &str) -> Self {
         self.header("x-label", label)
     }
@@ -88,20 +88,20 @@ impl Ask {
         self
     }
 
-    /// Sends it and returns once the head of the answer is there.
+    /// Sends the request and returns when the response headers have arrived.
     pub(crate) async fn open(self) -> Response<Incoming> {
-        let opened = timeout(PATIENCE, self.request()).await;
-        opened.expect("nobody answers").unwrap()
+        let opened = timeout(TIMEOUT, self.request()).await;
+        opened.expect("no response arrives").unwrap()
     }
 
-    /// Sends it and returns the whole answer.
+    /// Sends the request and returns the whole response.
     pub(crate) async fn answer(self) -> Answer {
         self.send().answer().await
     }
 
-    /// Sends it, and does not wait for the answer.
-    pub(crate) fn send(self) -> Sent {
-        Sent(tokio::spawn(async move {
+    /// Sends the request without waiting for the response.
+    pub(crate) fn send(self) -> PendingResponse {
+        PendingResponse(tokio::spawn(async move {
             let since = Instant::now();
             let (head, body) = self.request().await.unwrap().into_parts();
             let body = body.collect().await.map(|body| body.to_bytes());
@@ -123,20 +123,20 @@ impl Ask {
     }
 }
 
-/// A request that is on its way.
-pub(crate) struct Sent(JoinHandle<Answer>);
+/// A request that has been sent.
+pub(crate) struct PendingResponse(JoinHandle<Answer>);
 
-impl Sent {
+impl PendingResponse {
     pub(crate) async fn answer(self) -> Answer {
-        let answer = timeout(PATIENCE, self.0).await;
-        answer.expect("nobody answers").unwrap()
+        let answer = timeout(TIMEOUT, self.0).await;
+        answer.expect("no response arrives").unwrap()
     }
 
     pub(crate) fn is_answered(&self) -> bool {
         self.0.is_finished()
     }
 
-    pub(crate) fn hang_up(self) {
+    pub(crate) fn disconnect(self) {
         self.0.abort();
     }
 }
@@ -145,7 +145,7 @@ impl Sent {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    /// An error if it broke off.
+    /// The body; an error if the connection was reset.
     pub(crate) text: Result<String, hyper::Error>,
     pub(crate) after: Duration,
 }
@@ -159,7 +159,7 @@ impl Answer {
         serde_json::from_str(self.text()).unwrap()
     }
 
-    /// Status and code of an error in OpenAI's shape.
+    /// Status and code of an error in OpenAI's format.
     pub(crate) fn error(&self) -> (u16, String) {
         let error = &self.json()["error"];
         assert_eq!(self.headers["content-type"], "application/json", "{self:?}");
@@ -169,29 +169,32 @@ impl Answer {
         (self.status, error["code"].as_str().unwrap().to_owned())
     }
 
-    /// What an error says to people.
+    /// The message of an error.
     pub(crate) fn message(&self) -> String {
         let message = &self.json()["error"]["message"];
-        message.as_str().expect("no message").to_owned()
+        message
+            .as_str()
+            .expect("the error has no message")
+            .to_owned()
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// Asserts an error that tells when to come back.
+    /// Asserts an error with this status and code; 429 and 503 must have `retry-after`.
     #[track_caller]
-    pub(crate) fn must_be(&self, status: u16, code: &str) {
+    pub(crate) fn assert_error(&self, status: u16, code: &str) {
         assert_eq!(self.error(), (status, code.to_owned()));
         if matches!(status, 429 | 503) {
-            let seconds = self.header("retry-after").expect("no Retry-After");
+            let seconds = self.header("retry-after").expect("retry-after is missing");
             assert!(seconds.parse::<u32>().unwrap() >= 1, "{seconds}");
         }
     }
 
-    /// Asserts that a backend answered `text`.
+    /// Asserts status 200 and the body `text`.
     #[track_caller]
-    pub(crate) fn must_say(&self, text: &str) {
+    pub(crate) fn assert_ok(&self, text: &str) {
         assert_eq!(self.status, 200, "{self:?}");
         assert_eq!(self.text(), text);
     }

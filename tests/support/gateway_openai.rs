@@ -1,4 +1,4 @@
-//! The official client of OpenAI's API, as a process: what it makes of an answer is what counts.
+//! OpenAI's official Python client, run as a process.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,11 +9,11 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
-use super::process::{Gateway, PATIENCE};
+use super::process::{Gateway, TIMEOUT};
 
 const PACKAGE: &str = "openai==3.52.0";
 
-/// A client that runs; killed when it is dropped.
+/// A running client, killed on drop.
 pub(crate) struct OpenAi {
     _process: Child,
     requests: ChildStdin,
@@ -21,7 +21,7 @@ pub(crate) struct OpenAi {
 }
 
 impl OpenAi {
-    /// One that tries again so often by itself.
+    /// A client that retries up to `retries` times.
     pub(crate) fn new(gateway: &Gateway, retries: u32) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/openai_client.py");
         let mut process = tokio::process::Command::new(python())
@@ -42,17 +42,17 @@ impl OpenAi {
         }
     }
 
-    /// What comes of a chat: its `text`, or what the client calls the `error`.
+    /// Sends a chat request. Returns its `text`, or the client's `error` with status, code and message.
     pub(crate) async fn chat(&mut self, request: Value) -> Value {
         let line = format!("{request}\n");
         self.requests.write_all(line.as_bytes()).await.unwrap();
-        let said = timeout(PATIENCE, self.answers.next_line()).await;
-        let said = said.expect("the client says nothing").unwrap();
-        serde_json::from_str(&said.expect("the client has ended")).unwrap()
+        let result = timeout(TIMEOUT, self.answers.next_line()).await;
+        let result = result.expect("the client does not respond").unwrap();
+        serde_json::from_str(&result.expect("the client has ended")).unwrap()
     }
 }
 
-/// A Python that has the client. It is installed once, and stays for the next run.
+/// The Python of a virtual environment with the client, installed by the first run.
 fn python() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(|| {
@@ -71,9 +71,9 @@ fn python() -> &'static Path {
 }
 
 fn run(command: &mut Command) {
-    let status = command.status().expect("Python 3 is installed");
+    let status = command.status().expect("Python 3 must be installed");
     assert!(
         status.success(),
-        "{command:?}: are Python 3 and its venv there?"
+        "{command:?} failed: Python 3 with its venv module must be installed"
     );
 }

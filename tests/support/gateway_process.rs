@@ -1,4 +1,4 @@
-//! The gateway as its users have it: a process with a configuration file, in front of real backends.
+//! The gateway as a process, with a configuration file and real backends.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backend::Backend;
-use super::client::{Ask, Client};
+use super::client::{Client, ClientRequest};
 
-/// Longer than anything here takes on the slowest machine: who reaches it will wait forever.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Limit of every wait in these tests: far longer than any of them takes on a slow machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A configuration file in the making.
+/// Builder of a configuration file, and of the process's arguments and environment.
 #[derive(Default)]
 pub(crate) struct Setup {
     top: String,
@@ -37,21 +37,21 @@ impl Setup {
         Self::default()
     }
 
-    /// Lines above all sections.
+    /// Adds lines above all sections.
     pub(crate) fn top(mut self, lines: &str) -> Self {
         self.top.push_str(lines);
         self.top.push('\n');
         self
     }
 
-    /// Lines of `[queue]`.
+    /// Adds lines to `[queue]`.
     pub(crate) fn queue(mut self, lines: &str) -> Self {
         self.queue.push_str(lines);
         self.queue.push('\n');
         self
     }
 
-    /// Lines of `[routing]`.
+    /// Adds lines to `[routing]`.
     pub(crate) fn routing(mut self, lines: &str) -> Self {
         if self.routing.is_empty() {
             self.routing.push_str("[routing]\n");
@@ -61,7 +61,7 @@ impl Setup {
         self
     }
 
-    /// A backend that is found well once, when the gateway starts: it gets as many requests as it has slots.
+    /// Adds a backend that is checked once, at the start, and from then on is healthy with all its slots.
     pub(crate) fn backend(self, name: &str, at: &Backend, slots: u32, models: &[&str]) -> Self {
         let lines = format!(
             "health = {{ interval_seconds = 3600 }}\n{}",
@@ -70,17 +70,17 @@ impl Setup {
         self.backend_lines(name, &at.url(), &lines)
     }
 
-    /// A backend whose health is not checked: it gets one request at a time until it has answered.
+    /// Adds a backend without health checks: it gets one request at a time until it has answered one.
     pub(crate) fn backend_at(self, name: &str, url: &str, slots: u32, models: &[&str]) -> Self {
         self.backend_with(name, url, &serves(slots, models))
     }
 
-    /// A backend whose health is not checked, with these lines.
+    /// Adds a backend without health checks, with these lines.
     pub(crate) fn backend_with(self, name: &str, url: &str, lines: &str) -> Self {
         self.backend_lines(name, url, &format!("health = false\n{lines}"))
     }
 
-    /// A backend for `m` with four slots that is checked with these settings.
+    /// Adds a backend for `m` with four slots and these settings of `health`.
     pub(crate) fn backend_checked(self, name: &str, url: &str, health: &str) -> Self {
         let lines = "max_concurrent = 4\nmodels = [{ name = \"m\" }]";
         self.backend_lines(name, url, &format!("health = {{ {health} }}\n{lines}"))
@@ -92,38 +92,38 @@ impl Setup {
         self
     }
 
-    /// Whole sections.
-    pub(crate) fn more(mut self, sections: &str) -> Self {
+    /// Adds whole sections.
+    pub(crate) fn sections(mut self, sections: &str) -> Self {
         self.backends.push_str(sections);
         self
     }
 
-    /// Arguments besides `--config`.
+    /// Adds arguments after `--config`.
     pub(crate) fn arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments
             .extend(arguments.iter().map(|&a| a.to_owned()));
         self
     }
 
-    /// A variable of its environment.
+    /// Sets an environment variable.
     pub(crate) fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Where its standard output goes, in place of a pipe that is read.
+    /// Redirects standard output, which otherwise is a pipe that the test reads.
     pub(crate) fn stdout(mut self, to: impl Into<Stdio>) -> Self {
         self.stdout = Some(to.into());
         self
     }
 
-    /// Where its standard error goes, in place of a pipe that is read. Then [`Gateway::logs`] finds nothing.
+    /// Redirects standard error, which otherwise is a pipe that the test reads. [`Gateway::logs`] then finds nothing.
     pub(crate) fn stderr(mut self, to: impl Into<Stdio>) -> Self {
         self.stderr = Some(to.into());
         self
     }
 
-    /// How many files it may have open at a time, connections included.
+    /// Limits the number of open files, connections included.
     #[cfg(unix)]
     pub(crate) fn open_files(mut self, limit: usize) -> Self {
         self.open_files = Some(limit);
@@ -145,14 +145,14 @@ impl Setup {
         Gateway::start(self).await
     }
 
-    /// What the gateway says when it refuses to start so.
+    /// Asserts that the gateway refuses to start; returns its error.
     pub(crate) async fn refusal(self) -> String {
         let file = ConfigFile::new(&self.config());
         let mut command = command(&self.environment);
         command.arg("--config").arg(&file.0).args(&self.arguments);
-        let (code, said) = end_of(command).await;
-        assert_eq!(code, Some(1), "{said}");
-        said
+        let (code, message) = end_of(command).await;
+        assert_eq!(code, Some(1), "{message}");
+        message
     }
 }
 
@@ -164,7 +164,7 @@ fn serves(slots: u32, models: &[&str]) -> String {
     format!("max_concurrent = {slots}\nmodels = [{}]", models.join(", "))
 }
 
-/// A gateway that runs; killed when it is dropped.
+/// A running gateway, killed on drop.
 pub(crate) struct Gateway {
     child: Child,
     url: String,
@@ -193,7 +193,7 @@ impl Gateway {
             command.stderr(stderr);
         }
         let mut child = command.spawn().unwrap();
-        drop(command); // with its copies of the pipes
+        drop(command); // closes its copies of the pipes
         let (lines, log) = watch::channel(Vec::new());
         let url = match child.stdout.take() {
             Some(stdout) => {
@@ -220,13 +220,13 @@ impl Gateway {
         }
     }
 
-    /// What the gateway says of a configuration that it refuses, and the file's name.
+    /// Asserts that the gateway refuses `config`; returns its error and the path of the file.
     pub(crate) async fn refusal(config: &str) -> (String, String) {
         let file = ConfigFile::new(config);
         let path = file.0.to_str().unwrap();
-        let (code, said) = run(&["--config", path]).await;
-        assert_eq!(code, Some(1), "{config}\n{said}");
-        (said, path.to_owned())
+        let (code, message) = run(&["--config", path]).await;
+        assert_eq!(code, Some(1), "{config}\n{message}");
+        (message, path.to_owned())
     }
 
     pub(crate) fn addr(&self) -> &str {
@@ -234,15 +234,15 @@ impl Gateway {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id().expect("it has not ended")
+        self.child.id().expect("the gateway is running")
     }
 
     /// A request for `model`.
-    pub(crate) fn ask(&self, model: &str) -> Ask {
+    pub(crate) fn ask(&self, model: &str) -> ClientRequest {
         self.client.ask(model)
     }
 
-    pub(crate) fn get(&self, path: &str) -> Ask {
+    pub(crate) fn get(&self, path: &str) -> ClientRequest {
         self.client.get(path)
     }
 
@@ -252,26 +252,30 @@ impl Gateway {
         State(answer.json())
     }
 
-    /// Returns once the state is as wanted.
+    /// Waits until `is` holds for the state. `what` names the condition in the failure message.
     pub(crate) async fn until(&self, what: &str, is: impl Fn(&State) -> bool) -> State {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let state = self.state().await;
             if is(&state) {
                 return state;
             }
-            assert!(Instant::now() < end, "never {what}: {}", state.0);
+            assert!(
+                Instant::now() < end,
+                "condition not met in time: {what}: {}",
+                state.0
+            );
             sleep(Duration::from_millis(2)).await;
         }
     }
 
-    /// Returns once `depth` requests wait.
+    /// Waits until exactly `depth` requests wait.
     pub(crate) async fn depth(&self, depth: u64) {
         self.until(&format!("{depth} waiting"), |state| state.depth() == depth)
             .await;
     }
 
-    /// Returns once nobody waits or runs.
+    /// Waits until no request waits or runs.
     pub(crate) async fn idle(&self) {
         self.until("idle", |state| {
             state.depth() == 0 && state.running() == 0 && state.in_flight().iter().all(|n| *n == 0)
@@ -279,33 +283,33 @@ impl Gateway {
         .await;
     }
 
-    /// Returns a line of the log with all these words, once there is one.
+    /// Waits for a log line with all these words and returns it.
     pub(crate) async fn logs(&self, words: &[&str]) -> String {
         logged(&self.log, words).await
     }
 
-    /// Returns once more than `before` lines of the log have this word.
-    pub(crate) async fn logs_more(&self, word: &str, before: usize) {
+    /// Waits until more than `before` log lines contain `word`.
+    pub(crate) async fn logs_more_than(&self, word: &str, before: usize) {
         let mut log = self.log.clone();
         let count = |lines: &Vec<String>| lines.iter().filter(|line| line.contains(word)).count();
         let more = log.wait_for(|lines| count(lines) > before);
-        let more = timeout(PATIENCE, more).await;
-        more.unwrap_or_else(|_| panic!("no more lines in the log: {word}"))
+        let more = timeout(TIMEOUT, more).await;
+        more.unwrap_or_else(|_| panic!("no further log line with {word:?}"))
             .unwrap();
     }
 
-    /// How many lines of the log so far have this word.
+    /// Number of log lines so far that contain `word`.
     pub(crate) fn logged(&self, word: &str) -> usize {
         let lines = self.log.borrow();
         lines.iter().filter(|line| line.contains(word)).count()
     }
 
-    /// Where its configuration is.
+    /// Path of the configuration file.
     pub(crate) fn config_file(&self) -> &Path {
         &self.config.0
     }
 
-    /// Writes its file anew and tells it to read it.
+    /// Replaces the configuration file and sends SIGHUP.
     pub(crate) fn reload(&self, setup: &Setup) {
         self.reload_text(&setup.config());
     }
@@ -322,12 +326,12 @@ impl Gateway {
     }
 
     pub(crate) async fn exit(&mut self) -> ExitStatus {
-        let exit = timeout(PATIENCE, self.child.wait()).await;
-        exit.expect("the gateway does not end").unwrap()
+        let exit = timeout(TIMEOUT, self.child.wait()).await;
+        exit.expect("the gateway does not exit").unwrap()
     }
 }
 
-/// `/admin/state`
+/// The JSON of `/admin/state`.
 pub(crate) struct State(pub(crate) Value);
 
 impl State {
@@ -339,19 +343,19 @@ impl State {
         self.0["queue"]["running"].as_u64().unwrap()
     }
 
-    /// How many were turned away with `code`.
+    /// Number of requests rejected with `code`.
     pub(crate) fn rejected(&self, code: &str) -> u64 {
         self.0["queue"]["rejected"][code].as_u64().unwrap_or(0)
     }
 
-    /// By endpoint, in their order.
+    /// Requests in flight of each endpoint, in the order of the file.
     pub(crate) fn in_flight(&self) -> Vec<u64> {
         let endpoints = self.0["endpoints"].as_array().unwrap();
         let in_flight = endpoints.iter().map(|e| e["in_flight"].as_u64().unwrap());
         in_flight.collect()
     }
 
-    /// By endpoint, in their order.
+    /// Health of each endpoint, in the order of the file.
     pub(crate) fn healthy(&self) -> Vec<bool> {
         let endpoints = self.0["endpoints"].as_array().unwrap();
         let healthy = endpoints.iter().map(|e| e["healthy"].as_bool().unwrap());
@@ -359,7 +363,7 @@ impl State {
     }
 }
 
-/// Deleted when it is dropped.
+/// A temporary configuration file, deleted on drop.
 struct ConfigFile(PathBuf);
 
 impl ConfigFile {
@@ -396,12 +400,13 @@ fn prepared(mut command: Command, environment: &[(String, String)]) -> Command {
     command
 }
 
-/// The example's executable, built from the sources as they are now: `cargo test` does not build an example
-/// that has tests of its own, and one that lies there from before would be tested in its stead.
+/// Builds the example and returns the path of its executable. `cargo test` does not build an example that has tests,
+/// so without this an outdated executable would be tested.
 fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
-        let cargo = std::env::var_os("CARGO").expect("these tests are run by cargo");
+        let cargo =
+            std::env::var_os("CARGO").expect("CARGO must be set: run these tests with cargo");
         let mut build = std::process::Command::new(cargo);
         build
             .args(["build", "--all-features", "--example", "gateway"])
@@ -411,7 +416,7 @@ fn binary() -> &'static Path {
         if !cfg!(debug_assertions) {
             build.arg("--release");
         }
-        // What cargo tells a test of its package makes build scripts run again, and all that depends on them.
+        // Cargo's variables for tests would make build scripts, and all that depends on them, run again.
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
@@ -425,11 +430,11 @@ fn binary() -> &'static Path {
             .lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())
             .find_map(|message| Some(message["executable"].as_str()?.into()));
-        executable.expect("cargo says where the gateway is")
+        executable.expect("cargo reported no executable")
     })
 }
 
-/// Runs the gateway until it ends by itself: its exit code, and what it says on standard error.
+/// Runs the gateway until it exits; returns its exit status and its standard error.
 pub(crate) async fn run(arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = command(&[]);
     command.args(arguments);
@@ -438,16 +443,16 @@ pub(crate) async fn run(arguments: &[&str]) -> (Option<i32>, String) {
 
 async fn end_of(mut command: Command) -> (Option<i32>, String) {
     let mut child = command.spawn().unwrap();
-    let ended = timeout(PATIENCE, child.wait()).await;
-    let ended = ended.unwrap_or_else(|_| panic!("it runs on: {command:?}"));
+    let ended = timeout(TIMEOUT, child.wait()).await;
+    let ended = ended.unwrap_or_else(|_| panic!("did not exit: {command:?}"));
     (ended.unwrap().code(), rest(&mut child).await)
 }
 
-/// The URL that a gateway prints first.
+/// Reads the URL from the first line of standard output.
 async fn printed_url(stdout: ChildStdout, child: &mut Child) -> String {
     let mut stdout = BufReader::new(stdout).lines();
-    let line = timeout(PATIENCE, stdout.next_line()).await;
-    let line = line.expect("the gateway says nothing").unwrap();
+    let line = timeout(TIMEOUT, stdout.next_line()).await;
+    let line = line.expect("the gateway prints nothing").unwrap();
     let url = line
         .as_deref()
         .and_then(|line| line.strip_prefix("listening on "));
@@ -455,22 +460,22 @@ async fn printed_url(stdout: ChildStdout, child: &mut Child) -> String {
         Some(url) => url.to_owned(),
         None => {
             let rest = rest(child).await;
-            panic!("not what a gateway says first: {line:?}\n{rest}")
+            panic!("unexpected first line: {line:?}\n{rest}")
         }
     }
 }
 
-/// A line with all these words, once there is one.
+/// Waits for a log line with all these words.
 async fn logged(log: &watch::Receiver<Vec<String>>, words: &[&str]) -> String {
     let mut log = log.clone();
     let all = |line: &&String| words.iter().all(|word| line.contains(word));
     let logged = log.wait_for(|lines| lines.iter().any(|line| all(&line)));
-    let lines = timeout(PATIENCE, logged).await;
+    let lines = timeout(TIMEOUT, logged).await;
     let lines = lines.unwrap_or_else(|_| panic!("not in the log: {words:?}"));
     lines.unwrap().iter().find(all).unwrap().clone()
 }
 
-/// Everything that is written on standard error until it closes.
+/// Reads standard error until it closes.
 async fn rest(child: &mut Child) -> String {
     let mut text = String::new();
     let Some(mut stderr) = child.stderr.take() else {
@@ -480,7 +485,7 @@ async fn rest(child: &mut Child) -> String {
     text
 }
 
-/// Reads on, so that nobody waits on a full pipe; keeps what is said, and shows what a failed test should show.
+/// Reads standard error so that the pipe never fills. Keeps all lines, and prints those above INFO for failed tests.
 async fn drain(stderr: ChildStderr, log: watch::Sender<Vec<String>>) {
     let mut lines = BufReader::new(stderr).lines();
     while let Ok(Some(line)) = lines.next_line().await {

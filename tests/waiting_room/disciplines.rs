@@ -1,4 +1,4 @@
-//! What every discipline must do, and what each does differently.
+//! Disciplines: what all have in common, and the order of each.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn each(scenario: impl Fn(Room)) {
 }
 
 #[test]
-fn one_tenant_without_deadlines_is_first_come_first_served() {
+fn one_tenant_without_deadlines_is_served_in_arrival_order() {
     each(|mut room| {
         room.all_wait(&["a", "b", "c", "d"], "");
         assert_eq!(room.served(), ["a", "b", "c", "d"]);
@@ -28,7 +28,7 @@ fn one_tenant_without_deadlines_is_first_come_first_served() {
 }
 
 #[test]
-fn levels_go_before_everything() {
+fn higher_level_goes_before_share_and_deadline() {
     each(|mut room| {
         room.waits("low", |t| level(LOW)(t.timeout(Duration::from_secs(1))));
         room.waits("normal", |t| {
@@ -40,7 +40,7 @@ fn levels_go_before_everything() {
 }
 
 #[test]
-fn who_leaves_is_served_no_more_and_holds_up_nobody() {
+fn cancelled_waiters_neither_run_nor_block() {
     each(|mut room| {
         room.all_wait(&["a", "b", "c", "d"], "");
         for name in ["a", "c", "d"] {
@@ -52,7 +52,7 @@ fn who_leaves_is_served_no_more_and_holds_up_nobody() {
 }
 
 #[test]
-fn furnishing_alike_changes_nothing() {
+fn reconfiguring_to_the_same_keeps_the_order() {
     for discipline in ALL {
         let config = config(|c| {
             c.discipline = discipline;
@@ -71,7 +71,7 @@ fn furnishing_alike_changes_nothing() {
 }
 
 #[test]
-fn each_discipline_has_its_order() {
+fn each_discipline_serves_in_its_own_order() {
     let seconds = Duration::from_secs;
     let orders = [
         (Fifo, ["a1", "a2", "b1", "a3", "b2"]),
@@ -93,7 +93,7 @@ fn each_discipline_has_its_order() {
 }
 
 #[test]
-fn a_change_of_discipline_reorders_those_who_wait() {
+fn change_of_discipline_reorders_waiters() {
     let mut room = Room::new(in_order_of(Fifo));
     room.all_wait(&["a1", "a2", "a3"], "a");
     room.waits("b1", |t| {

@@ -1,16 +1,15 @@
-//! Random events, applied to the room and to the model, and all that must hold after each.
+//! A driver of random events, which applies each to the room and to the model, and compares the two.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
-use tower_triage::admit::{Partition, Tenant};
+use tower_triage::admit::{AdmitOutcome, Partition, Tenant, WaiterId, WaitingRoom, WakeList};
 use tower_triage::{Discipline, Priority, PriorityLevels, Ticket, WaitingRoomConfig};
 
-use super::model::{Answer, Arrival, Id, Model, Time};
-use super::wards::{Bed, TestCapacity, Treats, Ward, Wards};
+use super::model::{Answer, Arrival, Model, Number, Time};
+use super::pools::{Serves, TestCapacity, TestPool, TestPools, TestSlot};
 
 pub(crate) const TENANTS: [&str; 3] = ["", "ann", "bob"];
 const LEVELS: [(&[&str], &str); 4] = [
@@ -19,7 +18,7 @@ const LEVELS: [(&[&str], &str); 4] = [
     (&["low", "HIGH", "other"], "other"),
     (&["normal"], "normal"),
 ];
-/// When a run begins; requests may have arrived elsewhere before.
+/// The time at which a run begins, in seconds. Requests may have arrived elsewhere before.
 const BEGIN: Time = 100;
 
 #[derive(Debug, Clone)]
@@ -29,42 +28,42 @@ pub(crate) enum Event {
         tenant: usize,
         lane: usize,
         cost: u32,
-        /// How long ago its ticket says that it arrived, if it does.
+        /// How many seconds ago it arrived, if its ticket says so.
         ago: Option<Time>,
         within: Option<Time>,
-        returning: bool,
+        requeued: bool,
     },
     Release(Index),
-    Leave(Index),
-    Collect(Index),
-    TimePasses(Time),
-    Reconfigure(Furniture),
-    SetBeds {
-        ward: usize,
-        beds: usize,
+    Cancel(Index),
+    TakeOutcome(Index),
+    Advance(Time),
+    Reconfigure(RoomOptions),
+    SetSlots {
+        pool: usize,
+        slots: usize,
     },
-    SetTreats {
+    SetServes {
         lane: usize,
-        treats: Treats,
+        serves: Serves,
     },
-    /// A lane waits in another section from now on.
+    /// A lane moves to another partition.
     Move {
         lane: usize,
-        section: usize,
+        partition: usize,
     },
-    /// A section has other chairs, or another order.
-    Furnish(Partition),
+    /// A partition gets another bound or another discipline.
+    SetPartition(Partition),
     Reserve,
     Unreserve,
     Close,
 }
 
-/// How many sections the lanes can be in.
-const SECTIONS: usize = 3;
-pub(crate) type Sections = [Partition; SECTIONS];
+/// How many partitions there are.
+const PARTITIONS: usize = 3;
+pub(crate) type Partitions = [Partition; PARTITIONS];
 
 #[derive(Debug, Clone)]
-pub(crate) struct Furniture {
+pub(crate) struct RoomOptions {
     pub(crate) max_size: usize,
     pub(crate) per_tenant: Option<usize>,
     pub(crate) max_wait: Option<Time>,
@@ -75,7 +74,7 @@ pub(crate) struct Furniture {
     pub(crate) weights: [u32; 3],
 }
 
-impl Furniture {
+impl RoomOptions {
     pub(crate) fn config(&self) -> WaitingRoomConfig {
         let (names, default) = LEVELS[self.levels];
         let mut config = WaitingRoomConfig::default();
@@ -95,18 +94,20 @@ impl Furniture {
     }
 }
 
-pub(crate) struct Driver<C: TestCapacity = Wards> {
-    room: WaitingRoom<C, Id>,
-    wards: C,
+/// A room, and the model of it.
+pub(crate) struct Driver<C: TestCapacity = TestPools> {
+    room: WaitingRoom<C, Number>,
+    pools: C,
     model: Model,
-    sections: Sections,
-    /// The section of each lane.
-    section_of: Vec<usize>,
+    partitions: Partitions,
+    /// By lane: the index of its partition.
+    partition_of: Vec<usize>,
     begin: Instant,
-    keys: HashMap<Id, WaiterId>,
-    /// Answered and not collected.
-    answers: HashMap<Id, Answer>,
-    running: Vec<Bed>,
+    /// Requests that wait, or have an outcome to be taken.
+    ids: HashMap<Number, WaiterId>,
+    /// Outcomes that have not been taken.
+    answers: HashMap<Number, Answer>,
+    running: Vec<TestSlot>,
     arrived: usize,
     served: usize,
     rejected: usize,
@@ -114,26 +115,29 @@ pub(crate) struct Driver<C: TestCapacity = Wards> {
     checks: usize,
 }
 
-/// Comparing the positions of many takes long.
+/// With more waiters than this, positions are compared after every 32nd event only.
 const MANY: usize = 20;
 
 impl<C: TestCapacity> Driver<C> {
     pub(crate) fn new(
-        furniture: &Furniture,
-        sections: Sections,
-        beds: &[usize],
-        lanes: &[Treats],
+        options: &RoomOptions,
+        partitions: Partitions,
+        slots: &[usize],
+        lanes: &[Serves],
     ) -> Self {
         let begin = Instant::now();
-        let wards = beds.iter().map(|&beds| Ward { beds, taken: 0 }).collect();
+        let pools = slots
+            .iter()
+            .map(|&slots| TestPool { slots, taken: 0 })
+            .collect();
         let mut driver = Self {
-            room: WaitingRoom::new(furniture.config(), begin),
-            wards: C::from(Wards::new(beds, lanes)),
-            model: Model::new(furniture.config(), wards, lanes.to_vec(), BEGIN),
-            sections,
-            section_of: (0..lanes.len()).map(|lane| lane % SECTIONS).collect(),
+            room: WaitingRoom::new(options.config(), begin),
+            pools: C::from(TestPools::new(slots, lanes)),
+            model: Model::new(options.config(), pools, lanes.to_vec(), BEGIN),
+            partitions,
+            partition_of: (0..lanes.len()).map(|lane| lane % PARTITIONS).collect(),
             begin,
-            keys: HashMap::new(),
+            ids: HashMap::new(),
             answers: HashMap::new(),
             running: Vec::new(),
             arrived: 0,
@@ -142,13 +146,14 @@ impl<C: TestCapacity> Driver<C> {
             cancelled: 0,
             checks: 0,
         };
-        driver.arrange_sections(&mut WakeList::new());
+        driver.update_partitions(&mut WakeList::new());
         driver
     }
 
+    /// Applies an event to both, and compares them.
     pub(crate) fn apply(&mut self, event: Event) {
         let now = self.now();
-        let mut woken = WakeList::new();
+        let mut wakes = WakeList::new();
         match event {
             Event::Arrive {
                 priority,
@@ -157,67 +162,67 @@ impl<C: TestCapacity> Driver<C> {
                 cost,
                 ago,
                 within,
-                returning,
+                requeued,
             } => {
                 let arrival = self.model.now - ago.unwrap_or(0);
-                let who = Arrival {
-                    id: self.arrived,
+                let request = Arrival {
+                    number: self.arrived,
                     priority,
                     tenant: TENANTS[tenant],
                     lane,
                     cost,
                     arrival,
                     deadline: within.map(|within| arrival + within),
-                    // It has to say since when.
-                    returning: returning && ago.is_some(),
+                    // Only a ticket that says when it arrived keeps its place.
+                    requeued: requeued && ago.is_some(),
                 };
-                let mut ticket = self.ticket(&who);
-                ticket.requeued = returning;
+                let mut ticket = self.ticket(&request);
+                ticket.requeued = requeued;
                 if ago.is_none() {
                     ticket.arrival = None;
                 }
-                self.arrive(who, ticket, &mut woken);
+                self.arrive(request, ticket, &mut wakes);
             }
             Event::Release(which) if !self.running.is_empty() => {
-                let bed = self.running.swap_remove(which.index(self.running.len()));
-                self.give_back(bed, &mut woken);
+                let slot = self.running.swap_remove(which.index(self.running.len()));
+                self.give_back(slot, &mut wakes);
             }
-            Event::Leave(which) => {
-                if let Some((id, key)) = self.pick(which) {
-                    self.leave(id, key, &mut woken);
+            Event::Cancel(which) => {
+                if let Some((number, id)) = self.pick(which) {
+                    self.cancel(number, id, &mut wakes);
                 }
             }
-            Event::Collect(which) => {
-                if let Some((id, key)) = self.pick(which) {
-                    self.take_outcome(id, key);
+            Event::TakeOutcome(which) => {
+                if let Some((number, id)) = self.pick(which) {
+                    self.take_outcome(number, id);
                 }
             }
-            Event::TimePasses(seconds) => {
-                self.model.time_passes(self.model.now + seconds);
-                self.room.advance(self.now(), &mut woken);
+            Event::Advance(seconds) => {
+                self.model.advance_to(self.model.now + seconds);
+                self.room.advance(self.now(), &mut wakes);
             }
-            Event::Reconfigure(furniture) => {
-                self.model.reconfigure(furniture.config());
+            Event::Reconfigure(options) => {
+                self.model.reconfigure(options.config());
                 self.room
-                    .reconfigure(&self.wards, furniture.config(), now, &mut woken);
+                    .reconfigure(&self.pools, options.config(), now, &mut wakes);
             }
-            Event::SetBeds { ward, beds } => {
-                self.model.set_beds(ward, beds);
-                self.wards.as_ref().set_beds(ward, beds);
-                self.room.on_capacity_grown(&self.wards, now, &mut woken);
+            Event::SetSlots { pool, slots } => {
+                self.model.set_slots(pool, slots);
+                self.pools.as_ref().set_slots(pool, slots);
+                self.room.on_capacity_grown(&self.pools, now, &mut wakes);
             }
-            Event::SetTreats { lane, treats } => {
-                self.model.set_treats(lane, treats.clone());
-                self.wards.as_ref().set_treats(lane, treats);
-                self.room.on_capacity_changed(&self.wards, now, &mut woken);
+            Event::SetServes { lane, serves } => {
+                self.model.set_serves(lane, serves.clone());
+                self.pools.as_ref().set_serves(lane, serves);
+                self.room.on_capacity_changed(&self.pools, now, &mut wakes);
             }
-            Event::Move { lane, section } => {
-                self.section_of[lane] = section;
-                self.arrange_sections(&mut woken);
+            Event::Move { lane, partition } => {
+                self.partition_of[lane] = partition;
+                self.update_partitions(&mut wakes);
             }
-            Event::Furnish(section) => {
-                self.sections[section.id as usize] = section;
-                self.arrange_sections(&mut woken);
+            Event::SetPartition(partition) => {
+                self.partitions[partition.id as usize] = partition;
+                self.update_partitions(&mut wakes);
             }
             Event::Reserve => {
                 let free =
@@ -231,35 +236,35 @@ impl<C: TestCapacity> Driver<C> {
             }
             Event::Close => {
                 self.model.close();
-                self.room.close(&mut woken);
+                self.room.close(&mut wakes);
             }
             Event::Release(_) | Event::Unreserve => {}
         }
-        self.same_answers(woken);
+        self.check_answers(wakes);
         self.check();
     }
 
-    /// Everyone who runs ends, and everyone who waits is served or can never be.
-    pub(crate) fn everyone_goes(mut self) {
-        for ward in 0..self.model.wards.len() {
-            self.apply(Event::SetBeds { ward, beds: 1 });
+    /// Ends the run: all slots are released until no request is left, and each has ended once.
+    pub(crate) fn finish(mut self) {
+        for pool in 0..self.model.pools.len() {
+            self.apply(Event::SetSlots { pool, slots: 1 });
         }
-        while !self.running.is_empty() || !self.keys.is_empty() {
-            if let Some(bed) = self.running.pop() {
-                let mut woken = WakeList::new();
-                self.give_back(bed, &mut woken);
-                self.same_answers(woken);
+        while !self.running.is_empty() || !self.ids.is_empty() {
+            if let Some(slot) = self.running.pop() {
+                let mut wakes = WakeList::new();
+                self.give_back(slot, &mut wakes);
+                self.check_answers(wakes);
                 self.check();
             }
-            let answered: Vec<Id> = self.answers.keys().copied().collect();
-            for id in answered {
-                self.take_outcome(id, self.keys[&id]);
+            let answered: Vec<Number> = self.answers.keys().copied().collect();
+            for number in answered {
+                self.take_outcome(number, self.ids[&number]);
             }
         }
         self.check();
         let ended = self.served + self.rejected + self.cancelled;
-        assert_eq!(ended, self.arrived, "everyone ends once");
-        assert_eq!(self.wards.in_use(), 0);
+        assert_eq!(ended, self.arrived, "each request ends once");
+        assert_eq!(self.pools.in_use(), 0);
         assert!(self.room.is_empty() && self.room.head().is_none());
     }
 
@@ -271,36 +276,37 @@ impl<C: TestCapacity> Driver<C> {
         self.begin + Duration::from_secs(time)
     }
 
-    fn pick(&self, which: Index) -> Option<(Id, WaiterId)> {
-        let mut ids: Vec<Id> = self.keys.keys().copied().collect();
-        ids.sort_unstable();
-        let id = *ids.get(which.index(ids.len().max(1)))?;
-        Some((id, self.keys[&id]))
+    /// One of the requests in `ids`.
+    fn pick(&self, which: Index) -> Option<(Number, WaiterId)> {
+        let mut numbers: Vec<Number> = self.ids.keys().copied().collect();
+        numbers.sort_unstable();
+        let number = *numbers.get(which.index(numbers.len().max(1)))?;
+        Some((number, self.ids[&number]))
     }
 
-    fn ticket(&self, who: &Arrival) -> Ticket {
-        let mut ticket = Ticket::new(Priority(who.priority), self.at(who.arrival))
-            .tenant(who.tenant.into())
-            .cost(who.cost);
-        ticket.deadline = who.deadline.map(|end| self.at(end));
+    fn ticket(&self, request: &Arrival) -> Ticket {
+        let mut ticket = Ticket::new(Priority(request.priority), self.at(request.arrival))
+            .tenant(request.tenant.into())
+            .cost(request.cost);
+        ticket.deadline = request.deadline.map(|end| self.at(end));
         ticket
     }
 
-    fn arrive(&mut self, who: Arrival, ticket: Ticket, woken: &mut WakeList<Id>) {
-        let (id, lane, now) = (who.id, who.lane, self.now());
+    fn arrive(&mut self, request: Arrival, ticket: Ticket, wakes: &mut WakeList<Number>) {
+        let (number, lane, now) = (request.number, request.lane, self.now());
         self.arrived += 1;
-        let outcome = self.room.arrive(&self.wards, ticket, lane, now, woken);
-        match (outcome, self.model.arrive(who)) {
-            (AdmitOutcome::Queued(key), None) => {
-                assert_eq!(self.room.set_waker(key, id), Ok(None));
-                self.keys.insert(id, key);
+        let outcome = self.room.arrive(&self.pools, ticket, lane, now, wakes);
+        match (outcome, self.model.arrive(request)) {
+            (AdmitOutcome::Queued(id), None) => {
+                assert_eq!(self.room.set_waker(id, number), Ok(None));
+                self.ids.insert(number, id);
             }
-            (AdmitOutcome::Leased(bed), Some(Answer::Bed(ward))) => {
-                assert_eq!(bed, Bed(ward));
-                self.running.push(bed);
+            (AdmitOutcome::Leased(slot), Some(Answer::Slot(pool))) => {
+                assert_eq!(slot, TestSlot(pool));
+                self.running.push(slot);
                 self.served += 1;
             }
-            (AdmitOutcome::Rejected(why), Some(Answer::Not(expected))) => {
+            (AdmitOutcome::Rejected(why), Some(Answer::Rejected(expected))) => {
                 assert_eq!(why, expected);
                 self.rejected += 1;
             }
@@ -308,100 +314,107 @@ impl<C: TestCapacity> Driver<C> {
         }
     }
 
-    fn arrange_sections(&mut self, woken: &mut WakeList<Id>) {
-        let sections = self.section_of.iter().map(|&id| self.sections[id]);
-        let sections: Vec<Partition> = sections.collect();
-        for (lane, &section) in sections.iter().enumerate() {
-            self.wards.as_ref().set_section(lane, section);
+    fn update_partitions(&mut self, wakes: &mut WakeList<Number>) {
+        let partitions = self.partition_of.iter().map(|&id| self.partitions[id]);
+        let partitions: Vec<Partition> = partitions.collect();
+        for (lane, &partition) in partitions.iter().enumerate() {
+            self.pools.as_ref().set_partition(lane, partition);
         }
-        self.model.set_sections(sections);
+        self.model.set_partitions(partitions);
         self.room
-            .on_capacity_changed(&self.wards, self.now(), woken);
+            .on_capacity_changed(&self.pools, self.now(), wakes);
     }
 
-    fn give_back(&mut self, bed: Bed, woken: &mut WakeList<Id>) {
-        self.model.bed_is_back(bed.0);
-        let pool = self.wards.release(bed);
-        self.room.on_release(&self.wards, pool, self.now(), woken);
+    fn give_back(&mut self, slot: TestSlot, wakes: &mut WakeList<Number>) {
+        self.model.on_release(slot.0);
+        let pool = self.pools.release(slot);
+        self.room.on_release(&self.pools, pool, self.now(), wakes);
     }
 
-    fn leave(&mut self, id: Id, key: WaiterId, woken: &mut WakeList<Id>) {
-        self.keys.remove(&id);
-        let (lease, note) = self.room.cancel(key);
-        match self.answers.remove(&id) {
+    fn cancel(&mut self, number: Number, id: WaiterId, wakes: &mut WakeList<Number>) {
+        self.ids.remove(&number);
+        let (lease, waker) = self.room.cancel(id);
+        match self.answers.remove(&number) {
             None => {
-                self.model.leave(id);
-                assert_eq!((lease, note), (None, Some(id)));
+                self.model.cancel(number);
+                assert_eq!((lease, waker), (None, Some(number)));
                 self.cancelled += 1;
             }
-            Some(Answer::Bed(ward)) => {
-                assert_eq!((lease, note), (Some(Bed(ward)), None));
-                self.give_back(Bed(ward), woken);
+            Some(Answer::Slot(pool)) => {
+                assert_eq!((lease, waker), (Some(TestSlot(pool)), None));
+                self.give_back(TestSlot(pool), wakes);
                 self.cancelled += 1;
             }
-            Some(Answer::Not(_)) => {
-                assert_eq!((lease, note), (None, None));
+            Some(Answer::Rejected(_)) => {
+                assert_eq!((lease, waker), (None, None));
                 self.rejected += 1;
             }
         }
     }
 
-    fn take_outcome(&mut self, id: Id, key: WaiterId) {
-        let answer = self.room.take_outcome(key);
-        match self.answers.remove(&id) {
-            None => return assert!(answer.is_none(), "{id} waits"),
-            Some(Answer::Bed(ward)) => {
-                assert_eq!(answer, Some(Ok(Bed(ward))));
-                self.running.push(Bed(ward));
+    fn take_outcome(&mut self, number: Number, id: WaiterId) {
+        let answer = self.room.take_outcome(id);
+        match self.answers.remove(&number) {
+            None => return assert!(answer.is_none(), "{number} waits"),
+            Some(Answer::Slot(pool)) => {
+                assert_eq!(answer, Some(Ok(TestSlot(pool))));
+                self.running.push(TestSlot(pool));
                 self.served += 1;
             }
-            Some(Answer::Not(why)) => {
+            Some(Answer::Rejected(why)) => {
                 assert_eq!(answer, Some(Err(why)));
                 self.rejected += 1;
             }
         }
-        self.keys.remove(&id);
+        self.ids.remove(&number);
     }
 
-    /// Those who were told are those whom the model answered, in the same order.
-    fn same_answers(&mut self, woken: WakeList<Id>) {
+    /// Compares the waiters that were woken with those that the model answered. Grants are compared in order.
+    fn check_answers(&mut self, wakes: WakeList<Number>) {
         let expected = std::mem::take(&mut self.model.answered);
-        let seated = |ids: &mut dyn Iterator<Item = Id>, beds: bool| {
-            let bed = |id: &Id| {
-                let answer = expected.iter().find(|(who, _)| who == id);
-                matches!(answer, Some((_, Answer::Bed(_)))) == beds
+        let granted = |numbers: &mut dyn Iterator<Item = Number>, is_granted: bool| {
+            let is_one = |number: &Number| {
+                let answer = expected.iter().find(|(other, _)| other == number);
+                matches!(answer, Some((_, Answer::Slot(_)))) == is_granted
             };
-            ids.filter(bed).collect::<Vec<Id>>()
+            numbers.filter(is_one).collect::<Vec<Number>>()
         };
-        let told: Vec<Id> = woken.into_iter().collect();
-        let answered: Vec<Id> = expected.iter().map(|(id, _)| *id).collect();
-        for beds in [true, false] {
-            let mut told = seated(&mut told.iter().copied(), beds);
-            let mut answered = seated(&mut answered.iter().copied(), beds);
-            if !beds && !told.is_empty() {
-                told.sort_unstable();
+        let wakes: Vec<Number> = wakes.into_iter().collect();
+        let answered: Vec<Number> = expected.iter().map(|(number, _)| *number).collect();
+        for is_granted in [true, false] {
+            let mut wakes = granted(&mut wakes.iter().copied(), is_granted);
+            let mut answered = granted(&mut answered.iter().copied(), is_granted);
+            // The order of rejections is not promised.
+            if !is_granted {
+                wakes.sort_unstable();
                 answered.sort_unstable();
             }
-            assert_eq!(told, answered, "beds: {beds}");
+            assert_eq!(wakes, answered, "granted: {is_granted}");
         }
         self.answers.extend(expected);
     }
 
+    /// Compares the room with the model.
     fn check(&mut self) {
-        self.bounds_hold();
-        self.no_free_slot_beside_a_waiter_that_fits();
-        self.counts_add_up();
+        self.check_bounds();
+        self.check_free_slots();
+        self.check_stats();
         self.checks += 1;
         if self.room.len() < MANY || self.checks.is_multiple_of(32) {
-            self.positions_are_the_order_of_service();
+            self.check_positions();
         }
         let next_end = self.model.next_end().map(|end| self.at(end));
         if let Some(end) = next_end {
-            assert!(self.room.next_timeout().is_some_and(|alarm| alarm <= end));
+            assert!(
+                self.room
+                    .next_timeout()
+                    .is_some_and(|timeout| timeout <= end)
+            );
         }
     }
 
-    fn bounds_hold(&self) {
+    /// The room's, the tenants' and the partitions' bounds hold, and so do the counts of slots.
+    fn check_bounds(&self) {
         let (room, model) = (&self.room, &self.model);
         let waiting = model.waiting().count();
         assert_eq!((room.len(), room.is_empty()), (waiting, waiting == 0));
@@ -415,61 +428,68 @@ impl<C: TestCapacity> Driver<C> {
             assert!(model.tenants().values().all(|&waiting| waiting <= most));
         }
         assert!(!(0..model.lanes.len()).any(|lane| model.overfull(lane)));
-        let taken: Vec<usize> = model.wards.iter().map(|ward| ward.taken).collect();
-        assert_eq!(self.wards.as_ref().taken(), taken);
-        let seated = self
+        let taken: Vec<usize> = model.pools.iter().map(|pool| pool.taken).collect();
+        assert_eq!(self.pools.as_ref().taken(), taken);
+        let granted = self
             .answers
             .values()
-            .filter(|a| matches!(a, Answer::Bed(_)));
-        assert_eq!(self.wards.in_use(), self.running.len() + seated.count());
+            .filter(|a| matches!(a, Answer::Slot(_)));
+        assert_eq!(self.pools.in_use(), self.running.len() + granted.count());
     }
 
-    fn no_free_slot_beside_a_waiter_that_fits(&self) {
+    /// No slot is free that serves a waiter.
+    fn check_free_slots(&self) {
         let fits = self
             .model
             .waiting()
-            .find(|w| self.wards.as_ref().fits(w.lane));
-        assert!(fits.is_none(), "{fits:?} could have a bed");
+            .find(|w| self.pools.as_ref().fits(w.lane));
+        assert!(fits.is_none(), "{fits:?} fits a free slot");
     }
 
-    fn counts_add_up(&self) {
+    /// The counters add up: each request was leased a slot, rejected or cancelled once.
+    fn check_stats(&self) {
         let counts = self.room.stats();
-        let answered = |beds: bool| {
-            let bed = |a: &&Answer| matches!(a, Answer::Bed(_)) == beds;
-            self.answers.values().filter(bed).count()
+        let answered = |is_granted: bool| {
+            let is_one = |a: &&Answer| matches!(a, Answer::Slot(_)) == is_granted;
+            self.answers.values().filter(is_one).count()
         };
-        let leased = (self.wards.leased() - counts.unclaimed) as usize;
+        let leased = (self.pools.leased() - counts.unclaimed) as usize;
         assert_eq!(leased, self.served + answered(true));
         assert_eq!(counts.rejected() as usize, self.rejected + answered(false));
         assert_eq!(counts.cancelled as usize, self.cancelled);
     }
 
-    fn positions_are_the_order_of_service(&mut self) {
-        let mut woken = WakeList::new();
+    /// Positions are the order of service, and asking the capacity again grants nothing.
+    fn check_positions(&mut self) {
+        let mut wakes = WakeList::new();
         self.room
-            .on_capacity_grown(&self.wards, self.now(), &mut woken);
-        assert!(woken.is_empty(), "nothing changed");
+            .on_capacity_grown(&self.pools, self.now(), &mut wakes);
+        assert!(wakes.is_empty(), "nothing changed");
         let lanes = self.model.lanes.clone();
-        for treats in &lanes {
-            let order = self.model.order_for(treats);
+        for serves in &lanes {
+            let order = self.model.order_for(serves);
             let mut found = order.clone();
-            found.sort_by_key(|id| self.room.position(self.keys[id]));
-            assert_eq!(found, order, "for the wards {treats:?}");
-            let first = order.first().map(|id| self.room.position(self.keys[id]));
+            found.sort_by_key(|number| self.room.position(self.ids[number]));
+            assert_eq!(found, order, "for the pools {serves:?}");
+            let first = order
+                .first()
+                .map(|number| self.room.position(self.ids[number]));
             assert!(first.is_none_or(|first| first == Some(1)));
         }
         let lanes = 0..self.model.lanes.len();
         let disciplines = lanes.map(|lane| self.model.discipline(lane));
         if disciplines.into_iter().all(|own| own != Discipline::Fair) {
-            let first = self.model.first().map(|id| self.keys[&id]);
+            let first = self.model.first().map(|number| self.ids[&number]);
             assert_eq!(self.room.head(), first);
         }
-        let mut gone = self.answers.keys().map(|id| self.keys[id]);
-        assert!(gone.all(|key| self.room.position(key).is_none()));
+        let mut gone = self.answers.keys().map(|number| self.ids[number]);
+        assert!(gone.all(|id| self.room.position(id).is_none()));
     }
 }
 
-pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Value = Furniture> {
+pub(crate) fn room_options(
+    disciplines: &'static [Discipline],
+) -> impl Strategy<Value = RoomOptions> {
     use prop::option::weighted;
     (
         prop_oneof![1 => Just(0usize), 9 => 1usize..9],
@@ -498,7 +518,7 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
                 weights,
                 is_plain,
             )| {
-                let furniture = Furniture {
+                let options = RoomOptions {
                     max_size,
                     per_tenant,
                     max_wait,
@@ -509,15 +529,15 @@ pub(crate) fn furniture(disciplines: &'static [Discipline]) -> impl Strategy<Val
                     weights,
                 };
                 match is_plain {
-                    true => furniture.plain(disciplines[0]),
-                    false => furniture,
+                    true => options.plain(disciplines[0]),
+                    false => options,
                 }
             },
         )
 }
 
-impl Furniture {
-    /// What a plain room serves.
+impl RoomOptions {
+    /// The same, as a plain room can serve it.
     pub(crate) fn plain(self, discipline: Discipline) -> Self {
         Self {
             per_tenant: None,
@@ -527,7 +547,7 @@ impl Furniture {
         }
     }
 
-    /// So many times as many chairs.
+    /// The same with bounds `times` as large.
     pub(crate) fn times(mut self, times: usize) -> Self {
         self.max_size *= times;
         self.per_tenant = self.per_tenant.map(|max_size| max_size * times);
@@ -535,13 +555,13 @@ impl Furniture {
     }
 }
 
-/// Events in front of one lane that any pool serves, or none.
+/// Events for one lane, which any of two pools serves, or none.
 pub(crate) fn one_lane_events(
     disciplines: &'static [Discipline],
 ) -> impl Strategy<Value = Vec<Event>> {
     let serves = prop::sample::select(vec![vec![0, 1], vec![0], vec![1], vec![]]);
     events(disciplines, 2, 1, serves).prop_map(|events| {
-        let bounds = |event: &Event| matches!(event, Event::Move { .. } | Event::Furnish(_));
+        let bounds = |event: &Event| matches!(event, Event::Move { .. } | Event::SetPartition(_));
         events.into_iter().filter(|event| !bounds(event)).collect()
     })
 }
@@ -559,7 +579,7 @@ pub(crate) fn plain_events(
     })
 }
 
-/// Half of those who come say no more than how urgent they are, and perhaps since when.
+/// An arrival. Half of the tickets have a priority only, and perhaps an arrival.
 pub(crate) fn arrival(lanes: usize) -> impl Strategy<Value = Event> {
     let is_dated = prop::bool::weighted(0.6);
     let plain = (0u8..4, 0..lanes, is_dated).prop_map(|(priority, lane, is_dated)| Event::Arrive {
@@ -569,7 +589,7 @@ pub(crate) fn arrival(lanes: usize) -> impl Strategy<Value = Event> {
         cost: 1,
         ago: is_dated.then_some(0),
         within: None,
-        returning: false,
+        requeued: false,
     });
     prop_oneof![plain, any_arrival(lanes)]
 }
@@ -586,23 +606,23 @@ fn any_arrival(lanes: usize) -> impl Strategy<Value = Event> {
         prop::bool::weighted(0.2),
     )
         .prop_map(
-            |(priority, tenant, lane, cost, ago, within, returning)| Event::Arrive {
+            |(priority, tenant, lane, cost, ago, within, requeued)| Event::Arrive {
                 priority,
                 tenant,
                 lane,
                 cost,
                 ago,
                 within,
-                returning,
+                requeued,
             },
         )
 }
 
-pub(crate) fn sections(disciplines: &'static [Discipline]) -> impl Strategy<Value = Sections> {
-    [0, 1, 2].map(|id| section(Just(id), disciplines))
+pub(crate) fn partitions(disciplines: &'static [Discipline]) -> impl Strategy<Value = Partitions> {
+    [0, 1, 2].map(|id| partition(Just(id), disciplines))
 }
 
-fn section(
+fn partition(
     id: impl Strategy<Value = u32>,
     disciplines: &'static [Discipline],
 ) -> impl Strategy<Value = Partition> {
@@ -618,8 +638,8 @@ fn section(
     })
 }
 
-/// Events of which most are arrivals.
-pub(crate) fn crowds(
+/// Events of which 600 in about 960 are arrivals.
+pub(crate) fn bursts(
     disciplines: &'static [Discipline],
     lanes: usize,
     times: usize,
@@ -628,40 +648,40 @@ pub(crate) fn crowds(
         prop_oneof![
             600 => arrival(occupied),
             80 => any::<Index>().prop_map(Event::Release),
-            150 => any::<Index>().prop_map(Event::Leave),
-            100 => any::<Index>().prop_map(Event::Collect),
-            20 => (0u64..3).prop_map(Event::TimePasses),
-            4 => furniture(disciplines).prop_map(move |new| Event::Reconfigure(new.times(times))),
-            4 => (0..lanes, 0..SECTIONS).prop_map(|(lane, section)| Event::Move { lane, section }),
+            150 => any::<Index>().prop_map(Event::Cancel),
+            100 => any::<Index>().prop_map(Event::TakeOutcome),
+            20 => (0u64..3).prop_map(Event::Advance),
+            4 => room_options(disciplines).prop_map(move |new| Event::Reconfigure(new.times(times))),
+            4 => (0..lanes, 0..PARTITIONS).prop_map(|(lane, partition)| Event::Move { lane, partition }),
         ]
     };
     occupied(lanes).prop_flat_map(move |occupied| prop::collection::vec(event(occupied), 100..400))
 }
 
-/// Half of the time, all come to one lane.
+/// The number of lanes that get arrivals: in half of the runs one.
 fn occupied(lanes: usize) -> impl Strategy<Value = usize> {
     prop::sample::select(vec![1, lanes])
 }
 
-/// `changes`: the furniture that may come, and the wards that a lane may get.
+/// Events. `disciplines` are those of configurations and partitions, `serves` the pools that may serve a lane.
 pub(crate) fn events(
     disciplines: &'static [Discipline],
-    wards: usize,
+    pools: usize,
     lanes: usize,
-    treats: impl Strategy<Value = Treats> + Clone + 'static,
+    serves: impl Strategy<Value = Serves> + Clone + 'static,
 ) -> impl Strategy<Value = Vec<Event>> {
     let event = move |occupied| {
         prop_oneof![
             40 => arrival(occupied),
             20 => any::<Index>().prop_map(Event::Release),
-            8 => any::<Index>().prop_map(Event::Leave),
-            10 => any::<Index>().prop_map(Event::Collect),
-            12 => (0u64..8).prop_map(Event::TimePasses),
-            3 => furniture(disciplines).prop_map(Event::Reconfigure),
-            3 => (0..wards, 0usize..4).prop_map(|(ward, beds)| Event::SetBeds { ward, beds }),
-            2 => (0..lanes, treats.clone()).prop_map(|(lane, treats)| Event::SetTreats { lane, treats }),
-            3 => (0..lanes, 0..SECTIONS).prop_map(|(lane, section)| Event::Move { lane, section }),
-            3 => section(0..SECTIONS as u32, disciplines).prop_map(Event::Furnish),
+            8 => any::<Index>().prop_map(Event::Cancel),
+            10 => any::<Index>().prop_map(Event::TakeOutcome),
+            12 => (0u64..8).prop_map(Event::Advance),
+            3 => room_options(disciplines).prop_map(Event::Reconfigure),
+            3 => (0..pools, 0usize..4).prop_map(|(pool, slots)| Event::SetSlots { pool, slots }),
+            2 => (0..lanes, serves.clone()).prop_map(|(lane, serves)| Event::SetServes { lane, serves }),
+            3 => (0..lanes, 0..PARTITIONS).prop_map(|(lane, partition)| Event::Move { lane, partition }),
+            3 => partition(0..PARTITIONS as u32, disciplines).prop_map(Event::SetPartition),
             3 => Just(Event::Reserve),
             3 => Just(Event::Unreserve),
         ]

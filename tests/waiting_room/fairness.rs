@@ -1,16 +1,15 @@
-//! Tenants take turns.
+//! Fair shares of tenants.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Instant;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tower_triage::admit::Capacity;
-use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
+use tower_triage::admit::{AdmitOutcome, Capacity, WaiterId, WaitingRoom, WakeList};
 use tower_triage::{Discipline, Priority, RejectReason, Ticket, WaitingRoomConfig};
 
+use super::pools::{Serves, TestPools, TestSlot};
 use super::scenarios::{Room, config};
-use super::wards::{Bed, Treats, Wards};
 
 fn fair() -> Room {
     Room::new(config(|c| {
@@ -19,7 +18,7 @@ fn fair() -> Room {
 }
 
 #[test]
-fn who_sends_one_is_served_second_whoever_sends_a_hundred() {
+fn tenant_with_one_request_is_second_behind_a_hundred() {
     let mut room = fair();
     room.all_wait(&["a"; 100], "a");
     room.all_wait(&["b"], "b");
@@ -27,7 +26,7 @@ fn who_sends_one_is_served_second_whoever_sends_a_hundred() {
 }
 
 #[test]
-fn three_to_one() {
+fn weight_three_gets_three_slots_in_four() {
     let mut room = Room::new(config(|c| {
         c.discipline = Discipline::Fair;
         c.weights.insert("a".into(), 3);
@@ -42,7 +41,7 @@ fn three_to_one() {
 }
 
 #[test]
-fn who_costs_more_is_served_less() {
+fn dearer_requests_are_served_less_often() {
     let mut room = fair();
     for name in ["a1", "a2"] {
         room.waits(name, |t| t.tenant("a".into()).cost(3));
@@ -53,7 +52,7 @@ fn who_costs_more_is_served_less() {
 }
 
 #[test]
-fn who_leaves_pays_nothing() {
+fn cancelled_request_costs_its_tenant_nothing() {
     let mut room = fair();
     room.all_wait(&["a1", "a2", "a3"], "a");
     room.all_wait(&["b1", "b2"], "b");
@@ -61,190 +60,194 @@ fn who_leaves_pays_nothing() {
     assert_eq!(room.served(), ["a2", "b1", "a3", "b2"]);
 }
 
-/// Lanes, tenants and beds; who waits is told by its number.
-pub(crate) struct Hall {
-    pub(crate) room: WaitingRoom<Wards, usize>,
-    pub(crate) wards: Wards,
+/// A room in front of several pools and lanes. Requests are numbered in the order of arrival.
+pub(crate) struct LaneRoom {
+    pub(crate) inner: WaitingRoom<TestPools, usize>,
+    pub(crate) pools: TestPools,
     pub(crate) begin: Instant,
-    pub(crate) keys: HashMap<usize, WaiterId>,
-    pub(crate) who: Vec<(usize, &'static str)>,
+    pub(crate) ids: HashMap<usize, WaiterId>,
+    pub(crate) requests: Vec<(usize, &'static str)>,
 }
 
-impl Hall {
-    fn new(beds: &[usize], lanes: &[Treats]) -> Self {
+impl LaneRoom {
+    fn new(slots: &[usize], lanes: &[Serves]) -> Self {
         let config = config(|c| {
             (c.discipline, c.max_size) = (Discipline::Fair, usize::MAX);
         });
-        Self::furnished(config, beds, lanes)
+        Self::with_config(config, slots, lanes)
     }
 
-    pub(crate) fn furnished(config: WaitingRoomConfig, beds: &[usize], lanes: &[Treats]) -> Self {
+    pub(crate) fn with_config(
+        config: WaitingRoomConfig,
+        slots: &[usize],
+        lanes: &[Serves],
+    ) -> Self {
         let begin = Instant::now();
         Self {
-            room: WaitingRoom::new(config, begin),
-            wards: Wards::new(beds, lanes),
+            inner: WaitingRoom::new(config, begin),
+            pools: TestPools::new(slots, lanes),
             begin,
-            keys: HashMap::new(),
-            who: Vec::new(),
+            ids: HashMap::new(),
+            requests: Vec::new(),
         }
     }
 
-    /// Its bed, or it waits.
-    pub(crate) fn arrive(&mut self, lane: usize, tenant: &'static str) -> Option<Bed> {
+    /// A request arrives. Returns its slot; `None` if it waits.
+    pub(crate) fn arrive(&mut self, lane: usize, tenant: &'static str) -> Option<TestSlot> {
         self.arrive_at(Priority::HIGHEST, lane, tenant).unwrap().0
     }
 
-    /// Its bed, or it waits; and those who had to get up. Or its own reason.
+    /// A request arrives. Returns its slot, if it got one, and the waiters that were woken; or the reason for its rejection.
     pub(crate) fn arrive_at(
         &mut self,
         level: Priority,
         lane: usize,
         tenant: &'static str,
-    ) -> Result<(Option<Bed>, Vec<usize>), RejectReason<&'static str>> {
-        let id = self.who.len();
-        self.who.push((lane, tenant));
+    ) -> Result<(Option<TestSlot>, Vec<usize>), RejectReason<&'static str>> {
+        let number = self.requests.len();
+        self.requests.push((lane, tenant));
         let ticket = Ticket::new(level, self.begin).tenant(tenant.into());
-        let mut woken = WakeList::new();
+        let mut wakes = WakeList::new();
         let outcome = self
-            .room
-            .arrive(&self.wards, ticket, lane, self.begin, &mut woken);
-        let woken = woken.into_iter().collect();
+            .inner
+            .arrive(&self.pools, ticket, lane, self.begin, &mut wakes);
+        let wakes = wakes.into_iter().collect();
         match outcome {
-            AdmitOutcome::Leased(bed) => Ok((Some(bed), woken)),
-            AdmitOutcome::Queued(key) => {
-                self.room.set_waker(key, id).unwrap();
-                self.keys.insert(id, key);
-                Ok((None, woken))
+            AdmitOutcome::Leased(slot) => Ok((Some(slot), wakes)),
+            AdmitOutcome::Queued(id) => {
+                self.inner.set_waker(id, number).unwrap();
+                self.ids.insert(number, id);
+                Ok((None, wakes))
             }
             AdmitOutcome::Rejected(why) => Err(why),
         }
     }
 
-    /// The capacity has changed: who was answered, and what?
-    pub(crate) fn rearrange(&mut self) -> Vec<(usize, RejectReason<&'static str>)> {
-        let mut woken = WakeList::new();
-        self.room
-            .on_capacity_changed(&self.wards, self.begin, &mut woken);
-        let answer = |id| {
+    /// The capacity has changed. Returns the waiters that were rejected, and the reasons.
+    pub(crate) fn on_capacity_changed(&mut self) -> Vec<(usize, RejectReason<&'static str>)> {
+        let mut wakes = WakeList::new();
+        self.inner
+            .on_capacity_changed(&self.pools, self.begin, &mut wakes);
+        let answer = |number| {
             let answer = self
-                .room
-                .take_outcome(self.keys.remove(&id).unwrap())
+                .inner
+                .take_outcome(self.ids.remove(&number).unwrap())
                 .unwrap();
-            (id, answer.unwrap_err())
+            (number, answer.unwrap_err())
         };
-        woken.into_iter().map(answer).collect()
+        wakes.into_iter().map(answer).collect()
     }
 
-    /// Everyone who waits, in the order in which one bed serves them.
-    pub(crate) fn served(&mut self, mut bed: Bed) -> Vec<usize> {
+    /// All waiters, in the order in which this slot serves them.
+    pub(crate) fn served(&mut self, mut slot: TestSlot) -> Vec<usize> {
         let mut served = Vec::new();
-        while let Some((next, again)) = self.release(bed) {
+        while let Some((next, again)) = self.release(slot) {
             served.push(next);
-            bed = again;
+            slot = again;
         }
         served
     }
 
-    /// A bed comes back: who gets it?
-    pub(crate) fn release(&mut self, bed: Bed) -> Option<(usize, Bed)> {
-        let mut woken = WakeList::new();
-        let pool = self.wards.release(bed);
-        self.room
-            .on_release(&self.wards, pool, self.begin, &mut woken);
-        let next = woken.into_iter().next()?;
-        let bed = self
-            .room
-            .take_outcome(self.keys.remove(&next)?)
+    /// Releases a slot. Returns the waiter that gets it, and the slot.
+    pub(crate) fn release(&mut self, slot: TestSlot) -> Option<(usize, TestSlot)> {
+        let mut wakes = WakeList::new();
+        let pool = self.pools.release(slot);
+        self.inner
+            .on_release(&self.pools, pool, self.begin, &mut wakes);
+        let next = wakes.into_iter().next()?;
+        let slot = self
+            .inner
+            .take_outcome(self.ids.remove(&next)?)
             .unwrap()
             .unwrap();
-        Some((next, bed))
+        Some((next, slot))
     }
 }
 
 #[test]
-fn who_leaves_before_a_cheaper_one_puts_it_before_everybody() {
-    let mut hall = Hall::new(&[1], &[vec![0], vec![0]]);
-    let bed = hall.arrive(0, "a").unwrap();
+fn cheaper_request_behind_a_cancelled_one_goes_first() {
+    let mut room = LaneRoom::new(&[1], &[vec![0], vec![0]]);
+    let slot = room.arrive(0, "a").unwrap();
     for (lane, tenant, cost) in [(0, "a", 10), (0, "a", 1), (0, "b", 5), (1, "c", 3)] {
-        let id = hall.who.len();
-        hall.who.push((lane, tenant));
-        let ticket = Ticket::new(Priority::HIGHEST, hall.begin);
+        let number = room.requests.len();
+        room.requests.push((lane, tenant));
+        let ticket = Ticket::new(Priority::HIGHEST, room.begin);
         let ticket = ticket.tenant(tenant.into()).cost(cost);
-        let begin = hall.begin;
-        let mut woken = WakeList::new();
-        let outcome = hall
-            .room
-            .arrive(&hall.wards, ticket, lane, begin, &mut woken);
-        let AdmitOutcome::Queued(key) = outcome else {
+        let begin = room.begin;
+        let mut wakes = WakeList::new();
+        let outcome = room
+            .inner
+            .arrive(&room.pools, ticket, lane, begin, &mut wakes);
+        let AdmitOutcome::Queued(id) = outcome else {
             panic!("{outcome:?}");
         };
-        hall.room.set_waker(key, id).unwrap();
-        hall.keys.insert(id, key);
+        room.inner.set_waker(id, number).unwrap();
+        room.ids.insert(number, id);
     }
-    let dear = hall.keys.remove(&1).unwrap();
-    hall.room.cancel(dear);
-    assert_eq!(hall.served(bed), [2, 4, 3]);
+    let dear = room.ids.remove(&1).unwrap();
+    room.inner.cancel(dear);
+    assert_eq!(room.served(slot), [2, 4, 3]);
 }
 
 #[test]
-fn a_busy_lane_does_not_put_off_the_newcomers_of_a_slow_one() {
-    let mut hall = Hall::new(&[1, 1], &[vec![0], vec![1]]);
-    let slow = hall.arrive(0, "x").unwrap();
-    let mut fast = hall.arrive(1, "x").unwrap();
+fn busy_lane_does_not_delay_newcomers_of_a_slow_lane() {
+    let mut room = LaneRoom::new(&[1, 1], &[vec![0], vec![1]]);
+    let slow = room.arrive(0, "x").unwrap();
+    let mut fast = room.arrive(1, "x").unwrap();
     for _ in 0..100 {
-        hall.arrive(0, "noisy");
-        hall.arrive(1, "busy");
+        room.arrive(0, "noisy");
+        room.arrive(1, "busy");
     }
     for _ in 0..100 {
-        fast = hall.release(fast).unwrap().1;
+        fast = room.release(fast).unwrap().1;
     }
-    hall.arrive(0, "quiet");
-    let (first, slow) = hall.release(slow).unwrap();
-    assert_eq!(hall.who[first].1, "noisy");
-    let (second, _) = hall.release(slow).unwrap();
-    assert_eq!(hall.who[second].1, "quiet");
+    room.arrive(0, "quiet");
+    let (first, slow) = room.release(slow).unwrap();
+    assert_eq!(room.requests[first].1, "noisy");
+    let (second, _) = room.release(slow).unwrap();
+    assert_eq!(room.requests[second].1, "quiet");
 }
 
 #[test]
-fn a_new_lane_neither_overtakes_an_old_one_for_long_nor_waits_for_it() {
-    let mut hall = Hall::new(&[1], &[vec![0], vec![0]]);
-    let mut bed = hall.arrive(0, "x").unwrap();
+fn new_lane_alternates_with_an_old_one_at_once() {
+    let mut room = LaneRoom::new(&[1], &[vec![0], vec![0]]);
+    let mut slot = room.arrive(0, "x").unwrap();
     for _ in 0..100 {
-        hall.arrive(0, "old");
+        room.arrive(0, "old");
     }
     for _ in 0..50 {
-        bed = hall.release(bed).unwrap().1;
+        slot = room.release(slot).unwrap().1;
     }
     for _ in 0..4 {
-        hall.arrive(1, "new");
+        room.arrive(1, "new");
     }
     let mut served = Vec::new();
     for _ in 0..8 {
-        let (next, again) = hall.release(bed).unwrap();
-        served.push(hall.who[next].1);
-        bed = again;
+        let (next, again) = room.release(slot).unwrap();
+        served.push(room.requests[next].1);
+        slot = again;
     }
     assert_eq!(served, ["old", "new"].repeat(4));
 }
 
 #[test]
-fn a_new_lane_that_shares_one_ward_of_an_old_one_begins_where_that_is() {
-    let mut hall = Hall::new(&[1, 1], &[vec![0], vec![0, 1]]);
-    let mut shared = hall.arrive(0, "x").unwrap();
-    let mut other = hall.arrive(1, "x").unwrap();
+fn new_lane_on_a_shared_pool_alternates_with_the_old_one() {
+    let mut room = LaneRoom::new(&[1, 1], &[vec![0], vec![0, 1]]);
+    let mut shared = room.arrive(0, "x").unwrap();
+    let mut other = room.arrive(1, "x").unwrap();
     for _ in 0..100 {
-        hall.arrive(1, "old");
+        room.arrive(1, "old");
     }
     for _ in 0..50 {
-        other = hall.release(other).unwrap().1;
+        other = room.release(other).unwrap().1;
     }
     for _ in 0..3 {
-        hall.arrive(0, "new");
+        room.arrive(0, "new");
     }
     let mut served = Vec::new();
     for _ in 0..6 {
-        let (next, again) = hall.release(shared).unwrap();
-        served.push(hall.who[next].1);
+        let (next, again) = room.release(shared).unwrap();
+        served.push(room.requests[next].1);
         shared = again;
     }
     assert_eq!(served, ["old", "new"].repeat(3));
@@ -269,67 +272,67 @@ fn events(lanes: usize) -> impl Strategy<Value = Vec<Event>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// With one lane and equal shares it is a round: the first tenant is served, and goes to its end if more
-    /// of its requests wait.
+    /// With one lane and equal weights, the first tenant of a list is served, and goes to its end if more of its requests
+    /// wait.
     #[test]
-    fn equal_tenants_go_round_and_round(events in events(1)) {
-        let mut hall = Hall::new(&[1], &[vec![0]]);
+    fn equal_tenants_are_served_round_robin(events in events(1)) {
+        let mut room = LaneRoom::new(&[1], &[vec![0]]);
         let mut running = None;
         let mut round: VecDeque<(&str, VecDeque<usize>)> = VecDeque::new();
         for event in events {
             match event {
                 Event::Arrive(lane, tenant) => {
-                    let id = hall.who.len();
-                    if let Some(bed) = hall.arrive(lane, TENANTS[tenant]) {
-                        prop_assert!(running.replace(bed).is_none());
-                    } else if let Some(turn) = round.iter_mut().find(|t| t.0 == TENANTS[tenant]) {
-                        turn.1.push_back(id);
+                    let number = room.requests.len();
+                    if let Some(slot) = room.arrive(lane, TENANTS[tenant]) {
+                        prop_assert!(running.replace(slot).is_none());
+                    } else if let Some(flow) = round.iter_mut().find(|t| t.0 == TENANTS[tenant]) {
+                        flow.1.push_back(number);
                     } else {
-                        round.push_back((TENANTS[tenant], [id].into()));
+                        round.push_back((TENANTS[tenant], [number].into()));
                     }
                 }
                 Event::Release(_) => {
-                    let Some(bed) = running.take() else { continue };
-                    let next = hall.release(bed);
-                    let mut turn = round.pop_front();
-                    let expected = turn.as_mut().and_then(|turn| turn.1.pop_front());
+                    let Some(slot) = running.take() else { continue };
+                    let next = room.release(slot);
+                    let mut flow = round.pop_front();
+                    let expected = flow.as_mut().and_then(|flow| flow.1.pop_front());
                     prop_assert_eq!(next.as_ref().map(|next| next.0), expected);
-                    round.extend(turn.filter(|turn| !turn.1.is_empty()));
+                    round.extend(flow.filter(|flow| !flow.1.is_empty()));
                     running = next.map(|next| next.1);
                 }
             }
         }
     }
 
-    /// Whatever wards its lane shares with others.
+    /// Whatever pools the lane shares with others.
     #[test]
-    fn nobody_of_a_lane_is_overtaken_twice_by_one_tenant(
-        beds in prop::array::uniform3(0usize..3),
+    fn no_tenant_overtakes_another_twice_in_a_lane(
+        slots in prop::array::uniform3(0usize..3),
         lanes in prop::collection::vec(prop::sample::subsequence(vec![0, 1, 2], 1..=3), 4),
         events in events(4),
     ) {
-        let mut hall = Hall::new(&beds, &lanes);
+        let mut room = LaneRoom::new(&slots, &lanes);
         let mut running = Vec::new();
         let mut waiting: Vec<usize> = Vec::new();
-        // How often a tenant was served in a lane while another one's first there waited.
+        // By lane, waiting tenant and served tenant: how often the one was overtaken by the other.
         let mut overtaken: BTreeMap<(usize, &str, &str), usize> = BTreeMap::new();
         for event in events {
             match event {
                 Event::Arrive(lane, tenant) => {
-                    let id = hall.who.len();
-                    match hall.arrive(lane, TENANTS[tenant]) {
-                        Some(bed) => running.push(bed),
-                        None => waiting.push(id),
+                    let number = room.requests.len();
+                    match room.arrive(lane, TENANTS[tenant]) {
+                        Some(slot) => running.push(slot),
+                        None => waiting.push(number),
                     }
                 }
                 Event::Release(which) if !running.is_empty() => {
-                    let bed = running.swap_remove(which.index(running.len()));
-                    let Some((next, bed)) = hall.release(bed) else { continue };
-                    running.push(bed);
-                    let (lane, tenant) = hall.who[next];
-                    waiting.retain(|&id| id != next);
-                    overtaken.retain(|key, _| (key.0, key.1) != (lane, tenant));
-                    let others = waiting.iter().map(|&id| hall.who[id]);
+                    let slot = running.swap_remove(which.index(running.len()));
+                    let Some((next, slot)) = room.release(slot) else { continue };
+                    running.push(slot);
+                    let (lane, tenant) = room.requests[next];
+                    waiting.retain(|&number| number != next);
+                    overtaken.retain(|id, _| (id.0, id.1) != (lane, tenant));
+                    let others = waiting.iter().map(|&number| room.requests[number]);
                     let mut others: Vec<&str> = others.filter(|o| o.0 == lane).map(|o| o.1).collect();
                     others.sort_unstable();
                     others.dedup();

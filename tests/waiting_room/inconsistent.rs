@@ -1,62 +1,62 @@
-//! Capacities that change before the room is told of it, or that contradict themselves.
+//! Capacities that change before the room is told, or that contradict themselves.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use tower_triage::admit::Tenant;
-use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
-use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
+use tower_triage::admit::{
+    AdmitOutcome, Capacity, LeaseError, PoolId, PoolSet, Tenant, WaiterId, WaitingRoom, WakeList,
+};
 use tower_triage::{Discipline, Priority, PriorityLevels};
 use tower_triage::{Ticket, WaitingRoomConfig};
 
+use super::pools::TestPools;
 use super::scenarios::config;
-use super::wards::Wards;
 
-/// More questions than a room of a few dozen waiters has a reason to ask in one step.
+/// More calls of `try_lease` than a room of 24 waiters needs in one step.
 const TOO_MANY: usize = 20_000;
 
 #[test]
-fn a_lane_whose_pools_changed_in_secret_does_not_hang_its_group() {
+fn unannounced_change_of_pools_does_not_hang_the_group() {
     for discipline in [Discipline::Fifo, Discipline::Fair, Discipline::Deadline] {
-        let wards = Wards::new(&[0, 0], &[vec![0], vec![0]]);
-        wards.stop_after(TOO_MANY);
+        let pools = TestPools::new(&[0, 0], &[vec![0], vec![0]]);
+        pools.stop_after(TOO_MANY);
         let now = Instant::now();
         let mut room = WaitingRoom::new(config(|c| c.discipline = discipline), now);
-        let arrive = |room: &mut WaitingRoom<Wards, usize>, lane| {
+        let arrive = |room: &mut WaitingRoom<TestPools, usize>, lane| {
             let ticket = Ticket::new(Priority::HIGHEST, now);
-            match room.arrive(&wards, ticket, lane, now, &mut WakeList::new()) {
-                AdmitOutcome::Queued(key) => key,
+            match room.arrive(&pools, ticket, lane, now, &mut WakeList::new()) {
+                AdmitOutcome::Queued(id) => id,
                 other => panic!("{other:?}"),
             }
         };
-        // Both lanes are busy together as far as the room knows.
+        // The room takes both lanes to be busy together.
         arrive(&mut room, 0);
         arrive(&mut room, 1);
-        wards.set_treats(1, vec![1]);
-        wards.set_beds(1, 1);
-        wards.asked();
-        let key = arrive(&mut room, 1);
-        assert!(wards.asked() < 10, "{discipline:?}");
+        pools.set_serves(1, vec![1]);
+        pools.set_slots(1, 1);
+        pools.asked();
+        let id = arrive(&mut room, 1);
+        assert!(pools.asked() < 10, "{discipline:?}");
 
-        let mut woken = WakeList::new();
-        room.on_capacity_changed(&wards, now, &mut woken);
-        assert_eq!(room.len(), 2, "one slot, which the oldest of its lane got");
-        assert!(room.position(key).is_some());
+        let mut wakes = WakeList::new();
+        room.on_capacity_changed(&pools, now, &mut wakes);
+        assert_eq!(room.len(), 2, "one slot, for the first of its lane");
+        assert!(room.position(id).is_some());
     }
 }
 
 #[test]
-fn no_answers_of_a_capacity_hang_the_room() {
+fn contradictory_capacity_does_not_hang_the_room() {
     for seed in 0..300 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let erratic = Erratic::new(rng.u64(..));
         let begin = Instant::now();
         let mut room: WaitingRoom<Erratic, ()> = WaitingRoom::new(random_config(&mut rng), begin);
-        let mut keys: Vec<WaiterId> = Vec::new();
+        let mut ids: Vec<WaiterId> = Vec::new();
         for step in 0..400 {
             let now = begin + Duration::from_millis(step);
-            let mut woken = WakeList::new();
+            let mut wakes = WakeList::new();
             if rng.u8(..4) == 0 {
                 erratic.shuffle();
             }
@@ -64,22 +64,22 @@ fn no_answers_of_a_capacity_hang_the_room() {
                 0..=4 => {
                     let ticket = Ticket::new(Priority(rng.u8(..3)), now)
                         .tenant(["a", "b", "c"][rng.usize(..3)].into());
-                    match room.arrive(&erratic, ticket, rng.u32(..DEMANDS), now, &mut woken) {
-                        AdmitOutcome::Queued(key) => keys.push(key),
+                    match room.arrive(&erratic, ticket, rng.u32(..DEMANDS), now, &mut wakes) {
+                        AdmitOutcome::Queued(id) => ids.push(id),
                         AdmitOutcome::Leased(lease) => _ = erratic.release(lease),
                         AdmitOutcome::Rejected(_) => {}
                     }
                 }
-                5..=6 => room.on_release(&erratic, PoolId(rng.u32(..3)), now, &mut woken),
-                7 => room.on_capacity_grown(&erratic, now, &mut woken),
-                8 => room.on_capacity_changed(&erratic, now, &mut woken),
-                _ if !keys.is_empty() => {
-                    let key = keys.swap_remove(rng.usize(..keys.len()));
-                    room.cancel(key).0.map(|lease| erratic.release(lease));
+                5..=6 => room.on_release(&erratic, PoolId(rng.u32(..3)), now, &mut wakes),
+                7 => room.on_capacity_grown(&erratic, now, &mut wakes),
+                8 => room.on_capacity_changed(&erratic, now, &mut wakes),
+                _ if !ids.is_empty() => {
+                    let id = ids.swap_remove(rng.usize(..ids.len()));
+                    room.cancel(id).0.map(|lease| erratic.release(lease));
                 }
                 _ => {}
             }
-            keys.retain(|&key| match room.take_outcome(key) {
+            ids.retain(|&id| match room.take_outcome(id) {
                 Some(Ok(lease)) => {
                     erratic.release(lease);
                     false
@@ -88,7 +88,7 @@ fn no_answers_of_a_capacity_hang_the_room() {
                 None => true,
             });
             assert!(!erratic.gave_up(), "seed {seed}, step {step}");
-            assert_eq!(room.len(), keys.len(), "seed {seed}, step {step}");
+            assert_eq!(room.len(), ids.len(), "seed {seed}, step {step}");
         }
     }
 }
@@ -103,7 +103,7 @@ fn random_config(rng: &mut fastrand::Rng) -> WaitingRoomConfig {
     })
 }
 
-/// Answers at random, each question the same way until it is shuffled.
+/// A capacity with random answers, which stay the same until it is shuffled.
 struct Erratic {
     answers: Mutex<Answers>,
     asked: AtomicUsize,
@@ -148,7 +148,7 @@ impl Erratic {
         answers.pools = (0..LANES).map(|_| pools()).collect();
     }
 
-    /// Whether it was asked too often since the last call.
+    /// Whether `try_lease` was called too often since the last call of this.
     fn gave_up(&self) -> bool {
         self.asked.swap(0, SeqCst) >= TOO_MANY
     }

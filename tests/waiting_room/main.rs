@@ -1,5 +1,5 @@
-//! The pure core, driven without a clock: every promise of the waiting room, checked against a model that
-//! keeps everybody in one list and looks through all of it.
+//! Tests of the waiting room without a clock or threads: scenarios, and random runs compared with a model that keeps all
+//! waiters in one list and searches it from end to end.
 
 #![cfg(not(loom))]
 
@@ -8,11 +8,12 @@ mod driver;
 mod fairness;
 mod inconsistent;
 mod model;
+mod partitions;
+mod pools;
 mod promises;
-mod returners;
+mod requeued;
 mod rooms;
 mod scale;
 mod scenarios;
-mod sections;
 mod trims;
-mod wards;
+mod wait_queue;

@@ -1,87 +1,92 @@
-//! The waiting room as the document words it: one list of everybody, searched from end to end.
+//! A model of the waiting room: one list of waiters, searched from end to end, by the rules of the documentation.
 
 use std::collections::BTreeMap;
 
 use tower_triage::admit::Partition;
 use tower_triage::{Discipline, RejectReason, WaitingRoomConfig};
 
-use super::wards::{Treats, Ward, choose};
+use super::pools::{Serves, TestPool, choose};
 
-pub(crate) type Id = usize;
+/// The number of a request, in the order of arrival.
+pub(crate) type Number = usize;
 pub(crate) type Why = RejectReason<&'static str>;
 /// Seconds.
 pub(crate) type Time = u64;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Arrival {
-    pub(crate) id: Id,
+    pub(crate) number: Number,
     pub(crate) priority: u8,
     pub(crate) tenant: &'static str,
     pub(crate) lane: usize,
     pub(crate) cost: u32,
     pub(crate) arrival: Time,
     pub(crate) deadline: Option<Time>,
-    pub(crate) returning: bool,
+    pub(crate) requeued: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Waiter {
-    who: Arrival,
-    /// When it came; those who do not come back, not before the one before them.
+    request: Arrival,
+    /// Its arrival for the order: raised to that of the waiter queued before it, unless it is requeued.
     since: Time,
-    /// The level it has risen to.
+    /// Its level, promotions included.
     level: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Bed(usize),
-    Not(Why),
+    Slot(usize),
+    Rejected(Why),
 }
 
-/// A tenant's requests of one level in one lane, and how far it has come.
+/// Names a tenant's flow: lane, level and tenant.
 type FlowKey = (usize, u8, &'static str);
+
 #[derive(Debug, Clone, Copy)]
 struct Flow {
-    begun: u64,
-    turn: u64,
+    /// The virtual time at which its head's service begins.
+    start: u64,
+    /// The number of the dispatch since which its head is the head. Decides between equal starts.
+    since_dispatch: u64,
 }
 
-/// Weights of tests divide it.
+/// Virtual time per unit of cost. A multiple of all weights in the tests.
 const SHARE: u64 = 4;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Model {
     pub(crate) config: WaitingRoomConfig,
-    pub(crate) wards: Vec<Ward>,
-    pub(crate) lanes: Vec<Treats>,
+    pub(crate) pools: Vec<TestPool>,
+    pub(crate) lanes: Vec<Serves>,
     /// By lane.
-    pub(crate) sections: Vec<Partition>,
+    pub(crate) partitions: Vec<Partition>,
     pub(crate) now: Time,
     pub(crate) closed: bool,
     pub(crate) reserved: usize,
-    /// When the last one came who found others waiting, or every bed taken, and did not come back.
+    /// The latest arrival of a request that was queued, requeued ones aside.
     latest: Time,
     /// In the order of arrival.
     waiting: Vec<Waiter>,
     flows: BTreeMap<FlowKey, Flow>,
-    clocks: BTreeMap<(Treats, u8), u64>,
-    turns: u64,
-    /// Who was answered in the present step, in order.
-    pub(crate) answered: Vec<(Id, Answer)>,
+    /// By pools and level: the virtual time.
+    clocks: BTreeMap<(Serves, u8), u64>,
+    dispatches: u64,
+    /// The waiters that were answered in the present step, in order.
+    pub(crate) answered: Vec<(Number, Answer)>,
 }
 
 impl Model {
     pub(crate) fn new(
         config: WaitingRoomConfig,
-        wards: Vec<Ward>,
-        lanes: Vec<Treats>,
+        pools: Vec<TestPool>,
+        lanes: Vec<Serves>,
         now: Time,
     ) -> Self {
         Self {
             config,
-            wards,
-            sections: vec![Partition::default(); lanes.len()],
+            pools,
+            partitions: vec![Partition::default(); lanes.len()],
             lanes,
             now,
             closed: false,
@@ -90,44 +95,55 @@ impl Model {
             waiting: Vec::new(),
             flows: BTreeMap::new(),
             clocks: BTreeMap::new(),
-            turns: 0,
+            dispatches: 0,
             answered: Vec::new(),
         }
     }
 
-    // What happens.
+    // Events.
 
-    pub(crate) fn time_passes(&mut self, now: Time) {
+    pub(crate) fn advance_to(&mut self, now: Time) {
         self.now = now;
-        self.catch_up();
+        self.advance();
     }
 
-    /// `None`: it waits.
-    pub(crate) fn arrive(&mut self, mut who: Arrival) -> Option<Answer> {
-        self.catch_up();
+    /// A request arrives. `None`: it waits.
+    pub(crate) fn arrive(&mut self, mut request: Arrival) -> Option<Answer> {
+        self.advance();
         if self.closed {
-            return Some(Answer::Not(RejectReason::ShuttingDown));
+            return Some(Answer::Rejected(RejectReason::ShuttingDown));
         }
-        who.priority = who.priority.min(self.lowest_level());
-        let (id, tenant, lane) = (who.id, who.tenant, who.lane);
-        let end = self.end(&who);
-        let level = self.risen_to(&who);
-        let since = if who.returning {
-            who.arrival
+        request.priority = request.priority.min(self.lowest_level());
+        let (number, tenant, lane) = (request.number, request.tenant, request.lane);
+        let end = self.end(&request);
+        let level = self.level_of(&request);
+        let since = if request.requeued {
+            request.arrival
         } else {
-            self.latest.max(who.arrival)
+            self.latest.max(request.arrival)
         };
         // Only requests that are queued count for the order of those that arrive later.
-        let latest = if who.returning { self.latest } else { since };
-        let came_before = |w: &&Waiter| w.since <= since;
-        let place = self.waiting.iter().filter(came_before).count();
-        self.waiting.insert(place, Waiter { who, since, level });
+        let latest = if request.requeued { self.latest } else { since };
+        let arrived_before = |w: &&Waiter| w.since <= since;
+        let place = self.waiting.iter().filter(arrived_before).count();
+        self.waiting.insert(
+            place,
+            Waiter {
+                request,
+                since,
+                level,
+            },
+        );
         self.join(place, None);
-        self.seat_all();
-        if let Some(i) = self.answered.iter().position(|(who, _)| *who == id) {
+        self.pump();
+        if let Some(i) = self
+            .answered
+            .iter()
+            .position(|(request, _)| *request == number)
+        {
             return Some(self.answered.remove(i).1);
         }
-        let tenants = self.waiting.iter().filter(|w| w.who.tenant == tenant);
+        let tenants = self.waiting.iter().filter(|w| w.request.tenant == tenant);
         let why = if self.config.max_size == 0 {
             RejectReason::Disabled
         } else if end.is_some_and(|(end, _)| end <= self.now) {
@@ -140,7 +156,7 @@ impl Model {
             RejectReason::TenantFull
         } else {
             let lowest = if self.overfull(lane) {
-                self.lowest_and_latest(|w| self.sections[w.lane].id == self.sections[lane].id)
+                self.lowest_and_latest(|w| self.partitions[w.lane].id == self.partitions[lane].id)
             } else if self.waiting.len() + self.reserved > self.config.max_size {
                 self.lowest_and_latest(|_| true)
             } else {
@@ -148,119 +164,131 @@ impl Model {
                 return None;
             };
             if self.config.displace && self.waiting[lowest].level > level {
-                self.answer(lowest, Answer::Not(RejectReason::Displaced));
+                self.answer(lowest, Answer::Rejected(RejectReason::Displaced));
                 self.latest = latest;
                 return None;
             }
             RejectReason::Full
         };
-        self.leave(id);
-        Some(Answer::Not(why))
+        self.cancel(number);
+        Some(Answer::Rejected(why))
     }
 
-    pub(crate) fn bed_is_back(&mut self, ward: usize) {
-        self.wards[ward].taken -= 1;
-        self.catch_up();
-        self.seat_all();
+    pub(crate) fn on_release(&mut self, pool: usize) {
+        self.pools[pool].taken -= 1;
+        self.advance();
+        self.pump();
     }
 
-    pub(crate) fn leave(&mut self, id: Id) {
-        let i = self.waiting.iter().position(|w| w.who.id == id).unwrap();
-        self.take_out(i);
+    pub(crate) fn cancel(&mut self, number: Number) {
+        let i = self
+            .waiting
+            .iter()
+            .position(|w| w.request.number == number)
+            .unwrap();
+        self.remove(i);
     }
 
     pub(crate) fn close(&mut self) {
         self.closed = true;
         while !self.waiting.is_empty() {
             let lowest = self.lowest_and_latest(|_| true);
-            self.answer(lowest, Answer::Not(RejectReason::ShuttingDown));
+            self.answer(lowest, Answer::Rejected(RejectReason::ShuttingDown));
         }
     }
 
-    pub(crate) fn set_beds(&mut self, ward: usize, beds: usize) {
-        self.wards[ward].beds = beds;
-        self.catch_up();
-        self.seat_all();
+    pub(crate) fn set_slots(&mut self, pool: usize, slots: usize) {
+        self.pools[pool].slots = slots;
+        self.advance();
+        self.pump();
     }
 
-    pub(crate) fn set_treats(&mut self, lane: usize, treats: Treats) {
-        self.catch_up();
+    pub(crate) fn set_serves(&mut self, lane: usize, serves: Serves) {
+        self.advance();
         let before = self.clone();
-        self.lanes[lane] = treats;
-        self.move_over(&before, self.config.clone());
-        self.send_away_from_sections();
-        self.seat_all();
+        self.lanes[lane] = serves;
+        self.rebuild(&before, self.config.clone());
+        self.evict_from_partitions();
+        self.pump();
     }
 
-    pub(crate) fn set_sections(&mut self, sections: Vec<Partition>) {
-        self.catch_up();
+    pub(crate) fn set_partitions(&mut self, partitions: Vec<Partition>) {
+        self.advance();
         let before = self.clone();
-        self.sections = sections;
-        self.move_over(&before, self.config.clone());
-        self.send_away_from_sections();
-        self.seat_all();
+        self.partitions = partitions;
+        self.rebuild(&before, self.config.clone());
+        self.evict_from_partitions();
+        self.pump();
     }
 
     pub(crate) fn reconfigure(&mut self, config: WaitingRoomConfig) {
-        self.catch_up();
+        self.advance();
         let before = self.clone();
-        self.move_over(&before, config);
-        self.catch_up();
+        self.rebuild(&before, config);
+        self.advance();
         if let Some(most) = self.config.max_size_per_tenant {
-            for id in self.latest_first() {
-                let i = self.waiting.iter().position(|w| w.who.id == id).unwrap();
-                let tenant = self.waiting[i].who.tenant;
+            for number in self.latest_first() {
+                let i = self
+                    .waiting
+                    .iter()
+                    .position(|w| w.request.number == number)
+                    .unwrap();
+                let tenant = self.waiting[i].request.tenant;
                 if self
                     .waiting
                     .iter()
-                    .filter(|w| w.who.tenant == tenant)
+                    .filter(|w| w.request.tenant == tenant)
                     .count()
                     > most
                 {
-                    self.answer(i, Answer::Not(RejectReason::TenantFull));
+                    self.answer(i, Answer::Rejected(RejectReason::TenantFull));
                 }
             }
         }
-        self.send_away_from_sections();
+        self.evict_from_partitions();
         while self.waiting.len() > self.config.max_size {
             let why = if self.config.max_size == 0 {
                 RejectReason::Disabled
             } else {
                 RejectReason::Full
             };
-            self.answer(self.lowest_and_latest(|_| true), Answer::Not(why));
+            self.answer(self.lowest_and_latest(|_| true), Answer::Rejected(why));
         }
-        self.seat_all();
+        self.pump();
     }
 
-    fn send_away_from_sections(&mut self) {
-        for id in self.latest_first() {
-            let i = self.waiting.iter().position(|w| w.who.id == id).unwrap();
-            if self.overfull(self.waiting[i].who.lane) {
-                self.answer(i, Answer::Not(RejectReason::Full));
+    fn evict_from_partitions(&mut self) {
+        for number in self.latest_first() {
+            let i = self
+                .waiting
+                .iter()
+                .position(|w| w.request.number == number)
+                .unwrap();
+            if self.overfull(self.waiting[i].request.lane) {
+                self.answer(i, Answer::Rejected(RejectReason::Full));
             }
         }
     }
 
-    // What can be asked.
+    // Getters.
 
-    /// Whether more wait in the lane's section than it has chairs.
+    /// Whether more requests wait in the lane's partition than its bound allows.
     pub(crate) fn overfull(&self, lane: usize) -> bool {
-        let section = self.sections[lane];
+        let partition = self.partitions[lane];
         let waiting = self.waiting();
-        let inside = waiting.filter(|w| self.sections[w.lane].id == section.id);
-        section
+        let inside = waiting.filter(|w| self.partitions[w.lane].id == partition.id);
+        partition
             .max_size
             .is_some_and(|max_size| inside.count() > max_size)
     }
 
     pub(crate) fn discipline(&self, lane: usize) -> Discipline {
-        let own = self.sections[lane].discipline;
+        let own = self.partitions[lane].discipline;
         own.unwrap_or(self.config.discipline)
     }
 
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &Arrival> {
-        self.waiting.iter().map(|w| &w.who)
+        self.waiting.iter().map(|w| &w.request)
     }
 
     pub(crate) fn tenants(&self) -> BTreeMap<&'static str, usize> {
@@ -274,31 +302,31 @@ impl Model {
         self.waiting().filter_map(|w| Some(self.end(w)?.0)).min()
     }
 
-    pub(crate) fn first(&self) -> Option<Id> {
+    pub(crate) fn first(&self) -> Option<Number> {
         let best = self.best(|_| true)?;
-        Some(self.waiting[best].who.id)
+        Some(self.waiting[best].request.number)
     }
 
-    /// Those who wait for the same wards, in the order in which they would be served now.
-    pub(crate) fn order_for(&self, treats: &Treats) -> Vec<Id> {
+    /// The waiters that these pools serve, in the order in which they would be served now.
+    pub(crate) fn order_for(&self, serves: &Serves) -> Vec<Number> {
         let mut model = self.clone();
         let mut order = Vec::new();
-        while let Some(best) = model.best(|w| model.lanes[w.lane] == *treats) {
-            order.push(model.waiting[best].who.id);
+        while let Some(best) = model.best(|w| model.lanes[w.lane] == *serves) {
+            order.push(model.waiting[best].request.number);
             model.pay(best);
-            model.take_out(best);
+            model.remove(best);
         }
         order
     }
 
     // The order.
 
-    /// Of the best of each discipline, the one of the highest level, and of these the first to come.
+    /// Of the best waiter of each discipline, that of the highest level; of equal levels, the first to arrive.
     fn best(&self, among: impl Fn(&Arrival) -> bool) -> Option<usize> {
         let best_of = |discipline| {
-            let waiting = (0..self.waiting.len()).filter(|&i| among(&self.waiting[i].who));
+            let waiting = (0..self.waiting.len()).filter(|&i| among(&self.waiting[i].request));
             waiting
-                .filter(|&i| self.discipline(self.waiting[i].who.lane) == discipline)
+                .filter(|&i| self.discipline(self.waiting[i].request.lane) == discipline)
                 .min_by_key(|&i| self.rank(i))
         };
         let disciplines = [Discipline::Fifo, Discipline::Fair, Discipline::Deadline];
@@ -306,78 +334,82 @@ impl Model {
         bests.min_by_key(|&i| (self.waiting[i].level, i))
     }
 
-    /// Whoever has the least of its discipline goes first.
+    /// The order within a discipline: the least rank goes first.
     fn rank(&self, i: usize) -> (u8, u64, u64, usize) {
-        let Waiter { who, level, .. } = &self.waiting[i];
-        let (first, second) = match self.discipline(who.lane) {
-            Discipline::Deadline => (self.end(who).map_or(u64::MAX, |(end, _)| end), 0),
+        let Waiter { request, level, .. } = &self.waiting[i];
+        let (first, second) = match self.discipline(request.lane) {
+            Discipline::Deadline => (self.end(request).map_or(u64::MAX, |(end, _)| end), 0),
             Discipline::Fair => {
                 let key = self.flow_of(i);
                 let flow = self.flows[&key];
                 let head = (0..=i).find(|&other| self.flow_of(other) == key).unwrap();
-                (flow.begun + self.price(&self.waiting[head].who), flow.turn)
+                (
+                    flow.start + self.price(&self.waiting[head].request),
+                    flow.since_dispatch,
+                )
             }
             _ => (0, 0),
         };
         (*level, first, second, i)
     }
 
-    fn price(&self, who: &Arrival) -> u64 {
-        let weight = self.config.weights.get(who.tenant.as_bytes()).copied();
-        u64::from(who.cost.max(1)) * SHARE / u64::from(weight.unwrap_or(1).max(1))
+    fn price(&self, request: &Arrival) -> u64 {
+        let weight = self.config.weights.get(request.tenant.as_bytes()).copied();
+        u64::from(request.cost.max(1)) * SHARE / u64::from(weight.unwrap_or(1).max(1))
     }
 
-    fn seat_all(&mut self) {
+    fn pump(&mut self) {
         loop {
-            let never = |w: &Waiter| self.lanes[w.who.lane].is_empty();
+            let never = |w: &Waiter| self.lanes[w.request.lane].is_empty();
             if let Some(i) = self.waiting.iter().position(never) {
-                self.answer(i, Answer::Not(RejectReason::Unservable("no ward")));
+                self.answer(i, Answer::Rejected(RejectReason::Unservable("no pool")));
                 continue;
             }
-            let fits = |who: &Arrival| choose(&self.wards, &self.lanes[who.lane]);
-            let Some(best) = self.best(|who| fits(who).is_some()) else {
+            let fits = |request: &Arrival| choose(&self.pools, &self.lanes[request.lane]);
+            let Some(best) = self.best(|request| fits(request).is_some()) else {
                 return;
             };
-            let ward = fits(&self.waiting[best].who).unwrap();
-            self.wards[ward].taken += 1;
+            let pool = fits(&self.waiting[best].request).unwrap();
+            self.pools[pool].taken += 1;
             self.pay(best);
-            self.answer(best, Answer::Bed(ward));
+            self.answer(best, Answer::Slot(pool));
         }
     }
 
     fn pay(&mut self, i: usize) {
-        let (key, price) = (self.flow_of(i), self.price(&self.waiting[i].who));
+        let (key, price) = (self.flow_of(i), self.price(&self.waiting[i].request));
         if self.discipline(key.0) != Discipline::Fair {
             return;
         }
         let clock = (self.lanes[key.0].clone(), key.1);
-        self.turns += 1;
+        self.dispatches += 1;
         let flow = self.flows.get_mut(&key).unwrap();
-        flow.begun += price;
-        flow.turn = self.turns;
+        flow.start += price;
+        flow.since_dispatch = self.dispatches;
         let clock = self.clocks.entry(clock).or_default();
-        *clock = flow.begun.max(*clock);
+        *clock = flow.start.max(*clock);
     }
 
-    // Coming and going.
+    // Flows, and the list of waiters.
 
     fn flow_of(&self, i: usize) -> FlowKey {
-        let Waiter { who, level, .. } = &self.waiting[i];
-        (who.lane, *level, who.tenant)
+        let Waiter { request, level, .. } = &self.waiting[i];
+        (request.lane, *level, request.tenant)
     }
 
-    fn join(&mut self, i: usize, stood: Option<Flow>) {
+    fn join(&mut self, i: usize, old_flow: Option<Flow>) {
         let key = self.flow_of(i);
         let clock = (self.lanes[key.0].clone(), key.1);
-        let begun = *self.clocks.entry(clock).or_default();
-        self.turns += 1;
-        let turn = self.turns;
-        self.flows
-            .entry(key)
-            .or_insert(stood.unwrap_or(Flow { begun, turn }));
+        let start = *self.clocks.entry(clock).or_default();
+        self.dispatches += 1;
+        let since_dispatch = self.dispatches;
+        self.flows.entry(key).or_insert(old_flow.unwrap_or(Flow {
+            start,
+            since_dispatch,
+        }));
     }
 
-    fn take_out(&mut self, i: usize) {
+    fn remove(&mut self, i: usize) {
         let key = self.flow_of(i);
         self.waiting.remove(i);
         if !(0..self.waiting.len()).any(|i| self.flow_of(i) == key) {
@@ -386,36 +418,44 @@ impl Model {
     }
 
     fn answer(&mut self, i: usize, answer: Answer) {
-        self.answered.push((self.waiting[i].who.id, answer));
-        self.take_out(i);
+        self.answered.push((self.waiting[i].request.number, answer));
+        self.remove(i);
     }
 
     fn lowest_and_latest(&self, among: impl Fn(&Arrival) -> bool) -> usize {
         (0..self.waiting.len())
-            .filter(|&i| among(&self.waiting[i].who))
+            .filter(|&i| among(&self.waiting[i].request))
             .max_by_key(|&i| (self.waiting[i].level, i))
             .unwrap()
     }
 
-    fn latest_first(&self) -> Vec<Id> {
+    fn latest_first(&self) -> Vec<Number> {
         let mut all: Vec<usize> = (0..self.waiting.len()).collect();
         all.sort_by_key(|&i| std::cmp::Reverse((self.waiting[i].level, i)));
-        all.into_iter().map(|i| self.waiting[i].who.id).collect()
+        all.into_iter()
+            .map(|i| self.waiting[i].request.number)
+            .collect()
     }
 
-    /// Everyone keeps level by name, order, and how far it has come in its round.
-    fn move_over(&mut self, before: &Self, config: WaitingRoomConfig) {
+    /// A reconfiguration: each waiter keeps its level by name, its order, and how far its flow is behind.
+    fn rebuild(&mut self, before: &Self, config: WaitingRoomConfig) {
         let base = self.clocks.values().copied().max().unwrap_or(0);
-        let stood: Vec<Option<Flow>> = (0..self.waiting.len())
+        let old_flow: Vec<Option<Flow>> = (0..self.waiting.len())
             .map(|i| {
                 let key = self.flow_of(i);
-                let Flow { begun, turn } = self.flows[&key];
+                let Flow {
+                    start,
+                    since_dispatch,
+                } = self.flows[&key];
                 if before.discipline(key.0) != Discipline::Fair {
                     return None;
                 }
-                let behind = self.clocks[&(before.lanes[key.0].clone(), key.1)] - begun;
-                let begun = base - behind;
-                Some(Flow { begun, turn })
+                let behind = self.clocks[&(before.lanes[key.0].clone(), key.1)] - start;
+                let start = base - behind;
+                Some(Flow {
+                    start,
+                    since_dispatch,
+                })
             })
             .collect();
         let old = std::mem::replace(&mut self.config, config).levels;
@@ -425,17 +465,17 @@ impl Model {
             self.clocks.extend(all);
         }
         for i in 0..self.waiting.len() {
-            let name = old.name(tower_triage::Priority(self.waiting[i].who.priority));
+            let name = old.name(tower_triage::Priority(self.waiting[i].request.priority));
             let named = self
                 .config
                 .levels
                 .names()
                 .position(|n| n.eq_ignore_ascii_case(name));
             let default = self.config.levels.default_priority().0;
-            self.waiting[i].who.priority = named.map_or(default, |n| n as u8);
-            self.waiting[i].level = self.risen_to(&self.waiting[i].who);
+            self.waiting[i].request.priority = named.map_or(default, |n| n as u8);
+            self.waiting[i].level = self.level_of(&self.waiting[i].request);
         }
-        (0..self.waiting.len()).for_each(|i| self.join(i, stood[i]));
+        (0..self.waiting.len()).for_each(|i| self.join(i, old_flow[i]));
     }
 
     // Time.
@@ -444,21 +484,21 @@ impl Model {
         self.config.levels.count() as u8 - 1
     }
 
-    fn risen_to(&self, who: &Arrival) -> u8 {
-        let waited = self.now.saturating_sub(who.arrival);
-        let risen = self
+    fn level_of(&self, request: &Arrival) -> u8 {
+        let waited = self.now.saturating_sub(request.arrival);
+        let promotions = self
             .config
             .promote_after
             .map_or(0, |every| waited / every.as_secs());
-        who.priority.saturating_sub(risen.min(32) as u8)
+        request.priority.saturating_sub(promotions.min(32) as u8)
     }
 
-    fn end(&self, who: &Arrival) -> Option<(Time, Why)> {
+    fn end(&self, request: &Arrival) -> Option<(Time, Why)> {
         let longest = self
             .config
             .max_wait
-            .map(|wait| who.arrival + wait.as_secs());
-        let own = who
+            .map(|wait| request.arrival + wait.as_secs());
+        let own = request
             .deadline
             .map(|end| (end, 0, RejectReason::DeadlinePassed));
         let rooms = longest.map(|end| (end, 1, RejectReason::TimedOut));
@@ -469,22 +509,23 @@ impl Model {
         first.map(|(end, _, why)| (end, why))
     }
 
-    fn catch_up(&mut self) {
+    fn advance(&mut self) {
         while let Some((i, (_, why))) = (0..self.waiting.len())
-            .filter_map(|i| Some((i, self.end(&self.waiting[i].who)?)))
+            .filter_map(|i| Some((i, self.end(&self.waiting[i].request)?)))
             .filter(|(_, (end, _))| *end <= self.now)
             .min_by_key(|(i, (end, _))| (*end, *i))
         {
-            self.answer(i, Answer::Not(why));
+            self.answer(i, Answer::Rejected(why));
         }
         let Some(every) = self.config.promote_after else {
             return;
         };
-        let rises =
-            |w: &Waiter| w.who.arrival + every.as_secs() * u64::from(w.who.priority - w.level + 1);
+        let promotion = |w: &Waiter| {
+            w.request.arrival + every.as_secs() * u64::from(w.request.priority - w.level + 1)
+        };
         while let Some(i) = (0..self.waiting.len())
-            .filter(|&i| self.waiting[i].level > 0 && rises(&self.waiting[i]) <= self.now)
-            .min_by_key(|&i| (rises(&self.waiting[i]), self.waiting[i].who.id))
+            .filter(|&i| self.waiting[i].level > 0 && promotion(&self.waiting[i]) <= self.now)
+            .min_by_key(|&i| (promotion(&self.waiting[i]), self.waiting[i].request.number))
         {
             let key = self.flow_of(i);
             self.waiting[i].level -= 1;

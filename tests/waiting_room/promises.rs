@@ -1,41 +1,40 @@
-//! Random runs, each step of them compared with the model.
+//! Random runs, compared with the model after each event.
 
 use proptest::prelude::*;
 use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
-
 use tower_triage::admit::Partition;
 
 use super::driver::{
-    Driver, Event, Furniture, Sections, crowds, events, furniture, one_lane_events, plain_events,
-    sections,
+    Driver, Event, Partitions, RoomOptions, bursts, events, one_lane_events, partitions,
+    plain_events, room_options,
 };
-use super::wards::{OneLane, TestCapacity, Treats, Wards};
+use super::pools::{OneLane, Serves, TestCapacity, TestPools};
 
-fn run(start: (Furniture, Sections), beds: &[usize], lanes: &[Treats], events: Vec<Event>) {
-    run_on::<Wards>(start, beds, lanes, events);
+fn run(start: (RoomOptions, Partitions), slots: &[usize], lanes: &[Serves], events: Vec<Event>) {
+    run_on::<TestPools>(start, slots, lanes, events);
 }
 
 fn run_on<C: TestCapacity>(
-    (furniture, sections): (Furniture, Sections),
-    beds: &[usize],
-    lanes: &[Treats],
+    (options, partitions): (RoomOptions, Partitions),
+    slots: &[usize],
+    lanes: &[Serves],
     events: Vec<Event>,
 ) {
-    let mut driver = Driver::<C>::new(&furniture, sections, beds, lanes);
+    let mut driver = Driver::<C>::new(&options, partitions, slots, lanes);
     events.into_iter().for_each(|event| driver.apply(event));
-    driver.everyone_goes();
+    driver.finish();
 }
 
-fn any_treats() -> impl Strategy<Value = Treats> + Clone {
+fn any_serves() -> impl Strategy<Value = Serves> + Clone {
     prop::sample::subsequence(vec![0, 1, 2], 0..=3)
 }
 
-/// Two lanes have all wards in common or none.
-fn apart() -> impl Strategy<Value = Treats> + Clone {
+/// Any two lanes have all pools in common, or none.
+fn apart() -> impl Strategy<Value = Serves> + Clone {
     prop::sample::select(vec![vec![0], vec![1, 2], vec![]])
 }
 
-const NO_BOUNDS: Sections = [Partition {
+const NO_BOUNDS: Partitions = [Partition {
     id: 0,
     max_size: None,
     discipline: None,
@@ -51,50 +50,50 @@ proptest! {
     })]
 
     #[test]
-    fn on_one_ward_everyone_is_served_as_the_model_says(
-        start in (furniture(ALL), sections(ALL)),
-        beds in 0usize..4,
+    fn one_pool_serves_as_the_model_says(
+        start in (room_options(ALL), partitions(ALL)),
+        slots in 0usize..4,
         events in events(ALL, 1, 3, Just(vec![0])),
     ) {
-        run(start, &[beds], &vec![vec![0]; 3], events);
+        run(start, &[slots], &vec![vec![0]; 3], events);
     }
 
     #[test]
-    fn the_plain_room_serves_as_the_model_says(
-        furniture in furniture(ALL),
-        beds in prop::array::uniform2(0usize..3),
+    fn plain_room_serves_as_the_model_says(
+        options in room_options(ALL),
+        slots in prop::array::uniform2(0usize..3),
         events in plain_events(ALL),
     ) {
-        run_on::<OneLane>((furniture.plain(Fifo), NO_BOUNDS), &beds, &[vec![0, 1]], events);
+        run_on::<OneLane>((options.plain(Fifo), NO_BOUNDS), &slots, &[vec![0, 1]], events);
     }
 
     #[test]
-    fn a_room_that_turns_plain_and_full_serves_as_the_model_says(
-        furniture in furniture(ALL),
-        beds in prop::array::uniform2(0usize..3),
+    fn room_that_changes_kind_serves_as_the_model_says(
+        options in room_options(ALL),
+        slots in prop::array::uniform2(0usize..3),
         events in one_lane_events(ALL),
     ) {
-        run_on::<OneLane>((furniture, NO_BOUNDS), &beds, &[vec![0, 1]], events);
+        run_on::<OneLane>((options, NO_BOUNDS), &slots, &[vec![0, 1]], events);
     }
 
     #[test]
-    fn on_wards_that_share_lanes_everyone_is_served_as_the_model_says(
-        start in (furniture(ONE_ORDER), sections(ONE_ORDER)),
-        beds in prop::array::uniform3(0usize..3),
-        lanes in prop::collection::vec(any_treats(), 4),
-        events in events(ONE_ORDER, 3, 4, any_treats()),
+    fn shared_pools_serve_as_the_model_says(
+        start in (room_options(ONE_ORDER), partitions(ONE_ORDER)),
+        slots in prop::array::uniform3(0usize..3),
+        lanes in prop::collection::vec(any_serves(), 4),
+        events in events(ONE_ORDER, 3, 4, any_serves()),
     ) {
-        run(start, &beds, &lanes, events);
+        run(start, &slots, &lanes, events);
     }
 
     #[test]
-    fn on_wards_of_their_own_tenants_take_turns_as_the_model_says(
-        start in (furniture(&[Fair]), sections(ALL)),
-        beds in prop::array::uniform3(0usize..3),
+    fn separate_pools_share_fairly_as_the_model_says(
+        start in (room_options(&[Fair]), partitions(ALL)),
+        slots in prop::array::uniform3(0usize..3),
         lanes in prop::collection::vec(apart(), 4),
         events in events(ALL, 3, 4, apart()),
     ) {
-        run(start, &beds, &lanes, events);
+        run(start, &slots, &lanes, events);
     }
 }
 
@@ -106,15 +105,15 @@ proptest! {
     })]
 
     #[test]
-    fn a_crowd_is_served_as_the_model_says(
-        furniture in furniture(ALL),
-        mut sections in sections(ALL),
-        beds in 0usize..2,
-        events in crowds(ALL, 3, 32),
+    fn bursts_are_served_as_the_model_says(
+        options in room_options(ALL),
+        mut partitions in partitions(ALL),
+        slots in 0usize..2,
+        events in bursts(ALL, 3, 32),
     ) {
-        for section in &mut sections {
-            section.max_size = section.max_size.map(|max_size| max_size * 32);
+        for partition in &mut partitions {
+            partition.max_size = partition.max_size.map(|max_size| max_size * 32);
         }
-        run((furniture.times(32), sections), &[beds], &vec![vec![0]; 3], events);
+        run((options.times(32), partitions), &[slots], &vec![vec![0]; 3], events);
     }
 }

@@ -1,4 +1,4 @@
-//! The plain and the full room cannot be told apart where both apply, nor a room that changes from one to the other.
+//! Equivalence of the plain and the full room where both can serve, also after changes from one to the other.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,89 +9,89 @@ use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
 use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
 use tower_triage::{Priority, Ticket};
 
-use super::driver::{Event, Furniture, TENANTS, furniture, one_lane_events};
-use super::wards::{Bed, OneLane, TestCapacity, Wards};
+use super::driver::{Event, RoomOptions, TENANTS, one_lane_events, room_options};
+use super::pools::{OneLane, TestCapacity, TestPools, TestSlot};
 
 /// A room in front of a capacity.
 struct Subject<C: TestCapacity> {
     room: WaitingRoom<C, usize>,
-    wards: C,
-    keys: BTreeMap<usize, WaiterId>,
-    running: Vec<Bed>,
+    pools: C,
+    ids: BTreeMap<usize, WaiterId>,
+    running: Vec<TestSlot>,
     reserved: usize,
-    came: usize,
+    arrived: usize,
     now: Instant,
 }
 
 impl<C: TestCapacity> Subject<C> {
-    fn new(begin: Instant, furniture: &Furniture, beds: &[usize]) -> Self {
+    fn new(begin: Instant, options: &RoomOptions, slots: &[usize]) -> Self {
         Self {
-            room: WaitingRoom::new(furniture.config(), begin),
-            wards: C::from(Wards::new(beds, &[vec![0, 1]])),
-            keys: BTreeMap::new(),
+            room: WaitingRoom::new(options.config(), begin),
+            pools: C::from(TestPools::new(slots, &[vec![0, 1]])),
+            ids: BTreeMap::new(),
             running: Vec::new(),
             reserved: 0,
-            came: 0,
+            arrived: 0,
             now: begin + Duration::from_secs(100),
         }
     }
 
-    /// What is seen of it.
+    /// Applies an event, and returns all that can be seen of it.
     fn apply(&mut self, event: Event) -> String {
-        let mut woken = WakeList::new();
-        let seen = self.happens(event, &mut woken);
-        let woken: Vec<usize> = woken.into_iter().collect();
-        format!("{seen} {woken:?}")
+        let mut wakes = WakeList::new();
+        let seen = self.apply_event(event, &mut wakes);
+        let wakes: Vec<usize> = wakes.into_iter().collect();
+        format!("{seen} {wakes:?}")
     }
 
-    fn happens(&mut self, event: Event, woken: &mut WakeList<usize>) -> String {
+    fn apply_event(&mut self, event: Event, wakes: &mut WakeList<usize>) -> String {
         let Self {
-            room, wards, now, ..
+            room, pools, now, ..
         } = self;
         match event {
-            Event::Arrive { .. } => return self.arrive(event, woken),
+            Event::Arrive { .. } => return self.arrive(event, wakes),
             Event::Release(which) if !self.running.is_empty() => {
-                let bed = self.running.swap_remove(which.index(self.running.len()));
-                let pool = wards.release(bed);
-                room.on_release(wards, pool, *now, woken);
+                let slot = self.running.swap_remove(which.index(self.running.len()));
+                let pool = pools.release(slot);
+                room.on_release(pools, pool, *now, wakes);
             }
-            Event::Leave(which) => return self.leave(which, woken),
-            Event::Collect(which) => return self.take_outcome(which),
-            Event::TimePasses(seconds) => {
+            Event::Cancel(which) => return self.cancel(which, wakes),
+            Event::TakeOutcome(which) => return self.take_outcome(which),
+            Event::Advance(seconds) => {
                 *now += Duration::from_secs(seconds);
-                room.advance(*now, woken);
+                room.advance(*now, wakes);
             }
-            Event::Reconfigure(furniture) => {
-                room.reconfigure(wards, furniture.config(), *now, woken);
+            Event::Reconfigure(options) => {
+                room.reconfigure(pools, options.config(), *now, wakes);
             }
-            Event::SetBeds { ward, beds } => {
-                wards.as_ref().set_beds(ward, beds);
-                room.on_capacity_grown(wards, *now, woken);
+            Event::SetSlots { pool, slots } => {
+                pools.as_ref().set_slots(pool, slots);
+                room.on_capacity_grown(pools, *now, wakes);
             }
-            Event::SetTreats { lane, treats } => {
-                wards.as_ref().set_treats(lane, treats);
-                room.on_capacity_changed(wards, *now, woken);
+            Event::SetServes { lane, serves } => {
+                pools.as_ref().set_serves(lane, serves);
+                room.on_capacity_changed(pools, *now, wakes);
             }
-            Event::Move { .. } | Event::Furnish(_) => {}
+            Event::Move { .. } | Event::SetPartition(_) => {}
             Event::Reserve => self.reserved += usize::from(room.reserve()),
             Event::Unreserve if self.reserved > 0 => {
                 self.reserved -= 1;
                 room.unreserve();
             }
-            Event::Close => room.close(woken),
+            Event::Close => room.close(wakes),
             Event::Release(_) | Event::Unreserve => {}
         }
         String::new()
     }
 
-    fn arrive(&mut self, event: Event, woken: &mut WakeList<usize>) -> String {
+    fn arrive(&mut self, event: Event, wakes: &mut WakeList<usize>) -> String {
         let Event::Arrive {
             priority,
             tenant,
             lane,
             ago,
             within,
-            returning,
+            requeued,
             ..
         } = event
         else {
@@ -103,16 +103,16 @@ impl<C: TestCapacity> Subject<C> {
         ticket.arrival = ago.map(|ago| self.now - Duration::from_secs(ago));
         let arrival = ticket.arrival.unwrap_or(self.now);
         ticket.deadline = within.map(|within| arrival + Duration::from_secs(within));
-        ticket.requeued = returning;
-        let id = self.came;
-        self.came += 1;
-        match self.room.arrive(&self.wards, ticket, lane, self.now, woken) {
-            AdmitOutcome::Queued(key) => {
-                self.keys.insert(id, key);
-                format!("queued {:?}", self.room.set_waker(key, id))
+        ticket.requeued = requeued;
+        let number = self.arrived;
+        self.arrived += 1;
+        match self.room.arrive(&self.pools, ticket, lane, self.now, wakes) {
+            AdmitOutcome::Queued(id) => {
+                self.ids.insert(number, id);
+                format!("queued {:?}", self.room.set_waker(id, number))
             }
-            AdmitOutcome::Leased(bed) => {
-                self.running.push(bed);
+            AdmitOutcome::Leased(slot) => {
+                self.running.push(slot);
                 format!("leased {:?}", self.running.last())
             }
             AdmitOutcome::Rejected(why) => format!("rejected {why:?}"),
@@ -120,59 +120,59 @@ impl<C: TestCapacity> Subject<C> {
     }
 
     fn pick(&self, which: Index) -> Option<(usize, WaiterId)> {
-        let nth = which.index(self.keys.len().max(1));
-        self.keys.iter().nth(nth).map(|(&id, &key)| (id, key))
+        let nth = which.index(self.ids.len().max(1));
+        self.ids.iter().nth(nth).map(|(&number, &id)| (number, id))
     }
 
-    fn leave(&mut self, which: Index, woken: &mut WakeList<usize>) -> String {
-        let Some((id, key)) = self.pick(which) else {
+    fn cancel(&mut self, which: Index, wakes: &mut WakeList<usize>) -> String {
+        let Some((number, id)) = self.pick(which) else {
             return String::new();
         };
-        self.keys.remove(&id);
-        let (bed, note) = self.room.cancel(key);
-        let seen = format!("{bed:?} {note:?}");
-        if let Some(bed) = bed {
-            let pool = self.wards.release(bed);
-            self.room.on_release(&self.wards, pool, self.now, woken);
+        self.ids.remove(&number);
+        let (slot, waker) = self.room.cancel(id);
+        let seen = format!("{slot:?} {waker:?}");
+        if let Some(slot) = slot {
+            let pool = self.pools.release(slot);
+            self.room.on_release(&self.pools, pool, self.now, wakes);
         }
         seen
     }
 
     fn take_outcome(&mut self, which: Index) -> String {
-        let Some((id, key)) = self.pick(which) else {
+        let Some((number, id)) = self.pick(which) else {
             return String::new();
         };
-        let answer = self.room.take_outcome(key);
+        let answer = self.room.take_outcome(id);
         let seen = format!("{answer:?}");
         if answer.is_some() {
-            self.keys.remove(&id);
+            self.ids.remove(&number);
         }
         self.running.extend(answer.and_then(Result::ok));
         seen
     }
 
-    /// All that can be asked.
-    fn look(&self) -> String {
+    /// The results of all getters.
+    fn snapshot(&self) -> String {
         let Self {
-            room, keys, wards, ..
+            room, ids, pools, ..
         } = self;
-        let stands = |(&id, &key): (&usize, &WaiterId)| {
-            let (note, position) = (room.waker(key), room.position(key));
+        let stands = |(&number, &id): (&usize, &WaiterId)| {
+            let (waker, position) = (room.waker(id), room.position(id));
             (
-                id,
-                room.waits(key),
-                room.may_wait(key),
-                note.copied(),
+                number,
+                room.waits(id),
+                room.may_wait(id),
+                waker.copied(),
                 position,
             )
         };
-        let stand: Vec<_> = keys.iter().map(stands).collect();
+        let stand: Vec<_> = ids.iter().map(stands).collect();
         let head = room.head().map(|head| room.waker(head));
         let (counts, len) = (room.stats(), (room.len(), room.has_room()));
         let times = (room.next_timeout(), room.estimated_wait(7));
         format!(
             "{counts:?} {len:?} {times:?} {head:?} {stand:?} {:?}",
-            wards.as_ref().taken()
+            pools.as_ref().taken()
         )
     }
 }
@@ -187,17 +187,17 @@ proptest! {
 
     #[test]
     fn plain_and_full_room_cannot_be_told_apart(
-        furniture in furniture(ORDERS),
-        beds in prop::array::uniform2(0usize..3),
+        options in room_options(ORDERS),
+        slots in prop::array::uniform2(0usize..3),
         events in one_lane_events(ORDERS),
     ) {
         let begin = Instant::now();
-        let mut one = Subject::<OneLane>::new(begin, &furniture, &beds);
-        let mut other = Subject::<Wards>::new(begin, &furniture, &beds);
+        let mut one = Subject::<OneLane>::new(begin, &options, &slots);
+        let mut other = Subject::<TestPools>::new(begin, &options, &slots);
         for event in events {
             assert_eq!(one.apply(event.clone()), other.apply(event.clone()), "{event:?}");
-            let look = (one.look(), other.look());
-            assert_eq!(look.0, look.1, "after {event:?}");
+            let snapshots = (one.snapshot(), other.snapshot());
+            assert_eq!(snapshots.0, snapshots.1, "after {event:?}");
         }
     }
 }

@@ -1,78 +1,78 @@
-//! What it costs when a thousand models wait, and what is left when they have gone.
+//! The cost of a thousand lanes: how often the capacity is asked, and what is kept of empty lanes.
 
 use std::time::{Duration, Instant};
 
-use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
-use tower_triage::admit::{Partition, PoolId, Tenant};
+use tower_triage::admit::{
+    AdmitOutcome, Partition, PoolId, Tenant, WaiterId, WaitingRoom, WakeList,
+};
 use tower_triage::{Discipline, Priority, Ticket};
 
+use super::pools::{Serves, TestPools};
 use super::scenarios::config;
-use super::wards::{Treats, Wards};
 
 const MANY: usize = 1_000;
 
-fn hall(
-    lanes: Vec<Treats>,
+fn waiting(
+    lanes: Vec<Serves>,
     discipline: Discipline,
-) -> (WaitingRoom<Wards, usize>, Wards, Vec<WaiterId>) {
-    hall_of(lanes, discipline, |_| Partition::default())
+) -> (WaitingRoom<TestPools, usize>, TestPools, Vec<WaiterId>) {
+    waiting_in(lanes, discipline, |_| Partition::default())
 }
 
-fn hall_of(
-    lanes: Vec<Treats>,
+fn waiting_in(
+    lanes: Vec<Serves>,
     discipline: Discipline,
-    section: impl Fn(usize) -> Partition,
-) -> (WaitingRoom<Wards, usize>, Wards, Vec<WaiterId>) {
-    let wards = lanes.iter().flatten().max().map_or(0, |ward| ward + 1);
-    let wards = Wards::new(&vec![0; wards], &lanes);
-    (0..lanes.len()).for_each(|lane| wards.set_section(lane, section(lane)));
+    partition: impl Fn(usize) -> Partition,
+) -> (WaitingRoom<TestPools, usize>, TestPools, Vec<WaiterId>) {
+    let pools = lanes.iter().flatten().max().map_or(0, |pool| pool + 1);
+    let pools = TestPools::new(&vec![0; pools], &lanes);
+    (0..lanes.len()).for_each(|lane| pools.set_partition(lane, partition(lane)));
     let now = Instant::now();
     let config = config(|c| (c.max_size, c.discipline) = (MANY, discipline));
     let mut room = WaitingRoom::new(config, now);
-    let mut keys = Vec::new();
+    let mut ids = Vec::new();
     for lane in 0..lanes.len() {
         let ticket = Ticket::new(Priority::HIGHEST, now);
-        let AdmitOutcome::Queued(key) =
-            room.arrive(&wards, ticket, lane, now, &mut WakeList::new())
+        let AdmitOutcome::Queued(id) = room.arrive(&pools, ticket, lane, now, &mut WakeList::new())
         else {
-            panic!("no ward has a bed");
+            panic!("no pool has a slot");
         };
-        room.set_waker(key, lane).unwrap();
-        keys.push(key);
+        room.set_waker(id, lane).unwrap();
+        ids.push(id);
     }
-    (room, wards, keys)
+    (room, pools, ids)
 }
 
-/// One bed of a ward becomes free; who is told, and how often a bed was asked for.
+/// Frees one slot of a pool. Returns the waiters that were woken, and how often the capacity was asked.
 fn asked_by_one_release(
-    room: &mut WaitingRoom<Wards, usize>,
-    wards: &Wards,
-    ward: usize,
+    room: &mut WaitingRoom<TestPools, usize>,
+    pools: &TestPools,
+    pool: usize,
 ) -> (Vec<usize>, usize) {
-    wards.set_beds(ward, 1);
-    wards.asked();
-    let mut woken = WakeList::new();
-    room.on_release(wards, PoolId(ward as u32), Instant::now(), &mut woken);
-    (woken.into_iter().collect(), wards.asked())
+    pools.set_slots(pool, 1);
+    pools.asked();
+    let mut wakes = WakeList::new();
+    room.on_release(pools, PoolId(pool as u32), Instant::now(), &mut wakes);
+    (wakes.into_iter().collect(), pools.asked())
 }
 
 #[test]
-fn a_release_asks_for_one_of_the_lanes_that_it_can_serve() {
+fn release_asks_the_capacity_for_one_lane() {
     for discipline in [Discipline::Fifo, Discipline::Fair, Discipline::Deadline] {
         let all_on_one = vec![vec![0]; MANY];
         let all_elsewhere = (0..MANY)
             .map(|lane| vec![usize::from(lane + 1 < MANY)])
             .collect();
         let each_differently = (0..MANY).map(|lane| vec![0, lane + 1]).collect();
-        let first_and_last: [(Vec<Treats>, usize); 3] = [
+        let first_and_last: [(Vec<Serves>, usize); 3] = [
             (all_on_one, 0),
             (all_elsewhere, MANY - 1),
             (each_differently, 0),
         ];
         for (lanes, served) in first_and_last {
-            let (mut room, wards, _) = hall(lanes, discipline);
+            let (mut room, pools, _) = waiting(lanes, discipline);
             assert_eq!(
-                asked_by_one_release(&mut room, &wards, 0),
+                asked_by_one_release(&mut room, &pools, 0),
                 (vec![served], 1)
             );
         }
@@ -80,92 +80,92 @@ fn a_release_asks_for_one_of_the_lanes_that_it_can_serve() {
 }
 
 #[test]
-fn a_release_asks_for_one_lane_whatever_their_sections() {
-    let section = |lane: usize| Partition {
+fn release_asks_for_one_lane_across_partitions() {
+    let partition = |lane: usize| Partition {
         id: lane as u32,
         max_size: Some(1),
         discipline: [Discipline::Fifo, Discipline::Fair, Discipline::Deadline]
             .get(lane % 4)
             .copied(),
     };
-    let (mut room, wards, _) = hall_of(vec![vec![0]; MANY], Discipline::Fifo, section);
-    assert_eq!(asked_by_one_release(&mut room, &wards, 0), (vec![0], 1));
-    wards.set_beds(0, 0);
-    wards.asked();
-    room.on_release(&wards, PoolId(0), Instant::now(), &mut WakeList::new());
-    assert_eq!(wards.asked(), 3, "one of each discipline, if there is none");
+    let (mut room, pools, _) = waiting_in(vec![vec![0]; MANY], Discipline::Fifo, partition);
+    assert_eq!(asked_by_one_release(&mut room, &pools, 0), (vec![0], 1));
+    pools.set_slots(0, 0);
+    pools.asked();
+    room.on_release(&pools, PoolId(0), Instant::now(), &mut WakeList::new());
+    assert_eq!(pools.asked(), 3, "one of each discipline, if there is none");
 }
 
 #[test]
-fn an_arrival_asks_for_itself_only() {
-    let lanes: Vec<Treats> = (0..MANY).map(|lane| vec![0, lane + 1]).collect();
-    let (room, wards, _) = hall(lanes, Discipline::Fifo);
+fn arrival_asks_only_for_its_own_lane() {
+    let lanes: Vec<Serves> = (0..MANY).map(|lane| vec![0, lane + 1]).collect();
+    let (room, pools, _) = waiting(lanes, Discipline::Fifo);
     assert_eq!(room.len(), MANY);
-    assert!(wards.asked() <= 2 * MANY, "once, or twice if nobody waited");
+    assert!(pools.asked() <= 2 * MANY, "once, or twice if none waited");
 }
 
 #[test]
-fn a_lane_that_is_busy_beside_a_free_slot_holds_up_nobody() {
-    let (mut room, wards, _) = hall(vec![vec![0, 1], vec![0], vec![0]], Discipline::Fifo);
-    // The first lane's ward is not what the room was told: no bed there will do.
-    wards.set_treats(0, vec![1]);
-    assert_eq!(asked_by_one_release(&mut room, &wards, 0).0, [1]);
+fn lane_busy_beside_a_free_slot_blocks_no_other() {
+    let (mut room, pools, _) = waiting(vec![vec![0, 1], vec![0], vec![0]], Discipline::Fifo);
+    // The room still takes pool 0 to serve lane 0.
+    pools.set_serves(0, vec![1]);
+    assert_eq!(asked_by_one_release(&mut room, &pools, 0).0, [1]);
 }
 
 #[test]
-fn a_slot_that_comes_back_during_a_pump_is_the_better_waiters() {
-    let (mut room, wards, _) = hall(vec![vec![0], vec![0, 1]], Discipline::Fifo);
-    wards.late_bed(0);
-    let mut woken = WakeList::new();
-    room.on_release(&wards, PoolId(0), Instant::now(), &mut woken);
-    assert_eq!(woken.into_iter().collect::<Vec<_>>(), [0]);
+fn slot_released_during_a_pump_goes_to_the_better_waiter() {
+    let (mut room, pools, _) = waiting(vec![vec![0], vec![0, 1]], Discipline::Fifo);
+    pools.late_slot(0);
+    let mut wakes = WakeList::new();
+    room.on_release(&pools, PoolId(0), Instant::now(), &mut wakes);
+    assert_eq!(wakes.into_iter().collect::<Vec<_>>(), [0]);
 }
 
 #[test]
-fn a_slot_that_comes_back_during_a_pump_is_the_better_waiters_of_another_discipline() {
+fn slot_released_during_a_pump_crosses_disciplines() {
     for (first, second) in [
         (Discipline::Fair, Discipline::Fifo),
         (Discipline::Fifo, Discipline::Deadline),
     ] {
-        let section = |lane: usize| Partition {
+        let partition = |lane: usize| Partition {
             id: lane as u32,
             max_size: None,
             discipline: [first, second].get(lane).copied(),
         };
         let lanes = vec![vec![0], vec![0, 1]];
-        let (mut room, wards, _) = hall_of(lanes, Discipline::Fifo, section);
-        wards.late_bed(0);
-        let mut woken = WakeList::new();
-        room.on_release(&wards, PoolId(0), Instant::now(), &mut woken);
-        assert_eq!(woken.into_iter().collect::<Vec<_>>(), [0]);
+        let (mut room, pools, _) = waiting_in(lanes, Discipline::Fifo, partition);
+        pools.late_slot(0);
+        let mut wakes = WakeList::new();
+        room.on_release(&pools, PoolId(0), Instant::now(), &mut wakes);
+        assert_eq!(wakes.into_iter().collect::<Vec<_>>(), [0]);
     }
 }
 
 #[test]
-fn a_lane_with_a_new_ward_finds_its_bed_before_the_room_is_told() {
-    let (mut room, wards, keys) = hall(vec![vec![0], vec![1]], Discipline::Fifo);
-    wards.set_treats(0, vec![1]);
-    wards.set_beds(1, 3);
-    let mut woken = WakeList::new();
+fn arrival_uses_a_new_pool_before_it_is_announced() {
+    let (mut room, pools, ids) = waiting(vec![vec![0], vec![1]], Discipline::Fifo);
+    pools.set_serves(0, vec![1]);
+    pools.set_slots(1, 3);
+    let mut wakes = WakeList::new();
     let (ticket, now) = (
         Ticket::new(Priority::HIGHEST, Instant::now()),
         Instant::now(),
     );
     assert!(matches!(
-        room.arrive(&wards, ticket, 0, now, &mut woken),
+        room.arrive(&pools, ticket, 0, now, &mut wakes),
         AdmitOutcome::Leased(_)
     ));
     assert!(
-        keys.iter().all(|&key| room.position(key).is_none()),
-        "nobody was passed over"
+        ids.iter().all(|&id| room.position(id).is_none()),
+        "no waiter is left behind"
     );
 }
 
 #[test]
-fn empty_lanes_are_forgotten() {
-    let wards = Wards::new(&[0], &vec![vec![0]; MANY + 1]);
+fn empty_lanes_are_closed() {
+    let pools = TestPools::new(&[0], &vec![vec![0]; MANY + 1]);
     let now = Instant::now();
-    let mut room: WaitingRoom<Wards, usize> = WaitingRoom::new(
+    let mut room: WaitingRoom<TestPools, usize> = WaitingRoom::new(
         config(|c| {
             (c.max_size, c.discipline) = (MANY, Discipline::Fair);
             (c.max_size_per_tenant, c.promote_after) = (Some(9), Some(Duration::from_secs(9)));
@@ -173,28 +173,28 @@ fn empty_lanes_are_forgotten() {
         now,
     );
     for _ in 0..3 {
-        let mut keys = Vec::new();
+        let mut ids = Vec::new();
         for lane in 0..MANY {
             let ticket = Ticket::new(Priority(2), now)
                 .tenant(Tenant::from(lane.to_string()))
                 .timeout(Duration::from_secs(1));
-            match room.arrive(&wards, ticket, lane, now, &mut WakeList::new()) {
-                AdmitOutcome::Queued(key) => keys.push(key),
+            match room.arrive(&pools, ticket, lane, now, &mut WakeList::new()) {
+                AdmitOutcome::Queued(id) => ids.push(id),
                 other => panic!("{other:?}"),
             }
         }
-        for (nth, key) in keys.into_iter().enumerate() {
+        for (nth, id) in ids.into_iter().enumerate() {
             match nth % 2 {
-                0 => drop(room.cancel(key)),
+                0 => drop(room.cancel(id)),
                 _ => {
                     room.advance(now + Duration::from_secs(1), &mut WakeList::new());
-                    assert!(room.take_outcome(key).unwrap().is_err());
+                    assert!(room.take_outcome(id).unwrap().is_err());
                 }
             }
         }
         assert_eq!(room.len(), 0);
     }
     let ticket = Ticket::new(Priority(2), now);
-    let _ = room.arrive(&wards, ticket, MANY, now, &mut WakeList::new());
-    assert_eq!(wards.lanes_remembered(), 1);
+    let _ = room.arrive(&pools, ticket, MANY, now, &mut WakeList::new());
+    assert_eq!(pools.open_lanes(), 1);
 }

@@ -1,10 +1,9 @@
-//! Exact scenarios on one service with one slot, which is busy.
+//! Scenarios in front of one slot, which is busy.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use tower_triage::admit::{AdmitOutcome, Slot, WaiterId, WaitingRoom, WakeList};
-use tower_triage::admit::{Capacity, PoolId};
+use tower_triage::admit::{AdmitOutcome, Capacity, PoolId, Slot, WaiterId, WaitingRoom, WakeList};
 use tower_triage::{Discipline, Priority, PriorityLevels, RejectReason, SlotPool};
 use tower_triage::{Ticket, WaitingRoomConfig};
 
@@ -15,22 +14,22 @@ pub(crate) const LOW: u8 = 2;
 /// A room in front of a service with one slot. Waiters have names.
 pub(crate) struct Room {
     pub(crate) room: WaitingRoom<SlotPool, &'static str>,
-    permits: SlotPool,
+    slots: SlotPool,
     running: Option<Slot>,
     begin: Instant,
-    keys: HashMap<&'static str, WaiterId>,
+    ids: HashMap<&'static str, WaiterId>,
 }
 
 impl Room {
     pub(crate) fn new(config: WaitingRoomConfig) -> Self {
-        let permits = SlotPool::new(1);
+        let slots = SlotPool::new(1);
         let begin = Instant::now();
         Self {
             room: WaitingRoom::new(config, begin),
-            running: permits.try_lease(&()).ok(),
-            permits,
+            running: slots.try_lease(&()).ok(),
+            slots,
             begin,
-            keys: HashMap::new(),
+            ids: HashMap::new(),
         }
     }
 
@@ -38,7 +37,7 @@ impl Room {
         self.begin + Duration::from_secs(seconds)
     }
 
-    /// Somebody comes at a time. Returns those who had to get up, or its own reason.
+    /// A request arrives after so many seconds. Returns the waiters that were woken, or the reason for its rejection.
     pub(crate) fn arrive(
         &mut self,
         name: &'static str,
@@ -46,13 +45,13 @@ impl Room {
         ticket: impl FnOnce(Ticket) -> Ticket,
     ) -> Result<Vec<&'static str>, RejectReason> {
         let now = self.at(seconds);
-        let mut woken = WakeList::new();
+        let mut wakes = WakeList::new();
         let ticket = ticket(Ticket::new(Priority(NORMAL), now));
-        match self.room.arrive(&self.permits, ticket, (), now, &mut woken) {
-            AdmitOutcome::Queued(key) => {
-                self.room.set_waker(key, name).unwrap();
-                self.keys.insert(name, key);
-                Ok(woken.into_iter().collect())
+        match self.room.arrive(&self.slots, ticket, (), now, &mut wakes) {
+            AdmitOutcome::Queued(id) => {
+                self.room.set_waker(id, name).unwrap();
+                self.ids.insert(name, id);
+                Ok(wakes.into_iter().collect())
             }
             AdmitOutcome::Rejected(why) => Err(why),
             AdmitOutcome::Leased(_) => panic!("{name} found a slot"),
@@ -69,53 +68,49 @@ impl Room {
         }
     }
 
-    /// The slot is free: who gets it?
+    /// Releases the slot. Returns the waiter that gets it.
     pub(crate) fn next(&mut self, seconds: u64) -> Option<&'static str> {
         let now = self.at(seconds);
         if let Some(slot) = self.running.take() {
-            self.permits.release(slot);
+            self.slots.release(slot);
         }
-        let mut woken = WakeList::new();
+        let mut wakes = WakeList::new();
         self.room
-            .on_release(&self.permits, PoolId(0), now, &mut woken);
-        let mut woken = woken.into_iter();
-        let name = woken.next()?;
-        self.running = self.room.take_outcome(self.keys[name]).unwrap().ok();
-        assert_eq!(woken.next(), None, "one slot, one grant");
+            .on_release(&self.slots, PoolId(0), now, &mut wakes);
+        let mut wakes = wakes.into_iter();
+        let name = wakes.next()?;
+        self.running = self.room.take_outcome(self.ids[name]).unwrap().ok();
+        assert_eq!(wakes.next(), None, "one slot, one grant");
         Some(name)
     }
 
-    /// Everyone who waits, in the order in which they are served.
+    /// All waiters, in the order in which they are served.
     pub(crate) fn served(&mut self) -> Vec<&'static str> {
         std::iter::from_fn(|| self.next(0)).collect()
     }
 
     pub(crate) fn cancel(&mut self, name: &'static str) {
-        self.room.cancel(self.keys[name]);
+        self.room.cancel(self.ids[name]);
     }
 
     pub(crate) fn reconfigure(
         &mut self,
         config: WaitingRoomConfig,
     ) -> Vec<(&'static str, RejectReason)> {
-        let mut woken = WakeList::new();
+        let mut wakes = WakeList::new();
         let now = self.begin;
-        self.room
-            .reconfigure(&self.permits, config, now, &mut woken);
+        self.room.reconfigure(&self.slots, config, now, &mut wakes);
         let answer = |name| {
             (
                 name,
-                self.room
-                    .take_outcome(self.keys[name])
-                    .unwrap()
-                    .unwrap_err(),
+                self.room.take_outcome(self.ids[name]).unwrap().unwrap_err(),
             )
         };
-        woken.into_iter().map(answer).collect()
+        wakes.into_iter().map(answer).collect()
     }
 
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
-        self.room.position(self.keys[name])
+        self.room.position(self.ids[name])
     }
 }
 
@@ -135,7 +130,7 @@ pub(crate) fn level(level: u8) -> impl FnOnce(Ticket) -> Ticket {
 }
 
 #[test]
-fn normal_high_normal_is_served_high_normal_normal() {
+fn high_is_served_before_earlier_normal() {
     let mut room = Room::new(config(|_| {}));
     room.waits("n1", level(NORMAL));
     room.waits("h", level(HIGH));
@@ -145,7 +140,7 @@ fn normal_high_normal_is_served_high_normal_normal() {
 }
 
 #[test]
-fn without_displacement_a_full_room_is_full() {
+fn full_room_rejects_any_level_without_displacement() {
     let mut room = Room::new(config(|c| c.max_size = 2));
     room.waits("a", level(LOW));
     room.waits("b", level(LOW));
@@ -154,7 +149,7 @@ fn without_displacement_a_full_room_is_full() {
 }
 
 #[test]
-fn a_reserved_chair_is_nobody_elses() {
+fn reserved_place_is_not_given_to_another() {
     let mut room = Room::new(config(|c| c.max_size = 1));
     assert!(room.room.reserve());
     assert!(!room.room.reserve());
@@ -164,7 +159,7 @@ fn a_reserved_chair_is_nobody_elses() {
 }
 
 #[test]
-fn displacement_takes_the_lowest_latest_and_nobody_of_the_same_level() {
+fn displacement_takes_the_latest_of_a_lower_level() {
     let mut room = Room::new(config(|c| (c.max_size, c.displace) = (3, true)));
     room.waits("low 1", level(LOW));
     room.waits("low 2", level(LOW));
@@ -181,7 +176,7 @@ fn displacement_takes_the_lowest_latest_and_nobody_of_the_same_level() {
 }
 
 #[test]
-fn a_waiter_rises_a_level_at_each_interval_and_not_before() {
+fn waiter_is_promoted_at_each_interval_and_not_before() {
     let ten = Some(Duration::from_secs(10));
     for (seconds, first) in [(19, "high"), (20, "low")] {
         let mut room = Room::new(config(|c| c.promote_after = ten));
@@ -198,7 +193,7 @@ fn a_waiter_rises_a_level_at_each_interval_and_not_before() {
 }
 
 #[test]
-fn an_interval_of_nothing_lifts_nobody() {
+fn zero_interval_promotes_no_waiter() {
     let mut room = Room::new(config(|c| c.promote_after = Some(Duration::ZERO)));
     room.waits("low", level(LOW));
     room.waits("normal", level(NORMAL));
@@ -206,15 +201,15 @@ fn an_interval_of_nothing_lifts_nobody() {
 }
 
 #[test]
-fn who_rose_stands_where_it_came_whoever_rose_first() {
+fn promoted_waiters_keep_the_order_of_arrival() {
     let mut room = Room::new(config(|c| c.promote_after = Some(Duration::from_secs(10))));
     let begin = room.at(0);
     room.arrive("first", 5, level(NORMAL)).unwrap();
-    let came_earlier_elsewhere = |mut t: Ticket| {
+    let arrived_earlier = |mut t: Ticket| {
         t.arrival = Some(begin);
         t
     };
-    room.arrive("second", 6, came_earlier_elsewhere).unwrap();
+    room.arrive("second", 6, arrived_earlier).unwrap();
     room.arrive("third", 16, level(HIGH)).unwrap();
     assert_eq!(room.position("first"), Some(1));
     let served = [room.next(16), room.next(16), room.next(16)];
@@ -222,7 +217,7 @@ fn who_rose_stands_where_it_came_whoever_rose_first() {
 }
 
 #[test]
-fn who_has_risen_competes_by_the_discipline_of_its_new_level() {
+fn promoted_waiter_competes_by_discipline_at_its_new_level() {
     let orders = [
         (Discipline::Deadline, ["high 1", "high 2", "high 3", "low"]),
         (Discipline::Fair, ["high 1", "low", "high 2", "high 3"]),
@@ -244,7 +239,7 @@ fn who_has_risen_competes_by_the_discipline_of_its_new_level() {
 }
 
 #[test]
-fn a_hundred_chairs_become_five() {
+fn smaller_room_evicts_the_lowest_level_latest_first() {
     let names: Vec<&'static str> = (0..20).map(|i| &*format!("{i}").leak()).collect();
     let mut room = Room::new(config(|_| {}));
     for (i, name) in names.iter().enumerate() {
@@ -257,12 +252,12 @@ fn a_hundred_chairs_become_five() {
         all
     };
     let lowest_first = [by_level(&[3]), by_level(&[0, 1]), by_level(&[2])];
-    let turned_away = lowest_first.iter().flat_map(|level| level.iter().rev());
-    let turned_away: Vec<_> = turned_away
+    let rejected = lowest_first.iter().flat_map(|level| level.iter().rev());
+    let rejected: Vec<_> = rejected
         .take(15)
         .map(|&i| (names[i], RejectReason::Full))
         .collect();
-    assert_eq!(room.reconfigure(config(|c| c.max_size = 5)), turned_away);
+    assert_eq!(room.reconfigure(config(|c| c.max_size = 5)), rejected);
     assert_eq!(room.served(), ["2", "6", "10", "14", "18"]);
 }
 
@@ -278,7 +273,7 @@ fn levels_keep_their_waiters_by_name() {
 }
 
 #[test]
-fn a_tenant_has_its_own_chairs_and_no_more() {
+fn tenant_bound_holds_through_cancel_and_reconfigure() {
     let mut room = Room::new(config(|c| c.max_size_per_tenant = Some(2)));
     let of = |tenant: &'static str| move |t: Ticket| t.tenant(tenant.into());
     room.all_wait(&["a1", "a2"], "a");
@@ -294,19 +289,19 @@ fn a_tenant_has_its_own_chairs_and_no_more() {
 }
 
 #[test]
-fn whose_wait_is_over_holds_no_chair_though_the_timer_is_late() {
+fn expired_waiter_frees_its_place_before_the_timer() {
     let mut room = Room::new(config(|c| c.max_size = 1));
     room.waits("gone", |t| t.timeout(Duration::from_secs(1)));
     assert_eq!(room.arrive("here", 1, level(NORMAL)), Ok(vec!["gone"]));
 }
 
 #[test]
-fn a_closed_room_answers_all_who_wait_and_all_who_come() {
+fn closed_room_rejects_waiters_and_arrivals() {
     let mut room = Room::new(config(|_| {}));
     room.all_wait(&["a", "b"], "");
-    let mut woken = WakeList::new();
-    room.room.close(&mut woken);
-    assert_eq!(woken.into_iter().collect::<Vec<_>>(), ["b", "a"]);
+    let mut wakes = WakeList::new();
+    room.room.close(&mut wakes);
+    assert_eq!(wakes.into_iter().collect::<Vec<_>>(), ["b", "a"]);
     assert_eq!(
         room.arrive("c", 0, level(HIGH)),
         Err(RejectReason::ShuttingDown)

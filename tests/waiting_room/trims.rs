@@ -1,16 +1,17 @@
-//! Memory that is given back while requests wait.
+//! Memory that is given back while requests wait, without a change of their order.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
-use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
+use tower_triage::admit::{
+    AdmitOutcome, Capacity, LeaseError, PoolId, PoolSet, WaiterId, WaitingRoom, WakeList,
+};
 use tower_triage::{Discipline, Priority, Ticket};
 
 use super::scenarios::config;
 
-/// Lane 0: pool 0 alone. Lane 1: pools 0 and 1.
+/// A capacity with two lanes: pool 0 serves lane 0, pools 0 and 1 serve lane 1.
 struct Two([AtomicUsize; 2]);
 impl Capacity for Two {
     type Demand = u8;
@@ -53,55 +54,55 @@ impl Capacity for Two {
 
 fn queued(outcome: AdmitOutcome<Two>) -> WaiterId {
     match outcome {
-        AdmitOutcome::Queued(key) => key,
+        AdmitOutcome::Queued(id) => id,
         other => panic!("{other:?}"),
     }
 }
 
-/// Which lanes the slots of pool 0 went to, with or without a trim before.
+/// The lanes that got the slots of pool 0, with or without memory given back before.
 fn lanes_on_pool_0(trims: bool) -> Vec<usize> {
     let begin = Instant::now();
     let capacity = Two([0, 0].map(AtomicUsize::new));
     let config =
         config(|c| (c.max_size, c.discipline, c.max_wait) = (1 << 20, Discipline::Fair, None));
     let mut room: WaitingRoom<Two, usize> = WaitingRoom::new(config, begin);
-    let mut woken = WakeList::new();
+    let mut wakes = WakeList::new();
     let ticket = |now| Ticket::new(Priority::HIGHEST, now).tenant("a".into());
     let burst: Vec<WaiterId> = (0..4_000)
-        .map(|_| queued(room.arrive(&capacity, ticket(begin), 1, begin, &mut woken)))
+        .map(|_| queued(room.arrive(&capacity, ticket(begin), 1, begin, &mut wakes)))
         .collect();
-    for key in burst {
-        room.cancel(key);
+    for id in burst {
+        room.cancel(id);
     }
-    let mut keys = Vec::new();
+    let mut ids = Vec::new();
     for nth in 0..100u8 {
         let lane = nth % 2;
-        let key = queued(room.arrive(&capacity, ticket(begin), lane, begin, &mut woken));
-        room.set_waker(key, usize::from(lane)).unwrap();
-        keys.push(key);
+        let id = queued(room.arrive(&capacity, ticket(begin), lane, begin, &mut wakes));
+        room.set_waker(id, usize::from(lane)).unwrap();
+        ids.push(id);
     }
-    // PoolId 1 is fast: it serves thirty of lane 1.
+    // Pool 1 is fast: it serves thirty requests of lane 1.
     for _ in 0..30 {
         let pool = capacity.release(1);
-        room.on_release(&capacity, pool, begin, &mut woken);
+        room.on_release(&capacity, pool, begin, &mut wakes);
     }
-    let served: Vec<usize> = std::mem::take(&mut woken).into_iter().collect();
+    let served: Vec<usize> = std::mem::take(&mut wakes).into_iter().collect();
     assert_eq!(served, [1; 30]);
-    // Two more come. At the second, the room has been small for long.
+    // At the second of two more arrivals, 11 s have passed since the last look.
     let step = Duration::from_secs(if trims { 11 } else { 1 });
     for nth in 1..=2 {
         let now = begin + nth * step;
-        let key = queued(room.arrive(&capacity, ticket(now), 0, now, &mut woken));
-        room.set_waker(key, 0).unwrap();
+        let id = queued(room.arrive(&capacity, ticket(now), 0, now, &mut wakes));
+        room.set_waker(id, 0).unwrap();
     }
     for _ in 0..20 {
         let pool = capacity.release(0);
-        room.on_release(&capacity, pool, begin + 2 * step, &mut woken);
+        room.on_release(&capacity, pool, begin + 2 * step, &mut wakes);
     }
-    woken.into_iter().collect()
+    wakes.into_iter().collect()
 }
 
 #[test]
-fn memory_that_is_given_back_changes_no_order() {
+fn giving_memory_back_keeps_the_order() {
     assert_eq!(lanes_on_pool_0(true), lanes_on_pool_0(false));
 }

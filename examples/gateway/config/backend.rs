@@ -1,4 +1,4 @@
-//! `[[backends]]`
+//! The `[[backends]]` section.
 
 use std::num::NonZeroU32;
 
@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error};
 use tower_triage::endpoints::{Endpoint, Model};
 
 use super::Environment;
-use super::headers::{HeaderError, Headers};
+use super::headers::{Headers, InvalidHeader};
 use super::health::{BackendHealth, Health};
 
 #[derive(serde::Deserialize)]
@@ -27,12 +27,12 @@ pub(super) struct Backend {
 }
 
 impl Backend {
-    /// As an endpoint, checked in the way that is general where it has none of its own.
+    /// The endpoint of this backend. `general` is `[health]`: it applies where the backend sets no key of its own.
     pub(super) fn endpoint(
         &self,
         general: &Health,
         environment: Environment,
-    ) -> Result<Endpoint, HeaderError> {
+    ) -> Result<Endpoint, InvalidHeader> {
         let mut endpoint = Endpoint::new(&self.name, self.url.clone());
         endpoint.priority = self.priority.unwrap_or(endpoint.priority);
         endpoint.max_concurrent = self
@@ -40,16 +40,16 @@ impl Backend {
             .map_or(endpoint.max_concurrent, NonZeroU32::get);
         endpoint.models.clone_from(&self.models);
         endpoint.health = self.health.check(general);
-        self.headers.onto(endpoint, environment)
+        self.headers.apply_to(endpoint, environment)
     }
 }
 
-/// Its text is not shown where it is wrong: there may be a password in it.
+/// Reads an `http` or `https` URL. Errors do not show its text, which may contain a password.
 fn url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Uri, D::Error> {
     let text = String::deserialize(deserializer)?;
     let url: Uri = text
         .parse()
-        .map_err(|error| D::Error::custom(format_args!("the URL has a mistake ({error})")))?;
+        .map_err(|error| D::Error::custom(format_args!("the URL is invalid ({error})")))?;
     match url.scheme_str() {
         Some("http" | "https") => Ok(url),
         _ => Err(D::Error::custom(

@@ -1,10 +1,10 @@
-//! What the environment says, and the file need not.
+//! Environment variables that override keys of `[routing]`.
 
 use std::ffi::OsString;
 
 use tower_triage::route::{RoutingConfig, StrategyChoice};
 
-/// The value of a variable, if it is set.
+/// Looks up a variable; a parameter, so that tests need not change the environment of their process.
 pub(crate) type Environment = fn(&str) -> Option<OsString>;
 
 /// The environment of this process.
@@ -20,18 +20,18 @@ pub(super) const MAX_RETRIES: &str = "TRIAGE_ROUTING_MAX_RETRIES";
     "{MAX_RETRIES} is {value:?}: it must be a whole number from 0 to {}",
     u32::MAX
 )]
-pub(crate) struct VariableError {
+pub(crate) struct InvalidVariable {
     value: OsString,
 }
 
-/// Returns whether the strategy is now a variable's.
+/// Applies the variables that are set. Returns whether the strategy comes from one.
 pub(super) fn override_routing(
     routing: &mut RoutingConfig,
     environment: Environment,
-) -> Result<bool, VariableError> {
+) -> Result<bool, InvalidVariable> {
     if let Some(value) = environment(MAX_RETRIES) {
         let retries = value.to_str().and_then(|value| value.parse().ok());
-        routing.max_retries = retries.ok_or(VariableError { value })?;
+        routing.max_retries = retries.ok_or(InvalidVariable { value })?;
     }
     let strategy = environment(STRATEGY);
     if let Some(name) = &strategy {
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_that_are_not_set_change_nothing() {
+    fn unset_variables_change_nothing() {
         let mut routing = RoutingConfig::default().max_retries(7);
         assert!(!override_routing(&mut routing, |_| None).unwrap());
         assert_eq!(routing.max_retries, 7);
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_are_set_count() {
+    fn set_variables_override_the_routing() {
         let mut routing = RoutingConfig::default();
         let set: Environment = |name| match name {
             STRATEGY => Some("random".into()),
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_none_is_named() {
+    fn invalid_max_retries_error_names_variable_and_value() {
         let bad: [Environment; 5] = [
             |name| (name == MAX_RETRIES).then(|| "two".into()),
             |name| (name == MAX_RETRIES).then(|| "-1".into()),
@@ -77,9 +77,9 @@ mod tests {
         for environment in bad {
             let value = environment(MAX_RETRIES).unwrap();
             let error = override_routing(&mut RoutingConfig::default(), environment);
-            let said = error.unwrap_err().to_string();
+            let message = error.unwrap_err().to_string();
             let start = format!("TRIAGE_ROUTING_MAX_RETRIES is {value:?}: it must be");
-            assert!(said.starts_with(&start), "{said}");
+            assert!(message.starts_with(&start), "{message}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What is wrong with a configuration, in one line for a terminal and a log alike.
+//! Errors of a configuration, each in one line for terminal and log.
 //!
-//! The lines of the file are not shown with it: one of them may hold a key.
+//! They do not quote the file, because a line of it may contain an API key.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use tower_triage::endpoints::InvalidRegistry;
 use tower_triage::route::InvalidRouting;
 
-use super::environment::VariableError;
-use super::headers::HeaderError;
-use super::upstream::UpstreamError;
+use super::environment::InvalidVariable;
+use super::headers::InvalidHeader;
+use super::upstream::InvalidUpstream;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum InvalidQueueConfig {
+pub(crate) enum InvalidConfig {
     #[error("{}: {problem}", path.display())]
     File { path: PathBuf, problem: Problem },
     #[error(transparent)]
-    Variable(#[from] VariableError),
+    Variable(#[from] InvalidVariable),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -31,14 +31,14 @@ pub(crate) enum Problem {
     #[error("[routing]: {0}")]
     Routing(InvalidRouting),
     #[error("[upstream]: {0}")]
-    Upstream(UpstreamError),
+    Upstream(InvalidUpstream),
     #[error("[[backends]]: {0}")]
-    Header(HeaderError),
+    Header(InvalidHeader),
     #[error("[[backends]]: {0}")]
     Backends(InvalidRegistry),
 }
 
-impl InvalidQueueConfig {
+impl InvalidConfig {
     pub(super) fn in_file(path: &Path, problem: Problem) -> Self {
         let path = path.to_owned();
         Self::File { path, problem }
@@ -46,7 +46,7 @@ impl InvalidQueueConfig {
 }
 
 impl Problem {
-    /// Where in `text` it stands, and what it is.
+    /// A TOML error with its line, column and key, but without the source excerpt that `toml` prints.
     pub(super) fn syntax(text: &str, mut error: toml::de::Error) -> Self {
         let start = error.span().and_then(|span| text.get(..span.start));
         let place = start.map_or_else(String::new, |before| {
@@ -55,11 +55,28 @@ impl Problem {
             format!("line {line}, column {column}, ")
         });
         error.set_input(None);
-        let said = error.to_string(); // with the key, on a line of its own
-        let key = said.strip_prefix(error.message()).unwrap_or_default();
-        let key = key.trim();
-        let place = format!("{place}{key}");
+        // Without input, an error prints its message and then, on the next line, "in `the.key`".
+        let text = error.to_string();
+        let key = text.strip_prefix(error.message()).unwrap_or_default();
+        let place = format!("{place}{}", key.trim());
         let place = place.trim_end_matches(", ");
-        Self::Syntax(format!("{place}: {}", error.message()))
+        Self::Syntax(format!("{place}: {}", in_toml_terms(error.message())))
     }
+}
+
+/// Replaces the Rust type that serde expected by words for TOML, such as "expected a whole number".
+fn in_toml_terms(message: &str) -> String {
+    // Only the text after the last ", expected " is serde's; the text before it may quote the file.
+    let Some((problem, expected)) = message.rsplit_once(", expected ") else {
+        return message.to_owned();
+    };
+    let expected = match expected {
+        "u32" | "u64" | "usize" => "a whole number, at least 0",
+        "a nonzero u32" => "a whole number above 0",
+        "f64" => "a number",
+        "a sequence" => "an array",
+        "a map" => "a table",
+        other => other,
+    };
+    format!("{problem}, expected {expected}")
 }

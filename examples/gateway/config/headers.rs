@@ -1,7 +1,7 @@
-//! The headers of a backend's own: its API key, most often.
+//! Headers that the gateway sets on requests for one backend, usually its API key.
 //!
-//! A key that is in the file is in its backups and its history, so a value says where in the environment the
-//! key is. No value is ever shown, not even a wrong one.
+//! A value may refer to environment variables, because a key written into the file also ends up in its backups
+//! and its version history. Errors never show a value, valid or not.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use tower_triage::endpoints::Endpoint;
 
 use super::Environment;
 
-/// `headers = { authorization = "Bearer ${OPENAI_KEY}" }`
+/// The key `headers`, such as `{ authorization = "Bearer ${OPENAI_KEY}" }`, before variables are expanded.
 #[derive(Default)]
 pub(super) struct Headers(Vec<(HeaderName, String)>);
 
 #[derive(Debug, thiserror::Error)]
 #[error("the header `{header}` of {backend:?} {problem}")]
-pub(crate) struct HeaderError {
+pub(crate) struct InvalidHeader {
     backend: String,
     header: HeaderName,
     problem: BadValue,
@@ -30,28 +30,27 @@ enum BadValue {
     #[error("needs the environment variable {0}, which is empty")]
     Empty(String),
     #[error("needs the environment variable {0}, which is not UTF-8")]
-    NotText(String),
-    #[error("has a `${{` that no name of a variable and no `}}` follows: write `${{NAME}}`")]
-    NoName,
-    #[error(
-        "has a value that no header can have: there is a line break or another control character in it"
-    )]
-    NoValue,
+    NotUtf8(String),
+    #[error("has a `${{` without a variable name and `}}` after it: write `${{NAME}}`")]
+    BadReference,
+    #[error("has a line break or another control character in its value, which no header may have")]
+    ControlCharacter,
 }
 
 impl Headers {
-    /// `endpoint`, with these headers.
-    pub(super) fn onto(
+    /// Adds these headers to `endpoint`.
+    pub(super) fn apply_to(
         &self,
         endpoint: Endpoint,
         environment: Environment,
-    ) -> Result<Endpoint, HeaderError> {
+    ) -> Result<Endpoint, InvalidHeader> {
         self.0.iter().try_fold(endpoint, |endpoint, (name, text)| {
-            let value = fill_in(text, environment)
-                .and_then(|value| HeaderValue::try_from(value).map_err(|_| BadValue::NoValue));
+            let value = expand(text, environment).and_then(|value| {
+                HeaderValue::try_from(value).map_err(|_| BadValue::ControlCharacter)
+            });
             match value {
                 Ok(value) => Ok(endpoint.header(name.clone(), value)),
-                Err(problem) => Err(HeaderError {
+                Err(problem) => Err(InvalidHeader {
                     backend: endpoint.name,
                     header: name.clone(),
                     problem,
@@ -61,27 +60,27 @@ impl Headers {
     }
 }
 
-/// `text` with the values of variables where it has `${NAME}`.
-fn fill_in(mut text: &str, environment: Environment) -> Result<String, BadValue> {
-    let mut filled = String::new();
+/// Replaces each `${NAME}` in `text` by the value of the variable. Values are not expanded again.
+fn expand(mut text: &str, environment: Environment) -> Result<String, BadValue> {
+    let mut expanded = String::new();
     while let Some((before, rest)) = text.split_once("${") {
-        let (name, after) = rest.split_once('}').ok_or(BadValue::NoName)?;
+        let (name, after) = rest.split_once('}').ok_or(BadValue::BadReference)?;
         if !is_name(name) {
-            return Err(BadValue::NoName);
+            return Err(BadValue::BadReference);
         }
         let value = environment(name).ok_or_else(|| BadValue::Unset(name.to_owned()))?;
         let value = value
             .to_str()
-            .ok_or_else(|| BadValue::NotText(name.to_owned()))?;
+            .ok_or_else(|| BadValue::NotUtf8(name.to_owned()))?;
         if value.is_empty() {
             return Err(BadValue::Empty(name.to_owned()));
         }
-        filled.push_str(before);
-        filled.push_str(value);
+        expanded.push_str(before);
+        expanded.push_str(value);
         text = after;
     }
-    filled.push_str(text);
-    Ok(filled)
+    expanded.push_str(text);
+    Ok(expanded)
 }
 
 fn is_name(name: &str) -> bool {
@@ -89,7 +88,7 @@ fn is_name(name: &str) -> bool {
     name.chars().all(word) && name.starts_with(|c: char| !c.is_ascii_digit())
 }
 
-/// By hand, because serde's errors show the values that they refuse.
+/// Written by hand, because errors of a derived impl show the invalid value.
 impl<'de> Deserialize<'de> for Headers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let toml::Value::Table(table) = toml::Value::deserialize(deserializer)? else {
@@ -106,12 +105,12 @@ impl<'de> Deserialize<'de> for Headers {
             };
             let Ok(header) = HeaderName::try_from(&name) else {
                 return Err(D::Error::custom(format_args!(
-                    "{name:?} is no header name: use ASCII letters, digits and hyphens"
+                    "{name:?} is not a header name: use ASCII letters, digits and hyphens"
                 )));
             };
             if headers.insert(header.to_string(), (header, text)).is_some() {
                 return Err(D::Error::custom(format_args!(
-                    "the header {name:?} stands twice: upper and lower case are the same"
+                    "the header {name:?} appears twice: header names ignore case"
                 )));
             }
         }
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_filled_in_and_nothing_else_is_changed() {
+    fn variables_are_expanded_in_place() {
         let environment: Environment = |name| match name {
             "KEY" => Some("sk".into()),
             "NESTED" => Some("${KEY}".into()),
@@ -132,7 +131,7 @@ mod tests {
             "EMPTY" => Some("".into()),
             _ => None,
         };
-        for (text, filled) in [
+        for (text, expanded) in [
             ("", Ok("")),
             ("plain", Ok("plain")),
             ("Bearer ${KEY}", Ok("Bearer sk")),
@@ -141,13 +140,13 @@ mod tests {
             ("${NESTED}", Ok("${KEY}")),
             ("a ${NONE}", Err(BadValue::Unset("NONE".to_owned()))),
             ("a ${EMPTY}", Err(BadValue::Empty("EMPTY".to_owned()))),
-            ("${KEY", Err(BadValue::NoName)),
-            ("${}", Err(BadValue::NoName)),
-            ("${sk-1234}", Err(BadValue::NoName)),
-            ("${2}", Err(BadValue::NoName)),
+            ("${KEY", Err(BadValue::BadReference)),
+            ("${}", Err(BadValue::BadReference)),
+            ("${sk-1234}", Err(BadValue::BadReference)),
+            ("${2}", Err(BadValue::BadReference)),
         ] {
-            let filled = filled.map(str::to_owned);
-            assert_eq!(fill_in(text, environment), filled, "{text}");
+            let expanded = expanded.map(str::to_owned);
+            assert_eq!(expand(text, environment), expanded, "{text}");
         }
     }
 }

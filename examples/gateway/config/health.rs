@@ -1,4 +1,4 @@
-//! `[health]`, and what a backend says of its own.
+//! The `[health]` section, and the key `health` of a backend.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -12,7 +12,7 @@ use tower_triage::endpoints::HealthCheck;
 
 use super::seconds;
 
-/// What is said of how to check; what is not said stays as it is.
+/// Settings of health checks. Keys that are absent keep the value of the next more general place.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Health {
@@ -33,7 +33,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    fn onto(&self, check: HealthCheck) -> HealthCheck {
+    fn apply_to(&self, check: HealthCheck) -> HealthCheck {
         HealthCheck::new(self.path.as_ref().unwrap_or(&check.path))
             .interval(self.interval.unwrap_or(check.interval))
             .timeout(self.timeout.unwrap_or(check.timeout))
@@ -42,22 +42,23 @@ impl Health {
     }
 }
 
-fn or(said: Option<NonZeroU32>, default: u32) -> u32 {
-    said.map_or(default, NonZeroU32::get)
+fn or(value: Option<NonZeroU32>, default: u32) -> u32 {
+    value.map_or(default, NonZeroU32::get)
 }
 
-/// `health = false`, or any keys of `[health]`.
+/// The key `health` of a backend: `false`, or a table with keys of `[health]`.
 pub(super) enum BackendHealth {
     Unchecked,
     Checked(Health),
 }
 
 impl BackendHealth {
-    /// How this backend is checked, if it is.
+    /// The check of this backend: its own keys, then those of `[health]`, then the defaults. `None` if
+    /// `health = false`.
     pub(super) fn check(&self, general: &Health) -> Option<HealthCheck> {
         match self {
             Self::Unchecked => None,
-            Self::Checked(own) => Some(own.onto(general.onto(HealthCheck::default()))),
+            Self::Checked(own) => Some(own.apply_to(general.apply_to(HealthCheck::default()))),
         }
     }
 }
@@ -74,7 +75,7 @@ impl<'de> Deserialize<'de> for BackendHealth {
     }
 }
 
-/// By hand, because an untagged enum would not say which key is wrong.
+/// Written by hand, because the error of an untagged enum does not name the invalid key.
 struct BackendHealthVisitor;
 
 impl<'de> Visitor<'de> for BackendHealthVisitor {
@@ -103,7 +104,7 @@ fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D:
         Ok(Some(path))
     } else {
         Err(D::Error::custom(format_args!(
-            "{path:?} must begin with / and have no characters in it that no path has"
+            "{path:?} must begin with / and be a valid URL path"
         )))
     }
 }

@@ -1,4 +1,4 @@
-//! Durations are seconds and may be fractions.
+//! Durations in seconds, fractions allowed.
 
 use std::time::Duration;
 

@@ -5,16 +5,16 @@ use tower_triage::route::StrategyChoice;
 
 use super::*;
 
-/// A file with this text, for as long as it is read.
+/// Reads a temporary file with this text. Errors come without its name.
 fn read_in(text: &str, environment: Environment) -> Result<Config, String> {
     let path = temporary("toml");
     std::fs::write(&path, text).unwrap();
     let read = Config::read(&path, environment);
     std::fs::remove_file(&path).unwrap();
     read.map_err(|error| {
-        let said = error.to_string();
-        let place = format!("{}: ", path.display());
-        said.strip_prefix(&place).unwrap_or(&said).to_owned()
+        let message = error.to_string();
+        let prefix = format!("{}: ", path.display());
+        message.strip_prefix(&prefix).unwrap_or(&message).to_owned()
     })
 }
 
@@ -22,7 +22,7 @@ fn read(text: &str) -> Result<Config, String> {
     read_in(text, |_| None)
 }
 
-/// A path of its own.
+/// A path that no other test uses.
 fn temporary(extension: &str) -> std::path::PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering};
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -34,7 +34,7 @@ fn temporary(extension: &str) -> std::path::PathBuf {
 const BACKEND: &str = "[[backends]]\nname = 'a'\nurl = 'http://a'\n";
 
 #[test]
-fn every_section_of_the_format_is_read() {
+fn every_section_is_parsed() {
     let config = read(
         r#"
         listen = "127.0.0.1:0"
@@ -88,7 +88,7 @@ fn every_section_of_the_format_is_read() {
 }
 
 #[test]
-fn the_example_file_spells_out_the_defaults() {
+fn example_file_states_the_defaults() {
     let example = read(include_str!("../gateway.example.toml")).unwrap();
     let default = read("").unwrap();
     assert_eq!(example.listen, default.listen);
@@ -108,7 +108,7 @@ fn the_example_file_spells_out_the_defaults() {
 }
 
 #[test]
-fn an_empty_file_is_all_defaults() {
+fn empty_file_means_all_defaults() {
     let config = read("").unwrap();
     assert_eq!(config.listen, ([127, 0, 0, 1], 8080).into());
     assert_eq!(config.body_limit_bytes, 10_485_760);
@@ -120,13 +120,13 @@ fn an_empty_file_is_all_defaults() {
 }
 
 #[test]
-fn mistakes_are_named_with_key_and_line() {
+fn invalid_config_error_names_line_and_key() {
     for (text, line, problem) in [
         ("lissten = 'x'".to_owned(), 1, "unknown field `lissten`"),
         (
             "\nlisten = 'here'".to_owned(),
             2,
-            "in `listen`: invalid socket",
+            "in `listen`: \"here\" must be an IP address and a port",
         ),
         (
             "[routing]\nretries = 1".to_owned(),
@@ -167,11 +167,25 @@ fn mistakes_are_named_with_key_and_line() {
         ),
         ("[durable]".to_owned(), 1, "not supported yet"),
         (format!("{BACKEND}slots = 3"), 4, "unknown field `slots`"),
-        (format!("{BACKEND}max_concurrent = 0"), 4, "nonzero"),
+        (
+            format!("{BACKEND}max_concurrent = 0"),
+            4,
+            "expected a whole number above 0",
+        ),
         (
             format!("{BACKEND}health = {{ pth = '/' }}"),
             4,
             "unknown field `pth`",
+        ),
+        (
+            "[routing]\nmax_retries = -1".to_owned(),
+            2,
+            "expected a whole number, at least 0",
+        ),
+        (
+            "[queue]\nmax_wait_seconds = '30 s'".to_owned(),
+            2,
+            "expected a number",
         ),
         (format!("{BACKEND}health = 3"), 4, "`false`, or a table"),
         (
@@ -196,7 +210,7 @@ fn mistakes_are_named_with_key_and_line() {
 }
 
 #[test]
-fn an_unknown_strategy_is_warned_of_where_it_stands() {
+fn unknown_strategy_warning_names_its_source() {
     let best = "[routing]\nstrategy = 'best'";
     let set: Environment = |name| (name == environment::STRATEGY).then(|| "fastest".into());
     let choices = "is unknown and \"smart\" is used: the choices are smart, round_robin,";
@@ -218,14 +232,14 @@ fn an_unknown_strategy_is_warned_of_where_it_stands() {
             environment,
         );
         let [warning] = &config.unwrap().warnings[..] else {
-            panic!("one is enough");
+            panic!("expected one warning");
         };
         assert!(warning.contains(&format!("{place} {choices}")), "{warning}");
     }
 }
 
 #[test]
-fn a_strategy_of_the_environment_silences_the_files() {
+fn strategy_variable_silences_the_warning_of_the_file() {
     let set: Environment = |name| (name == environment::STRATEGY).then(|| "random".into());
     let config = read_in("[routing]\nstrategy = 'best'", set).unwrap();
     assert!(config.routing.strategy == StrategyChoice::Random);
@@ -233,21 +247,21 @@ fn a_strategy_of_the_environment_silences_the_files() {
         config
             .warnings
             .iter()
-            .all(|said| !said.contains("strategy"))
+            .all(|warning| !warning.contains("strategy"))
     );
 }
 
 #[test]
-fn what_leads_nowhere_is_warned_of() {
-    let said = |text: &str| read(text).unwrap().warnings.join("\n");
-    assert!(said("").contains("no [[backends]]"));
-    assert!(said(BACKEND).contains("backend \"a\" has no `models`"));
+fn backends_and_aliases_without_effect_are_warned_of() {
+    let warnings = |text: &str| read(text).unwrap().warnings.join("\n");
+    assert!(warnings("").contains("no [[backends]]"));
+    assert!(warnings(BACKEND).contains("backend \"a\" has no `models`"));
     let aliases = "[routing.aliases]\na = 'b'\nb = 'c'";
-    assert!(said(aliases).contains("[routing]: the alias \"a\" stands for \"b\""));
+    assert!(warnings(aliases).contains("[routing]: the alias \"a\" stands for \"b\""));
 }
 
 #[test]
-fn what_only_the_whole_shows_names_the_file() {
+fn duplicate_backend_error_names_the_file() {
     let path = temporary("toml");
     std::fs::write(&path, BACKEND.repeat(2)).unwrap();
     let error = Config::read(&path, |_| None).unwrap_err().to_string();
@@ -260,7 +274,7 @@ fn what_only_the_whole_shows_names_the_file() {
 }
 
 #[test]
-fn a_header_has_its_key_from_the_environment_and_nobody_sees_it() {
+fn header_value_from_environment_is_never_shown() {
     let set: Environment = |name| (name == "OPENAI_KEY").then(|| "sk-1234".into());
     let text = format!("{BACKEND}headers = {{ authorization = 'Bearer ${{OPENAI_KEY}}' }}");
     let config = read_in(&text, set).unwrap();
@@ -281,7 +295,7 @@ fn a_header_has_its_key_from_the_environment_and_nobody_sees_it() {
 }
 
 #[test]
-fn no_mistake_shows_a_key() {
+fn invalid_config_errors_never_show_secrets() {
     let set: Environment = |name| match name {
         "KEY" => Some("sk-1234\n".into()),
         _ => None,
@@ -291,9 +305,9 @@ fn no_mistake_shows_a_key() {
         ("{ authorization = ['sk-1234'] }", "must be a string"),
         (
             "{ authorization = 'sk-1234', 'x y' = '' }",
-            "no header name",
+            "is not a header name",
         ),
-        ("{ x = 'sk-1234', X = '' }", "stands twice"),
+        ("{ x = 'sk-1234', X = '' }", "appears twice"),
         ("{ x = 'sk-1234${' }", "write `${NAME}`"),
         ("{ x = '${sk-1234}' }", "write `${NAME}`"),
         ("{ x = '${KEY}' }", "control character"),
@@ -313,7 +327,7 @@ fn no_mistake_shows_a_key() {
 }
 
 #[test]
-fn certificates_that_cannot_be_used_are_named() {
+fn unusable_ca_file_error_names_the_path() {
     let roots = temporary("pem");
     let text = format!("[upstream]\nca_file = {:?}", roots.to_str().unwrap());
     let place = format!("[upstream]: `ca_file` {}: ", roots.display());
@@ -327,7 +341,7 @@ fn certificates_that_cannot_be_used_are_named() {
 }
 
 #[test]
-fn certificates_stand_beside_the_file() {
+fn ca_file_is_relative_to_the_config_file() {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["a".to_owned()]).unwrap();
     let roots = temporary("pem");

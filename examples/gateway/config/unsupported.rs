@@ -1,4 +1,5 @@
-//! Sections that the format has and this gateway does not serve yet. Ignoring one would be a promise.
+//! Sections of the format that this gateway does not support yet. They are errors, because an ignored section would
+//! look as if it worked.
 
 use serde::de::{Deserialize, Deserializer, Error};
 
@@ -8,7 +9,7 @@ pub(super) struct Unsupported;
 impl<'de> Deserialize<'de> for Unsupported {
     fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
         Err(D::Error::custom(
-            "this section is not supported yet: take it out",
+            "this section is not supported yet: remove it",
         ))
     }
 }

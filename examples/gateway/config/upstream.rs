@@ -1,4 +1,4 @@
-//! `[upstream]`: how the gateway reaches its backends.
+//! The `[upstream]` section: timeouts and TLS roots of connections to backends.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tower_triage::upstream::{Forward, TlsError};
 
 use super::seconds;
 
-/// What sends a request to its backend.
+/// The HTTP client that sends requests to backends.
 pub(crate) type Client = Forward<RouteBody<Incoming>>;
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -27,19 +27,19 @@ pub(crate) struct Upstream {
         deserialize_with = "seconds::positive"
     )]
     first_byte_timeout: Duration,
-    /// The only ones whose signature on an `https://` backend's certificate counts.
+    /// PEM file of the only roots that are trusted for `https://` backends, instead of the system's.
     ca_file: Option<PathBuf>,
-    /// What is in that file.
+    /// Content of `ca_file`, so that a reload notices when it changes.
     #[serde(skip)]
     roots: Vec<u8>,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum UpstreamError {
+pub(crate) enum InvalidUpstream {
     #[error("`ca_file` {}: {source}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     #[error("`ca_file` {}: {source}", path.display())]
-    Useless { path: PathBuf, source: TlsError },
+    Invalid { path: PathBuf, source: TlsError },
 }
 
 impl Default for Upstream {
@@ -54,20 +54,20 @@ impl Default for Upstream {
 }
 
 impl Upstream {
-    /// Reads its files, which stand `beside` the configuration if they are not said to be elsewhere.
-    pub(super) fn open(mut self, beside: &Path) -> Result<(Self, Client), UpstreamError> {
+    /// Reads `ca_file` and builds the client. A relative path starts at `base`, the folder of the configuration.
+    pub(super) fn load(mut self, base: &Path) -> Result<(Self, Client), InvalidUpstream> {
         let mut client = Client::new()
             .connect_timeout(self.connect_timeout)
             .first_byte_timeout(self.first_byte_timeout);
         if let Some(file) = &self.ca_file {
-            let path = beside.join(file);
+            let path = base.join(file);
             self.roots = match std::fs::read(&path) {
                 Ok(roots) => roots,
-                Err(source) => return Err(UpstreamError::Unreadable { path, source }),
+                Err(source) => return Err(InvalidUpstream::Unreadable { path, source }),
             };
             client = match client.root_certificates(&self.roots) {
                 Ok(client) => client,
-                Err(source) => return Err(UpstreamError::Useless { path, source }),
+                Err(source) => return Err(InvalidUpstream::Invalid { path, source }),
             };
         }
         Ok((self, client))

@@ -1,9 +1,9 @@
-//! Standard error may be a pipe that is not read, a closed pipe or a file on a full disk. Written to
-//! directly, the first blocks every thread that has a line to write, and the others fail it.
+//! A log writer that never blocks and never fails.
 //!
-//! So a thread of its own writes the log. Lines wait for it in a bounded queue; a line that finds the queue
-//! full, or that cannot be written, is dropped and counted. Once lines get through again, a line says how
-//! many were dropped.
+//! Standard error may be a pipe that is not read, a closed pipe or a file on a full disk. A direct write would
+//! block in the first case and fail in the others. So a separate thread writes the log. Lines wait for it in a
+//! bounded queue; a line that finds the queue full or cannot be written is dropped and counted. Once a write
+//! succeeds again, the log reports how many lines were dropped.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -14,88 +14,88 @@ use std::time::{Duration, Instant};
 
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 
-/// How many lines wait at most. A line of a request is some 300 bytes and at most about 2 KiB, so that they
-/// take 8 MiB at the worst; at ten thousand requests a second they bridge a pause of 0.4 s.
+/// Lines that wait at most. A request's line has about 300 bytes, at most about 2 KiB, so the queue takes at most
+/// 8 MiB. At 10,000 requests a second it bridges a pause of 0.4 s.
 const QUEUED_LINES: usize = 4096;
 
-/// How long the end of the process waits for the last lines. [`WorkerGuard`] gives up after 1.1 s.
-const LAST_LINES: Duration = Duration::from_secs(2);
+/// How long the process waits for the last lines before it exits. [`WorkerGuard`] gives up after 1.1 s.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The least time between two lines that say how many were dropped.
-const BETWEEN_NOTICES: Duration = Duration::from_secs(1);
+/// The least time between two reports of dropped lines.
+const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
 
-// A process has one log.
-static FOUND_NO_PLACE: OnceLock<ErrorCounter> = OnceLock::new();
-static NOT_WRITTEN: AtomicU64 = AtomicU64::new(0);
+// Statics, because a process has one log and `/metrics` reads them.
+static QUEUE_FULL: OnceLock<ErrorCounter> = OnceLock::new();
+static WRITE_FAILED: AtomicU64 = AtomicU64::new(0);
 
-/// How many lines were dropped since the start.
+/// Number of lines dropped since the start.
 pub(crate) fn dropped_lines() -> u64 {
-    let no_place = FOUND_NO_PLACE.get().map_or(0, ErrorCounter::dropped_lines);
-    no_place as u64 + NOT_WRITTEN.load(Ordering::Relaxed)
+    let queue_full = QUEUE_FULL.get().map_or(0, ErrorCounter::dropped_lines);
+    queue_full as u64 + WRITE_FAILED.load(Ordering::Relaxed) // a counter: no order needed
 }
 
-/// Starts the thread that writes to standard error. The writer that is returned never blocks and never fails.
-pub(super) fn start() -> (NonBlocking, Log) {
+/// Starts the thread that writes to standard error. The returned writer never blocks and never fails.
+pub(super) fn start() -> (NonBlocking, LogThread) {
     let thread = NonBlockingBuilder::default()
         .buffered_lines_limit(QUEUED_LINES)
         .lossy(true)
         .thread_name("log");
-    let (writer, guard) = thread.finish(Counted::new(io::stderr()));
-    FOUND_NO_PLACE.get_or_init(|| writer.error_counter());
-    (writer, Log { guard })
+    let (writer, guard) = thread.finish(CountingWriter::new(io::stderr()));
+    QUEUE_FULL.get_or_init(|| writer.error_counter());
+    (writer, LogThread { guard })
 }
 
-/// Keeps the log's thread running.
+/// Keeps the thread that writes the log running.
 #[must_use]
-pub(crate) struct Log {
+pub(crate) struct LogThread {
     guard: WorkerGuard,
 }
 
-impl Log {
-    /// Writes the lines that wait and then `last_words`, if that can be done within two seconds.
-    pub(crate) fn end(self, last_words: Option<String>) {
-        let (written, all) = mpsc::channel();
-        // Dropping the guard prints to standard output if the queue stays full, and that too may block or
-        // panic; so may standard error. A thread that is left behind ends with the process.
+impl LogThread {
+    /// Writes the queued lines and then `final_line`; gives up after [`FLUSH_TIMEOUT`].
+    pub(crate) fn finish(self, final_line: Option<String>) {
+        let (done, finished) = mpsc::channel();
+        // Dropping the guard prints to standard output if the queue stays full. That may block or panic, as may
+        // the write to standard error, so both run in a thread; if it hangs, it ends with the process.
         let last = thread::Builder::new().spawn(move || {
             drop(self.guard);
-            if let Some(words) = last_words {
-                _ = writeln!(io::stderr(), "{words}");
+            if let Some(line) = final_line {
+                _ = writeln!(io::stderr(), "{line}");
             }
-            _ = written.send(());
+            _ = done.send(());
         });
         if last.is_ok() {
-            _ = all.recv_timeout(LAST_LINES);
+            _ = finished.recv_timeout(FLUSH_TIMEOUT);
         }
     }
 }
 
-/// RoomStats the lines that cannot be written. It reports no error: there is no place left to report it to.
-struct Counted<W> {
+/// A writer that counts failed writes and returns no error, because there is nowhere left to report one.
+struct CountingWriter<W> {
     to: W,
-    /// Whether the last line was written.
-    gets_through: bool,
-    /// How many dropped lines the log has been told of, and when.
-    told: (u64, Option<Instant>),
+    /// Whether the last write succeeded.
+    last_write_ok: bool,
+    /// Number of dropped lines in the last report, and when it was made.
+    reported: (u64, Option<Instant>),
 }
 
-impl<W> Counted<W> {
+impl<W> CountingWriter<W> {
     fn new(to: W) -> Self {
         Self {
             to,
-            gets_through: false,
-            told: (0, None),
+            last_write_ok: false,
+            reported: (0, None),
         }
     }
 
-    fn tell_dropped(&mut self) {
-        let (told, at) = self.told;
+    fn report_dropped(&mut self) {
+        let (reported, at) = self.reported;
         let dropped = dropped_lines();
-        if dropped == told || at.is_some_and(|at| at.elapsed() < BETWEEN_NOTICES) {
+        if dropped == reported || at.is_some_and(|at| at.elapsed() < NOTICE_INTERVAL) {
             return;
         }
-        // If this line is dropped, too, it is counted, and so there is another one later.
-        self.told = (dropped, Some(Instant::now()));
+        // If this report is itself dropped, it is counted, so a later report follows.
+        self.reported = (dropped, Some(Instant::now()));
         tracing::warn!(
             dropped,
             "lines of the log were dropped: standard error did not take them"
@@ -103,25 +103,25 @@ impl<W> Counted<W> {
     }
 }
 
-impl<W: Write> Write for Counted<W> {
+impl<W: Write> Write for CountingWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.write_all(line)?;
         Ok(line.len())
     }
 
     fn write_all(&mut self, line: &[u8]) -> io::Result<()> {
-        self.gets_through = self.to.write_all(line).is_ok();
-        if !self.gets_through {
-            NOT_WRITTEN.fetch_add(1, Ordering::Relaxed);
+        self.last_write_ok = self.to.write_all(line).is_ok();
+        if !self.last_write_ok {
+            WRITE_FAILED.fetch_add(1, Ordering::Relaxed); // a counter: no order needed
         }
         Ok(())
     }
 
-    /// Called whenever the queue has become empty: then there is a place for one line more.
+    /// Called whenever the queue has become empty, so there is room for a report.
     fn flush(&mut self) -> io::Result<()> {
         _ = self.to.flush();
-        if self.gets_through {
-            self.tell_dropped();
+        if self.last_write_ok {
+            self.report_dropped();
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The full room: a [`WaitQueue`] in front of a capacity.
 //!
-//! The queue knows the order, the capacity the slots; what brings the two together is the [pump](pump), which gives
-//! free slots to the best waiters that they can serve.
+//! The queue knows the order, the capacity knows the slots. The [pump](pump) brings the two together: it grants free
+//! slots to the best waiters that they can serve.
 
 mod pump;
 
@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::nanos::Nanos;
 use super::room::{Arrival, Room, Waiter, lease};
 use super::room_base::RoomBase;
-use super::wait_queue::lanes::{Lanes, NO_PUMP, Scope};
+use super::wait_queue::lanes::{Head, Lanes, NO_PUMP, Scope};
 use super::wait_queue::{Relink, WaitQueue};
 use super::waiters::{WaitLimits, WaiterId, Waiters};
 use super::{
@@ -21,9 +21,20 @@ use super::{
 /// Waiters of any number of lanes, in the order of any discipline.
 pub(crate) struct FullRoom<C: Capacity, W> {
     queue: WaitQueue<C::Lane, Waiter<C, W>>,
-    /// How many pumps there were, which numbers them.
+    /// The number of the latest pump. A group of lanes that was found busy notes in which.
     pumps: u64,
+    /// As [`Room::missed_slot`].
     missed_slot: bool,
+}
+
+/// What the capacity says to an arrival.
+enum Attempt<C: Capacity> {
+    /// A slot that no better waiter could use.
+    Leased(C::Lease),
+    /// No slot will ever serve the demand.
+    Unservable(C::Unservable),
+    /// The request has to wait, in this lane.
+    Busy { lane: u32 },
 }
 
 impl<C: Capacity, W> FullRoom<C, W> {
@@ -31,6 +42,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         Self::of(WaitQueue::from_base(base))
     }
 
+    /// A room in the order of this queue.
     fn of(queue: WaitQueue<C::Lane, Waiter<C, W>>) -> Self {
         Self {
             queue,
@@ -39,7 +51,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         }
     }
 
-    /// A room with these waiters, in their lanes of now. The flows of tenants keep their state from the lanes of before.
+    /// A room with these waiters, each in its new lane. The flows of tenants keep their state from the old lanes.
     pub(crate) fn rebuild(
         base: RoomBase,
         waiters: Waiters<Waiter<C, W>>,
@@ -52,13 +64,14 @@ impl<C: Capacity, W> FullRoom<C, W> {
         ))
     }
 
-    /// The room's waiters, to be moved to another.
+    /// Takes the room apart, to build another of its waiters.
     pub(crate) fn into_parts(self) -> (RoomBase, Waiters<Waiter<C, W>>, Lanes<C::Lane>) {
         self.queue.into_parts()
     }
 
-    /// All that wait, in the order of arrival, and what the capacity says of their lanes now.
+    /// All waiters, in the order of arrival, and what the capacity says of their lanes now. It may panic.
     pub(crate) fn ask_lanes(capacity: &C, waiters: &Waiters<Waiter<C, W>>) -> Vec<Relink<C::Lane>> {
+        // Each lane is asked for once.
         let mut known: HashMap<C::Lane, (PoolSet, Partition)> = HashMap::new();
         let all = waiters.oldest_first().into_iter();
         all.map(|idx| {
@@ -75,15 +88,15 @@ impl<C: Capacity, W> FullRoom<C, W> {
         .collect()
     }
 
-    /// A slot for a request that arrives, if one is free that no better waiter could use. `Busy`: it has to wait.
+    /// Leases a slot for a request that arrives, if one is free that no better waiter could use. `Busy`: it has to wait.
     ///
-    /// It asks for itself first, because most arrivals at a busy capacity find no slot. If it gets one that a better
-    /// waiter could use, the slot goes back and to the best; that may leave another for it. Every other slot that a
-    /// waiter here could use has a release of its own on the way.
+    /// The capacity is asked for the request's own slot first, because most arrivals at a busy capacity find none. If there
+    /// is one that a better waiter could use, it is given back and granted to the best; that may leave another for the
+    /// request. Every other slot that a waiter could use has a release of its own on the way.
     ///
-    /// Ends because each round but the last answers a waiter. Where a better waiter refuses the slot, it has changed
-    /// hands meanwhile, or the room has not been told of a change in the capacity yet: then the request waits for the
-    /// release, or for [`on_capacity_changed`](Room::on_capacity_changed).
+    /// Ends because each round but the last answers a waiter. If a round answers none, another thread took the slot in
+    /// between, or the capacity changed and has not announced it yet. Then the request waits for that release, or
+    /// for [`on_capacity_changed`](Room::on_capacity_changed).
     fn lease_in_order(
         &mut self,
         capacity: &C,
@@ -94,11 +107,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
     ) -> Result<C::Lease, LeaseError<C::Unservable>> {
         loop {
             let (lease, pool) = lease(capacity, demand)?;
-            let scope = Scope::Claim(pool, self.queue.lanes().group(lane));
-            let best = self
-                .queue
-                .lanes()
-                .best(self.queue.waiters(), scope, NO_PUMP);
+            let (scope, best) = self.best_for(pool, lane);
             let goes_first = best.is_none_or(|best| {
                 self.queue
                     .newcomer_goes_before((ticket, limits), lane, best, now)
@@ -106,24 +115,45 @@ impl<C: Capacity, W> FullRoom<C, W> {
             if goes_first {
                 return Ok(lease);
             }
-            self.give_back(capacity, lease);
-            let waiting = self.queue.len();
-            self.pump(capacity, scope, wakes);
-            if self.queue.len() == waiting {
+            if !self.pass_on(capacity, lease, scope, wakes) {
                 return Err(LeaseError::Busy);
             }
         }
     }
 
+    /// The best waiter that competes for a slot of `pool`, which a request of `lane` has leased.
+    fn best_for(&self, pool: PoolId, lane: u32) -> (Scope, Option<Head>) {
+        let lanes = self.queue.lanes();
+        // Its own group, too, whether or not the capacity says that the pool serves it.
+        let scope = Scope::Claim(pool, lanes.group(lane));
+        (scope, lanes.best(self.queue.waiters(), scope, NO_PUMP))
+    }
+
+    /// Releases a slot and grants it to a better waiter. Says whether any waiter was answered: if none was, asking for
+    /// another slot could go on without end.
+    fn pass_on(
+        &mut self,
+        capacity: &C,
+        lease: C::Lease,
+        scope: Scope,
+        wakes: &mut WakeList<W>,
+    ) -> bool {
+        self.give_back(capacity, lease);
+        let waiting = self.queue.len();
+        self.pump(capacity, scope, wakes);
+        self.queue.len() < waiting
+    }
+
+    /// Releases a slot that no request used.
     fn give_back(&mut self, capacity: &C, lease: C::Lease) {
         capacity.release(lease);
         // It was counted as given.
         self.queue.base_mut().stats.unclaimed += 1;
     }
 
-    /// The first half of an arrival: a slot, or the request's lane.
+    /// Asks the capacity for a slot, and for the request's lane if it has to wait.
     ///
-    /// The capacity may panic in here. Nothing has changed then, but for waiters that were answered.
+    /// The capacity may panic in here. Nothing has changed then, except that waiters may have been answered.
     fn lease_or_lane(
         &mut self,
         capacity: &C,
@@ -131,23 +161,25 @@ impl<C: Capacity, W> FullRoom<C, W> {
         (ticket, limits): (&Ticket, WaitLimits),
         now: Nanos,
         wakes: &mut WakeList<W>,
-    ) -> Result<u32, Result<C::Lease, C::Unservable>> {
+    ) -> Attempt<C> {
+        // Without a waiter there is no better one: no lane is needed to know that.
         if self.queue.is_empty() {
             match capacity.try_lease(demand) {
-                Ok(lease) => return Err(Ok(lease)),
-                Err(LeaseError::Unservable(why)) => return Err(Err(why)),
+                Ok(lease) => return Attempt::Leased(lease),
+                Err(LeaseError::Unservable(why)) => return Attempt::Unservable(why),
                 Err(LeaseError::Busy) => {}
             }
         }
         let ask = |lane: &C::Lane| (capacity.pools(lane), capacity.partition(lane));
         let lane = self.queue.lane(capacity.lane(demand), ask);
         if self.queue.is_empty() {
-            return Ok(lane);
+            // Busy, as found above.
+            return Attempt::Busy { lane };
         }
         match self.lease_in_order(capacity, demand, (ticket, limits), (lane, now), wakes) {
-            Ok(lease) => Err(Ok(lease)),
-            Err(LeaseError::Unservable(why)) => Err(Err(why)),
-            Err(LeaseError::Busy) => Ok(lane),
+            Ok(lease) => Attempt::Leased(lease),
+            Err(LeaseError::Unservable(why)) => Attempt::Unservable(why),
+            Err(LeaseError::Busy) => Attempt::Busy { lane },
         }
     }
 }
@@ -194,19 +226,22 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> Arrival<C> {
         let limits = self.base().limits(&ticket, now);
-        // The demand is the caller's, also if the capacity panics.
-        let found = catch_unwind(AssertUnwindSafe(|| {
+        // The capacity may panic: the caller gets its demand back, and the panic with it.
+        let attempt = catch_unwind(AssertUnwindSafe(|| {
             self.lease_or_lane(capacity, &demand, (&ticket, limits), now, wakes)
         }));
-        let lane = match found {
+        let lane = match attempt {
             Err(panic) => return Arrival::panicked(panic, demand),
-            Ok(Err(Ok(lease))) => return Arrival::ended(AdmitOutcome::Leased(lease), demand),
-            Ok(Err(Err(why))) => {
+            Ok(Attempt::Leased(lease)) => {
+                return Arrival::ended(AdmitOutcome::Leased(lease), demand);
+            }
+            Ok(Attempt::Unservable(why)) => {
                 let why = RejectReason::Unservable(why);
                 return Arrival::ended(AdmitOutcome::Rejected(why), demand);
             }
-            Ok(Ok(lane)) => lane,
+            Ok(Attempt::Busy { lane }) => lane,
         };
+        // The request has to wait, if it may.
         self.base_mut().observe_departures(now);
         match self.queue.place_for(&ticket, lane, limits, now) {
             Err(why) => return Arrival::ended(AdmitOutcome::Rejected(why), demand),
@@ -229,6 +264,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
     }
 
     fn on_capacity_changed(&mut self, capacity: &C, now: Nanos, wakes: &mut WakeList<W>) {
+        // Asked before anything changes: the capacity is user code and may panic.
         let relinks = Self::ask_lanes(capacity, self.queue.waiters());
         self.queue.rebuild(relinks, now);
         let mut evicted = Vec::new();
@@ -238,9 +274,10 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         self.pump(capacity, Scope::All, wakes);
     }
 
-    /// As an arrival does, for a waiter that is queued already. Ends for the same reasons.
+    /// As [`lease_in_order`](Self::lease_in_order), for a waiter that is queued already. Ends for the same reasons.
     fn retry(&mut self, capacity: &C, id: WaiterId, wakes: &mut WakeList<W>) {
         while self.queue.waits(id) {
+            // Not `lease_for`: this is its own task, and a panic of the capacity goes to its caller.
             let (lease, pool) = match lease(capacity, &self.queue.get(id).demand) {
                 Ok(leased) => leased,
                 Err(LeaseError::Busy) => return,
@@ -248,25 +285,19 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
                     return self.reject_idx(id.idx, RejectReason::Unservable(why), wakes);
                 }
             };
-            let lane = self.queue.waiters().meta(id.idx).lane;
-            let scope = Scope::Claim(pool, self.queue.lanes().group(lane));
-            let best = self
-                .queue
-                .lanes()
-                .best(self.queue.waiters(), scope, NO_PUMP);
+            let (scope, best) = self.best_for(pool, self.queue.waiters().meta(id.idx).lane);
+            // `None` if the capacity names a pool that does not serve the waiter's lane.
             if best.is_none_or(|best| best.idx == id.idx) {
                 return self.grant(id.idx, lease, wakes);
             }
-            self.give_back(capacity, lease);
-            let waiting = self.queue.len();
-            self.pump(capacity, scope, wakes);
-            if self.queue.len() == waiting {
+            if !self.pass_on(capacity, lease, scope, wakes) {
                 return;
             }
         }
     }
 
     fn advance(&mut self, now: Nanos, wakes: &mut WakeList<W>) {
+        // Ends because each round unlinks a waiter.
         while let Some(expired) = self.queue.expire_next(now) {
             self.reject_unlinked([expired], wakes);
         }

@@ -1,4 +1,4 @@
-//! The scheduler: free slots go to the best waiters that they can serve.
+//! The scheduler, which grants free slots to the best waiters that they can serve.
 
 use super::FullRoom;
 use crate::admit::room::{Room, lease_for};
@@ -6,13 +6,14 @@ use crate::admit::wait_queue::lanes::{Head, Scope};
 use crate::admit::{Capacity, LeaseError, RejectReason, WakeList};
 
 impl<C: Capacity, W> FullRoom<C, W> {
-    /// Gives free slots to the best waiters in `scope`, until there is none left that one of them could use.
+    /// Grants free slots to the best waiters in `scope`, until there is none left that one of them could use.
     ///
-    /// Ends whatever the capacity answers: each round answers a waiter, or blocks a group for the rest of this pump, or
-    /// gives groups a second look, which each group gets once between two of its waiters that are served.
+    /// Ends whatever the capacity answers. Each round answers a waiter; or blocks a group for the rest of this pump; or
+    /// unblocks groups, which happens to each group once between two of its waiters that are served.
     pub(super) fn pump(&mut self, capacity: &C, scope: Scope, wakes: &mut WakeList<W>) {
         self.pumps += 1;
         let pump = self.pumps;
+        // All groups are asked for, so no slot stays missed.
         if matches!(scope, Scope::All) {
             self.missed_slot = false;
         }
@@ -26,18 +27,20 @@ impl<C: Capacity, W> FullRoom<C, W> {
             match lease_for(capacity, waiter, &mut self.missed_slot, wakes) {
                 Ok((lease, pool)) => {
                     let (lanes, waiters) = self.queue.lanes_mut();
-                    // The slot may have come back after a better waiter for it was found blocked.
+                    // The slot may have been released after a better waiter for it was found busy.
                     if lanes.unblock_better(waiters, pool, best, pump) {
+                        // That waiter is the best of the next round.
                         self.give_back(capacity, lease);
                         continue;
                     }
                     lanes.on_progress(best.group);
                     self.grant(best.idx, lease, wakes);
-                    // The slot that came back is taken. Every other one has a release of its own.
+                    // The slot that was released is granted. Every other one has a release of its own.
                     if scope.is_about(pool) {
                         return;
                     }
                 }
+                // What is busy for one waiter of the group is busy for all.
                 Err(LeaseError::Busy) => self.queue.lanes_mut().0.block(best.group, pump),
                 Err(LeaseError::Unservable(why)) => {
                     self.reject_idx(best.idx, RejectReason::Unservable(why), wakes);
@@ -46,10 +49,11 @@ impl<C: Capacity, W> FullRoom<C, W> {
         }
     }
 
-    /// Whether there is no slot for a better waiter of another discipline than `best`. Then that one must not keep others
-    /// of its discipline, which may go before `best`, from the slot that `best` would get.
+    /// Whether the best waiter of another discipline finds no slot, or can never be served. Its group is blocked, or the
+    /// waiter rejected, so the next round looks at the next waiters of that discipline, which may go before `best`.
     ///
-    /// Where a pump is about one pool, its slot is for each of them or for none.
+    /// Without this, a waiter without a slot could keep others of its discipline from a slot that `best` then gets. It is
+    /// not needed for a pump about one pool: that pool's slot serves the head of each discipline, or none.
     fn higher_ranked_is_blocked(
         &mut self,
         capacity: &C,
@@ -60,6 +64,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         for head in self.queue.lanes().heads_of_other_disciplines(best, pump) {
             let waiter = self.queue.waiters_mut().payload_mut(head.idx);
             match lease_for(capacity, waiter, &mut self.missed_slot, wakes) {
+                // It was only a question.
                 Ok((lease, _)) => self.give_back(capacity, lease),
                 Err(LeaseError::Busy) => {
                     self.queue.lanes_mut().0.block(head.group, pump);

@@ -1,16 +1,17 @@
-//! A binary heap whose members can be found again.
+//! A binary heap with removal and re-ranking of any member in O(log n).
 //!
-//! The standard heap cannot remove or re-rank a member in its middle. This one knows where each member is, so both are
-//! O(log n).
+//! The standard heap can remove only its first item. This one knows the position of each member.
 
-/// Members are small dense numbers, each with a rank; the smallest rank is first.
+/// Members, which are small dense numbers, each with a rank; the smallest rank is first.
 #[derive(Debug)]
 pub(crate) struct Heap<K> {
+    /// A binary heap: the children of `i` are at `2 i + 1` and `2 i + 2`.
     items: Vec<(K, u32)>,
-    /// Where in `items` each member is; `ABSENT` if it is not.
+    /// By member: its position in `items`, or `ABSENT`.
     positions: Vec<u32>,
 }
 
+/// The position of a number that is not a member.
 const ABSENT: u32 = u32::MAX;
 
 impl<K: Ord + Copy> Heap<K> {
@@ -21,6 +22,7 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
+    /// The member with the smallest rank.
     #[inline]
     pub(crate) fn first(&self) -> Option<&(K, u32)> {
         self.items.first()
@@ -54,12 +56,14 @@ impl<K: Ord + Copy> Heap<K> {
             return;
         }
         self.items.swap_remove(gap);
+        // The last item fills the gap, unless it was the gap.
         if gap < self.items.len() {
             self.positions[self.items[gap].1 as usize] = gap as u32;
             self.sift(gap);
         }
     }
 
+    /// Moves the item at `pos` up or down to where its rank belongs.
     #[inline]
     fn sift(&mut self, pos: usize) {
         // Most groups have one lane.
@@ -67,6 +71,7 @@ impl<K: Ord + Copy> Heap<K> {
             return;
         }
         let pos = self.sift_up(pos);
+        // Does nothing if the item went up.
         self.sift_down(pos);
     }
 
@@ -84,6 +89,7 @@ impl<K: Ord + Copy> Heap<K> {
 
     fn sift_down(&mut self, mut pos: usize) {
         loop {
+            // The least of the item and its two children.
             let mut least = pos;
             for child in [2 * pos + 1, 2 * pos + 2] {
                 if child < self.items.len() && self.items[child].0 < self.items[least].0 {
@@ -98,6 +104,7 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
+    /// Swaps two items, and keeps `positions` true.
     fn swap(&mut self, a: usize, b: usize) {
         self.items.swap(a, b);
         self.positions[self.items[a].1 as usize] = a as u32;
@@ -113,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_is_always_the_least(ops in prop::collection::vec((0u32..20, prop::option::of(0u8..50)), 0..200)) {
+        fn first_is_the_least_of_all_members(ops in prop::collection::vec((0u32..20, prop::option::of(0u8..50)), 0..200)) {
             let (mut heap, mut model) = (Heap::new(), BTreeMap::new());
             for (member, rank) in ops {
                 match rank {

@@ -1,8 +1,9 @@
-//! Lanes, and groups of lanes that the same pools can serve.
+//! Lanes of waiters that need the same slots, and groups of lanes that the same pools can serve.
 //!
-//! Asking for every lane after every release would make one release as slow as there are models waiting. Lanes of one
-//! discipline that the same pools can serve form a group and are busy together. A group knows the best head of its lanes,
-//! and a pool knows its groups, so a freed slot asks for one waiter per group.
+//! If a release asked the capacity for each lane, it would take time in proportion to the number of lanes with waiters:
+//! to that of models, say. Lanes of one discipline that the same pools can serve are busy together, so they form a group. A
+//! group knows the best head of its lanes, and a pool knows the groups that it can serve, so a release asks for at most one
+//! waiter of each such group.
 
 mod forecast;
 mod lifecycle;
@@ -13,18 +14,19 @@ use std::hash::Hash;
 
 use slab::Slab;
 
-use super::super::capacity::{Partition, PoolId, PoolSet};
-use super::super::waiters::Waiters;
-use super::super::{Discipline, WaitingRoomConfig};
 use super::discipline::{DispatchKey, FlowState, LevelQueue};
 use super::heap::Heap;
+use crate::admit::capacity::{Partition, PoolId, PoolSet};
+use crate::admit::waiters::Waiters;
+use crate::admit::{Discipline, WaitingRoomConfig};
 
 pub(crate) use select::{Head, NO_PUMP, Scope};
 
-/// The order over lanes of one discipline: level, then the discipline's key. Words throughout: next to a byte, a copy has
-/// to wait until what it copies is written.
+/// The order over lanes of one discipline: level, then the discipline's key. The level is a whole word: a copy of one that
+/// was just written as a byte stalls the CPU's store forwarding.
 pub(crate) type Rank = (u64, DispatchKey);
 
+/// Waiters that need the same slots.
 #[derive(Debug)]
 struct Lane<L> {
     key: L,
@@ -33,6 +35,7 @@ struct Lane<L> {
     /// Its number among the lanes of its group.
     member: u32,
     levels: Box<[LevelQueue]>,
+    /// The first waiter of the first level that has one.
     head: Option<LaneHead>,
 }
 
@@ -43,27 +46,32 @@ struct LaneHead {
     level: u8,
 }
 
+/// Lanes of one discipline that the same pools can serve.
 #[derive(Debug)]
 struct Group {
     pools: PoolSet,
     discipline: Discipline,
+    /// By member number.
     lanes: Slab<u32>,
+    /// The members with waiters, by the rank of their heads.
     order: Heap<Rank>,
-    /// The pump that last found it busy.
+    /// The number of the pump that last found it busy.
     blocked_in: u64,
-    /// The pump that last gave it a second look since one of its waiters was served.
+    /// The number of the pump that last unblocked it, unless one of its waiters was served since.
     looked_again_in: u64,
-    /// By level, where tenants take turns; else empty.
+    /// By level, with the fair discipline; else empty.
     clocks: Box<[VirtualClock]>,
 }
 
-/// The virtual time of one level of a group: how much service a tenant that never stopped waiting has had.
+/// The virtual time of one level of a group: the service that a tenant of weight 1 has had if it waited all the time.
 ///
-/// Each group has its own. With one clock for all, a newcomer to a slow group would go behind everything that the fast
-/// groups had served meanwhile.
+/// Each group has its own. With one clock for all, a newcomer to a slow group would wait until its group had served as much
+/// as the fast groups have.
 #[derive(Debug, Clone, Copy)]
 struct VirtualClock {
+    /// In units of `cost × 2³² / weight`.
     served: u128,
+    /// How many requests wait in the group at this level.
     waiting: usize,
 }
 
@@ -71,18 +79,20 @@ struct VirtualClock {
 #[derive(Debug)]
 pub(crate) struct Lanes<L> {
     by_key: HashMap<L, u32>,
+    /// By index. Empty lanes are kept for a while.
     lanes: Slab<Lane<L>>,
-    /// The lane of the latest arrival, which is often that of the next one.
+    /// The lane of the latest arrival, which is often that of the next one: spares hashing its key.
     latest: u32,
+    /// How many lanes have a waiter.
     occupied: usize,
     /// The groups of lanes that exactly these pools can serve: one for each discipline.
     by_pools: HashMap<PoolSet, Vec<u32>>,
     groups: Slab<Group>,
-    /// The groups that each pool can serve.
+    /// By pool: the groups that it can serve.
     by_pool: Vec<Vec<u32>>,
-    /// The pump that last found any group busy.
+    /// The number of the pump that last found any group busy.
     blocked_in: u64,
-    /// Where the clocks of a new group begin.
+    /// The virtual time at which the clocks of a new group begin.
     base: u128,
     /// How many waiters were queued or served so far.
     dispatches: u64,
@@ -92,7 +102,7 @@ pub(crate) struct Lanes<L> {
     has_bounds: bool,
 }
 
-/// The number of no pump, of a group that none has found busy.
+/// Stands for no pump, in a group that none has found busy. Pumps are numbered from 1.
 const NOT_BLOCKED: u64 = 0;
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
@@ -114,7 +124,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// Lanes without waiters, whose clocks all begin at the latest of these.
+    /// Lanes without waiters. All their clocks begin at the latest virtual time of these.
     pub(crate) fn renewed(&self, config: &WaitingRoomConfig) -> Self {
         let clocks = self.groups.iter().flat_map(|(_, group)| &group.clocks);
         let latest = clocks.map(|clock| clock.served).max();
@@ -125,7 +135,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// The state of the waiter's flow: as far behind the others as it was in the `old` lanes.
+    /// The state of the waiter's flow, as far behind the others as it was in the `old` lanes. `None` if it had no flow.
     pub(crate) fn flow_state_from<T>(
         &self,
         old: &Self,
@@ -133,8 +143,10 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         idx: u32,
     ) -> Option<FlowState> {
         let meta = waiters.meta(idx);
+        // A waiter that comes from a plain room has no lane: `NONE` is out of range.
         let (lane, level) = (old.lanes.get(meta.lane as usize)?, usize::from(meta.level));
         let FlowState { start, since } = lane.levels[level].flow_state(waiters, idx)?;
+        // Neither subtraction underflows: a flow starts at the clock, which only grows, and `base` is the latest clock.
         let behind = old.groups[lane.group as usize].clocks[level].served - start;
         let start = self.base - behind;
         Some(FlowState { start, since })
@@ -154,7 +166,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         lane
     }
 
-    /// Adds a waiter to its lane. `flow` is the state of its flow, if it is not to begin now.
+    /// Adds a waiter to its lane. `flow` is the state of its flow, if that does not begin now.
     #[inline]
     pub(crate) fn push<T>(
         &mut self,
@@ -175,10 +187,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// One more waits in the group. The first to do so finds the clock where competitors have it by now.
+    /// Counts one more waiter of a group. If it is the first, the group's clock is set to that of its competitors. Returns
+    /// the virtual time at which a new flow begins.
     #[inline]
     fn join_clock(&mut self, group: u32, level: usize) -> u128 {
         let served = self.clock_of_newcomer(group, level);
+        // Only the fair discipline has clocks.
         if let Some(clock) = self.groups[group as usize].clocks.get_mut(level) {
             clock.served = served;
             clock.waiting += 1;
@@ -192,9 +206,11 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let Some(&clock) = groups[group as usize].clocks.get(level) else {
             return 0;
         };
+        // Its clock runs.
         if clock.waiting > 0 {
             return clock.served;
         }
+        // It stood still while other groups on the same pools were served: their tenants are not behind the newcomer.
         let pools = groups[group as usize].pools.iter();
         let competitors = pools
             .flat_map(|&pool| self.groups_on(pool))
@@ -204,7 +220,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         clock.served.max(served)
     }
 
-    /// Removes a waiter that got a slot. It does not wait any more.
+    /// Removes a waiter that got a slot. It is marked as not waiting already.
     #[inline]
     pub(crate) fn serve<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
         let meta = waiters.meta(idx);
@@ -218,7 +234,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.refresh(lane, level);
     }
 
-    /// Removes a waiter for any other reason from this level. It does not wait there any more.
+    /// Removes a waiter from this level for any other reason. It is marked as not waiting, or at another level, already.
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &Waiters<T>, idx: u32, level: u8) {
         let (lane, level) = (waiters.meta(idx).lane, usize::from(level));
@@ -229,12 +245,13 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         if let Some(clock) = self.clock_mut(lane, level) {
             clock.waiting -= 1;
         }
+        // A waiter that leaves from the middle touches nothing but its own entry.
         if head_may_change {
             self.refresh(lane, level);
         }
     }
 
-    /// Removes a waiter that will be restored. It is marked as not queued.
+    /// Removes a waiter that will be restored. It is marked as not queued already.
     pub(crate) fn skip<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
         let meta = waiters.meta(idx);
         let (lane, level) = (meta.lane, usize::from(meta.level));
@@ -242,7 +259,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.refresh(lane, level);
     }
 
-    /// Adds a waiter that was skipped. It is marked as queued.
+    /// Adds a waiter that was skipped. It is marked as queued already.
     pub(crate) fn restore<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
         let meta = waiters.meta(idx);
         let (lane, level) = (meta.lane, usize::from(meta.level));
@@ -251,14 +268,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// Gives back memory that the waiters of now do not need. Their order stays.
+    /// Gives back memory that the present waiters do not need. Their order stays.
     pub(crate) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         for (_, lane) in &mut self.lanes {
             lane.levels.iter_mut().for_each(|queue| queue.trim(waiters));
         }
     }
 
-    /// What a lane was opened with.
+    /// What a lane was opened with: its key, pools and partition.
     pub(crate) fn describe(&self, lane: u32) -> (L, PoolSet, Partition) {
         let lane = &self.lanes[lane as usize];
         let pools = self.groups[lane.group as usize].pools.clone();
@@ -283,12 +300,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.lanes[lane as usize].partition
     }
 
+    /// The clock of a lane's group at this level; `None` without clocks.
     #[inline]
     fn clock_mut(&mut self, lane: u32, level: usize) -> Option<&mut VirtualClock> {
         let group = self.group(lane);
         self.groups[group as usize].clocks.get_mut(level)
     }
 
+    /// The groups that a pool can serve.
     #[inline]
     fn groups_on(&self, pool: PoolId) -> &[u32] {
         self.by_pool.get(pool.0 as usize).map_or(&[], Vec::as_slice)
@@ -299,14 +318,16 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     fn refresh(&mut self, index: u32, changed: usize) {
         let lane = &mut self.lanes[index as usize];
         let is_above = |head: LaneHead| usize::from(head.level) < changed;
+        // A change below the head's level does not concern the group.
         if lane.head.is_some_and(is_above) {
             return;
         }
         let order = &mut self.groups[lane.group as usize].order;
         let was_occupied = lane.head.is_some();
-        // The head was at this level or below: no level above has a waiter.
+        // The head was at this level or below, so no level above has a waiter.
         for (level, queue) in (changed..).zip(&lane.levels[changed..]) {
             if let Some(idx) = queue.head() {
+                // Also if the head is the same: its key may have changed.
                 order.set(lane.member, (level as u64, queue.head_key()));
                 let level = level as u8;
                 lane.head = Some(LaneHead { idx, level });
@@ -314,6 +335,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
                 return;
             }
         }
+        // No waiter is left in the lane.
         order.remove(lane.member);
         lane.head = None;
         self.occupied -= usize::from(was_occupied);

@@ -1,32 +1,37 @@
-//! The wait queue: waiters in order, over lanes, tenants, priorities and deadlines.
+//! The wait queue: a bounded set of waiters, ordered over lanes, tenants, priorities and deadlines.
 //!
-//! It knows nothing of slots. [`FullRoom`](super::full_room::FullRoom) puts it in front of a capacity; a request queue is
-//! one behind a lock.
+//! It knows nothing of slots. The [full room](super::full_room::FullRoom) is a wait queue in front of a capacity; a
+//! `RequestQueue` is one behind a lock.
+//!
+//! This file has what a user calls. Behind it: [`places`] says whether a request may wait; [`links`] adds and removes
+//! waiters; [`aging`] promotes them; [`rebuild`] reconfigures; [`memory`] gives memory back. The order itself is that of
+//! [`lanes`], and within one level of one lane that of a [`discipline`].
 
 mod aging;
 mod by_level;
 pub(super) mod discipline;
 mod heap;
 pub(super) mod lanes;
+mod links;
+mod memory;
 mod partitions;
+mod places;
+mod rebuild;
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use self::by_level::ByLevel;
-use self::discipline::{FlowState, Newcomer};
 use self::lanes::{Lanes, NO_PUMP, Scope};
 use self::partitions::Partitions;
+pub(super) use self::rebuild::{Relink, rename_levels};
 use super::capacity::{Partition, PoolSet};
 use super::nanos::{NEVER, Nanos};
 use super::ordered_queue::OrderedQueue;
 use super::room_base::RoomBase;
-#[cfg(feature = "batch")]
-use super::trim::INTERVAL;
-use super::trim::KEPT;
-use super::waiters::{WaitLimits, WaiterId, WaiterMeta, Waiters};
-use super::{Priority, PriorityLevels, RejectReason, RoomStats, Tenant, Ticket, WaitingRoomConfig};
+use super::waiters::{WaiterId, Waiters};
+use super::{RejectReason, RoomStats, Tenant, Ticket, WaitingRoomConfig};
 
 /// A bounded, ordered set of waiting items, over lanes that `L` names.
 ///
@@ -36,11 +41,13 @@ use super::{Priority, PriorityLevels, RejectReason, RoomStats, Tenant, Ticket, W
 /// - [`peek`](Self::peek) names the item that goes next, [`pop`](Self::pop) takes it to be served, and
 ///   [`remove`](Self::remove) takes any item for any other reason. With [`skip`](Self::skip) the next one can be seen, and
 ///   [`restore`](Self::restore) brings the skipped one back.
-/// - Before each of these, bring the queue up to date: [`advance`](Self::advance) promotes, and names, one after the other,
-///   the items whose wait has ended, until there are none.
+/// - Before each of these, bring the queue up to date: call [`advance`](Self::advance) until it returns `None`. It returns
+///   the items that have expired, one at a time, and then promotes those that are due.
 ///
-/// An item *waits* until it is taken, or until its wait ends; then it is *unlinked* and stays there until it is
-/// [taken](Self::take).
+/// # An item's states
+///
+/// An item *waits* until it is popped or removed. If its wait ends otherwise, it is *unlinked*: it keeps its entry until it
+/// is [taken](Self::take).
 ///
 /// ```
 /// use std::time::Instant;
@@ -63,15 +70,16 @@ pub struct WaitQueue<L, T> {
     base: RoomBase,
     waiters: Waiters<T>,
     lanes: Lanes<L>,
-    /// All whose wait ends, in the order in which it does.
+    /// The waiters with an end of their wait, ordered by it.
     timeouts: OrderedQueue<(Nanos, u64)>,
-    /// All that will be promoted, in the order in which they are.
+    /// The waiters that will be promoted, ordered by when.
     promotions: OrderedQueue<(Nanos, u64)>,
-    /// All waiters, where one may be displaced by another, or the oldest is asked for.
+    /// All waiters by level, if one may displace another or the oldest is tracked; else empty.
     arrivals: ByLevel,
     partitions: Partitions,
-    /// How many of each tenant wait, if that is bounded.
+    /// How many requests of each tenant wait, if that is bounded; else empty.
     tenants: HashMap<Tenant, usize>,
+    /// Whether `arrivals` is kept for the oldest item.
     tracks_oldest: bool,
 }
 
@@ -80,11 +88,11 @@ pub struct WaitQueue<L, T> {
 pub struct Pushed {
     /// The item.
     pub id: WaiterId,
-    /// An item of lower priority that lost its place; it is unlinked, and to be [taken](WaitQueue::take).
+    /// An item of lower priority that lost its place. It is unlinked, to be [taken](WaitQueue::take).
     pub displaced: Option<WaiterId>,
 }
 
-/// An item that is out of the order for a moment, to be [restored](WaitQueue::restore).
+/// An item that was skipped, to be [restored](WaitQueue::restore).
 #[derive(Debug)]
 #[must_use = "a skipped item that is not restored is never served"]
 pub struct Skipped(WaiterId);
@@ -101,11 +109,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// An empty queue.
     #[must_use]
     pub fn new(config: WaitingRoomConfig, now: Instant) -> Self {
-        let base = RoomBase::new(config, now);
-        let lanes = Lanes::new(&base.config);
-        Self::empty(base, lanes)
+        Self::from_base(RoomBase::new(config, now))
     }
 
+    /// An empty queue with these lanes, which are empty or to be rebuilt.
     fn empty(base: RoomBase, lanes: Lanes<L>) -> Self {
         let levels = base.config.levels.count();
         Self {
@@ -121,16 +128,16 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// From now on the queue knows which item arrived first. To be called while it is empty.
+    /// Makes the queue track which item arrived first. To be called while it is empty.
     pub fn track_oldest(&mut self) {
         self.tracks_oldest = true;
     }
 
-    /// Adds an item that arrives at `now`, in a lane that is served by one pool and waits in the queue's own partition.
+    /// Adds an item that arrives at `now`. All lanes compete with each other, in one partition.
     ///
     /// # Errors
     ///
-    /// Why it may not wait. Then nothing has changed.
+    /// The reason why it may not wait. Then no item has changed.
     #[inline]
     pub fn push(
         &mut self,
@@ -152,9 +159,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     ) -> Result<Pushed, RejectReason> {
         let limits = self.base.limits(&ticket, now);
         self.trim_if_due(now);
+        // Opened even if the item is rejected below; empty lanes are closed later.
         let lane = self.lane(lane, |_| {
             (PoolSet::one(super::PoolId(0)), Partition::default())
         });
+        // Before anything is indexed: most requests that are rejected are rejected here.
         let displaced = match self.place_for(&ticket, lane, limits, now) {
             Ok(displaced) => displaced,
             Err(why) => {
@@ -162,6 +171,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
                 return Err(why);
             }
         };
+        // It frees the place that the item takes.
         if let Some(displaced) = displaced {
             self.unlink(displaced, false);
             self.base.stats.reject(&RejectReason::<()>::Displaced);
@@ -171,16 +181,17 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Ok(Pushed { id, displaced })
     }
 
-    /// The item that goes next.
+    /// The item that goes next, which is the head of the queue.
     #[must_use]
     #[inline]
     pub fn peek(&self) -> Option<WaiterId> {
+        // There are no slots, so no group is busy.
         let head = self.lanes.best(&self.waiters, Scope::All, NO_PUMP)?;
         Some(self.waiters.id(head.idx))
     }
 
-    /// Takes an item to be served. With the [fair](super::Discipline::Fair) discipline, its tenant pays for it. `None` if
-    /// it does not wait.
+    /// Takes an item to be served. With the [fair](super::Discipline::Fair) discipline, it is charged to its tenant. `None`
+    /// if it does not wait.
     #[inline]
     pub fn pop(&mut self, id: WaiterId) -> Option<T> {
         if !self.waiters.waits(id) {
@@ -191,7 +202,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Some(self.take(id))
     }
 
-    /// Takes an item that will not be served. `None` if it does not wait.
+    /// Takes an item that is cancelled. `None` if it does not wait.
     pub fn remove(&mut self, id: WaiterId) -> Option<T> {
         if !self.waiters.waits(id) {
             return None;
@@ -201,16 +212,18 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Some(self.take(id))
     }
 
-    /// Takes an item whose wait has ended.
+    /// Takes an item that is unlinked.
     pub fn take(&mut self, id: WaiterId) -> T {
         let item = self.waiters.remove(id.idx);
+        // After a burst, the last item out gives the memory back.
         self.trim_if_empty();
         item
     }
 
-    /// Takes an item out of the order, so that the one behind it can be seen. It keeps its place. Until it is restored, no
-    /// item may be pushed and no wait may end.
+    /// Hides an item, so that [`peek`](Self::peek) names the next one. It still waits, and keeps its place in the order.
+    /// Until it is restored, no item may be pushed and no wait may end.
     pub fn skip(&mut self, id: WaiterId) -> Skipped {
+        // First: the discipline's queue finds by it that the entry is dead.
         self.waiters.meta_mut(id.idx).is_queued = false;
         self.lanes.skip(&self.waiters, id.idx);
         Skipped(id)
@@ -218,12 +231,13 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     /// Puts a skipped item back where it was.
     pub fn restore(&mut self, Skipped(id): Skipped) {
+        // First: the discipline's queue finds by it that the entry is alive.
         self.waiters.meta_mut(id.idx).is_queued = true;
         self.lanes.restore(&self.waiters, id.idx);
     }
 
-    /// Brings the queue up to `now`. The wait of the item that is returned has ended, for this reason; call it again
-    /// until there is none.
+    /// Brings the queue up to `now`, one step at a time: returns an item that has expired, and the reason. To be called
+    /// again until it returns `None`.
     #[inline]
     pub fn advance(&mut self, now: Instant) -> Option<(WaiterId, RejectReason)> {
         let now = self.base.epoch.nanos(now);
@@ -232,7 +246,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Some(expired)
     }
 
-    /// Unlinks the next waiter whose wait has ended by `now`; promotes waiters when there is none left.
+    /// Unlinks the next waiter that has expired by `now`. If there is none, promotes the waiters that are due.
     #[inline]
     pub(super) fn expire_next<N>(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
         match self.timeouts.first() {
@@ -245,6 +259,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
                 self.unlink(idx, false);
                 Some((self.waiters.id(idx), why))
             }
+            // Last: no expired waiter is promoted.
             _ => {
                 self.promote(now);
                 None
@@ -258,17 +273,18 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.base.epoch.instant(self.next_end())
     }
 
+    /// The earliest end of a wait; `NEVER` if none ends.
     #[inline]
     pub(super) fn next_end(&self) -> Nanos {
         self.timeouts.first().map_or(NEVER, |((end, _), _)| end)
     }
 
-    /// Stops accepting. Items that wait still do.
+    /// Stops accepting. Items that wait go on waiting.
     pub fn stop_accepting(&mut self) {
         self.base.is_closed = true;
     }
 
-    /// Unlinks all items, which are to be [taken](Self::take): they are rejected as shutting down. Stops accepting.
+    /// Stops accepting, and rejects all items as shutting down. They are unlinked, to be [taken](Self::take).
     pub fn close(&mut self) -> Vec<WaiterId> {
         self.base.is_closed = true;
         let all = self.waiters.latest_first().into_iter();
@@ -278,41 +294,6 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             self.waiters.id(idx)
         })
         .collect()
-    }
-
-    /// Changes the configuration. Every item keeps its place in the order, and a level keeps its items by name; items of a
-    /// name that is gone get the default level. Items that have no place any more are unlinked and returned, with the
-    /// reason, the latest of the lowest level first.
-    pub fn reconfigure(
-        &mut self,
-        config: WaitingRoomConfig,
-        now: Instant,
-    ) -> Vec<(WaiterId, RejectReason)> {
-        let now = self.base.epoch.nanos(now);
-        let lanes = self.waiters.oldest_first().into_iter();
-        let lanes = lanes
-            .map(|idx| {
-                let (key, pools, partition) = self.lanes.describe(self.waiters.meta(idx).lane);
-                Relink {
-                    idx,
-                    key,
-                    pools,
-                    partition,
-                }
-            })
-            .collect();
-        rename_levels(&mut self.waiters, &self.base.config.levels, &config.levels);
-        self.base.config = config;
-        self.rebuild(lanes, now);
-        let mut ended = Vec::new();
-        while let Some(expired) = self.expire_next(now) {
-            ended.push(expired);
-        }
-        self.evict_excess(|id, why| ended.push((id, why)));
-        for (_, why) in &ended {
-            self.base.stats.reject(why);
-        }
-        ended
     }
 
     /// Reserves a place for an item that will be pushed, if one is free.
@@ -331,14 +312,14 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.base.has_room()
     }
 
-    /// How many wait.
+    /// How many items wait.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         self.base.waiting
     }
 
-    /// Whether none waits.
+    /// Whether no item waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.base.waiting == 0
@@ -350,7 +331,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.base.is_closed
     }
 
-    /// Whether anything here depends on the time.
+    /// Whether [`advance`](Self::advance) will ever have something to do for the present items.
     #[must_use]
     #[inline]
     pub fn is_timed(&self) -> bool {
@@ -363,18 +344,18 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.waiters.waits(id)
     }
 
-    /// The item.
+    /// The item with this id.
     #[must_use]
     pub fn get(&self, id: WaiterId) -> &T {
         self.waiters.payload(id.idx)
     }
 
-    /// The item, to be changed.
+    /// The item with this id, to be changed.
     pub fn get_mut(&mut self, id: WaiterId) -> &mut T {
         self.waiters.payload_mut(id.idx)
     }
 
-    /// Where an item stands among those that compete with it, in the order in which they would be taken now: 1 is next.
+    /// An item's position among those that compete with it, in the order in which they would be taken now: 1 is next.
     /// `None` if it does not wait. O(n log n).
     #[must_use]
     pub fn position(&self, id: WaiterId) -> Option<usize> {
@@ -390,20 +371,22 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             .map(|nth| nth + 1)
     }
 
-    /// The next item and all that compete with it, in the order in which they would be taken. O(n log n).
+    /// The head and all items that compete with it, in the order in which they would be taken now. O(n log n).
     #[must_use]
     pub fn in_order(&self) -> Vec<WaiterId> {
         let Some(head) = self.peek() else {
             return Vec::new();
         };
+        // All lanes of a `push` are served by one pool, so all items compete.
         let lane = self.waiters.meta(head.idx).lane;
         let order = self.lanes.forecast(&self.waiters, lane).into_iter();
         order.map(|idx| self.waiters.id(idx)).collect()
     }
 
-    /// When the item arrived that arrived first, if that is [tracked](Self::track_oldest). O(levels).
+    /// The arrival of the item that arrived first, if that is [tracked](Self::track_oldest). O(levels).
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
+        // Empty unless it is tracked, or one item may displace another.
         let first = self.arrivals.first()?;
         self.base
             .epoch
@@ -422,52 +405,25 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         &self.base.config
     }
 
-    /// What became of the items that were not taken.
+    /// How many items were rejected, by reason, and how many were cancelled.
     #[must_use]
     pub fn stats(&self) -> RoomStats {
         self.base.stats
     }
 
-    /// How long it takes until `ahead` items have been taken, by the measured rate; `None` until one was measured.
+    /// The time until `ahead` items have been popped, by the measured rate; `None` until that was measured.
     #[must_use]
     pub fn estimated_wait(&self, ahead: usize) -> Option<Duration> {
         self.base.estimated_wait(ahead)
     }
 }
 
-/// A waiter, and the lane that it is to be in.
-pub(crate) struct Relink<L> {
-    pub(crate) idx: u32,
-    pub(crate) key: L,
-    pub(crate) pools: PoolSet,
-    pub(crate) partition: Partition,
-}
-
-/// For the full room, and for this module.
+/// For the full room, and for the files of this module.
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
+    /// An empty queue with this configuration, clock and counters.
     pub(super) fn from_base(base: RoomBase) -> Self {
         let lanes = Lanes::new(&base.config);
         Self::empty(base, lanes)
-    }
-
-    /// A queue with these waiters, which were in another room before, in their lanes of now. The flows of tenants keep
-    /// their state from the lanes of before.
-    pub(super) fn from_parts(
-        base: RoomBase,
-        waiters: Waiters<T>,
-        relinks: Vec<Relink<L>>,
-        lanes: Option<Lanes<L>>,
-        now: Nanos,
-    ) -> Self {
-        let lanes = lanes.unwrap_or_else(|| Lanes::new(&base.config));
-        let mut queue = Self::empty(base, lanes);
-        queue.waiters = waiters;
-        queue.rebuild(relinks, now);
-        queue
-    }
-
-    pub(super) fn into_parts(self) -> (RoomBase, Waiters<T>, Lanes<L>) {
-        (self.base, self.waiters, self.lanes)
     }
 
     pub(super) fn base(&self) -> &RoomBase {
@@ -499,298 +455,6 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[inline]
     pub(super) fn lane(&mut self, key: L, ask: impl FnOnce(&L) -> (PoolSet, Partition)) -> u32 {
         self.lanes.lane(key, ask)
-    }
-
-    /// Where a request may wait: in a free place (`None`) or in that of a waiter which it displaces; or why it may not.
-    pub(super) fn place_for<N>(
-        &self,
-        ticket: &Ticket,
-        lane: u32,
-        limits: WaitLimits,
-        now: Nanos,
-    ) -> Result<Option<u32>, RejectReason<N>> {
-        if self.base.is_closed {
-            return Err(RejectReason::ShuttingDown);
-        }
-        if let Some(why) = self.base.refusal(ticket, limits, now) {
-            return Err(why);
-        }
-        if let Some(max) = self.base.config.max_size_per_tenant
-            && self
-                .tenants
-                .get(&ticket.tenant)
-                .map_or(0, |&waiting| waiting)
-                >= max
-        {
-            return Err(RejectReason::TenantFull);
-        }
-        let partition = self.lanes.partition(lane);
-        let lowest = if !self.partitions.has_room(partition) {
-            self.partitions.lowest_and_latest(partition.id)
-        } else if !self.base.has_room() {
-            self.arrivals.lowest_and_latest()
-        } else {
-            return Ok(None);
-        };
-        let own = self.level_of(ticket.priority, limits.arrival, now);
-        let is_lower = |idx: u32| self.waiters.meta(idx).level > own;
-        match lowest.filter(|&idx| self.base.config.displace && is_lower(idx)) {
-            Some(idx) => Ok(Some(idx)),
-            None => Err(RejectReason::Full),
-        }
-    }
-
-    /// Adds a waiter to a lane, whether or not there is a place for it.
-    #[inline]
-    pub(super) fn insert(
-        &mut self,
-        ticket: Ticket,
-        limits: WaitLimits,
-        lane: u32,
-        now: Nanos,
-        payload: impl FnOnce(WaiterId) -> T,
-    ) -> WaiterId {
-        let priority = self.base.config.levels.clamp(ticket.priority);
-        let key = self.base.next_key(&ticket, limits);
-        let meta = WaiterMeta::new(key, priority, limits, ticket);
-        let id = self.waiters.insert(meta, payload);
-        self.link(id.idx, lane, None, now);
-        id
-    }
-
-    /// Whether a request would go before a waiter, if it were queued now.
-    pub(super) fn newcomer_goes_before(
-        &self,
-        (ticket, limits): (&Ticket, WaitLimits),
-        lane: u32,
-        best: lanes::Head,
-        now: Nanos,
-    ) -> bool {
-        let newcomer = Newcomer {
-            key: self.base.key_if_queued(ticket, limits),
-            level: self.level_of(ticket.priority, limits.arrival, now),
-            tenant: &ticket.tenant,
-            cost: u128::from(ticket.cost.max(1)),
-            end: limits.end(self.waiters.max_wait),
-        };
-        let config = &self.base.config;
-        self.lanes
-            .newcomer_goes_before(&self.waiters, newcomer, lane, best, config)
-    }
-
-    /// Links a waiter wherever it has to be found again.
-    fn link(&mut self, idx: u32, lane: u32, flow: Option<FlowState>, now: Nanos) {
-        let meta = self.waiters.meta(idx);
-        let level = self.level_of(Priority(meta.priority), meta.limits.arrival, now);
-        let meta = self.waiters.meta_mut(idx);
-        (meta.level, meta.lane) = (level, lane);
-        let seq = meta.seq;
-        self.lanes
-            .push(&mut self.waiters, idx, flow, &self.base.config);
-        self.base.on_queued();
-        let end = self.waiters.end(idx);
-        if end < NEVER {
-            self.timeouts.push((end, seq), idx);
-        }
-        if self.base.config.max_size_per_tenant.is_some() {
-            let tenant = self.waiters.meta(idx).tenant().clone();
-            *self.tenants.entry(tenant).or_default() += 1;
-        }
-        self.link_level(idx);
-    }
-
-    /// Links a waiter among those of its level.
-    fn link_level(&mut self, idx: u32) {
-        if self.has_arrivals() {
-            self.arrivals.push(&self.waiters, idx);
-        }
-        if self.lanes.have_bounds() {
-            let partition = self.lanes.partition(self.waiters.meta(idx).lane);
-            if partition.max_size.is_some() {
-                let displace = self.base.config.displace;
-                self.partitions
-                    .push(&self.waiters, partition, displace, idx);
-            }
-        }
-        self.link_promotion(idx);
-    }
-
-    /// Unlinks a waiter from those of this level, where it does not wait any more.
-    fn unlink_level(&mut self, idx: u32, level: u8) {
-        if self.has_arrivals() {
-            self.arrivals.remove(&self.waiters, idx, level);
-        }
-        if self.lanes.have_bounds() {
-            let partition = self.lanes.partition(self.waiters.meta(idx).lane);
-            if partition.max_size.is_some() {
-                let displace = self.base.config.displace;
-                self.partitions
-                    .remove(&self.waiters, partition.id, displace, idx, level);
-            }
-        }
-        self.unlink_promotion(idx, level);
-    }
-
-    fn has_arrivals(&self) -> bool {
-        self.base.config.displace || self.tracks_oldest
-    }
-
-    /// Ends a wait, with a slot if the waiter `is_served`. Its entry stays.
-    #[inline]
-    pub(super) fn unlink(&mut self, idx: u32, is_served: bool) {
-        let end = self.waiters.end(idx);
-        let meta = self.waiters.meta_mut(idx);
-        meta.waits = false;
-        let (level, seq) = (meta.level, meta.seq);
-        match is_served {
-            true => self.lanes.serve(&self.waiters, idx),
-            false => self.lanes.remove(&self.waiters, idx, level),
-        }
-        if end < NEVER {
-            let waiters = &self.waiters;
-            self.timeouts.remove((end, seq), |&(_, seq), idx| {
-                waiters.waits(WaiterId { idx, seq })
-            });
-        }
-        self.base.waiting -= 1;
-        if self.base.config.max_size_per_tenant.is_some() {
-            self.unlink_tenant(idx);
-        }
-        self.unlink_level(idx, level);
-    }
-
-    fn unlink_tenant(&mut self, idx: u32) {
-        let tenant = self.waiters.meta(idx).tenant();
-        if let Some(waiting) = self.tenants.get_mut(tenant) {
-            *waiting -= 1;
-            if *waiting == 0 {
-                self.tenants.remove(tenant);
-            }
-        }
-    }
-
-    /// Links all waiters anew, in the order of arrival, each to its lane of now.
-    pub(super) fn rebuild(&mut self, relinks: Vec<Relink<L>>, now: Nanos) {
-        let old = self.clear_links();
-        for Relink {
-            idx,
-            key,
-            pools,
-            partition,
-        } in relinks
-        {
-            let flow = self.lanes.flow_state_from(&old, &self.waiters, idx);
-            let lane = self.lane(key, |_| (pools, partition));
-            self.link(idx, lane, flow, now);
-        }
-    }
-
-    /// Forgets where waiters are linked, and returns the lanes of before.
-    fn clear_links(&mut self) -> Lanes<L> {
-        let levels = self.base.config.levels.count();
-        self.waiters.max_wait = self.base.max_wait();
-        self.timeouts = OrderedQueue::new();
-        self.promotions = OrderedQueue::new();
-        self.arrivals = ByLevel::new(levels);
-        self.partitions = Partitions::new(levels);
-        self.tenants = HashMap::new();
-        self.base.waiting = 0;
-        let new = self.lanes.renewed(&self.base.config);
-        std::mem::replace(&mut self.lanes, new)
-    }
-
-    /// Unlinks the waiters that have no place any more.
-    pub(super) fn evict_excess<N>(&mut self, mut evicted: impl FnMut(WaiterId, RejectReason<N>)) {
-        if let Some(max) = self.base.config.max_size_per_tenant {
-            for idx in self.waiters.latest_first() {
-                let tenant = self.waiters.meta(idx).tenant();
-                if self
-                    .tenants
-                    .get(tenant)
-                    .is_some_and(|&waiting| waiting > max)
-                {
-                    self.unlink(idx, false);
-                    evicted(self.waiters.id(idx), RejectReason::TenantFull);
-                }
-            }
-        }
-        self.evict_from_partitions(&mut evicted);
-        let too_many = self.base.waiting.saturating_sub(self.base.config.max_size);
-        if too_many > 0 {
-            for idx in self.waiters.latest_first().into_iter().take(too_many) {
-                self.unlink(idx, false);
-                evicted(self.waiters.id(idx), self.base.why_evicted());
-            }
-        }
-    }
-
-    /// Unlinks the waiters that have no place any more in their partition.
-    pub(super) fn evict_from_partitions<N>(
-        &mut self,
-        mut evicted: impl FnMut(WaiterId, RejectReason<N>),
-    ) {
-        if !self.partitions.any_overfull() {
-            return;
-        }
-        for idx in self.waiters.latest_first() {
-            let partition = self.lanes.partition(self.waiters.meta(idx).lane);
-            if self.partitions.is_overfull(partition) {
-                self.unlink(idx, false);
-                evicted(self.waiters.id(idx), RejectReason::Full);
-            }
-        }
-    }
-
-    /// An entry was taken out: gives memory back if it was the last.
-    #[inline]
-    pub(super) fn trim_if_empty(&mut self) {
-        let capacity = self.waiters.capacity();
-        if self.waiters.is_empty() && capacity > KEPT && self.base.high_water.is_excess(capacity, 0)
-        {
-            self.waiters.trim();
-            self.clear_links();
-        }
-    }
-
-    /// A request arrives: gives memory back if the queue has been small for a while.
-    #[inline]
-    pub(super) fn trim_if_due(&mut self, now: Nanos) {
-        let capacity = self.waiters.capacity();
-        if self.base.high_water.is_due(capacity, now)
-            && self.base.high_water.look(capacity, self.base.waiting, now)
-        {
-            self.trim();
-        }
-    }
-
-    #[cold]
-    fn trim(&mut self) {
-        self.waiters.trim();
-        self.lanes.trim(&mut self.waiters);
-        self.timeouts.trim();
-        self.promotions.trim();
-        self.tenants.shrink_to_fit();
-    }
-
-    /// For a timer that has nothing else to do: gives memory back, or says when to look again. `None`: not before
-    /// another item waits.
-    #[cfg(feature = "batch")]
-    pub(crate) fn trim_idle(&mut self, now: Instant) -> Option<Instant> {
-        self.trim_if_empty();
-        let keeps_more = self.base.waiting == 0 && self.waiters.capacity() > KEPT;
-        keeps_more.then(|| now + INTERVAL)
-    }
-}
-
-/// Each waiter keeps its level by name.
-pub(super) fn rename_levels<T>(
-    waiters: &mut Waiters<T>,
-    old: &PriorityLevels,
-    new: &PriorityLevels,
-) {
-    for idx in waiters.oldest_first() {
-        let meta = waiters.meta_mut(idx);
-        meta.priority = new.parse(old.name(Priority(meta.priority)).as_bytes()).0;
     }
 }
 

@@ -1,25 +1,28 @@
 //! Partitions of the waiting room that have a bound of their own.
 //!
-//! Without them, requests for one popular model take every place, and those for all others are rejected. Nothing is kept
-//! of a partition without a bound, or in which none waits.
+//! Without them, requests for one popular model take every place, and those for all others are rejected. A partition
+//! without a bound or without a waiter is not kept.
 
 use std::collections::HashMap;
 
-use super::super::Partition;
-use super::super::waiters::Waiters;
 use super::by_level::ByLevel;
+use crate::admit::Partition;
+use crate::admit::waiters::Waiters;
 
-/// The bounded partitions in which requests wait.
+/// The bounded partitions in which requests wait, by id.
 #[derive(Debug)]
 pub(crate) struct Partitions {
     by_id: HashMap<u32, Usage>,
     levels: usize,
 }
 
+/// The waiters of one partition.
 #[derive(Debug)]
 struct Usage {
     max_size: Option<usize>,
+    /// How many requests wait in it.
     waiting: usize,
+    /// They, by level, if one may displace another; else empty.
     arrivals: ByLevel,
 }
 
@@ -31,7 +34,7 @@ impl Partitions {
         }
     }
 
-    /// Adds a waiter; to the order of arrival, too, if `in_order`.
+    /// Adds a waiter, with its place in the order of arrival if `in_order`.
     pub(crate) fn push<T>(
         &mut self,
         waiters: &Waiters<T>,
@@ -44,6 +47,7 @@ impl Partitions {
             waiting: 0,
             arrivals: ByLevel::new(self.levels),
         });
+        // The capacity may have changed it since the first waiter.
         usage.max_size = partition.max_size;
         usage.waiting += 1;
         if in_order {
@@ -51,7 +55,7 @@ impl Partitions {
         }
     }
 
-    /// Removes a waiter from this level. It does not wait there any more.
+    /// Removes a waiter, which waits no more, or at another level now. `in_order` as when it was added.
     pub(crate) fn remove<T>(
         &mut self,
         waiters: &Waiters<T>,
@@ -65,13 +69,14 @@ impl Partitions {
                 usage.arrivals.remove(waiters, idx, level);
             }
             usage.waiting -= 1;
+            // Demands may name any number of partitions: the empty ones go.
             if usage.waiting == 0 {
                 self.by_id.remove(&partition);
             }
         }
     }
 
-    /// Whether one more may wait in the partition, as far as its own bound goes.
+    /// Whether one more request may wait in the partition, by its own bound.
     pub(crate) fn has_room(&self, partition: Partition) -> bool {
         let waiting = self
             .by_id
@@ -80,7 +85,7 @@ impl Partitions {
         partition.max_size.is_none_or(|max| waiting < max)
     }
 
-    /// Whether more wait in the partition than may.
+    /// Whether more requests wait in the partition than its bound allows.
     pub(crate) fn is_overfull(&self, partition: Partition) -> bool {
         partition.max_size.is_some()
             && self
@@ -89,9 +94,15 @@ impl Partitions {
                 .is_some_and(Usage::is_overfull)
     }
 
-    /// Whether this is so of any partition.
+    /// Whether any partition is overfull.
     pub(crate) fn any_overfull(&self) -> bool {
         self.by_id.values().any(Usage::is_overfull)
+    }
+
+    /// Gives back memory that the waiters of now do not need.
+    pub(crate) fn trim(&mut self) {
+        let usages = self.by_id.values_mut();
+        usages.for_each(|usage| usage.arrivals.trim());
     }
 
     /// The waiter of the partition that is evicted first.

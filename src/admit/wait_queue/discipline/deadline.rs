@@ -1,16 +1,18 @@
-//! The earliest deadline first.
+//! The discipline `deadline`: the earliest end of a wait first.
 
-use super::super::super::nanos::Nanos;
-use super::super::super::ordered_queue::{ArrivalKey, OrderedQueue};
-use super::super::super::waiters::Waiters;
 use super::{DispatchKey, FlowSnapshot};
+use crate::admit::nanos::Nanos;
+use crate::admit::ordered_queue::{ArrivalKey, OrderedQueue};
+use crate::admit::waiters::Waiters;
 
 /// The end of a wait; equal ends, and waits without one, in the order of arrival.
 type DeadlineKey = (Nanos, ArrivalKey);
 
+/// Waiters of one level of one lane, in the order in which their waits end.
 #[derive(Debug)]
 pub(crate) struct DeadlineQueue {
     queue: OrderedQueue<DeadlineKey>,
+    /// Tells a living entry from that of a waiter that was promoted.
     level: u8,
 }
 
@@ -60,10 +62,12 @@ impl DeadlineQueue {
     }
 }
 
+/// The key of a waiter in its queue.
 fn key_of<T>(waiters: &Waiters<T>, idx: u32) -> DeadlineKey {
     (waiters.end(idx), waiters.meta(idx).key())
 }
 
+/// The key of a waiter among the heads of other lanes.
 pub(super) fn key((end, (since, seq)): DeadlineKey) -> DispatchKey {
     DispatchKey::new(end, since, seq)
 }

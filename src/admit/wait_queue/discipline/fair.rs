@@ -1,9 +1,9 @@
-//! Fair shares: tenants take turns, in proportion to their weights and to the cost of their requests.
+//! The discipline `fair`: service is shared among tenants, in proportion to their weights.
 //!
 //! This is self-clocked fair queueing. Each tenant's waiters form a flow, and each flow has a tag: the virtual time at
 //! which its head will have been served if its tenant gets exactly its share. The smallest tag goes next, and virtual
-//! time moves to it. With equal costs and weights this is round robin; a tenant of twice the weight gets twice as many
-//! turns, and a request of twice the cost takes two of its tenant's turns.
+//! time moves to it. With equal costs and weights this is round robin; a tenant of twice the weight is served twice as
+//! often, and a request of twice the cost counts as two.
 //!
 //! When a flow's last waiter is served, virtual time is exactly the flow's tag. So nothing needs to be kept of tenants
 //! that do not wait.
@@ -12,19 +12,21 @@ use std::collections::HashMap;
 
 use slab::Slab;
 
-use super::super::super::ordered_queue::{ArrivalKey, OrderedQueue};
-use super::super::super::waiters::Waiters;
-use super::super::super::{Tenant, WaitingRoomConfig};
-use super::super::heap::Heap;
 use super::{DispatchKey, FlowSnapshot, FlowState, Newcomer};
+use crate::admit::ordered_queue::{ArrivalKey, OrderedQueue};
+use crate::admit::wait_queue::heap::Heap;
+use crate::admit::waiters::Waiters;
+use crate::admit::{Tenant, WaitingRoomConfig};
 
-/// Virtual time per unit of cost at weight 1: fine enough to be divided by any weight.
+/// Virtual time per unit of cost at weight 1. Divided by any `u32` weight it is at least 1.
 const UNIT: u128 = 1 << 32;
 
+/// The virtual time that a request of this cost takes. Does not overflow: the cost is a `u32`.
 pub(super) fn price(cost: u128, weight: u128) -> u128 {
     cost * UNIT / weight
 }
 
+/// The tenant's weight: 1 if none is configured, and at least 1.
 fn weight(config: &WaitingRoomConfig, tenant: &Tenant) -> u128 {
     config
         .weights
@@ -32,6 +34,7 @@ fn weight(config: &WaitingRoomConfig, tenant: &Tenant) -> u128 {
         .map_or(1, |&weight| u128::from(weight.max(1)))
 }
 
+/// The waiters of one tenant.
 #[derive(Debug)]
 struct Flow {
     tenant: Tenant,
@@ -48,17 +51,20 @@ impl Flow {
         self.state.start + price(cost, self.weight)
     }
 
+    /// The key of a head of this cost.
     fn key(&self, cost: u128) -> DispatchKey {
         DispatchKey::of_tag(self.tag(cost), self.state.since)
     }
 }
 
-/// Flows, ordered by the tag of their heads.
+/// Waiters of one level of one lane: flows, ordered by the tag of their heads.
 #[derive(Debug)]
 pub(crate) struct FairQueue {
     by_tenant: HashMap<Tenant, u32>,
     flows: Slab<Flow>,
+    /// The flows with waiters that are not skipped, by key.
     order: Heap<DispatchKey>,
+    /// Tells a living entry from that of a waiter that was promoted.
     level: u8,
 }
 
@@ -98,6 +104,7 @@ impl FairQueue {
         waiters.meta_mut(idx).flow = index;
         let key = waiters.meta(idx).key();
         let is_head = self.flows[index as usize].queue.push(key, idx);
+        // The flow's tag depends on the cost of its head.
         if is_head {
             self.reorder(waiters, index);
         }
@@ -108,6 +115,7 @@ impl FairQueue {
     pub(super) fn serve<T>(&mut self, waiters: &Waiters<T>, idx: u32, dispatch: u64) -> u128 {
         let meta = waiters.meta(idx);
         let flow = &mut self.flows[meta.flow as usize];
+        // The next waiter of the flow is served from then on.
         let start = flow.tag(meta.cost());
         flow.state = FlowState {
             start,
@@ -127,6 +135,7 @@ impl FairQueue {
     }
 
     pub(super) fn skip<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+        // First: a flow with a skipped waiter is not closed.
         self.flows[waiters.meta(idx).flow as usize].skipped += 1;
         self.remove(waiters, idx);
     }
@@ -160,10 +169,12 @@ impl FairQueue {
         config: &WaitingRoomConfig,
     ) -> Option<DispatchKey> {
         let Some(&index) = self.by_tenant.get(newcomer.tenant) else {
+            // A flow of its own, which begins now.
             let tag = state.start + price(newcomer.cost, weight(config, newcomer.tenant));
             return Some(DispatchKey::of_tag(tag, state.since));
         };
         let flow = &self.flows[index as usize];
+        // Only a requeued request goes before others of its tenant.
         let is_first = flow
             .queue
             .first()
@@ -179,12 +190,13 @@ impl FairQueue {
         self.flows.iter().filter_map(|(_, flow)| {
             let is_alive = |&(_, seq): &ArrivalKey, idx| waiters.is_queued_at(self.level, idx, seq);
             let line = flow.queue.to_vec(is_alive);
+            // A flow may have nothing but skipped waiters.
             let key = flow.key(waiters.meta(*line.first()?).cost());
             Some(FlowSnapshot::new(key, flow.weight, line))
         })
     }
 
-    /// Rebuilds the flows in as much memory as they need. No waiter is skipped meanwhile.
+    /// Rebuilds the flows in as much memory as they need. No waiter is skipped at that time.
     pub(super) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         let old = std::mem::replace(self, Self::new(self.level));
         for (_, mut flow) in old.flows {
@@ -196,6 +208,7 @@ impl FairQueue {
             let line = self.flows[index as usize]
                 .queue
                 .to_vec(|&(_, seq), idx| waiters.is_queued_at(level, idx, seq));
+            // Flows have new indices.
             for idx in line {
                 waiters.meta_mut(idx).flow = index;
             }
@@ -203,13 +216,14 @@ impl FairQueue {
         }
     }
 
-    /// Moves a flow to where its head belongs, or closes it if none of its waiters is left.
+    /// Ranks a flow by its head, or closes it if none of its waiters is left.
     fn reorder<T>(&mut self, waiters: &Waiters<T>, index: u32) {
         let flow = &self.flows[index as usize];
         match flow.queue.head() {
             Some(head) => self.order.set(index, flow.key(waiters.meta(head).cost())),
             None => {
                 self.order.remove(index);
+                // A skipped waiter needs the flow's state when it is restored.
                 if flow.skipped == 0 {
                     let flow = self.flows.remove(index as usize);
                     self.by_tenant.remove(&flow.tenant);

@@ -1,12 +1,14 @@
-//! First come, first served.
+//! The discipline `fifo`: first come, first served.
 
-use super::super::super::ordered_queue::{ArrivalKey, OrderedQueue};
-use super::super::super::waiters::Waiters;
 use super::{DispatchKey, FlowSnapshot};
+use crate::admit::ordered_queue::{ArrivalKey, OrderedQueue};
+use crate::admit::waiters::Waiters;
 
+/// Waiters of one level of one lane, in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct FifoQueue {
     queue: OrderedQueue<ArrivalKey>,
+    /// Tells a living entry from that of a waiter that was promoted.
     level: u8,
 }
 
@@ -59,6 +61,7 @@ impl FifoQueue {
     }
 }
 
+/// The key of a waiter among the heads of other lanes.
 #[inline]
 pub(super) fn key((since, seq): ArrivalKey) -> DispatchKey {
     DispatchKey::new(since, seq, 0)

@@ -1,4 +1,4 @@
-//! The order within one level of one lane.
+//! Disciplines: the order within one level of one lane.
 //!
 //! A [`LevelQueue`] names its head together with a [`DispatchKey`], which is comparable between lanes of the same
 //! discipline: where two lanes can use the same slot, the smaller key goes first.
@@ -10,18 +10,18 @@ mod fifo;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::super::nanos::Nanos;
-use super::super::ordered_queue::ArrivalKey;
-use super::super::waiters::Waiters;
-use super::super::{Discipline, Tenant, WaitingRoomConfig};
+use crate::admit::nanos::Nanos;
+use crate::admit::ordered_queue::ArrivalKey;
+use crate::admit::waiters::Waiters;
+use crate::admit::{Discipline, Tenant, WaitingRoomConfig};
 use deadline::DeadlineQueue;
 use fair::FairQueue;
 use fifo::FifoQueue;
 
-/// What orders heads: the discipline's key, and a number that decides between equal keys.
+/// The order of heads within a discipline: its own key, then a number that decides between equal keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DispatchKey {
-    /// Two words rather than one of 128 bits, whose alignment would cost two words more.
+    /// The high and the low word. A `u128` would be aligned to 16 bytes, and make the key 32 bytes long instead of 24.
     key: (u64, u64),
     tie_break: u64,
 }
@@ -35,20 +35,23 @@ impl DispatchKey {
 
     #[inline]
     fn new(high: u64, low: u64, tie_break: u64) -> Self {
+        // Compared as one number, the high word first.
         let key = (high, low);
         Self { key, tie_break }
     }
 
+    /// The key of a virtual time.
     fn of_tag(tag: u128, tie_break: u64) -> Self {
         Self::new((tag >> 64) as u64, tag as u64, tie_break)
     }
 
+    /// The virtual time of a key that was made of one.
     fn tag(self) -> u128 {
         u128::from(self.key.0) << 64 | u128::from(self.key.1)
     }
 }
 
-/// How much service a tenant's flow has had.
+/// The service that a tenant's flow has had.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlowState {
     /// The virtual time at which its head's service begins.
@@ -57,21 +60,22 @@ pub(crate) struct FlowState {
     pub(crate) since: u64,
 }
 
-/// A request that has not been queued, as far as order goes.
+/// A request that has not been queued: what decides on its place in the order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Newcomer<'a> {
     pub(crate) key: ArrivalKey,
     pub(crate) level: u8,
     pub(crate) tenant: &'a Tenant,
     pub(crate) cost: u128,
-    /// When its wait would end.
+    /// The end of its wait.
     pub(crate) end: Nanos,
 }
 
-/// One level of one lane, in the order of the discipline.
+/// The waiters of one level of one lane, in the order of the discipline.
 #[derive(Debug)]
 pub(crate) enum LevelQueue {
     Fifo(FifoQueue),
+    /// Boxed: it is much larger than the others.
     Fair(Box<FairQueue>),
     Deadline(DeadlineQueue),
 }
@@ -85,8 +89,8 @@ impl LevelQueue {
         }
     }
 
-    /// Adds a waiter, and says whether the head may be another now. `flow` is the state of its flow, if it has to be
-    /// opened.
+    /// Adds a waiter, and says whether the head may be another now. `flow` is the state of its tenant's flow, if that has to
+    /// be opened.
     #[inline]
     pub(crate) fn push<T>(
         &mut self,
@@ -102,20 +106,21 @@ impl LevelQueue {
         }
     }
 
-    /// Removes a waiter that got a slot, and says at which virtual time its service ends. `dispatch` is the number of this
-    /// dispatch. The waiter does not wait any more.
+    /// Removes a waiter that got a slot, and returns the virtual time at which its service ends. `dispatch` is the number of
+    /// this dispatch. The waiter is marked as not waiting already.
     #[inline]
     pub(crate) fn serve<T>(&mut self, waiters: &Waiters<T>, idx: u32, dispatch: u64) -> u128 {
         match self {
             Self::Fair(queue) => queue.serve(waiters, idx, dispatch),
             _ => {
                 self.remove(waiters, idx);
+                // No clock asks for it.
                 0
             }
         }
     }
 
-    /// Removes a waiter for any other reason. It does not wait any more, or not at this level.
+    /// Removes a waiter for any other reason. It is marked as not waiting, or at another level, already.
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
         match self {
@@ -142,7 +147,7 @@ impl LevelQueue {
         }
     }
 
-    /// The waiter that goes next.
+    /// The waiter that goes next in this queue.
     #[inline]
     pub(crate) fn head(&self) -> Option<u32> {
         match self {
@@ -152,7 +157,7 @@ impl LevelQueue {
         }
     }
 
-    /// The key of the waiter that goes next.
+    /// The key of that waiter, which orders it among those of other lanes.
     #[inline]
     pub(crate) fn head_key(&self) -> DispatchKey {
         match self {
@@ -162,8 +167,8 @@ impl LevelQueue {
         }
     }
 
-    /// The key that a newcomer would have; `None` if it would not go before the other waiters of its flow. `flow` is the
-    /// state of its flow, if it had to be opened.
+    /// The key that a newcomer would have; `None` if another waiter of its flow goes before it. `flow` is the state of its
+    /// tenant's flow, if that had to be opened.
     pub(crate) fn newcomer_key(
         &self,
         newcomer: Newcomer<'_>,
@@ -192,7 +197,7 @@ impl LevelQueue {
         matches!(self, Self::Fair(_))
     }
 
-    /// Gives back memory that the waiters of now do not need.
+    /// Gives back memory that the present waiters do not need.
     pub(crate) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         match self {
             Self::Fifo(queue) => queue.trim(),
@@ -201,7 +206,7 @@ impl LevelQueue {
         }
     }
 
-    /// All waiters, for a [`forecast`].
+    /// Adds all waiters to `flows`, for a [`forecast`].
     pub(crate) fn snapshot<T>(&self, waiters: &Waiters<T>, flows: &mut Vec<FlowSnapshot>) {
         match self {
             Self::Fifo(queue) => flows.extend(queue.snapshot(waiters)),
@@ -211,13 +216,14 @@ impl LevelQueue {
     }
 }
 
-/// Waiters that go one after the other, whatever goes in between.
+/// A sequence of waiters that keep their order among each other: a tenant's flow, or one waiter.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlowSnapshot {
     /// The key of its head.
     key: DispatchKey,
+    /// The tenant's weight.
     weight: u128,
-    /// The head is last.
+    /// The head is last, where it is cheap to take.
     line: Vec<u32>,
 }
 
@@ -227,12 +233,14 @@ impl FlowSnapshot {
     }
 
     fn new(key: DispatchKey, weight: u128, mut line: Vec<u32>) -> Self {
+        // `forecast` takes from the end.
         line.reverse();
         Self { key, weight, line }
     }
 }
 
-/// The order in which all of one level would be served if no request arrived, after that many `dispatches`.
+/// The order in which the waiters of one level would be served if no other request arrived. `dispatches` is the number of
+/// the latest dispatch.
 pub(crate) fn forecast<T>(
     waiters: &Waiters<T>,
     flows: Vec<FlowSnapshot>,
@@ -240,9 +248,11 @@ pub(crate) fn forecast<T>(
 ) -> Vec<u32> {
     let mut flows: BinaryHeap<Reverse<FlowSnapshot>> = flows.into_iter().map(Reverse).collect();
     let mut order = Vec::new();
+    // Ends because each round takes a waiter.
     while let Some(Reverse(mut flow)) = flows.pop() {
         order.extend(flow.line.pop());
         if let Some(&next) = flow.line.last() {
+            // As `FairQueue::serve` does. Other disciplines have no second waiter in a flow.
             dispatches += 1;
             let price = fair::price(waiters.meta(next).cost(), flow.weight);
             flow.key = DispatchKey::of_tag(flow.key.tag() + price, dispatches);

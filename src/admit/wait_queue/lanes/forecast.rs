@@ -1,15 +1,16 @@
-//! The order in which waiters would be served if no request arrived.
+//! The forecast: the order in which waiters would be served if no other request arrived.
 
 use std::hash::Hash;
 
-use super::super::super::waiters::Waiters;
-use super::super::discipline::forecast;
 use super::Lanes;
+use crate::admit::wait_queue::discipline::forecast;
+use crate::admit::waiters::Waiters;
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
-    /// The waiters that compete with those of `lane`, in the order in which they would be served.
+    /// The waiters that compete with those of `lane`, in the order in which they would be served. O(n log n).
     pub(crate) fn forecast<T>(&self, waiters: &Waiters<T>, lane: u32) -> Vec<u32> {
         let group = &self.groups[self.lanes[lane as usize].group as usize];
+        // One for each discipline.
         let groups = &self.by_pools[&group.pools];
         let of_group = |group: u32, level: usize| {
             let mut flows = Vec::new();
@@ -22,16 +23,18 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             let orders = groups.iter().map(|&group| of_group(group, level));
             merge(waiters, orders.collect())
         };
+        // A higher level goes first, whatever its discipline.
         (0..self.levels).flat_map(of_level).collect()
     }
 }
 
-/// The order over all disciplines: of the next waiters of each, the one that arrived first.
+/// Merges the orders of several disciplines: of their next waiters, the one that arrived first goes first.
 fn merge<T>(waiters: &Waiters<T>, orders: Vec<Vec<u32>>) -> Vec<u32> {
     let mut orders: Vec<_> = orders
         .into_iter()
         .map(|order| order.into_iter().peekable())
         .collect();
+    // Ends when all orders are used up.
     std::iter::from_fn(|| {
         let next = orders.iter_mut().filter_map(|order| {
             let key = waiters.meta(*order.peek()?).key();

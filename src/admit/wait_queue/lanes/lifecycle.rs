@@ -1,29 +1,32 @@
-//! Lanes are opened for their first waiter, and closed when there are many empty ones.
+//! Opening and closing of lanes and groups: opened for the first waiter, closed when there are many empty lanes.
 
 use std::hash::Hash;
 
 use slab::Slab;
 
-use super::super::super::Discipline;
-use super::super::super::capacity::{Partition, PoolSet};
-use super::super::discipline::LevelQueue;
-use super::super::heap::Heap;
 use super::{Group, Lane, Lanes, NOT_BLOCKED, VirtualClock};
+use crate::admit::Discipline;
+use crate::admit::capacity::{Partition, PoolSet};
+use crate::admit::wait_queue::discipline::LevelQueue;
+use crate::admit::wait_queue::heap::Heap;
 
-/// Empty lanes are kept for their next waiter: as many as are occupied, and these.
+/// How many empty lanes are kept for their next waiter, besides as many as have waiters.
 const SPARE_LANES: usize = 64;
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
+    /// Opens the lane with this key.
     #[cold]
     pub(super) fn open(&mut self, key: L, ask: impl FnOnce(&L) -> (PoolSet, Partition)) -> u32 {
-        // Before anything changes: the capacity is user code and may panic.
+        // Asked before anything changes: the capacity is user code and may panic.
         let (pools, partition) = ask(&key);
+        // So a sweep of n lanes comes after at least n / 2 of them became empty: O(1) amortised.
         if self.lanes.len() >= 2 * self.occupied + SPARE_LANES {
             self.close_empty_lanes();
         }
         let discipline = partition.discipline.unwrap_or(self.discipline);
         self.has_bounds |= partition.max_size.is_some();
         let group = self.group_of(pools, discipline);
+        // The number that `insert` gives it below.
         let lane = self.lanes.vacant_key() as u32;
         let member = self.groups[group as usize].lanes.insert(lane) as u32;
         let levels = (0..self.levels).map(|level| LevelQueue::new(discipline, level as u8));
@@ -39,12 +42,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         lane
     }
 
+    /// The group of lanes with these pools and this discipline, which is opened if there is none.
     fn group_of(&mut self, pools: PoolSet, discipline: Discipline) -> u32 {
         let alike = self.by_pools.entry(pools.clone()).or_default();
         let is_of = |group: &&u32| self.groups[**group as usize].discipline == discipline;
         if let Some(&group) = alike.iter().find(is_of) {
             return group;
         }
+        // Not 0: a flow that moves here after a reconfiguration is `base` minus what it is behind.
         let clock = VirtualClock {
             served: self.base,
             waiting: 0,
@@ -64,6 +69,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }) as u32;
         alike.push(group);
         for pool in pools.iter().map(|pool| pool.0 as usize) {
+            // Pools are numbered densely.
             if pool >= self.by_pool.len() {
                 self.by_pool.resize_with(pool + 1, Vec::new);
             }
@@ -72,6 +78,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         group
     }
 
+    /// Closes all lanes without waiters, and then all groups without lanes.
     fn close_empty_lanes(&mut self) {
         let (groups, by_key) = (&mut self.groups, &mut self.by_key);
         self.lanes.retain(|_, lane| {
@@ -85,6 +92,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         });
         let (by_pools, by_pool) = (&mut self.by_pools, &mut self.by_pool);
         groups.retain(|index, group| {
+            // No lane, so no waiter: nothing refers to its number any more.
             if group.lanes.is_empty() {
                 if let Some(alike) = by_pools.get_mut(&group.pools) {
                     alike.retain(|&other| other != index as u32);

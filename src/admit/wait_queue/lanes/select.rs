@@ -1,28 +1,30 @@
-//! The best waiter of those that a slot can serve.
+//! Selection of the best waiter that a slot can serve.
 //!
-//! Keys of two disciplines are not comparable: one counts arrivals, another shares, a third deadlines. So each discipline
-//! names its best waiter, and of these, within a level, the one that arrived first goes first.
+//! Keys of two disciplines are not comparable: one is an arrival, one a share, one a deadline. So the best waiter of each
+//! discipline is found, and of these, the one of the highest level goes first, and within a level the one that arrived
+//! first.
 
 use std::hash::Hash;
 
-use super::super::super::capacity::PoolId;
-use super::super::super::waiters::Waiters;
-use super::super::super::{Discipline, WaitingRoomConfig};
-use super::super::discipline::{FlowState, Newcomer};
 use super::{Group, LaneHead, Lanes, NOT_BLOCKED, Rank};
+use crate::admit::capacity::PoolId;
+use crate::admit::wait_queue::discipline::{FlowState, Newcomer};
+use crate::admit::waiters::Waiters;
+use crate::admit::{Discipline, WaitingRoomConfig};
 
-/// The groups that a pump looks at.
+/// The groups that a pump asks for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Scope {
     /// Those that a slot of the pool can serve.
     Pool(PoolId),
-    /// Those, and one more: that of the request which found the slot.
+    /// Those, and the group of the request that found the slot, whatever pools that lane names.
     Claim(PoolId, u32),
+    /// All groups.
     All,
 }
 
 impl Scope {
-    /// Whether one slot of `pool` is all that it is about.
+    /// Whether the pump is about one slot of `pool`, and ends when that is granted.
     pub(crate) fn is_about(self, pool: PoolId) -> bool {
         match self {
             Self::Pool(one) | Self::Claim(one, _) => one == pool,
@@ -38,7 +40,7 @@ pub(crate) struct Head {
     pub(crate) group: u32,
 }
 
-/// The number of no pump, which has found no group busy.
+/// The number of no pump, for a look at all groups, busy or not.
 pub(crate) const NO_PUMP: u64 = u64::MAX;
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
@@ -73,26 +75,30 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         config: &WaitingRoomConfig,
     ) -> bool {
         let (own, level) = (&self.lanes[lane as usize], usize::from(newcomer.level));
+        // The rank of `best` is that of its group.
         let other = &self.groups[best.group as usize];
         if self.groups[own.group as usize].discipline != other.discipline {
+            // Keys of two disciplines are not comparable.
             let best = waiters.meta(best.idx);
             return (newcomer.level, newcomer.key) < (best.level, best.key());
         }
         let flow = FlowState {
             start: self.clock_of_newcomer(own.group, level),
+            // As `push` would number it.
             since: self.dispatches + 1,
         };
+        // `None`: behind another waiter of its own tenant, which is not before `best`.
         let key = own.levels[level].newcomer_key(newcomer, flow, config);
         key.zip(other.best_rank())
             .is_some_and(|(key, best)| (level as u64, key) < *best)
     }
 
-    /// The best waiters of the disciplines that `best` is not of, over all groups that pump number `pump` has not found
-    /// busy.
+    /// The best waiter of each discipline but that of `best`, over all groups that pump number `pump` has not found busy.
     pub(crate) fn heads_of_other_disciplines(&self, best: Head, pump: u64) -> Vec<Head> {
         let all = self.groups.iter().map(|(group, _)| group as u32);
         let heads = self.best_groups(all, pump).into_iter().flatten();
         heads
+            // That of its own discipline is `best` itself.
             .filter(|&(_, group)| group != best.group)
             .filter_map(|(_, group)| self.head_in(group))
             .collect()
@@ -104,11 +110,11 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.blocked_in = pump;
     }
 
-    /// Lets pump number `pump` look again at groups that it found busy just before `pool` got a free slot, if their heads
-    /// go before `best`. Says whether there was one.
+    /// Unblocks the groups that pump number `pump` found busy just before a slot of `pool` was released, if their heads go
+    /// before `best`. Says whether there was one.
     ///
-    /// Each group gets one second look until one of its waiters is served, or a group that is busy beside a free slot of
-    /// its pools would be asked for ever.
+    /// Each group is unblocked once until one of its waiters is served. Otherwise a capacity that says `Busy` beside a free
+    /// slot would be asked without end.
     #[inline]
     pub(crate) fn unblock_better<T>(
         &mut self,
@@ -117,10 +123,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         best: Head,
         pump: u64,
     ) -> bool {
+        // Nearly always: this pump found no group busy.
         if self.blocked_in != pump {
             return false;
         }
         let mut any = false;
+        // By index, because groups are changed on the way.
         for nth in 0..self.groups_on(pool).len() {
             let index = self.groups_on(pool)[nth];
             let group = &self.groups[index as usize];
@@ -143,6 +151,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.groups[group as usize].looked_again_in = NOT_BLOCKED;
     }
 
+    /// The best waiter of these groups, over all disciplines.
     fn best_of<T>(
         &self,
         waiters: &Waiters<T>,
@@ -161,6 +170,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.head_in(group)
     }
 
+    /// The best waiter of a group.
     #[inline]
     fn head_in(&self, group: u32) -> Option<Head> {
         let idx = self.head_of(&self.groups[group as usize])?.idx;
@@ -181,8 +191,10 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
                 continue;
             }
             let Some(rank) = group.best_rank() else {
+                // No waiter.
                 continue;
             };
+            // One entry for each variant of `Discipline`.
             let best = &mut best[group.discipline as usize];
             if best.is_none_or(|(least, _)| rank < least) {
                 *best = Some((rank, index));
@@ -191,6 +203,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         best
     }
 
+    /// The best head of the group's lanes.
     #[inline]
     fn head_of(&self, group: &Group) -> Option<&LaneHead> {
         let (_, member) = group.order.first()?;
@@ -206,6 +219,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             return ranks.is_some_and(|(first, second)| first < second);
         }
         let [Some(first), Some(second)] = [a, b].map(|group| self.head_of(group)) else {
+            // A group without waiters goes before none.
             return false;
         };
         let key = |head: &LaneHead| (head.level, waiters.meta(head.idx).key());
@@ -214,6 +228,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 }
 
 impl Group {
+    /// The rank of its best waiter.
     fn best_rank(&self) -> Option<&Rank> {
         self.order.first().map(|(rank, _)| rank)
     }

@@ -1,4 +1,4 @@
-//! What the gateway answers: requests for models to their endpoints, the operator's pages, and 404.
+//! The request handler: routes every POST by its model, and serves the operator's pages.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use tower_triage::gate::PermitBody;
 use tower_triage::rejection::Rejection;
 use tower_triage::upstream::PeerAddr;
 
-use crate::log::Answers;
+use crate::log::StatusCounts;
 use crate::metrics;
 use crate::service::{Handle, Routed};
 
@@ -21,15 +21,19 @@ use crate::service::{Handle, Routed};
 pub(crate) struct Gateway {
     pub(crate) routed: Routed,
     pub(crate) handle: Handle,
-    pub(crate) answers: Answers,
+    pub(crate) statuses: StatusCounts,
 }
 
-/// An endpoint's, or the gateway's own.
-pub(crate) type Answer = <Routed as Service<Request<Incoming>>>::Response;
+/// A response of an endpoint, or the gateway's own.
+pub(crate) type RouteResponse = <Routed as Service<Request<Incoming>>>::Response;
 
 impl Gateway {
-    /// Any POST goes where its body says; of everything else there are the operator's pages.
-    pub(crate) async fn answer(&self, mut request: Request<Incoming>, peer: SocketAddr) -> Answer {
+    /// Routes a POST by its body, whatever its path; every other method asks for a page.
+    pub(crate) async fn handle(
+        &self,
+        mut request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> RouteResponse {
         if request.method() != Method::POST {
             return self
                 .page(request.method(), request.uri().path())
@@ -37,24 +41,24 @@ impl Gateway {
         }
         request.extensions_mut().insert(PeerAddr(peer));
         match self.routed.clone().oneshot(request).await {
-            Ok(answer) => answer,
+            Ok(response) => response,
             Err(never) => match never {},
         }
     }
 
     fn page(&self, method: &Method, path: &str) -> Response<Bytes> {
         if !matches!(*method, Method::GET | Method::HEAD) {
-            return nothing(method, path);
+            return not_found(method, path);
         }
         match path {
             "/v1/models" => json(&models(self.handle.names())),
             "/healthz" => self.healthz(),
             "/metrics" => {
-                let text = metrics::page(&self.handle, &self.answers.by_status());
+                let text = metrics::page(&self.handle, &self.statuses.by_status());
                 page("text/plain; version=0.0.4", text)
             }
             "/admin/state" => json(&self.handle.snapshot()),
-            _ => nothing(method, path),
+            _ => not_found(method, path),
         }
     }
 
@@ -71,12 +75,14 @@ impl Gateway {
     }
 }
 
-fn nothing(method: &Method, path: &str) -> Response<Bytes> {
-    let message = format!("There is no {method} {path} here");
+fn not_found(method: &Method, path: &str) -> Response<Bytes> {
+    let message = format!(
+        "no page at {method} {path}: use POST for models, or GET for /v1/models, /healthz, /metrics and /admin/state"
+    );
     error(StatusCode::NOT_FOUND, "not_found", message)
 }
 
-/// OpenAI's list of models.
+/// A list of models as OpenAI's API returns it.
 pub(crate) fn models(names: impl IntoIterator<Item = impl Serialize>) -> Value {
     let data: Vec<Value> = names
         .into_iter()
@@ -86,7 +92,7 @@ pub(crate) fn models(names: impl IntoIterator<Item = impl Serialize>) -> Value {
 }
 
 fn json(page_of: &impl Serialize) -> Response<Bytes> {
-    let text = serde_json::to_vec(page_of).expect("names and numbers are JSON");
+    let text = serde_json::to_vec(page_of).expect("strings and numbers serialize to JSON");
     page("application/json", text)
 }
 
@@ -97,7 +103,7 @@ fn page(content_type: &'static str, text: impl Into<Bytes>) -> Response<Bytes> {
     page
 }
 
-/// An answer of the gateway's own, in OpenAI's shape of an error.
+/// An error response in the format of OpenAI's API.
 pub(crate) fn error(status: StatusCode, code: &'static str, message: String) -> Response<Bytes> {
     Rejection::new(status, code, message).into_response()
 }

@@ -1,33 +1,33 @@
-//! Whoever changes their mind leaves at once, from wherever they wait.
+//! Tests of `remove`, `clear` and request guards.
 
 use std::sync::Arc;
 
 use tower_triage::batch::RequestQueue;
 use tower_triage::{Discipline, WaitingRoomConfig};
 
-use super::support::{drained, max_size, of, queue, room, ticket};
+use super::support::{config, dequeue_all, max_size, queue, ticket, ticket_of};
 
 #[test]
-fn anyone_is_removed_from_wherever_it_waits() {
-    for gone in 0..5 {
+fn remove_works_at_every_position() {
+    for removed in 0..5 {
         let queue = queue();
         let ids: Vec<_> = (0..5)
             .map(|item| queue.enqueue(item, ticket(item % 2)).unwrap())
             .collect();
-        assert_eq!(queue.remove(ids[usize::from(gone)]), Some(gone));
-        assert_eq!(queue.remove(ids[usize::from(gone)]), None);
-        assert!(!queue.contains(ids[usize::from(gone)]));
+        assert_eq!(queue.remove(ids[usize::from(removed)]), Some(removed));
+        assert_eq!(queue.remove(ids[usize::from(removed)]), None);
+        assert!(!queue.contains(ids[usize::from(removed)]));
         let order: Vec<_> = [0, 2, 4, 1, 3]
             .into_iter()
-            .filter(|&item| item != gone)
+            .filter(|&item| item != removed)
             .collect();
-        assert_eq!(drained(&queue), order);
+        assert_eq!(dequeue_all(&queue), order);
         assert_eq!(queue.stats().cancelled, 1);
     }
 }
 
 #[test]
-fn who_is_removed_leaves_a_chair() {
+fn a_removed_item_frees_its_place() {
     let queue = max_size(1);
     for item in 0..3 {
         let id = queue.enqueue(item, ticket(1)).unwrap();
@@ -37,7 +37,7 @@ fn who_is_removed_leaves_a_chair() {
 }
 
 #[test]
-fn who_was_taken_is_not_there_to_be_removed() {
+fn a_taken_item_cannot_be_removed() {
     let queue = queue();
     let [one, two] = ["a", "b"].map(|item| queue.enqueue(item, ticket(1)).unwrap());
     queue.try_dequeue().unwrap();
@@ -48,26 +48,26 @@ fn who_was_taken_is_not_there_to_be_removed() {
 }
 
 #[test]
-fn clearing_gives_everything_back_in_the_order_of_service() {
-    let furniture: [fn(&mut WaitingRoomConfig); 3] = [
+fn clear_returns_all_items_in_service_order() {
+    let cases: [fn(&mut WaitingRoomConfig); 3] = [
         |_| (),
-        |room| room.discipline = Discipline::Fair,
-        |room| room.discipline = Discipline::Deadline,
+        |config| config.discipline = Discipline::Fair,
+        |config| config.discipline = Discipline::Deadline,
     ];
-    for change in furniture {
+    for change in cases {
         let fill = || {
-            let queue = RequestQueue::new(room(change));
+            let queue = RequestQueue::new(config(change));
             for item in 0..30u8 {
                 let tenant = ["a", "b", "c"][usize::from(item % 3)];
                 let mut ticket = ticket(item % 2).tenant(tenant.into());
                 ticket.cost = u32::from(item % 4);
-                let patience = std::time::Duration::from_secs(1000 + u64::from(item * 7 % 11));
-                queue.enqueue(item, ticket.timeout(patience)).unwrap();
+                let timeout = std::time::Duration::from_secs(1000 + u64::from(item * 7 % 11));
+                queue.enqueue(item, ticket.timeout(timeout)).unwrap();
             }
             queue
         };
         let (one_by_one, at_once) = (fill(), fill());
-        assert_eq!(at_once.clear(), drained(&one_by_one));
+        assert_eq!(at_once.clear(), dequeue_all(&one_by_one));
         assert!(at_once.is_empty());
         assert!(at_once.clear().is_empty());
         assert_eq!(at_once.stats().cancelled, 30);
@@ -77,7 +77,7 @@ fn clearing_gives_everything_back_in_the_order_of_service() {
 }
 
 #[test]
-fn who_drops_the_guard_leaves() {
+fn a_dropped_guard_removes_its_item() {
     let queue = max_size(1);
     let item = Arc::new(());
     let guard = queue.guard(queue.enqueue(item.clone(), ticket(1)).unwrap());
@@ -90,7 +90,7 @@ fn who_drops_the_guard_leaves() {
 }
 
 #[test]
-fn a_guard_does_not_touch_who_was_taken_nor_who_has_the_chair_now() {
+fn a_guard_of_a_taken_item_removes_nothing() {
     let queue = max_size(1);
     let guard = queue.guard(queue.enqueue("a", ticket(1)).unwrap());
     assert_eq!(queue.try_dequeue(), Ok("a"));
@@ -98,33 +98,33 @@ fn a_guard_does_not_touch_who_was_taken_nor_who_has_the_chair_now() {
     assert!(!guard.is_waiting());
     assert_eq!(guard.position(), None);
     drop(guard);
-    assert_eq!(drained(&queue), ["b"]);
+    assert_eq!(dequeue_all(&queue), ["b"]);
 }
 
 #[test]
-fn a_guard_gives_its_request_back_or_lets_it_go() {
+fn a_guard_can_return_or_release_its_item() {
     let queue = queue();
     let guard = |item| queue.guard(queue.enqueue(item, ticket(1)).unwrap());
-    let (back, disarmed) = (guard("a"), guard("b"));
-    assert_eq!(back.remove(), Some("a"));
+    let (removed, disarmed) = (guard("a"), guard("b"));
+    assert_eq!(removed.remove(), Some("a"));
     disarmed.disarm();
-    assert_eq!(drained(&queue), ["b"]);
+    assert_eq!(dequeue_all(&queue), ["b"]);
     assert_eq!(guard("c").remove(), Some("c"));
 }
 
 #[test]
-fn an_unwinding_caller_leaves() {
+fn an_unwinding_caller_removes_its_item() {
     let queue = queue();
     let caller = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _guard = queue.guard(queue.enqueue("a", ticket(1)).unwrap());
-        std::panic::resume_unwind(Box::new("the caller's"));
+        std::panic::resume_unwind(Box::new("on purpose"));
     }));
     assert!(caller.is_err());
     assert!(queue.is_empty());
 }
 
 #[tokio::test]
-async fn a_caller_that_is_aborted_leaves() {
+async fn an_aborted_caller_removes_its_item() {
     let queue = queue();
     let caller = tokio::spawn({
         let queue = queue.clone();
@@ -142,11 +142,11 @@ async fn a_caller_that_is_aborted_leaves() {
 }
 
 #[test]
-fn removing_half_of_a_hundred_thousand_leaves_the_others_in_order() {
+fn removing_half_of_100_000_keeps_the_order() {
     for discipline in [Discipline::Fifo, Discipline::Fair, Discipline::Deadline] {
-        let queue = RequestQueue::new(room(|room| room.discipline = discipline));
+        let queue = RequestQueue::new(config(|config| config.discipline = discipline));
         let ids: Vec<_> = (0..100_000u32)
-            .map(|item| queue.enqueue(item, of("a")).unwrap())
+            .map(|item| queue.enqueue(item, ticket_of("a")).unwrap())
             .collect();
         for id in ids.iter().skip(1).step_by(2) {
             queue.remove(*id).unwrap();

@@ -1,4 +1,4 @@
-//! When a batch goes.
+//! Tests of when a batch goes.
 
 use super::*;
 use tokio::time::Instant;
@@ -6,21 +6,21 @@ use tokio::time::Instant;
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test(start_paused = true)]
-async fn at_once_if_it_is_full_in_count() {
+async fn a_batch_full_by_count_goes_at_once() {
     let engine = Engine::new();
     let service = service(&engine, 3, HOUR);
     let mut sent = Vec::new();
     for number in 0..7 {
         sent.push(send(&service, job(number)).await);
     }
-    assert_eq!(engine.went(), [(0, vec![0, 1, 2]), (0, vec![3, 4, 5])]);
+    assert_eq!(engine.calls(), [(0, vec![0, 1, 2]), (0, vec![3, 4, 5])]);
     for (number, sent) in (0..6).zip(sent) {
         assert_eq!(answer(sent).await, 2 * number);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_once_if_it_is_full_in_cost() {
+async fn a_batch_full_by_cost_goes_at_once() {
     let engine = Engine::new();
     let service = layer(100, HOUR)
         .cost(10, |job: &Job| job.cost)
@@ -32,13 +32,13 @@ async fn at_once_if_it_is_full_in_cost() {
         settle().await;
     }
     assert_eq!(engine.batches(), [[0, 1, 2]]);
-    // The next does not fit, so that nobody can: the batch is as full as it will be.
+    // The next request does not fit, so that the batch cannot become fuller.
     drop(send(&service, job(4).costs(2)).await);
     assert_eq!(engine.batches(), [vec![0, 1, 2], vec![3]]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_instant_at_which_its_oldest_has_waited_long_enough() {
+async fn a_batch_goes_when_its_oldest_waited_max_delay() {
     let engine = Engine::new();
     let service = service(&engine, 8, millis(50));
     let mut sent = Vec::new();
@@ -54,11 +54,11 @@ async fn at_the_instant_at_which_its_oldest_has_waited_long_enough() {
     for sent in sent {
         answer(sent).await;
     }
-    assert_eq!(engine.went(), [(50, vec![0, 1, 2]), (110, vec![3])]);
+    assert_eq!(engine.calls(), [(50, vec![0, 1, 2]), (110, vec![3])]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_delay_is_that_of_the_oldest_of_those_who_are_left() {
+async fn a_request_that_left_no_longer_counts_for_the_delay() {
     let engine = Engine::new();
     let service = service(&engine, 8, millis(50));
     let first = send(&service, job(0)).await;
@@ -66,11 +66,11 @@ async fn the_delay_is_that_of_the_oldest_of_those_who_are_left() {
     let second = send(&service, job(1)).await;
     first.abort();
     assert_eq!(answer(second).await, 2);
-    assert_eq!(engine.went(), [(70, vec![1])]);
+    assert_eq!(engine.calls(), [(70, vec![1])]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_came_before_all_others_somewhere_else_makes_it_due_sooner() {
+async fn a_requeued_request_makes_its_batch_due_sooner() {
     let engine = Engine::new();
     let service = service(&engine, 8, millis(50));
     advance(millis(100)).await;
@@ -80,11 +80,11 @@ async fn who_came_before_all_others_somewhere_else_makes_it_due_sooner() {
     again.ticket = again.ticket.requeued();
     let again = send(&service, again).await;
     assert_eq!((answer(first).await, answer(again).await), (0, 2));
-    assert_eq!(engine.went(), [(120, vec![1, 0])]);
+    assert_eq!(engine.calls(), [(120, vec![1, 0])]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ticket_from_the_future_holds_nobody_up() {
+async fn a_future_arrival_delays_no_batch() {
     let engine = Engine::new();
     let service = service(&engine, 8, millis(50));
     let mut early = job(0);
@@ -92,12 +92,12 @@ async fn a_ticket_from_the_future_holds_nobody_up() {
     let early = send(&service, early).await;
     let other = send(&service, job(1)).await;
     assert_eq!((answer(early).await, answer(other).await), (0, 2));
-    assert_eq!(engine.went(), [(50, vec![0, 1])]);
+    assert_eq!(engine.calls(), [(50, vec![0, 1])]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_once_without_a_delay_and_then_with_all_who_came_meanwhile() {
-    let engine = Engine::by_hand();
+async fn without_delay_a_batch_takes_all_that_wait() {
+    let engine = Engine::manual();
     let inner = tower::limit::ConcurrencyLimit::new(engine.service(), 1);
     let service = layer(8, Duration::ZERO).layer(inner);
     for number in 0..5 {
@@ -106,11 +106,11 @@ async fn at_once_without_a_delay_and_then_with_all_who_came_meanwhile() {
     assert_eq!(engine.batches(), [[0]]);
     engine.finish();
     settle().await;
-    assert_eq!(engine.went(), [(0, vec![0]), (0, vec![1, 2, 3, 4])]);
+    assert_eq!(engine.calls(), [(0, vec![0]), (0, vec![1, 2, 3, 4])]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_by_one_if_no_more_than_one_may_join() {
+async fn a_max_count_of_one_sends_single_requests() {
     for max_count in [0, 1] {
         let engine = Engine::new();
         let service = service(&engine, max_count, HOUR);
@@ -122,10 +122,10 @@ async fn one_by_one_if_no_more_than_one_may_join() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_if_it_is_full_when_the_delay_has_no_end() {
+async fn with_an_endless_delay_only_full_batches_go() {
     let engine = Engine::new();
     let service = layer(2, Duration::MAX)
-        .room(room(100))
+        .room(config(100))
         .layer(engine.service());
     let first = send(&service, job(0)).await;
     advance(24 * HOUR).await;
@@ -135,28 +135,28 @@ async fn only_if_it_is_full_when_the_delay_has_no_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_once_if_nobody_else_finds_a_chair() {
+async fn a_full_room_sends_its_batch_at_once() {
     let engine = Engine::new();
-    let service = layer(8, HOUR).room(room(2)).layer(engine.service());
+    let service = layer(8, HOUR).room(config(2)).layer(engine.service());
     let first = send(&service, job(0)).await;
     let second = send(&service, job(1)).await;
     assert_eq!((answer(first).await, answer(second).await), (0, 2));
-    assert_eq!(engine.went(), [(0, vec![0, 1])]);
+    assert_eq!(engine.calls(), [(0, vec![0, 1])]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_once_if_nobody_will_ever_come() {
+async fn a_dropped_service_sends_its_last_batch_at_once() {
     let engine = Engine::new();
     let service = service(&engine, 8, HOUR);
     let first = send(&service, job(0)).await;
     assert!(!is_done(&first).await);
     drop(service);
     assert_eq!(answer(first).await, 0);
-    assert_eq!(engine.went(), [(0, vec![0])]);
+    assert_eq!(engine.calls(), [(0, vec![0])]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_wait_has_ended_makes_no_batch_due() {
+async fn an_expired_request_makes_no_batch_due() {
     let engine = Engine::new();
     let service = service(&engine, 8, millis(50));
     let late = send(&service, job(0).within(millis(50))).await;
@@ -164,5 +164,5 @@ async fn whose_wait_has_ended_makes_no_batch_due() {
     let other = send(&service, job(1)).await;
     assert_eq!(why(late).await, RejectReason::DeadlinePassed);
     assert_eq!(answer(other).await, 2);
-    assert_eq!(engine.went(), [(60, vec![1])]);
+    assert_eq!(engine.calls(), [(60, vec![1])]);
 }

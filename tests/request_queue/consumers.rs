@@ -1,4 +1,4 @@
-//! Consumers wait for what comes, and lose nothing when they go away.
+//! Tests of consumers that wait: wake-ups, timeouts, cancellation.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use tokio::time::{advance, timeout};
 use tokio_util::sync::CancellationToken;
 use tower_triage::batch::{DequeueError, RequestQueue};
 
-use super::support::{Bell, all_come, block_on, poll, queue, room, ticket};
+use super::support::{WakeCounter, block_on, config, enqueue_all, poll, queue, ticket};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_consumer_that_waits_gets_what_comes() {
+async fn a_waiting_consumer_gets_a_new_item() {
     let queue = queue();
     let consumer = tokio::spawn({
         let queue = queue.clone();
@@ -26,82 +26,90 @@ async fn a_consumer_that_waits_gets_what_comes() {
 }
 
 #[test]
-fn each_request_wakes_one_consumer_in_the_order_in_which_they_came() {
-    each_request_wakes_one_consumer(queue());
+fn each_item_wakes_one_consumer_in_order() {
+    check_one_wake_up_per_item(queue());
 }
 
-/// Whoever takes what it came for has gone, even if its future is kept.
 #[test]
-fn it_does_so_where_more_is_asked_of_the_room() {
-    each_request_wakes_one_consumer(RequestQueue::new(room(|room| room.displace = true)));
+fn each_item_wakes_one_consumer_with_displacement() {
+    check_one_wake_up_per_item(RequestQueue::new(config(|config| config.displace = true)));
 }
 
-fn each_request_wakes_one_consumer(queue: RequestQueue<&'static str>) {
-    let bells: Vec<_> = (0..4).map(|_| Bell::new()).collect();
+fn check_one_wake_up_per_item(queue: RequestQueue<&'static str>) {
+    let counters: Vec<_> = (0..4).map(|_| WakeCounter::new()).collect();
     let mut consumers: Vec<_> = (0..4).map(|_| queue.dequeue()).collect();
-    for (consumer, (_, waker)) in consumers.iter_mut().zip(&bells) {
+    for (consumer, (_, waker)) in consumers.iter_mut().zip(&counters) {
         assert!(poll(consumer, waker).is_pending());
     }
-    let rung = || {
-        bells
+    let wakes = || {
+        counters
             .iter()
-            .map(|(bell, _)| bell.rung())
+            .map(|(counter, _)| counter.wakes())
             .collect::<Vec<_>>()
     };
     queue.enqueue("a", ticket(1)).unwrap();
-    assert_eq!(rung(), [1, 0, 0, 0]);
+    assert_eq!(wakes(), [1, 0, 0, 0]);
     queue.enqueue("b", ticket(1)).unwrap();
-    assert_eq!(rung(), [1, 1, 0, 0]);
-    assert_eq!(poll(&mut consumers[1], &bells[1].1), Poll::Ready(Some("a")));
-    assert_eq!(poll(&mut consumers[0], &bells[0].1), Poll::Ready(Some("b")));
+    assert_eq!(wakes(), [1, 1, 0, 0]);
+    assert_eq!(
+        poll(&mut consumers[1], &counters[1].1),
+        Poll::Ready(Some("a"))
+    );
+    assert_eq!(
+        poll(&mut consumers[0], &counters[0].1),
+        Poll::Ready(Some("b"))
+    );
     queue.enqueue("c", ticket(1)).unwrap();
-    assert_eq!(rung(), [1, 1, 1, 0]);
+    assert_eq!(wakes(), [1, 1, 1, 0]);
 }
 
 #[test]
-fn a_consumer_that_is_polled_for_no_reason_keeps_its_place() {
+fn a_spurious_poll_keeps_the_consumers_place() {
     let queue = queue();
-    let (first, second) = (Bell::new(), Bell::new());
+    let (first, second) = (WakeCounter::new(), WakeCounter::new());
     let (mut one, mut two) = (queue.dequeue(), queue.dequeue());
     assert!(poll(&mut one, &first.1).is_pending());
     assert!(poll(&mut two, &second.1).is_pending());
-    let (moved, waker) = Bell::new();
+    let (replaced, waker) = WakeCounter::new();
     assert!(poll(&mut one, &first.1).is_pending());
     assert!(poll(&mut one, &waker).is_pending());
     queue.enqueue("a", ticket(1)).unwrap();
-    assert_eq!((first.0.rung(), moved.rung(), second.0.rung()), (0, 1, 0));
+    assert_eq!(
+        (first.0.wakes(), replaced.wakes(), second.0.wakes()),
+        (0, 1, 0)
+    );
 }
 
 #[test]
-fn a_consumer_that_was_woken_and_goes_wakes_the_next() {
+fn a_dropped_woken_consumer_wakes_the_next() {
     let queue = queue();
-    let ((_, first), (bell, second)) = (Bell::new(), Bell::new());
+    let ((_, first), (counter, second)) = (WakeCounter::new(), WakeCounter::new());
     let (mut one, mut two) = (queue.dequeue(), queue.dequeue());
     assert!(poll(&mut one, &first).is_pending());
     assert!(poll(&mut two, &second).is_pending());
     queue.enqueue("a", ticket(1)).unwrap();
-    assert_eq!(bell.rung(), 0);
+    assert_eq!(counter.wakes(), 0);
     drop(one);
-    assert_eq!(bell.rung(), 1);
+    assert_eq!(counter.wakes(), 1);
     assert_eq!(poll(&mut two, &second), Poll::Ready(Some("a")));
 }
 
 #[test]
-fn a_consumer_that_goes_before_it_is_woken_is_not_woken_for() {
+fn a_dropped_consumer_is_not_woken() {
     let queue = queue();
-    let ((gone, first), (bell, second)) = (Bell::new(), Bell::new());
+    let ((dropped, first), (counter, second)) = (WakeCounter::new(), WakeCounter::new());
     let (mut one, mut two) = (queue.dequeue(), queue.dequeue());
     assert!(poll(&mut one, &first).is_pending());
     assert!(poll(&mut two, &second).is_pending());
     drop(one);
     queue.enqueue("a", ticket(1)).unwrap();
-    assert_eq!((gone.rung(), bell.rung()), (0, 1));
+    assert_eq!((dropped.wakes(), counter.wakes()), (0, 1));
 }
 
 #[test]
-fn a_consumer_that_looked_too_late_waits_in_its_old_place() {
+fn a_consumer_polled_too_late_keeps_its_place() {
     let queue = queue();
-    let ((first, waker), (second, other)) = (Bell::new(), Bell::new());
+    let ((first, waker), (second, other)) = (WakeCounter::new(), WakeCounter::new());
     let (mut one, mut two) = (queue.dequeue(), queue.dequeue());
     assert!(poll(&mut one, &waker).is_pending());
     assert!(poll(&mut two, &other).is_pending());
@@ -109,30 +117,30 @@ fn a_consumer_that_looked_too_late_waits_in_its_old_place() {
     assert_eq!(queue.try_dequeue(), Ok("a"));
     assert!(poll(&mut one, &waker).is_pending());
     queue.enqueue("b", ticket(1)).unwrap();
-    assert_eq!((first.rung(), second.rung()), (2, 0));
+    assert_eq!((first.wakes(), second.wakes()), (2, 0));
     assert_eq!(poll(&mut one, &waker), Poll::Ready(Some("b")));
 }
 
 #[test]
-fn who_was_woken_for_what_is_gone_and_leaves_owes_nobody_anything() {
+fn a_consumer_woken_for_a_removed_item_wakes_none() {
     let queue = queue();
-    let ((_, waker), (second, other)) = (Bell::new(), Bell::new());
+    let ((_, waker), (second, other)) = (WakeCounter::new(), WakeCounter::new());
     let (mut one, mut two) = (queue.dequeue(), queue.dequeue());
     assert!(poll(&mut one, &waker).is_pending());
     assert!(poll(&mut two, &other).is_pending());
     let id = queue.enqueue("a", ticket(1)).unwrap();
     queue.remove(id).unwrap();
     drop(one);
-    assert_eq!(second.rung(), 0);
+    assert_eq!(second.wakes(), 0);
     queue.enqueue("b", ticket(1)).unwrap();
-    assert_eq!(second.rung(), 1);
+    assert_eq!(second.wakes(), 1);
     assert_eq!(poll(&mut two, &other), Poll::Ready(Some("b")));
 }
 
 #[test]
-fn a_consumer_takes_what_is_best_when_it_looks() {
+fn a_woken_consumer_takes_the_most_urgent_item() {
     let queue = queue();
-    let (_, waker) = Bell::new();
+    let (_, waker) = WakeCounter::new();
     let mut consumer = queue.dequeue();
     assert!(poll(&mut consumer, &waker).is_pending());
     queue.enqueue("normal", ticket(1)).unwrap();
@@ -141,16 +149,16 @@ fn a_consumer_takes_what_is_best_when_it_looks() {
 }
 
 #[test]
-fn who_only_looks_takes_nothing_and_wakes_the_next() {
+fn wait_nonempty_takes_nothing_and_wakes_the_next() {
     let queue = queue();
-    let ((_, looker), (bell, waker)) = (Bell::new(), Bell::new());
-    let (mut occupied, mut consumer) = (queue.wait_nonempty(), queue.dequeue());
-    assert!(poll(&mut occupied, &looker).is_pending());
+    let ((_, first), (counter, waker)) = (WakeCounter::new(), WakeCounter::new());
+    let (mut nonempty, mut consumer) = (queue.wait_nonempty(), queue.dequeue());
+    assert!(poll(&mut nonempty, &first).is_pending());
     assert!(poll(&mut consumer, &waker).is_pending());
     queue.enqueue("a", ticket(1)).unwrap();
-    assert_eq!(bell.rung(), 0);
-    assert_eq!(poll(&mut occupied, &looker), Poll::Ready(true));
-    assert_eq!(bell.rung(), 1);
+    assert_eq!(counter.wakes(), 0);
+    assert_eq!(poll(&mut nonempty, &first), Poll::Ready(true));
+    assert_eq!(counter.wakes(), 1);
     assert_eq!(poll(&mut consumer, &waker), Poll::Ready(Some("a")));
     assert_eq!(queue.wait_nonempty().now_or_never(), None);
     queue.drain();
@@ -158,21 +166,21 @@ fn who_only_looks_takes_nothing_and_wakes_the_next() {
 }
 
 #[test]
-fn a_batch_taken_from_under_a_woken_consumer_leaves_it_waiting() {
+fn a_consumer_whose_item_joined_a_batch_waits_on() {
     let queue = queue();
-    let (bell, waker) = Bell::new();
+    let (counter, waker) = WakeCounter::new();
     let mut consumer = queue.dequeue();
     assert!(poll(&mut consumer, &waker).is_pending());
     queue.enqueue("a", ticket(1)).unwrap();
     assert_eq!(queue.take_batch(1, 1), ["a"]);
     assert!(poll(&mut consumer, &waker).is_pending());
     queue.enqueue("b", ticket(1)).unwrap();
-    assert_eq!(bell.rung(), 2);
+    assert_eq!(counter.wakes(), 2);
     assert_eq!(poll(&mut consumer, &waker), Poll::Ready(Some("b")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_comes_in_time() {
+async fn dequeue_timeout_ends_without_an_item() {
     let queue = queue::<&str>();
     let begin = tokio::time::Instant::now();
     assert_eq!(
@@ -193,14 +201,14 @@ async fn nothing_comes_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_there_is_had_in_no_time() {
+async fn a_zero_timeout_takes_a_waiting_item() {
     let queue = queue();
     queue.enqueue("a", ticket(1)).unwrap();
     assert_eq!(queue.dequeue_timeout(Duration::ZERO).await, Ok("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_in_time_is_had_and_what_comes_too_late_is_kept() {
+async fn dequeue_timeout_keeps_items_that_arrive_later() {
     let queue = queue();
     let produce = async {
         advance(SECOND / 2).await;
@@ -218,7 +226,7 @@ async fn what_comes_in_time_is_had_and_what_comes_too_late_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_times_out_just_as_something_comes_gets_it_or_leaves_it() {
+async fn a_timeout_beside_an_arrival_loses_no_item() {
     let queue = queue();
     let consumer = tokio::spawn({
         let queue = queue.clone();
@@ -234,23 +242,23 @@ async fn who_times_out_just_as_something_comes_gets_it_or_leaves_it() {
 }
 
 #[tokio::test]
-async fn who_is_told_to_stop_takes_nothing_along() {
+async fn a_cancelled_dequeue_takes_no_item() {
     let queue = queue();
-    let told = CancellationToken::new();
-    told.cancel();
+    let token = CancellationToken::new();
+    token.cancel();
     let found = tokio::select! {
         biased;
-        () = told.cancelled() => None,
+        () = token.cancelled() => None,
         found = queue.dequeue() => found,
     };
     assert_eq!(found, None);
-    assert_eq!(told.run_until_cancelled(queue.dequeue()).await, None);
+    assert_eq!(token.run_until_cancelled(queue.dequeue()).await, None);
     queue.enqueue("a", ticket(1)).unwrap();
     assert_eq!(queue.dequeue().await, Some("a"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn consumers_that_come_and_go_at_any_moment_lose_nothing() {
+async fn dropped_and_timed_out_consumers_lose_no_item() {
     let queue = queue();
     let consume = |seed: u64| {
         let queue = queue.clone();
@@ -258,15 +266,15 @@ async fn consumers_that_come_and_go_at_any_moment_lose_nothing() {
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut got = Vec::new();
             loop {
-                let patience = Duration::from_millis(rng.u64(0..4));
+                let limit = Duration::from_millis(rng.u64(0..4));
                 let found = match rng.u8(0..3) {
-                    0 => queue.dequeue_timeout(patience).await,
-                    1 => match timeout(patience, queue.wait_nonempty()).await {
+                    0 => queue.dequeue_timeout(limit).await,
+                    1 => match timeout(limit, queue.wait_nonempty()).await {
                         Ok(true) => queue.try_dequeue(),
                         Ok(false) => Err(DequeueError::Closed),
                         Err(_) => Err(DequeueError::Empty),
                     },
-                    _ => timeout(patience, queue.dequeue())
+                    _ => timeout(limit, queue.dequeue())
                         .await
                         .map_or(Err(DequeueError::Empty), |found| {
                             found.ok_or(DequeueError::Closed)
@@ -298,9 +306,9 @@ async fn consumers_that_come_and_go_at_any_moment_lose_nothing() {
 }
 
 #[tokio::test]
-async fn a_consumer_that_always_finds_something_lets_others_run() {
+async fn a_busy_consumer_yields_to_other_tasks() {
     let queue = queue();
-    all_come(&queue, 0..10_000);
+    enqueue_all(&queue, 0..10_000);
     let consumer = tokio::spawn({
         let queue = queue.clone();
         async move { while queue.dequeue().await.is_some() {} }
@@ -312,7 +320,7 @@ async fn a_consumer_that_always_finds_something_lets_others_run() {
 }
 
 #[test]
-fn no_runtime_is_needed() {
+fn a_queue_works_without_a_runtime() {
     let queue = queue();
     let consumer = std::thread::spawn({
         let queue = queue.clone();
@@ -321,15 +329,15 @@ fn no_runtime_is_needed() {
             all.collect::<Vec<_>>()
         }
     });
-    all_come(&queue, 0..100);
+    enqueue_all(&queue, 0..100);
     queue.drain();
     assert_eq!(consumer.join().unwrap(), (0..100).collect::<Vec<_>>());
 }
 
 #[test]
-fn a_consumer_that_has_been_served_can_ask_again() {
+fn a_dequeue_future_can_be_polled_again() {
     let queue = queue();
-    let (_, waker) = Bell::new();
+    let (_, waker) = WakeCounter::new();
     let mut consumer = queue.dequeue();
     for item in 0..3 {
         assert!(poll(&mut consumer, &waker).is_pending());

@@ -1,9 +1,9 @@
-//! Callers that go away.
+//! Tests of callers that are cancelled.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_leaves_a_batch_that_has_not_gone() {
+async fn a_cancelled_request_leaves_its_waiting_batch() {
     let engine = Engine::new();
     let service = service(&engine, 8, millis(50));
     let mut sent = Vec::new();
@@ -18,10 +18,10 @@ async fn who_goes_away_leaves_a_batch_that_has_not_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_leaves_a_free_chair_at_that_instant() {
+async fn a_cancelled_request_frees_its_place_at_once() {
     let engine = Engine::new();
-    engine.is(Mood::Busy);
-    let mut service = layer(8, millis(5)).room(room(1)).layer(engine.service());
+    engine.set(Readiness::Busy);
+    let mut service = layer(8, millis(5)).room(config(1)).layer(engine.service());
     let call = tower::Service::call(&mut service, job(0));
     let full = tower::Service::call(&mut service, job(1)).await;
     assert!(matches!(
@@ -29,7 +29,7 @@ async fn who_goes_away_leaves_a_free_chair_at_that_instant() {
         Err(BatchError::Rejected(RejectReason::Full))
     ));
     drop(call);
-    let _seated = tower::Service::call(&mut service, job(2));
+    let _waiting = tower::Service::call(&mut service, job(2));
     let full = tower::Service::call(&mut service, job(3)).await;
     assert!(matches!(
         full,
@@ -38,13 +38,13 @@ async fn who_goes_away_leaves_a_free_chair_at_that_instant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_nobody_waits_for_is_dropped() {
-    let engine = Engine::by_hand();
+async fn a_batch_without_callers_is_dropped() {
+    let engine = Engine::manual();
     let service = service(&engine, 2, millis(5));
     let first = send(&service, job(0)).await;
     let second = send(&service, job(1)).await;
     assert_eq!(engine.running(), 1);
-    // In the other order than that in which they came.
+    // In reverse order of arrival.
     second.abort();
     settle().await;
     assert_eq!(engine.running(), 1);
@@ -54,19 +54,19 @@ async fn a_batch_that_nobody_waits_for_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_somebody_waits_for_goes_on() {
-    for gone in 0..3 {
-        let engine = Engine::by_hand();
+async fn a_batch_with_one_caller_left_goes_on() {
+    for cancelled in 0..3 {
+        let engine = Engine::manual();
         let service = service(&engine, 3, millis(5));
         let mut sent = Vec::new();
         for number in 0..3 {
             sent.push(send(&service, job(number)).await);
         }
-        sent[gone].abort();
+        sent[cancelled].abort();
         settle().await;
         engine.finish();
         for (number, sent) in (0..).zip(sent) {
-            if number as usize != gone {
+            if number as usize != cancelled {
                 assert_eq!(answer(sent).await, 2 * number);
             }
         }
@@ -74,13 +74,13 @@ async fn a_batch_that_somebody_waits_for_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_has_left_a_batch_frees_no_chair_again() {
-    let engine = Engine::by_hand();
-    let mut service = layer(1, millis(5)).room(room(1)).layer(engine.service());
-    let gone = send(&service, job(0)).await;
-    engine.is(Mood::Busy);
+async fn a_caller_cancelled_in_a_batch_frees_no_place() {
+    let engine = Engine::manual();
+    let mut service = layer(1, millis(5)).room(config(1)).layer(engine.service());
+    let cancelled = send(&service, job(0)).await;
+    engine.set(Readiness::Busy);
     let _waiting = send(&service, job(1)).await;
-    gone.abort();
+    cancelled.abort();
     settle().await;
     let full = tower::Service::call(&mut service, job(2)).await;
     assert!(matches!(

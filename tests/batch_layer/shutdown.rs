@@ -1,4 +1,4 @@
-//! Where the task lives, and when it ends.
+//! Tests of the task that sends batches: its runtime, and when it ends.
 
 use super::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ fn runtime() -> Runtime {
     builder.worker_threads(1).enable_all().build().unwrap()
 }
 
-/// A call from inside a runtime, which need not run meanwhile.
+/// A call from inside a runtime that need not be driven.
 fn call_in(
     runtime: &Runtime,
     service: &mut Service,
@@ -26,8 +26,8 @@ fn paused() -> Runtime {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_last_clone_and_the_last_request_have_gone() {
-    let engine = Engine::by_hand();
+async fn the_task_ends_after_the_last_clone_and_request() {
+    let engine = Engine::manual();
     let service = service(&engine, 2, millis(50));
     let sent = [send(&service, job(0)).await, send(&service, job(1)).await];
     let waiting = send(&service, job(2)).await;
@@ -44,9 +44,9 @@ async fn when_the_last_clone_and_the_last_request_have_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn though_the_inner_service_is_never_ready_again() {
+async fn the_task_ends_beside_a_service_never_ready_again() {
     let engine = Engine::new();
-    engine.is(Mood::Busy);
+    engine.set(Readiness::Busy);
     let service = service(&engine, 1, millis(50));
     let sent = [send(&service, job(0)).await, send(&service, job(1)).await];
     drop(service);
@@ -60,7 +60,7 @@ async fn though_the_inner_service_is_never_ready_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn though_its_last_request_left_long_before_its_batch_was_due() {
+async fn the_task_ends_after_its_last_request_left() {
     for max_delay in [Duration::from_secs(3600), Duration::MAX] {
         let engine = Engine::new();
         let service = service(&engine, 2, max_delay);
@@ -74,7 +74,7 @@ async fn though_its_last_request_left_long_before_its_batch_was_due() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_is_never_called_leaves_nothing() {
+async fn a_service_never_called_starts_no_task() {
     let engine = Engine::new();
     let mut service = service(&engine, 1, millis(50));
     service.ready().await.unwrap();
@@ -83,7 +83,7 @@ async fn a_service_that_is_never_called_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_is_idle_ends_with_its_last_clone() {
+async fn an_idle_service_ends_with_its_last_clone() {
     let engine = Engine::new();
     let service = service(&engine, 1, millis(50));
     assert_eq!(answer(send(&service, job(0)).await).await, 0);
@@ -97,18 +97,18 @@ async fn a_service_that_is_idle_ends_with_its_last_clone() {
 }
 
 #[test]
-fn those_who_wait_are_told_when_its_runtime_is_shut_down() {
-    let (its, theirs) = (runtime(), runtime());
-    let engine = its.block_on(async { Engine::by_hand() });
-    engine.is(Mood::Busy);
-    let mut service = layer(1, millis(5)).room(room(2)).layer(engine.service());
-    let first = call_in(&its, &mut service, || job(0));
+fn a_runtime_shutdown_fails_all_waiting_requests() {
+    let (its_runtime, other) = (runtime(), runtime());
+    let engine = its_runtime.block_on(async { Engine::manual() });
+    engine.set(Readiness::Busy);
+    let mut service = layer(1, millis(5)).room(config(2)).layer(engine.service());
+    let first = call_in(&its_runtime, &mut service, || job(0));
     let waiting: Vec<_> = (1..5)
-        .map(|number| theirs.spawn(service.clone().oneshot(job(number))))
+        .map(|number| other.spawn(service.clone().oneshot(job(number))))
         .collect();
-    theirs.block_on(settle());
-    its.shutdown_background();
-    theirs.block_on(async {
+    other.block_on(settle());
+    its_runtime.shutdown_background();
+    other.block_on(async {
         assert!(matches!(first.await, Err(BatchError::Lost)));
         for waiting in waiting {
             assert!(matches!(waiting.await.unwrap(), Err(BatchError::Lost)));
@@ -120,23 +120,23 @@ fn those_who_wait_are_told_when_its_runtime_is_shut_down() {
 }
 
 #[test]
-fn a_batch_is_lost_with_its_runtime() {
-    let (its, theirs) = (runtime(), runtime());
-    let engine = its.block_on(async { Engine::by_hand() });
+fn a_runtime_shutdown_loses_its_batches() {
+    let (its_runtime, other) = (runtime(), runtime());
+    let engine = its_runtime.block_on(async { Engine::manual() });
     let mut service = service(&engine, 1, millis(5));
-    let call = call_in(&its, &mut service, || job(0));
+    let call = call_in(&its_runtime, &mut service, || job(0));
     while engine.running() == 0 {
         std::thread::yield_now();
     }
-    its.shutdown_background();
-    let lost = theirs.block_on(call);
+    its_runtime.shutdown_background();
+    let lost = other.block_on(call);
     assert!(matches!(lost, Err(BatchError::Lost)));
 }
 
 #[test]
-fn the_first_call_needs_a_runtime_and_holds_nothing_without() {
+fn a_call_outside_a_runtime_keeps_no_place() {
     let engine = Engine::new();
-    let mut service = layer(1, millis(5)).room(room(1)).layer(engine.service());
+    let mut service = layer(1, millis(5)).room(config(1)).layer(engine.service());
     let call = AssertUnwindSafe(|| service.call(job(0)));
     assert!(catch_unwind(call).is_err());
     paused().block_on(async {
@@ -146,32 +146,30 @@ fn the_first_call_needs_a_runtime_and_holds_nothing_without() {
 }
 
 #[test]
-fn later_calls_need_none() {
+fn later_calls_need_no_runtime() {
     let engine = Engine::new();
-    let its = runtime();
+    let its_runtime = runtime();
     let mut service = service(&engine, 2, Duration::MAX);
-    let first = call_in(&its, &mut service, || job(0));
+    let first = call_in(&its_runtime, &mut service, || job(0));
     let second = service.call(job(1));
-    assert_eq!(its.block_on(second).unwrap(), 2);
-    assert_eq!(its.block_on(first).unwrap(), 0);
+    assert_eq!(its_runtime.block_on(second).unwrap(), 2);
+    assert_eq!(its_runtime.block_on(first).unwrap(), 0);
 }
 
 #[test]
-fn waits_end_in_time_whichever_runtime_their_callers_are_in() {
-    let its = paused();
-    let engine = its.block_on(async { Engine::new() });
-    engine.is(Mood::Busy);
-    let mut service = layer(1, millis(5)).room(room(8)).layer(engine.service());
-    let first = call_in(&its, &mut service, || job(0));
-    its.block_on(settle());
+fn waits_end_on_time_for_callers_in_any_runtime() {
+    let its_runtime = paused();
+    let engine = its_runtime.block_on(async { Engine::new() });
+    engine.set(Readiness::Busy);
+    let mut service = layer(1, millis(5)).room(config(8)).layer(engine.service());
+    let first = call_in(&its_runtime, &mut service, || job(0));
+    its_runtime.block_on(settle());
     let mut late = Vec::new();
-    let theirs = paused();
-    late.push(call_in(&theirs, &mut service, || {
-        job(1).within(millis(100))
-    }));
-    drop(theirs);
+    let other = paused();
+    late.push(call_in(&other, &mut service, || job(1).within(millis(100))));
+    drop(other);
     late.push(service.call(job(2).within(millis(100))));
-    its.block_on(async {
+    its_runtime.block_on(async {
         for late in late {
             let why = tokio::time::timeout(millis(200), late).await.unwrap();
             let why = why.unwrap_err();
@@ -180,7 +178,7 @@ fn waits_end_in_time_whichever_runtime_their_callers_are_in() {
                 BatchError::Rejected(RejectReason::DeadlinePassed)
             ));
         }
-        engine.is(Mood::Ready);
+        engine.set(Readiness::Ready);
         assert_eq!(first.await.unwrap(), 0);
     });
 }

@@ -1,18 +1,18 @@
-//! How many items wait, and whether more may come, in one word that is read without the lock.
+//! One word with the number of waiting items and a closed flag, to be read without the lock.
 
 use super::DequeueError;
 
-/// The number of waiting items, and a flag.
+/// The number of waiting items in the lower 63 bits, and [`CLOSED`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Summary(pub(super) u64);
+pub(super) struct AtomicState(pub(super) u64);
 
-/// No item may come any more.
+/// The top bit: no item is accepted any more.
 const CLOSED: u64 = 1 << 63;
 
-impl Summary {
+impl AtomicState {
     pub(super) fn new(waiting: usize, is_closed: bool) -> Self {
         let closed = if is_closed { CLOSED } else { 0 };
-        Self(waiting as u64 | closed)
+        Self(waiting as u64 | closed) // fewer than 2^63 items fit into memory
     }
 
     pub(super) fn waiting(self) -> usize {
@@ -23,8 +23,8 @@ impl Summary {
         self.0 & CLOSED != 0
     }
 
-    /// Why there is nothing to take.
-    pub(super) fn nothing(self) -> DequeueError {
+    /// Why there is no item to take.
+    pub(super) fn dequeue_error(self) -> DequeueError {
         match self.is_closed() {
             true => DequeueError::Closed,
             false => DequeueError::Empty,

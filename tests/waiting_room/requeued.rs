@@ -1,4 +1,4 @@
-//! Who had a slot, failed, and comes back stands where it would if it had never had one.
+//! Requeued requests, which keep the place of their first arrival.
 
 use std::time::Instant;
 
@@ -6,15 +6,15 @@ use tower_triage::{Discipline, RejectReason, Ticket};
 
 use super::scenarios::{HIGH, LOW, NORMAL, Room, config, level};
 
-/// It first arrived at `arrival`, and comes back.
-fn back(arrival: Instant) -> impl FnOnce(Ticket) -> Ticket {
+/// The ticket of a requeued request that first arrived at `arrival`.
+fn requeued(arrival: Instant) -> impl FnOnce(Ticket) -> Ticket {
     move |mut ticket| {
         ticket.arrival = Some(arrival);
         ticket.requeued()
     }
 }
 
-/// Three who came one second after the other, the first of whom is served.
+/// A room with b and c, which arrived after 2 s and 3 s; a arrived after 1 s and is being served.
 fn one_of_three(discipline: Discipline) -> Room {
     let mut room = Room::new(config(|c| (c.discipline, c.max_size) = (discipline, 4)));
     for (seconds, name) in [(1, "a"), (2, "b"), (3, "c")] {
@@ -25,27 +25,27 @@ fn one_of_three(discipline: Discipline) -> Room {
 }
 
 #[test]
-fn who_comes_back_stands_before_all_who_came_later() {
+fn requeued_request_goes_before_later_arrivals() {
     for discipline in [Discipline::Fifo, Discipline::Fair, Discipline::Deadline] {
         let mut room = one_of_three(discipline);
-        let came = room.at(1);
-        room.arrive("a again", 5, back(came)).unwrap();
+        let arrival = room.at(1);
+        room.arrive("a again", 5, requeued(arrival)).unwrap();
         assert_eq!(room.position("a again"), Some(1), "{discipline:?}");
         assert_eq!(room.served(), ["a again", "b", "c"], "{discipline:?}");
     }
 }
 
 #[test]
-fn who_comes_back_stands_behind_all_who_came_before_or_with_it() {
+fn requeued_request_goes_behind_earlier_and_equal_arrivals() {
     let mut room = one_of_three(Discipline::Fifo);
-    let came = room.at(2);
-    room.arrive("x again", 5, back(came)).unwrap();
-    room.arrive("y again", 5, back(came)).unwrap();
+    let arrival = room.at(2);
+    room.arrive("x again", 5, requeued(arrival)).unwrap();
+    room.arrive("y again", 5, requeued(arrival)).unwrap();
     assert_eq!(room.served(), ["b", "x again", "y again", "c"]);
 }
 
 #[test]
-fn who_comes_back_stands_before_who_was_handed_in_later_and_says_no_more() {
+fn requeued_request_goes_before_later_undated_tickets() {
     for cost in [1, 2] {
         let mut room = Room::new(config(|c| c.max_size = 4));
         let undated = |mut ticket: Ticket| {
@@ -54,89 +54,89 @@ fn who_comes_back_stands_before_who_was_handed_in_later_and_says_no_more() {
         };
         room.arrive("a", 1, undated).unwrap();
         room.arrive("b", 3, undated).unwrap();
-        let came = room.at(2);
-        room.arrive("again", 5, back(came)).unwrap();
+        let arrival = room.at(2);
+        room.arrive("again", 5, requeued(arrival)).unwrap();
         assert_eq!(room.served(), ["a", "again", "b"], "of cost {cost}");
     }
 }
 
 #[test]
-fn who_does_not_come_back_stands_last_whatever_its_ticket_says() {
+fn early_arrival_without_requeue_goes_last() {
     let mut room = one_of_three(Discipline::Fifo);
-    let came = room.at(1);
-    let came_elsewhere = |mut t: Ticket| {
-        t.arrival = Some(came);
+    let arrival = room.at(1);
+    let from_elsewhere = |mut t: Ticket| {
+        t.arrival = Some(arrival);
         t
     };
-    room.arrive("d", 5, came_elsewhere).unwrap();
+    room.arrive("d", 5, from_elsewhere).unwrap();
     assert_eq!(room.served(), ["b", "c", "d"]);
 }
 
 #[test]
-fn one_from_the_future_stands_by_when_it_was_handed_in() {
+fn arrival_from_the_future_counts_as_now() {
     let mut room = Room::new(config(|c| c.max_size = 4));
-    let (far, came) = (room.at(1_000), room.at(2));
+    let (far, arrival) = (room.at(1_000), room.at(2));
     let from_the_future = |mut ticket: Ticket| {
         ticket.arrival = Some(far);
         ticket
     };
     room.arrive("a", 1, |t| t).unwrap();
     room.arrive("b", 1, from_the_future).unwrap();
-    room.arrive("again", 3, back(came)).unwrap();
+    room.arrive("again", 3, requeued(arrival)).unwrap();
     assert_eq!(room.served(), ["a", "b", "again"]);
 }
 
 #[test]
-fn who_comes_back_comes_from_no_future() {
+fn requeued_arrival_from_the_future_counts_as_now() {
     let mut room = one_of_three(Discipline::Fifo);
     let far = room.at(1_000);
-    room.arrive("again", 5, back(far)).unwrap();
+    room.arrive("again", 5, requeued(far)).unwrap();
     room.arrive("d", 6, |t| t).unwrap();
     assert_eq!(room.served(), ["b", "c", "again", "d"]);
 }
 
 #[test]
-fn who_comes_back_holds_up_nobody_who_came_before_it() {
+fn requeued_request_does_not_raise_later_arrivals() {
     let mut room = one_of_three(Discipline::Fifo);
-    let [came, before] = [5, 4].map(|seconds| room.at(seconds));
-    room.arrive("again", 5, back(came)).unwrap();
-    let came_elsewhere = |mut t: Ticket| {
+    let [arrival, before] = [5, 4].map(|seconds| room.at(seconds));
+    room.arrive("again", 5, requeued(arrival)).unwrap();
+    let from_elsewhere = |mut t: Ticket| {
         t.arrival = Some(before);
         t
     };
-    room.arrive("d", 5, came_elsewhere).unwrap();
+    room.arrive("d", 5, from_elsewhere).unwrap();
     assert_eq!(room.served(), ["b", "c", "d", "again"]);
 }
 
 #[test]
-fn who_comes_back_goes_before_no_higher_level() {
+fn requeued_request_goes_behind_higher_levels() {
     let mut room = one_of_three(Discipline::Fifo);
     room.arrive("high", 4, level(HIGH)).unwrap();
-    let came = room.at(1);
-    room.arrive("low again", 5, |t| level(LOW)(back(came)(t)))
+    let arrival = room.at(1);
+    room.arrive("low again", 5, |t| level(LOW)(requeued(arrival)(t)))
         .unwrap();
     assert_eq!(room.served(), ["high", "b", "c", "low again"]);
 }
 
 #[test]
-fn a_tenant_that_comes_back_pays_again() {
+fn requeued_request_is_charged_again() {
     let mut room = Room::new(config(|c| c.discipline = Discipline::Fair));
     for (seconds, name) in [(1, "a1"), (2, "a2"), (3, "b1"), (4, "b2")] {
         room.arrive(name, seconds, |t| t.tenant(name[..1].to_owned().into()))
             .unwrap();
     }
     assert_eq!(room.next(5), Some("a1"));
-    let came = room.at(1);
-    room.arrive("a1 again", 5, |t| back(came)(t.tenant("a".into())))
+    let arrival = room.at(1);
+    room.arrive("a1 again", 5, |t| requeued(arrival)(t.tenant("a".into())))
         .unwrap();
     assert_eq!(room.served(), ["b1", "a1 again", "b2", "a2"]);
 }
 
 #[test]
-fn of_those_who_must_go_who_comes_back_is_not_the_latest() {
+fn requeued_request_is_not_evicted_as_the_latest() {
     let mut room = one_of_three(Discipline::Fifo);
-    let came = room.at(1);
-    room.arrive("a again", 5, back(came)).unwrap();
+    let arrival = room.at(1);
+    room.arrive("a again", 5, requeued(arrival)).unwrap();
     let answered = room.reconfigure(config(|c| c.max_size = 1));
     assert_eq!(
         answered,
@@ -145,16 +145,16 @@ fn of_those_who_must_go_who_comes_back_is_not_the_latest() {
 
     let mut room = one_of_three(Discipline::Fifo);
     room.reconfigure(config(|c| (c.max_size, c.displace) = (3, true)));
-    room.arrive("a again", 5, back(came)).unwrap();
+    room.arrive("a again", 5, requeued(arrival)).unwrap();
     let displaced = room.arrive("high", 6, level(HIGH));
     assert_eq!(displaced, Ok(vec!["c"]));
 }
 
 #[test]
-fn a_full_room_is_full_for_who_comes_back() {
+fn full_room_rejects_a_requeued_request() {
     let mut room = one_of_three(Discipline::Fifo);
     room.reconfigure(config(|c| c.max_size = 2));
-    let came = room.at(1);
-    let again = |t| level(NORMAL)(back(came)(t));
+    let arrival = room.at(1);
+    let again = |t| level(NORMAL)(requeued(arrival)(t));
     assert_eq!(room.arrive("a again", 5, again), Err(RejectReason::Full));
 }

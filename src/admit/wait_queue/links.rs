@@ -1,0 +1,136 @@
+//! Linking and unlinking of waiters.
+//!
+//! A waiter is linked in its lane and, as far as the configuration needs them, in the timeouts, the promotions, the arrivals
+//! by level, its partition and the count of its tenant. It is unlinked by the same rules: what is asked here of the
+//! configuration must not change in between, except with a [rebuild](super::rebuild).
+
+use std::hash::Hash;
+
+use super::WaitQueue;
+use super::discipline::FlowState;
+use crate::admit::nanos::{NEVER, Nanos};
+use crate::admit::waiters::{WaitLimits, WaiterId, WaiterMeta};
+use crate::admit::{Partition, Priority, Ticket};
+
+impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
+    /// Adds a waiter to a lane, whether or not there is a place for it.
+    #[inline]
+    pub(crate) fn insert(
+        &mut self,
+        ticket: Ticket,
+        limits: WaitLimits,
+        lane: u32,
+        now: Nanos,
+        payload: impl FnOnce(WaiterId) -> T,
+    ) -> WaiterId {
+        let priority = self.base.config.levels.clamp(ticket.priority);
+        // The key counts as given from here on: nothing rejects the request any more.
+        let key = self.base.next_key(&ticket, limits);
+        let meta = WaiterMeta::new(key, priority, limits, ticket);
+        let id = self.waiters.insert(meta, payload);
+        self.link(id.idx, lane, None, now);
+        id
+    }
+
+    /// Links a waiter in a lane, and wherever else it has to be found again. `flow` is the state of its tenant's flow, if
+    /// it had one before a reconfiguration.
+    pub(super) fn link(&mut self, idx: u32, lane: u32, flow: Option<FlowState>, now: Nanos) {
+        let meta = self.waiters.meta(idx);
+        // It may have waited before, in another room: promotions by now count.
+        let level = self.level_of(Priority(meta.priority), meta.limits.arrival, now);
+        let meta = self.waiters.meta_mut(idx);
+        (meta.level, meta.lane) = (level, lane);
+        let seq = meta.seq;
+        self.lanes
+            .push(&mut self.waiters, idx, flow, &self.base.config);
+        self.base.on_queued();
+        let end = self.waiters.end(idx);
+        if end < NEVER {
+            self.timeouts.push((end, seq), idx);
+        }
+        if self.base.config.max_size_per_tenant.is_some() {
+            let tenant = self.waiters.meta(idx).tenant().clone();
+            *self.tenants.entry(tenant).or_default() += 1;
+        }
+        self.link_level(idx);
+    }
+
+    /// Links a waiter in what is kept by level, but for its lane: a promotion does this again.
+    pub(super) fn link_level(&mut self, idx: u32) {
+        if self.has_arrivals() {
+            self.arrivals.push(&self.waiters, idx);
+        }
+        if let Some(partition) = self.bounded_partition(idx) {
+            let displace = self.base.config.displace;
+            self.partitions
+                .push(&self.waiters, partition, displace, idx);
+        }
+        self.link_promotion(idx);
+    }
+
+    /// Undoes [`link_level`](Self::link_level) for a waiter that waits no more, or at another level now.
+    pub(super) fn unlink_level(&mut self, idx: u32, level: u8) {
+        if self.has_arrivals() {
+            self.arrivals.remove(&self.waiters, idx, level);
+        }
+        if let Some(Partition { id, .. }) = self.bounded_partition(idx) {
+            let displace = self.base.config.displace;
+            self.partitions
+                .remove(&self.waiters, id, displace, idx, level);
+        }
+        self.unlink_promotion(idx, level);
+    }
+
+    /// Whether `arrivals` is kept. Changes only while the queue is empty, or with a rebuild.
+    fn has_arrivals(&self) -> bool {
+        self.base.config.displace || self.tracks_oldest
+    }
+
+    /// The waiter's partition, if that has a bound of its own.
+    #[inline]
+    fn bounded_partition(&self, idx: u32) -> Option<Partition> {
+        // Most capacities have no such partition: spares looking up the lane.
+        if !self.lanes.have_bounds() {
+            return None;
+        }
+        let partition = self.lanes.partition(self.waiters.meta(idx).lane);
+        partition.max_size.is_some().then_some(partition)
+    }
+
+    /// Ends a wait, with a slot if the waiter `is_served`. Its entry stays.
+    #[inline]
+    pub(crate) fn unlink(&mut self, idx: u32, is_served: bool) {
+        let end = self.waiters.end(idx);
+        let meta = self.waiters.meta_mut(idx);
+        // First: every queue finds by it that the entry is dead.
+        meta.waits = false;
+        let (level, seq) = (meta.level, meta.seq);
+        match is_served {
+            true => self.lanes.serve(&self.waiters, idx),
+            false => self.lanes.remove(&self.waiters, idx, level),
+        }
+        if end < NEVER {
+            let waiters = &self.waiters;
+            self.timeouts.remove((end, seq), |&(_, seq), idx| {
+                waiters.waits(WaiterId { idx, seq })
+            });
+        }
+        self.base.waiting -= 1;
+        if self.base.config.max_size_per_tenant.is_some() {
+            self.unlink_tenant(idx);
+        }
+        self.unlink_level(idx, level);
+    }
+
+    /// Takes a waiter out of the count of its tenant.
+    fn unlink_tenant(&mut self, idx: u32) {
+        let tenant = self.waiters.meta(idx).tenant();
+        if let Some(waiting) = self.tenants.get_mut(tenant) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                // Nothing is kept of a tenant without waiters.
+                self.tenants.remove(tenant);
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Places in the queue: whether a request may wait, and which waiters it would go before.
+//!
+//! Nothing is changed here, so a request can be rejected before anything is indexed for it.
+
+use std::hash::Hash;
+
+use super::discipline::Newcomer;
+use super::{WaitQueue, lanes};
+use crate::admit::nanos::Nanos;
+use crate::admit::waiters::WaitLimits;
+use crate::admit::{RejectReason, Ticket};
+
+impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
+    /// The place in which a request may wait: a free one (`None`), or that of a waiter which it displaces.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it may not wait.
+    pub(crate) fn place_for<N>(
+        &self,
+        ticket: &Ticket,
+        lane: u32,
+        limits: WaitLimits,
+        now: Nanos,
+    ) -> Result<Option<u32>, RejectReason<N>> {
+        if self.base.is_closed {
+            return Err(RejectReason::ShuttingDown);
+        }
+        if let Some(why) = self.base.refusal(ticket, limits, now) {
+            return Err(why);
+        }
+        // Before the room's own bound: it says more, and displacing another tenant's waiter would not help.
+        if let Some(max) = self.base.config.max_size_per_tenant
+            && self
+                .tenants
+                .get(&ticket.tenant)
+                .map_or(0, |&waiting| waiting)
+                >= max
+        {
+            return Err(RejectReason::TenantFull);
+        }
+        let partition = self.lanes.partition(lane);
+        // Which waiter would lose its place. In a full partition it has to be one of that partition.
+        let lowest = if !self.partitions.has_room(partition) {
+            self.partitions.lowest_and_latest(partition.id)
+        } else if !self.base.has_room() {
+            self.arrivals.lowest_and_latest()
+        } else {
+            return Ok(None);
+        };
+        let own = self.level_of(ticket.priority, limits.arrival, now);
+        // Strictly lower: among equals, the first to arrive stays.
+        let is_lower = |idx: u32| self.waiters.meta(idx).level > own;
+        match lowest.filter(|&idx| self.base.config.displace && is_lower(idx)) {
+            Some(idx) => Ok(Some(idx)),
+            None => Err(RejectReason::Full),
+        }
+    }
+
+    /// Whether a request would go before the best waiter of a group, if it were queued now.
+    pub(crate) fn newcomer_goes_before(
+        &self,
+        (ticket, limits): (&Ticket, WaitLimits),
+        lane: u32,
+        best: lanes::Head,
+        now: Nanos,
+    ) -> bool {
+        let newcomer = Newcomer {
+            key: self.base.key_if_queued(ticket, limits),
+            level: self.level_of(ticket.priority, limits.arrival, now),
+            tenant: &ticket.tenant,
+            cost: u128::from(ticket.cost.max(1)),
+            end: limits.end(self.waiters.max_wait),
+        };
+        let config = &self.base.config;
+        self.lanes
+            .newcomer_goes_before(&self.waiters, newcomer, lane, best, config)
+    }
+}

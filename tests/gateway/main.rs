@@ -1,0 +1,38 @@
+//! Black-box tests of the demo gateway: a process of its own, clients and backends on real sockets.
+#![cfg(not(loom))]
+
+#[path = "../support/gateway_backend.rs"]
+mod backend;
+#[path = "../support/gateway_client.rs"]
+mod client;
+#[path = "../support/gateway_openai.rs"]
+mod openai_client;
+#[path = "../support/gateway_process.rs"]
+mod process;
+
+mod churn;
+mod configuration;
+mod environment;
+mod forwarding;
+mod hang_up;
+mod log;
+mod log_stuck;
+mod metrics;
+mod openai;
+#[cfg(unix)]
+mod out_of_files;
+mod pages;
+mod reload;
+mod routing_bodies;
+mod routing_capabilities;
+mod routing_ejection;
+mod routing_failures;
+mod routing_fallbacks;
+mod routing_models;
+mod routing_newcomers;
+mod routing_retries;
+mod routing_strategies;
+mod routing_waiting;
+mod shutdown;
+mod upstream;
+mod waiting;
