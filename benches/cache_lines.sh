@@ -50,6 +50,6 @@ row() {
 # All but the second have the default `max_wait`.
 row "enqueue + cancel in the middle" plain cancel "≤ 1.5 lines, + 1 % instructions"
 row "the same without max_wait" untimed cancel "≤ 1.5 lines, + 1 % instructions"
-row "the same, 8 tenants in fair turns" fair cancel "≤ 2 lines, + 1 % instructions"
-row "enqueue + grant" plain turn "+ 1 % instructions"
-row "the same, 8 tenants in fair turns" fair turn "≤ 3 lines, + 1 % instructions"
+row "the same, 8 tenants, fair" fair cancel "≤ 2 lines, + 1 % instructions"
+row "enqueue + grant" plain grant "+ 1 % instructions"
+row "the same, 8 tenants, fair" fair grant "≤ 3 lines, + 1 % instructions"

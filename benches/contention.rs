@@ -1,4 +1,4 @@
-//! What a request costs in a crowd: 64 tasks share 4 slots, so that nearly every request waits.
+//! The cost of a request under contention: 64 tasks share 4 slots, so that nearly every request waits.
 
 use std::convert::Infallible;
 use std::fmt::Debug;

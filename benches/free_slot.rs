@@ -1,4 +1,4 @@
-//! What a limit costs a request that finds a slot free.
+//! The cost of a limit for a request that finds a slot free.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::Empty;
-use support::{Bench, LimitToBodyEnd, now};
+use support::{Bench, LimitToBodyEnd, client_headers, now, request};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt};
 use tower_triage::queue::Hold;
@@ -51,23 +51,6 @@ impl Service<Request<Empty<Bytes>>> for Echo {
     }
 }
 
-fn headers() -> HeaderMap {
-    let headers = [
-        ("x-priority", "high"),
-        ("x-tenant-id", "team-a"),
-        ("x-request-timeout", "30"),
-        ("content-type", "application/json"),
-    ];
-    let parsed = headers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-    HeaderMap::from_iter(parsed)
-}
-
-fn request(headers: HeaderMap) -> Request<Empty<Bytes>> {
-    let mut request = Request::new(Empty::new());
-    *request.headers_mut() = headers;
-    request
-}
-
 /// Drops the response, and with it the permit. Its headers are those of the next request.
 fn headers_of<B>(response: Response<B>) -> HeaderMap {
     let mut headers = black_box(response).into_parts().0.headers;
@@ -91,7 +74,7 @@ fn calls<S, B>(handle: Handle, mut service: S) -> impl FnMut(u64)
 where
     S: Service<Request<Empty<Bytes>>, Response = Response<B>, Error = Infallible> + Clone,
 {
-    let mut spare = headers();
+    let mut spare = client_headers();
     move |n| {
         let mut cx = Context::from_waker(Waker::noop());
         for _ in 0..n {

@@ -1,7 +1,7 @@
 //! Runs operations on a waiting room, for `cache_lines.sh` to count their instructions and cache lines.
 //!
 //! ```text
-//! growth <plain | untimed | fair> <waiting> <turn | cancel | pick> <operations>
+//! growth <plain | untimed | fair> <waiting> <grant | cancel | pick> <operations>
 //! ```
 //!
 //! It prints nothing, and runs the same operations each time.
@@ -60,7 +60,7 @@ impl Room {
     }
 
     /// One request arrives, the best waiter gets the slot.
-    fn turn(&mut self) {
+    fn grant(&mut self) {
         self.enqueue();
         let lease = self.lease.take().expect("the slot is taken");
         let pool = self.slots.release(lease);
@@ -75,7 +75,7 @@ impl Room {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [configuration, waiting, operation, operations] = arguments.as_slice() else {
-        eprintln!("growth <plain | untimed | fair> <waiting> <turn | cancel | pick> <operations>");
+        eprintln!("growth <plain | untimed | fair> <waiting> <grant | cancel | pick> <operations>");
         std::process::exit(2);
     };
     let [waiting, operations] =
@@ -95,11 +95,11 @@ fn main() {
     let mut ids: Vec<WaiterId> = (0..waiting).map(|_| room.enqueue()).collect();
     let mut random = fastrand::Rng::with_seed(8);
     for _ in 0..operations {
-        if operation == "turn" {
-            room.turn();
+        if operation == "grant" {
+            room.grant();
             continue;
         }
-        // One waiter anywhere in the room, whose id makes way for a new one.
+        // The id of one waiter anywhere in the room, replaced by that of a new one.
         let picked = &mut ids[random.usize(..waiting)];
         match operation.as_str() {
             "pick" => _ = black_box(std::mem::replace(picked, black_box(*picked))),
@@ -110,6 +110,6 @@ fn main() {
             other => panic!("no operation: {other}"),
         }
     }
-    // Freeing the room is none of the operations.
+    // Freeing the room is not counted.
     std::mem::forget(room);
 }

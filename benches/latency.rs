@@ -1,4 +1,4 @@
-//! How long a freed slot takes to reach the waiter, whose thread is asleep: `Gate` against Tokio's semaphore.
+//! The time from a freed slot to its waiter running, on a thread that sleeps: `Gate` against Tokio's semaphore.
 
 use std::future::Future;
 use std::sync::{Arc, mpsc};

@@ -1,4 +1,4 @@
-//! What a rejection costs, against the answer of an idle handler: in process, and over HTTP/1.
+//! The cost of a rejection, against the answer of an idle handler: in process, and over HTTP/1.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use support::{Bench, now};
+use support::{Bench, client_headers, now, request};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_triage::{QueueConfig, QueueLayer};
 
-/// As small as a handler gets that says what it sends.
+/// The smallest handler that sets one header.
 fn response(body: Bytes) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body));
     let json = HeaderValue::from_static("application/json");
@@ -24,7 +24,7 @@ fn response(body: Bytes) -> Response<Full<Bytes>> {
     response
 }
 
-/// A layer whose only slot is taken, and whose only waiter waits. What has to be kept for that comes along.
+/// A layer with its only slot and its only place taken, and what has to be kept for that.
 fn full_layer() -> (QueueLayer, impl Sized) {
     let layer = QueueLayer::new(QueueConfig::new(1).max_size(1));
     let forever = layer.layer(service_fn(|_: Request<Empty<Bytes>>| {
@@ -40,49 +40,31 @@ fn full_layer() -> (QueueLayer, impl Sized) {
     (layer, requests)
 }
 
-/// A client's headers.
-fn headers() -> HeaderMap {
-    let headers = [
-        ("x-priority", "high"),
-        ("x-tenant-id", "team-a"),
-        ("x-request-timeout", "30"),
-        ("content-type", "application/json"),
-    ];
-    let parsed = headers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-    HeaderMap::from_iter(parsed)
-}
-
-fn request(headers: &HeaderMap) -> Request<Empty<Bytes>> {
-    let mut request = Request::new(Empty::new());
-    *request.headers_mut() = headers.clone();
-    request
-}
-
 fn in_process(full: &QueueLayer) {
     let handler = service_fn(|_: Request<Empty<Bytes>>| async {
         Ok::<_, Infallible>(response(Bytes::from_static(b"{}")))
     });
     let idle = QueueLayer::new(QueueConfig::new(1).max_size(1)).layer(handler);
-    let (full, headers) = (full.layer(handler), headers());
+    let (full, headers) = (full.layer(handler), client_headers());
     Bench::new("A rejection, in process", 1_001, 500)
         .base("making the request", |n| {
-            (0..n).for_each(|_| drop(black_box(request(&headers))));
+            (0..n).for_each(|_| drop(black_box(request(headers.clone()))));
         })
         .subject("the handler alone", |n| {
             for _ in 0..n {
-                let Ok(response) = now(handler.oneshot(request(&headers)));
+                let Ok(response) = now(handler.oneshot(request(headers.clone())));
                 drop(black_box(response));
             }
         })
         .subject("an answer through QueueLayer, a slot is free", |n| {
             for _ in 0..n {
-                let Ok(response) = now(idle.clone().oneshot(request(&headers)));
+                let Ok(response) = now(idle.clone().oneshot(request(headers.clone())));
                 drop(black_box(response));
             }
         })
         .subject("a rejection of QueueLayer, the room is full", |n| {
             for _ in 0..n {
-                let Ok(response) = now(full.clone().oneshot(request(&headers)));
+                let Ok(response) = now(full.clone().oneshot(request(headers.clone())));
                 debug_assert_eq!(response.status(), 503);
                 drop(black_box(response));
             }

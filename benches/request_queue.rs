@@ -58,7 +58,7 @@ impl Consumer for mpsc::Receiver<Item> {
     }
 }
 
-/// What many write first: ordered by priority, and by arrival within one.
+/// The usual first version: a heap behind a lock, ordered by priority, then by arrival.
 #[derive(Clone, Default)]
 struct LockedHeap {
     state: Arc<Mutex<HeapState>>,

@@ -87,14 +87,14 @@ impl Router {
     }
 }
 
-/// What many write first: looks for the model by name in every endpoint.
+/// The usual first version: looks for the model by name in every endpoint.
 fn scan<'a>(registry: &'a Registry, model: &str) -> Option<&'a Endpoint> {
     let endpoints = registry.endpoints().iter();
     let serving = endpoints.filter(|endpoint| endpoint.models.iter().any(|m| m.name == model));
     serving.min_by_key(|endpoint| endpoint.priority)
 }
 
-/// One request in so many is scanned, because a scan takes long.
+/// One request in this many is scanned, because a scan takes long.
 const SCANNED: u64 = 20;
 
 fn table(endpoints: usize, models: usize, copies: usize) {

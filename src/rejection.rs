@@ -1,4 +1,4 @@
-//! What a client is told when its request is not served: status, error body, and when to come back.
+//! Rejections, the responses to requests that are not served: status, error body, and `Retry-After`.
 //!
 //! A [`Rejection`] says it once, and is written as HTTP or as gRPC, as the client understands it. Every reason why a
 //! request is not served [can be told so](ToRejection). [`RetryAfter`] turns an estimated wait into the whole seconds

@@ -1,5 +1,7 @@
 //! `Forward` against endpoints that behave, misbehave and vanish, over real sockets.
 
+#[path = "support/log.rs"]
+mod log;
 #[path = "support/upstream.rs"]
 mod upstream;
 
@@ -44,7 +46,7 @@ fn endpoint(url: String) -> Decision {
     in_service(Endpoint::new("gpu-1", url.parse().unwrap()))
 }
 
-/// What is decided about a request that can go nowhere but to `endpoint`.
+/// The decision for a request that only `endpoint` can serve.
 fn in_service(endpoint: Endpoint) -> Decision {
     let registry = Registry::new(vec![endpoint.model(Model::new("m"))]).unwrap();
     let endpoints = Endpoints::new(registry);
@@ -80,7 +82,7 @@ async fn text(response: Response<ForwardBody>) -> String {
     String::from_utf8(body.unwrap().to_bytes().into()).unwrap()
 }
 
-/// What stands in for an endpoint's answer.
+/// The response in place of an endpoint's answer.
 struct Failure {
     status: u16,
     code: String,
@@ -113,7 +115,7 @@ impl Failure {
 }
 
 #[tokio::test]
-async fn a_request_arrives_as_it_was_sent_but_for_its_hop() {
+async fn a_request_arrives_unchanged_except_hop_by_hop_headers() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}/base/", upstream.addr()));
     let serve = async {
@@ -193,7 +195,7 @@ async fn an_answer_is_passed_on_while_it_is_made() {
 }
 
 #[tokio::test]
-async fn a_caller_that_hangs_up_before_the_answer_closes_the_connection() {
+async fn hanging_up_before_the_answer_closes_the_connection() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let answer = tokio::spawn(Forward::new().oneshot(post(&to, "{}")));
@@ -202,11 +204,11 @@ async fn a_caller_that_hangs_up_before_the_answer_closes_the_connection() {
     answer.abort();
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
 }
 
 #[tokio::test]
-async fn a_caller_that_hangs_up_in_mid_answer_closes_the_connection() {
+async fn hanging_up_during_the_answer_closes_the_connection() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let forward = Forward::new();
@@ -222,7 +224,7 @@ async fn a_caller_that_hangs_up_in_mid_answer_closes_the_connection() {
     drop(response);
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
 }
 
 #[tokio::test]
@@ -237,7 +239,7 @@ async fn an_endpoint_that_is_not_there_is_unreachable() {
 
 #[cfg(not(feature = "tls"))]
 #[tokio::test]
-async fn without_tls_an_https_endpoint_is_unreachable_and_says_why() {
+async fn https_without_the_tls_feature_is_unreachable() {
     let to = endpoint("https://127.0.0.1:9".into());
     let response = send(&Forward::new(), post(&to, "{}")).await;
     let failure = Failure::read(response).await;
@@ -275,7 +277,7 @@ async fn an_endpoint_that_closes_without_an_answer_has_failed() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_an_error_in_its_body() {
+async fn a_truncated_answer_is_a_body_error() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let forward = Forward::new();
@@ -296,7 +298,7 @@ async fn an_answer_that_breaks_off_is_an_error_in_its_body() {
 }
 
 #[tokio::test]
-async fn a_connection_is_used_again_and_one_that_was_closed_meanwhile_is_not() {
+async fn only_open_connections_are_reused() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let forward = Forward::new();
@@ -316,7 +318,7 @@ async fn a_connection_is_used_again_and_one_that_was_closed_meanwhile_is_not() {
 }
 
 #[tokio::test]
-async fn a_request_without_an_endpoint_is_the_operators_mistake() {
+async fn a_request_without_a_decision_is_a_500() {
     let request = Request::get("/").body(Full::default()).unwrap();
     let response = send(&Forward::new(), request).await;
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);

@@ -98,7 +98,7 @@ fn config() -> QueueConfig {
 }
 
 #[tokio::test]
-async fn it_rejects_at_once_and_counts() {
+async fn a_full_room_rejects_at_once_and_counts() {
     let mut room = FullRoom::full(config());
     for rejected in 1..=3 {
         let Poll::Ready((status, response)) = room.send(request()) else {
@@ -128,7 +128,7 @@ async fn grpc_requests_get_grpc_rejections() {
 }
 
 #[tokio::test]
-async fn a_place_that_was_left_is_free_at_once() {
+async fn a_cancelled_waiters_place_is_free_at_once() {
     let mut room = FullRoom::full(config());
     assert!(room.send(request()).is_ready());
     room.waiting = Box::pin(std::future::pending());

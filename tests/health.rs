@@ -1,5 +1,7 @@
-//! Endpoints that are asked whether they are well, over real sockets, and what becomes of who waits for them.
+//! Health checks over real sockets, and what they change for waiting requests.
 
+#[path = "support/log.rs"]
+mod log;
 #[path = "support/upstream.rs"]
 mod upstream;
 
@@ -51,7 +53,7 @@ fn once() -> HealthCheck {
     HealthCheck::default().interval(HOUR)
 }
 
-/// One check after the other. Each result has been told when the next check comes.
+/// Frequent checks. A result has been reported when the next check arrives.
 fn often() -> HealthCheck {
     HealthCheck::default().interval(Duration::from_millis(1))
 }

@@ -1,4 +1,4 @@
-//! What a router tells the `metrics` facade.
+//! A router's metrics, through the `metrics` facade.
 #![cfg(not(loom))]
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ fn endpoint(name: &str, models: &[&str]) -> Endpoint {
     models.fold(endpoint, Endpoint::model)
 }
 
-fn router() -> RouteLayerBuilder {
+fn builder() -> RouteLayerBuilder {
     let endpoints = vec![endpoint("gpu-1", &["m", "n"]), endpoint("gpu-2", &["o"])];
     let routing = RoutingConfig::default()
         .alias("gpt", "m")
@@ -43,14 +43,14 @@ fn router() -> RouteLayerBuilder {
 
 /// A router over endpoints that do what the header `x-do` says.
 #[derive(Clone)]
-struct Desk {
+struct TestRouter {
     layer: RouteLayer,
     handle: RouterHandle,
 }
 
-impl Desk {
-    fn new(router: RouteLayerBuilder) -> Self {
-        let layer = router.build();
+impl TestRouter {
+    fn new(builder: RouteLayerBuilder) -> Self {
+        let layer = builder.build();
         let handle = layer.handle();
         Self { layer, handle }
     }
@@ -110,7 +110,7 @@ fn series(snapshotter: &Snapshotter) -> BTreeMap<String, f64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_request_is_counted_once_as_what_it_came_to() {
+async fn each_request_is_counted_once_by_its_outcome() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _guard = set_default_local_recorder(&recorder);
@@ -118,7 +118,7 @@ async fn each_request_is_counted_once_as_what_it_came_to() {
         .alias("gpt", "m")
         .fallbacks("none", ["o"])
         .max_retries(0);
-    let desk = Desk::new(router().routing(routing));
+    let router = TestRouter::new(builder().routing(routing));
     for (model, what, counted) in [
         ("m", "200", "gpu-1 m ok"),
         ("m", "302", "gpu-1 m ok"),
@@ -132,7 +132,7 @@ async fn each_request_is_counted_once_as_what_it_came_to() {
         ("gpt-5", "200", "none other model_not_found"),
         ("", "200", "none other model_missing"),
     ] {
-        let hurried = tokio::time::timeout(Duration::from_secs(1), desk.ask(model, what));
+        let hurried = tokio::time::timeout(Duration::from_secs(1), router.ask(model, what));
         let _ = hurried.await; // some never end by themselves
         let counted = format!("requests_total {counted}");
         let series = series(&snapshotter);
@@ -151,23 +151,23 @@ async fn each_request_is_counted_once_as_what_it_came_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_are_counted_by_level_and_cancellations_without_an_endpoint() {
+async fn waits_count_by_level_and_cancellations_too() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _guard = set_default_local_recorder(&recorder);
-    let desk = Desk::new(router().queue(QueueConfig::default().max_size(1)));
+    let router = TestRouter::new(builder().queue(QueueConfig::default().max_size(1)));
     let long = async {
-        let _ = tokio::time::timeout(Duration::from_secs(5), desk.ask("m", "hang")).await;
+        let _ = tokio::time::timeout(Duration::from_secs(5), router.ask("m", "hang")).await;
     };
     let others = async {
         sleep(Duration::from_secs(1)).await;
-        let impatient = desk.ask("m", "200");
+        let gives_up = router.ask("m", "200");
         assert!(
-            tokio::time::timeout(Duration::from_secs(1), impatient)
+            tokio::time::timeout(Duration::from_secs(1), gives_up)
                 .await
                 .is_err()
         );
-        tokio::join!(desk.ask("gpt", "200"), desk.ask("n", "200"));
+        tokio::join!(router.ask("gpt", "200"), router.ask("n", "200"));
     };
     tokio::join!(long, others);
     let series = series(&snapshotter);
@@ -179,18 +179,18 @@ async fn waits_are_counted_by_level_and_cancellations_without_an_endpoint() {
 }
 
 #[tokio::test]
-async fn names_that_clients_make_up_add_no_series() {
+async fn unknown_model_names_add_no_series() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _guard = set_default_local_recorder(&recorder);
-    let desk = Desk::new(router());
+    let router = TestRouter::new(builder());
     for model in ["m", "gpt", "made-up"] {
-        desk.ask(model, "200").await;
+        router.ask(model, "200").await;
     }
     let before: Vec<_> = series(&snapshotter).into_keys().collect();
     for n in 0..10_000_u64 {
         let made_up = format!("{n}-{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        desk.ask(&made_up, "200").await;
+        router.ask(&made_up, "200").await;
     }
     let after = series(&snapshotter);
     assert_eq!(after["requests_total none other model_not_found"], 10_000.0);
@@ -198,13 +198,13 @@ async fn names_that_clients_make_up_add_no_series() {
 }
 
 #[tokio::test]
-async fn a_recorder_that_comes_late_is_told() {
-    let desk = Desk::new(router());
-    desk.ask("m", "200").await;
+async fn a_recorder_installed_late_gets_later_requests() {
+    let router = TestRouter::new(builder());
+    router.ask("m", "200").await;
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _guard = set_default_local_recorder(&recorder);
-    desk.ask("m", "200").await;
+    router.ask("m", "200").await;
     assert_eq!(series(&snapshotter)["requests_total gpu-1 m ok"], 1.0);
 }
 
@@ -213,13 +213,15 @@ async fn gauges_are_current_and_zero_for_endpoints_that_left() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _guard = set_default_local_recorder(&recorder);
-    let desk = Desk::new(router());
-    let mut running = Box::pin(desk.ask("m", "hang"));
+    let router = TestRouter::new(builder());
+    let mut running = Box::pin(router.ask("m", "hang"));
     assert!(futures_util::poll!(&mut running).is_pending());
-    let mut waiting = Box::pin(desk.ask("m", "200"));
+    let mut waiting = Box::pin(router.ask("m", "200"));
     assert!(futures_util::poll!(&mut waiting).is_pending());
-    desk.handle.set_healthy(&desk.handle.endpoints()[1], false);
-    desk.handle.record_gauges();
+    router
+        .handle
+        .set_healthy(&router.handle.endpoints()[1], false);
+    router.handle.record_gauges();
     let gauges = |name: &str, one: f64, two: f64| {
         [
             (format!("endpoint_{name} gpu-1"), one),
@@ -245,8 +247,8 @@ async fn gauges_are_current_and_zero_for_endpoints_that_left() {
 
     drop((running, waiting));
     let remove = |endpoints: &mut Vec<Endpoint>| _ = endpoints.remove(0);
-    desk.handle.change_endpoints(remove).unwrap();
-    desk.handle.record_gauges();
+    router.handle.change_endpoints(remove).unwrap();
+    router.handle.record_gauges();
     let shown = series(&snapshotter);
     for gone in gauges("in_flight", 0.0, 0.0)
         .into_iter()

@@ -258,7 +258,7 @@ mod streamed {
     }
 
     #[tokio::test]
-    async fn a_client_that_hangs_up_in_mid_stream_frees_the_slot() {
+    async fn hanging_up_during_a_stream_frees_the_slot() {
         let (addr, handle, mut started) = start(QueueConfig::new(1)).await;
         let mut first = get(addr, "/").send().await;
         let parts = started.recv().await.unwrap();
@@ -272,7 +272,7 @@ mod streamed {
     }
 
     #[tokio::test]
-    async fn with_hold_headers_the_slot_is_free_when_the_head_is_out() {
+    async fn hold_headers_frees_the_slot_with_the_head() {
         let (addr, handle, mut started) = start(QueueConfig::new(1).hold(Hold::Headers)).await;
         let mut first = get(addr, "/").send().await;
         let mut second = get(addr, "/").send().await;
@@ -285,7 +285,7 @@ mod streamed {
     }
 
     #[tokio::test]
-    async fn requests_for_a_stream_are_rejected_if_they_may_not_wait() {
+    async fn streaming_requests_are_rejected_if_they_may_not_wait() {
         let (app, running) = busy(QueueConfig::new(1).streaming(Streaming::Reject)).await;
         let stream = |name| app.client(name).header("accept", "text/event-stream");
         let refused = stream("refused").send().await;
@@ -398,7 +398,7 @@ async fn one_limit_holds_over_routes_and_connections() {
 }
 
 #[tokio::test]
-async fn a_limit_lowered_under_load_holds_once_slots_are_back() {
+async fn a_limit_lowered_under_load_retires_returned_slots() {
     let app = App::start(QueueConfig::new(20)).await;
     let sent: Vec<_> = (0..64).map(|_| app.client("n").spawn()).collect();
     until("44 wait", || app.depth() == 44).await;
@@ -552,25 +552,25 @@ fn a_layer_built_before_the_runtime_shuts_down() {
 #[tokio::test]
 async fn the_clients_own_deadline_ends_its_wait() {
     let (app, running) = busy(QueueConfig::new(1)).await;
-    let patient = |seconds| app.client("x").header("x-request-timeout", seconds);
+    let with_timeout = |seconds| app.client("x").header("x-request-timeout", seconds);
     let began = Instant::now();
-    let late = patient("0.2").send().await;
+    let late = with_timeout("0.2").send().await;
     assert!(began.elapsed() >= ms(199));
     assert_eq!(late.status, 504);
     assert!(!late.headers.contains_key("retry-after"));
     assert_eq!(late.code().await, "deadline_exceeded");
 
-    let at_once = patient("0").send().await;
+    let at_once = with_timeout("0").send().await;
     assert_eq!(at_once.status, 504);
     assert!(!at_once.headers.contains_key("server-timing"));
 
-    let nonsense = app.wait(patient("-1")).await;
+    let nonsense = app.wait(with_timeout("-1")).await;
     app.jobs.finish(2);
     assert_eq!(nonsense.await.unwrap().status, 200);
     assert_eq!(running.await.unwrap().status, 200);
     app.jobs.finish(1);
     assert_eq!(
-        patient("0").send().await.status,
+        with_timeout("0").send().await.status,
         200,
         "no request has to wait"
     );

@@ -212,7 +212,7 @@ async fn a_call_that_finds_a_slot_passes_unchanged() {
 }
 
 #[tokio::test]
-async fn a_saturated_server_is_unavailable_and_says_when_to_come_back() {
+async fn a_saturated_server_is_unavailable_with_retry_pushback() {
     let config = QueueConfig::new(1)
         .max_size(1)
         .retry_after(RetryAfter::fixed(3));
@@ -320,7 +320,7 @@ async fn a_stream_holds_its_slot_until_its_trailers() {
 }
 
 #[tokio::test]
-async fn a_stream_that_fails_frees_its_slot_and_says_why() {
+async fn a_failing_stream_frees_its_slot_with_its_status() {
     let mut app = App::start(QueueConfig::new(1)).await;
     let (mut counted, items) = app.count().await;
     items.send(Ok(note("one"))).unwrap();

@@ -88,7 +88,7 @@ async fn an_upgraded_connection_holds_no_slot_of_the_queue() {
 }
 
 #[tokio::test]
-async fn a_permit_of_a_gate_is_held_for_as_long_as_its_upgraded_connection() {
+async fn an_upgraded_connection_can_hold_a_gates_permit() {
     let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default());
     let handler = {
         let gate = gate.clone();

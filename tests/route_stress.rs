@@ -1,5 +1,5 @@
-//! A router under everything at once: endpoints that fail and recover, are drained, changed and limited, while callers
-//! come and leave. `SECONDS=120 cargo test --release --all-features --test route_stress` for longer.
+//! A router under load and change: endpoints fail and recover, are drained, changed and limited, while callers arrive
+//! and cancel. `SECONDS=120 cargo test --release --all-features --test route_stress` for longer.
 #![cfg(not(loom))]
 
 use std::convert::Infallible;
@@ -19,12 +19,12 @@ use tower_triage::endpoints::{Endpoint, Model, Registry};
 use tower_triage::route::{RouteBody, RoutingConfig};
 use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
 
-/// No request is without an answer for as long as this.
+/// How long no request may be answered before the test fails.
 const STALLED: Duration = Duration::from_secs(30);
 const CALLERS: usize = 24;
 
 #[test]
-fn failures_ejections_drains_and_changes() {
+fn nothing_is_lost_under_failures_drains_and_changes() {
     stress(|handle, round| match round % 4 {
         0 => drain(handle, round),
         1 => set_limit(handle, round),
@@ -34,22 +34,22 @@ fn failures_ejections_drains_and_changes() {
 }
 
 #[test]
-fn failures_and_ejections_alone() {
+fn nothing_is_lost_under_failures_and_ejections() {
     stress(|_, _| thread::sleep(Duration::from_millis(1)));
 }
 
 #[test]
-fn drains_alone() {
+fn nothing_is_lost_under_drains() {
     stress(drain);
 }
 
 #[test]
-fn health_alone() {
+fn nothing_is_lost_under_health_changes() {
     stress(set_healthy);
 }
 
 #[test]
-fn changes_alone() {
+fn nothing_is_lost_under_configuration_changes() {
     stress(change);
 }
 
@@ -92,7 +92,7 @@ fn endpoint(nth: usize, round: usize) -> Endpoint {
 }
 
 /// Runs callers, endpoints that answer badly now and then, and `disturb` over and over, until the time is up
-/// or all stands still.
+/// or no request makes progress.
 fn stress(disturb: impl Fn(&RouterHandle, usize) + Sync) {
     let registry = Registry::new((0..4).map(|nth| endpoint(nth, nth)).collect()).unwrap();
     let mut routing = RoutingConfig::default().fallbacks("x", ["m"]);
@@ -165,8 +165,8 @@ where
         let request = Request::new(Full::from(body.to_string()));
         let asked = route.clone().oneshot(request);
         if rng.u8(..4) == 0 {
-            let patience = Duration::from_micros(rng.u64(..1_000));
-            let _ = timeout(patience, asked).await; // leaves in mid-wait
+            let limit = Duration::from_micros(rng.u64(..1_000));
+            let _ = timeout(limit, asked).await; // cancels, perhaps while it waits
         } else {
             let answer = asked.await.unwrap();
             let _ = answer.into_body().collect().await;
@@ -187,7 +187,7 @@ async fn serve(_: Request<RouteBody<Full<Bytes>>>) -> Result<Response<Full<Bytes
     Ok(answer)
 }
 
-/// How long each test goes on.
+/// How long each test runs.
 fn duration() -> Duration {
     let seconds = std::env::var("SECONDS").map_or(1, |seconds| seconds.parse().unwrap());
     Duration::from_secs(seconds)

@@ -1,5 +1,5 @@
-//! Counts what an endpoint sends besides answers to its checks: a backend with one thread answers no check while it
-//! streams, and is alive.
+//! A count of what an endpoint sends apart from answers to checks: a backend with one thread answers no check while it
+//! streams, and still works.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed; // only compared with an earlier count
@@ -15,7 +15,7 @@ impl Activity {
         self.0.fetch_add(1, Relaxed);
     }
 
-    /// It wraps around.
+    /// The count, which wraps around.
     #[cfg(feature = "client")]
     pub(crate) fn count(&self) -> u32 {
         self.0.load(Relaxed)

@@ -22,7 +22,7 @@ impl Capabilities {
         capabilities
     }
 
-    /// The names in which a client is told of them.
+    /// The names that a rejection lists.
     pub(super) fn names(self) -> impl Iterator<Item = &'static str> {
         let names = [
             (Self::VISION, "vision"),

@@ -80,7 +80,7 @@ impl Endpoints {
 
     /// Ejects `endpoint`. `None` if it has to stay, because too many are ejected already or no other would be left.
     pub(crate) fn eject(&self, endpoint: &EndpointRef) -> Option<HealthChange> {
-        // Of two that fail at the same instant, the second has to see that the first is out.
+        // One at a time: of two that fail at the same instant, the second has to see that the first is ejected.
         let _alone = self.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
         let may = self.table.load().may_eject(endpoint);
         may.then(|| endpoint.state().word.eject())
@@ -108,7 +108,7 @@ impl Capacity for Endpoints {
     fn try_lease(&self, demand: &Demand) -> Result<EndpointLease, LeaseError<RouteError>> {
         let table = self.table.load();
         let taken = table.take(demand)?;
-        self.leased.fetch_add(1, Relaxed);
+        self.leased.fetch_add(1, Relaxed); // a counter for reports
         Ok(EndpointLease {
             is_probe: taken.choice.candidate.is_probe(),
             called: None,
@@ -130,7 +130,7 @@ impl Capacity for Endpoints {
         if lease.is_probe && state.word.return_probe() {
             self.probe_abandoned.store(true, SeqCst);
         }
-        // After the probe: the request that takes the slot may probe.
+        // After `return_probe`: the request that takes the slot may be the next probe.
         state.word.release();
         state.pool
     }

@@ -1,4 +1,4 @@
-//! Changes of the registry and the rules: a new routing table is made beside the old one, and the two are swapped.
+//! Changes of the registry and the rules: a new routing table is built, and replaces the old one in one store.
 //!
 //! Endpoints that stay keep their slots, health and latency; those that leave finish what they have in flight.
 
@@ -71,7 +71,8 @@ impl Endpoints {
         }
     }
 
-    /// Changes the endpoints, and the rules if there are new ones, in one step. Tell the gate afterwards.
+    /// Changes the endpoints, and the rules if there are new ones, in one step. Call
+    /// [`Gate::capacity_changed`](crate::Gate::capacity_changed) afterwards.
     ///
     /// # Errors
     ///
@@ -80,17 +81,20 @@ impl Endpoints {
         &self,
         change: impl FnOnce(&Registry) -> Result<(Registry, Option<RoutingRules>), E>,
     ) -> Result<Changes, E> {
+        // One change at a time: each is based on the table before.
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.table.load_full();
         let (registry, rules) = change(&old.registry)?;
         let rules = rules.map_or_else(|| Arc::clone(&old.rules), Arc::new);
         let (changes, endpoints) = succession(&old, registry.endpoints(), self.answers_first);
+        // In the old table and not in the new one.
         let gone: Vec<EndpointRef> = old
             .endpoints
             .iter()
             .filter(|old| !endpoints.iter().any(|new| new.is_same(old)))
             .cloned()
             .collect();
+        // Of those that left earlier, the ones that are still busy and did not come back.
         let busy = |gone: &&EndpointRef| gone.in_flight() > 0;
         let is_back = |gone: &&EndpointRef| endpoints.iter().any(|new| new.is_same(gone));
         let leaving = old
@@ -113,7 +117,8 @@ impl Endpoints {
     }
 }
 
-/// The endpoints of the new configuration: the present ones where name and URL are the same, and what has changed.
+/// The endpoints of the new configuration, and what changed. An endpoint with the name and the URL of a present one, or
+/// of one that is leaving, keeps its state.
 fn succession(
     old: &RoutingTable,
     configured: &[Endpoint],
@@ -131,6 +136,7 @@ fn succession(
                     return old.clone();
                 }
                 changes.changed.push(endpoint.name.clone());
+                // Only if configured differently: `set_limit` may have changed it since.
                 if old.config().max_concurrent != endpoint.max_concurrent {
                     old.set_limit(endpoint.max_concurrent);
                 }
@@ -142,6 +148,7 @@ fn succession(
                 false => &mut changes.added,
             };
             list.push(endpoint.name.clone());
+            // It left while busy and comes back: its leases still count.
             if let Some(back) = old.leaving.iter().find(is_same) {
                 back.set_limit(endpoint.max_concurrent);
                 return back.changed_to(endpoint.clone());

@@ -1,4 +1,4 @@
-//! What was decided about a request, and why.
+//! Decisions: the endpoint of a request, and why it was chosen.
 
 use std::sync::Arc;
 

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_ejected_after_no_failures() {
+    fn after_0_no_endpoint_is_ejected() {
         let policy = EjectionPolicy { after: 0, ..POLICY };
         let ejection = Ejection::default();
         assert!((0..1_000).all(|_| !ejection.failed(policy)));

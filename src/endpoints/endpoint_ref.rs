@@ -158,8 +158,8 @@ impl EndpointRef {
 
     /// Changes how many requests it may serve at a time.
     ///
-    /// Below what is in flight, nothing is interrupted: slots that come back are retired. With 0 it gets nothing new,
-    /// and requests that only it can serve wait. After a rise, call
+    /// Below what is in flight, nothing is interrupted: slots released then are retired. With 0 it gets nothing new, and
+    /// requests that only it can serve wait. After a higher limit, call
     /// [`Gate::capacity_changed`](crate::Gate::capacity_changed).
     pub fn set_limit(&self, slots: u32) {
         self.state().word.set_limit(slots);

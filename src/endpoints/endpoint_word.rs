@@ -18,12 +18,12 @@
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst; // `Capacity` asks for it: slots and waiters are a store-load pair
+use std::sync::atomic::Ordering::SeqCst; // required by `Capacity`: slots and waiters are a store-load pair
 
 use bitflags::bitflags;
 
-/// The leases, the limit and the health of one endpoint. The limit may fall below the leases: slots that come back are
-/// then not leased again.
+/// The leases, the limit and the health of one endpoint. The limit may fall below the leases: slots released then are
+/// not leased again.
 #[derive(Debug)]
 pub(crate) struct EndpointWord(AtomicU64);
 
@@ -66,7 +66,7 @@ pub(crate) enum Admissible {
 
 /// The flags of an endpoint before and after a change.
 #[derive(Debug, Clone, Copy)]
-#[must_use = "waiters and metrics have to hear of it"]
+#[must_use = "waiters and metrics have to be notified of it"]
 pub(crate) struct HealthChange {
     old: HealthFlags,
     new: HealthFlags,
@@ -108,7 +108,7 @@ impl EndpointWord {
     }
 
     pub(super) fn release(&self) {
-        let before = Snapshot(self.0.fetch_sub(1, SeqCst));
+        let before = Snapshot(self.0.fetch_sub(1, SeqCst)); // the lowest bits are the leases
         debug_assert!(before.in_use() > 0, "released a slot that was not leased");
     }
 
@@ -116,7 +116,7 @@ impl EndpointWord {
         self.update(|word| word.with_limit(limit));
     }
 
-    /// Marks the endpoint as new. If checks will tell how it is, known endpoints go first until then.
+    /// Marks the endpoint as new. If it has a check, known endpoints go first until the first result.
     pub(super) fn set_unknown(&self, is_checked: bool) {
         let unknown = match is_checked {
             true => UNKNOWN,
@@ -127,12 +127,12 @@ impl EndpointWord {
 
     /// The endpoint has answered a request. `None` if it was known before.
     pub(crate) fn answered(&self) -> Option<HealthChange> {
-        // A load first: it is known most of the time, and this runs for each response.
+        // A load first: most endpoints are known, and this runs for each response.
         let is_news = self.flags().intersects(UNKNOWN);
         is_news.then(|| self.change(|flags| flags - UNKNOWN))
     }
 
-    /// The endpoint has no check any more: only requests tell how it is.
+    /// The endpoint has no check any more: only requests show whether it works.
     pub(super) fn expect_no_check(&self) {
         if self.flags().contains(HealthFlags::UNCHECKED) {
             _ = self.change(|flags| flags - HealthFlags::UNCHECKED);
@@ -223,6 +223,7 @@ impl EndpointWord {
         self.load().flags()
     }
 
+    /// Changes the flags, and says from what to what.
     fn change(&self, next: impl Fn(HealthFlags) -> HealthFlags) -> HealthChange {
         let old = self.update(|word| word.with_flags(next(word.flags())));
         let old = old.flags();
@@ -232,7 +233,7 @@ impl EndpointWord {
         }
     }
 
-    /// Returns the word before.
+    /// Replaces the word by a compare-and-swap loop. Returns the word before.
     fn update(&self, next: impl Fn(Snapshot) -> Snapshot) -> Snapshot {
         let word = self
             .0
@@ -283,6 +284,7 @@ impl HealthFlags {
         }
         let known = self - UNKNOWN;
         if known == Self::HALF_OPEN {
+            // Half open, and nothing else: no probe is running, and it is up and not draining.
             Admissible::Probe
         } else if !known.is_empty() {
             Admissible::Never
@@ -332,9 +334,9 @@ impl Snapshot {
         self.in_use() < self.limit() && (self.in_use() == 0 || !self.flags().is_new())
     }
 
-    /// Whether a larger share of the slots is free than in `other`, whose limit is above 0.
+    /// Whether a larger share of the slots is free than in `other`. The limit of `other` must be above 0.
     pub(super) fn is_idler_than(self, other: Self) -> bool {
-        // in_use / limit < other.in_use / other.limit, without a division
+        // in_use / limit < other.in_use / other.limit, without a division; 28 + 28 bits do not overflow
         u64::from(self.in_use()) * u64::from(other.limit())
             < u64::from(other.in_use()) * u64::from(self.limit())
     }

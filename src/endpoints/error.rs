@@ -1,4 +1,4 @@
-//! Why no endpoint can serve a request, with a status and a stable code for each reason.
+//! Routing errors: why no endpoint can serve a request, with a status and a stable code for each reason.
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,10 +47,10 @@ pub enum RouteError {
         /// The model: the one asked for, or what its name is an alias of.
         model: Arc<str>,
     },
-    /// None of the models that were tried has an endpoint that is well and can serve the request.
+    /// None of the models that were tried has a healthy endpoint that can serve the request.
     #[error("All backends in fallback chain unavailable: {}", tried.join(", "))]
     FallbackChainExhausted {
-        /// Them, in order.
+        /// The models, in order.
         tried: Vec<Arc<str>>,
     },
     /// The body is encoded, and what it asks cannot be read.
@@ -71,7 +71,7 @@ pub enum RouteError {
     /// The request does not say which model it wants.
     #[error("The request must name a model: {place}")]
     ModelMissing {
-        /// Where it has to.
+        /// Where the name is missing.
         place: String,
     },
     /// The body is larger than the service accepts.
@@ -112,7 +112,7 @@ impl RouteError {
         }
     }
 
-    /// The field of the body that is to blame.
+    /// The field of the body that is at fault.
     fn param(&self) -> Option<&'static str> {
         match self {
             Self::ModelNotFound { .. }
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_name_of_a_megabyte_is_cut_between_characters() {
+    fn a_long_model_name_is_cut_between_characters() {
         for name in [
             "é".repeat(500_000),
             format!("x{}", "é".repeat(500_000)),

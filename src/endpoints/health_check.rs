@@ -1,4 +1,4 @@
-//! How an endpoint's health is checked. The checks themselves are in `upstream`.
+//! The configuration of an endpoint's health checks. The checks themselves are in `upstream`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What health checks are connected to: where they find the endpoints, and report the results.
+//! The interface between health checks and a router: where they find the endpoints, and report the results.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::EndpointRef;
 #[derive(Clone)]
 pub struct HealthReporter(Arc<dyn HealthSink>);
 
-/// Implemented by whatever has endpoints and acts on their health.
+/// Implemented by a router.
 pub(crate) trait HealthSink: Send + Sync {
     /// Every endpoint, in the registry's order.
     fn endpoints(&self) -> Arc<[EndpointRef]>;

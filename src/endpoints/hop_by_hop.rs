@@ -13,7 +13,7 @@ pub(crate) const HOP_BY_HOP: [&str; 10] = [
     "upgrade",
     "proxy-authenticate",
     "proxy-authorization",
-    "expect", // already answered: the body is on its way
+    "expect", // answered already: the body is being sent
 ];
 
 /// Whether a header is hop-by-hop even if `Connection` does not name it.

@@ -1,11 +1,11 @@
-//! What demands have in common that the same endpoints can serve.
+//! Lanes: demands that the same endpoints can serve.
 
 use std::sync::Arc;
 
 use super::capabilities::Capabilities;
 use crate::admit::PoolId;
 
-/// What demands have in common that the same endpoints can serve.
+/// What all demands have in common that the same endpoints can serve.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lane {
     pub(super) name: Arc<str>,

@@ -15,7 +15,7 @@ use crate::gate;
 pub(crate) struct Latency {
     /// Until the head of the response is there.
     pub(crate) first_byte: Average,
-    /// The same, but it rises at once and falls slowly.
+    /// The same, but a longer sample replaces the average at once.
     pub(crate) peak: Average,
     /// Until the response has ended.
     pub(crate) total: Average,
@@ -52,7 +52,7 @@ impl CoarseInstant {
     }
 }
 
-/// How long a thread may stand between reading the clock and using it.
+/// How long a thread may be suspended between reading the clock and using it.
 const MAX_SKEW_MS: u32 = 60_000;
 
 /// An exponential average of durations: microseconds in the upper half of the word, the time of the last sample in the
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn it_halves_while_nobody_asks() {
+    fn it_halves_without_samples() {
         let average = Average::default();
         average.add(8 * MS, CoarseInstant(u32::MAX - 10));
         let later = |ms: u32| CoarseInstant((u32::MAX - 10).wrapping_add(ms));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looked_at_the_clock_before_the_last_sample_sees_it_as_well() {
+    fn a_reader_with_an_earlier_clock_sees_the_sample() {
         let average = Average::default();
         average.add(8 * MS, CoarseInstant(5));
         assert_eq!(average.micros(CoarseInstant(4)), 8_000);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_an_hour_is_as_long_as_can_be() {
+    fn more_than_an_hour_is_the_maximum() {
         let average = Average::default();
         average.add(Duration::MAX, CoarseInstant(0));
         assert_eq!(average.micros(CoarseInstant(0)), u32::MAX);

@@ -1,4 +1,4 @@
-//! The part of the waiting room that is one model's: its size, by the number of its slots, and its order.
+//! The partition of the waiting room for one model: its size, by the number of its slots, and its order.
 
 use crate::Discipline;
 
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn max_size_is_the_larger_of_both_under_the_ceiling() {
+    fn max_size_is_the_larger_one_under_the_ceiling() {
         for (max_size, per_slot, slots, expected) in [
             (0, 0, 8, None),
             (5, 0, 8, Some(5)),

@@ -1,6 +1,6 @@
-//! Why an endpoint gave no response.
+//! The reasons why an endpoint gave no response.
 
-/// Why an endpoint gave no response, as an extension of the response that stands in for it.
+/// Why an endpoint gave no response, as an extension of the response in its place.
 ///
 /// `Forward` sets it, and a `RouteLayer` reads it: by its status alone, a 502 of the endpoint's own looks like one of a
 /// proxy that never reached it. A response of the endpoint's own has no such extension, whatever its status.

@@ -1,4 +1,4 @@
-//! The endpoints of a configuration, checked against each other before the first request.
+//! The registry: the endpoints of a configuration, checked against each other before the first request.
 
 use std::collections::HashSet;
 
@@ -31,7 +31,7 @@ impl Registry {
     /// # Errors
     ///
     /// If an endpoint has no printable name, another one's name, no slots, or a URL that is not `http` or `https`
-    /// or has more than a host, a port and a path; or if one of its models has no printable name or stands twice;
+    /// or has more than a host, a port and a path; or if one of its models has no printable name or is listed twice;
     /// or if one of its headers is about a single connection or request, and not its to set; or if its health
     /// check could never be sent, or never decide.
     pub fn new(endpoints: Vec<Endpoint>) -> Result<Self, InvalidRegistry> {
@@ -119,6 +119,7 @@ fn url_problem(endpoint: &Endpoint) -> Option<&'static str> {
         return Some("must begin with http:// or https://");
     }
     match url.authority() {
+        // Not shown: it may hold a password.
         Some(authority) if authority.as_str().contains('@') => {
             Some("must not contain a user or a password")
         }
@@ -171,7 +172,7 @@ pub enum InvalidRegistry {
         /// What the check has and must not have.
         problem: &'static str,
     },
-    /// A header is written for each connection or request anew.
+    /// A header that is written anew for each connection or request.
     #[error(
         "endpoint {endpoint:?} has a header `{header}`, which follows from each connection and request: leave it out"
     )]
@@ -189,7 +190,7 @@ pub enum InvalidRegistry {
         /// The endpoint's name.
         endpoint: String,
     },
-    /// A model stands twice.
+    /// A model is listed twice.
     #[error("endpoint {endpoint:?} lists the model {model:?} twice: keep one")]
     DuplicateModel {
         /// The endpoint's name.
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_are_about_one_connection_or_request_are_refused_by_name() {
+    fn reserved_headers_are_refused_by_name() {
         let with = |name| endpoint("a", "http://a").header(name, "secret".parse().unwrap());
         let names = HOP_BY_HOP.map(HeaderName::from_static).into_iter();
         for name in names.chain([HOST, CONTENT_LENGTH]) {
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_health_check_must_be_one_that_can_be_sent_and_can_decide() {
+    fn impossible_health_checks_are_refused() {
         let zero = std::time::Duration::ZERO;
         for (check, problem) in [
             (HealthCheck::new("up"), "`path`"),

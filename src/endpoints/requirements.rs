@@ -1,4 +1,4 @@
-//! What a request asks of an endpoint, however that was read.
+//! Requirements: what a request asks of an endpoint, from whatever source.
 
 use std::borrow::Cow;
 

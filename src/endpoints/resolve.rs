@@ -1,4 +1,4 @@
-//! Resolves each name once, when the table is made: to the models to try, in order, by aliases and fallbacks.
+//! Name resolution: from a name to the models to try, in order, by aliases and fallbacks. Done once per routing table.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -125,7 +125,7 @@ impl Resolution {
             let chain = rules.fallbacks.get(name);
             chain.filter(|chain| !chain.is_empty())
         };
-        // An alias without fallbacks has those of the model that it stands for.
+        // An alias without fallbacks has those of its model.
         let chain = chain_of(name).or_else(|| chain_of(alias?));
         let fallbacks = chain.into_iter().flatten();
         let all = direct
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leads_to_itself_then_its_alias_then_its_fallbacks() {
+    fn a_name_resolves_to_itself_then_alias_then_fallbacks() {
         let rules = rules(
             [("gpt", "big"), ("opus", "big"), ("m", "big")],
             [

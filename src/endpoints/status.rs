@@ -1,4 +1,4 @@
-//! An endpoint's live numbers at one moment.
+//! The status of an endpoint: its live numbers at one moment.
 
 use std::time::Duration;
 

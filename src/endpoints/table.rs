@@ -149,6 +149,7 @@ impl RoutingTable {
         let Some(resolution) = self.resolutions.at(demand.resolution, &lane.name) else {
             return Err(LeaseError::Unservable(self.not_configured(lane, None)));
         };
+        // A later target is tried only if the earlier ones are unavailable, or busy and a fallback may be taken then.
         let mut busy = false;
         for target in &resolution.targets {
             match self.try_target(target, demand) {
@@ -188,11 +189,12 @@ impl RoutingTable {
             rotation: Cell::new(None),
             now: Cell::new(None),
         };
-        // Lock-free: each round but the last resort means that another thread has changed a word since the choice.
+        // Lock-free: a round is repeated once for the last resort, or because another thread changed the word that was
+        // chosen.
         loop {
             let Some(choice) = self.choose(model, &candidates) else {
                 if !candidates.last_resort {
-                    candidates.last_resort = true;
+                    candidates.last_resort = true; // now the endpoints that are not checked yet
                     continue;
                 }
                 let may_serve = |backend: &Backend| backend.may_serve(candidates.query);
@@ -209,7 +211,7 @@ impl RoutingTable {
                     strategy: self.strategy_name,
                 });
             }
-            // The preferred endpoints may have a slot by now.
+            // The word has changed. The preferred endpoints may have a slot by now.
             candidates.last_resort = false;
         }
     }
@@ -375,9 +377,9 @@ fn half_open_candidate<'a>(
 ) -> Option<Candidate<'a>> {
     let may_be_half_open = &model.may_be_half_open;
     if !may_be_half_open.load(SeqCst) {
-        return None;
+        return None; // most of the time
     }
-    // Cleared before the look: an endpoint that becomes half open meanwhile sets it again and is not missed.
+    // Cleared before the words are read: an endpoint that becomes half open meanwhile sets it again and is not missed.
     may_be_half_open.store(false, SeqCst);
     let mut backends = model.backends.iter();
     if !backends.any(|backend| backend.state.word.is_half_open()) {

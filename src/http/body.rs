@@ -1,6 +1,6 @@
 //! Response bodies that hold a permit.
 //!
-//! A slot that is freed with the response's head is freed too early: a streamed body would run outside the limit.
+//! If the slot were freed with the response's head, a streamed body would run outside the limit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -79,7 +79,7 @@ impl<B, G> PermitBody<B, G> {
     }
 }
 
-/// Empty, as layers that answer in place of a service (timeouts, CORS) ask of a body.
+/// Empty: layers that answer in place of a service (timeouts, CORS) need such a body.
 impl<B, G> Default for PermitBody<B, G> {
     fn default() -> Self {
         Self::rejection(Bytes::new())
@@ -96,6 +96,7 @@ impl<B: Body<Data = Bytes>, G> Body for PermitBody<B, G> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.content.as_mut().poll_frame(cx));
+        // Asked after each frame: a body of known length is over with its last one.
         let over = match frame {
             Some(Ok(_)) => this.content.is_end_stream(),
             Some(Err(_)) | None => true,
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_of_unknown_length_holds_the_slot_until_it_says_that_it_ended() {
+    async fn a_body_of_unknown_length_holds_the_slot_until_none() {
         let (slot, mut body) = script([Ok(data("a")), Ok(data("b"))]);
         for _ in 0..2 {
             assert!(body.frame().await.is_some_and(|frame| frame.is_ok()));
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_of_known_length_frees_the_slot_with_its_last_frame() {
+    async fn a_sized_body_frees_the_slot_with_its_last_frame() {
         let slot = Slot::default();
         let mut body = PermitBody::new(Full::from("whole"), Some(slot.clone()));
         assert_eq!(body.size_hint().exact(), Some(5));
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trailers_pass_and_the_slot_is_held_until_after_them() {
+    async fn the_slot_is_held_until_after_the_trailers() {
         let trailers = HeaderMap::from_iter([(
             http::HeaderName::from_static("grpc-status"),
             http::HeaderValue::from_static("0"),
@@ -262,13 +263,13 @@ mod tests {
 
     #[test]
     fn a_body_that_panics_when_dropped_frees_the_slot() {
-        struct Spiteful;
-        impl Drop for Spiteful {
+        struct PanicOnDrop;
+        impl Drop for PanicOnDrop {
             fn drop(&mut self) {
                 panic!("dropped");
             }
         }
-        impl Body for Spiteful {
+        impl Body for PanicOnDrop {
             type Data = Bytes;
             type Error = &'static str;
             fn poll_frame(
@@ -279,7 +280,7 @@ mod tests {
             }
         }
         let slot = Slot::default();
-        let body = PermitBody::new(Spiteful, Some(slot.clone()));
+        let body = PermitBody::new(PanicOnDrop, Some(slot.clone()));
         assert!(catch_unwind(AssertUnwindSafe(|| drop(body))).is_err());
         assert!(!slot.taken());
     }

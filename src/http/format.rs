@@ -1,4 +1,4 @@
-//! The forms of a rejection, by what a client can read.
+//! The format of a rejection, by the content type of the request.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};

@@ -1,8 +1,8 @@
-//! What the layers know of HTTP.
+//! HTTP: tickets from headers, rejections as responses, bodies that hold a permit.
 //!
 //! On the way in, [`HeaderClassifier`] reads a ticket from a request's headers. On the way out, [`PermitBody`] holds
-//! the slot until the body ends, and a [`Rejection`], with the help of [`RetryAfter`], tells a client why its request
-//! was not served and when to come back, as HTTP or as gRPC.
+//! the slot until the body ends, and a [`Rejection`] says, as HTTP or as gRPC, why a request was not served and, by
+//! [`RetryAfter`], when to retry.
 
 mod body;
 mod classify;

@@ -1,6 +1,6 @@
-//! Rejections: what a client is told when its request is not served.
+//! Rejections: the responses to requests that are not served.
 //!
-//! A [`Rejection`] says what was wrong, whether trying again helps, and when.
+//! A [`Rejection`] says what was wrong, whether a retry helps, and when.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use http::{HeaderMap, Response, StatusCode};
 use super::{AnswerFormat, render};
 use crate::admit::RejectReason;
 
-/// What a client is told when its request is not served.
+/// The response to a request that is not served: status, code, message and `Retry-After`.
 ///
 /// ```
 /// use http::StatusCode;
@@ -190,7 +190,7 @@ impl Rejection {
     }
 }
 
-/// A reason why a request is not served, which can be told to the client.
+/// A reason why a request is not served, as a [`Rejection`].
 ///
 /// ```
 /// use http::StatusCode;
@@ -207,7 +207,7 @@ impl Rejection {
 /// assert_eq!(NoSuchModel("gpt-5".to_owned()).to_rejection().kind(), "invalid_request_error");
 /// ```
 pub trait ToRejection {
-    /// What the client is told. When to come back is added by the layer.
+    /// The rejection for this reason. The layer adds when to retry.
     fn to_rejection(&self) -> Rejection;
 }
 
@@ -233,8 +233,8 @@ impl ToRejection for Infallible {
     }
 }
 
-/// The HTTP answer of a full room to a request that has not waited. Nothing in it differs but the seconds, so each is
-/// made once and then copied: a copy hashes no header name.
+/// The HTTP response of a full room to a request that has not waited. Only the seconds differ, so there is one response
+/// per number of seconds, made once and then cloned: cloning headers hashes no names.
 pub(crate) fn queue_full(retry_after: u64) -> Response<Bytes> {
     static CACHED: [OnceLock<Response<Bytes>>; MAX_CACHED] =
         [const { OnceLock::new() }; MAX_CACHED];
@@ -245,7 +245,7 @@ pub(crate) fn queue_full(retry_after: u64) -> Response<Bytes> {
     let seconds = usize::try_from(retry_after).unwrap_or(usize::MAX);
     match CACHED.get(seconds) {
         Some(kept) => kept.get_or_init(write).clone(),
-        None => write(),
+        None => write(), // a longer maximum is configured
     }
 }
 
@@ -379,8 +379,8 @@ mod tests {
     fn only_retryable_rejections_say_when() {
         let wait = Duration::from_secs(3);
         for (reason, status, ..) in REASONS {
-            let told = reason.to_rejection().with_retry_after(wait).retry_after();
-            assert_eq!(told.is_some(), status != 504, "{reason:?}");
+            let retry_after = reason.to_rejection().with_retry_after(wait).retry_after();
+            assert_eq!(retry_after.is_some(), status != 504, "{reason:?}");
         }
     }
 

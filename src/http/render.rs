@@ -1,4 +1,4 @@
-//! Rendering a [`Rejection`], as HTTP or as gRPC.
+//! Renders a [`Rejection`] as HTTP or as gRPC.
 //!
 //! An overloaded service rejects more than it serves, so what is known at compile time is not formatted here.
 
@@ -15,10 +15,10 @@ pub(super) fn http(rejection: &Rejection) -> Response<Bytes> {
         Some(prerendered) => Bytes::from_static(prerendered.as_bytes()),
         None => json(rejection).into(),
     };
-    let mut headers = HeaderMap::with_capacity(MOST_HEADERS);
+    let mut headers = HeaderMap::with_capacity(MOST_HEADERS); // one allocation
     headers.insert(CONTENT_TYPE, JSON);
     if let Some(wait) = rejection.retry_after() {
-        headers.insert(RETRY_AFTER, number(whole_seconds(wait).max(1)));
+        headers.insert(RETRY_AFTER, number(whole_seconds(wait).max(1))); // 0 would mean at once
     }
     let mut response = Response::new(body);
     *response.status_mut() = rejection.status();
@@ -90,6 +90,7 @@ fn quote(text: &str, out: &mut String) {
 
 fn grpc_message(rejection: &Rejection) -> HeaderValue {
     match rejection.static_message() {
+        // Known at compile time, and nothing to encode: no copy.
         Some(message) if message.bytes().all(is_plain) => HeaderValue::from_static(message),
         _ => HeaderValue::try_from(percent_encoded(rejection.message()))
             .expect("percent-encoded text is a header value"),

@@ -1,10 +1,10 @@
-//! `Retry-After`: when a rejected client is told to come back.
+//! `Retry-After`: how many seconds a rejected client waits before it retries.
 //!
-//! Clients that are told nothing, or all the same, come back in one wave and are rejected again.
+//! Without it, or with the same number for all, clients retry in one wave and are rejected again.
 
 use std::time::Duration;
 
-/// How the seconds in `Retry-After` come about, which tell a rejected client when to come back.
+/// How the seconds in `Retry-After` are computed, after which a rejected client may retry.
 ///
 /// ```
 /// use std::time::Duration;
@@ -157,7 +157,7 @@ pub enum InvalidRetryAfter {
     Jitter(f64),
 }
 
-/// Rounded up, because a client that comes back too early is rejected again.
+/// Rounded up, because a client that retries too early is rejected again.
 pub(super) fn whole_seconds(duration: Duration) -> u64 {
     duration
         .as_secs()
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_is_what_it_says() {
+    fn fixed_ignores_the_estimate() {
         for estimate in [None, Some(Duration::from_secs(30))] {
             assert_eq!(RetryAfter::fixed(90).seconds(estimate, 0.99), 90);
             assert_eq!(RetryAfter::fixed(0).seconds(estimate, 0.99), 1);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_contradict_are_refused() {
+    fn contradicting_numbers_are_refused() {
         let jitter = |share| RetryAfter::default().jitter(share).validate();
         assert_eq!(
             RetryAfter::estimate()

@@ -1,6 +1,6 @@
 //! The `server-timing` header, which says how long a request waited.
 //!
-//! Browsers and tracing tools show it, so that time in the queue can be told from time in the service.
+//! Browsers and tracing tools show it, which separates the time in the queue from the time in the service.
 
 use std::fmt::Write;
 use std::time::Duration;

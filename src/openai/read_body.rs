@@ -13,9 +13,9 @@ use crate::endpoints::RouteError;
 pin_project! {
     /// Reads a body whole, up to a limit, for [`Requirements::from_json`](crate::endpoints::Requirements::from_json).
     ///
-    /// One that arrives in a single piece is not copied. Trailers are dropped. Of a body that is too large
-    /// nothing is kept, but up to 64 MiB more are read: over HTTP/1, a client that is still sending when it is
-    /// refused finds its connection reset, and never learns why.
+    /// A body that arrives in a single piece is not copied. Trailers are dropped. A body that is too large is not kept,
+    /// but up to 64 MiB more are read: over HTTP/1, a client that is still sending when it is refused gets a connection
+    /// reset instead of the response.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ pin_project! {
     }
 }
 
-/// Beyond it, a client that goes on sending is cut off.
+/// How many bytes too many are still read. Beyond that, the connection is cut.
 const EXCESS_LIMIT: usize = 64 << 20;
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ enum Read {
     Nothing,
     One(Bytes),
     Many(BytesMut),
-    /// It is too large: so many bytes have been thrown away.
+    /// It is too large: this many bytes were dropped.
     Excess(usize),
 }
 
@@ -54,7 +54,7 @@ impl<B> ReadBody<B> {
         }
     }
 
-    /// Refuses a body that is too large as soon as that is known: its client asked before sending it.
+    /// Refuses a body with an announced length that is too large at once: its client asked before sending it.
     pub(crate) fn announced(mut self) -> Self {
         self.excess_limit = 0;
         self
@@ -72,6 +72,7 @@ where
         let mut this = self.project();
         let limit = *this.limit;
         loop {
+            // At least this much is still to come: a body that is too large may be known before it is read.
             let announced = usize::try_from(this.body.size_hint().lower()).unwrap_or(usize::MAX);
             this.read.expect(announced, limit);
             if this.read.exceeds(announced, *this.excess_limit) {
@@ -120,6 +121,7 @@ impl Read {
         *self = match std::mem::replace(self, Self::Nothing) {
             Self::Nothing => Self::One(data),
             Self::One(first) => {
+                // More will follow: room for twice as much saves the next copies.
                 let mut many = BytesMut::with_capacity(2 * (first.len() + data.len()));
                 many.extend_from_slice(&first);
                 many.extend_from_slice(&data);
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excess_is_read_to_its_end_if_that_is_near() {
+    fn a_body_slightly_too_large_is_read_to_its_end() {
         let mut body = pieces(&["abc", "d", "ef"]);
         assert!(read(&mut body, 2).is_err());
         assert!(body.frame().now_or_never().unwrap().is_none());

@@ -18,18 +18,18 @@ impl<'a> Requirements<'a> {
     /// | `stream` | `stream`, if it is `true` |
     /// | `prefix` | the first 1,024 bytes of the text, up to the end of the first message of a user |
     ///
-    /// Anything else that stands in their places counts for nothing: whether it is allowed is for the
-    /// endpoint to say. Borrows from the body where it can.
+    /// A value of any other type counts as absent: the endpoint says whether it is allowed. Borrows from the body where
+    /// it can.
     ///
     /// # Errors
     ///
     /// [`RouteError::MalformedBody`] if it is not one JSON object in UTF-8, or has a `model` that is no
-    /// string or stands twice; [`RouteError::ModelMissing`] if it names none.
+    /// string or is there twice; [`RouteError::ModelMissing`] if it names none.
     pub fn from_json(body: &'a [u8]) -> Result<Self, RouteError> {
         Self::read(body).map(|(asked, _)| asked)
     }
 
-    /// What `body` asks, and where in it the model's name stands, with its quotes.
+    /// What `body` asks, and the range of the model's name in it, quotes included.
     pub(crate) fn read(body: &'a [u8]) -> Result<(Self, Range<usize>), RouteError> {
         let read = json::read(body)?;
         let asked = Self {

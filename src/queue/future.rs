@@ -1,4 +1,4 @@
-//! The response of a request that may have to wait.
+//! The response future of a queue, and its handler of admissions.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +15,7 @@ use crate::admit::{RejectReason, SlotPool, Ticket};
 use crate::gate::{Gate, Permit};
 use crate::service::{Admission, AdmissionHandler, LayerState, ResponseOptions};
 
-/// How a queue's requests are read, rejected and answered.
+/// Reads tickets, and writes rejections and responses, for the requests of a queue.
 #[derive(Clone)]
 pub(super) struct QueueHandler<P> {
     pub(super) state: Arc<LayerState<SlotPool>>,
@@ -47,7 +47,7 @@ where
 
     #[inline]
     fn fast_reject(&self, request: &Req) -> Option<Self::Answer> {
-        let full = self.state.gate.fast_reject()?;
+        let full = self.state.gate.fast_reject()?; // takes no lock
         let reason = RejectReason::Full;
         tracing::debug!(%reason, "request rejected");
         let rejected = sealed::Rejected {

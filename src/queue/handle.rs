@@ -1,4 +1,4 @@
-//! Handles: to look at a queue, change it and close it while it runs.
+//! The handle of a queue: reports on it, changes it and closes it while it runs.
 
 use std::sync::Arc;
 

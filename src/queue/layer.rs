@@ -30,8 +30,8 @@ use crate::service::LayerState;
 /// A slot is held until the response's body ends. A connection that a handler upgrades, to a WebSocket for example,
 /// holds none from the 101 on: see [`Hold`](super::Hold).
 ///
-/// Responses tell the layers around how long their request [waited](super::QueueTime), and why it was
-/// [rejected](crate::RejectReason), in their extensions.
+/// For the layers around it, a response has extensions that say how long its request [waited](super::QueueTime), and why
+/// it was [rejected](crate::RejectReason).
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,10 +1,10 @@
-//! tonic's name of a service, which is the inner one's.
+//! tonic's `NamedService` for a queue: the name of the inner service.
 
 use tonic::server::NamedService;
 
 use super::Queue;
 
-/// A gRPC service keeps its name, so that a queue may stand around a single one of a server's:
+/// A gRPC service keeps its name, so that a queue can be put around a single service of a server:
 ///
 /// ```
 /// # use std::convert::Infallible;

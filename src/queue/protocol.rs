@@ -1,4 +1,4 @@
-//! Protocols: what a rejection looks like, and for how long a slot is held.
+//! Protocols: the form of a rejection, and for how long a slot is held.
 
 use std::error::Error;
 use std::fmt;
@@ -74,16 +74,16 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
 pub(super) mod sealed {
     use super::{Duration, LayerState, RejectReason, ResponseOptions, RoomFull, SlotPool};
 
-    /// Keeps the protocols to those that are here.
+    /// Allows no protocols but those of this module.
     pub trait Sealed {}
-    /// What a ticket is read by.
+    /// What a classifier reads a ticket with.
     pub struct Settings<'a>(pub(in crate::queue) &'a super::Settings);
-    /// Why a request is rejected, and what the rejection is written by.
+    /// Why a request is rejected, and the state that the rejection is written with.
     pub struct Rejected<'a> {
         pub(in crate::queue) state: &'a LayerState<SlotPool>,
         pub(in crate::queue) reason: RejectReason,
         pub(in crate::queue) waited: Duration,
-        /// What is known of the full room, if it was not locked.
+        /// The notice of the full room, if the request was rejected without the lock.
         pub(in crate::queue) full: Option<RoomFull>,
     }
     /// How a response is passed on.
@@ -159,7 +159,7 @@ where
             full,
         } = rejected;
         let estimated_wait = || match full {
-            Some(full) => full.estimated_wait,
+            Some(full) => full.estimated_wait, // cached with the notice: no lock
             None => state.gate.estimated_wait(),
         };
         let headers = request.headers();
@@ -170,7 +170,7 @@ where
                 insert_waited(&mut response, waited, state.options());
                 response.map(QueueResponseBody::rendered)
             }
-            // A full room rejects often: the response is kept, one for each number of seconds.
+            // A full room rejects often: a cached response for each number of seconds is cloned.
             None if full.is_some() && AnswerFormat::of(headers) == AnswerFormat::Http => {
                 let response = queue_full(state.retry_after(estimated_wait()));
                 response.map(QueueResponseBody::rejection)

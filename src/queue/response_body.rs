@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use crate::gate::BodyPermit;
 use crate::http::PermitBody;
 
-/// What goes wrong with a body, of whichever kind it is.
+/// The error of a body of any kind.
 type BoxError = Box<dyn Error + Send + Sync>;
 
 pin_project! {
@@ -80,7 +80,7 @@ impl<B> QueueResponseBody<B> {
     }
 }
 
-/// Empty, as layers that answer in place of a service (timeouts, CORS) ask of a body.
+/// Empty: layers that answer in place of a service (timeouts, CORS) need such a body.
 impl<B> Default for QueueResponseBody<B> {
     fn default() -> Self {
         Self::rejection(Bytes::new())

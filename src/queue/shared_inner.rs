@@ -1,7 +1,7 @@
-//! One inner service for all clones.
+//! An inner service that all clones of a queue share.
 //!
-//! It must be the only one behind its waiting room. What it reserves when it is polled, it keeps until it is called; so
-//! two of them could each keep what the other waits for, while the requests of both are in one queue.
+//! It must be the only one behind its waiting room. It keeps what it reserved in `poll_ready` until it is called; so two
+//! of them could deadlock, each with what the other waits for, while the requests of both are in one queue.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,7 +59,7 @@ impl InnerServices {
     }
 
     fn step(&self, from: u8, to: u8) -> bool {
-        // Relaxed: nothing else depends on it.
+        // Relaxed: no other memory depends on it. One compare-and-swap, so that only one of two layers wins.
         self.0.compare_exchange(from, to, Relaxed, Relaxed).is_ok()
     }
 }

@@ -17,7 +17,7 @@ use crate::endpoints::{EndpointLease, Endpoints, RouteError, Via};
 use crate::gate::{self, Gate, Permit};
 use crate::service::{Admission, AdmissionHandler, ResponseOptions};
 
-/// One attempt of a request, on its way through the gate.
+/// One attempt of a request: its handler at the gate.
 #[derive(Clone)]
 pub(super) struct Attempt {
     pub(super) shared: Arc<RouterShared>,

@@ -67,8 +67,8 @@ impl RouteLayerBuilder {
         self
     }
 
-    /// The waiting room of requests whose endpoints are busy. Its `concurrency` has no effect: each endpoint has its
-    /// own limit. Default: [`QueueConfig::default`].
+    /// The waiting room for requests that find their endpoints busy. Its `concurrency` has no effect: each endpoint has
+    /// its own limit. Default: [`QueueConfig::default`].
     pub fn queue(mut self, queue: QueueConfig) -> Self {
         self.queue = queue;
         self

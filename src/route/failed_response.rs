@@ -1,6 +1,6 @@
-//! Reads the response of a failed attempt before the next one begins.
+//! The response of a failed attempt, which is read before the next attempt begins.
 //!
-//! A response that is left unread keeps its connection, and its endpoint busy beside the next request with the slot.
+//! An unread response would keep its connection, and keep its endpoint busy although the slot is free again.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -31,7 +31,7 @@ pin_project! {
     }
 }
 
-/// Longer bodies are not kept: what says why a request failed is short.
+/// Longer bodies are not kept: error messages are short.
 const LENGTH_LIMIT: usize = 64 << 10;
 
 /// Slower bodies are not kept: the request waits meanwhile.
@@ -62,7 +62,7 @@ impl<R: Body<Data = Bytes>, E> ReadFailed<R, E> {
 }
 
 impl<R, E> ReadFailed<R, E> {
-    /// Which endpoint it is from.
+    /// The decision for the failed attempt.
     pub(super) fn decision(&self) -> Option<&Decision> {
         Some(&self.response.as_ref()?.decision)
     }
@@ -104,6 +104,7 @@ where
     R: Body<Data = Bytes>,
 {
     while !body.is_end_stream() {
+        // Too long by its announced length: not read at all.
         let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
         if read.len().saturating_add(announced) > LENGTH_LIMIT {
             return Poll::Ready(false);
@@ -111,7 +112,7 @@ where
         match ready!(body.as_mut().poll_frame(cx)) {
             Some(Ok(frame)) => {
                 let Ok(data) = frame.into_data() else {
-                    continue;
+                    continue; // trailers
                 };
                 if read.len() + data.len() > LENGTH_LIMIT {
                     return Poll::Ready(false);

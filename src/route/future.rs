@@ -1,4 +1,4 @@
-//! The response of a request whose endpoint has yet to be found.
+//! The response future of a routed request: read the body, attempt, retry, respond.
 
 use std::error::Error;
 use std::fmt;
@@ -129,7 +129,7 @@ where
                     if let Some(metrics) = this.metrics {
                         metrics.asked = Some(parsed.demand.name());
                     }
-                    *this.retry = head.keep(&parsed);
+                    *this.retry = head.keep(&parsed); // before the request goes on
                     let admission = head.admit(parsed);
                     this.state.set(State::Admitted { admission });
                 }
@@ -147,7 +147,7 @@ where
                 StateProj::Failed { response } => {
                     let failed = ready!(response.as_mut().poll(cx));
                     let (Ok(retry), Some(metrics)) = (&mut *this.retry, &*this.metrics) else {
-                        unreachable!("only a retryable request comes here");
+                        unreachable!("only a retryable request is retried");
                     };
                     // The attempt may have been a probe, and its slot is free now.
                     metrics.shared.pass_probe_on();
@@ -190,6 +190,7 @@ where
         Poll::Ready(match self.project() {
             StateProj::Reading { body, head } => {
                 let Poll::Ready(body) = body.poll(cx) else {
+                    // The body is not there at once: reading it counts as time since the arrival.
                     if let Some(head) = head {
                         head.since.get_or_insert_with(gate::now);
                     }
@@ -209,7 +210,7 @@ where
     }
 }
 
-/// Where a request that is dropped unanswered was, or had been last.
+/// The last decision about a request that is dropped without a response.
 fn last_decision<S, B, R>(
     state: Pin<&mut StateOf<S, B, R>>,
     retry: &mut Retryable<S, S::Error>,

@@ -1,4 +1,4 @@
-//! Reports on a router and changes it while it runs.
+//! The handle of a router: reports on it and changes it while it runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

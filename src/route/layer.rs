@@ -11,8 +11,8 @@ use super::shared::RouterShared;
 use super::{InvalidRoute, RouteLayerBuilder};
 use crate::endpoints::Registry;
 
-/// Reads what each request asks, waits for a slot of an endpoint that can serve it, and tells the inner service which
-/// endpoint that is: a [`Decision`](crate::endpoints::Decision) in the request's extensions.
+/// Reads what each request asks, waits for a slot of an endpoint that can serve it, and passes the choice to the inner
+/// service: a [`Decision`](crate::endpoints::Decision) in the request's extensions.
 ///
 /// An endpoint that is new gets one request at a time until it has answered, or a health check has passed.
 ///

@@ -1,7 +1,7 @@
 //! The middleware that sends each request to an endpoint that can serve it.
 //!
-//! A [`RouteLayer`] reads what a request asks, waits for a slot of one of its [`Endpoints`], and tells the inner
-//! service which endpoint that is: a [`Decision`] in the request's extensions. A request that failed before anything
+//! A [`RouteLayer`] reads what a request asks, waits for a slot of one of its [`Endpoints`], and passes the choice to the
+//! inner service: a [`Decision`] in the request's extensions. A request that failed before anything
 //! of its response went out is tried again at another endpoint. With feature `client`, `upstream::Forward` is an
 //! inner service that sends the request on.
 //!

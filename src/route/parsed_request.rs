@@ -1,4 +1,4 @@
-//! A request whose demand is known, and its way to a slot.
+//! A parsed request: its demand is known, and it can acquire a slot.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -128,9 +128,11 @@ impl RouterShared {
             ..
         } = *attempt;
         let settings = self.state.settings();
+        // The client's timeout counts from the start of the body; the place in the queue from its end.
         let arrived = since.or(first_arrival).unwrap_or(now);
         let mut ticket = settings.classifier.ticket(headers, arrived);
         ticket.arrival = Some(now);
+        // A retry keeps the place of its first arrival.
         if let Some(first_arrival) = first_arrival {
             ticket.arrival = Some(first_arrival);
             ticket = ticket.requeued();

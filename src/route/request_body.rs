@@ -31,8 +31,7 @@ pin_project! {
     }
 }
 
-/// A body with another model's name in it. What is left to be sent: the part before the name, the name, the part after
-/// it.
+/// A body with another model's name in it. The parts still to be sent: before the name, the name, after it.
 #[derive(Debug, Clone)]
 struct SplicedBody([Bytes; 3]);
 
@@ -51,7 +50,7 @@ impl SplicedBody {
 #[derive(Debug, Clone, Default)]
 pub(super) struct BufferedBody {
     pub(super) bytes: Bytes,
-    /// Where the model's name stands in it, quotes included.
+    /// The range of the model's name in it, quotes included.
     pub(super) model_at: Option<Range<usize>>,
 }
 
@@ -68,7 +67,7 @@ impl BufferedBody {
             return self.unchanged();
         };
         let bytes = self.bytes;
-        let name = serde_json::Value::from(model).to_string();
+        let name = serde_json::Value::from(model).to_string(); // quoted and escaped
         let (before, after) = (bytes.slice(..model_at.start), bytes.slice(model_at.end..));
         let body = Box::new(SplicedBody([before, name.into(), after]));
         let inner = Inner::Spliced { body };

@@ -1,4 +1,4 @@
-//! Counts one request when it is dropped, however it ended.
+//! The metrics of one request: counted when it is dropped, however it ended.
 
 use std::sync::Arc;
 

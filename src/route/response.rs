@@ -1,4 +1,4 @@
-//! What follows an attempt: a response to the client, or another attempt.
+//! The step after an attempt: a response to the client, or another attempt.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use crate::gate::{self, Permit};
 use crate::http::PermitBody;
 use crate::service::{hold_in_body, insert_waited};
 
-/// What follows an attempt.
+/// The step after an attempt.
 pub(super) enum NextStep<R, E> {
     Respond(Result<Routed<R>, E>),
     /// Another attempt, once the response of the failed one has been read.
@@ -46,6 +46,7 @@ where
         } => {
             let failed = retry.as_mut().ok().and_then(|retry| retry.failed.take());
             if let Some(failed) = failed {
+                // A retry that got no slot: the client gets the failure, not the rejection.
                 // The attempt may have had a slot, as a probe, while the inner service was not ready.
                 metrics.shared.pass_probe_on();
                 return NextStep::Respond(respond_with_kept(failed, metrics));
@@ -74,7 +75,7 @@ where
             metrics.has_failed |= class.is_failure();
             let lease = permit.lease();
             let called = lease.called;
-            let arrived = called.and_then(|called| called.checked_sub(waited));
+            let arrived = called.and_then(|called| called.checked_sub(waited)); // saves a look at the clock
             let waited = match retry {
                 Ok(retry) => retry.attempted(arrived.unwrap_or_else(gate::now), waited),
                 Err(_) => waited,
@@ -86,7 +87,7 @@ where
                 options,
             };
             let again = match (class.retry(), retry) {
-                (Retry::No, _) => false,
+                (Retry::No, _) => false, // a success, or no other endpoint would do better
                 (advice, Ok(retry)) => retry.may_retry(&response.decision.endpoint, advice),
                 (_, Err(why)) => {
                     why.log(&response.decision);
@@ -114,7 +115,7 @@ where
     R: Body<Data = Bytes>,
 {
     let (waited, options) = (response.waited, response.options);
-    let response = say_where_from(response.result, response.decision, &mut metrics)?;
+    let response = record_decision(response.result, response.decision, &mut metrics)?;
     let response = response.map(|body| RouteResponseBody::new(body, metrics, called));
     Ok(hold_in_body(response, Some(permit), waited, options))
 }
@@ -124,13 +125,13 @@ fn respond_with_kept<R, E>(
     failed: FailedResponse<Bytes, E>,
     mut metrics: RequestMetrics,
 ) -> Result<Routed<R>, E> {
-    let mut response = say_where_from(failed.result, failed.decision, &mut metrics)?;
+    let mut response = record_decision(failed.result, failed.decision, &mut metrics)?;
     insert_waited(&mut response, failed.waited, failed.options);
     Ok(response.map(PermitBody::rejection))
 }
 
-/// Notes in the response and the metrics which endpoint it is from.
-fn say_where_from<R, E>(
+/// Records in the response and the metrics which endpoint it is from.
+fn record_decision<R, E>(
     result: Result<Response<R>, E>,
     decision: Decision,
     metrics: &mut RequestMetrics,

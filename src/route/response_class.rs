@@ -1,4 +1,4 @@
-//! What a response says of the endpoint, and whether another endpoint may do better.
+//! The class of a response: what it says of the endpoint, and whether another endpoint may do better.
 
 use http::{Response, StatusCode};
 
@@ -34,7 +34,7 @@ impl ResponseClass {
         };
         if let Some(why) = response.extensions().get::<NoResponse>() {
             return match why {
-                // The endpoint may still be at work, and all that time is gone.
+                // Not retried: the endpoint may still work on it, and the whole timeout is spent.
                 NoResponse::Timeout => Self::no_response(Retry::No),
                 NoResponse::Reset => Self::no_response(Retry::Once),
                 NoResponse::Unreachable | NoResponse::ConnectTimeout => {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_lack_of_files_says_nothing_of_the_endpoint() {
+    fn out_of_files_is_no_endpoint_failure() {
         let mut response = answer(502);
         response.extensions_mut().insert(NoResponse::OutOfFiles);
         let retry = Retry::No;

@@ -1,4 +1,4 @@
-//! Keeps a request so that it can be tried again at another endpoint, as long as nothing of a response went out.
+//! Retries: keeps a request, to try it again at another endpoint as long as nothing of a response went out.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -71,10 +71,9 @@ impl NotRetryable {
                 endpoint,
                 "request not retried: its body is larger than `retry_body_limit_bytes`"
             ),
-            Self::Streamed => tracing::debug!(
-                endpoint,
-                "request not retried: its body is passed on as it comes"
-            ),
+            Self::Streamed => {
+                tracing::debug!(endpoint, "request not retried: its body is streamed")
+            }
         }
     }
 }
@@ -112,13 +111,14 @@ impl<S: Clone> RequestHead<S> {
 }
 
 impl<S, E> RetryState<S, E> {
-    /// Notes an attempt that arrived at `arrived` and waited for `waited`. Returns the wait of all attempts together.
+    /// Records an attempt that arrived at `arrived` and waited for `waited`. Returns the wait of all attempts together.
     pub(super) fn attempted(&mut self, arrived: Instant, waited: Duration) -> Duration {
         if self.first_arrival.is_none() {
             self.first_arrival = Some(arrived);
-            // Not on arrival: rejected requests are no load, and must not pay for retries.
+            // With the first attempt, not on arrival: rejected requests are no load and earn no retries.
             self.shared.deposit();
         }
+        // `waited` counts from the first arrival: only the part since the requeueing is new.
         let before = self.failed.as_ref().map(|failed| failed.waited);
         before.unwrap_or_default() + waited.saturating_sub(self.requeued_after)
     }
@@ -143,7 +143,7 @@ impl<S, E> RetryState<S, E> {
             tracing::debug!("request not retried: no other endpoint could serve it");
             return false;
         }
-        // Last, because it spends.
+        // Last, because it takes from the budget.
         if !self.shared.withdraw() {
             tracing::debug!("request not retried: the budget for retries is spent");
             return false;
@@ -169,6 +169,7 @@ impl<S, E> RetryState<S, E> {
         let result = failed.result.map(|response| {
             let (mut head, body) = response.into_parts();
             if let Some(body) = body {
+                // Read whole: passed on as it is.
                 head.headers.remove(TRAILER); // trailers are not kept
                 return Response::from_parts(head, body);
             }

@@ -165,7 +165,7 @@ impl RouterShared {
         (response.map(PermitBody::rejection), code)
     }
 
-    /// Notes an attempt at a request that may be retried: it pays for a share of a retry.
+    /// Counts an attempt that may be retried: it adds a share of a retry to the budget.
     pub(super) fn deposit(&self) {
         self.budget.load().deposit();
     }
@@ -175,8 +175,8 @@ impl RouterShared {
         self.budget.load().withdraw()
     }
 
-    /// Learns from a response how its endpoint is. If the request `has_failed` elsewhere, a failure says nothing: the
-    /// request may be at fault.
+    /// Updates the health of an endpoint by its response. If the request `has_failed` elsewhere, a failure does not count:
+    /// the request may be at fault.
     pub(super) fn learn(
         self: &Arc<Self>,
         permit: &mut Permit<Endpoints>,
@@ -192,7 +192,7 @@ impl RouterShared {
             }
         }
         match class {
-            // Of a probe, this is no result: the next request probes.
+            // Not a result for a probe: the next request probes.
             ResponseClass::Unknown { .. } => {}
             ResponseClass::Failure { .. } if has_failed => {}
             ResponseClass::Failure { .. } => {
@@ -215,7 +215,7 @@ impl RouterShared {
     fn succeeded(&self, endpoint: &EndpointRef, is_probe: bool) {
         let state = endpoint.state();
         if !is_probe {
-            return state.ejection.succeeded();
+            return state.ejection.succeeded(); // nearly always
         }
         state.ejection.closed();
         self.health_changed(endpoint, state.word.close());
@@ -254,12 +254,12 @@ impl RouterShared {
             return self.health_changed(endpoint, state.word.close());
         };
         let Some(change) = self.endpoints().eject(endpoint) else {
-            // It has to stay in service: its failures count anew.
+            // The last one, or too many are out: it stays in service, and its failures count from 0 again.
             state.ejection.reset_failures();
             return self.health_changed(endpoint, state.word.close());
         };
         if !change.is_new() {
-            return;
+            return; // another request has ejected it at the same time
         }
         let ejection_duration = state.ejection.ejection_duration(policy);
         tracing::warn!(
@@ -271,7 +271,7 @@ impl RouterShared {
         self.half_open_after(ejection_duration, endpoint.clone(), &runtime);
     }
 
-    /// Tells the log, the metrics and the waiters of a change in the health of `endpoint`, if it is one.
+    /// Logs and counts a change in the health of `endpoint`, if it is one, and notifies the waiters.
     pub(super) fn health_changed(&self, endpoint: &EndpointRef, change: HealthChange) {
         if !change.is_new() {
             return;
@@ -282,7 +282,7 @@ impl RouterShared {
         self.state.gate.capacity_changed();
     }
 
-    /// Tells the log and the metrics that `endpoint` is in or out of service.
+    /// Logs and counts that `endpoint` is in or out of service.
     fn report_health(&self, endpoint: &EndpointRef, healthy: bool) {
         let name = endpoint.name();
         if healthy {
@@ -307,7 +307,7 @@ impl RouterShared {
         endpoint: EndpointRef,
         runtime: &Handle,
     ) {
-        let shared = Arc::downgrade(self);
+        let shared = Arc::downgrade(self); // the task does not keep the router alive
         runtime.spawn(async move {
             tokio::time::sleep(ejection_duration).await;
             if let Some(shared) = shared.upgrade() {
@@ -342,7 +342,7 @@ impl HealthSink for RouterShared {
         if endpoints.iter().any(|present| present.is_same(endpoint)) {
             self.health_changed(endpoint, change);
         } else if change.is_new() {
-            // It has left: a change of its health is no news, but waiters may wait for it.
+            // It has left: its health is not logged any more, but waiters may wait for it.
             self.state.gate.capacity_changed();
         }
     }

@@ -1,4 +1,4 @@
-//! A router whose endpoints change while requests wait.
+//! Endpoints of a router that change while requests wait.
 
 use std::convert::Infallible;
 use std::future::pending;

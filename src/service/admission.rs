@@ -1,4 +1,4 @@
-//! A request's way through a gate: slot, inner service ready, call, hold.
+//! The admission of a request: acquire a slot, wait for the inner service, call it, hold the slot.
 //!
 //! ```text
 //! start ──> Rejected                                   the waiting room is full
@@ -23,7 +23,7 @@ use super::waiting::{PendingCall, SlotOutcome, WaitOutcome, WaitingForInner, Wai
 use crate::admit::{Capacity, RejectReason, Ticket};
 use crate::gate::{self, Gate, Permit, Reservation};
 
-/// What differs from layer to layer on a request's way. A clone goes with each request that waits.
+/// The parts of an admission that differ between layers. A clone goes with each request that waits.
 pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     /// What the caller gets.
     type Answer;
@@ -31,7 +31,7 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     /// The gate that the request has to pass.
     fn gate(&self) -> &Gate<C>;
 
-    /// What the configuration says of responses.
+    /// The options for responses.
     fn options(&self) -> ResponseOptions;
 
     /// The ticket of a request that arrives at `now` and has to wait.
@@ -40,7 +40,7 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     /// Prepares the request for the slot that it was given.
     fn on_admitted(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
 
-    /// Answers a request without a look at its ticket, if the waiting room is full.
+    /// Answers a request without a ticket, if the waiting room is full.
     fn fast_reject(&self, _request: &Req) -> Option<Self::Answer> {
         None
     }
@@ -63,7 +63,7 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
 }
 
 bitflags! {
-    /// What the configuration says of responses, as it was when the request arrived.
+    /// The configuration of responses when the request arrived.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct ResponseOptions: u8 {
         /// The slot is held until the body ends, not only until the headers are there.
@@ -74,7 +74,7 @@ bitflags! {
 }
 
 pin_project! {
-    /// A request on its way, which resolves to `A`.
+    /// A request from its arrival to its response, `A`.
     pub(crate) struct Admission<C, S, Req, H, A>
     where
         C: Capacity,
@@ -122,10 +122,11 @@ where
         let Some(mut permit) = handler.gate().try_acquire(&demand) else {
             return Self::wait_for_slot(handler, inner, request, demand, reservation);
         };
+        // A branch here, so that the drop stays out of the fast path.
         if reservation.is_some() {
             drop_unused(reservation);
         }
-        // Nearly always it is ready, and the request needs no clone of it.
+        // Nearly always ready, and then the request needs no clone. Not ready: it is polled again with a real waker.
         let ready = inner.poll_ready(&mut Context::from_waker(Waker::noop()));
         if !matches!(ready, Poll::Ready(Ok(()))) {
             return Self::not_ready(handler, inner, request, permit, ready);
@@ -193,7 +194,7 @@ where
         }
         let now = gate::now();
         let ticket = handler.ticket(&request, now);
-        // What was asked to be ready goes along; a clone of it stays.
+        // The service that was polled goes with the request; a clone stays.
         let clone = inner.clone();
         let asked = std::mem::replace(inner, clone);
         let call = PendingCall::new(handler.clone(), asked, request, &ticket, now);
@@ -248,6 +249,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<A> {
         let mut this = self.project();
         let state = this.state.as_mut();
+        // Once the inner service was called, only its future is polled.
         if !state.is_calling()
             && let Some(answer) = ready!(state.poll_before_call(*this.options, this.waited, cx))
         {
@@ -335,7 +337,7 @@ where
     }
 }
 
-/// What a state held, which ends with this.
+/// Takes the content of a state that ends.
 fn take<T>(held: &mut Option<T>) -> T {
     held.take().unwrap_or_else(|| completed())
 }

@@ -1,4 +1,4 @@
-//! What all services of one layer share.
+//! The state that all services of one layer share.
 //!
 //! axum makes a service per route and per connection, and clones it per request. If each service had its own state, a
 //! limit would hold for each of them.
@@ -31,7 +31,7 @@ pub(crate) struct LayerState<C: Capacity> {
     shutdown: Mutex<Option<OnCancel>>,
 }
 
-/// The configuration, and what requests that wait are read by.
+/// The configuration, and the classifier made from it.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) config: QueueConfig,
@@ -39,7 +39,7 @@ pub(crate) struct Settings {
 }
 
 impl<C: Capacity> LayerState<C> {
-    /// The state of a layer whose gate is made by `gate`, from the waiting room's configuration.
+    /// The state of a layer. `gate` makes its gate from the waiting room's configuration.
     pub(crate) fn new(
         config: QueueConfig,
         gate: impl FnOnce(WaitingRoomConfig) -> Gate<C>,
@@ -56,7 +56,7 @@ impl<C: Capacity> LayerState<C> {
         }))
     }
 
-    /// Changes the configuration, unless `change_slots` fails, which is given the old and the new one.
+    /// Changes the configuration, unless `change_slots` fails, which gets the old and the new one.
     pub(crate) fn reconfigure(
         &self,
         config: QueueConfig,
@@ -67,7 +67,7 @@ impl<C: Capacity> LayerState<C> {
         let room = new.config.effective_room();
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         change_slots(&self.settings.load().config, &new.config)?;
-        // Relaxed: each is read for itself, and a request may see the old one for a moment.
+        // Relaxed: each is read by itself, and a request may see the old one for a moment.
         self.options.store(new.options().bits(), Relaxed);
         self.backpressure.store(new.has_backpressure(), Relaxed);
         // Before the waiters: one that is woken may read the settings at once.

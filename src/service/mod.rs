@@ -1,9 +1,8 @@
-//! What every layer shares: one request's way through a gate, and the state of a layer.
+//! The core of every layer: the admission of a request through a gate, and the state of a layer.
 //!
-//! [`Admission`] is a request's way: acquire a slot, wait for the inner service to be ready, call it, hold the slot
-//! until the response's body ends. An [`AdmissionHandler`] is what differs from layer to layer: the ticket, the
-//! rejection, the response. [`LayerState`] is what all services of one layer share, and [`ReadyState`] what a
-//! service's `poll_ready` reserves.
+//! An [`Admission`] acquires a slot, waits for the inner service to be ready, calls it, and holds the slot until the
+//! response's body ends. An [`AdmissionHandler`] has the parts that differ between layers: the ticket, the rejection, the
+//! response. All services of one layer share a [`LayerState`]; a [`ReadyState`] is what a service's `poll_ready` reserves.
 
 mod admission;
 mod layer_state;

@@ -1,4 +1,4 @@
-//! What a service's `poll_ready` reserves: a place in the waiting room for the request that follows.
+//! The reservation of a service's `poll_ready`: a place in the waiting room for the request that follows.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};

@@ -10,7 +10,7 @@ use crate::admit::Capacity;
 use crate::http::{PermitBody, Rejection, insert_server_timing};
 use crate::queue::QueueTime;
 
-/// A response whose body holds the permit, if the configuration says so.
+/// The response with the permit in its body, if the slot is held until the body ends.
 #[inline]
 pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
     mut response: http::Response<R>,
@@ -41,7 +41,7 @@ pub(crate) fn insert_waited<B>(
 }
 
 impl<C: Capacity> LayerState<C> {
-    /// Adds when to come back, if the same request may be served later. `estimated_wait` is asked only then.
+    /// Adds `Retry-After`, if a retry may help. `estimated_wait` is only called then.
     pub(crate) fn with_retry_after(
         &self,
         rejection: Rejection,

@@ -44,7 +44,7 @@ impl<C: Capacity> From<Permit<C>> for Admitted<C> {
     }
 }
 
-/// A request that has not been passed on, with all that it needs for that.
+/// A request that waits, with the inner service that will be called.
 pub(super) struct PendingCall<S, Req, H> {
     handler: H,
     inner: S,
@@ -70,7 +70,7 @@ impl<S, Req, H> PendingCall<S, Req, H> {
         gate::now().saturating_duration_since(self.arrival)
     }
 
-    /// Passes the request on, with its slot.
+    /// Calls the inner service. The slot goes with the response.
     #[inline]
     pub(super) fn call_inner<C>(
         mut self,
@@ -173,7 +173,7 @@ where
             return Pin::new(&mut self.acquire).poll(cx).map(Ok);
         }
         let polled = self.poll_slot_from_inner(cx);
-        // It has arrived by now, unless the task has used up its budget.
+        // Still arriving: the task has used up its cooperative budget, and the gate was not asked.
         if polled.is_pending() && !self.may_wait && !self.acquire.is_arriving() {
             self.acquire.reject(RejectReason::NotQueued);
             return Pin::new(&mut self.acquire).poll(cx).map(Ok);
@@ -194,7 +194,7 @@ where
         if self.acquire.may_poll_inner() {
             self.polled_inner = true;
             if inner.poll_ready(cx)?.is_ready() {
-                handler.gate().on_inner_ready();
+                handler.gate().on_inner_ready(); // the slot may go to another request
                 if let Poll::Ready(answer) = Pin::new(&mut self.acquire).poll(cx) {
                     return Poll::Ready(Ok(answer));
                 }
@@ -202,6 +202,7 @@ where
                 return Poll::Pending; // still the head
             }
         }
+        // No longer the head: give up what the clone has reserved.
         if std::mem::take(&mut self.polled_inner) {
             *inner = inner.clone();
             handler.gate().notify_head();

@@ -18,7 +18,7 @@ pin_project! {
     pub struct ForwardBody {
         #[pin]
         inner: Inner,
-        // What is not sent of the request when its answer is over will not be.
+        // Dropped with the end of the answer: the rest of the request is not sent then.
         sending: Option<Sending>,
     }
 }
@@ -38,7 +38,7 @@ pin_project! {
 pub struct BodyError(#[source] hyper::Error);
 
 impl ForwardBody {
-    /// An endpoint's answer, and what it has not waited for of the request.
+    /// An endpoint's answer, and its request if that is perhaps not all sent.
     pub(super) fn endpoint(body: Incoming, sending: Option<Sending>) -> Self {
         Self {
             sending: sending.filter(|_| !body.is_end_stream()),
@@ -67,6 +67,7 @@ impl Body for ForwardBody {
         match this.inner.project() {
             InnerProj::Endpoint { mut body } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
+                // At the end or an error: closes the connection if the request is not all sent.
                 if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
                     *this.sending = None;
                 }

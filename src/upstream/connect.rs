@@ -47,6 +47,7 @@ impl Service<Uri> for Connector {
         let stream = self.tls.clone().connect(self.tcp.clone(), to);
         Box::pin(async move {
             match timeout(limit, stream).await {
+                // The connector's own timeout, or the kernel's, came first.
                 Ok(Err(ConnectError::Failed(error))) if timed_out(&*error) => {
                     Err(ConnectError::TimedOut(limit))
                 }
@@ -63,23 +64,24 @@ pub(crate) fn connect_timed_out(error: &(dyn Error + 'static)) -> bool {
     matches!(cause, Some(ConnectError::TimedOut(_)))
 }
 
-/// Whether an error comes from time running out, ours or the kernel's.
+/// Whether an I/O timeout is among the causes.
 fn timed_out(error: &(dyn Error + 'static)) -> bool {
     has_cause(error, |error| error.kind() == io::ErrorKind::TimedOut)
 }
 
-/// Whether an error comes from this process, or this machine, having no file descriptors left.
+/// Whether the cause is that this process, or this machine, has no file descriptors left.
 pub(crate) fn out_of_files(error: &(dyn Error + 'static)) -> bool {
     has_cause(error, |error| {
         matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
     })
 }
 
-/// The system's files, on all that is like Unix.
+/// The system has no file descriptors left. The number is the same on all Unixes.
 const ENFILE: i32 = 23;
-/// The process's files.
+/// The process has none left.
 const EMFILE: i32 = 24;
 
+/// Whether an I/O error among `error` and its causes matches.
 fn has_cause(error: &(dyn Error + 'static), is_it: impl Fn(&io::Error) -> bool) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -100,7 +102,7 @@ mod tests {
     struct Outer(#[source] io::Error);
 
     #[test]
-    fn time_that_ran_out_is_found_below_other_errors() {
+    fn a_timeout_is_found_among_the_causes() {
         let timeout = || io::Error::from(io::ErrorKind::TimedOut);
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         assert!(timed_out(&timeout()));
@@ -111,7 +113,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn files_that_ran_out_are_found_below_other_errors() {
+    fn out_of_files_is_found_among_the_causes() {
         for (code, expected) in [(23, true), (24, true), (111, false)] {
             let error = || io::Error::from_raw_os_error(code);
             assert_eq!(out_of_files(&error()), expected, "{code}");

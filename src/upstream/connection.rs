@@ -1,8 +1,8 @@
-//! An endpoint that answers before it has read the whole request, and then closes, makes the next write to it
-//! fail. hyper gives up at that error, and the answer that has already arrived is never read.
+//! A connection to an endpoint that still reads after a write has failed, and that can be closed from outside of hyper.
 //!
-//! A [`Connection`] keeps such an error to itself, so that hyper goes on to read. It can be closed through a
-//! [`ConnectionHandle`], whatever hyper still has to write.
+//! An endpoint that answers before it has read the whole request, and then closes, makes the next write fail. hyper
+//! gives up at that error and never reads the answer, which has arrived. A [`Connection`] hides such an error, so that
+//! hyper goes on to read. A [`ConnectionHandle`] closes it, whatever hyper still has to write.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -24,14 +24,15 @@ pub(crate) struct Connection<S> {
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionHandle(Arc<Shared>);
 
-/// A point in the order of what happens: later ones are greater. One task drives a connection and the body that is
-/// sent on it, so that for these two the order is that of the task.
+/// A logical timestamp: later ones are greater. One task drives a connection and the body that is sent on it, so that
+/// the timestamps of these two have the order of that task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LogicalTime(u64);
 
 impl LogicalTime {
     pub(super) fn now() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: only the numbers are compared.
         Self(LAST.fetch_add(1, Relaxed) + 1)
     }
 }
@@ -42,12 +43,12 @@ impl LogicalTime {
 struct Shared {
     /// Whether hyper has nothing left to write.
     flushed: AtomicBool,
-    /// The `LogicalTime` at which that became so last.
+    /// The [`LogicalTime`] of the last flush.
     flushed_at: AtomicU64,
     /// Whether the endpoint has closed while something was being written.
     write_failed: AtomicBool,
     closed: AtomicBool,
-    /// hyper's task, if it waits for the endpoint.
+    /// hyper's task, if it waits to read.
     waker: Mutex<Option<Waker>>,
 }
 
@@ -69,14 +70,15 @@ impl<S> Connection<S> {
         self.handle.clone()
     }
 
-    fn check(&self) -> io::Result<()> {
+    /// Fails once the connection was closed through its handle.
+    fn check_open(&self) -> io::Result<()> {
         match self.handle.0.closed.load(Relaxed) {
             true => Err(io::ErrorKind::ConnectionAborted.into()),
             false => Ok(()),
         }
     }
 
-    /// Writes `length` bytes, or loses them: what the endpoint has closed the connection to is not read any more.
+    /// Writes `length` bytes, or drops them if the endpoint has closed the connection and reads no more.
     fn write(
         &mut self,
         length: usize,
@@ -85,11 +87,11 @@ impl<S> Connection<S> {
     where
         S: Unpin,
     {
-        self.check()?;
+        self.check_open()?;
         let shared = &*self.handle.0;
         shared.flushed.store(false, Relaxed);
         if shared.write_failed.load(Relaxed) {
-            return Poll::Ready(Ok(length));
+            return Poll::Ready(Ok(length)); // dropped: the endpoint reads no more
         }
         match write(Pin::new(&mut self.io)) {
             Poll::Ready(Err(error)) if is_closed(&error) => {
@@ -103,8 +105,8 @@ impl<S> Connection<S> {
 }
 
 impl Shared {
-    /// Notes that all is written, and when.
-    fn flush(&self) {
+    /// Records that all is written, and when.
+    fn set_flushed(&self) {
         if !self.flushed.load(Relaxed) {
             self.flushed_at.store(LogicalTime::now().0, Relaxed);
             self.flushed.store(true, Relaxed);
@@ -112,7 +114,7 @@ impl Shared {
     }
 }
 
-/// Whether the other side has closed: nothing more will come but what is there.
+/// Whether the endpoint has closed the connection. What it sent before can still be read.
 fn is_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     matches!(
@@ -122,20 +124,20 @@ fn is_closed(error: &io::Error) -> bool {
 }
 
 impl ConnectionHandle {
-    /// The handle of a connection that is described so.
+    /// The handle that a [`Connection`] put into hyper's description of it.
     pub(super) fn of(connected: &Connected) -> Option<Self> {
         let mut extras = Extensions::new();
         connected.get_extras(&mut extras);
         extras.remove()
     }
 
-    /// Whether all that hyper had to write was written.
+    /// Whether hyper has written all that it had.
     pub(super) fn is_flushed(&self) -> bool {
         self.0.flushed.load(Relaxed) && !self.0.write_failed.load(Relaxed)
     }
 
-    /// Whether all that hyper had to write at `moment` was written. Unlike [`is_flushed`](Self::is_flushed), this stays
-    /// true when the next request is being written.
+    /// Whether hyper has written all that it had at `moment`. Unlike [`is_flushed`](Self::is_flushed), this stays true
+    /// while the next request is being written.
     pub(super) fn is_flushed_since(&self, moment: LogicalTime) -> bool {
         self.0.flushed_at.load(Relaxed) > moment.0 || self.is_flushed()
     }
@@ -143,7 +145,7 @@ impl ConnectionHandle {
     /// Closes the connection, though hyper may have more to write.
     pub(super) fn close(&self) {
         self.0.closed.store(true, Relaxed);
-        let waker = self.lock_waker().take();
+        let waker = self.lock_waker().take(); // woken outside the lock
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -171,12 +173,12 @@ impl<S: Read + Unpin> Read for Connection<S> {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
         if read.is_pending() {
-            // Before the look at `closed`: a close that comes later finds the waker.
+            // Before `closed` is read: a later close finds the waker.
             self.handle.wake_on_close(cx);
         }
-        self.check()?;
+        self.check_open()?;
         match read {
-            // The endpoint closed with some of the request unread. What it had sent before has been read by now.
+            // Closed with some of the request unread. All that it had sent is read by now, so this is its end.
             Poll::Ready(Err(error)) if is_closed(&error) && !self.handle.is_flushed() => {
                 Poll::Ready(Ok(()))
             }
@@ -209,12 +211,12 @@ impl<S: Write + Unpin> Write for Connection<S> {
 
     /// hyper flushes once it has written all that it has.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check()?;
+        self.check_open()?;
         if self.handle.0.write_failed.load(Relaxed) {
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(Ok(())); // nothing is sent any more
         }
         match Pin::new(&mut self.io).poll_flush(cx) {
-            Poll::Ready(Ok(())) => self.handle.0.flush(),
+            Poll::Ready(Ok(())) => self.handle.0.set_flushed(),
             Poll::Ready(Err(error)) if is_closed(&error) => {
                 self.handle.0.write_failed.store(true, Relaxed);
             }
@@ -224,7 +226,7 @@ impl<S: Write + Unpin> Write for Connection<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check()?;
+        self.check_open()?;
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

@@ -1,4 +1,4 @@
-//! The responses that stand in for an endpoint's when there is none.
+//! The failures of `Forward`, as responses in place of an endpoint's.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl Failure {
         response
     }
 
-    /// What became of the request at its endpoint, if it was on its way.
+    /// Why the endpoint gave no response. `None` if the request was refused before it was sent.
     fn no_response(&self) -> Option<NoResponse> {
         match self {
             Self::Unreachable(_) | Self::NoTls(..) => Some(NoResponse::Unreachable),

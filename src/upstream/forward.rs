@@ -1,5 +1,5 @@
-//! The HTTP client: it sends a request to the endpoint of the [`Decision`] in its extensions, as RFC 9110 asks of a
-//! proxy, and streams both ways.
+//! The HTTP client: it sends a request to the endpoint of the [`Decision`] in its extensions, by the rules of RFC 9110
+//! for proxies, and streams both ways.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -37,12 +37,12 @@ use crate::endpoints::{Decision, HealthReporter};
 ///   [`PeerAddr`] in its extensions, a request's `x-forwarded-for` names the peer.
 /// - Trailers of an answer pass; to a client of HTTP/1.1, if it wants them and the endpoint announces them. Those of a
 ///   request pass if they are announced, and its body is neither read by the router nor of a length that is known.
-///   `te` and `trailer` pass where that which they are about does.
+///   `te` and `trailer` pass where the trailers do.
 /// - The `cookie` lines of an HTTP/2 request become one.
 /// - Bodies are streamed. Dropping the future or the response's body closes the connection to the
-///   endpoint, which so learns that its response is not wanted any more.
-/// - An answer that comes before the request's body is sent is passed on, and the body goes on meanwhile. What is
-///   not sent of it when the answer is over will not be: the connection is closed.
+///   endpoint, so that it can stop working on the response.
+/// - An answer that comes before the request's body is sent is passed on, and the body goes on meanwhile. When the
+///   answer is over, the rest of the body is not sent: the connection is closed.
 /// - Connections are kept and used again. A request that a closing connection did not take is sent on
 ///   another one. One that has begun is never sent again.
 /// - An endpoint's name is looked up once for all connections that are made meanwhile, and for 5 s afterwards.
@@ -51,8 +51,8 @@ use crate::endpoints::{Decision, HealthReporter};
 ///   per process, when they are first needed. Where there are none, `https://` endpoints are unreachable and
 ///   all others work.
 ///
-/// It never fails. What keeps an endpoint's answer away is a response with an OpenAI-shaped JSON body, and
-/// an [`NoResponse`](crate::endpoints::NoResponse) in its extensions where the endpoint is to blame:
+/// It never fails. Where an endpoint gives no answer, the response has an OpenAI-shaped JSON body, and a
+/// [`NoResponse`](crate::endpoints::NoResponse) in its extensions:
 ///
 /// | what happened | status | code | extension |
 /// |---|---|---|---|
@@ -65,8 +65,8 @@ use crate::endpoints::{Decision, HealthReporter};
 ///
 /// # Cancel safety
 ///
-/// A future that is dropped while it connects ends the attempt. At most, a connection that another request
-/// overtook goes on until it is made, or the connect timeout ends it, and is kept for later.
+/// A future that is dropped while it connects ends the attempt, with one exception: a connection attempt whose request
+/// was served by another connection meanwhile goes on until it succeeds or times out, and is kept for later.
 ///
 /// # Panics
 ///
@@ -74,7 +74,7 @@ use crate::endpoints::{Decision, HealthReporter};
 ///
 /// # Examples
 ///
-/// A gateway in front of one backend in the same house and one in the cloud, which has a key of its own:
+/// A gateway in front of a local backend and one in the cloud, which needs an API key:
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -90,7 +90,7 @@ use crate::endpoints::{Decision, HealthReporter};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let house = Endpoint::new("house", Uri::from_static("http://127.0.0.1:9001"))
+/// let local = Endpoint::new("local", Uri::from_static("http://127.0.0.1:9001"))
 ///     .model(Model::new("llama3:8b"));
 /// let cloud = Endpoint::new("cloud", Uri::from_static("https://api.example.com"))
 ///     .header(AUTHORIZATION, HeaderValue::from_static("Bearer sk-..."))
@@ -100,7 +100,7 @@ use crate::endpoints::{Decision, HealthReporter};
 ///     .connect_timeout(Duration::from_secs(2))
 ///     .first_byte_timeout(Duration::from_secs(300));
 /// let gateway = ServiceBuilder::new()
-///     .layer(RouteLayer::builder(Registry::new(vec![house, cloud])?).build())
+///     .layer(RouteLayer::builder(Registry::new(vec![local, cloud])?).build())
 ///     .service(forward);
 ///
 /// let request = Request::post("/v1/chat/completions")
@@ -146,8 +146,7 @@ where
         Self::with(tls, lookups, CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT)
     }
 
-    /// How long a connection to an endpoint may take to make, looking up its name and TLS included. Default
-    /// 10 s.
+    /// How long connecting to an endpoint may take, DNS lookup and TLS included. Default 10 s.
     ///
     /// The client begins with no connections, and shares none with clones made before.
     #[must_use]
@@ -158,23 +157,22 @@ where
 
     /// How long an endpoint may take until the head of its answer is there. Default 600 s.
     ///
-    /// Counted from `call`, and anew from each piece of the request's body that the endpoint takes. While the
-    /// client is awaited, which has not sent the next piece, the clock stands still. How long the answer's body
-    /// takes is not limited.
+    /// Counted from `call`, and anew from each piece of the request's body that the endpoint takes. The clock is paused
+    /// while the client has yet to send the next piece. How long the answer's body takes is not limited.
     ///
-    /// A client that never finishes sending keeps its request, and the endpoint's slot. How long a client may
-    /// take is for the server in front to limit, for example with `tower-http`'s `RequestBodyTimeoutLayer`.
+    /// A client that never finishes sending keeps its request, and the endpoint's slot. Limit that in the server in
+    /// front, for example with `tower-http`'s `RequestBodyTimeoutLayer`.
     #[must_use]
     pub fn first_byte_timeout(mut self, limit: Duration) -> Self {
         self.first_byte_timeout = limit;
         self
     }
 
-    /// Trusts `https://` endpoints whose certificate comes from one of those in `pem`, and no others: the
-    /// system's do not count any more. PEM sections that are no certificates are passed over.
+    /// Trusts `https://` endpoints with a certificate signed by one in `pem`, instead of by the system's roots. PEM
+    /// sections that are not certificates are ignored.
     ///
-    /// An endpoint may have a self-signed certificate that is listed here, if it is no CA's: `openssl req
-    /// -x509` makes a CA's unless told `-addext basicConstraints=CA:FALSE`.
+    /// A self-signed certificate of an endpoint can be listed here, unless it is a CA certificate, which `openssl req
+    /// -x509` makes without `-addext basicConstraints=CA:FALSE`.
     ///
     /// The client begins with no connections, and shares none with clones made before.
     ///
@@ -193,8 +191,8 @@ where
         ))
     }
 
-    /// Begins to check the endpoints of a router that have a [`HealthCheck`](crate::endpoints::HealthCheck): at once, and
-    /// again and again for as long as the returned value lives.
+    /// Starts to check the endpoints of a router that have a [`HealthCheck`](crate::endpoints::HealthCheck), until the
+    /// returned value is dropped.
     ///
     /// Checks connect as requests do, within [`connect_timeout`](Self::connect_timeout) and with the same trust.
     /// Changes are [reported](crate::route::RouterHandle::set_healthy) to the router.

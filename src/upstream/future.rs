@@ -89,6 +89,7 @@ impl Future for ForwardFuture {
                 Poll::Ready(Err(error)) => no_response(&error, endpoint, sending.take()).response(),
                 Poll::Pending => {
                     ready!(late.as_mut().poll(cx));
+                    // The body has moved on since: the timeout starts again from there.
                     while let Some(at) = sending.as_ref().and_then(|it| it.late_at(*limit))
                         && at > Instant::now()
                     {
@@ -113,7 +114,7 @@ fn answered(
     sending: Option<Sending>,
 ) -> Response<ForwardBody> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // It was not asked to: `Upgrade` is not passed on.
+        // No upgrade was requested: `Upgrade` is not passed on.
         return Failure::Reset(endpoint.name().to_owned()).response();
     }
     headers::strip_hop_by_hop(response.headers_mut(), true);
@@ -124,6 +125,7 @@ fn answered(
     response.map(|body| ForwardBody::endpoint(body, sending))
 }
 
+/// Why there is no response, from hyper's error.
 fn no_response(error: &Error, endpoint: &EndpointRef, sending: Option<Sending>) -> Failure {
     let name = endpoint.name();
     tracing::warn!(endpoint = name, error = %Causes(error), "no answer from the endpoint");
@@ -143,13 +145,13 @@ fn no_response(error: &Error, endpoint: &EndpointRef, sending: Option<Sending>) 
     let sending = sending.zip(connection);
     let unsent = sending.and_then(|(sending, connection)| sending.carried_by(connection));
     match cause.and_then(|cause| cause.downcast_ref::<hyper::Error>()) {
-        Some(error) if error.is_user() => Failure::Body(name),
+        Some(error) if error.is_user() => Failure::Body(name), // the request's body failed
         _ if unsent.is_some() => Failure::NotRead(name),
         _ => Failure::Reset(name),
     }
 }
 
-/// An error and all that led to it: the outermost only says `client error`.
+/// An error and its causes: the outermost one only says `client error`.
 pub(crate) struct Causes<'a>(pub(crate) &'a Error);
 
 impl fmt::Display for Causes<'_> {

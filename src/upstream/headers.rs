@@ -1,4 +1,4 @@
-//! Which headers pass between a client and an endpoint.
+//! The headers that pass between a client and an endpoint.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use crate::endpoints::{Endpoint, EndpointRef};
 /// The headers that requests to one endpoint carry in place of the client's.
 struct OwnHeaders(HeaderMap);
 
-/// What requests to `endpoint` carry in place of the client's headers: `Host`, and those of its configuration.
+/// The headers that requests to `endpoint` carry in place of the client's: `Host`, and those of its configuration.
 pub(super) fn own(endpoint: &EndpointRef) -> &HeaderMap {
     let own = endpoint.extension(|endpoint: &Endpoint| {
         let mut headers = endpoint.headers.clone();
@@ -28,8 +28,8 @@ pub(super) fn own(endpoint: &EndpointRef) -> &HeaderMap {
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Makes the headers of a client that speaks `version` those of a request over HTTP/1.1 to an endpoint that wants
-/// its `own`, `Host` among them, with a body that has `length` if it is known.
+/// Turns the headers of a client's request in `version` into those of a request over HTTP/1.1 to an endpoint with its
+/// `own` headers, `Host` among them. `length` is that of the body, if known.
 pub(super) fn to_endpoint(
     headers: &mut HeaderMap,
     version: Version,
@@ -49,7 +49,7 @@ pub(super) fn to_endpoint(
         join_cookies(headers);
     }
     match length {
-        // An empty body that was not announced is the same as none.
+        // An empty body without `Content-Length` is the same as none.
         Some(0) if !headers.contains_key(CONTENT_LENGTH) => {}
         Some(length) => _ = headers.insert(CONTENT_LENGTH, length.into()),
         None => {}
@@ -57,16 +57,15 @@ pub(super) fn to_endpoint(
     if let Some(PeerAddr(peer)) = peer {
         forwarded_for(headers, peer.ip());
     }
-    // Last: nothing that a client names in `Connection` takes the endpoint's key away.
+    // Last, so that a client cannot remove the endpoint's key by naming it in `Connection`.
     for (name, value) in own {
         headers.insert(name, value.clone());
     }
 }
 
-/// Removes what was only about the connection to the other side. The announcement of trailers is not, if they are
-/// passed on.
+/// Removes hop-by-hop headers, and those that `Connection` names. `Trailer` stays if trailers pass.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap, passes_trailers: bool) {
-    // To look at the few that are there is cheaper than to look for all that may be.
+    // Testing the few that are there is cheaper than looking up all that may be.
     let known = headers.keys().filter(|&name| {
         let announces_trailers = passes_trailers && name == TRAILER;
         is_hop_by_hop(name) && !announces_trailers
@@ -106,10 +105,10 @@ fn forwarded_for(headers: &mut HeaderMap, peer: IpAddr) {
         list.extend_from_slice(b", ");
     }
     match peer {
-        // To format it costs more than all else that is done to the headers.
+        // By hand: formatting would cost more than the rest of this function.
         IpAddr::V4(peer) => {
-            for (at, octet) in peer.octets().into_iter().enumerate() {
-                list.extend_from_slice(if at == 0 { b"" } else { b"." });
+            for (idx, octet) in peer.octets().into_iter().enumerate() {
+                list.extend_from_slice(if idx == 0 { b"" } else { b"." });
                 list.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
             }
         }
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoints_own_headers_replace_the_clients_whatever_the_client_says() {
+    fn endpoint_headers_win_over_the_clients_connection_header() {
         let own = headers(&[
             ("host", "endpoint"),
             ("authorization", "Bearer endpoint"),

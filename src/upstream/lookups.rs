@@ -1,5 +1,7 @@
-//! The system's lookup of a name blocks a thread, and goes on after the request that needed it has timed out. If each
-//! connection made its own, those of one slow name would leave no thread for the names of other endpoints.
+//! DNS lookups that all connections to one name share.
+//!
+//! The system's lookup blocks a thread, and goes on after the request that needed it has timed out. If each connection
+//! made its own, those of one slow name would take the threads of all other names.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,10 +19,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tower_service::Service;
 
-/// The TCP connector that looks names up so.
+/// A TCP connector with shared lookups.
 pub(super) type Tcp = HttpConnector<Lookups>;
 
-/// Looks names up. Connections to the same name share one lookup, and what it found for a little while.
+/// Looks names up. Connections to the same name share one lookup, and its result for [`FRESH`].
 #[derive(Clone)]
 pub(super) struct Lookups(Arc<Shared>);
 
@@ -38,21 +40,21 @@ type Resolve = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 enum Known {
     /// A lookup is running, and sends its result.
     Soon(watch::Receiver<Option<Answer>>),
-    /// What was found, and until when it is used.
+    /// Its addresses, and until when they are used.
     Until(Instant, Vec<SocketAddr>),
 }
 
 type Answer = Result<Vec<SocketAddr>, Arc<io::Error>>;
 
-/// How long a result is used. Failures are not kept.
+/// How long addresses are used. Failures are not kept.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How many lookups run at a time. Tokio has 512 blocking threads by default, which the program needs for other work,
-/// too.
+/// How many lookups run at a time. Tokio has 512 blocking threads by default; the others are for the rest of the
+/// program.
 const AT_A_TIME: usize = 64;
 
 impl Default for Lookups {
-    /// Query the system.
+    /// Asks the system.
     fn default() -> Self {
         Self::by(|name| Ok((name, 0).to_socket_addrs()?.collect()))
     }
@@ -76,7 +78,7 @@ impl Lookups {
         };
         let answer = match soon.wait_for(Option::is_some).await {
             Ok(answer) => answer.clone(),
-            Err(_) => None,
+            Err(_) => None, // the lookup's runtime has shut down
         };
         match answer {
             Some(Ok(addresses)) => Ok(addresses.into_iter()),
@@ -93,7 +95,7 @@ impl Lookups {
                 Known::Until(until, addresses) if *until > Instant::now() => {
                     Known::Until(*until, addresses.clone())
                 }
-                // A lookup whose runtime has shut down never ends: its sender is gone.
+                // If its runtime has shut down, a lookup never ends: its sender is gone.
                 Known::Soon(soon) if soon.has_changed().is_ok() => Known::Soon(soon.clone()),
                 Known::Until(..) | Known::Soon(_) => {
                     let soon = self.start(known.key().clone());
@@ -111,14 +113,14 @@ impl Lookups {
 
     /// Looks `name` up in a task of its own: a lookup that blocks cannot be cancelled with the request that began it.
     fn start(&self, name: Name) -> watch::Receiver<Option<Answer>> {
-        let (told, soon) = watch::channel(None);
+        let (answer, soon) = watch::channel(None);
         let shared = Arc::clone(&self.0);
         tokio::spawn(async move {
-            let _running = shared.limit.acquire().await;
+            let _running = shared.limit.acquire().await; // held to the end of the task
             let (asked, host) = (Arc::clone(&shared), name.clone());
             let found = spawn_blocking(move || (asked.resolve)(host.as_str())).await;
             let found = found.unwrap_or_else(|panicked| Err(io::Error::other(panicked)));
-            told.send_replace(Some(shared.learn(&name, found)));
+            answer.send_replace(Some(shared.learn(&name, found)));
         });
         soon
     }
@@ -128,6 +130,7 @@ impl Shared {
     /// Stores what was found, before it is sent to the connections that wait for it.
     fn learn(&self, name: &Name, found: io::Result<Vec<SocketAddr>>) -> Answer {
         let (mut names, now) = (self.lock(), Instant::now());
+        // What is out of date goes, so that the map does not grow with names that are gone.
         names.retain(|_, known| !matches!(known, Known::Until(until, _) if *until <= now));
         match found {
             Ok(addresses) => {

@@ -1,5 +1,5 @@
-//! The way to an endpoint: [`Forward`] sends a routed request over HTTP, and [`HealthChecks`] ask each endpoint
-//! whether it works.
+//! The HTTP client of a router: [`Forward`] sends a routed request to its endpoint, and [`HealthChecks`] check the
+//! endpoints.
 //!
 //! ```no_run
 //! use bytes::Bytes;

@@ -1,4 +1,5 @@
-//! Without feature `tls`, an `https://` endpoint must be told apart from one that is down.
+//! Stands in for TLS without feature `tls`: an `https://` endpoint fails with an error of its own, not as one that is
+//! down.
 
 use http::Uri;
 use http::uri::Scheme;

@@ -1,4 +1,4 @@
-//! A base path that is dropped or doubled turns every request into a 404 of the endpoint's.
+//! The URI of a request at its endpoint: the endpoint's base path, then the path and query of the request.
 
 use http::uri::{InvalidUri, InvalidUriParts, PathAndQuery};
 use http::{HeaderValue, Uri};
@@ -12,7 +12,7 @@ pub(crate) fn join(base: &Uri, asked: &Uri) -> Result<Uri, InvalidTarget> {
             true => asked.clone(),
             false => PathAndQuery::try_from(format!("{prefix}{asked}"))?,
         },
-        // Such as `http://gateway?q=1`: without a path, it is the root that is asked for.
+        // Such as `http://gateway?q=1`: no path means the root.
         Some(asked) if asked.as_str().starts_with('?') => {
             PathAndQuery::try_from(format!("{prefix}/{}", asked.as_str()))?
         }
@@ -21,7 +21,7 @@ pub(crate) fn join(base: &Uri, asked: &Uri) -> Result<Uri, InvalidTarget> {
     Ok(Uri::from_parts(parts)?)
 }
 
-/// What a request to `url` carries as `Host`: its authority, without a port that goes without saying.
+/// The `Host` of a request to `url`: its authority, without the default port.
 pub(crate) fn host(url: &Uri) -> HeaderValue {
     let name = url.host().unwrap_or_default();
     let usual = match url.scheme_str() {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_goes_without_saying_is_not_said() {
+    fn the_default_port_is_left_out_of_host() {
         for (url, said) in [
             ("http://a", "a"),
             ("http://a:80/base", "a"),

@@ -1,4 +1,4 @@
-//! TLS to endpoints: which certificates are trusted.
+//! TLS to endpoints, and the certificates that are trusted.
 
 use std::sync::{Arc, LazyLock};
 
@@ -27,7 +27,7 @@ pub(super) enum Tls {
     Only(Arc<ClientConfig>),
 }
 
-/// Read by the first connection that needs it: with `http://` endpoints alone, none are needed.
+/// The system's roots, read by the first connection that needs them. `None` if there are none.
 static SYSTEM: LazyLock<Option<Arc<ClientConfig>>> = LazyLock::new(|| {
     let roots = builder().with_native_roots();
     let roots =
@@ -74,7 +74,7 @@ impl Tls {
 }
 
 fn builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
-    // Named, because a program need not have set a default.
+    // Explicit, because the program may not have installed a default provider.
     ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring has cipher suites for the default versions")
@@ -109,7 +109,7 @@ impl TlsError {
     }
 }
 
-/// The library's own words are lists of bytes.
+/// The problem in words. The library's own message shows lists of bytes.
 fn in_words(error: &pem::Error) -> String {
     match error {
         pem::Error::MissingSectionEnd { .. } => "its line `-----END ...-----` is missing".into(),
@@ -138,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_of_certificates_is_trusted_whatever_else_is_in_it() {
+    fn a_bundles_certificates_are_trusted_among_other_sections() {
         let key = KeyPair::generate().unwrap().serialize_pem();
         let pem = format!("# ours\n{}\n{key}\n{}", certificate(), certificate());
         assert!(Tls::only(pem.as_bytes()).is_ok());
     }
 
     #[test]
-    fn what_is_wrong_with_a_bundle_is_said() {
+    fn a_bad_bundle_is_refused_with_the_problem() {
         let good = certificate();
         let cut = &good[..good.len() / 2];
         let no_base64 = "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n";

@@ -1,8 +1,8 @@
-//! While a request's body is on its way, an answer that does not come may be the fault of the client, which has
-//! stopped sending, as well as of the endpoint, which has stopped reading.
+//! The progress of a request's body to its endpoint.
 //!
-//! An [`Upload`] is the body as hyper takes it; it notes which of the two is awaited. A [`Sending`] is what its
-//! [`Forward`](super::Forward) keeps of it.
+//! An answer that does not come while the body is being sent may be the fault of the client, which has stopped sending,
+//! or of the endpoint, which has stopped reading. An [`Upload`] is the body as hyper reads it; it records which of the
+//! two is awaited. A [`Sending`] is the view of it that [`Forward`](super::Forward) keeps.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,12 +20,12 @@ use tokio::time::Instant;
 use super::connection::{ConnectionHandle, LogicalTime};
 
 pin_project! {
-    /// A request's body on its way to an endpoint.
+    /// A request's body, as hyper reads it.
     pub(super) struct Upload<B> {
         #[pin]
         body: B,
         progress: Option<Progress>,
-        // What hyper still takes of it, if its length was announced.
+        // How many bytes hyper still takes, if the length was announced.
         left: Option<u64>,
         is_polled: bool,
     }
@@ -33,7 +33,7 @@ pin_project! {
     impl<B> PinnedDrop for Upload<B> {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            // hyper sends no body of unknown length with a GET.
+            // Never asked for: hyper sends no body of unknown length with a GET.
             if !*this.is_polled && let Some(progress) = this.progress {
                 progress.end();
             }
@@ -41,17 +41,17 @@ pin_project! {
     }
 }
 
-/// How far a body has come.
+/// The progress of a body, shared by its [`Upload`] and its [`Sending`].
 #[derive(Debug, Clone)]
 struct Progress(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// The client has yet to send something that the endpoint has room for.
+    /// Whether hyper has asked for more than the client has sent.
     client_awaited: bool,
-    /// When hyper had all of it.
+    /// When hyper had all of the body.
     ended: Option<LogicalTime>,
-    /// When it went on last.
+    /// When hyper last took a piece.
     since: Instant,
 }
 
@@ -99,6 +99,7 @@ impl<B: Body> Body for Upload<B> {
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, |data| data.remaining() as u64);
                 *this.left = this.left.map(|left| left.saturating_sub(length));
+                // hyper does not poll again after the announced length.
                 if *this.left == Some(0) || frame.is_trailers() || this.body.is_end_stream() {
                     progress.end();
                 } else {
@@ -106,7 +107,7 @@ impl<B: Body> Body for Upload<B> {
                 }
             }
             Poll::Ready(None) => progress.end(),
-            Poll::Ready(Some(Err(_))) => {}
+            Poll::Ready(Some(Err(_))) => {} // not ended: the connection is closed
         }
         frame
     }
@@ -120,8 +121,8 @@ impl<B: Body> Body for Upload<B> {
     }
 }
 
-/// A request whose body is perhaps not all sent. Dropping it before that closes the connection: an endpoint
-/// whose slot is free is sent nothing more.
+/// A request's body that may not be all sent. Dropping this closes the connection if it is not: an endpoint is sent
+/// nothing more of a request that has given its slot back.
 #[derive(Debug)]
 pub(super) struct Sending {
     progress: Progress,
@@ -131,16 +132,17 @@ pub(super) struct Sending {
 /// The connection that carries a request.
 #[derive(Debug)]
 enum Carrier {
-    /// What is sent of so small a body is with the kernel at once, and holds no connection up that hyper closes.
+    /// Not needed: the kernel takes a small body at once, so that it never keeps hyper from closing.
     Unknown,
+    /// Known once hyper has chosen one.
     Captured(CaptureConnection),
     Known(ConnectionHandle),
 }
 
-/// A connection takes at least so much without its being read.
+/// How many bytes a connection takes at least before the endpoint reads any.
 const TAKEN_AT_ONCE: u64 = 16 << 10;
 
-/// Makes a request's body one whose progress is known, if it has one.
+/// Records the progress of a request's body. `None` if it has no body.
 pub(super) fn watched<B: Body>(request: Request<B>) -> (Request<Upload<B>>, Option<Sending>) {
     let has_body = !request.body().is_end_stream();
     let progress = has_body.then(Progress::new);
@@ -164,13 +166,14 @@ pub(super) fn watched<B: Body>(request: Request<B>) -> (Request<Upload<B>>, Opti
 }
 
 impl Sending {
-    /// Goes on with the connection that has turned out to carry the request. Nothing is left if all is sent.
+    /// Goes on with the connection that carried the request. `None` if all is sent.
     pub(super) fn carried_by(mut self, connection: ConnectionHandle) -> Option<Self> {
         self.connection = Carrier::Known(connection);
         (!self.is_over()).then_some(self)
     }
 
-    /// When the endpoint will have been awaited for `limit`, if the client sends nothing more until then.
+    /// When the endpoint will have been awaited for `limit`. `None` if that is beyond the end of the clock. While the
+    /// client is awaited, this moves with the clock.
     pub(super) fn late_at(&self, limit: Duration) -> Option<Instant> {
         let state = self.progress.lock();
         let since = match state.client_awaited {
@@ -184,8 +187,7 @@ impl Sending {
         let Some(ended) = self.progress.lock().ended else {
             return false;
         };
-        // Its answer may be read and the connection be used again before this is asked: what the next request has
-        // not written yet does not count.
+        // The connection may carry the next request by now; what that has not written yet does not count.
         self.handle()
             .is_none_or(|handle| handle.is_flushed_since(ended))
     }
@@ -226,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_that_is_sent_does_not_close_the_connection_of_the_next() {
+    fn a_sent_request_leaves_the_connection_open() {
         for length in [9, 1 << 20] {
             let (_endpoint, io) = tokio::io::duplex(64);
             let mut connection = Connection::new(TokioIo::new(io));

@@ -1,4 +1,4 @@
-//! Request bodies that come in pieces: they cannot be sent twice, and may end badly.
+//! Streamed request bodies: they cannot be sent twice, and may break off.
 
 use std::io;
 
@@ -69,7 +69,7 @@ async fn a_request_that_has_begun_is_not_sent_again() {
     let (mut body, request) = upload(&to, "/second");
     let serve = async {
         body.send_data("half".into()).await.unwrap();
-        // The connection that was kept, unless the client does not have it back yet.
+        // The pooled connection, unless it is not back in the pool yet.
         let mut connection = tokio::select! {
             connection = upstream.accept() => connection,
             _ = kept.0.readable() => kept,
@@ -93,7 +93,7 @@ async fn a_request_that_has_begun_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_request_body_that_breaks_off_is_not_the_endpoints_fault() {
+async fn a_truncated_request_body_is_the_clients_fault() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let (mut body, request) = upload(&to, "/");
@@ -110,11 +110,11 @@ async fn a_request_body_that_breaks_off_is_not_the_endpoints_fault() {
     failure.is(400, "request_body_failed", NoResponse::BodyNotSent);
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
 }
 
 #[tokio::test]
-async fn a_caller_that_hangs_up_in_mid_request_closes_the_connection_and_lets_go_of_the_body() {
+async fn hanging_up_during_the_request_drops_connection_and_body() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let (mut body, request) = upload(&to, "/");
@@ -125,7 +125,7 @@ async fn a_caller_that_hangs_up_in_mid_request_closes_the_connection_and_lets_go
     answer.abort();
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
     let gone = async { while body.send_data("more".into()).await.is_ok() {} };
-    timeout(SOON, gone).await.expect("nobody reads the body");
+    timeout(SOON, gone).await.expect("the body is dropped");
 }

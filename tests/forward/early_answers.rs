@@ -15,7 +15,7 @@ use super::{Failure, SOON, endpoint, send, text};
 pub(super) const TOO_LARGE: &str =
     "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 9\r\n\r\ntoo large";
 
-/// Far more than the buffers of a connection hold.
+/// Far more bytes than the buffers of a connection hold.
 pub(super) const LARGE: usize = 16 << 20;
 
 /// Whether an early answer gets through depends on timing where it is not made sure.
@@ -32,7 +32,7 @@ pub(super) async fn read_head<S: AsyncRead + Unpin>(connection: &mut Connection<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_to_a_large_body_that_was_not_read_gets_through() {
+async fn an_early_answer_to_a_large_body_arrives() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let forward = Forward::new();
@@ -53,7 +53,7 @@ async fn an_answer_to_a_large_body_that_was_not_read_gets_through() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_early_answer_may_end_with_its_connection() {
+async fn an_early_answer_may_end_by_closing_the_connection() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let forward = Forward::new();
@@ -75,7 +75,7 @@ async fn an_early_answer_may_end_with_its_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_to_a_streamed_body_that_was_not_read_gets_through() {
+async fn an_early_answer_to_a_streamed_body_arrives() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let forward = Forward::new();
@@ -101,7 +101,7 @@ async fn an_answer_to_a_streamed_body_that_was_not_read_gets_through() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_an_endpoint_reads_no_more_of_is_not_held_against_it() {
+async fn an_unread_request_body_is_no_endpoint_failure() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let forward = Forward::new();
@@ -118,7 +118,7 @@ async fn a_body_that_an_endpoint_reads_no_more_of_is_not_held_against_it() {
 }
 
 #[tokio::test]
-async fn the_connection_of_an_early_answer_is_closed_with_it() {
+async fn an_early_answers_end_closes_the_connection() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let forward = Forward::new();
@@ -135,13 +135,13 @@ async fn the_connection_of_an_early_answer_is_closed_with_it() {
     assert_eq!(text(response).await, "no");
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
     let gone = async { while body.send_data("more".into()).await.is_ok() {} };
     timeout(SOON, gone).await.expect("the body is let go");
 }
 
 #[tokio::test]
-async fn the_connection_of_an_early_answer_without_a_body_is_closed_with_its_head() {
+async fn a_bodyless_early_answers_head_closes_the_connection() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let forward = Forward::new();
@@ -166,13 +166,13 @@ async fn the_connection_of_an_early_answer_without_a_body_is_closed_with_its_hea
             read += more;
         }
     };
-    timeout(SOON, rest).await.expect("the endpoint is told");
+    timeout(SOON, rest).await.expect("the connection is closed");
     assert!(read < LARGE, "all of the body was sent");
     drop(response);
 }
 
 #[tokio::test]
-async fn an_endpoint_that_answers_while_it_reads_gets_the_whole_body() {
+async fn an_endpoint_answering_early_still_gets_the_whole_body() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let forward = Forward::new();
@@ -197,7 +197,7 @@ async fn an_endpoint_that_answers_while_it_reads_gets_the_whole_body() {
     super::bodies::read_to(&mut connection, "0\r\n\r\n").await;
     connection.send("0\r\n\r\n").await;
     assert!(timeout(SOON, answer.frame()).await.unwrap().is_none());
-    // The connection is as good as before.
+    // The connection can be reused.
     let again = send(&forward, upload(&to, "/").1);
     let serve = super::bodies::read_to(&mut connection, "0\r\n\r\n");
     tokio::select! {

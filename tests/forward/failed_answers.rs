@@ -1,4 +1,4 @@
-//! Answers that are kept while their request is tried elsewhere. The endpoint's slot is free meanwhile.
+//! Failed answers that are kept while their request is retried at another endpoint. The first one's slot is free meanwhile.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -69,7 +69,7 @@ fn ask(
 }
 
 #[tokio::test]
-async fn an_answer_too_long_to_be_kept_holds_no_connection() {
+async fn an_answer_over_the_limit_holds_no_connection() {
     let two = Two::new(QueueConfig::default()).await;
     let mut asked = vec![];
     for _ in 0..5 {
@@ -79,7 +79,7 @@ async fn an_answer_too_long_to_be_kept_holds_no_connection() {
         connection.answer(begun).await;
         timeout(SOON, connection.closed())
             .await
-            .expect("the endpoint is told");
+            .expect("the connection is closed");
     }
     assert!(asked.iter().all(|asked| !asked.is_finished()));
     assert_eq!(two.layer.handle().status().depth, 5);
@@ -87,7 +87,7 @@ async fn an_answer_too_long_to_be_kept_holds_no_connection() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_end_is_not_kept() {
+async fn an_endless_answer_is_not_kept() {
     let two = Two::new(QueueConfig::default()).await;
     let head = "HTTP/1.1 502 Bad Gateway\r\ntransfer-encoding: chunked\r\n\r\n";
     for length in [5, 100_000] {
@@ -99,7 +99,7 @@ async fn an_answer_that_does_not_end_is_not_kept() {
             .await;
         timeout(SOON, connection.closed())
             .await
-            .expect("the endpoint is told");
+            .expect("the connection is closed");
         assert!(!asked.is_finished());
     }
 }
@@ -112,7 +112,7 @@ async fn a_short_answer_is_kept_and_its_connection_too() {
     for _ in 0..3 {
         let asked = two.ask();
         let mut connected = match connection {
-            // The one that was kept, unless the client does not have it back yet.
+            // The pooled connection, unless it is not back in the pool yet.
             Some(kept) => tokio::select! {
                 _ = kept.0.readable() => kept,
                 new = two.failing.accept() => new,
@@ -131,7 +131,7 @@ async fn a_short_answer_is_kept_and_its_connection_too() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_not_kept_is_told_in_our_own_words() {
+async fn an_answer_not_kept_is_replaced_by_our_own() {
     let two = Two::new(QueueConfig::default().max_size(0)).await;
     let asked = two.ask();
     let answer = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 7\r\nx-own: 1\r\ncontent-encoding: gzip\r\n\

@@ -1,7 +1,4 @@
-//! What an endpoint gets in place of the client's headers, and nobody else ever sees.
-
-use std::io;
-use std::sync::{Arc, Mutex};
+//! Headers of an endpoint's own: they replace the client's there, and appear nowhere else.
 
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
@@ -9,6 +6,7 @@ use tower_triage::endpoints::{Endpoint, Endpoints, Registry};
 use tower_triage::upstream::Forward;
 use tracing_subscriber::filter::LevelFilter;
 
+use super::log::Log;
 use super::upstream::Upstream;
 use super::{OK, in_service, post, send, text};
 
@@ -26,7 +24,7 @@ fn keyed(url: String) -> Endpoint {
 }
 
 #[tokio::test]
-async fn an_endpoints_own_headers_replace_the_clients_there_and_nowhere_else() {
+async fn endpoint_headers_replace_the_clients_at_that_endpoint_only() {
     let keyed_upstream = Upstream::bind().await;
     let plain_upstream = Upstream::bind().await;
     let with_key = in_service(keyed(format!("http://{}", keyed_upstream.addr())));
@@ -56,7 +54,7 @@ async fn an_endpoints_own_headers_replace_the_clients_there_and_nowhere_else() {
 }
 
 #[test]
-fn nothing_that_is_printed_shows_an_endpoints_own_headers() {
+fn debug_output_hides_endpoint_headers() {
     let endpoint = keyed("http://127.0.0.1:9".into());
     let registry = Registry::new(vec![endpoint.clone()]).unwrap();
     let endpoints = Endpoints::new(registry.clone());
@@ -73,18 +71,9 @@ fn nothing_that_is_printed_shows_an_endpoints_own_headers() {
 }
 
 #[tokio::test]
-async fn no_log_shows_an_endpoints_own_headers() {
+async fn logs_hide_endpoint_headers() {
     let log = Log::default();
-    let written = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(LevelFilter::TRACE)
-        .with_writer(move || written.clone())
-        .finish();
-    // With only one subscriber in the process, `tracing` asks the thread that comes to a line first whether
-    // anybody is interested, and for the tests beside this one nobody is.
-    let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
-    let _guard = tracing::subscriber::set_default(subscriber);
-
+    let _installed = log.install(LevelFilter::TRACE);
     let upstream = Upstream::bind().await;
     let to = in_service(keyed(format!("http://{}", upstream.addr())));
     let forward = Forward::new();
@@ -95,20 +84,7 @@ async fn no_log_shows_an_endpoints_own_headers() {
     let response = send(&forward, post(&to, "{}")).await;
     assert_eq!(response.status(), 502);
 
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = log.take();
     assert!(log.contains("no answer from the endpoint"), "{log}");
     assert!(!log.contains(SECRET), "{log}");
-}
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -1,4 +1,4 @@
-//! How long an endpoint may take. The clock is stopped once nothing but time is missing: it then jumps.
+//! Timeouts of an endpoint. The clock is paused once only time has to pass: it then jumps.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::upstream::Upstream;
 use super::{Failure, OK, SOON, endpoint, post, send};
 
 #[tokio::test]
-async fn an_answer_that_does_not_begin_in_time_is_given_up() {
+async fn a_late_first_byte_is_a_timeout() {
     for (forward, said) in [
         (Forward::new(), "within 600 s"),
         (
@@ -37,12 +37,12 @@ async fn an_answer_that_does_not_begin_in_time_is_given_up() {
         assert!(failure.message.contains(said), "{}", failure.message);
         timeout(SOON, connection.closed())
             .await
-            .expect("the endpoint is told");
+            .expect("the connection is closed");
     }
 }
 
 #[tokio::test]
-async fn an_endpoint_that_was_given_up_is_told_even_if_the_future_is_kept() {
+async fn a_timeout_closes_the_connection_of_a_kept_future() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let mut answer = pin!(Forward::<Full<Bytes>>::new().oneshot(post(&to, "{}")));
@@ -61,7 +61,7 @@ async fn an_endpoint_that_was_given_up_is_told_even_if_the_future_is_kept() {
     assert_eq!(response.status(), 504);
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn a_body_may_take_longer_than_its_first_byte() {
 }
 
 #[tokio::test]
-async fn a_client_that_stops_sending_is_not_the_endpoints_fault() {
+async fn a_stalled_client_does_not_time_the_endpoint_out() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let (mut body, request) = upload(&to, "/");
@@ -131,7 +131,7 @@ async fn the_clock_starts_when_the_body_is_sent() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_stops_reading_is_given_up() {
+async fn an_endpoint_that_stops_reading_times_out() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("http://{}", upstream.addr()));
     let (mut body, request) = upload(&to, "/");
@@ -152,7 +152,7 @@ async fn an_endpoint_that_stops_reading_is_given_up() {
         .unwrap();
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Whom an `https://` endpoint must be to get a request.
+//! TLS: which certificates an `https://` endpoint must have to get a request.
 
 use std::io;
 use std::process::Stdio;
@@ -26,7 +26,7 @@ use super::early_answers::{LARGE, TOO_LARGE, TRIES, read_head};
 use super::upstream::{Connection, Upstream};
 use super::{Failure, OK, SOON, endpoint, post, send, text};
 
-/// Someone who gives out certificates.
+/// A certificate authority.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -42,7 +42,7 @@ impl Authority {
         Self { issuer, pem }
     }
 
-    /// What proves a server to be `name`. It speaks HTTP/2, too.
+    /// The TLS configuration of a server with a certificate for `name`. It offers HTTP/2, too.
     fn server(&self, name: &str) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new([name.to_owned()]).unwrap();
@@ -72,7 +72,7 @@ async fn accept(
 }
 
 #[tokio::test]
-async fn an_endpoint_that_proves_its_name_or_its_address_is_served_over_http_1() {
+async fn a_certificate_for_name_or_address_is_accepted() {
     let authority = Authority::new();
     let forward = Forward::new();
     let forward = forward.root_certificates(authority.pem.as_bytes()).unwrap();
@@ -98,7 +98,7 @@ async fn an_endpoint_that_proves_its_name_or_its_address_is_served_over_http_1()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_to_a_body_that_was_not_read_gets_through() {
+async fn an_early_answer_over_tls_arrives() {
     let authority = Authority::new();
     let acceptor = authority.server("localhost");
     let upstream = Upstream::bind().await;
@@ -108,7 +108,7 @@ async fn an_answer_to_a_body_that_was_not_read_gets_through() {
     for _ in 0..TRIES {
         let serve = async {
             let mut connection = accept(&upstream, &acceptor).await.unwrap();
-            // What is not sent when it closes would be lost.
+            // Bytes not flushed before the close would be lost.
             connection.0.get_ref().0.set_nodelay(true).unwrap();
             read_head(&mut connection).await;
             connection.send(TOO_LARGE).await;
@@ -124,7 +124,7 @@ async fn an_answer_to_a_body_that_was_not_read_gets_through() {
 }
 
 #[tokio::test]
-async fn an_endpoint_may_vouch_for_itself() {
+async fn a_listed_self_signed_certificate_is_trusted() {
     let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let acceptor = acceptor(own.cert.der().clone(), &own.signing_key);
     let forward = Forward::new();
@@ -147,7 +147,7 @@ async fn an_endpoint_without_a_trusted_certificate_gets_nothing() {
         let upstream = Upstream::bind().await;
         let to = endpoint(format!("https://localhost:{}", upstream.addr().port()));
         let serve = async {
-            // With TLS 1.3 the server is done before it hears that it is refused.
+            // With TLS 1.3 the server has finished its handshake before it learns of the refusal.
             if let Ok(mut connection) = accept(&upstream, &issuer.server(name)).await {
                 use tokio::io::AsyncReadExt;
                 assert!(connection.0.read(&mut [0]).await.is_err());
@@ -175,7 +175,7 @@ async fn an_endpoint_that_does_not_speak_tls_is_unreachable() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_end_is_given_up() {
+async fn a_handshake_without_end_times_out() {
     for (limit, said) in [(None, "within 10 s"), (Some(2_500), "within 2.5 s")] {
         let upstream = Upstream::bind().await;
         let to = endpoint(format!("https://{}", upstream.addr()));
@@ -194,12 +194,12 @@ async fn a_handshake_that_does_not_end_is_given_up() {
         assert!(failure.message.contains(said), "{}", failure.message);
         timeout(SOON, connection.closed())
             .await
-            .expect("the endpoint is told");
+            .expect("the connection is closed");
     }
 }
 
 #[tokio::test]
-async fn a_caller_that_hangs_up_during_the_handshake_ends_it() {
+async fn hanging_up_during_the_handshake_ends_it() {
     let upstream = Upstream::bind().await;
     let to = endpoint(format!("https://{}", upstream.addr()));
     let answer = tokio::spawn(only_strangers(Forward::new()).oneshot(post(&to, "{}")));
@@ -207,7 +207,7 @@ async fn a_caller_that_hangs_up_during_the_handshake_ends_it() {
     answer.abort();
     timeout(SOON, connection.closed())
         .await
-        .expect("the endpoint is told");
+        .expect("the connection is closed");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_bundle_without_certificates_is_refused() {
     assert_eq!(refused.err(), Some(TlsError::NoCertificate));
 }
 
-/// Trusts somebody whom no endpoint has ever met.
+/// Trusts an authority that signed for no endpoint.
 fn only_strangers<B>(forward: Forward<B>) -> Forward<B>
 where
     B: http_body::Body + Send,
@@ -228,7 +228,7 @@ where
 
 /// The system's roots are read once per process: each case is a process of its own.
 #[tokio::test]
-async fn the_systems_roots_are_trusted_and_without_any_only_https_is_out_of_reach() {
+async fn without_system_roots_only_https_is_unreachable() {
     let authority = Authority::new();
     let roots = format!("{}/forward-roots.pem", env!("CARGO_TARGET_TMPDIR"));
     std::fs::write(&roots, &authority.pem).unwrap();

@@ -1,4 +1,4 @@
-//! What comes after a body, and what HTTP/2 says otherwise than HTTP/1.1: through a server, the router and `Forward`.
+//! Trailers, and what differs between HTTP/1.1 and HTTP/2: through a server, the router and `Forward`.
 
 use std::net::SocketAddr;
 
@@ -76,7 +76,7 @@ const BODY: &str = r#"{"model":"m"}"#;
 const WITH_TRAILERS: &str = "HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n\
                              2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n";
 
-/// What the next request to `upstream` says of `name`.
+/// The header `name` of the next request to `upstream`.
 async fn answer(upstream: &Upstream, answer: &str, name: &str) -> Vec<String> {
     let request = async {
         let mut connection = upstream.accept().await;
@@ -91,7 +91,7 @@ async fn answer(upstream: &Upstream, answer: &str, name: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn trailers_of_an_answer_reach_clients_of_http_1_that_want_them() {
+async fn answer_trailers_reach_http_1_clients_that_accept_them() {
     for (version, te, asked, ends) in [
         (
             "1.1",
@@ -117,7 +117,7 @@ async fn trailers_of_an_answer_reach_clients_of_http_1_that_want_them() {
 }
 
 #[tokio::test]
-async fn trailers_of_an_answer_reach_clients_of_http_2() {
+async fn answer_trailers_reach_http_2_clients() {
     for streamed in [false, true] {
         let upstream = Upstream::bind().await;
         let mut client = http2(serve(&upstream, streamed).await).await;
@@ -134,7 +134,7 @@ async fn trailers_of_an_answer_reach_clients_of_http_2() {
 }
 
 #[tokio::test]
-async fn trailers_of_a_streamed_body_reach_the_endpoint_if_they_are_announced() {
+async fn announced_request_trailers_reach_the_endpoint() {
     let upstream = Upstream::bind().await;
     let server = serve(&upstream, true).await;
     let end = "0\r\nx-sum: 7\r\n\r\n";
@@ -170,7 +170,7 @@ async fn trailers_of_a_streamed_body_reach_the_endpoint_if_they_are_announced() 
 }
 
 #[tokio::test]
-async fn trailers_that_are_not_passed_on_are_not_announced() {
+async fn trailers_not_passed_on_are_not_announced() {
     let upstream = Upstream::bind().await;
     let mut client = http1(serve(&upstream, false).await).await;
     let head = "POST / HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n";
@@ -199,7 +199,7 @@ async fn the_cookies_of_http_2_become_one() {
 }
 
 #[tokio::test]
-async fn a_target_without_a_path_keeps_its_query_and_the_base_path() {
+async fn a_target_without_path_keeps_query_and_base() {
     let upstream = Upstream::bind().await;
     let mut client = http1(serve(&upstream, true).await).await;
     client

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// Its checks, one after the other, have so long that a test can do something meanwhile.
+/// A check that decides at its first failure, with enough time for a test to act meanwhile.
 fn one_failure_is_enough() -> HealthCheck {
     often().timeout(Duration::from_secs(1)).unhealthy_after(1)
 }
@@ -21,7 +21,7 @@ async fn busy(router: &TestRouter, upstream: &Upstream) -> (JoinHandle<(u16, Str
 }
 
 #[tokio::test]
-async fn an_endpoint_that_answered_since_its_check_began_is_busy_and_not_ill() {
+async fn an_answer_during_a_late_check_means_busy() {
     let upstream = Upstream::bind().await;
     let router = TestRouter::of([endpoint("a", &upstream).health(one_failure_is_enough())]);
     let _checks = router.checks();
@@ -34,7 +34,7 @@ async fn an_endpoint_that_answered_since_its_check_began_is_busy_and_not_ill() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_sends_bytes_is_busy_and_not_down() {
+async fn an_endpoint_that_streams_is_busy_not_down() {
     let upstream = Upstream::bind().await;
     let router = TestRouter::of([endpoint("a", &upstream).health(one_failure_is_enough())]);
     let _checks = router.checks();
@@ -65,13 +65,13 @@ async fn an_endpoint_that_sends_bytes_is_busy_and_not_down() {
     }
     let (silent, _) = check_at(&upstream).await;
     assert!(router.endpoint("a").healthy());
-    // A check in which it says nothing at all counts.
+    // A check without any activity counts.
     soon(silent.closed()).await;
     until(|| !router.endpoint("a").healthy()).await;
 }
 
 #[tokio::test]
-async fn an_endpoint_that_answers_and_refuses_connections_is_ill() {
+async fn refused_connections_count_although_requests_are_answered() {
     let upstream = Upstream::bind().await;
     let router = TestRouter::of([endpoint("a", &upstream).health(one_failure_is_enough())]);
     let _checks = router.checks();

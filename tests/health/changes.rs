@@ -6,7 +6,7 @@ use http::header::{AUTHORIZATION, HeaderValue};
 use super::*;
 
 #[tokio::test]
-async fn an_endpoint_that_comes_is_checked_and_one_that_goes_is_not() {
+async fn added_endpoints_are_checked_and_removed_ones_not() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
     let router = TestRouter::of([endpoint("a", &a).health(often())]);
     let _checks = router.checks();
@@ -30,7 +30,7 @@ async fn an_endpoint_that_comes_is_checked_and_one_that_goes_is_not() {
 }
 
 #[tokio::test]
-async fn what_does_not_concern_a_check_does_not_interrupt_it() {
+async fn unrelated_changes_do_not_interrupt_checks() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
     let router = TestRouter::of([endpoint("a", &a).health(often())]);
     let checks = router.checks();
@@ -82,7 +82,7 @@ async fn another_path_header_or_address_is_checked_anew() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_loses_its_check_is_taken_to_be_well() {
+async fn an_endpoint_that_loses_its_check_is_healthy() {
     let upstream = Upstream::bind().await;
     let router = TestRouter::of([endpoint("a", &upstream).health(once())]);
     let checks = router.checks();
@@ -97,7 +97,7 @@ async fn an_endpoint_that_loses_its_check_is_taken_to_be_well() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_left_and_comes_back_is_not_held_to_its_old_checks() {
+async fn an_endpoint_added_again_forgets_its_old_checks() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
     let router = TestRouter::of([
         endpoint("a", &a).health(once()),
@@ -121,11 +121,11 @@ async fn an_endpoint_that_left_and_comes_back_is_not_held_to_its_old_checks() {
 }
 
 #[tokio::test]
-async fn first_results_are_awaited_of_those_only_that_are_still_checked() {
+async fn first_results_ignores_endpoints_no_longer_checked() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
     let router = TestRouter::of([endpoint("a", &a), endpoint("b", &b)]);
     let checks = router.checks();
-    soon(checks.first_results()).await; // nobody's
+    soon(checks.first_results()).await; // no endpoint has a check
 
     router
         .handle

@@ -1,18 +1,14 @@
-//! What the operator reads.
+//! Log lines about the health of endpoints.
 
-use std::io;
-use std::sync::Mutex;
-
-use tracing::Dispatch;
-use tracing::subscriber::{DefaultGuard, NoSubscriber};
 use tracing_subscriber::filter::LevelFilter;
 
+use super::log::Log;
 use super::*;
 
 #[tokio::test]
 async fn each_change_of_health_is_logged_once() {
     let log = Log::default();
-    let _installed = log.install();
+    let _installed = log.install(LevelFilter::INFO);
     let upstream = Upstream::bind().await;
     let mut routing = RoutingConfig::default().max_retries(0);
     (routing.eject_after, routing.eject_for) = (1, HOUR);
@@ -28,7 +24,7 @@ async fn each_change_of_health_is_logged_once() {
     let mut after = async |result| {
         check.send(result).await;
         check = check_at(&upstream).await.0;
-        log.take()
+        short(&log)
     };
     assert_eq!(after(WELL).await, [""; 0]);
     assert_eq!(after(ILL).await, ["fails its checks", "out of service"]);
@@ -37,51 +33,23 @@ async fn each_change_of_health_is_logged_once() {
 
     router.go.add_permits(1);
     soon(router.ask("breaks")).await.unwrap();
-    assert_eq!(log.take(), ["failed too often", "out of service"]);
+    assert_eq!(short(&log), ["failed too often", "out of service"]);
     assert_eq!(after(ILL).await, ["fails its checks"]);
     assert_eq!(after(WELL).await, [""; 0]);
     assert!(!router.endpoint("a").healthy());
 }
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn install(&self) -> (DefaultGuard, Dispatch) {
-        // With only one subscriber in the process, `tracing` asks the thread that comes to a line first whether
-        // anybody is interested, and for the tests beside this one nobody is.
-        let another = Dispatch::new(NoSubscriber::new());
-        let written = self.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(LevelFilter::INFO)
-            .with_writer(move || written.clone())
-            .finish();
-        (tracing::subscriber::set_default(subscriber), another)
-    }
-
-    /// What the lines say that were written since this was last asked.
-    fn take(&self) -> Vec<&'static str> {
-        let text = String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap();
-        let said = |line: &str| {
-            let known = [
-                "fails its checks",
-                "failed too often",
-                "out of service",
-                "back in service",
-            ];
-            let said = known.into_iter().find(|words| line.contains(words));
-            said.unwrap_or_else(|| panic!("{line}"))
-        };
-        text.lines().map(said).collect()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// The lines written since the last call, in short.
+fn short(log: &Log) -> Vec<&'static str> {
+    let known = [
+        "fails its checks",
+        "failed too often",
+        "out of service",
+        "back in service",
+    ];
+    let said = |line: &str| {
+        let said = known.into_iter().find(|words| line.contains(words));
+        said.unwrap_or_else(|| panic!("{line}"))
+    };
+    log.take().lines().map(said).collect()
 }

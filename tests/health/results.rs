@@ -1,4 +1,4 @@
-//! What a check asks, and what its result decides.
+//! The request of a check, and what its result decides.
 
 use http::header::{AUTHORIZATION, HeaderValue};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -31,9 +31,9 @@ async fn the_first_result_decides_at_once() {
     }
 }
 
-/// An endpoint that need not have the page, or keeps it from strangers, or elsewhere, is there all the same.
+/// At the default path, a page that is missing, forbidden or moved still shows that the endpoint works.
 #[tokio::test]
-async fn a_missing_page_speaks_against_an_endpoint_only_where_one_was_promised() {
+async fn a_404_fails_only_a_configured_path() {
     for (status, well) in [
         ("301 Moved Permanently", true),
         ("302 Found", true),
@@ -71,7 +71,7 @@ async fn an_unreachable_endpoint_is_down() {
 }
 
 #[tokio::test]
-async fn three_failures_in_a_row_are_too_many_and_two_successes_enough() {
+async fn three_failures_mean_down_and_two_successes_up() {
     let upstream = Upstream::bind().await;
     let router = TestRouter::of([endpoint("a", &upstream).health(often())]);
     let _checks = router.checks();
@@ -100,7 +100,7 @@ async fn three_failures_in_a_row_are_too_many_and_two_successes_enough() {
 }
 
 #[tokio::test]
-async fn a_check_that_hangs_is_given_up_and_the_next_one_is_made() {
+async fn a_hanging_check_times_out_before_the_next() {
     for begins in ["", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"] {
         let upstream = Upstream::bind().await;
         let check = often().timeout(Duration::from_millis(20));
@@ -108,7 +108,7 @@ async fn a_check_that_hangs_is_given_up_and_the_next_one_is_made() {
         let _checks = router.checks();
         for _ in 0..3 {
             let mut hangs = soon(upstream.accept()).await;
-            // Either may come too late on a busy machine: the check is given up all the same.
+            // Either may come too late on a busy machine: the check times out all the same.
             _ = hangs.0.read(&mut [0; 1024]).await;
             _ = hangs.0.write_all(begins.as_bytes()).await;
             soon(hangs.closed()).await;
@@ -118,7 +118,7 @@ async fn a_check_that_hangs_is_given_up_and_the_next_one_is_made() {
 }
 
 #[tokio::test]
-async fn checks_of_many_endpoints_wait_for_none_of_the_others() {
+async fn checks_do_not_wait_for_each_other() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
     let router = TestRouter::of([
         endpoint("a", &a).health(once()),
@@ -134,7 +134,7 @@ async fn checks_of_many_endpoints_wait_for_none_of_the_others() {
 }
 
 #[tokio::test]
-async fn a_check_goes_where_requests_go_with_the_endpoints_own_headers_and_leaves_no_connection() {
+async fn a_check_uses_endpoint_headers_and_a_new_connection() {
     let upstream = Upstream::bind().await;
     let addr = upstream.addr();
     let url = format!("http://{addr}/base/").parse().unwrap();

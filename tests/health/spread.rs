@@ -16,7 +16,7 @@ fn endpoints(count: usize, upstream: &Upstream, interval: Duration) -> Vec<Endpo
 }
 
 #[tokio::test]
-async fn the_first_checks_of_many_endpoints_are_spread_over_the_interval() {
+async fn first_checks_are_spread_over_the_interval() {
     const MANY: usize = 30;
     let upstream = Upstream::bind().await;
     let interval = Duration::from_secs(1);
@@ -29,7 +29,7 @@ async fn the_first_checks_of_many_endpoints_are_spread_over_the_interval() {
         first.entry(path).or_insert_with(Instant::now);
         connection.send(WELL).await;
     }
-    // No sooner; later on a busy machine.
+    // Not earlier; perhaps later on a busy machine.
     let after = |nth: usize| first[&format!("/e{nth}")] - first["/e0"];
     assert!(after(MANY - 1) > interval / 2, "{:?}", after(MANY - 1));
     assert!(router.handle.endpoints().iter().all(EndpointRef::healthy));

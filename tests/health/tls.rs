@@ -1,4 +1,4 @@
-//! Whom a check trusts.
+//! The certificates that a check trusts.
 
 use rcgen::{CertificateParams, IsCa, KeyPair};
 use tokio_rustls::TlsAcceptor;

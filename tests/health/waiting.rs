@@ -1,11 +1,11 @@
-//! Those who wait are told at once what a check has found out.
+//! Waiting requests are served or rejected as soon as a check changes the health of an endpoint.
 
 use tower_triage::endpoints::FallbackWhen;
 
 use super::*;
 
 #[tokio::test]
-async fn waiters_for_the_last_endpoint_are_rejected_when_it_goes_down() {
+async fn waiters_are_rejected_when_the_last_endpoint_fails() {
     let upstream = Upstream::bind().await;
     let router = TestRouter::of([endpoint("a", &upstream).health(often())]);
     let _checks = router.checks();
@@ -20,7 +20,7 @@ async fn waiters_for_the_last_endpoint_are_rejected_when_it_goes_down() {
 }
 
 #[tokio::test]
-async fn waiters_for_the_last_endpoint_take_the_fallback_when_it_goes_down() {
+async fn waiters_take_the_fallback_when_the_last_fails() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
     let mut spare = endpoint("b", &b);
     spare.models = vec![Model::new("spare")];

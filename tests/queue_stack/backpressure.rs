@@ -33,7 +33,7 @@ async fn is_pending_while_the_room_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ready_reserves_a_place_that_a_clone_does_not_get() {
+async fn a_reserved_place_does_not_go_to_clones() {
     let (queue, handle, service) = full_room();
     let running = send(&queue, normal("running")).await;
     let mut readied = queue.clone();
@@ -52,7 +52,7 @@ async fn ready_reserves_a_place_that_a_clone_does_not_get() {
 
 #[tokio::test(start_paused = true)]
 async fn dropping_a_ready_clone_frees_its_place() {
-    let (queue, _, _ward) = full_room();
+    let (queue, _, _service) = full_room();
     let _running = send(&queue, normal("running")).await;
     let mut readied = queue.clone();
     assert!(becomes_ready(&mut readied).await);
@@ -80,7 +80,7 @@ async fn a_reserved_place_is_not_for_other_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_ready_holds_up_no_other() {
-    let (queue, _, _ward) = full_room();
+    let (queue, _, _service) = full_room();
     let _running = send(&queue, normal("running")).await;
     let waiting = send(&queue, normal("waiting")).await;
     let mut given_up = queue.clone();
@@ -115,13 +115,13 @@ async fn an_idle_ready_clone_holds_only_its_place() {
 
 #[tokio::test(start_paused = true)]
 async fn closing_the_queue_ends_a_pending_poll_ready() {
-    let (queue, handle, _ward) = full_room();
+    let (queue, handle, _service) = full_room();
     let _running = send(&queue, normal("running")).await;
     let _waiting = send(&queue, normal("waiting")).await;
-    let standing = send(&queue, normal("standing")).await;
+    let reserving = send(&queue, normal("reserving")).await;
     handle.close();
     assert_eq!(
-        standing.await.unwrap(),
+        reserving.await.unwrap(),
         Err(QueueError::Rejected(RejectReason::ShuttingDown))
     );
 }
@@ -137,12 +137,12 @@ async fn a_new_configuration_ends_a_pending_poll_ready() {
         ),
     ];
     for (config, why) in news {
-        let (queue, handle, _ward) = full_room();
+        let (queue, handle, _service) = full_room();
         let _running = send(&queue, normal("running")).await;
         let _waiting = send(&queue, normal("waiting")).await;
-        let standing = send(&queue, normal("standing")).await;
+        let reserving = send(&queue, normal("reserving")).await;
         handle.reconfigure(config).unwrap();
-        let answer = tokio::time::timeout(secs(1.0), standing).await;
+        let answer = tokio::time::timeout(secs(1.0), reserving).await;
         let answer = answer.expect("it need not stand any longer").unwrap();
         assert_eq!(answer, Err(QueueError::Rejected(why)));
     }

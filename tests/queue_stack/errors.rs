@@ -1,4 +1,4 @@
-//! What a caller finds behind an error that it knows only as a boxed one.
+//! The errors of a queue, found by downcast behind a boxed one.
 
 use super::*;
 use std::error::Error;

@@ -1,7 +1,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn the_longest_wait_still_applies_and_the_slot_comes_back() {
+async fn max_wait_applies_while_the_inner_service_is_busy() {
     let flaky = Flaky::new([]);
     let config = QueueConfig::new(1).max_wait(secs(1.0));
     let (queue, handle) = queue(config, flaky.clone());
@@ -39,7 +39,7 @@ async fn the_wait_for_the_slot_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http_clients_get_503_and_the_time_that_they_waited() {
+async fn http_clients_get_503_and_server_timing() {
     let never = Never;
     let config = QueueConfig::new(1).max_wait(secs(0.3));
     let layer = QueueLayer::new(config);
@@ -83,7 +83,7 @@ impl Service<Request<Full<Bytes>>> for Never {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ticket_without_an_arrival_has_the_same_max_wait() {
+async fn max_wait_holds_for_tickets_without_arrival() {
     let undated: fn(&Job, Instant) -> Ticket = |_, _| Priority(1).into();
     for has_slot in [false, true] {
         let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(None));

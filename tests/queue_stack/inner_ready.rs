@@ -18,7 +18,7 @@ async fn calls_are_not_serialised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_head_polls_after_the_call_not_after_its_end() {
+async fn the_next_head_polls_right_after_the_call() {
     let (flaky, service) = (Flaky::new([]), TestService::new());
     let both = Both(flaky.clone(), service.clone());
     let (queue, handle) = queue(QueueConfig::inner(), both);
@@ -238,19 +238,8 @@ async fn an_error_of_poll_ready_reaches_its_caller_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_of_poll_ready_or_call_wakes_the_next() {
-    let flaky = Flaky::new([]);
-    let (queue, handle) = queue(QueueConfig::inner(), flaky.clone());
-    let unlucky = send(&queue, normal("unlucky")).await;
-    let next = send(&queue, normal("next")).await;
-    flaky.says(Answer::Panic);
-    assert!(unlucky.await.unwrap_err().is_panic());
-    settle().await;
-    flaky.says(Answer::Ready);
-    assert_eq!(next.await.unwrap(), Ok("next"));
-    nothing_is_left(&handle);
-
-    let (queue, handle) = super::queue(QueueConfig::inner(), explosive());
+async fn a_panic_in_call_wakes_the_next() {
+    let (queue, handle) = queue(QueueConfig::inner(), explosive());
     let unlucky = send(&queue, normal("boom")).await;
     assert!(unlucky.await.unwrap_err().is_panic());
     assert_eq!(send(&queue, normal("b")).await.await.unwrap(), Ok("b"));
@@ -258,7 +247,7 @@ async fn a_panic_of_poll_ready_or_call_wakes_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_moves_to_another_task_is_still_woken() {
+async fn a_request_moved_to_another_task_is_woken() {
     let flaky = Flaky::new([]);
     let (queue, _) = queue(QueueConfig::inner(), flaky.clone());
     let mut by_hand = ByHand::new(queue.clone().oneshot(normal("a")));

@@ -6,6 +6,7 @@ mod errors;
 mod grpc;
 mod inner_not_ready;
 mod inner_ready;
+mod inner_service;
 mod order;
 mod panics;
 mod plain;

@@ -1,3 +1,5 @@
+//! Panics of an inner service, a classifier and a callback: what they held is released.
+
 use super::*;
 
 /// Sends "boom" and then a request that has to be served.
@@ -19,7 +21,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_call() {
+async fn a_panic_in_call_frees_the_slot() {
     for config in [QueueConfig::new(1), QueueConfig::inner()] {
         let (queue, handle) = queue(config, explosive());
         the_next_is_served(queue, handle).await;
@@ -27,7 +29,7 @@ async fn in_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_response_future() {
+async fn a_panic_in_the_response_future_frees_the_slot() {
     let explosive = service_fn(|job: Job| async move {
         tokio::task::yield_now().await;
         assert!(job.name != "boom", "the inner service panics");
@@ -40,7 +42,7 @@ async fn in_the_response_future() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_poll_ready() {
+async fn a_panic_in_poll_ready_frees_the_slot() {
     for config in [QueueConfig::new(1), QueueConfig::inner()] {
         let script = [Answer::Panic, Answer::Panic, Answer::Panic, Answer::Ready];
         let (queue, handle) = queue(config, Flaky::new(script));
@@ -49,21 +51,23 @@ async fn in_poll_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_poll_ready_while_the_slot_is_held() {
-    let flaky = Flaky::new([]);
-    let (queue, handle) = queue(QueueConfig::new(1), flaky.clone());
-    let unlucky = send(&queue, normal("unlucky")).await;
-    let next = send(&queue, normal("next")).await;
-    flaky.says(Answer::Panic);
-    assert!(unlucky.await.unwrap_err().is_panic());
-    settle().await;
-    flaky.says(Answer::Ready);
-    assert_eq!(next.await.unwrap(), Ok("next"));
-    nothing_is_left(&handle);
+async fn a_panic_in_poll_ready_wakes_the_next() {
+    for config in [QueueConfig::new(1), QueueConfig::inner()] {
+        let flaky = Flaky::new([]);
+        let (queue, handle) = queue(config, flaky.clone());
+        let unlucky = send(&queue, normal("unlucky")).await;
+        let next = send(&queue, normal("next")).await;
+        flaky.says(Answer::Panic);
+        assert!(unlucky.await.unwrap_err().is_panic());
+        settle().await;
+        flaky.says(Answer::Ready);
+        assert_eq!(next.await.unwrap(), Ok("next"));
+        nothing_is_left(&handle);
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_classifier() {
+async fn a_panic_in_a_classifier_holds_nothing() {
     let careless = |job: &Job, arrival| {
         assert!(job.name != "boom", "the classifier panics");
         Ticket::new(Priority::HIGHEST, arrival)
@@ -87,7 +91,7 @@ async fn in_a_classifier() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_classifier_while_the_inner_service_is_not_ready() {
+async fn a_classifier_panic_frees_the_slot_behind_an_unready_service() {
     let layer = QueueLayer::plain(QueueConfig::new(1))
         .classify(|_: &Job, _| -> Ticket { panic!("the classifier panics") });
     let mut queue = layer.layer(Flaky::new([]));
@@ -97,7 +101,7 @@ async fn in_a_classifier_while_the_inner_service_is_not_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_on_reject() {
+async fn a_panic_in_on_reject_holds_nothing() {
     let echo = service_fn(|_: Request<Full<Bytes>>| async {
         Ok::<_, std::convert::Infallible>(Response::new(Full::<Bytes>::default()))
     });

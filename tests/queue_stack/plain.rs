@@ -37,7 +37,7 @@ async fn an_error_of_the_inner_service_frees_the_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_poll_ready_reaches_its_caller_and_frees_the_slot() {
+async fn a_poll_ready_error_reaches_its_caller_and_frees_the_slot() {
     let flaky = Flaky::new([Answer::Error("broken"), Answer::Ready]);
     let (queue, handle) = queue(QueueConfig::new(1), flaky.clone());
     assert_eq!(
@@ -59,7 +59,7 @@ async fn an_error_of_poll_ready_reaches_its_caller_and_frees_the_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lowered_limit_holds_as_soon_as_enough_came_back() {
+async fn a_lowered_limit_retires_returned_slots() {
     let service = TestService::new();
     let config = |limit| QueueConfig::new(limit);
     let (queue, handle) = queue(config(20), service.clone());
@@ -109,7 +109,7 @@ async fn a_ticket_with_a_wrong_arrival_harms_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ticket_from_the_future_waits_no_longer_than_max_wait() {
+async fn max_wait_bounds_a_ticket_from_the_future() {
     let never_ready = Both(Flaky::new([]), TestService::new());
     for waits_for_inner in [false, true] {
         let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(secs(10.0)))

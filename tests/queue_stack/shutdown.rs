@@ -101,7 +101,7 @@ async fn services_close_without_their_layer_or_a_handle() {
 }
 
 #[test]
-fn a_token_and_a_layer_leak_nothing_of_each_other() {
+fn token_and_layer_do_not_keep_each_other() {
     let token = CancellationToken::new();
     let witness = Arc::new(());
     let come_and_go = |times| {
@@ -127,7 +127,7 @@ fn a_token_and_a_layer_leak_nothing_of_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panicking_waker_keeps_the_token_from_waking_no_other() {
+async fn a_panicking_waker_does_not_stop_the_other_wakers() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
@@ -143,11 +143,11 @@ async fn a_panicking_waker_keeps_the_token_from_waking_no_other() {
     let mut waiting = Box::pin(queue.clone().oneshot(normal("waiting")));
     let polled = waiting.as_mut().poll(&mut Context::from_waker(&waker));
     assert!(polled.is_pending());
-    let told = tokio::spawn({
+    let notified = tokio::spawn({
         let token = token.clone();
         async move { token.cancelled().await }
     });
     settle().await;
     token.cancel();
-    assert!(is_done(&told).await);
+    assert!(is_done(&notified).await);
 }

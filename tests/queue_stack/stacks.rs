@@ -135,8 +135,8 @@ async fn a_service_that_is_ready_at_times() {
             flaky.says(Answer::Ready);
             settle().await;
         }
-        // With several slots, several poll the inner service at once, and it wakes only the last of them. The others
-        // are woken in turn: each call is followed by the next poll.
+        // With several slots, several tasks poll the inner service at once, and it wakes only the last of them. The
+        // others are woken one after the other: each call is followed by the next poll.
         let served = sent.iter().filter(|sent| sent.is_finished()).count();
         assert!(served >= 1);
         if handle.config().concurrency == tower_triage::queue::Concurrency::Inner {

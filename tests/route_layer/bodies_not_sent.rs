@@ -1,4 +1,4 @@
-//! Requests whose body did not get to their endpoint, which says nothing of the endpoint.
+//! Request bodies that did not reach their endpoint: no failure of the endpoint.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn a_body_that_was_not_sent_ejects_no_endpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_was_not_sent_makes_up_for_no_failure() {
+async fn an_unsent_body_does_not_reset_failures() {
     let mut router = two_routed(eject_after(2));
     fail(&mut router, "a", 1, || status(503)).await;
     fail(&mut router, "a", 1, || not_sent(400)).await;
@@ -38,7 +38,7 @@ async fn a_body_that_was_not_sent_makes_up_for_no_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_was_not_sent_is_sent_elsewhere_if_it_was_kept() {
+async fn an_unsent_body_is_retried_elsewhere_if_kept() {
     let mut router = two_routed(RoutingConfig::default());
     let asked = router.ask("m");
     let call = router.call().await;

@@ -1,4 +1,4 @@
-//! What becomes of requests whose endpoint fails them.
+//! Failed attempts: retries, ejections and probes.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn broke_off() -> Answer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_request_is_tried_elsewhere_with_its_slot_given_back() {
+async fn a_failed_request_frees_its_slot_and_is_retried() {
     let mut router = two();
     let asked = router.ask("m");
     let first = router.call().await;
@@ -41,7 +41,7 @@ async fn a_failed_request_is_tried_elsewhere_with_its_slot_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_another_endpoint_may_do_better_is_tried_again() {
+async fn only_retryable_responses_are_retried() {
     for (code, retried) in [
         (502, true),
         (503, true),
@@ -70,7 +70,7 @@ async fn only_what_another_endpoint_may_do_better_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn there_are_as_many_retries_as_configured_and_the_last_answer_is_passed_on() {
+async fn the_last_answer_passes_after_max_retries() {
     for retries in [0, 1, 3] {
         let several = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
         let mut router = TestRouter::new(several, RoutingConfig::default().max_retries(retries));
@@ -100,7 +100,7 @@ async fn a_response_with_retry_after_is_passed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_not_tried_again_at_the_same_endpoint() {
+async fn a_retry_never_goes_to_the_same_endpoint() {
     for answer in [status(502), status(503), status(504), unreachable()] {
         let mut router = TestRouter::new([endpoint("a", 4, &["m"])], RoutingConfig::default());
         let asked = router.ask("m");
@@ -114,7 +114,7 @@ async fn a_failure_is_not_tried_again_at_the_same_endpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_endpoints_break_off_on_is_tried_once_more_elsewhere() {
+async fn a_reset_request_is_retried_once() {
     let several = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
     let mut router = TestRouter::new(several, RoutingConfig::default().max_retries(3));
     let asked = router.ask("m");
@@ -128,7 +128,7 @@ async fn a_request_that_endpoints_break_off_on_is_tried_once_more_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_failures_of_one_request_count_once_against_the_first_that_failed_it() {
+async fn one_requests_failures_count_against_its_first_endpoint() {
     let several = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
     for answer in [|| status(503), broke_off, unreachable] {
         let mut router = TestRouter::new(several.clone(), RoutingConfig::default().max_retries(3));
@@ -174,7 +174,7 @@ async fn a_retry_waits_where_it_first_came() {
     let waits = router.ask("m");
     settle().await;
     assert_eq!(router.handle.status().depth, 1);
-    // It came before who waits, so it is next when the other endpoint is free; who waits gets the slot.
+    // The retry arrived before the waiter, so it is next at the other endpoint; the waiter gets the slot here.
     at_a.answer(status(503));
     let waiter = router.call().await;
     assert_eq!((waiter.endpoint(), waiter.decision.retries), ("a", 0));
@@ -187,7 +187,7 @@ async fn a_retry_waits_where_it_first_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_leaves_in_a_retry_leaves_nothing_behind() {
+async fn a_caller_leaving_during_a_retry_frees_everything() {
     let mut router = two();
     let asked = router.ask("m");
     router.call().await.answer(status(503));
@@ -199,7 +199,7 @@ async fn a_caller_that_leaves_in_a_retry_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_too_large_to_keep_is_not_tried_again() {
+async fn a_body_over_the_limit_is_not_retried() {
     let mut routing = RoutingConfig::default();
     routing.retry_body_limit_bytes = 5;
     let mut router = two_routed(routing);
@@ -224,7 +224,7 @@ async fn retries_never_become_the_load() {
         }
         assert_eq!(asked.await.unwrap().status(), 503);
     }
-    // 0.2 of the requests, and the 100 that are always allowed in ten seconds.
+    // 0.2 of the requests, and the reserve of 100 in 10 s.
     assert!((1_200..=1_300).contains(&calls), "{calls}");
 }
 
@@ -277,7 +277,7 @@ async fn a_failed_probe_doubles_the_ejection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_whose_caller_leaves_goes_to_another_request() {
+async fn an_abandoned_probe_goes_to_another_request() {
     let mut router = two();
     fail(&mut router, "a", 5, || status(503)).await;
     tokio::time::advance(SECOND).await;
@@ -320,7 +320,7 @@ async fn the_last_endpoint_stays_whether_or_not_it_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_endpoint_that_is_the_only_one_of_another_model_stays() {
+async fn the_only_endpoint_of_another_model_stays() {
     let endpoints = [endpoint("a", 1, &["m", "own"]), endpoint("b", 1, &["m"])];
     let mut router = TestRouter::new(endpoints, RoutingConfig::default());
     fail(&mut router, "a", 20, || status(503)).await;
@@ -328,7 +328,7 @@ async fn an_endpoint_that_is_the_only_one_of_another_model_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_endpoint_of_a_model_gives_way_to_a_fallback() {
+async fn a_models_last_endpoint_is_ejected_with_a_fallback() {
     let routing = RoutingConfig::default().fallbacks("m", ["n"]);
     let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])];
     let mut router = TestRouter::new(endpoints, routing);
@@ -369,7 +369,7 @@ async fn a_retry_may_go_to_a_fallback() {
 }
 
 #[test]
-fn a_share_of_ejected_endpoints_above_all_of_them_is_refused_by_name() {
+fn max_ejected_percent_above_100_is_refused() {
     let routing = |percent| RoutingConfig::default().max_ejected_percent(percent);
     assert!(routing(100).validate().is_ok());
     let error = routing(101).validate().unwrap_err().to_string();

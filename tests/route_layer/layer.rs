@@ -1,4 +1,4 @@
-//! Where a request goes, and what is said about it.
+//! Where `RouteLayer` sends a request, and what it adds to request and response.
 
 use std::convert::Infallible;
 
@@ -13,7 +13,7 @@ use tower_triage::{Discipline, QueueConfig, RouteLayer};
 use super::support::{TestRouter, code, endpoint, header, settle, status};
 
 #[tokio::test(start_paused = true)]
-async fn the_inner_service_and_the_caller_learn_what_was_decided() {
+async fn inner_service_and_caller_get_the_decision() {
     let routing = RoutingConfig::default().alias("gpt-4", "llama");
     let mut router = TestRouter::new([endpoint("gpu", 1, &["llama"])], routing);
     let answer = router.ask("gpt-4");
@@ -35,7 +35,7 @@ async fn the_inner_service_and_the_caller_learn_what_was_decided() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_with_any_name_is_told_and_not_what_the_endpoint_says() {
+async fn the_model_header_is_ours_for_any_name() {
     let mut router = TestRouter::new(
         [endpoint("gpu", 1, &["qwen-千问"])],
         RoutingConfig::default(),
@@ -51,7 +51,7 @@ async fn a_model_with_any_name_is_told_and_not_what_the_endpoint_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_announced_length_is_that_of_the_body_with_the_other_name() {
+async fn content_length_follows_the_replaced_model_name() {
     let routing = RoutingConfig::default().alias("a", "a-longer-name");
     let mut router = TestRouter::new([endpoint("gpu", 1, &["a-longer-name"])], routing);
     let body = r#"{"model":"a"}"#;
@@ -124,7 +124,7 @@ impl Strategy for Last {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strategy_of_ones_own_chooses() {
+async fn a_custom_strategy_chooses() {
     let own = StrategyChoice::Custom(std::sync::Arc::new(Last));
     let endpoints = ["a", "b", "c"].map(|name| endpoint(name, 1, &["m"]));
     let mut router = TestRouter::new(endpoints, RoutingConfig::default().strategy(own));
@@ -160,7 +160,7 @@ async fn latency_is_measured_from_real_traffic() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_has_its_own_part_of_the_waiting_room() {
+async fn a_model_has_its_own_partition() {
     let routing = RoutingConfig::default().room("m", ModelRoom::default().max_size(1));
     let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])];
     let mut router =
@@ -213,7 +213,7 @@ async fn the_discipline_of_a_model_changes_while_requests_wait() {
 }
 
 #[test]
-fn a_token_closes_the_room_inside_cancel() {
+fn a_cancelled_token_closes_the_room_inside_cancel() {
     let token = tokio_util::sync::CancellationToken::new();
     let registry = Registry::new(vec![endpoint("gpu", 1, &["m"])]).unwrap();
     let layer = RouteLayer::builder(registry)

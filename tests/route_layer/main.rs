@@ -3,7 +3,7 @@
 mod bodies_not_sent;
 mod failures;
 mod layer;
-mod newcomers;
+mod new_endpoints;
 mod own_strategy;
 mod recovery;
 mod retries;

@@ -1,4 +1,4 @@
-//! Strategies of one's own that do what they must not.
+//! Custom strategies that call a router or panic.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
@@ -75,7 +75,7 @@ fn read(asked: JoinHandle<Routed>) -> JoinHandle<Bytes> {
     })
 }
 
-/// Fails if `act` does not end, on a paused clock.
+/// Panics if `act` does not end, on a paused clock.
 fn within_guard<F: Future<Output = ()>>(act: impl FnOnce() -> F + Send + 'static) {
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || {
@@ -92,12 +92,12 @@ fn within_guard<F: Future<Output = ()>>(act: impl FnOnce() -> F + Send + 'static
 }
 
 #[test]
-fn a_strategy_that_asks_its_router_hangs_nothing() {
+fn a_strategy_calling_its_router_does_not_deadlock() {
     asks_its_router(|| None);
 }
 
 #[test]
-fn a_strategy_that_asks_another_router_and_its_own_hangs_nothing() {
+fn a_strategy_calling_two_routers_does_not_deadlock() {
     asks_its_router(|| Some(Other(router(&Arc::new(Own::default())))));
 }
 
@@ -120,7 +120,7 @@ fn asks_its_router(other: fn() -> Option<Other>) {
 }
 
 #[test]
-fn a_strategy_that_panics_while_a_slot_comes_back_harms_no_request() {
+fn a_strategy_panic_on_release_harms_no_request() {
     within_guard(|| async {
         let own = Arc::new(Own::default());
         let mut router = router(&own);

@@ -1,4 +1,4 @@
-//! What becomes of requests while the endpoint that they need is out of service because it failed.
+//! Requests that wait for an ejected endpoint.
 
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ fn eight(router: &TestRouter) -> Vec<JoinHandle<Routed>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_one_request_tries_an_endpoint_the_others_wait() {
+async fn while_one_request_probes_the_others_wait() {
     let mut router = ejected().await;
     tokio::time::advance(SECOND).await;
     settle().await;
     let asked = eight(&router);
     let probe = router.call().await;
-    assert!(router.settled().await.is_none(), "one at a time tries it");
+    assert!(router.settled().await.is_none(), "one probe at a time");
     assert_eq!(router.handle.status().depth, 7);
     probe.ok();
     for _ in 0..7 {
@@ -59,7 +59,7 @@ async fn while_the_only_endpoint_left_is_ejected_requests_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_an_ejected_endpoint_ends_at_the_deadline() {
+async fn waiting_for_an_ejected_endpoint_ends_at_the_deadline() {
     let router = ejected().await;
     let request = Request::post("/")
         .header("x-request-timeout", "0.5")
@@ -71,7 +71,7 @@ async fn a_wait_for_an_ejected_endpoint_ends_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ejected_endpoint_that_is_down_or_draining_as_well_is_not_waited_for() {
+async fn a_down_or_draining_ejected_endpoint_is_not_awaited() {
     for draining in [true, false] {
         let router = ejected().await;
         let waits = router.ask("m");

@@ -1,4 +1,4 @@
-//! What stays with a request that is tried again.
+//! Retries: place, deadline, budget and decision of a request that is tried again.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -20,10 +20,10 @@ use super::support::{TestRouter, endpoint, header, settle, status, two};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_keeps_its_place_whether_or_not_waits_are_told() {
-    for told in [true, false] {
+async fn a_retry_keeps_its_place_with_or_without_server_timing() {
+    for timed in [true, false] {
         let mut queue = QueueConfig::default();
-        queue.server_timing = told;
+        queue.server_timing = timed;
         let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
         let mut router = TestRouter::with_queue(endpoints, RoutingConfig::default(), queue);
         router.ask("m");
@@ -41,13 +41,13 @@ async fn a_retry_keeps_its_place_whether_or_not_waits_are_told() {
         let other = router.call().await;
         assert_eq!((other.endpoint(), other.decision.retries), ("a", 0));
         at_b.ok();
-        assert_eq!(router.call().await.decision.retries, 1, "told: {told}");
+        assert_eq!(router.call().await.decision.retries, 1, "timed: {timed}");
         assert!(others.iter().all(|other| !other.is_finished()));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_says_how_long_its_request_waited_over_all_tries() {
+async fn server_timing_sums_the_waits_of_all_attempts() {
     for waits_again in [false, true] {
         let mut router = two();
         router.ask("m");
@@ -73,9 +73,9 @@ async fn an_answer_says_how_long_its_request_waited_over_all_tries() {
         router.call().await.ok();
         let answer = asked.await.unwrap();
         let waited = if waits_again { 3000 } else { 1000 };
-        let told = format!("queue;dur={waited}");
+        let timing = format!("queue;dur={waited}");
         assert!(
-            header(&answer, "server-timing").starts_with(&told),
+            header(&answer, "server-timing").starts_with(&timing),
             "{answer:?}"
         );
     }
@@ -113,11 +113,11 @@ async fn rejected_requests_pay_for_no_retries() {
     for _ in 0..1_000 {
         assert_eq!(router.ask("unknown").await.unwrap().status(), 404);
     }
-    assert_eq!(retries(&mut router, 200).await, 140); // the reserve of 100, and 0.2 of those who were tried
+    assert_eq!(retries(&mut router, 200).await, 140); // the reserve of 100, and 0.2 of the 200
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_endpoints_is_no_new_budget() {
+async fn changing_endpoints_keeps_the_retry_budget() {
     let mut routing = RoutingConfig::default().max_retries(1);
     routing.eject_after = 0;
     routing.retry_share = 0.0;
@@ -134,7 +134,7 @@ async fn a_change_of_endpoints_is_no_new_budget() {
     assert_eq!(tried_again, 100);
 }
 
-/// How many retries there are if so many requests fail, one after the other.
+/// The number of retries if this many requests fail, one after the other.
 async fn retries(router: &mut TestRouter, requests: u32) -> u32 {
     let mut retries = 0;
     for _ in 0..requests {
@@ -149,7 +149,7 @@ async fn retries(router: &mut TestRouter, requests: u32) -> u32 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_router_closes_a_retry_that_waits_is_answered_at_once() {
+async fn closing_the_router_answers_waiting_retries_at_once() {
     let mut router = two();
     router.ask("m");
     let failing = router.call().await;
@@ -167,7 +167,7 @@ async fn when_the_router_closes_a_retry_that_waits_is_answered_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_is_not_kept_waiting_if_streams_must_not() {
+async fn a_streaming_retry_does_not_wait_if_rejected() {
     let queue = QueueConfig::default().streaming(Streaming::Reject);
     let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
     let mut router = TestRouter::with_queue(endpoints, RoutingConfig::default(), queue);
@@ -205,7 +205,7 @@ async fn a_panic_in_mid_retry_leaves_nothing_behind() {
     }
 }
 
-/// Is ready for the first call alone.
+/// Ready for the first call only.
 #[derive(Clone)]
 struct Once {
     calls: std::sync::Arc<std::sync::atomic::AtomicU32>,
@@ -230,7 +230,7 @@ impl Service<Request<RouteBody<Full<Bytes>>>> for Once {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_the_inner_service_is_never_ready_for_is_answered_with_the_failure() {
+async fn a_retry_never_ready_gets_the_first_failure() {
     let registry = Registry::new(vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]).unwrap();
     let layer = RouteLayer::builder(registry).build();
     let once = Once {
@@ -243,7 +243,7 @@ async fn a_retry_that_the_inner_service_is_never_ready_for_is_answered_with_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_without_a_body_is_tried_again_however_it_is_routed() {
+async fn a_bodyless_request_is_retried_from_any_source() {
     let endpoints = vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
     let router = RouteLayer::builder(Registry::new(endpoints).unwrap())
         .routing(RoutingConfig::default().alias("alias", "m"))
@@ -262,7 +262,7 @@ async fn a_request_without_a_body_is_tried_again_however_it_is_routed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_try_learns_only_its_own_decision() {
+async fn each_attempt_gets_only_its_own_decision() {
     let several = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
     let mut router = TestRouter::new(several, RoutingConfig::default().max_retries(3));
     let asked = router.ask("m");

@@ -1,4 +1,4 @@
-//! Services whose bodies name no model.
+//! Sources of the demand other than the model in the body.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -46,7 +46,7 @@ fn body() -> Full<Bytes> {
 }
 
 #[tokio::test]
-async fn a_header_a_path_an_extension_or_a_closure_says_what_is_asked() {
+async fn demands_come_from_header_path_extension_or_closure() {
     let header = || router().demand_from_header("x-service".parse().unwrap());
     let named = request("/").header("x-service", "orders").body(body());
     assert_eq!(goes_to(header(), named.unwrap()).await, (200, "b".into()));
@@ -76,7 +76,7 @@ async fn a_header_a_path_an_extension_or_a_closure_says_what_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_need_not_be_read_is_passed_on_while_it_comes() {
+async fn an_unread_body_is_streamed() {
     let inner = service_fn(|request: Request<RouteBody<_>>| async move {
         let mut body = Box::pin(request.into_body());
         let first: Frame<Bytes> = body.frame().await.unwrap().unwrap();

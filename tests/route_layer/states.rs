@@ -1,4 +1,4 @@
-//! What checks and failures say of one endpoint, one after the other.
+//! Sequences of checks and failures at one endpoint.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use super::support::{TestRouter, endpoint, fail, settle, status};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A router in which `b` has failed too often, which `smart` takes only while `a` is busy.
+/// A router in which `b` is ejected. `smart` chooses `b` only while `a` is busy.
 async fn one_ejected() -> TestRouter {
     let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
     let mut router = TestRouter::new(endpoints, RoutingConfig::default().max_retries(0));
-    // It is busy, and known to be well.
+    // Known to be healthy, and busy below.
     router.handle.set_healthy(&router.endpoint("a"), true);
     router.ask("m");
     let busy = router.call().await;
@@ -53,7 +53,7 @@ async fn served_by(router: &mut TestRouter, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_endpoint_down_when_half_open_is_probed_when_up() {
+async fn a_half_open_endpoint_is_probed_once_up() {
     let mut router = one_ejected().await;
     router.handle.set_healthy(&router.endpoint("b"), false);
     ejection_ends().await;
@@ -77,7 +77,7 @@ async fn a_probe_returned_meanwhile_goes_to_another_request() {
     served_by(&mut router, "b").await;
 }
 
-/// A body of one frame that then breaks off.
+/// A body of one frame, then an error.
 fn broken_off() -> Response<BoxBody<Bytes, std::io::Error>> {
     let frames = [
         Ok(Frame::data(Bytes::from("half"))),
@@ -167,7 +167,7 @@ async fn a_probe_that_a_retry_returns_goes_to_a_waiter() {
         }
         tokio::time::sleep(2 * SECOND).await;
         let mut answer = status(503);
-        *answer.body_mut() = Full::from("not read by anybody");
+        *answer.body_mut() = Full::from("never read");
         Ok(answer)
     });
     let route = layer.layer(Door {

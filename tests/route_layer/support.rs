@@ -1,4 +1,4 @@
-//! A router in front of a service that does what the test says, on Tokio's paused clock.
+//! A router in front of a service that the test controls, on Tokio's paused clock.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ type Permit = tower_triage::gate::Permit<tower_triage::endpoints::Endpoints>;
 pub(crate) type Routed = Response<PermitBody<RouteResponseBody<Full<Bytes>>, Permit>>;
 type Inner = BoxCloneSyncService<Request<RouteBody<Full<Bytes>>>, Answer, Infallible>;
 
-/// Of the paused clock: a test that waits so long waits for what never comes.
+/// A bound on the paused clock: a test that waits longer would wait for ever.
 const HANG_GUARD: std::time::Duration = std::time::Duration::from_secs(86_400);
 
 /// An endpoint that serves `models`.
@@ -33,7 +33,7 @@ pub(crate) fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
         .fold(empty, |endpoint, &model| endpoint.model(Model::new(model)))
 }
 
-/// What an inner service was asked: by whom, where it goes, and how to answer.
+/// A call of the inner service, and the way to answer it.
 pub(crate) struct Call {
     pub(crate) decision: Decision,
     pub(crate) headers: http::HeaderMap,
@@ -60,7 +60,7 @@ impl Call {
     }
 }
 
-/// A router, and the calls that reach the other side.
+/// A router, and the calls that reach its inner service.
 pub(crate) struct TestRouter {
     pub(crate) route: tower_triage::Route<Inner>,
     pub(crate) handle: RouterHandle,
@@ -101,13 +101,13 @@ impl TestRouter {
         tokio::spawn(async move { route.oneshot(request).await.unwrap() })
     }
 
-    /// The next call to reach the other side.
+    /// The next call that reaches the inner service.
     pub(crate) async fn call(&mut self) -> Call {
         let call = tokio::time::timeout(HANG_GUARD, self.calls.recv()).await;
         call.expect("no call").expect("the router is there")
     }
 
-    /// The call that has reached the other side by now, if any has.
+    /// The call that has reached the inner service by now, if any.
     pub(crate) async fn settled(&mut self) -> Option<Call> {
         settle().await;
         self.calls.try_recv().ok()
@@ -140,7 +140,7 @@ pub(crate) fn two_routed(routing: RoutingConfig) -> TestRouter {
     )
 }
 
-/// Fails `times` requests at `name`, which is the only one to get any.
+/// Fails `times` requests at `name`; the others succeed.
 pub(crate) async fn fail(
     router: &mut TestRouter,
     name: &str,
@@ -169,7 +169,7 @@ pub(crate) async fn settle() {
     }
 }
 
-/// A service that hands its calls over, and the other end.
+/// A service that passes its calls to the test, and their receiver.
 fn inner() -> (Inner, mpsc::UnboundedReceiver<Call>) {
     let (sender, calls) = mpsc::unbounded_channel();
     let sender = Arc::new(Mutex::new(sender));

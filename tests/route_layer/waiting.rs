@@ -7,7 +7,7 @@ use tower_triage::route::RoutingConfig;
 use super::support::{TestRouter, code, endpoint, header, settle};
 
 #[tokio::test(start_paused = true)]
-async fn when_the_last_endpoint_leaves_all_waiters_are_rejected() {
+async fn waiters_are_rejected_when_the_last_endpoint_leaves() {
     let mut router = TestRouter::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
     router.ask("m");
     let running = router.call().await;
@@ -23,7 +23,7 @@ async fn when_the_last_endpoint_leaves_all_waiters_are_rejected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_last_endpoint_leaves_all_waiters_take_the_fallback() {
+async fn waiters_take_the_fallback_when_the_last_endpoint_leaves() {
     let routing = RoutingConfig::default().fallbacks("m", ["n"]);
     let mut router = TestRouter::new(
         [endpoint("a", 1, &["m"]), endpoint("b", 3, &["n"])],
@@ -49,7 +49,7 @@ async fn when_the_last_endpoint_leaves_all_waiters_take_the_fallback() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_fallback_is_taken_before_waiting_only_if_wanted() {
+async fn an_idle_fallback_is_taken_only_if_configured() {
     for (when, to) in [
         (FallbackWhen::Unavailable, None),
         (FallbackWhen::Busy, Some("b")),
@@ -153,7 +153,7 @@ async fn a_draining_endpoint_gets_nothing_new() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_is_not_sound_changes_nothing() {
+async fn an_invalid_change_changes_nothing() {
     let router = TestRouter::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
     let twice = router
         .handle

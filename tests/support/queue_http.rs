@@ -1,4 +1,4 @@
-//! An HTTP server on a real socket whose handlers finish when the test says so, and its clients.
+//! An HTTP server on a real socket, with handlers that finish when the test says so, and its clients.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -35,7 +35,7 @@ pub(crate) async fn until(what: &str, happened: impl Fn() -> bool) {
     panic!("it never happened that {what}");
 }
 
-/// Time in which something that must not happen would have happened.
+/// Long enough for a wrong event to happen.
 pub(crate) async fn a_while() {
     tokio::time::sleep(Duration::from_millis(30)).await;
 }

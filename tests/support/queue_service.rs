@@ -1,4 +1,4 @@
-//! Inner services that do what a test decides, and futures that are polled by hand.
+//! Inner services that a test controls, and futures that are polled by hand.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -35,7 +35,7 @@ pub(crate) fn triage(job: &Job, arrival: Instant) -> Ticket {
     Ticket::new(Priority(u8::from(!job.urgent)), arrival)
 }
 
-/// A service that records its calls, in order, and finishes one whenever it is told to.
+/// A service that records its calls, in order, and finishes them when the test says so.
 #[derive(Debug, Clone)]
 pub(crate) struct TestService(Arc<Shared>);
 
@@ -105,7 +105,7 @@ impl Drop for Leaving {
     }
 }
 
-/// A service that is ready when it is told to be, for one call each time. All clones share their readiness, and only
+/// A service that is ready when the test says so, for one call each time. All clones share their readiness, and only
 /// the task that polled last is woken.
 #[derive(Clone)]
 pub(crate) struct Flaky(Arc<Mutex<Script>>);
@@ -135,14 +135,14 @@ impl Flaky {
     }
 
     pub(crate) fn says(&self, answer: Answer) {
-        let mut mood = self.0.lock().unwrap();
-        mood.script.push_back(answer);
-        let waker = mood.waker.take();
-        drop(mood);
+        let mut state = self.0.lock().unwrap();
+        state.script.push_back(answer);
+        let waker = state.waker.take();
+        drop(state);
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Does this in the next `poll_ready`, before it returns.
+    /// Runs `act` in the next `poll_ready`, before it returns.
     pub(crate) fn meanwhile(&self, act: impl FnOnce() + Send + 'static) {
         self.0.lock().unwrap().meanwhile = Some(Box::new(act));
     }
@@ -167,34 +167,34 @@ impl Service<Job> for Flaky {
         if let Some(act) = meanwhile {
             act();
         }
-        let mut mood = self.0.lock().unwrap();
-        mood.asked += 1;
-        match mood.script.front().copied() {
+        let mut state = self.0.lock().unwrap();
+        state.asked += 1;
+        match state.script.front().copied() {
             None => {
-                mood.waker = Some(cx.waker().clone());
+                state.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
             Some(Answer::Ready) => Poll::Ready(Ok(())),
             Some(Answer::Error(error)) => {
-                mood.script.pop_front();
+                state.script.pop_front();
                 Poll::Ready(Err(error))
             }
             Some(Answer::Panic) => {
-                mood.script.pop_front();
-                drop(mood);
+                state.script.pop_front();
+                drop(state);
                 panic!("the inner service panics when it is asked");
             }
         }
     }
 
     fn call(&mut self, job: Job) -> Self::Future {
-        let mut mood = self.0.lock().unwrap();
-        let ready = mood.script.pop_front();
+        let mut state = self.0.lock().unwrap();
+        let ready = state.script.pop_front();
         if ready != Some(Answer::Ready) {
-            drop(mood);
+            drop(state);
             panic!("called without being ready");
         }
-        mood.calls.push(job.name);
+        state.calls.push(job.name);
         std::future::ready(Ok(job.name))
     }
 }
@@ -243,7 +243,7 @@ impl<F: Future> ByHand<F> {
     }
 }
 
-/// A request on its way, in a task of its own.
+/// The task of a request that was sent.
 pub(crate) type Sent<S> =
     tokio::task::JoinHandle<Result<<S as Service<Job>>::Response, <S as Service<Job>>::Error>>;
 

@@ -1,4 +1,4 @@
-//! An endpoint whose every byte the test decides.
+//! An endpoint that sends and reads exactly what the test says.
 
 use std::net::SocketAddr;
 
@@ -72,7 +72,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.send(answer).await;
     }
 
-    /// Returns when the other side has closed.
+    /// Returns when the peer has closed.
     pub(crate) async fn closed(mut self) {
         // A reset is as good as an end.
         while !matches!(self.0.read(&mut [0; 1024]).await, Ok(0) | Err(_)) {}

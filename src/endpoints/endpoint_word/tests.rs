@@ -72,7 +72,7 @@ fn an_endpoint_in_service_or_draining_is_not_probed() {
 }
 
 #[test]
-fn a_slot_seen_free_is_not_taken_after_draining_began() {
+fn a_slot_seen_free_is_not_taken_while_draining() {
     let word = EndpointWord::new(9);
     let seen = word.load();
     _ = word.set_draining(true);
@@ -142,7 +142,7 @@ fn health_changes_once_for_several_reasons() {
 }
 
 #[test]
-fn a_slot_is_taken_only_of_the_word_that_was_seen() {
+fn take_fails_if_the_word_has_changed() {
     let word = EndpointWord::new(2);
     let seen = word.load();
     assert!(word.take(seen));

@@ -15,8 +15,9 @@ thread_local! {
 
 /// What `strategy` chooses. `None` if it panics: then the first candidate that is free is taken.
 pub(crate) fn ask<'a>(strategy: &dyn Strategy, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-    // A strategy may ask another router, whose strategy is then asked within this one.
+    // A strategy may ask another router, and so be asked while another one is.
     let outer = ASKING.replace(true);
+    // Unwind safe for us: `candidates` only has cells that cache a number and the clock.
     let chosen = catch_unwind(AssertUnwindSafe(|| strategy.choose(candidates)));
     ASKING.set(outer);
     chosen.unwrap_or_else(|_| {
@@ -25,7 +26,7 @@ pub(crate) fn ask<'a>(strategy: &dyn Strategy, candidates: &Candidates<'a>) -> O
     })
 }
 
-/// For what waits for the router's lock.
+/// Guards a method that waits for the router's lock.
 ///
 /// # Panics
 ///

@@ -14,7 +14,7 @@ use crate::endpoints::latency::CoarseInstant;
 
 /// The endpoints that can serve a request: they have the model, can do what is asked, and are healthy.
 ///
-/// Endpoints that have answered no request and whose first check is still to come are not among them as long as one of
+/// Endpoints that have answered no request and have not had their first check are not among them as long as one of
 /// the others has a slot free; a strategy is then asked a second time, to choose among those.
 pub struct Candidates<'a> {
     pub(crate) backends: &'a [Backend],
@@ -105,7 +105,7 @@ impl<'a> Candidates<'a> {
         Duration::from_micros(candidate.first_byte_micros(self.now()).into())
     }
 
-    /// The same, but it rises at once and falls slowly.
+    /// The same, but a longer sample replaces the average at once.
     #[must_use]
     pub fn peak_latency(&self, candidate: &Candidate<'_>) -> Duration {
         Duration::from_micros(candidate.peak_micros(self.now()).into())

@@ -85,7 +85,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// By this score, to be told in the [`Decision`](super::Decision).
+    /// With this score, for the [`Decision`](super::Decision).
     #[must_use]
     pub fn score(mut self, score: u32) -> Self {
         self.score = Some(score);

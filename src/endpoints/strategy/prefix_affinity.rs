@@ -29,10 +29,11 @@ impl Strategy for PrefixAffinity {
             }
         }
         let has_room = |it: &Candidate<'a>| has_room(it.in_flight(), it.limit(), in_flight, slots);
-        let home = rendezvous.pick()?;
-        if has_room(&home) {
-            return Some(Choice::new(home));
+        let preferred = rendezvous.pick()?;
+        if has_room(&preferred) {
+            return Some(Choice::new(preferred));
         }
+        // Overloaded: the greatest weight among those with room, so that equal prefixes still meet.
         let mut rendezvous = Rendezvous::of(prefix);
         let roomy = candidates.free().filter(has_room);
         roomy.for_each(|candidate| rendezvous.consider(candidate));
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_up_to_a_quarter_more_than_the_share_or_half_the_slots() {
+    fn the_bound_is_125_percent_or_half_the_slots() {
         for (limit, in_flight, slots, most) in [
             (4, 1, 16, 2),
             (4, 8, 16, 3),

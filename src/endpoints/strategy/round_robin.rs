@@ -15,7 +15,7 @@ impl Strategy for RoundRobin {
         candidates.free().next()?;
         let count = candidates.all().count() as u64;
         let first = candidates.rotation().checked_rem(count)? as usize;
-        // From the endpoint whose turn it is, skip the busy ones.
+        // From the next endpoint of the rotation on, skip the busy ones.
         let from = candidates.all().skip(first);
         let wrapped = candidates.all().take(first);
         from.chain(wrapped)

@@ -17,7 +17,7 @@ fn hold(endpoints: &Endpoints, model: &str) -> EndpointLease {
 #[test]
 fn a_leaving_endpoint_counts_until_its_last_lease() {
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| endpoint(name, 2, &["m"]));
-    let endpoints = fleet([a, b.clone()]);
+    let endpoints = capacity([a, b.clone()]);
     let on_a = hold(&endpoints, "m");
     assert_eq!(on_a.endpoint().name(), "a");
     assert_eq!(change(&endpoints, [b.clone()]).removed, ["a"]);
@@ -42,7 +42,7 @@ fn a_leaving_endpoint_counts_until_its_last_lease() {
 #[test]
 fn an_endpoint_that_returns_keeps_its_leases() {
     let a = endpoint("a", 2, &["m"]);
-    let endpoints = fleet([a.clone()]);
+    let endpoints = capacity([a.clone()]);
     let before = hold(&endpoints, "m");
     change(&endpoints, []);
     let gone = lease(&endpoints, &Requirements::new("m")).unwrap_err();
@@ -63,7 +63,7 @@ fn an_endpoint_that_returns_keeps_its_leases() {
 #[test]
 fn a_waiter_keeps_its_tokens_when_contexts_change() {
     let with = |context| endpoint("a", 1, &[]).model(Model::new("m").context_length(context));
-    let endpoints = fleet([with(8_192)]);
+    let endpoints = capacity([with(8_192)]);
     let asked = |estimated_tokens| Requirements {
         estimated_tokens,
         ..Requirements::new("m")

@@ -1,4 +1,4 @@
-//! What holds whatever the strategy is, be it ours or one that does not keep its word.
+//! One suite for every strategy: ours, and some that break their contract.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use crate::endpoints::{Candidates, Choice, HealthCheck, Strategy};
 
 /// A strategy that does something else than it was asked for.
 #[derive(Debug, Clone, Copy)]
-enum Nasty {
+enum BrokenStrategy {
     NoChoice,
     Busiest,
     Last,
 }
 
-impl Strategy for Nasty {
+impl Strategy for BrokenStrategy {
     fn name(&self) -> &'static str {
-        "nasty"
+        "broken"
     }
 
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
@@ -37,9 +37,13 @@ impl Strategy for Nasty {
 
 fn for_every_strategy(promise: impl Fn(RoutingConfig)) {
     let ours = StrategyChoice::NAMES.map(StrategyChoice::named);
-    let nasty = [Nasty::NoChoice, Nasty::Busiest, Nasty::Last]
-        .map(|nasty| StrategyChoice::Custom(Arc::new(nasty)));
-    for strategy in ours.into_iter().chain(nasty) {
+    let broken = [
+        BrokenStrategy::NoChoice,
+        BrokenStrategy::Busiest,
+        BrokenStrategy::Last,
+    ]
+    .map(|broken| StrategyChoice::Custom(Arc::new(broken)));
+    for strategy in ours.into_iter().chain(broken) {
         println!("{strategy:?}");
         promise(routing(strategy));
     }
@@ -54,7 +58,7 @@ fn asked(nth: u64) -> Requirements<'static> {
 }
 
 #[test]
-fn a_slot_is_found_as_long_as_one_is_free() {
+fn any_free_slot_is_found() {
     for_every_strategy(|routing| {
         let slots = [3, 1, 4, 1, 5];
         let several =
@@ -77,7 +81,7 @@ fn a_slot_is_found_as_long_as_one_is_free() {
 }
 
 #[test]
-fn only_those_serve_that_can_and_may() {
+fn only_capable_admissible_endpoints_serve() {
     for_every_strategy(|routing| {
         let seeing = |name: &str, slots| {
             endpoint(name, slots, &[]).model(Model::new("m").vision(true).context_length(8_192))
@@ -126,7 +130,7 @@ fn only_those_serve_that_can_and_may() {
 }
 
 #[test]
-fn endpoints_that_are_still_to_be_checked_are_chosen_when_no_other_is_free_and_once() {
+fn unchecked_endpoints_are_chosen_last_and_once() {
     for_every_strategy(|routing| {
         let checked = |name: &str| endpoint(name, 3, &["m"]).health(HealthCheck::default());
         let three = ["new", "known", "newer"].map(checked);
@@ -192,8 +196,8 @@ fn threads_never_hold_more_leases_than_slots() {
             for thread in 0..THREADS {
                 scope.spawn(move || {
                     let mut leases = Vec::new();
-                    for turn in 0..4_000 {
-                        if let Ok(lease) = lease(endpoints, &asked(turn * THREADS + thread)) {
+                    for round in 0..4_000 {
+                        if let Ok(lease) = lease(endpoints, &asked(round * THREADS + thread)) {
                             let before = at(&lease).fetch_add(1, SeqCst);
                             assert!(
                                 before < SLOTS,
@@ -201,7 +205,7 @@ fn threads_never_hold_more_leases_than_slots() {
                             );
                             leases.push(lease);
                         }
-                        if leases.len() as u64 > turn % 5 {
+                        if leases.len() as u64 > round % 5 {
                             back(leases.swap_remove(0));
                         }
                     }
@@ -215,7 +219,7 @@ fn threads_never_hold_more_leases_than_slots() {
 
 /// An endpoint that is draining and idle gets no request any more.
 #[test]
-fn nothing_comes_to_an_endpoint_after_it_was_drained() {
+fn a_draining_endpoint_gets_nothing_new() {
     for_every_strategy(|routing| {
         let several = ["a", "b", "c"].map(|name| endpoint(name, 8, &["m"]));
         let endpoints = routed(several, routing);

@@ -1,4 +1,4 @@
-//! What a fleet decides, step by step, against the naive model.
+//! Decisions of [`Endpoints`], step by step, against the naive model.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{HashMap, HashSet};
@@ -29,14 +29,14 @@ enum Step {
     Up(usize, bool),
     Drain(usize, bool),
     Eject(usize),
-    Try(usize),
-    Acquit(usize),
+    HalfOpen(usize),
+    Close(usize),
     Answer(usize),
     Slow(usize, u32),
     Change(Vec<Option<Spec>>),
 }
 
-/// An endpoint of the fleet; its name is its place.
+/// The configuration of one endpoint; its name is its index.
 #[derive(Debug, Clone)]
 struct Spec {
     moved: bool,
@@ -151,15 +151,15 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (at.clone(), any::<bool>()).prop_map(|(at, up)| Step::Up(at, up)),
         1 => (at.clone(), any::<bool>()).prop_map(|(at, drain)| Step::Drain(at, drain)),
         1 => at.clone().prop_map(Step::Eject),
-        2 => at.clone().prop_map(Step::Try),
-        1 => at.clone().prop_map(Step::Acquit),
+        2 => at.clone().prop_map(Step::HalfOpen),
+        1 => at.clone().prop_map(Step::Close),
         2 => at.clone().prop_map(Step::Answer),
         1 => (at, 0..1_500_u32).prop_map(|(at, ms)| Step::Slow(at, ms)),
         1 => specs().prop_map(Step::Change),
     ]
 }
 
-/// The real thing and the model, side by side.
+/// `Endpoints` and the model, side by side.
 struct Pair {
     endpoints: Endpoints,
     naive: Naive,
@@ -167,7 +167,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// With `answers_first`, nothing is known of endpoints when they come.
+    /// With `answers_first`, endpoints are new when they enter service.
     fn new(specs: &[Option<Spec>], routing: RoutingConfig, answers_first: bool) -> Self {
         let endpoints = Endpoints::routed(registry(specs), routing.rules().unwrap(), answers_first);
         Self {
@@ -208,7 +208,7 @@ impl Pair {
             Step::Release(nth) if !self.held.is_empty() => {
                 let (lease, state) = self.held.swap_remove(nth % self.held.len());
                 let mut state = state.borrow_mut();
-                if lease.is_probe && state.health == Health::TrialOut {
+                if lease.is_probe && state.health == Health::Probed {
                     state.health = Health::HalfOpen;
                 }
                 state.in_use -= 1;
@@ -254,7 +254,7 @@ impl Pair {
                     state.health = Health::Ejected;
                 }
             }
-            Step::Try(at) => {
+            Step::HalfOpen(at) => {
                 if let Some((endpoint, mut state)) = self.pair_at(at) {
                     self.endpoints.half_open(&endpoint);
                     if state.health == Health::Ejected {
@@ -262,11 +262,11 @@ impl Pair {
                     }
                 }
             }
-            Step::Acquit(at) => {
+            Step::Close(at) => {
                 if let Some((endpoint, mut state)) = self.pair_at(at) {
                     let back = endpoint.state().word.close();
-                    assert_eq!(back.is_new(), state.health != Health::Well);
-                    state.health = Health::Well;
+                    assert_eq!(back.is_new(), state.health != Health::Closed);
+                    state.health = Health::Closed;
                 }
             }
             Step::Answer(at) => {
@@ -307,11 +307,11 @@ impl Pair {
         let waits_for: HashSet<PoolId> = self.endpoints.pools(&lane).iter().copied().collect();
         assert_eq!(waits_for, pools);
         match (self.endpoints.try_lease(&demand), expected) {
-            (Ok(lease), Expected::At(places, model)) => {
+            (Ok(lease), Expected::At(candidates, model)) => {
                 let name = lease.endpoint().name();
-                let mut endpoints = places.iter().map(|&at| &self.naive.endpoints[at]);
+                let mut endpoints = candidates.iter().map(|&at| &self.naive.endpoints[at]);
                 let naive = endpoints.find(|naive| naive.config.name == name);
-                let naive = naive.unwrap_or_else(|| panic!("{name} instead of {places:?}"));
+                let naive = naive.unwrap_or_else(|| panic!("{name} instead of {candidates:?}"));
                 let state = Rc::clone(&naive.state);
                 assert_eq!(lease.model(), model);
                 assert_eq!(lease.decision().asked, (*asked.model).into());
@@ -319,7 +319,7 @@ impl Pair {
                 changed.in_use += 1;
                 assert_eq!(lease.is_probe, changed.health == Health::HalfOpen);
                 if lease.is_probe {
-                    changed.health = Health::TrialOut;
+                    changed.health = Health::Probed;
                 }
                 drop(changed);
                 self.held.push((lease, state));
@@ -339,10 +339,10 @@ impl Pair {
             assert_eq!(endpoint.in_flight(), state.in_use);
             assert_eq!(endpoint.limit(), state.limit);
             assert_eq!(endpoint.draining(), state.draining);
-            let healthy = !state.down && state.health == Health::Well;
+            let healthy = !state.down && state.health == Health::Closed;
             assert_eq!(endpoint.healthy(), healthy);
-            let may_go = self.naive.may_lose(naive);
-            assert_eq!(self.endpoints.table.load().may_eject(endpoint), may_go);
+            let may_eject = self.naive.may_eject(naive);
+            assert_eq!(self.endpoints.table.load().may_eject(endpoint), may_eject);
         }
         assert_eq!(self.endpoints.in_use(), self.held.len());
         let limits = self
@@ -356,7 +356,7 @@ impl Pair {
 
 proptest! {
     #[test]
-    fn every_decision_is_that_of_the_naive_walk(
+    fn decisions_equal_the_naive_models(
         strategy in strategies(),
         when in prop::sample::select(vec![FallbackWhen::Unavailable, FallbackWhen::Busy]),
         answers_first in any::<bool>(),

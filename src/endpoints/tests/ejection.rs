@@ -1,4 +1,4 @@
-//! How many endpoints may be out of service because they failed, however they fail at once.
+//! How many endpoints may be ejected at a time, also when several fail at once.
 
 use std::collections::HashSet;
 use std::sync::Barrier;
@@ -42,7 +42,7 @@ proptest! {
 
     /// Every endpoint fails on a thread of its own, all at the same instant.
     #[test]
-    fn threads_that_fail_together_take_out_no_more_than_the_share(
+    fn concurrent_failures_eject_no_more_than_the_share(
         served in prop::collection::vec(prop::collection::hash_set(0..MODELS.len(), 1..3), 1..6),
         percent in prop::sample::select(vec![0, 33, 50, 67, 100]),
     ) {
@@ -73,7 +73,7 @@ proptest! {
 
 /// Without a lock both threads find, every few thousand rounds, that one more may go.
 #[test]
-fn two_that_fail_at_the_same_instant_are_never_both_out() {
+fn two_concurrent_failures_never_eject_both() {
     const ROUNDS: usize = 10_000;
     let endpoints = with_models(&[HashSet::from([0]), HashSet::from([0])], 50);
     let all = endpoints.endpoints();
@@ -123,7 +123,7 @@ fn ejected(count: usize, percent: u32) -> usize {
 }
 
 #[test]
-fn the_share_is_rounded_down_and_the_last_one_stays() {
+fn the_share_rounds_down_and_the_last_stays() {
     for (count, percent, expected) in [
         (1, 50, 0),
         (2, 50, 1),
@@ -141,8 +141,8 @@ fn the_share_is_rounded_down_and_the_last_one_stays() {
 }
 
 #[test]
-fn an_endpoint_that_is_being_tried_still_counts_as_out() {
-    let endpoints = fleet([endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]);
+fn a_probed_endpoint_still_counts_as_ejected() {
+    let endpoints = capacity([endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]);
     let all = endpoints.endpoints();
     assert!(endpoints.eject(&all[0]).is_some());
     endpoints.half_open(&all[0]);
@@ -151,10 +151,10 @@ fn an_endpoint_that_is_being_tried_still_counts_as_out() {
 }
 
 #[test]
-fn endpoints_that_are_down_or_draining_do_not_count_as_others() {
+fn down_or_draining_endpoints_cannot_stand_in() {
     for down in [true, false] {
         let four = ["a", "b", "c", "d"].map(|name| endpoint(name, 1, &["m"]));
-        let endpoints = fleet(four);
+        let endpoints = capacity(four);
         let all = endpoints.endpoints();
         for endpoint in &all[1..] {
             match down {
@@ -167,7 +167,7 @@ fn endpoints_that_are_down_or_draining_do_not_count_as_others() {
 }
 
 #[test]
-fn a_models_only_endpoint_goes_where_a_fallback_could_serve() {
+fn a_models_only_endpoint_is_ejected_with_a_fallback() {
     for (percent, goes) in [(50, true), (0, false)] {
         let routing = routing(StrategyChoice::LeastLoaded)
             .fallbacks("m", ["n"])
@@ -184,7 +184,7 @@ fn a_models_only_endpoint_goes_where_a_fallback_could_serve() {
 }
 
 #[test]
-fn an_endpoint_that_was_asked_and_has_never_answered_does_not_count_as_another() {
+fn an_endpoint_that_never_answered_cannot_stand_in() {
     let two = ["a", "new"].map(|name| endpoint(name, 1, &["m"]));
     let registry = Registry::new(two.into()).unwrap();
     let endpoints = Endpoints::routed(registry, RoutingRules::default(), true);

@@ -19,7 +19,7 @@ fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
         .fold(empty, |endpoint, &model| endpoint.model(Model::new(model)))
 }
 
-fn fleet(endpoints: impl Into<Vec<Endpoint>>) -> Endpoints {
+fn capacity(endpoints: impl Into<Vec<Endpoint>>) -> Endpoints {
     routed(endpoints, routing(StrategyChoice::LeastLoaded))
 }
 
@@ -32,7 +32,7 @@ fn routed(endpoints: impl Into<Vec<Endpoint>>, routing: RoutingConfig) -> Endpoi
     Endpoints::with_rules(Registry::new(endpoints.into()).unwrap(), rules)
 }
 
-/// A runtime whose clock stands still.
+/// A runtime with a paused clock.
 fn frozen_time() -> tokio::runtime::Runtime {
     let mut time = tokio::runtime::Builder::new_current_thread();
     time.enable_time().start_paused(true).build().unwrap()
@@ -56,7 +56,7 @@ fn order(endpoints: &Endpoints, model: &str) -> Vec<String> {
 
 #[test]
 fn a_model_goes_where_it_is_served() {
-    let endpoints = fleet([
+    let endpoints = capacity([
         endpoint("a", 1, &["llama3:8b"]),
         endpoint("b", 1, &["mistral:7b"]),
     ]);
@@ -66,7 +66,7 @@ fn a_model_goes_where_it_is_served() {
 
 #[test]
 fn the_lowest_priority_number_is_used_up_first() {
-    let endpoints = fleet([
+    let endpoints = capacity([
         endpoint("a", 2, &["m"]).priority(2),
         endpoint("b", 2, &["m"]).priority(1),
     ]);
@@ -74,8 +74,8 @@ fn the_lowest_priority_number_is_used_up_first() {
 }
 
 #[test]
-fn among_equals_the_largest_free_share_then_the_registry_order() {
-    let endpoints = fleet([
+fn equals_go_by_free_share_then_registry_order() {
+    let endpoints = capacity([
         endpoint("a", 1, &["m"]),
         endpoint("b", 2, &["m"]),
         endpoint("c", 1, &["m"]),
@@ -85,7 +85,7 @@ fn among_equals_the_largest_free_share_then_the_registry_order() {
 
 #[test]
 fn priorities_above_a_hundred_are_equal() {
-    let endpoints = fleet([
+    let endpoints = capacity([
         endpoint("a", 1, &["m"]).priority(4_000_000_000),
         endpoint("b", 1, &["m"]).priority(100),
     ]);
@@ -94,7 +94,7 @@ fn priorities_above_a_hundred_are_equal() {
 
 #[test]
 fn busy_waits_and_a_released_slot_is_free_again() {
-    let endpoints = fleet([endpoint("x", 1, &[]), endpoint("a", 1, &["m"])]);
+    let endpoints = capacity([endpoint("x", 1, &[]), endpoint("a", 1, &["m"])]);
     let held = lease(&endpoints, &Requirements::new("m")).unwrap();
     assert_eq!(
         lease(&endpoints, &Requirements::new("m")).unwrap_err(),
@@ -107,7 +107,7 @@ fn busy_waits_and_a_released_slot_is_free_again() {
 }
 
 #[test]
-fn an_unknown_model_is_not_found_unless_there_is_no_endpoint() {
+fn an_unknown_model_is_not_found() {
     let model: Arc<str> = "gpt-5".into();
     let not_found = RouteError::ModelNotFound {
         model: model.clone(),
@@ -115,8 +115,8 @@ fn an_unknown_model_is_not_found_unless_there_is_no_endpoint() {
     };
     let nothing_to_know_it = RouteError::NoHealthyBackend { model };
     for (endpoints, why) in [
-        (fleet([endpoint("a", 1, &["m"])]), not_found),
-        (fleet([]), nothing_to_know_it),
+        (capacity([endpoint("a", 1, &["m"])]), not_found),
+        (capacity([]), nothing_to_know_it),
     ] {
         assert_eq!(
             lease(&endpoints, &Requirements::new("gpt-5")).unwrap_err(),
@@ -126,9 +126,9 @@ fn an_unknown_model_is_not_found_unless_there_is_no_endpoint() {
 }
 
 #[test]
-fn capabilities_choose_the_endpoint_and_what_is_missing_is_listed() {
+fn missing_capabilities_are_listed_in_the_error() {
     let with = |name, model| endpoint(name, 1, &[]).model(model);
-    let endpoints = fleet([
+    let endpoints = capacity([
         with("plain", Model::new("m")),
         with("eyes", Model::new("m").vision(true)),
         with("hands", Model::new("m").tools(true).context_length(8192)),
@@ -172,8 +172,8 @@ fn capabilities_choose_the_endpoint_and_what_is_missing_is_listed() {
 }
 
 #[test]
-fn an_unhealthy_endpoint_gets_nothing_and_the_last_one_denies_for_good() {
-    let endpoints = fleet([endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]);
+fn without_a_healthy_endpoint_demands_are_unservable() {
+    let endpoints = capacity([endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]);
     let all = endpoints.endpoints();
     all[0].set_healthy(false);
     assert_eq!(order(&endpoints, "m"), ["b"]);
@@ -192,10 +192,10 @@ fn an_unhealthy_endpoint_gets_nothing_and_the_last_one_denies_for_good() {
 }
 
 #[test]
-fn lanes_are_equal_exactly_if_the_same_endpoints_can_serve() {
+fn lanes_are_equal_for_the_same_endpoints_only() {
     let short = endpoint("short", 1, &["m", "n"]);
     let long = endpoint("long", 1, &[]).model(Model::new("m").context_length(8192));
-    let endpoints = fleet([short, long]);
+    let endpoints = capacity([short, long]);
     let lane = |model: &'static str, estimated_tokens| {
         let asked = Requirements {
             estimated_tokens,
@@ -221,8 +221,8 @@ fn lanes_are_equal_exactly_if_the_same_endpoints_can_serve() {
 }
 
 #[test]
-fn a_limit_that_falls_in_use_holds_from_then_on() {
-    let endpoints = fleet([endpoint("a", 8, &["m"])]);
+fn a_limit_lowered_in_use_holds_at_once() {
+    let endpoints = capacity([endpoint("a", 8, &["m"])]);
     let demand = endpoints.demand(&Requirements::new("m"));
     let mut leases: Vec<_> = std::iter::from_fn(|| endpoints.try_lease(&demand).ok()).collect();
     endpoints.endpoints()[0].set_limit(3);

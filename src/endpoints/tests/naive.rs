@@ -1,4 +1,4 @@
-//! A model of a fleet that walks over everything for every request, and knows nothing of ways, lanes or packed
+//! A naive model of [`Endpoints`]: it looks at every endpoint for every request, without resolutions, lanes or packed
 //! words.
 
 use std::cell::RefCell;
@@ -9,10 +9,10 @@ use super::*;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Health {
-    Well,
+    Closed,
     Ejected,
     HalfOpen,
-    TrialOut,
+    Probed,
 }
 
 /// What the model knows of an endpoint that outlives changes of its configuration.
@@ -26,14 +26,14 @@ pub(super) struct State {
     pub(super) health: Health,
     /// Nothing is known of it.
     pub(super) new: bool,
-    /// And a check is to come, until which the others go first.
+    /// Its first check is still to come: the others go first.
     pub(super) last: bool,
     pub(super) latency_ms: Option<u32>,
 }
 
 impl State {
     pub(super) fn is_open(&self) -> bool {
-        let tried = matches!(self.health, Health::Well | Health::HalfOpen);
+        let tried = matches!(self.health, Health::Closed | Health::HalfOpen);
         tried && !self.down && !self.draining
     }
 
@@ -47,7 +47,7 @@ impl State {
     }
 
     fn goes_last(&self) -> bool {
-        self.last && self.health == Health::Well
+        self.last && self.health == Health::Closed
     }
 }
 
@@ -83,15 +83,15 @@ pub(super) struct Naive {
     leaving: Vec<NaiveEndpoint>,
     routing: RoutingConfig,
     answers_first: bool,
-    turns: HashMap<String, usize>,
+    rotations: HashMap<String, usize>,
     /// Which of two endpoints is warmer for a prefix.
     warmer: RefCell<HashMap<(u64, String, String), bool>>,
 }
 
-/// What is to come of a request.
+/// The expected result of a request.
 #[derive(Debug)]
 pub(super) enum Expected {
-    /// One of these places serves it, as this model.
+    /// One of these endpoints serves it, as this model.
     At(Vec<usize>, String),
     Busy,
     Unservable(RouteError),
@@ -107,7 +107,7 @@ impl Naive {
             leaving: Vec::new(),
             routing,
             answers_first: endpoints.answers_first,
-            turns: HashMap::new(),
+            rotations: HashMap::new(),
             warmer: RefCell::default(),
         };
         naive.change(endpoints);
@@ -144,7 +144,7 @@ impl Naive {
                     in_use: 0,
                     down: false,
                     draining: false,
-                    health: Health::Well,
+                    health: Health::Closed,
                     new: self.answers_first,
                     last: self.answers_first,
                     latency_ms: None,
@@ -169,7 +169,7 @@ impl Naive {
         let all = self.endpoints.iter().chain(&self.leaving);
         let pools: HashSet<PoolId> = all.map(|endpoint| endpoint.state.borrow().pool).collect();
         assert_eq!(pools.len(), self.endpoints.len() + self.leaving.len());
-        self.turns.retain(|model, _| {
+        self.rotations.retain(|model, _| {
             let mut models = self
                 .endpoints
                 .iter()
@@ -179,22 +179,22 @@ impl Naive {
     }
 
     /// The models to try for `name`, and whether each is a fallback.
-    pub(super) fn way(&self, name: &str) -> Vec<(String, bool)> {
+    pub(super) fn resolve(&self, name: &str) -> Vec<(String, bool)> {
         let alias = self.routing.aliases.get(name);
-        let mut way = Vec::new();
+        let mut resolution = Vec::new();
         if alias.is_none() || self.is_known(name) {
-            way.push((name.to_owned(), false));
+            resolution.push((name.to_owned(), false));
         }
-        way.extend(alias.map(|target| (target.clone(), false)));
+        resolution.extend(alias.map(|target| (target.clone(), false)));
         let chains = &self.routing.fallbacks;
         let chain = chains.get(name).filter(|chain| !chain.is_empty());
         let chain = chain.or_else(|| chains.get(alias?));
         for model in chain.into_iter().flatten() {
-            if way.iter().all(|(tried, _)| tried != model) {
-                way.push((model.clone(), true));
+            if resolution.iter().all(|(tried, _)| tried != model) {
+                resolution.push((model.clone(), true));
             }
         }
-        way
+        resolution
     }
 
     fn is_known(&self, model: &str) -> bool {
@@ -206,7 +206,7 @@ impl Naive {
     }
 
     /// Whether `endpoint` may be taken out of service because it failed.
-    pub(super) fn may_lose(&self, endpoint: &NaiveEndpoint) -> bool {
+    pub(super) fn may_eject(&self, endpoint: &NaiveEndpoint) -> bool {
         let percent = self.routing.max_ejected_percent as usize;
         let others = |name: &str| -> Vec<&NaiveEndpoint> {
             let serves =
@@ -218,13 +218,13 @@ impl Naive {
                 .filter(serves)
                 .collect()
         };
-        let is_out = |it: &&NaiveEndpoint| it.state.borrow().health != Health::Well;
+        let is_out = |it: &&NaiveEndpoint| it.state.borrow().health != Health::Closed;
         let in_service = |name: &str| {
             let others = others(name);
             others.iter().any(|it| {
                 let state = it.state.borrow();
                 let never_answered = state.new && state.in_use > 0;
-                state.health == Health::Well && state.is_open() && !never_answered
+                state.health == Health::Closed && state.is_open() && !never_answered
             })
         };
         let mut models = endpoint
@@ -234,21 +234,21 @@ impl Naive {
             .map(|model| model.name.as_str());
         models.all(|model| {
             let out = others(model).into_iter().filter(|it| is_out(it)).count();
-            let mut way = self.way(model).into_iter();
-            let substitute = way.any(|(name, _)| name != model && in_service(&name));
+            let mut resolution = self.resolve(model).into_iter();
+            let substitute = resolution.any(|(name, _)| name != model && in_service(&name));
             let share = (others(model).len() + 1) * percent / 100;
             let most = share.max(usize::from(substitute && percent > 0));
             out < most && (substitute || in_service(model))
         })
     }
 
-    /// What is to come of a request, and the pools whose slots it would wait for.
+    /// The expected result of a request, and the pools of the slots that it would wait for.
     pub(super) fn expect(
         &mut self,
         asked: &Requirements<'_>,
         failed_at: &FailedAt,
     ) -> (Expected, HashSet<PoolId>) {
-        let way = self.way(&asked.model);
+        let resolution = self.resolve(&asked.model);
         let only_first = self.routing.fallback_when == FallbackWhen::Unavailable;
         let able = |model: &str| -> Vec<usize> {
             let able = (0..self.endpoints.len()).filter(|&at| {
@@ -261,7 +261,7 @@ impl Naive {
             });
             able.collect()
         };
-        let mut steps: Vec<(String, Vec<usize>)> = way
+        let mut steps: Vec<(String, Vec<usize>)> = resolution
             .iter()
             .map(|(model, _)| (model.clone(), able(model)))
             .filter(|(_, able)| !able.is_empty())
@@ -269,8 +269,8 @@ impl Naive {
         if only_first {
             steps.truncate(1);
         }
-        let places = steps.iter().flat_map(|(_, able)| able);
-        let pools: HashSet<PoolId> = places
+        let able_at_all = steps.iter().flat_map(|(_, able)| able);
+        let pools: HashSet<PoolId> = able_at_all
             .map(|&at| self.endpoints[at].state.borrow().pool)
             .collect();
         for (model, able) in &steps {
@@ -291,11 +291,11 @@ impl Naive {
         }
         // Out of service for a while only: waited for, unless the request has failed already.
         let recovers = |state: &State| {
-            let recovers = matches!(state.health, Health::Ejected | Health::TrialOut);
+            let recovers = matches!(state.health, Health::Ejected | Health::Probed);
             recovers && !state.down && !state.draining && failed_at.is_empty()
         };
         let mut back = HashSet::new();
-        for (model, _) in &way {
+        for (model, _) in &resolution {
             for endpoint in &self.endpoints {
                 let able = endpoint
                     .lacks(asked, model)
@@ -309,7 +309,10 @@ impl Naive {
         if !back.is_empty() {
             return (Expected::Busy, back);
         }
-        (Expected::Unservable(self.why(asked, &way)), HashSet::new())
+        (
+            Expected::Unservable(self.why(asked, &resolution)),
+            HashSet::new(),
+        )
     }
 
     fn priority(&self, at: usize) -> u32 {
@@ -348,9 +351,9 @@ impl Naive {
                 vec![first.unwrap()]
             }
             StrategyChoice::RoundRobin => {
-                let turn = self.turns.entry(model.to_owned()).or_default();
-                let first = *turn % able.len();
-                *turn += 1;
+                let rotation = self.rotations.entry(model.to_owned()).or_default();
+                let first = *rotation % able.len();
+                *rotation += 1;
                 let mut in_turn = able[first..].iter().chain(&able[..first]);
                 vec![*in_turn.find(|at| free.contains(at)).unwrap()]
             }
@@ -405,18 +408,23 @@ impl Naive {
             return chosen;
         };
         let beats = |at: &usize| self.priority(probe) <= self.priority(*at);
-        let mut places: Vec<usize> = chosen.iter().copied().filter(|at| !beats(at)).collect();
+        let mut candidates: Vec<usize> = chosen.iter().copied().filter(|at| !beats(at)).collect();
         if chosen.iter().any(beats) {
-            places.push(probe);
+            candidates.push(probe);
         }
-        places
+        candidates
     }
 
-    fn why(&self, asked: &Requirements<'_>, way: &[(String, bool)]) -> RouteError {
-        let tried = || way.iter().map(|(model, _)| model.as_str().into()).collect();
-        let has_chain = way.iter().any(|(_, fallback)| *fallback);
+    fn why(&self, asked: &Requirements<'_>, resolution: &[(String, bool)]) -> RouteError {
+        let tried = || {
+            resolution
+                .iter()
+                .map(|(model, _)| model.as_str().into())
+                .collect()
+        };
+        let has_chain = resolution.iter().any(|(_, fallback)| *fallback);
         let known = |(model, _): &&(String, bool)| self.is_known(model);
-        let Some((first, _)) = way.iter().find(known) else {
+        let Some((first, _)) = resolution.iter().find(known) else {
             if has_chain {
                 return RouteError::FallbackChainExhausted { tried: tried() };
             }
@@ -438,7 +446,7 @@ impl Naive {
                 .collect()
         };
         let capable = |(model, _): &(String, bool)| lacks(model).iter().any(HashSet::is_empty);
-        if way.iter().any(capable) {
+        if resolution.iter().any(capable) {
             return match has_chain {
                 true => RouteError::FallbackChainExhausted { tried: tried() },
                 false => RouteError::NoHealthyBackend {

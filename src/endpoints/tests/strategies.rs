@@ -50,7 +50,7 @@ fn slow(endpoints: &Endpoints, at: usize, took: Duration) {
 }
 
 #[test]
-fn six_requests_in_turn_are_two_for_each_of_three() {
+fn round_robin_spreads_six_requests_over_three_endpoints() {
     let endpoints = trio(StrategyChoice::RoundRobin, 8);
     let six = |model| {
         (0..6)
@@ -62,7 +62,7 @@ fn six_requests_in_turn_are_two_for_each_of_three() {
 }
 
 #[test]
-fn each_model_has_turns_of_its_own() {
+fn each_model_has_its_own_rotation() {
     let endpoints = trio(StrategyChoice::RoundRobin, 8);
     let served: String = ["m", "n", "m", "n", "m", "m", "n"]
         .map(|model| one(&endpoints, &Requirements::new(model)))
@@ -71,7 +71,7 @@ fn each_model_has_turns_of_its_own() {
 }
 
 #[test]
-fn turns_go_on_when_endpoints_change() {
+fn the_rotation_survives_a_change_of_endpoints() {
     let endpoints = trio(StrategyChoice::RoundRobin, 8);
     assert_eq!(one(&endpoints, &Requirements::new("m")), "a");
     let changes = endpoints.change(|registry| {
@@ -110,7 +110,7 @@ fn a_request_that_finds_no_slot_draws_no_rotation() {
 }
 
 #[test]
-fn threads_take_their_turns_exactly() {
+fn round_robin_is_exact_across_threads() {
     const EACH: usize = 3_000;
     let endpoints = trio(StrategyChoice::RoundRobin, 100);
     let counts: Vec<HashMap<String, usize>> = thread::scope(|scope| {
@@ -133,7 +133,7 @@ fn threads_take_their_turns_exactly() {
 }
 
 #[test]
-fn any_is_as_likely_as_the_others() {
+fn all_endpoints_are_equally_likely() {
     fastrand::seed(1);
     let endpoints = trio(StrategyChoice::Random, 8);
     for _ in 0..20 {
@@ -152,7 +152,7 @@ fn any_is_as_likely_as_the_others() {
 }
 
 #[test]
-fn any_of_the_free_is_as_likely_as_the_others_beside_busy_ones() {
+fn free_endpoints_are_equally_likely_beside_busy_ones() {
     fastrand::seed(2);
     let several = ["a", "b", "c", "d", "e", "f"].map(|name| endpoint(name, 8, &["m"]));
     let endpoints = routed(several, routing(StrategyChoice::Random));
@@ -165,7 +165,7 @@ fn any_of_the_free_is_as_likely_as_the_others_beside_busy_ones() {
 }
 
 #[test]
-fn the_lowest_number_gets_all_there_is_room_for() {
+fn the_lowest_priority_number_is_filled_first() {
     let several = [("a", 2), ("b", 1), ("c", 1)];
     let several = several.map(|(name, priority)| endpoint(name, 2, &["m"]).priority(priority));
     let endpoints = routed(several, routing(StrategyChoice::PriorityOnly));
@@ -257,7 +257,7 @@ fn of_two_the_faster_and_the_idler_is_preferred() {
 }
 
 #[test]
-fn what_begins_alike_goes_to_one_endpoint_until_that_has_its_share() {
+fn equal_prefixes_share_an_endpoint_up_to_its_bound() {
     let endpoints = trio(StrategyChoice::PrefixAffinity, 8);
     for prefix in 0..50 {
         let home = one(&endpoints, &beginning(prefix));
@@ -297,7 +297,7 @@ fn beginnings_are_spread_over_the_endpoints() {
 }
 
 #[test]
-fn when_an_endpoint_goes_only_what_was_its_own_moves() {
+fn removing_an_endpoint_moves_only_its_own_prefixes() {
     let endpoints = trio(StrategyChoice::PrefixAffinity, 8);
     let homes = || {
         (0..300)

@@ -1,4 +1,4 @@
-//! A cursor over JSON that is known to be valid, so that nothing can fail on the way.
+//! A cursor over JSON that is known to be valid, so that reading cannot fail.
 //!
 //! Typed visitors would refuse values that are only skipped and that an endpoint may accept: a number that no float
 //! holds, half of a surrogate pair.
@@ -6,13 +6,13 @@
 use memchr::memchr2;
 use serde::de::IgnoredAny;
 
-/// A place in a JSON text: before a value, whenever a method is called.
+/// A position in a JSON text. When a method is called, it is before a value.
 pub(super) struct Cursor<'a> {
     json: &'a str,
     at: usize,
 }
 
-/// What kind of value comes next.
+/// The kind of the next value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -26,7 +26,7 @@ pub(super) enum Kind {
 impl<'a> Cursor<'a> {
     /// Before the one value that `json` is.
     pub(super) fn new(json: &'a str) -> serde_json::Result<Self> {
-        serde_json::from_str::<IgnoredAny>(json)?;
+        serde_json::from_str::<IgnoredAny>(json)?; // checks it whole, and keeps nothing
         Ok(Self { json, at: 0 })
     }
 
@@ -40,7 +40,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Where the value stands that comes next.
+    /// The position of the next value.
     pub(super) fn offset(&mut self) -> usize {
         self.peek();
         self.at
@@ -57,10 +57,11 @@ impl<'a> Cursor<'a> {
                 }
                 Kind::Number | Kind::Word => self.scalar(),
                 Kind::Array | Kind::Object => {
-                    self.at += 1;
+                    self.at += 1; // the bracket
                     depth += 1;
                 }
             }
+            // Which bracket closes which need not be checked: the JSON is valid.
             while depth > 0 && (self.eat(b']') || self.eat(b'}')) {
                 depth -= 1;
             }
@@ -132,19 +133,20 @@ impl<'a> Cursor<'a> {
 
     fn string(&mut self) -> Text<'a> {
         let bytes = self.json.as_bytes();
-        let start = self.at + 1;
+        let start = self.at + 1; // behind the quote
         let (mut end, mut surplus) = (start, 0);
         loop {
             let rest = &bytes[end..];
             end += memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+            // In range: a valid string has a closing quote.
             if bytes[end] == b'"' {
                 break;
             }
             let escape = escape_len(&bytes[end..]);
-            surplus += escape - 1;
+            surplus += escape - 1; // it is one character
             end += escape;
         }
-        self.at = end + 1;
+        self.at = end + 1; // behind the closing quote
         Text {
             written: &self.json[start..end],
             surplus,
@@ -162,7 +164,7 @@ impl<'a> Cursor<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Text<'a> {
     written: &'a str,
-    /// How many more characters that is than are meant.
+    /// How many characters the escapes add.
     surplus: usize,
 }
 
@@ -174,6 +176,7 @@ impl<'a> Text<'a> {
     /// Whether it reads `word`, which is made of letters and the like.
     pub(super) fn is(self, word: &str) -> bool {
         if self.surplus == 0 {
+            // No escapes, nearly always.
             return self.written == word;
         }
         let rest = word.chars().try_fold(self.written, strip);
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_skipped_is_skipped_whole() {
+    fn a_skipped_value_is_skipped_whole() {
         for value in [
             "null",
             "-1.5e400",

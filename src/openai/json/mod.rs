@@ -1,7 +1,7 @@
-//! Reads the fields of a JSON body that decide where the request goes.
+//! A reader of the fields of a JSON body that decide where the request goes.
 //!
 //! `serde_json` checks that the body is valid while it skips it, and a [`Cursor`] then walks to the fields: no tree, no
-//! recursion that follows the body's nesting, no copies. A tree would cost more than the rest of the way through a
+//! recursion that follows the body's nesting, no copies. A tree would cost more than all the rest of a
 //! gateway. Except for the model's name, a value of an unexpected type is ignored: the endpoint says what is allowed.
 
 mod cursor;
@@ -17,18 +17,18 @@ use crate::endpoints::RouteError;
 use cursor::{Cursor, Kind};
 use prompt::Prompt;
 
-/// What is read of a body.
+/// The fields that are read from a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Read<'a> {
     /// Borrowed unless it is written with escapes.
     pub(super) model: Cow<'a, str>,
-    /// Where the name stands in the body, in bytes, with its quotes.
+    /// The range of the name in the body, in bytes, quotes included.
     pub(super) model_at: Range<usize>,
     pub(super) stream: bool,
     pub(super) vision: bool,
     pub(super) tools: bool,
     pub(super) json_mode: bool,
-    /// How long the prompt is, in characters. A number that stands for a token counts as four.
+    /// The length of the prompt in characters. A token that is given as a number counts as four.
     pub(super) text_chars: u64,
     /// Equal for prompts that begin alike; `None` if there is no text.
     pub(super) prefix: Option<u64>,

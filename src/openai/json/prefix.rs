@@ -1,12 +1,12 @@
-//! A hash of how a prompt begins. All turns of a conversation have it in common, and all conversations under one long
-//! system prompt: an endpoint that has read the beginning once answers them sooner.
+//! A hash of the beginning of a prompt. It is equal for all requests of a conversation, and for all conversations under
+//! one long system prompt: an endpoint with the beginning in its cache answers them sooner.
 
 use std::hash::{DefaultHasher, Hasher};
 
-/// The hash of how a prompt begins, the same in every process.
+/// The hash of the beginning of a prompt, the same in every process.
 ///
-/// It ends with the first message of a user: that stays as it is while the conversation grows, and it tells
-/// conversations apart that have a short system prompt in common. In any case it ends after 1,024 bytes.
+/// The beginning ends with the first message of a user, which does not change while the conversation grows, and differs
+/// between conversations under the same short system prompt. In any case it ends after 1,024 bytes.
 #[derive(Debug, Clone)]
 pub(super) struct Prefix {
     /// Not seeded, and much faster than hashing a byte at a time.

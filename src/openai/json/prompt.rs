@@ -4,7 +4,7 @@
 use super::cursor::{Cursor, Kind, Text};
 use super::prefix::Prefix;
 
-/// What is learnt of a prompt.
+/// The facts about a prompt.
 #[derive(Debug, Default)]
 pub(super) struct Prompt {
     pub(super) vision: bool,

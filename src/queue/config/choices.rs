@@ -1,4 +1,4 @@
-//! The values of those fields of a [`QueueConfig`](super::QueueConfig) that are enums.
+//! The enums among the fields of a [`QueueConfig`](super::QueueConfig).
 
 /// How many requests run at a time.
 ///
@@ -10,8 +10,8 @@ pub enum Concurrency {
     Limit(usize),
     /// As many as the inner service is ready for. Only the request that is next polls its readiness.
     ///
-    /// Keeps the order in front of a rate limit, a buffer or a load balancer. All services of one layer wait in one
-    /// line: while the inner service of the request that is next is not ready, requests to others wait, too.
+    /// Keeps the order in front of a rate limit, a buffer or a load balancer. All services of one layer share one queue:
+    /// while the inner service of the request that is next is not ready, requests to the others wait, too.
     Inner,
 }
 

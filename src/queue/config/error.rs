@@ -1,4 +1,4 @@
-//! What can be wrong with the configuration of a queue.
+//! Errors in the configuration of a queue.
 
 use crate::admit::InvalidWaitingRoom;
 use crate::http::InvalidRetryAfter;

@@ -32,8 +32,8 @@ pub use error::InvalidQueueConfig;
 /// assert_eq!(config.validate(), Ok(()));
 /// ```
 ///
-/// With feature `serde` the same is read from a file, in which every key is optional, those of the waiting room stand
-/// beside the others, and `"none"` stands for `None`:
+/// With feature `serde` the same is read from a file, in which every key is optional, those of the waiting room are
+/// beside the others, and `"none"` is `None`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_request_may_wait_the_room_has_no_size() {
+    fn without_waiting_the_room_has_size_0() {
         let max_size = |config: QueueConfig| config.effective_room().max_size;
         assert_eq!(max_size(QueueConfig::new(8).max_size(7)), 7);
         assert_eq!(max_size(QueueConfig::new(8).max_size(0)), 0);

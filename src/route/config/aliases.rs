@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_of_an_alias_is_allowed_and_warned_of() {
+    fn an_alias_of_an_alias_is_a_warning() {
         let aliases = aliases(&[("a", "b"), ("b", "c"), ("d", "c")]);
         assert_eq!(validate(&aliases), Ok(()));
         let warnings: Vec<_> = warnings(&aliases).collect();

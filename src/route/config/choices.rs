@@ -9,7 +9,7 @@ use crate::endpoints::strategy::{
     LeastLoaded, PowerOfTwo, PrefixAffinity, PriorityOnly, Random, RoundRobin, Smart,
 };
 
-/// Which of the endpoints that can serve a request now is given it.
+/// The strategy: which of the endpoints that can serve a request now gets it.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum StrategyChoice {
@@ -28,7 +28,7 @@ pub enum StrategyChoice {
     PowerOfTwo,
     /// `prefix_affinity`: where requests with the same beginning went, unless that is overloaded.
     PrefixAffinity,
-    /// A strategy of one's own.
+    /// A custom strategy.
     Custom(Arc<dyn Strategy>),
     /// A name that is none of these: `smart`, and worth a warning.
     Unknown(String),
@@ -75,7 +75,7 @@ impl StrategyChoice {
     }
 }
 
-/// A strategy of one's own equals itself and its clones.
+/// A custom strategy equals itself and its clones.
 impl PartialEq for StrategyChoice {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choices_are_equal_by_name_and_custom_ones_by_identity() {
+    fn custom_strategies_are_equal_by_identity() {
         let named = StrategyChoice::named;
         assert!(named("random") == named("random") && named("random") != named("smart"));
         assert!(

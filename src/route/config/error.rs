@@ -6,7 +6,7 @@ use super::StrategyChoice;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRouting {
-    /// The weights of `smart` are no shares of 100.
+    /// The weights of `smart` do not sum to 100.
     #[error(
         "`weights` (priority {priority}, load {load}, latency {latency}) sum to {}: they must sum to 100",
         u64::from(*priority) + u64::from(*load) + u64::from(*latency)
@@ -19,10 +19,10 @@ pub enum InvalidRouting {
         /// What its latency weighs.
         latency: u32,
     },
-    /// Aliases lead in a circle.
+    /// Aliases form a cycle.
     #[error("`aliases` lead in a circle: {}", chain.join(" → "))]
     AliasCycle {
-        /// From one of them back to itself.
+        /// The names, from one of them back to itself.
         chain: Vec<String>,
     },
     /// An alias or its target has no name.
@@ -39,13 +39,13 @@ pub enum InvalidRouting {
         /// The model of the fallbacks.
         model: String,
     },
-    /// The share of retries is no share.
+    /// The share of retries is not from 0 to 1.
     #[error("`retry_share` = {share} must be between 0 and 1")]
     RetryShare {
         /// What it is.
         share: f64,
     },
-    /// The share of endpoints that may be ejected is no share.
+    /// The share of endpoints that may be ejected is above 100 per cent.
     #[error("`max_ejected_percent` = {percent} must be between 0 and 100")]
     MaxEjectedPercent {
         /// What it is.
@@ -69,7 +69,7 @@ pub enum RoutingWarning {
         /// What it is called.
         name: String,
     },
-    /// An alias stands for another one.
+    /// The target of an alias is an alias itself.
     #[error(
         "the alias {alias:?} stands for {target:?}, which is an alias itself: aliases have one level, so it is not followed further"
     )]

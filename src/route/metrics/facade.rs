@@ -37,7 +37,7 @@ fn describe() {
     describe_histogram!(
         QUEUE_WAIT,
         Unit::Seconds,
-        "How long those requests waited that had to wait and got a slot."
+        "How long requests waited for a slot, of those that had to wait and got one."
     );
     describe_counter!(
         RETRIES,
@@ -62,10 +62,10 @@ fn describe() {
         count,
         "Requests that an endpoint may serve at a time."
     );
-    describe_gauge!(HEALTHY, "Whether an endpoint is well: 1 or 0.");
+    describe_gauge!(HEALTHY, "Whether an endpoint is healthy: 1 or 0.");
 }
 
-/// Counts what happens.
+/// Counts requests, waits, retries, fallbacks and changes of health.
 #[derive(Debug, Default)]
 pub(in crate::route) struct Metrics {
     described: OnceLock<()>,
@@ -105,7 +105,7 @@ impl Metrics {
         histogram!(QUEUE_WAIT, "priority" => level).record(waited);
     }
 
-    /// A request is tried again that failed at `endpoint`.
+    /// A request that failed at `endpoint` is retried.
     pub(in crate::route) fn retried(&self, endpoint: &EndpointRef) {
         counter!(RETRIES, "endpoint" => endpoint.name().to_owned()).increment(1);
     }

@@ -1,4 +1,4 @@
-//! Runs the checks of a router's endpoints, and starts and stops them as the endpoints change.
+//! Health checks of a router: one task per endpoint, started and stopped as the endpoints change.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -61,6 +61,7 @@ impl HealthChecks {
     pub async fn first_results(&self) {
         let endpoints = self.reporter.sink().endpoints();
         let mut awaited: Vec<_> = endpoints.iter().filter(is_checked).cloned().collect();
+        // Those that have had their result, lost their check or left are not awaited any more.
         let has_come = |decided: &HashMap<PoolId, EndpointRef>| {
             let endpoints = self.reporter.sink().endpoints();
             awaited.retain(|awaited| {
@@ -85,7 +86,7 @@ impl fmt::Debug for HealthChecks {
     }
 }
 
-/// Keeps the running checks those of the present endpoints.
+/// Starts and stops checks when the endpoints change.
 struct Supervisor {
     prober: Prober,
     reporter: HealthReporter,
@@ -98,7 +99,7 @@ impl Supervisor {
         loop {
             self.update().await;
             if changed.changed().await.is_err() {
-                return;
+                return; // the router is gone
             }
         }
     }
@@ -125,7 +126,7 @@ impl Supervisor {
             let is_checked_anew = checked.values().any(|now| now.is_same(&endpoint));
             if !is_checked_anew {
                 self.reporter.sink().forget_checks(&endpoint);
-            } // else its next check decides
+            } // otherwise the next check decides
         }
         // In the registry's order, as documented.
         let is_new = |endpoint: &&EndpointRef| !self.running.contains_key(&endpoint.pool());
@@ -157,7 +158,7 @@ impl Running {
     /// Ends the checks. They report nothing afterwards.
     async fn stop(mut self) -> EndpointRef {
         self.task.abort();
-        _ = (&mut self.task).await;
+        _ = (&mut self.task).await; // until it has really ended
         self.endpoint.clone()
     }
 }
@@ -171,8 +172,8 @@ impl Drop for Running {
 /// How many endpoints are checked at once when their checks begin.
 const AT_ONCE: usize = 8;
 
-/// How long the `nth` of `count` endpoints whose checks begin together, counted from 0, waits for its first: the first
-/// few not at all, the others spread over the interval.
+/// How long to wait before the first check of the `nth` of `count` endpoints that start together, counted from 0: the
+/// first [`AT_ONCE`] not at all, the others spread over the interval.
 fn first_pause(nth: usize, count: usize, interval: Duration) -> Duration {
     let others = count.saturating_sub(AT_ONCE);
     match nth.checked_sub(AT_ONCE) {

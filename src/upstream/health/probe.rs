@@ -1,4 +1,4 @@
-//! One health check: a `GET` whose response must come to its end. A backend without workers may still accept
+//! One health check: a `GET` with a response that must come to its end. A backend without workers may still accept
 //! connections, and even begin to respond.
 
 use std::time::Duration;
@@ -51,8 +51,8 @@ impl Prober {
     }
 }
 
-/// Whether a response says only that the page is missing, forbidden or elsewhere. At the default path, which was not
-/// promised, that is enough.
+/// Whether a response only says that the page is missing, forbidden or elsewhere. That is enough at the default path,
+/// which an endpoint need not have.
 fn is_no_such_page(status: StatusCode) -> bool {
     let denied = matches!(
         status,

@@ -1,4 +1,4 @@
-//! When an endpoint is checked: at intervals with jitter, and never twice at a time.
+//! The schedule of an endpoint's checks: at intervals with jitter, and never two at a time.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::endpoints::HealthCheck;
 /// Checks an endpoint for ever. `probe` makes one check; `report` gets each result, and whether the endpoint is up if
 /// that is new.
 ///
-/// A check that is late does not count if `activity` has changed meanwhile: the endpoint is busy.
+/// A check that times out does not count if `activity` has changed meanwhile: the endpoint is busy.
 pub(super) async fn run_checks<F>(
     check: &HealthCheck,
     probe: impl Fn() -> F,
@@ -22,7 +22,7 @@ pub(super) async fn run_checks<F>(
 {
     let mut threshold = Threshold::default();
     loop {
-        let pause = sleep(jittered(check.interval, fastrand::f64())); // counts from here
+        let pause = sleep(jittered(check.interval, fastrand::f64())); // runs from here on
         let activity_before = activity();
         let result = match timeout(check.timeout, probe()).await {
             Ok(result) => result,
@@ -58,7 +58,7 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_secs(10);
 
-    /// Goes up while it lives.
+    /// Counts up while it lives.
     struct AtOnce<'a>(&'a Cell<u32>);
 
     impl<'a> AtOnce<'a> {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_check_starts_at_once_and_the_others_an_interval_apart() {
+    async fn checks_start_at_once_and_an_interval_apart() {
         let (check, starts) = (HealthCheck::default(), RefCell::new(vec![]));
         let get = || {
             starts.borrow_mut().push(Instant::now());
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_check_that_hangs_is_over_before_the_next_one_starts() {
+    async fn a_hanging_check_ends_before_the_next_starts() {
         let check = HealthCheck::default().timeout(INTERVAL * 3);
         let (at_once, told) = (Cell::new(0), RefCell::new(vec![]));
         let get = || {

@@ -1,4 +1,4 @@
-//! How many results in a row change the health of an endpoint.
+//! The number of results in a row that changes the health of an endpoint.
 
 use crate::endpoints::HealthCheck;
 
@@ -44,8 +44,7 @@ impl Threshold {
 mod tests {
     use super::*;
 
-    /// What is told after each of `results`: `+` and `-` are checks that went well or did not; up, down, or
-    /// nothing new.
+    /// What each of `results` changes: `+` is a check that passed, `-` one that failed; `U` is up, `D` down, `.` nothing.
     fn told(results: &str, unhealthy_after: u32, healthy_after: u32) -> String {
         let check = HealthCheck::default()
             .unhealthy_after(unhealthy_after)
@@ -60,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_result_decides_and_then_so_many_in_a_row() {
+    fn the_first_result_decides_then_results_in_a_row() {
         for (results, unhealthy_after, healthy_after, changes) in [
             ("+++", 3, 2, "U.."),
             ("---", 3, 2, "D.."),

@@ -69,7 +69,7 @@ fn request(host: &str, port: u16) -> Request<Full<Bytes>> {
 
 /// Two names, of which the lookup of `slow` ends with the test.
 #[test]
-fn a_slow_name_takes_no_other_name_with_it() {
+fn a_slow_name_does_not_block_other_names() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(4)
@@ -124,7 +124,7 @@ async fn an_address_is_not_looked_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_found_is_known_for_a_little() {
+async fn addresses_are_kept_for_five_seconds() {
     let count = Count::default();
     let counted = count.clone();
     let lookups = Lookups::by(move |_| {
@@ -141,7 +141,7 @@ async fn what_was_found_is_known_for_a_little() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_to_all_who_wait_and_not_remembered() {
+async fn a_failure_reaches_all_waiters_and_is_not_kept() {
     let (count, (go, gone)) = (Count::default(), mpsc::channel());
     let (counted, gone) = (count.clone(), Mutex::new(gone));
     let lookups = Lookups::by(move |_| {
@@ -164,7 +164,7 @@ async fn a_failure_is_told_to_all_who_wait_and_not_remembered() {
 }
 
 #[test]
-fn a_lookup_that_ended_with_its_runtime_is_begun_again() {
+fn a_lookup_lost_with_its_runtime_starts_again() {
     let (end, ended) = mpsc::channel::<Infallible>();
     let (ended, count) = (Mutex::new(ended), Count::default());
     let counted = count.clone();

@@ -90,7 +90,7 @@ fn tools_are_asked_for_by_a_list_of_some() {
 }
 
 #[test]
-fn json_is_asked_for_by_the_type_of_the_format() {
+fn json_mode_follows_from_the_formats_type() {
     for (fields, json_mode) in [
         (r#""response_format":{"type":"json_object"}"#, true),
         (

@@ -24,7 +24,7 @@ fn asked<T>(fields: &str, what: impl Fn(Read<'_>) -> T) -> T {
 }
 
 #[test]
-fn the_name_is_borrowed_wherever_it_stands() {
+fn the_name_is_borrowed_from_any_position() {
     for body in [
         r#"{"model":"m"}"#,
         r#" { "messages" : [{"model":"x"}], "model" : "m", "n" : 1e400 } "#,
@@ -53,7 +53,7 @@ fn a_name_of_a_megabyte_is_read() {
 }
 
 #[test]
-fn a_body_without_a_name_is_told_so() {
+fn a_body_without_a_model_is_refused() {
     for body in [
         r#"{}"#,
         r#"{"messages":[]}"#,
@@ -70,7 +70,7 @@ fn a_body_without_a_name_is_told_so() {
 }
 
 #[test]
-fn whatever_is_not_one_json_object_is_malformed() {
+fn anything_but_one_json_object_is_malformed() {
     for body in [
         "",
         " ",
@@ -135,7 +135,7 @@ fn depth_costs_no_stack() {
     malformed(r#"{"a":"#.repeat(100_000));
 }
 
-/// Bytes that are JSON more often than chance has it.
+/// Bytes that are JSON more often than random ones.
 fn json_like() -> impl Strategy<Value = String> {
     let token = prop::sample::select(vec![
         "{",
@@ -164,7 +164,7 @@ fn json_like() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_bytes_are_answered(body: Vec<u8>, json in json_like()) {
+    fn any_bytes_are_read_or_refused(body: Vec<u8>, json in json_like()) {
         let _ = read(&body);
         let _ = read(json.as_bytes());
         let _ = read(format!(r#"{{"model":"m",{json}}}"#).as_bytes());

@@ -1,6 +1,6 @@
 use super::asked;
 
-/// The hash of how the prompt in `fields` begins.
+/// The hash of the beginning of the prompt in `fields`.
 fn prefix(fields: &str) -> Option<u64> {
     asked(fields, |read| read.prefix)
 }

@@ -1,4 +1,4 @@
-//! The same facts, read the plain way from a tree.
+//! A reference reader: the same facts, read from a JSON tree.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -76,7 +76,7 @@ fn string() -> impl Strategy<Value = Value> {
     prop_oneof!["\\PC{0,40}", "[\"\\\\\n\u{0}-\u{1f}a🦙]{0,20}"].prop_map(Value::from)
 }
 
-/// What an endpoint would refuse, most likely.
+/// Values of a type that an endpoint would most likely refuse.
 fn odd() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

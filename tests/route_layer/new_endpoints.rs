@@ -1,11 +1,11 @@
-//! Endpoints of which nothing is known yet.
+//! New endpoints, which have neither answered a request nor passed a check.
 
 use tower_triage::endpoints::{FallbackWhen, HealthCheck, NoResponse};
 use tower_triage::route::{RoutingConfig, StrategyChoice};
 
 use super::support::{TestRouter, code, endpoint, fail, settle, status};
 
-/// `names` with four slots each for `m`, all of which a check will ask how they are.
+/// `names` with four slots each for `m`, all with a check that has not run yet.
 fn checked(names: &[&str], strategy: &str) -> TestRouter {
     let endpoints = names.iter().map(|name| {
         let check = HealthCheck::default();
@@ -17,7 +17,7 @@ fn checked(names: &[&str], strategy: &str) -> TestRouter {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mute_newcomer_gets_nothing_while_a_known_endpoint_is_free() {
+async fn an_unchecked_endpoint_gets_nothing_while_others_are_free() {
     for strategy in StrategyChoice::NAMES {
         let mut router = checked(&["mute", "good"], strategy);
         router.handle.set_healthy(&router.endpoint("good"), true);
@@ -37,7 +37,7 @@ async fn a_mute_newcomer_gets_nothing_while_a_known_endpoint_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_start_each_endpoint_gets_one_request_until_it_has_answered() {
+async fn each_endpoint_gets_one_request_until_it_answers() {
     for check in [None, Some(HealthCheck::default())] {
         let mut endpoints = ["a", "b"].map(|name| endpoint(name, 4, &["m"]));
         endpoints
@@ -67,7 +67,7 @@ async fn at_the_start_each_endpoint_gets_one_request_until_it_has_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_wait_for_a_mute_newcomer_are_served_when_its_check_passes() {
+async fn a_passed_check_serves_the_waiters() {
     let mut router = checked(&["only"], "smart");
     let _asked: Vec<_> = (0..6).map(|_| router.ask("m")).collect();
     settle().await;
@@ -85,7 +85,7 @@ async fn requests_that_wait_for_a_mute_newcomer_are_served_when_its_check_passes
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_wait_for_a_mute_newcomer_are_answered_when_its_check_fails() {
+async fn a_failed_check_rejects_the_waiters() {
     let router = checked(&["only"], "smart");
     let _hangs = router.ask("m");
     settle().await;
@@ -97,7 +97,7 @@ async fn requests_that_wait_for_a_mute_newcomer_are_answered_when_its_check_fail
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_answer_is_an_answer_and_no_answer_is_none() {
+async fn an_error_response_makes_an_endpoint_known() {
     for (answered, at_once) in [(true, 4), (false, 1)] {
         let routing = RoutingConfig::default().max_retries(0);
         let mut router = TestRouter::new([endpoint("a", 4, &["m"])], routing);
@@ -114,9 +114,9 @@ async fn a_bad_answer_is_an_answer_and_no_answer_is_none() {
     }
 }
 
-/// No check will ever ask how it is, so only a request can tell.
+/// It has no check, so only a request can show that it works.
 #[tokio::test(start_paused = true)]
-async fn a_newcomer_without_a_check_gets_its_share_one_request_at_a_time() {
+async fn a_new_endpoint_without_check_gets_single_requests() {
     let routing = RoutingConfig::default().strategy(StrategyChoice::RoundRobin);
     let mut router = TestRouter::new([endpoint("a", 4, &["m"])], routing);
     let asked = router.ask("m");
@@ -131,7 +131,7 @@ async fn a_newcomer_without_a_check_gets_its_share_one_request_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newcomer_that_is_busy_is_waited_for_as_any_other() {
+async fn a_busy_new_endpoint_is_waited_for() {
     let routing = RoutingConfig::default()
         .fallbacks("m", ["n"])
         .fallback_when(FallbackWhen::Unavailable);
@@ -146,7 +146,7 @@ async fn a_newcomer_that_is_busy_is_waited_for_as_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_endpoint_is_ejected_in_favour_of_a_newcomer_that_does_not_answer() {
+async fn a_new_endpoint_without_answers_cannot_stand_in() {
     let routing = RoutingConfig::default().max_retries(0);
     let endpoints = [endpoint("mute", 1, &["m"]), endpoint("a", 4, &["m"])];
     let mut router = TestRouter::new(endpoints, routing);
