@@ -56,8 +56,6 @@ pub(crate) struct WaiterMeta {
     pub(crate) waits: bool,
     /// `false` while it is skipped: it waits, but is out of the discipline's queue.
     pub(crate) is_queued: bool,
-    /// `false` if its ticket says that it must not wait.
-    pub(crate) may_wait: bool,
     /// Boxed, because most tickets have none: an entry fits into fewer cache lines.
     extras: Option<Box<TicketExtras>>,
 }
@@ -91,7 +89,6 @@ impl WaiterMeta {
             // Set before it is linked.
             waits: true,
             is_queued: true,
-            may_wait: ticket.wait,
             extras: has_extras.then(|| {
                 Box::new(TicketExtras {
                     tenant: ticket.tenant,

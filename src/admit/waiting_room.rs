@@ -442,12 +442,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         std::mem::take(self.room_mut().missed_slot())
     }
 
-    /// Whether the waiter's ticket lets it wait ([`Ticket::wait`]).
-    #[must_use]
-    pub fn may_wait(&self, id: WaiterId) -> bool {
-        self.room().waiters().meta(id.idx).may_wait
-    }
-
     /// Reserves a place for a request that will arrive, and says whether one was free. The request's partition may still
     /// be full when it arrives.
     pub fn reserve(&mut self) -> bool {

@@ -158,13 +158,7 @@ impl<C: TestCapacity> Subject<C> {
         } = self;
         let stands = |(&number, &id): (&usize, &WaiterId)| {
             let (waker, position) = (room.waker(id), room.position(id));
-            (
-                number,
-                room.waits(id),
-                room.may_wait(id),
-                waker.copied(),
-                position,
-            )
+            (number, room.waits(id), waker.copied(), position)
         };
         let stand: Vec<_> = ids.iter().map(stands).collect();
         let head = room.head().map(|head| room.waker(head));

@@ -312,9 +312,9 @@ fn run(setup: Setup, events: Vec<Event>) {
             Event::SkipAndPop(skip, pop) => {
                 let order = model.order();
                 let mut skipped = Vec::new();
-                for nth in 0..skip.min(order.len()) {
+                for &n in order.iter().take(skip) {
                     let next = queue.peek().unwrap();
-                    assert_eq!(*queue.get(next), order[nth]);
+                    assert_eq!(*queue.get(next), n);
                     skipped.push(queue.skip(next));
                 }
                 for &n in order.iter().skip(skip).take(pop) {
