@@ -3,6 +3,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release --lib gate::loom`, bounded by `LOOM_MAX_PREEMPTIONS` (3 unless
 //! it is set). A wake-up that is lost shows as a deadlock.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -15,7 +16,9 @@ use loom::thread::{JoinHandle, spawn};
 
 use super::with_lock::WithLock;
 use super::{Acquire, Gate, Permit, Reservation, now};
-use crate::admit::{Priority, PriorityLevels, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
+use crate::admit::{
+    Discipline, Priority, PriorityLevels, RejectReason, SlotPool, Ticket, WaitingRoomConfig,
+};
 use crate::sync::Fences;
 
 type Answer = Result<Permit<SlotPool>, RejectReason>;
@@ -511,7 +514,7 @@ fn a_closed_gate_does_not_fast_reject() {
 #[test]
 fn one_readiness_gives_one_lease_beside_a_release() {
     model(|| {
-        let gate = Gate::from_inner(WaitingRoomConfig::default());
+        let gate = Gate::from_inner(config());
         let held = from_inner(&gate, waiting(&gate));
         let (mut first, mut second) = (waiting(&gate), waiting(&gate));
         let releaser = spawn(move || drop(held));
@@ -527,7 +530,7 @@ fn one_readiness_gives_one_lease_beside_a_release() {
 #[test]
 fn a_claim_that_ends_wakes_the_next_head() {
     model(|| {
-        let gate = Gate::from_inner(WaitingRoomConfig::default());
+        let gate = Gate::from_inner(config());
         let first = waiting(&gate);
         let mut second = waiting(&gate);
         gate.on_inner_ready();
@@ -549,7 +552,7 @@ fn a_claim_that_ends_wakes_the_next_head() {
 #[test]
 fn a_granted_waiter_that_leaves_frees_the_readiness() {
     model(|| {
-        let gate = Gate::from_inner(WaitingRoomConfig::default());
+        let gate = Gate::from_inner(config());
         let (first, mut second) = (waiting(&gate), waiting(&gate));
         let offer = with(&gate, |gate| gate.on_inner_ready());
         let releaser = spawn(move || drop(first));
@@ -562,25 +565,38 @@ fn a_granted_waiter_that_leaves_frees_the_readiness() {
     });
 }
 
-/// Bounded by the environment, or by three preemptions; once for each place that fences may have.
+thread_local! {
+    /// What the models of this thread configure: with it, the plain or the full room.
+    static DISCIPLINE: Cell<Discipline> = const { Cell::new(Discipline::Fifo) };
+}
+
+/// Bounded by the environment, or by three preemptions; once for each room, and for each place that fences may have.
 fn model(scenario: impl Fn() + Send + Sync + Copy + 'static) {
-    for fences in [Fences::AfterWrites, Fences::BeforeReads] {
-        fences.place();
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound.get_or_insert(3);
-        builder.check(scenario);
+    // One tenant takes all turns, so both rooms have the same order.
+    for discipline in [Discipline::Fifo, Discipline::Fair] {
+        DISCIPLINE.set(discipline);
+        for fences in [Fences::AfterWrites, Fences::BeforeReads] {
+            fences.place();
+            let mut builder = loom::model::Builder::new();
+            builder.preemption_bound.get_or_insert(3);
+            builder.check(scenario);
+        }
     }
 }
 
+fn config() -> WaitingRoomConfig {
+    WaitingRoomConfig::default().discipline(DISCIPLINE.get())
+}
+
 fn gate(slots: usize) -> Gate<SlotPool> {
-    Gate::new(SlotPool::new(slots), WaitingRoomConfig::default())
+    Gate::new(SlotPool::new(slots), config())
 }
 
 /// One slot, and a waiting room of `max_size`.
 fn room_of(max_size: usize) -> Gate<SlotPool> {
     let config = WaitingRoomConfig {
         max_size,
-        ..WaitingRoomConfig::default()
+        ..config()
     };
     Gate::new(SlotPool::new(1), config)
 }
