@@ -146,7 +146,7 @@ async fn a_later_arrival_with_an_earlier_deadline_times_out_first() {
     let gate = gate(1, 2, Some(ms(300)));
     let _held = gate.try_acquire(&()).unwrap();
     let start = Instant::now();
-    let patient = spawn_acquire(&gate, ticket());
+    let waiter = spawn_acquire(&gate, ticket());
     advance(ms(50)).await;
     let hasty = spawn_acquire(&gate, ticket().timeout(ms(100)));
     assert_eq!(
@@ -154,7 +154,7 @@ async fn a_later_arrival_with_an_earlier_deadline_times_out_first() {
         RejectReason::DeadlinePassed
     );
     assert_eq!(start.elapsed(), ms(150));
-    assert_eq!(patient.await.unwrap().unwrap_err(), RejectReason::TimedOut);
+    assert_eq!(waiter.await.unwrap().unwrap_err(), RejectReason::TimedOut);
     assert_eq!(start.elapsed(), ms(300));
 }
 
