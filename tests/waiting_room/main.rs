@@ -16,4 +16,5 @@ mod rooms;
 mod scale;
 mod scenarios;
 mod trims;
+mod untold_release;
 mod wait_queue;

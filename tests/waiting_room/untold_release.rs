@@ -1,0 +1,44 @@
+//! Arrivals that meet a slot whose release has not been told to the room yet.
+
+use std::time::Instant;
+
+use tower_triage::admit::{AdmitOutcome, Capacity, SlotPool, WaitingRoom, WakeList};
+use tower_triage::{Discipline, Priority, Ticket, WaitingRoomConfig};
+
+/// What a newcomer of this level gets while one of level 1 waits and a slot is free, and which waiters are woken.
+fn newcomer(discipline: Discipline, level: u8) -> (&'static str, Vec<u8>) {
+    let (slots, now) = (SlotPool::new(1), Instant::now());
+    let config = WaitingRoomConfig::default().discipline(discipline);
+    let mut room: WaitingRoom<SlotPool, u8> = WaitingRoom::new(config, now);
+    let mut wakes = WakeList::new();
+    let held = slots.try_lease(&()).unwrap();
+    let waiter = Ticket::new(Priority(1), now);
+    let AdmitOutcome::Queued(id) = room.arrive(&slots, waiter, (), now, &mut wakes) else {
+        panic!("the slot is taken")
+    };
+    room.set_waker(id, 1).unwrap();
+    slots.release(held);
+    let ticket = Ticket::new(Priority(level), now);
+    let outcome = match room.arrive(&slots, ticket, (), now, &mut wakes) {
+        AdmitOutcome::Leased(_) => "leased",
+        AdmitOutcome::Queued(_) => "queued",
+        AdmitOutcome::Rejected(_) => "rejected",
+    };
+    (outcome, wakes.into_iter().collect())
+}
+
+#[test]
+fn slot_goes_to_the_better_of_waiter_and_newcomer() {
+    for discipline in [Discipline::Fifo, Discipline::Fair, Discipline::Deadline] {
+        assert_eq!(
+            newcomer(discipline, 1),
+            ("queued", vec![1]),
+            "{discipline:?}"
+        );
+        assert_eq!(
+            newcomer(discipline, 0),
+            ("leased", vec![]),
+            "{discipline:?}"
+        );
+    }
+}
