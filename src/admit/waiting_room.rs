@@ -154,9 +154,30 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
+    // By a match, not by the dynamic call: nearly every method looks at these.
+
     #[inline]
     fn base(&self) -> &RoomBase {
-        self.room().base()
+        match &self.room {
+            AnyRoom::Plain(room) => room.base(),
+            AnyRoom::Full(room) => room.base(),
+        }
+    }
+
+    #[inline]
+    fn waiters(&self) -> &Waiters<Waiter<C, W>> {
+        match &self.room {
+            AnyRoom::Plain(room) => room.waiters(),
+            AnyRoom::Full(room) => room.waiters(),
+        }
+    }
+
+    #[inline]
+    fn waiters_mut(&mut self) -> &mut Waiters<Waiter<C, W>> {
+        match &mut self.room {
+            AnyRoom::Plain(room) => room.waiters_mut(),
+            AnyRoom::Full(room) => room.waiters_mut(),
+        }
     }
 
     /// The room, brought up to `now`, and `now` as a number.
@@ -264,7 +285,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let (_, now) = self.at(now, wakes);
         let is_plain = PlainRoom::<C, W>::serves(&config);
         // Asked before anything changes: the capacity is user code and may panic. A plain room has no lanes to ask for.
-        let lanes = (!is_plain).then(|| FullRoom::ask_lanes(capacity, self.room().waiters()));
+        let lanes = (!is_plain).then(|| FullRoom::ask_lanes(capacity, self.waiters()));
         let (mut base, mut waiters, old_lanes) = self.take_parts();
         // While the old names are known.
         rename_levels(&mut waiters, &base.config.levels, &config.levels);
@@ -326,7 +347,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ///
     /// `waker` itself, if the wait is over.
     pub fn set_waker(&mut self, id: WaiterId, waker: W) -> Result<Option<W>, W> {
-        match &mut self.room_mut().waiters_mut().payload_mut(id.idx).state {
+        match &mut self.waiters_mut().payload_mut(id.idx).state {
             State::Waiting(old) => Ok(old.replace(waker)),
             _ => Err(waker),
         }
@@ -334,7 +355,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// The waiter's waker, if one is set and it still waits.
     pub fn waker(&self, id: WaiterId) -> Option<&W> {
-        match &self.room().waiters().payload(id.idx).state {
+        match &self.waiters().payload(id.idx).state {
             State::Waiting(waker) => waker.as_ref(),
             _ => None,
         }
@@ -342,7 +363,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Takes the waiter's waker, if one is set and it still waits.
     pub fn take_waker(&mut self, id: WaiterId) -> Option<W> {
-        match &mut self.room_mut().waiters_mut().payload_mut(id.idx).state {
+        match &mut self.waiters_mut().payload_mut(id.idx).state {
             State::Waiting(waker) => waker.take(),
             _ => None,
         }
@@ -350,7 +371,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Takes the wakers of all waiters, so that each looks again.
     pub fn take_wakers(&mut self, wakes: &mut WakeList<W>) {
-        for waiter in self.room_mut().waiters_mut().payloads_mut() {
+        for waiter in self.waiters_mut().payloads_mut() {
             if let State::Waiting(waker) = &mut waiter.state {
                 waker.take().into_iter().for_each(|waker| wakes.push(waker));
             }
@@ -368,13 +389,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// [`take_outcome`](Self::take_outcome), with the waiter's demand.
     pub(crate) fn take_answer(&mut self, id: WaiterId) -> Option<(Answer<C>, C::Demand)> {
-        let room = self.room_mut();
-        if let State::Waiting(_) = room.waiters().payload(id.idx).state {
+        if let State::Waiting(_) = self.waiters().payload(id.idx).state {
             // It stays, and its id stays valid.
             return None;
         }
-        let Waiter { demand, state } = room.waiters_mut().remove(id.idx);
-        room.trim_if_empty();
+        let Waiter { demand, state } = self.waiters_mut().remove(id.idx);
+        self.room_mut().trim_if_empty();
         match state {
             State::Leased(lease) => Some((Ok(lease), demand)),
             State::Rejected(why) => Some((Err(why), demand)),
@@ -418,7 +438,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         why: RejectReason<C::Unservable>,
         wakes: &mut WakeList<W>,
     ) {
-        if let State::Waiting(_) = self.room().waiters().payload(id.idx).state {
+        if let State::Waiting(_) = self.waiters().payload(id.idx).state {
             self.room_mut().reject_idx(id.idx, why, wakes);
         }
     }
@@ -493,7 +513,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Whether the waiter still waits. An invalid id does not.
     #[must_use]
     pub fn waits(&self, id: WaiterId) -> bool {
-        self.room().waiters().waits(id)
+        self.waiters().waits(id)
     }
 
     /// The waiter that goes before all others.

@@ -46,10 +46,15 @@ struct Arriving<C: Capacity> {
 
 /// Dropping it gives up the place in the waiting room, or the slot.
 struct Waiting<C: Capacity> {
-    shared: Arc<Shared<C>>,
     /// `None` once the outcome was taken.
-    waiter: Option<WaiterId>,
+    place: Option<Place<C>>,
     request: u64,
+}
+
+/// A waiter's place in the waiting room of its gate.
+struct Place<C: Capacity> {
+    shared: Arc<Shared<C>>,
+    waiter: WaiterId,
 }
 
 /// No field is ever pinned.
@@ -127,7 +132,10 @@ impl<C: Capacity> Acquire<C> {
 
     fn waiting(&self) -> Option<(&Arc<Shared<C>>, WaiterId)> {
         match &self.0 {
-            Step::Waiting(waiting) => Some((&waiting.shared, waiting.waiter?)),
+            Step::Waiting(waiting) => {
+                let place = waiting.place.as_ref()?;
+                Some((&place.shared, place.waiter))
+            }
             _ => None,
         }
     }
@@ -184,8 +192,7 @@ impl<C: Capacity> Arriving<C> {
             AdmitOutcome::Leased(lease) => Err(Ok(Permit::new(shared, lease, request))),
             AdmitOutcome::Rejected(reason) => Err(Err(reason)),
             AdmitOutcome::Queued(waiter) => Ok(Waiting {
-                shared,
-                waiter: Some(waiter),
+                place: Some(Place { shared, waiter }),
                 request,
             }),
         };
@@ -197,10 +204,11 @@ impl<C: Capacity> Arriving<C> {
 
 impl<C: Capacity> Waiting<C> {
     fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Answer<C>> {
-        let Some(waiter) = self.waiter else {
+        let Some(Place { shared, waiter }) = &self.place else {
             panic!("`Acquire` polled after completion");
         };
-        let mut state = self.shared.lock();
+        let waiter = *waiter;
+        let mut state = shared.lock();
         if let Some(outcome) = state.room.take_answer(waiter) {
             let missed_slot = state.room.take_missed_slot();
             drop(state);
@@ -212,16 +220,19 @@ impl<C: Capacity> Waiting<C> {
         if known == Some(true) {
             let timer = state.arm_timer_here();
             drop(state);
-            self.run(timer);
+            run(timer, shared);
             return Poll::Pending;
         }
         drop(state);
         // A waker's own code runs when it is cloned or dropped: not under the lock.
         let new = cx.waker().clone();
         if known.is_none() {
-            self.retry(waiter);
+            self.retry();
         }
-        let mut state = self.shared.lock();
+        let Some(Place { shared, .. }) = &self.place else {
+            unreachable!("taken only with the outcome");
+        };
+        let mut state = shared.lock();
         let missed_slot = state.room.take_missed_slot();
         // It may have been answered while the lock was released.
         if let Some(outcome) = state.room.take_answer(waiter) {
@@ -231,8 +242,8 @@ impl<C: Capacity> Waiting<C> {
         let unused = state.room.set_waker(waiter, new).unwrap_or_else(Some);
         let timer = state.arm_timer_here();
         drop(state);
-        self.run(timer);
-        self.on_missed_slot(missed_slot);
+        run(timer, shared);
+        on_missed_slot(missed_slot, shared);
         drop(unused); // without the lock
         Poll::Pending
     }
@@ -243,9 +254,11 @@ impl<C: Capacity> Waiting<C> {
         (answer, demand): (admit::Answer<C>, C::Demand),
         missed_slot: bool,
     ) -> Answer<C> {
-        self.waiter = None;
-        let answer = answer.map(|lease| Permit::new(Arc::clone(&self.shared), lease, self.request));
-        self.on_missed_slot(missed_slot);
+        let Some(Place { shared, .. }) = self.place.take() else {
+            unreachable!("an outcome is taken once");
+        };
+        on_missed_slot(missed_slot, &shared); // never unwinds
+        let answer = answer.map(|lease| Permit::new(shared, lease, self.request));
         // After the permit has been made: a caller's destructor may panic.
         drop(demand);
         answer
@@ -254,16 +267,19 @@ impl<C: Capacity> Waiting<C> {
     /// Its waker was taken though it has no outcome: perhaps because the capacity panicked when another request's slot
     /// was to go to this one. If it panics again, this request ends with it, and the slot goes to the next.
     #[cold]
-    fn retry(&mut self, waiter: WaiterId) {
-        let shared = Arc::clone(&self.shared);
+    fn retry(&mut self) {
+        let Some(Place { shared, waiter }) = &self.place else {
+            return; // its outcome was taken
+        };
         // The panic is this request's, but the slot must not be lost.
         let retried = catch_unwind(AssertUnwindSafe(|| {
             shared.with_lock(|shared, state, wakes| {
                 let now = state.now_if_needed();
-                state.room.retry(&shared.capacity, waiter, now, wakes);
+                state.room.retry(&shared.capacity, *waiter, now, wakes);
             });
         }));
         if let Err(panic) = retried {
+            let shared = Arc::clone(shared);
             self.cancel();
             shared.release_slow(None);
             resume_unwind(panic);
@@ -272,34 +288,34 @@ impl<C: Capacity> Waiting<C> {
 
     /// Gives up the place in the waiting room, or the slot.
     fn cancel(&mut self) {
-        let Some(waiter) = self.waiter.take() else {
+        let Some(Place { shared, waiter }) = self.place.take() else {
             return; // its outcome was taken
         };
         // Taken apart without the lock: the waker and the demand are the caller's, and so are their destructors.
-        let (waiter, missed_slot) = self.shared.with_lock(|_, state, _| {
+        let (waiter, missed_slot) = shared.with_lock(|_, state, _| {
             let waiter = state.room.remove(waiter);
             (waiter, state.room.take_missed_slot())
         });
         if let State::Leased(lease) = waiter.state {
-            if self.shared.from_inner {
-                self.shared.end_claim(); // it can't have called the inner service
+            if shared.from_inner {
+                shared.end_claim(); // it can't have called the inner service
             }
-            self.shared.release(lease);
+            shared.release(lease);
         }
-        self.on_missed_slot(missed_slot);
+        on_missed_slot(missed_slot, &shared);
     }
+}
 
-    /// The capacity's panic left a slot free that this request did not need: the other waiters are asked.
-    fn on_missed_slot(&self, missed_slot: bool) {
-        if missed_slot {
-            self.shared.release_slow(None);
-        }
+/// The capacity's panic left a slot free that this request did not need: the other waiters are asked.
+fn on_missed_slot<C: Capacity>(missed_slot: bool, shared: &Arc<Shared<C>>) {
+    if missed_slot {
+        shared.release_slow(None);
     }
+}
 
-    fn run(&self, timer: Option<TimerRequest>) {
-        if let Some(timer) = timer {
-            timer.run(&self.shared);
-        }
+fn run<C: Capacity>(timer: Option<TimerRequest>, shared: &Arc<Shared<C>>) {
+    if let Some(timer) = timer {
+        timer.run(shared);
     }
 }
 

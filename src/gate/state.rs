@@ -36,7 +36,7 @@ use crate::admit::{
     WakeList,
 };
 use crate::clock;
-use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, SeqCst};
+use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed, SeqCst};
 
 pub(crate) struct Shared<C: Capacity> {
     pub(crate) capacity: C,
@@ -295,7 +295,12 @@ impl<C: Capacity> WithLock for Shared<C> {
             flags |= Flags::FULL;
         }
         let word = WaitingWord::new(state.room.len(), flags);
-        self.waiting.store(word.0, SeqCst);
+        // Nearly always so for a request that was queued: its arrival has raised the word. Relaxed: this thread has the
+        // lock, and the word is written under it alone. A full room's notice is published by the store, so that is never spared.
+        let is_known = self.waiting.load(Relaxed) == word.0 && !word.has(Flags::FULL);
+        if !is_known {
+            self.waiting.store(word.0, SeqCst);
+        }
         if !state.reservation_waiters.is_empty()
             && (state.room.has_room() || state.room.is_closed())
         {

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use http::header::ACCEPT;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::admit::{Priority, PriorityLevels, Tenant, Ticket};
 
@@ -70,22 +70,65 @@ impl HeaderClassifier {
     ///   `arrival`: the earlier one of the two, or of those that can be read.
     #[must_use]
     pub fn ticket(&self, headers: &HeaderMap, arrival: Instant) -> Ticket {
-        let priority = match headers.get(&self.priority_header) {
+        let found = self.find(headers);
+        let priority = match found.priority {
             Some(name) => self.levels.parse(name.as_bytes()),
             None => self.levels.default_priority(),
         };
         let mut ticket = Ticket::new(priority, arrival);
-        if let Some(name) = self
-            .tenant_header
-            .as_ref()
-            .and_then(|name| headers.get(name))
-        {
+        if let Some(name) = found.tenant {
             ticket = ticket.tenant(Tenant::copied(name.as_bytes()));
         }
-        if let Some(timeout) = timeout(headers) {
+        if let Some(timeout) = found.timeout() {
             ticket = ticket.timeout(timeout);
         }
         ticket
+    }
+
+    /// Finds the headers of a ticket in one pass: four look-ups would hash four names.
+    fn find<'a>(&self, headers: &'a HeaderMap) -> TicketHeaders<'a> {
+        let mut found = TicketHeaders::default();
+        for (name, value) in headers {
+            // Not `else if`: one header may be both. Of several values the first counts.
+            if *name == self.priority_header {
+                found.priority.get_or_insert(value);
+            }
+            if self.tenant_header.as_ref() == Some(name) {
+                found.tenant.get_or_insert(value);
+            }
+            if *name == REQUEST_TIMEOUT {
+                found.request_timeout.get_or_insert(value);
+            }
+            if *name == GRPC_TIMEOUT {
+                found.grpc_timeout.get_or_insert(value);
+            }
+        }
+        found
+    }
+}
+
+/// The headers that make up a ticket.
+#[derive(Default)]
+struct TicketHeaders<'a> {
+    priority: Option<&'a HeaderValue>,
+    tenant: Option<&'a HeaderValue>,
+    request_timeout: Option<&'a HeaderValue>,
+    grpc_timeout: Option<&'a HeaderValue>,
+}
+
+impl TicketHeaders<'_> {
+    /// The timeout that the client sends: the shorter one if there are two.
+    fn timeout(&self) -> Option<Duration> {
+        let read = |value: Option<&HeaderValue>, parse: fn(&str) -> Option<Duration>| {
+            parse(value?.to_str().ok()?.trim_ascii())
+        };
+        [
+            read(self.request_timeout, seconds),
+            read(self.grpc_timeout, grpc_timeout),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 }
 
@@ -102,20 +145,6 @@ pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
 
 const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
-
-/// The timeout that the client sends: the shorter one if there are two.
-fn timeout(headers: &HeaderMap) -> Option<Duration> {
-    let read = |name, parse: fn(&str) -> Option<Duration>| {
-        parse(headers.get(name)?.to_str().ok()?.trim_ascii())
-    };
-    [
-        read(REQUEST_TIMEOUT, seconds),
-        read(GRPC_TIMEOUT, grpc_timeout),
-    ]
-    .into_iter()
-    .flatten()
-    .min()
-}
 
 /// `2`, `0.3`. `None` if it is negative, no number, or more than a [`Duration`] can hold.
 fn seconds(value: &str) -> Option<Duration> {
@@ -163,8 +192,6 @@ fn refuses(parameter: &[u8]) -> bool {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
     use crate::admit::{Priority, Tenant};
 
