@@ -2,7 +2,6 @@
 //!
 //! Browsers and tracing tools show it, which separates the time in the queue from the time in the service.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -17,17 +16,18 @@ pub(crate) fn insert_server_timing(headers: &mut HeaderMap, waited: Duration) {
 
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// At most three decimals, and no zeros at the end.
+/// At most three decimals, and no zeros at the end. Not by `write!`, which takes several times as long.
 fn value(micros: u128) -> HeaderValue {
+    let mut digits = itoa::Buffer::new();
     let mut text = String::with_capacity(32);
-    // Formatting 64 bits takes a third of the time of 128.
-    let written = match u64::try_from(micros) {
-        Ok(micros) => write!(text, "queue;dur={}.{:03}", micros / 1000, micros % 1000),
-        Err(_) => write!(text, "queue;dur={}.{:03}", micros / 1000, micros % 1000),
-    };
-    written.expect("a string takes any text");
-    let length = text.trim_end_matches('0').trim_end_matches('.').len();
-    text.truncate(length);
+    text.push_str("queue;dur=");
+    text.push_str(digits.format(micros / 1000));
+    let decimals = micros % 1000;
+    if decimals > 0 {
+        text.push('.');
+        // The 1 in front keeps the zeros that follow it.
+        text.push_str(digits.format(1000 + decimals)[1..].trim_end_matches('0'));
+    }
     HeaderValue::try_from(text).expect("digits and letters are a header value")
 }
 
