@@ -65,9 +65,15 @@ impl ByLevel {
     /// The waiter whose wait ends first, and when; `None` if no wait ends.
     #[inline]
     pub(crate) fn next_timeout<T>(&self, waiters: &Waiters<T>) -> Option<(Nanos, u32)> {
+        let mut first = self.early.first().copied();
         // A head that ends early counts twice: its own end is smaller than the one that its place says.
-        let heads = self.heads().map(|idx| timeout_by_place(waiters, idx));
-        let (end, _, idx) = heads.chain(self.early.first().copied()).min()?;
+        for idx in self.heads() {
+            let by_place = timeout_by_place(waiters, idx);
+            if first.is_none_or(|first| by_place < first) {
+                first = Some(by_place);
+            }
+        }
+        let (end, _, idx) = first?;
         (end < NEVER).then_some((end, idx))
     }
 
