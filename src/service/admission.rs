@@ -305,11 +305,11 @@ where
                     SlotOutcome::Ended(outcome) => (call, outcome),
                     // ## WaitingForSlot => WaitingForInner
                     SlotOutcome::InnerNotReady(admitted) => {
-                        let mut waiting = WaitingForInner::new(call, admitted);
+                        let mut waiting = Box::new(WaitingForInner::new(call, admitted));
                         match waiting.poll_timeout(waited, cx) {
                             Poll::Ready(outcome) => (waiting.into_call(), outcome),
                             Poll::Pending => {
-                                let waiting = Some(Box::new(waiting));
+                                let waiting = Some(waiting);
                                 self.set(State::WaitingForInner { waiting });
                                 return Poll::Pending;
                             }

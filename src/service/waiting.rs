@@ -127,7 +127,7 @@ impl<C: Capacity, S, Req, H> WaitingForSlot<C, S, Req, H> {
     }
 
     #[inline]
-    pub(super) fn into_call(self) -> PendingCall<S, Req, H> {
+    pub(super) fn into_call(self: Box<Self>) -> PendingCall<S, Req, H> {
         self.call
     }
 }
@@ -236,7 +236,7 @@ impl<C: Capacity, S, Req, H> WaitingForInner<C, S, Req, H> {
 
     /// Gives the slot back, unless it was part of the outcome.
     #[inline]
-    pub(super) fn into_call(self) -> PendingCall<S, Req, H> {
+    pub(super) fn into_call(self: Box<Self>) -> PendingCall<S, Req, H> {
         self.call
     }
 }
