@@ -358,7 +358,7 @@ impl Model {
         u64::from(request.cost.max(1)) * SHARE / u64::from(weight.unwrap_or(1).max(1))
     }
 
-    fn pump(&mut self) {
+    pub(crate) fn pump(&mut self) {
         loop {
             let never = |w: &Waiter| self.lanes[w.request.lane].is_empty();
             if let Some(i) = self.waiting.iter().position(never) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
-use tower_triage::admit::{AdmitOutcome, WaiterId, WaitingRoom, WakeList};
+use tower_triage::admit::{AdmitOutcome, PoolId, WaiterId, WaitingRoom, WakeList};
 use tower_triage::{Priority, Ticket};
 
 use super::driver::{Event, RoomOptions, TENANTS, one_lane_events, room_options};
@@ -18,6 +18,8 @@ struct Subject<C: TestCapacity> {
     pools: C,
     ids: BTreeMap<usize, WaiterId>,
     running: Vec<TestSlot>,
+    /// The pool of a slot that is free without the room having been told.
+    untold: Option<PoolId>,
     reserved: usize,
     arrived: usize,
     now: Instant,
@@ -30,6 +32,7 @@ impl<C: TestCapacity> Subject<C> {
             pools: C::from(TestPools::new(slots, &[vec![0, 1]])),
             ids: BTreeMap::new(),
             running: Vec::new(),
+            untold: None,
             reserved: 0,
             arrived: 0,
             now: begin + Duration::from_secs(100),
@@ -39,6 +42,12 @@ impl<C: TestCapacity> Subject<C> {
     /// Applies an event, and returns all that can be seen of it.
     fn apply(&mut self, event: Event) -> String {
         let mut wakes = WakeList::new();
+        if !matches!(event, Event::Arrive { .. } | Event::TakeOutcome(_))
+            && let Some(pool) = self.untold.take()
+        {
+            self.room
+                .on_release(&self.pools, pool, self.now, &mut wakes);
+        }
         let seen = self.apply_event(event, &mut wakes);
         let wakes: Vec<usize> = wakes.into_iter().collect();
         format!("{seen} {wakes:?}")
@@ -54,6 +63,10 @@ impl<C: TestCapacity> Subject<C> {
                 let slot = self.running.swap_remove(which.index(self.running.len()));
                 let pool = pools.release(slot);
                 room.on_release(pools, pool, *now, wakes);
+            }
+            Event::ReleaseUntold(which) if !self.running.is_empty() => {
+                let slot = self.running.swap_remove(which.index(self.running.len()));
+                self.untold = Some(pools.release(slot));
             }
             Event::Cancel(which) => return self.cancel(which, wakes),
             Event::TakeOutcome(which) => return self.take_outcome(which),
@@ -79,7 +92,7 @@ impl<C: TestCapacity> Subject<C> {
                 room.unreserve();
             }
             Event::Close => room.close(wakes),
-            Event::Release(_) | Event::Unreserve => {}
+            Event::Release(_) | Event::ReleaseUntold(_) | Event::Unreserve => {}
         }
         String::new()
     }
@@ -162,10 +175,12 @@ impl<C: TestCapacity> Subject<C> {
         };
         let stand: Vec<_> = ids.iter().map(stands).collect();
         let head = room.head().map(|head| room.waker(head));
-        let (counts, len) = (room.stats(), (room.len(), room.has_room()));
+        let (mut counts, len) = (room.stats(), (room.len(), room.has_room()));
+        // How many leases a room gives back without use is its own affair; how many are used is not.
+        let used = pools.leased() - std::mem::take(&mut counts.unclaimed);
         let times = (room.next_timeout(), room.estimated_wait(7));
         format!(
-            "{counts:?} {len:?} {times:?} {head:?} {stand:?} {:?}",
+            "{used} {counts:?} {len:?} {times:?} {head:?} {stand:?} {:?}",
             pools.as_ref().taken()
         )
     }
