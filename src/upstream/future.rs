@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::fmt;
+use std::iter::successors;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -13,8 +14,7 @@ use hyper_util::client::legacy::{Error, ResponseFuture};
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::connect::out_of_files;
-use super::connect_error::ConnectError;
+use super::connect::{ConnectError, out_of_files};
 use super::connection::ConnectionHandle;
 use super::failure::Failure;
 use super::upload::Sending;
@@ -157,12 +157,8 @@ pub(crate) struct Causes<'a>(pub(crate) &'a Error);
 impl fmt::Display for Causes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        let mut causes = successors(self.0.source(), |&error| error.source());
+        causes.try_for_each(|error| write!(f, ": {error}"))
     }
 }
 

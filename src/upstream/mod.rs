@@ -17,8 +17,10 @@
 //!     .model(Model::new("llama3:8b"));
 //! let layer = RouteLayer::builder(Registry::new(vec![gpu])?).build();
 //! let forward = Forward::<RouteBody<Full<Bytes>>>::new();
-//! let checks = forward.checks(&layer.handle()); // until it is dropped
+//! let checks = forward.checks(&layer.handle());
 //! let gateway = ServiceBuilder::new().layer(layer).service(forward);
+//! checks.first_results().await;
+//! // ... serve; an endpoint that is down gets no request
 //! # drop((checks, gateway));
 //! # Ok(())
 //! # }
@@ -26,7 +28,6 @@
 
 mod body;
 mod connect;
-mod connect_error;
 mod connection;
 mod failure;
 mod forward;

@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-use super::connect_error::ConnectError;
+use super::connect::ConnectError;
 use super::lookups::Tcp;
 
 pub(super) type Stream = TokioIo<TcpStream>;

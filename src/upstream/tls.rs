@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-use super::connect_error::ConnectError;
+use super::connect::ConnectError;
 use super::lookups::Tcp;
 
 pub(super) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
@@ -40,14 +40,11 @@ impl Tls {
     pub(super) fn only(pem: &[u8]) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
-            let certificate =
-                certificate.map_err(|error| TlsError::bad(index, in_words(&error)))?;
-            roots.add(certificate).map_err(|error| {
-                TlsError::bad(
-                    index,
-                    format!("it is no X.509 certificate of a root ({error})"),
-                )
-            })?;
+            let bad = |problem| TlsError::BadCertificate { index, problem };
+            let certificate = certificate.map_err(|error| bad(in_words(&error)))?;
+            let added = roots.add(certificate);
+            added
+                .map_err(|error| bad(format!("it is no X.509 certificate of a root ({error})")))?;
         }
         if roots.is_empty() {
             return Err(TlsError::NoCertificate);
@@ -101,12 +98,6 @@ pub enum TlsError {
         /// What is wrong with it.
         problem: String,
     },
-}
-
-impl TlsError {
-    fn bad(index: usize, problem: String) -> Self {
-        Self::BadCertificate { index, problem }
-    }
 }
 
 /// The problem in words. The library's own message shows lists of bytes.

@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::probe::{CheckError, Prober};
@@ -16,7 +15,7 @@ use crate::endpoints::{EndpointRef, HealthReporter};
 use crate::upstream::connect::Connector;
 
 /// Checks the health of a router's endpoints for as long as it lives. Made by
-/// [`Forward::checks`](crate::upstream::Forward::checks), where there is an example.
+/// [`Forward::checks`](crate::upstream::Forward::checks); the [module](crate::upstream) has an example.
 ///
 /// It checks the endpoints that have a [`HealthCheck`](crate::endpoints::HealthCheck). The first eight are checked at
 /// once, in the registry's order; the first checks of the others are spread over their interval. When the endpoints
@@ -28,11 +27,12 @@ use crate::upstream::connect::Connector;
 pub struct HealthChecks {
     reporter: HealthReporter,
     decided: Decided,
-    supervisor: JoinHandle<()>,
+    /// One task, which ends when this is dropped.
+    _supervisor: JoinSet<()>,
 }
 
 /// The endpoints that have had a result, as they were configured then.
-type Decided = Arc<watch::Sender<HashMap<PoolId, EndpointRef>>>;
+type Decided = watch::Sender<HashMap<PoolId, EndpointRef>>;
 
 impl HealthChecks {
     pub(crate) fn start(connector: Connector, reporter: HealthReporter) -> Self {
@@ -40,7 +40,7 @@ impl HealthChecks {
         let supervisor = Supervisor {
             prober: Prober::new(connector),
             reporter: reporter.clone(),
-            decided: Arc::clone(&decided),
+            decided: decided.clone(),
             running: HashMap::new(),
         };
         // Before the endpoints are read: no change is missed.
@@ -48,7 +48,7 @@ impl HealthChecks {
         Self {
             reporter,
             decided,
-            supervisor: tokio::spawn(supervisor.run(changed)),
+            _supervisor: JoinSet::from_iter([supervisor.run(changed)]),
         }
     }
 
@@ -71,12 +71,6 @@ impl HealthChecks {
             awaited.is_empty()
         };
         _ = self.decided.subscribe().wait_for(has_come).await;
-    }
-}
-
-impl Drop for HealthChecks {
-    fn drop(&mut self) {
-        self.supervisor.abort();
     }
 }
 
@@ -119,8 +113,8 @@ impl Supervisor {
             })
             .map(|(_, running)| running)
             .collect();
-        for running in outdated {
-            let endpoint = running.stop().await;
+        for Running { endpoint, mut task } in outdated {
+            task.shutdown().await; // they report nothing afterwards
             self.decided
                 .send_modify(|decided| _ = decided.remove(&endpoint.pool()));
             let is_checked_anew = checked.values().any(|now| now.is_same(&endpoint));
@@ -131,17 +125,18 @@ impl Supervisor {
         // In the registry's order, as documented.
         let is_new = |endpoint: &&EndpointRef| !self.running.contains_key(&endpoint.pool());
         let new: Vec<&EndpointRef> = endpoints.iter().filter(is_checked).filter(is_new).collect();
-        for (nth, endpoint) in new.iter().enumerate() {
+        let count = new.len();
+        for (nth, endpoint) in new.into_iter().enumerate() {
             let check = endpoint.config().health.as_ref();
-            let pause = check.map(|check| first_pause(nth, new.len(), check.interval));
-            let task = tokio::spawn(run(
+            let pause = check.map(|check| first_pause(nth, count, check.interval));
+            let task = JoinSet::from_iter([run(
                 pause.unwrap_or_default(),
                 self.prober.clone(),
                 self.reporter.clone(),
-                Arc::clone(&self.decided),
-                (*endpoint).clone(),
-            ));
-            let endpoint = (*endpoint).clone();
+                self.decided.clone(),
+                endpoint.clone(),
+            )]);
+            let endpoint = endpoint.clone();
             let running = Running { endpoint, task };
             self.running.insert(running.endpoint.pool(), running);
         }
@@ -151,22 +146,8 @@ impl Supervisor {
 /// The checks of one endpoint.
 struct Running {
     endpoint: EndpointRef,
-    task: JoinHandle<()>,
-}
-
-impl Running {
-    /// Ends the checks. They report nothing afterwards.
-    async fn stop(mut self) -> EndpointRef {
-        self.task.abort();
-        _ = (&mut self.task).await; // until it has really ended
-        self.endpoint.clone()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    /// One task, which ends when this is dropped.
+    task: JoinSet<()>,
 }
 
 /// How many endpoints are checked at once when their checks begin.
