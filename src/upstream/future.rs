@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::connect::{ConnectError, out_of_files};
 use super::connection::ConnectionHandle;
 use super::failure::Failure;
-use super::upload::Sending;
+use super::upload::{Sending, unsent};
 use super::{ForwardBody, headers};
 use crate::endpoints::EndpointRef;
 
@@ -120,9 +120,7 @@ fn answered(
     headers::strip_hop_by_hop(response.headers_mut(), true);
     *response.version_mut() = Version::HTTP_11;
     let connection = response.extensions_mut().remove();
-    let sending = sending.zip(connection);
-    let sending = sending.and_then(|(sending, connection)| sending.carried_by(connection));
-    response.map(|body| ForwardBody::endpoint(body, sending))
+    response.map(|body| ForwardBody::endpoint(body, unsent(sending, connection)))
 }
 
 /// Why there is no response, from hyper's error.
@@ -142,8 +140,7 @@ fn no_response(error: &Error, endpoint: &EndpointRef, sending: Option<Sending>) 
         };
     }
     let connection = error.connect_info().and_then(ConnectionHandle::of);
-    let sending = sending.zip(connection);
-    let unsent = sending.and_then(|(sending, connection)| sending.carried_by(connection));
+    let unsent = unsent(sending, connection);
     match cause.and_then(|cause| cause.downcast_ref::<hyper::Error>()) {
         Some(error) if error.is_user() => Failure::Body(name), // the request's body failed
         _ if unsent.is_some() => Failure::NotRead(name),

@@ -42,9 +42,8 @@ impl Tls {
         for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
             let bad = |problem| TlsError::BadCertificate { index, problem };
             let certificate = certificate.map_err(|error| bad(in_words(&error)))?;
-            let added = roots.add(certificate);
-            added
-                .map_err(|error| bad(format!("it is no X.509 certificate of a root ({error})")))?;
+            let refused = |error| bad(format!("it is no X.509 certificate of a root ({error})"));
+            roots.add(certificate).map_err(refused)?;
         }
         if roots.is_empty() {
             return Err(TlsError::NoCertificate);
