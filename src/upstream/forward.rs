@@ -73,7 +73,7 @@ use crate::endpoints::{Decision, HealthReporter};
 ///
 /// # Examples
 ///
-/// A gateway in front of a local backend and one in the cloud, which needs an API key:
+/// A gateway in front of a local backend, whose health is checked, and one in the cloud, which needs an API key:
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -84,23 +84,25 @@ use crate::endpoints::{Decision, HealthReporter};
 /// use http_body_util::Full;
 /// use tower::{ServiceBuilder, ServiceExt};
 /// use tower_triage::RouteLayer;
-/// use tower_triage::endpoints::{Endpoint, Model, Registry};
+/// use tower_triage::endpoints::{Endpoint, HealthCheck, Model, Registry};
 /// use tower_triage::upstream::Forward;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let local = Endpoint::new("local", Uri::from_static("http://127.0.0.1:9001"))
+///     .health(HealthCheck::default())
 ///     .model(Model::new("llama3:8b"));
 /// let cloud = Endpoint::new("cloud", Uri::from_static("https://api.example.com"))
 ///     .header(AUTHORIZATION, HeaderValue::from_static("Bearer sk-..."))
 ///     .model(Model::new("llama3:70b"));
 ///
+/// let layer = RouteLayer::builder(Registry::new(vec![local, cloud])?).build();
 /// let forward = Forward::new()
 ///     .connect_timeout(Duration::from_secs(2))
 ///     .first_byte_timeout(Duration::from_secs(300));
-/// let gateway = ServiceBuilder::new()
-///     .layer(RouteLayer::builder(Registry::new(vec![local, cloud])?).build())
-///     .service(forward);
+/// let checks = forward.checks(&layer.handle()); // until it is dropped
+/// let gateway = ServiceBuilder::new().layer(layer).service(forward);
+/// checks.first_results().await;
 ///
 /// let request = Request::post("/v1/chat/completions")
 ///     .body(Full::new(Bytes::from(r#"{"model": "llama3:70b", "messages": []}"#)))?;
