@@ -30,7 +30,7 @@ impl Connector {
     pub(super) fn new(lookups: Lookups) -> Self {
         let mut tcp = HttpConnector::new_with_resolver(lookups);
         tcp.set_nodelay(true);
-        let (tls, limit) = (Tls::default(), CONNECT_TIMEOUT);
+        let (tls, limit) = (Default::default(), CONNECT_TIMEOUT);
         Self { tcp, tls, limit }.within(limit)
     }
 

@@ -73,7 +73,10 @@ impl Reader {
     }
 
     /// Reads the value of `key`.
-    fn read<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+    fn read<'de, A>(&mut self, key: &'static str, map: &mut A) -> Result<(), A::Error>
+    where
+        A: MapAccess<'de>,
+    {
         let config = &mut self.config;
         let room = &mut config.room;
         match key {
@@ -93,15 +96,11 @@ impl Reader {
             "max_size_per_tenant" => {
                 room.max_size_per_tenant = Some(map.next_value()?).filter(|n| *n > 0);
             }
-            "max_wait_seconds" => {
-                room.max_wait = map.next_value_seed(Seconds("max_wait_seconds"))?;
-            }
+            "max_wait_seconds" => room.max_wait = map.next_value_seed(Seconds(key))?,
             "discipline" => room.discipline = map.next_value()?,
             "priorities" => self.priorities = Some(map.next_value()?),
             "default_priority" => self.default_priority = Some(map.next_value()?),
-            "promote_after_seconds" => {
-                room.promote_after = map.next_value_seed(Seconds("promote_after_seconds"))?;
-            }
+            "promote_after_seconds" => room.promote_after = map.next_value_seed(Seconds(key))?,
             "displace" => room.displace = map.next_value()?,
             "tenant_weights" => {
                 let weights: HashMap<String, u32> = map.next_value()?;
