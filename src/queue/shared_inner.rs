@@ -34,7 +34,9 @@ impl<S> Clone for SharedInner<S> {
 /// one that is shared.
 #[derive(Debug, Default)]
 pub(super) struct InnerServices {
+    /// Settled by the first that is added or announced.
     is_shared: OnceLock<bool>,
+    /// Whether the shared one was added.
     has_shared: AtomicBool,
 }
 

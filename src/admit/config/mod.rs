@@ -51,24 +51,8 @@ impl Discipline {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// With feature `serde`, it is read from a file, in which every key is optional. `"none"` stands for `None`:
-///
-/// ```
-/// # #[cfg(feature = "serde")] {
-/// # use tower_triage::WaitingRoomConfig;
-/// let room: WaitingRoomConfig = toml::from_str(
-///     r#"
-///     max_size = 20
-///     max_wait_seconds = "none"
-///     priorities = ["gold", "silver"]
-///     default_priority = "silver"
-///     tenant_weights = { "team-a" = 3 }
-///     "#,
-/// )?;
-/// assert_eq!(room.max_wait, None);
-/// # }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// With feature `serde` it is read from a file, with the keys that a [`QueueConfig`](crate::QueueConfig) has for its
+/// waiting room.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct WaitingRoomConfig {

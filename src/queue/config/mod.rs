@@ -39,15 +39,18 @@ pub use error::InvalidQueueConfig;
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
-/// # use tower_triage::{Discipline, QueueConfig};
+/// # use tower_triage::QueueConfig;
 /// let config: QueueConfig = toml::from_str(
 ///     r#"
 ///     concurrency = 8
 ///     max_wait_seconds = "none"
+///     priorities = ["gold", "silver"]
+///     default_priority = "silver"
 ///     discipline = "fair"
+///     tenant_weights = { "team-a" = 3 }
 ///     "#,
 /// )?;
-/// assert_eq!(config, QueueConfig::new(8).max_wait(None).discipline(Discipline::Fair));
+/// assert_eq!(config.room.max_wait, None);
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
