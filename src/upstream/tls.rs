@@ -19,13 +19,9 @@ use super::lookups::Tcp;
 
 pub(super) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-/// Which certificates are trusted.
+/// Which certificates are trusted. `None`: those of the system.
 #[derive(Clone, Default)]
-pub(super) enum Tls {
-    #[default]
-    System,
-    Only(Arc<ClientConfig>),
-}
+pub(super) struct Tls(Option<Arc<ClientConfig>>);
 
 /// The system's roots, read by the first connection that needs them. `None` if there are none.
 static SYSTEM: LazyLock<Option<Arc<ClientConfig>>> = LazyLock::new(|| {
@@ -48,8 +44,7 @@ impl Tls {
         if roots.is_empty() {
             return Err(TlsError::NoCertificate);
         }
-        let config = config(builder().with_root_certificates(roots));
-        Ok(Self::Only(config))
+        Ok(Self(Some(config(builder().with_root_certificates(roots)))))
     }
 
     pub(super) async fn connect(self, mut tcp: Tcp, to: Uri) -> Result<Stream, ConnectError> {
@@ -57,12 +52,10 @@ impl Tls {
             let stream = tcp.call(to).await.map_err(ConnectError::failed)?;
             return Ok(MaybeHttpsStream::Http(stream));
         }
-        let config = match &self {
-            Self::System => SYSTEM.clone().ok_or(ConnectError::NoTls(
-                "no root certificates were found on the system",
-            ))?,
-            Self::Only(config) => config.clone(),
-        };
+        let config = self.0.or_else(|| SYSTEM.clone());
+        let config = config.ok_or(ConnectError::NoTls(
+            "no root certificates were found on the system",
+        ))?;
         tcp.enforce_http(false);
         let connecting = HttpsConnector::from((tcp, config)).call(to);
         connecting.await.map_err(ConnectError::failed)
