@@ -34,8 +34,7 @@ mod waiting_room;
 mod wake_list;
 
 pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet};
-#[cfg(feature = "serde")]
-pub(crate) use config::read;
+pub(crate) use config::room_methods;
 pub use config::{Discipline, InvalidWaitingRoom, WaitingRoomConfig};
 pub(crate) use departure_rate::time_for;
 pub use priority::{InvalidPriorityLevels, Priority, PriorityLevels};

@@ -94,38 +94,16 @@ impl<B: Body<Data = Bytes>, G> Body for PermitBody<B, G> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let mut this = self.project();
-        let frame = ready!(this.content.as_mut().poll_frame(cx));
-        // Asked after each frame: a body of known length is over with its last one.
-        let over = match frame {
-            Some(Ok(_)) => this.content.is_end_stream(),
-            Some(Err(_)) | None => true,
-        };
-        if over {
-            *this.guard = None;
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.content.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.content.size_hint()
-    }
-}
-
-impl<B: Body<Data = Bytes>> Body for Content<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self.project() {
-            ContentProj::Inner { body } => body.poll_frame(cx),
+        let this = self.project();
+        match this.content.project() {
+            ContentProj::Inner { mut body } => {
+                let frame = ready!(body.as_mut().poll_frame(cx));
+                // Asked after each frame: a body of known length is over with its last one.
+                if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
+                    *this.guard = None;
+                }
+                Poll::Ready(frame)
+            }
             ContentProj::Rejected { bytes } if bytes.is_empty() => Poll::Ready(None),
             ContentProj::Rejected { bytes } => {
                 Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut **bytes)))))
@@ -134,16 +112,16 @@ impl<B: Body<Data = Bytes>> Body for Content<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Inner { body } => body.is_end_stream(),
-            Self::Rejected { bytes } => bytes.is_empty(),
+        match &self.content {
+            Content::Inner { body } => body.is_end_stream(),
+            Content::Rejected { bytes } => bytes.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Inner { body } => body.size_hint(),
-            Self::Rejected { bytes } => SizeHint::with_exact(bytes.len() as u64),
+        match &self.content {
+            Content::Inner { body } => body.size_hint(),
+            Content::Rejected { bytes } => SizeHint::with_exact(bytes.len() as u64),
         }
     }
 }

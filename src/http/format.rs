@@ -1,52 +1,24 @@
 //! The format of a rejection, by the content type of the request.
 
+use http::HeaderMap;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue};
 
-/// The form of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AnswerFormat {
-    /// An HTTP status and a JSON body.
-    Http,
-    /// A gRPC status in trailers, which travel as headers where there is nothing else.
-    Grpc,
-    /// The same, with another content type: clients of gRPC-Web read the status from the headers, too.
-    GrpcWeb,
-    /// gRPC-Web with its body in Base64. A rejection has no body.
-    GrpcWebText,
-}
-
-impl AnswerFormat {
-    /// The form that the client of a request with these headers can read, by their content type.
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let Some(value) = headers.get(CONTENT_TYPE) else {
-            return Self::Http;
-        };
-        // Most requests end here.
-        let Some(rest) = strip(value.as_bytes(), b"application/grpc") else {
-            return Self::Http;
-        };
-        let web = strip(rest, b"-web");
-        let text = web.and_then(|rest| strip(rest, b"-text"));
-        let (format, rest) = match (web, text) {
-            (_, Some(rest)) => (Self::GrpcWebText, rest),
-            (Some(rest), None) => (Self::GrpcWeb, rest),
-            (None, None) => (Self::Grpc, rest),
-        };
-        match rest {
-            [] | [b'+' | b';' | b' ' | b'\t', ..] => format,
-            _ => Self::Http,
-        }
-    }
-
-    /// The content type of a gRPC answer.
-    pub(super) fn grpc_content_type(self) -> HeaderValue {
-        HeaderValue::from_static(match self {
-            Self::Http | Self::Grpc => "application/grpc",
-            Self::GrpcWeb => "application/grpc-web",
-            Self::GrpcWebText => "application/grpc-web-text",
-        })
-    }
+/// The content type of the gRPC answer that the client of a request with these headers can read. `None` if the answer is
+/// not gRPC, but HTTP.
+///
+/// gRPC-Web differs in its content type alone: its clients read the status from the headers, too, and a rejection has no
+/// body that Base64 would change.
+pub(crate) fn grpc_content_type(request: &HeaderMap) -> Option<&'static str> {
+    let value = request.get(CONTENT_TYPE)?;
+    let rest = strip(value.as_bytes(), b"application/grpc")?; // most requests end here
+    let web = strip(rest, b"-web");
+    let text = web.and_then(|rest| strip(rest, b"-text"));
+    let (content_type, rest) = match (web, text) {
+        (_, Some(rest)) => ("application/grpc-web-text", rest),
+        (Some(rest), None) => ("application/grpc-web", rest),
+        (None, None) => ("application/grpc", rest),
+    };
+    matches!(rest, [] | [b'+' | b';' | b' ' | b'\t', ..]).then_some(content_type)
 }
 
 /// What comes after `prefix`, in any case.
@@ -57,33 +29,37 @@ fn strip<'a>(value: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     #[test]
     fn the_content_type_tells() {
-        use AnswerFormat::{Grpc, GrpcWeb, GrpcWebText, Http};
-        let cases: [(&[u8], AnswerFormat); 15] = [
-            (b"application/grpc", Grpc),
-            (b"application/grpc+proto", Grpc),
-            (b"Application/GRPC; charset=utf-8", Grpc),
-            (b"application/grpc ;x=y", Grpc),
-            (b"application/grpc-web", GrpcWeb),
-            (b"application/grpc-web+json", GrpcWeb),
-            (b"application/GRPC-Web-Text", GrpcWebText),
-            (b"application/grpc-web-text+proto;x=y", GrpcWebText),
-            (b"application/grpcfoo", Http),
-            (b"application/grpc-foo", Http),
-            (b"application/grpc-web-", Http),
-            (b"application/grpc-web-texts", Http),
-            (b"application/json", Http),
-            (b"application/grp", Http),
-            (b"", Http),
+        const GRPC: Option<&str> = Some("application/grpc");
+        const WEB: Option<&str> = Some("application/grpc-web");
+        const WEB_TEXT: Option<&str> = Some("application/grpc-web-text");
+        let cases: [(&[u8], Option<&str>); 15] = [
+            (b"application/grpc", GRPC),
+            (b"application/grpc+proto", GRPC),
+            (b"Application/GRPC; charset=utf-8", GRPC),
+            (b"application/grpc ;x=y", GRPC),
+            (b"application/grpc-web", WEB),
+            (b"application/grpc-web+json", WEB),
+            (b"application/GRPC-Web-Text", WEB_TEXT),
+            (b"application/grpc-web-text+proto;x=y", WEB_TEXT),
+            (b"application/grpcfoo", None),
+            (b"application/grpc-foo", None),
+            (b"application/grpc-web-", None),
+            (b"application/grpc-web-texts", None),
+            (b"application/json", None),
+            (b"application/grp", None),
+            (b"", None),
         ];
         for (value, expected) in cases {
             let value = HeaderValue::from_bytes(value).unwrap();
             let headers = HeaderMap::from_iter([(CONTENT_TYPE, value.clone())]);
-            assert_eq!(AnswerFormat::of(&headers), expected, "{value:?}");
+            assert_eq!(grpc_content_type(&headers), expected, "{value:?}");
         }
-        assert_eq!(AnswerFormat::of(&HeaderMap::new()), Http);
+        assert_eq!(grpc_content_type(&HeaderMap::new()), None);
     }
 }

@@ -15,7 +15,7 @@ mod timing;
 pub use body::PermitBody;
 pub use classify::HeaderClassifier;
 pub(crate) use classify::wants_stream;
-pub(crate) use format::AnswerFormat;
+pub(crate) use format::grpc_content_type;
 pub(crate) use rejection::queue_full;
 pub use rejection::{Rejection, ToRejection};
 pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};

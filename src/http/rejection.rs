@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 
-use super::{AnswerFormat, render};
+use super::{grpc_content_type, render};
 use crate::admit::RejectReason;
 
 /// The response to a request that is not served: status, code, message and `Retry-After`.
@@ -36,11 +36,11 @@ pub struct Rejection {
     grpc_status: i32,
     kind: &'static str,
     code: &'static str,
-    message: Cow<'static, str>,
+    pub(super) message: Cow<'static, str>,
     param: Option<Cow<'static, str>>,
     retry_after: Option<Duration>,
     /// The JSON body, if it was rendered at compile time. A full waiting room rejects often.
-    prerendered: Option<&'static str>,
+    pub(super) prerendered: Option<&'static str>,
 }
 
 impl Rejection {
@@ -156,7 +156,7 @@ impl Rejection {
     /// The response over HTTP, with a JSON body shaped like OpenAI's errors.
     #[must_use]
     pub fn into_response(self) -> Response<Bytes> {
-        self.into_response_in(AnswerFormat::Http)
+        render::http(&self)
     }
 
     /// The response to the client that sent these headers. By their content type:
@@ -168,25 +168,10 @@ impl Rejection {
     /// | any other, or none | HTTP with a JSON body shaped like OpenAI's errors |
     #[must_use]
     pub fn into_response_to(self, request: &HeaderMap) -> Response<Bytes> {
-        self.into_response_in(AnswerFormat::of(request))
-    }
-
-    pub(crate) fn into_response_in(self, format: AnswerFormat) -> Response<Bytes> {
-        match format {
-            AnswerFormat::Http => render::http(&self),
-            _ => render::grpc(&self, format.grpc_content_type()),
+        match grpc_content_type(request) {
+            None => render::http(&self),
+            Some(content_type) => render::grpc(&self, content_type),
         }
-    }
-
-    pub(super) fn static_message(&self) -> Option<&'static str> {
-        match self.message {
-            Cow::Borrowed(message) => Some(message),
-            Cow::Owned(_) => None,
-        }
-    }
-
-    pub(super) fn prerendered(&self) -> Option<&'static str> {
-        self.prerendered
     }
 }
 
@@ -240,7 +225,7 @@ pub(crate) fn queue_full(retry_after: u64) -> Response<Bytes> {
         [const { OnceLock::new() }; MAX_CACHED];
     let write = || {
         let rejection = QUEUE_FULL.with_retry_after(Duration::from_secs(retry_after));
-        rejection.into_response_in(AnswerFormat::Http)
+        rejection.into_response()
     };
     let seconds = usize::try_from(retry_after).unwrap_or(usize::MAX);
     match CACHED.get(seconds) {

@@ -2,6 +2,8 @@
 //!
 //! An overloaded service rejects more than it serves, so what is known at compile time is not formatted here.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
@@ -11,7 +13,7 @@ use super::retry_after::whole_seconds;
 
 /// The HTTP status and a JSON body shaped like OpenAI's errors.
 pub(super) fn http(rejection: &Rejection) -> Response<Bytes> {
-    let body = match rejection.prerendered() {
+    let body = match rejection.prerendered {
         Some(prerendered) => Bytes::from_static(prerendered.as_bytes()),
         None => json(rejection).into(),
     };
@@ -30,10 +32,10 @@ pub(super) fn http(rejection: &Rejection) -> Response<Bytes> {
 const MOST_HEADERS: usize = 3;
 
 /// A trailers-only response: HTTP 200, the trailers as headers, and an empty body.
-pub(super) fn grpc(rejection: &Rejection, content_type: HeaderValue) -> Response<Bytes> {
+pub(super) fn grpc(rejection: &Rejection, content_type: &'static str) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, content_type);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(GRPC_STATUS, rejection.grpc_status().into());
     headers.insert(GRPC_MESSAGE, grpc_message(rejection));
     if let Some(wait) = rejection.retry_after() {
@@ -89,9 +91,11 @@ fn quote(text: &str, out: &mut String) {
 }
 
 fn grpc_message(rejection: &Rejection) -> HeaderValue {
-    match rejection.static_message() {
+    match rejection.message {
         // Known at compile time, and nothing to encode: no copy.
-        Some(message) if message.bytes().all(is_plain) => HeaderValue::from_static(message),
+        Cow::Borrowed(message) if message.bytes().all(is_plain) => {
+            HeaderValue::from_static(message)
+        }
         _ => HeaderValue::try_from(percent_encoded(rejection.message()))
             .expect("percent-encoded text is a header value"),
     }
@@ -143,7 +147,7 @@ mod tests {
     use super::*;
 
     fn grpc(rejection: &Rejection) -> Response<Bytes> {
-        super::grpc(rejection, HeaderValue::from_static("application/grpc"))
+        super::grpc(rejection, "application/grpc")
     }
 
     fn busy(message: &'static str) -> Rejection {

@@ -27,20 +27,20 @@ pin_project! {
         body: B,
         limit: usize,
         excess_limit: usize,
-        read: Read,
+        // How many bytes were read.
+        length: usize,
+        // `None` if they are too many.
+        kept: Option<Kept>,
     }
 }
 
-/// How many bytes too many are still read. Beyond that, the connection is cut.
+/// How many bytes of a body that is too large are read. Beyond that, the connection is cut.
 const EXCESS_LIMIT: usize = 64 << 20;
 
 #[derive(Debug)]
-enum Read {
-    Nothing,
+enum Kept {
     One(Bytes),
     Many(BytesMut),
-    /// It is too large: this many bytes were dropped.
-    Excess(usize),
 }
 
 impl<B> ReadBody<B> {
@@ -50,7 +50,8 @@ impl<B> ReadBody<B> {
             body,
             limit,
             excess_limit: EXCESS_LIMIT,
-            read: Read::Nothing,
+            length: 0,
+            kept: Some(Kept::One(Bytes::new())),
         }
     }
 
@@ -70,77 +71,53 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let limit = *this.limit;
+        let too_large = RouteError::BodyTooLarge { limit: *this.limit };
         loop {
             // At least this much is still to come: a body that is too large may be known before it is read.
             let announced = usize::try_from(this.body.size_hint().lower()).unwrap_or(usize::MAX);
-            this.read.expect(announced, limit);
-            if this.read.exceeds(announced, *this.excess_limit) {
-                return Poll::Ready(Err(RouteError::BodyTooLarge { limit }));
+            let at_least = this.length.saturating_add(announced);
+            if at_least > *this.limit {
+                *this.kept = None;
+            }
+            if this.kept.is_none() && at_least > *this.excess_limit {
+                return Poll::Ready(Err(too_large));
             }
             match ready!(this.body.as_mut().poll_frame(cx)) {
                 Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        this.read.expect(data.len(), limit);
-                        this.read.push(data);
+                    let Ok(data) = frame.into_data() else {
+                        continue; // trailers
+                    };
+                    *this.length = this.length.saturating_add(data.len());
+                    match this.kept {
+                        Some(kept) if *this.length <= *this.limit => kept.push(data),
+                        _ => *this.kept = None,
                     }
                 }
                 Some(Err(error)) => return Poll::Ready(Err(RouteError::malformed(error.into()))),
                 None => {
-                    let whole = this.read.take();
-                    return Poll::Ready(whole.ok_or(RouteError::BodyTooLarge { limit }));
+                    return Poll::Ready(match this.kept.take() {
+                        Some(Kept::One(bytes)) => Ok(bytes),
+                        Some(Kept::Many(bytes)) => Ok(bytes.freeze()),
+                        None => Err(too_large),
+                    });
                 }
             }
         }
     }
 }
 
-impl Read {
-    fn len(&self) -> usize {
-        match self {
-            Self::Nothing => 0,
-            Self::One(bytes) => bytes.len(),
-            Self::Many(bytes) => bytes.len(),
-            Self::Excess(bytes) => *bytes,
-        }
-    }
-
-    /// Keeps nothing if `more` bytes make it too large.
-    fn expect(&mut self, more: usize, limit: usize) {
-        if !matches!(self, Self::Excess(_)) && self.len().saturating_add(more) > limit {
-            *self = Self::Excess(self.len());
-        }
-    }
-
-    /// Whether it is too large, and with `more` bytes too large to be read to its end.
-    fn exceeds(&self, more: usize, limit: usize) -> bool {
-        matches!(self, Self::Excess(bytes) if bytes.saturating_add(more) > limit)
-    }
-
+impl Kept {
     fn push(&mut self, data: Bytes) {
-        *self = match std::mem::replace(self, Self::Nothing) {
-            Self::Nothing => Self::One(data),
+        match self {
+            Self::One(first) if first.is_empty() => *first = data,
             Self::One(first) => {
                 // More will follow: room for twice as much saves the next copies.
                 let mut many = BytesMut::with_capacity(2 * (first.len() + data.len()));
-                many.extend_from_slice(&first);
+                many.extend_from_slice(first);
                 many.extend_from_slice(&data);
-                Self::Many(many)
+                *self = Self::Many(many);
             }
-            Self::Many(mut many) => {
-                many.extend_from_slice(&data);
-                Self::Many(many)
-            }
-            Self::Excess(bytes) => Self::Excess(bytes.saturating_add(data.len())),
-        }
-    }
-
-    fn take(&mut self) -> Option<Bytes> {
-        match std::mem::replace(self, Self::Nothing) {
-            Self::Nothing => Some(Bytes::new()),
-            Self::One(bytes) => Some(bytes),
-            Self::Many(bytes) => Some(bytes.freeze()),
-            Self::Excess(_) => None,
+            Self::Many(many) => many.extend_from_slice(&data),
         }
     }
 }

@@ -3,24 +3,9 @@
 /// An inner service that can be cloned: each request that waits takes a clone of it along.
 ///
 /// Every `Clone` type is one. The trait is there for the compiler's message about all others, such as a rate limit. One
-/// of those [can be shared](super::QueueLayer::share_inner) by all clones of the queue:
+/// of those [can be shared](super::SharedQueueLayer) by all clones of the queue.
 ///
-/// ```
-/// use std::time::Duration;
-/// use tower::{ServiceBuilder, service_fn};
-/// use tower_triage::{QueueConfig, QueueLayer};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tower_triage::queue::InvalidQueueConfig> {
-/// let service = ServiceBuilder::new()
-///     .layer(QueueLayer::plain(QueueConfig::inner()).share_inner()?)
-///     .rate_limit(100, Duration::from_secs(1))
-///     .service(service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) }));
-/// # Ok(())
-/// # }
-/// ```
-///
-/// Without `share_inner`, the same does not compile:
+/// Without [`share_inner`](super::QueueLayer::share_inner) this does not compile:
 ///
 /// ```compile_fail
 /// # use std::time::Duration;

@@ -9,12 +9,12 @@ use crate::admit::RejectReason;
 ///
 /// It is an [`Error`] if the inner one is, and has that, or the reason of the rejection, as its source. Boxed inner
 /// errors, such as those of Tower's own layers, need a [`BoxedError`] around them for that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError<E> {
     /// It got no slot.
-    Rejected(RejectReason),
+    Rejected(#[source] RejectReason),
     /// It got a slot, and the inner service failed.
-    Inner(E),
+    Inner(#[source] E),
 }
 
 impl<E: fmt::Display> fmt::Display for QueueError<E> {
@@ -23,15 +23,6 @@ impl<E: fmt::Display> fmt::Display for QueueError<E> {
             Self::Rejected(why) => why.fmt(f),
             Self::Inner(error) => error.fmt(f),
         }
-    }
-}
-
-impl<E: Error + 'static> Error for QueueError<E> {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(match self {
-            Self::Rejected(why) => why,
-            Self::Inner(error) => error,
-        })
     }
 }
 
@@ -55,17 +46,11 @@ impl<E: Error + 'static> Error for QueueError<E> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
-pub struct BoxedError(pub Box<dyn Error + Send + Sync>);
+#[derive(Debug, thiserror::Error)]
+pub struct BoxedError(#[source] pub Box<dyn Error + Send + Sync>);
 
 impl fmt::Display for BoxedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-impl Error for BoxedError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.0)
     }
 }

@@ -14,7 +14,7 @@ use super::error::QueueError;
 use super::response_body::{QueueResponseBody, RenderedBody};
 use crate::admit::{RejectReason, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Permit, RoomFull};
-use crate::http::{AnswerFormat, Rejection, ToRejection, queue_full, wants_stream};
+use crate::http::{Rejection, ToRejection, grpc_content_type, queue_full, wants_stream};
 use crate::service::{LayerState, ResponseOptions, Settings, hold_in_body, insert_waited};
 
 /// How the service behind a queue is spoken to: [`Http`] or [`Plain`].
@@ -171,7 +171,7 @@ where
                 response.map(QueueResponseBody::rendered)
             }
             // A full room rejects often: a cached response for each number of seconds is cloned.
-            None if full.is_some() && AnswerFormat::of(headers) == AnswerFormat::Http => {
+            None if full.is_some() && grpc_content_type(headers).is_none() => {
                 let response = queue_full(state.retry_after(estimated_wait()));
                 response.map(QueueResponseBody::rejection)
             }

@@ -3,8 +3,8 @@
 //! It must be the only one behind its waiting room. It keeps what it reserved in `poll_ready` until it is called; so two
 //! of them could deadlock, each with what the other waits for, while the requests of both are in one queue.
 
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
 use tower_service::Service;
@@ -30,37 +30,30 @@ impl<S> Clone for SharedInner<S> {
     }
 }
 
-/// Which inner services are behind one waiting room with `concurrency = "inner"`.
+/// Which inner services are behind one waiting room with `concurrency = "inner"`: any number, each cloned per request, or
+/// one that is shared.
 #[derive(Debug, Default)]
-pub(super) struct InnerServices(AtomicU8);
-
-const NONE: u8 = 0;
-/// Any number, each cloned per request.
-const CLONED: u8 = 1;
-/// One that is shared was announced.
-const CLAIMED: u8 = 2;
-/// One that is shared.
-const SHARED: u8 = 3;
+pub(super) struct InnerServices {
+    /// Settled by the first that is added or announced.
+    is_shared: OnceLock<bool>,
+    /// Whether the shared one was added.
+    has_shared: AtomicBool,
+}
 
 impl InnerServices {
     /// Adds one that is cloned per request. `false` if there is a shared one, or one was announced.
     pub(super) fn add_cloned(&self) -> bool {
-        self.step(NONE, CLONED) || self.0.load(Relaxed) == CLONED
+        !self.is_shared.get_or_init(|| false)
     }
 
     /// Announces one that is shared. `false` unless it is the only one.
     pub(super) fn claim(&self) -> bool {
-        self.step(NONE, CLAIMED)
+        self.is_shared.set(true).is_ok()
     }
 
     /// Adds the one that was announced. `false` if it was added before.
     pub(super) fn add_shared(&self) -> bool {
-        self.step(CLAIMED, SHARED)
-    }
-
-    fn step(&self, from: u8, to: u8) -> bool {
-        // Relaxed: no other memory depends on it. One compare-and-swap, so that only one of two layers wins.
-        self.0.compare_exchange(from, to, Relaxed, Relaxed).is_ok()
+        !self.has_shared.swap(true, Relaxed) // no other memory depends on it
     }
 }
 

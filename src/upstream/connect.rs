@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::iter::successors;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -11,10 +12,12 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::timeout;
 use tower_service::Service;
 
-use super::connect_error::ConnectError;
 use super::connection::Connection;
 use super::lookups::{Lookups, Tcp};
 use super::tls::{Stream, Tls};
+
+/// Long enough for any network that works.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub(crate) struct Connector {
@@ -24,12 +27,26 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    pub(super) fn new(tls: Tls, lookups: Lookups, limit: Duration) -> Self {
+    pub(super) fn new(lookups: Lookups) -> Self {
         let mut tcp = HttpConnector::new_with_resolver(lookups);
         tcp.set_nodelay(true);
+        let (tls, limit) = (Default::default(), CONNECT_TIMEOUT);
+        Self { tcp, tls, limit }.within(limit)
+    }
+
+    /// The same with another timeout.
+    pub(super) fn within(mut self, limit: Duration) -> Self {
         // Shares the time among the addresses of a name, so that a dead one leaves some to the next.
-        tcp.set_connect_timeout(Some(limit));
-        Self { tcp, tls, limit }
+        self.tcp.set_connect_timeout(Some(limit));
+        self.limit = limit;
+        self
+    }
+
+    /// The same with trust in other certificates.
+    #[cfg(feature = "tls")]
+    pub(super) fn trusting(mut self, tls: Tls) -> Self {
+        self.tls = tls;
+        self
     }
 }
 
@@ -58,6 +75,23 @@ impl Service<Uri> for Connector {
     }
 }
 
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    #[error("not connected within {} s", .0.as_secs_f64())]
+    TimedOut(Duration),
+    #[error("{0}")]
+    NoTls(&'static str),
+    #[error(transparent)]
+    Failed(Box<dyn Error + Send + Sync>),
+}
+
+impl ConnectError {
+    pub(super) fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
 /// Whether a request failed because there was no connection in time.
 pub(crate) fn connect_timed_out(error: &(dyn Error + 'static)) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref());
@@ -83,14 +117,8 @@ const EMFILE: i32 = 24;
 
 /// Whether an I/O error among `error` and its causes matches.
 fn has_cause(error: &(dyn Error + 'static), is_it: impl Fn(&io::Error) -> bool) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if error.downcast_ref::<io::Error>().is_some_and(&is_it) {
-            return true;
-        }
-        next = error.source();
-    }
-    false
+    let mut causes = successors(Some(error), |&error| error.source());
+    causes.any(|error| error.downcast_ref().is_some_and(&is_it))
 }
 
 #[cfg(test)]

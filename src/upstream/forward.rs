@@ -23,9 +23,8 @@ use super::headers;
 use super::health::HealthChecks;
 use super::lookups::Lookups;
 use super::target::join;
-use super::tls::Tls;
 #[cfg(feature = "tls")]
-use super::tls::TlsError;
+use super::tls::{Tls, TlsError};
 use super::upload::{Upload, watched};
 use crate::endpoints::{Decision, HealthReporter};
 
@@ -74,7 +73,7 @@ use crate::endpoints::{Decision, HealthReporter};
 ///
 /// # Examples
 ///
-/// A gateway in front of a local backend and one in the cloud, which needs an API key:
+/// A gateway in front of a local backend, whose health is checked, and one in the cloud, which needs an API key:
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -85,23 +84,25 @@ use crate::endpoints::{Decision, HealthReporter};
 /// use http_body_util::Full;
 /// use tower::{ServiceBuilder, ServiceExt};
 /// use tower_triage::RouteLayer;
-/// use tower_triage::endpoints::{Endpoint, Model, Registry};
+/// use tower_triage::endpoints::{Endpoint, HealthCheck, Model, Registry};
 /// use tower_triage::upstream::Forward;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let local = Endpoint::new("local", Uri::from_static("http://127.0.0.1:9001"))
+///     .health(HealthCheck::default())
 ///     .model(Model::new("llama3:8b"));
 /// let cloud = Endpoint::new("cloud", Uri::from_static("https://api.example.com"))
 ///     .header(AUTHORIZATION, HeaderValue::from_static("Bearer sk-..."))
 ///     .model(Model::new("llama3:70b"));
 ///
+/// let layer = RouteLayer::builder(Registry::new(vec![local, cloud])?).build();
 /// let forward = Forward::new()
 ///     .connect_timeout(Duration::from_secs(2))
 ///     .first_byte_timeout(Duration::from_secs(300));
-/// let gateway = ServiceBuilder::new()
-///     .layer(RouteLayer::builder(Registry::new(vec![local, cloud])?).build())
-///     .service(forward);
+/// let checks = forward.checks(&layer.handle()); // until it is dropped
+/// let gateway = ServiceBuilder::new().layer(layer).service(forward);
+/// checks.first_results().await;
 ///
 /// let request = Request::post("/v1/chat/completions")
 ///     .body(Full::new(Bytes::from(r#"{"model": "llama3:70b", "messages": []}"#)))?;
@@ -116,16 +117,11 @@ pub struct Forward<B> {
     first_byte_timeout: Duration,
 }
 
-/// The client, and its parts.
 struct Shared<B> {
     client: Client<Connector, Upload<B>>,
-    tls: Tls,
-    lookups: Lookups,
-    connect_timeout: Duration,
+    /// That of `client`.
+    connector: Connector,
 }
-
-/// Long enough for any network that works.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A response that is not streamed is generated before its first byte is sent, which takes a model minutes.
 pub(super) const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -142,8 +138,7 @@ where
     /// A client without connections yet. Clones share them.
     #[must_use]
     pub fn new() -> Self {
-        let (tls, lookups) = (Tls::default(), Lookups::default());
-        Self::with(tls, lookups, CONNECT_TIMEOUT, FIRST_BYTE_TIMEOUT)
+        Self::with(Connector::new(Lookups::default()), FIRST_BYTE_TIMEOUT)
     }
 
     /// How long connecting to an endpoint may take, DNS lookup and TLS included. Default 10 s.
@@ -151,8 +146,8 @@ where
     /// The client begins with no connections, and shares none with clones made before.
     #[must_use]
     pub fn connect_timeout(self, limit: Duration) -> Self {
-        let (tls, lookups) = (self.shared.tls.clone(), self.shared.lookups.clone());
-        Self::with(tls, lookups, limit, self.first_byte_timeout)
+        let connector = self.shared.connector.clone().within(limit);
+        Self::with(connector, self.first_byte_timeout)
     }
 
     /// How long an endpoint may take until the head of its answer is there. Default 600 s.
@@ -181,14 +176,8 @@ where
     /// If there is no certificate in `pem`, or one that cannot be read.
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: &[u8]) -> Result<Self, TlsError> {
-        let tls = Tls::only(pem)?;
-        let lookups = self.shared.lookups.clone();
-        Ok(Self::with(
-            tls,
-            lookups,
-            self.shared.connect_timeout,
-            self.first_byte_timeout,
-        ))
+        let connector = self.shared.connector.clone().trusting(Tls::only(pem)?);
+        Ok(Self::with(connector, self.first_byte_timeout))
     }
 
     /// Starts to check the endpoints of a router that have a [`HealthCheck`](crate::endpoints::HealthCheck), until the
@@ -200,55 +189,18 @@ where
     /// # Panics
     ///
     /// Outside a Tokio runtime.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use bytes::Bytes;
-    /// use http_body_util::Full;
-    /// use tower_triage::RouteLayer;
-    /// use tower_triage::endpoints::{Endpoint, HealthCheck, Model, Registry};
-    /// use tower_triage::upstream::Forward;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"))
-    ///     .health(HealthCheck::default())
-    ///     .model(Model::new("llama3:8b"));
-    /// let layer = RouteLayer::builder(Registry::new(vec![gpu])?).build();
-    /// let forward = Forward::<Full<Bytes>>::new();
-    /// let checks = forward.checks(&layer.handle());
-    /// checks.first_results().await;
-    /// // ... serve; an endpoint that is down gets no request
-    /// # drop(checks);
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn checks(&self, router: impl Into<HealthReporter>) -> HealthChecks {
-        let (tls, lookups) = (self.shared.tls.clone(), self.shared.lookups.clone());
-        let connector = Connector::new(tls, lookups, self.shared.connect_timeout);
-        HealthChecks::start(connector, router.into())
+        HealthChecks::start(self.shared.connector.clone(), router.into())
     }
 
-    pub(super) fn with(
-        tls: Tls,
-        lookups: Lookups,
-        connect_timeout: Duration,
-        first_byte_timeout: Duration,
-    ) -> Self {
-        let connector = Connector::new(tls.clone(), lookups.clone(), connect_timeout);
+    pub(super) fn with(connector: Connector, first_byte_timeout: Duration) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .set_host(false) // the endpoint's headers have it
-            .build(connector);
+            .build(connector.clone());
         Self {
-            shared: Arc::new(Shared {
-                client,
-                tls,
-                lookups,
-                connect_timeout,
-            }),
+            shared: Arc::new(Shared { client, connector }),
             first_byte_timeout,
         }
     }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::fmt;
+use std::iter::successors;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -13,11 +14,10 @@ use hyper_util::client::legacy::{Error, ResponseFuture};
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::connect::out_of_files;
-use super::connect_error::ConnectError;
+use super::connect::{ConnectError, out_of_files};
 use super::connection::ConnectionHandle;
 use super::failure::Failure;
-use super::upload::Sending;
+use super::upload::{Sending, unsent};
 use super::{ForwardBody, headers};
 use crate::endpoints::EndpointRef;
 
@@ -120,9 +120,7 @@ fn answered(
     headers::strip_hop_by_hop(response.headers_mut(), true);
     *response.version_mut() = Version::HTTP_11;
     let connection = response.extensions_mut().remove();
-    let sending = sending.zip(connection);
-    let sending = sending.and_then(|(sending, connection)| sending.carried_by(connection));
-    response.map(|body| ForwardBody::endpoint(body, sending))
+    response.map(|body| ForwardBody::endpoint(body, unsent(sending, connection)))
 }
 
 /// Why there is no response, from hyper's error.
@@ -142,8 +140,7 @@ fn no_response(error: &Error, endpoint: &EndpointRef, sending: Option<Sending>) 
         };
     }
     let connection = error.connect_info().and_then(ConnectionHandle::of);
-    let sending = sending.zip(connection);
-    let unsent = sending.and_then(|(sending, connection)| sending.carried_by(connection));
+    let unsent = unsent(sending, connection);
     match cause.and_then(|cause| cause.downcast_ref::<hyper::Error>()) {
         Some(error) if error.is_user() => Failure::Body(name), // the request's body failed
         _ if unsent.is_some() => Failure::NotRead(name),
@@ -157,12 +154,8 @@ pub(crate) struct Causes<'a>(pub(crate) &'a Error);
 impl fmt::Display for Causes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        let mut causes = successors(self.0.source(), |&error| error.source());
+        causes.try_for_each(|error| write!(f, ": {error}"))
     }
 }
 

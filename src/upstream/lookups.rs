@@ -4,7 +4,6 @@
 //! made its own, those of one slow name would take the threads of all other names.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
@@ -28,7 +27,7 @@ pub(super) struct Lookups(Arc<Shared>);
 
 struct Shared {
     resolve: Box<Resolve>,
-    names: Mutex<HashMap<Name, Known>>,
+    names: Mutex<HashMap<Name, Lookup>>,
     /// Bounds how many lookups run at a time.
     limit: Semaphore,
 }
@@ -36,15 +35,11 @@ struct Shared {
 /// Blocks until the addresses of a name are known.
 type Resolve = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
-/// What is known of a name.
-enum Known {
-    /// A lookup is running, and sends its result.
-    Soon(watch::Receiver<Option<Answer>>),
-    /// Its addresses, and until when they are used.
-    Until(Instant, Vec<SocketAddr>),
-}
+/// A lookup: its answer, once it has ended.
+type Lookup = watch::Receiver<Option<Answer>>;
 
-type Answer = Result<Vec<SocketAddr>, Arc<io::Error>>;
+/// The addresses of a name, and until when they are used.
+type Answer = Result<(Vec<SocketAddr>, Instant), Arc<io::Error>>;
 
 /// How long addresses are used. Failures are not kept.
 const FRESH: Duration = Duration::from_secs(5);
@@ -72,80 +67,58 @@ impl Lookups {
     }
 
     async fn addresses(self, name: Name) -> io::Result<std::vec::IntoIter<SocketAddr>> {
-        let mut soon = match self.ask(name) {
-            Known::Until(_, addresses) => return Ok(addresses.into_iter()),
-            Known::Soon(soon) => soon,
-        };
-        let answer = match soon.wait_for(Option::is_some).await {
-            Ok(answer) => answer.clone(),
-            Err(_) => None, // the lookup's runtime has shut down
-        };
-        match answer {
-            Some(Ok(addresses)) => Ok(addresses.into_iter()),
-            Some(Err(error)) => Err(io::Error::new(error.kind(), error)),
-            None => Err(io::Error::other("the lookup was abandoned")),
+        let mut lookup = self.lookup(name);
+        match lookup.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(Ok((addresses, _)))) => Ok(addresses.clone().into_iter()),
+            Ok(Some(Err(error))) => Err(io::Error::new(error.kind(), Arc::clone(error))),
+            // The lookup's runtime has shut down.
+            Ok(None) | Err(_) => Err(io::Error::other("the lookup was abandoned")),
         }
     }
 
-    /// What is known of `name`. Starts a lookup if there is none.
-    fn ask(&self, name: Name) -> Known {
+    /// The last lookup of `name`, or a new one.
+    fn lookup(&self, name: Name) -> Lookup {
         let mut names = self.0.lock();
-        match names.entry(name) {
-            Entry::Occupied(mut known) => match known.get() {
-                Known::Until(until, addresses) if *until > Instant::now() => {
-                    Known::Until(*until, addresses.clone())
-                }
-                // If its runtime has shut down, a lookup never ends: its sender is gone.
-                Known::Soon(soon) if soon.has_changed().is_ok() => Known::Soon(soon.clone()),
-                Known::Until(..) | Known::Soon(_) => {
-                    let soon = self.start(known.key().clone());
-                    known.insert(Known::Soon(soon.clone()));
-                    Known::Soon(soon)
-                }
-            },
-            Entry::Vacant(unknown) => {
-                let soon = self.start(unknown.key().clone());
-                unknown.insert(Known::Soon(soon.clone()));
-                Known::Soon(soon)
-            }
+        if let Some(lookup) = names.get(&name)
+            && is_usable(lookup)
+        {
+            return lookup.clone();
         }
+        let lookup = self.start(name.clone());
+        names.insert(name, lookup.clone());
+        lookup
     }
 
     /// Looks `name` up in a task of its own: a lookup that blocks cannot be cancelled with the request that began it.
-    fn start(&self, name: Name) -> watch::Receiver<Option<Answer>> {
-        let (answer, soon) = watch::channel(None);
+    fn start(&self, name: Name) -> Lookup {
+        let (answer, lookup) = watch::channel(None);
         let shared = Arc::clone(&self.0);
         tokio::spawn(async move {
             let _running = shared.limit.acquire().await; // held to the end of the task
-            let (asked, host) = (Arc::clone(&shared), name.clone());
-            let found = spawn_blocking(move || (asked.resolve)(host.as_str())).await;
+            let asked = Arc::clone(&shared);
+            let found = spawn_blocking(move || (asked.resolve)(name.as_str())).await;
             let found = found.unwrap_or_else(|panicked| Err(io::Error::other(panicked)));
-            answer.send_replace(Some(shared.learn(&name, found)));
+            // So that the map does not grow with names that are gone.
+            shared.lock().retain(|_, lookup| is_usable(lookup));
+            let found = found.map(|addresses| (addresses, Instant::now() + FRESH));
+            answer.send_replace(Some(found.map_err(Arc::new)));
         });
-        soon
+        lookup
+    }
+}
+
+/// Whether a lookup is running, or has found addresses that are still used.
+fn is_usable(lookup: &Lookup) -> bool {
+    match &*lookup.borrow() {
+        // If its runtime has shut down, a lookup never ends: its sender is gone.
+        None => lookup.has_changed().is_ok(),
+        Some(Ok((_, until))) => *until > Instant::now(),
+        Some(Err(_)) => false,
     }
 }
 
 impl Shared {
-    /// Stores what was found, before it is sent to the connections that wait for it.
-    fn learn(&self, name: &Name, found: io::Result<Vec<SocketAddr>>) -> Answer {
-        let (mut names, now) = (self.lock(), Instant::now());
-        // What is out of date goes, so that the map does not grow with names that are gone.
-        names.retain(|_, known| !matches!(known, Known::Until(until, _) if *until <= now));
-        match found {
-            Ok(addresses) => {
-                let known = Known::Until(now + FRESH, addresses.clone());
-                names.insert(name.clone(), known);
-                Ok(addresses)
-            }
-            Err(error) => {
-                names.remove(name);
-                Err(Arc::new(error))
-            }
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Known>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Lookup>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

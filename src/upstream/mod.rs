@@ -1,32 +1,8 @@
 //! The HTTP client of a router: [`Forward`] sends a routed request to its endpoint, and [`HealthChecks`] check the
 //! endpoints.
-//!
-//! ```no_run
-//! use bytes::Bytes;
-//! use http_body_util::Full;
-//! use tower::ServiceBuilder;
-//! use tower_triage::RouteLayer;
-//! use tower_triage::endpoints::{Endpoint, HealthCheck, Model, Registry};
-//! use tower_triage::route::RouteBody;
-//! use tower_triage::upstream::Forward;
-//!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"))
-//!     .health(HealthCheck::default())
-//!     .model(Model::new("llama3:8b"));
-//! let layer = RouteLayer::builder(Registry::new(vec![gpu])?).build();
-//! let forward = Forward::<RouteBody<Full<Bytes>>>::new();
-//! let checks = forward.checks(&layer.handle()); // until it is dropped
-//! let gateway = ServiceBuilder::new().layer(layer).service(forward);
-//! # drop((checks, gateway));
-//! # Ok(())
-//! # }
-//! ```
 
 mod body;
 mod connect;
-mod connect_error;
 mod connection;
 mod failure;
 mod forward;

@@ -7,17 +7,14 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-use super::connect_error::ConnectError;
+use super::connect::ConnectError;
 use super::lookups::Tcp;
 
 pub(super) type Stream = TokioIo<TcpStream>;
 
-/// Which certificates are trusted: none.
+/// Trusts no certificate.
 #[derive(Clone, Default)]
-pub(super) enum Tls {
-    #[default]
-    Untrusting,
-}
+pub(super) struct Tls;
 
 impl Tls {
     pub(super) async fn connect(self, mut tcp: Tcp, to: Uri) -> Result<Stream, ConnectError> {

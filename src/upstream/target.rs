@@ -1,10 +1,10 @@
 //! The URI of a request at its endpoint: the endpoint's base path, then the path and query of the request.
 
-use http::uri::{InvalidUri, InvalidUriParts, PathAndQuery};
+use http::uri::PathAndQuery;
 use http::{HeaderValue, Uri};
 
 /// `base`'s scheme, host and path, then `asked`'s path and query.
-pub(crate) fn join(base: &Uri, asked: &Uri) -> Result<Uri, InvalidTarget> {
+pub(crate) fn join(base: &Uri, asked: &Uri) -> Result<Uri, http::Error> {
     let prefix = base.path().trim_end_matches('/');
     let mut parts = base.clone().into_parts();
     parts.path_and_query = Some(match asked.path_and_query() {
@@ -33,14 +33,6 @@ pub(crate) fn host(url: &Uri) -> HeaderValue {
         _ => name.to_owned(),
     };
     HeaderValue::try_from(host).expect("a URL's host has no control characters")
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum InvalidTarget {
-    #[error(transparent)]
-    Path(#[from] InvalidUri),
-    #[error(transparent)]
-    Whole(#[from] InvalidUriParts),
 }
 
 #[cfg(test)]

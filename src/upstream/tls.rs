@@ -14,18 +14,14 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-use super::connect_error::ConnectError;
+use super::connect::ConnectError;
 use super::lookups::Tcp;
 
 pub(super) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-/// Which certificates are trusted.
+/// Which certificates are trusted. `None`: those of the system.
 #[derive(Clone, Default)]
-pub(super) enum Tls {
-    #[default]
-    System,
-    Only(Arc<ClientConfig>),
-}
+pub(super) struct Tls(Option<Arc<ClientConfig>>);
 
 /// The system's roots, read by the first connection that needs them. `None` if there are none.
 static SYSTEM: LazyLock<Option<Arc<ClientConfig>>> = LazyLock::new(|| {
@@ -40,20 +36,15 @@ impl Tls {
     pub(super) fn only(pem: &[u8]) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
-            let certificate =
-                certificate.map_err(|error| TlsError::bad(index, in_words(&error)))?;
-            roots.add(certificate).map_err(|error| {
-                TlsError::bad(
-                    index,
-                    format!("it is no X.509 certificate of a root ({error})"),
-                )
-            })?;
+            let bad = |problem| TlsError::BadCertificate { index, problem };
+            let certificate = certificate.map_err(|error| bad(in_words(&error)))?;
+            let refused = |error| bad(format!("it is no X.509 certificate of a root ({error})"));
+            roots.add(certificate).map_err(refused)?;
         }
         if roots.is_empty() {
             return Err(TlsError::NoCertificate);
         }
-        let config = config(builder().with_root_certificates(roots));
-        Ok(Self::Only(config))
+        Ok(Self(Some(config(builder().with_root_certificates(roots)))))
     }
 
     pub(super) async fn connect(self, mut tcp: Tcp, to: Uri) -> Result<Stream, ConnectError> {
@@ -61,12 +52,10 @@ impl Tls {
             let stream = tcp.call(to).await.map_err(ConnectError::failed)?;
             return Ok(MaybeHttpsStream::Http(stream));
         }
-        let config = match &self {
-            Self::System => SYSTEM.clone().ok_or(ConnectError::NoTls(
-                "no root certificates were found on the system",
-            ))?,
-            Self::Only(config) => config.clone(),
-        };
+        let config = self.0.or_else(|| SYSTEM.clone());
+        let config = config.ok_or(ConnectError::NoTls(
+            "no root certificates were found on the system",
+        ))?;
         tcp.enforce_http(false);
         let connecting = HttpsConnector::from((tcp, config)).call(to);
         connecting.await.map_err(ConnectError::failed)
@@ -101,12 +90,6 @@ pub enum TlsError {
         /// What is wrong with it.
         problem: String,
     },
-}
-
-impl TlsError {
-    fn bad(index: usize, problem: String) -> Self {
-        Self::BadCertificate { index, problem }
-    }
 }
 
 /// The problem in words. The library's own message shows lists of bytes.

@@ -35,7 +35,7 @@ pin_project! {
             let this = this.project();
             // Never asked for: hyper sends no body of unknown length with a GET.
             if !*this.is_polled && let Some(progress) = this.progress {
-                progress.end();
+                progress.take(true);
             }
         }
     }
@@ -47,36 +47,29 @@ struct Progress(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// Whether hyper has asked for more than the client has sent.
-    client_awaited: bool,
+    /// When hyper last took a piece. `None` while it asks for more than the client has sent.
+    taken: Option<Instant>,
     /// When hyper had all of the body.
     ended: Option<LogicalTime>,
-    /// When hyper last took a piece.
-    since: Instant,
 }
 
 impl Progress {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(State {
-            client_awaited: false,
-            ended: None,
-            since: Instant::now(),
-        })))
+        let (taken, ended) = (Some(Instant::now()), None);
+        Self(Arc::new(Mutex::new(State { taken, ended })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn went_on(&self) {
+    /// hyper has taken a piece, `all` of the body with it or not.
+    fn take(&self, all: bool) {
         let mut state = self.lock();
-        state.client_awaited = false;
-        state.since = Instant::now();
-    }
-
-    fn end(&self) {
-        self.went_on();
-        self.lock().ended.get_or_insert_with(LogicalTime::now);
+        state.taken = Some(Instant::now());
+        if all {
+            state.ended.get_or_insert_with(LogicalTime::now);
+        }
     }
 }
 
@@ -95,18 +88,15 @@ impl<B: Body> Body for Upload<B> {
             return frame;
         };
         match &frame {
-            Poll::Pending => progress.lock().client_awaited = true,
+            Poll::Pending => progress.lock().taken = None,
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, |data| data.remaining() as u64);
                 *this.left = this.left.map(|left| left.saturating_sub(length));
                 // hyper does not poll again after the announced length.
-                if *this.left == Some(0) || frame.is_trailers() || this.body.is_end_stream() {
-                    progress.end();
-                } else {
-                    progress.went_on();
-                }
+                let counted = *this.left == Some(0);
+                progress.take(counted || frame.is_trailers() || this.body.is_end_stream());
             }
-            Poll::Ready(None) => progress.end(),
+            Poll::Ready(None) => progress.take(true),
             Poll::Ready(Some(Err(_))) => {} // not ended: the connection is closed
         }
         frame
@@ -165,22 +155,22 @@ pub(super) fn watched<B: Body>(request: Request<B>) -> (Request<Upload<B>>, Opti
     (request, sending)
 }
 
-impl Sending {
-    /// Goes on with the connection that carried the request. `None` if all is sent.
-    pub(super) fn carried_by(mut self, connection: ConnectionHandle) -> Option<Self> {
-        self.connection = Carrier::Known(connection);
-        (!self.is_over()).then_some(self)
-    }
+/// What was being sent on `connection`. `None` if all of it is sent.
+pub(super) fn unsent(
+    sending: Option<Sending>,
+    connection: Option<ConnectionHandle>,
+) -> Option<Sending> {
+    let (mut sending, connection) = sending.zip(connection)?;
+    sending.connection = Carrier::Known(connection);
+    (!sending.is_over()).then_some(sending)
+}
 
+impl Sending {
     /// When the endpoint will have been awaited for `limit`. `None` if that is beyond the end of the clock. While the
     /// client is awaited, this moves with the clock.
     pub(super) fn late_at(&self, limit: Duration) -> Option<Instant> {
-        let state = self.progress.lock();
-        let since = match state.client_awaited {
-            true => Instant::now(),
-            false => state.since,
-        };
-        since.checked_add(limit)
+        let taken = self.progress.lock().taken;
+        taken.unwrap_or_else(Instant::now).checked_add(limit)
     }
 
     fn is_over(&self) -> bool {
@@ -248,8 +238,8 @@ mod tests {
             };
             write(true);
             let handle = write(false);
-            let sending = sending.unwrap().carried_by(handle);
-            assert!(sending.is_none(), "{length}");
+            let unsent = unsent(Some(sending.unwrap()), Some(handle));
+            assert!(unsent.is_none(), "{length}");
             write(false);
         }
     }

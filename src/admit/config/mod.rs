@@ -1,8 +1,6 @@
 //! The configuration of a waiting room.
 
 mod error;
-#[cfg(feature = "serde")]
-pub(crate) mod read;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -53,24 +51,8 @@ impl Discipline {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// With feature `serde`, it is read from a file, in which every key is optional. `"none"` stands for `None`:
-///
-/// ```
-/// # #[cfg(feature = "serde")] {
-/// # use tower_triage::WaitingRoomConfig;
-/// let room: WaitingRoomConfig = toml::from_str(
-///     r#"
-///     max_size = 20
-///     max_wait_seconds = "none"
-///     priorities = ["gold", "silver"]
-///     default_priority = "silver"
-///     tenant_weights = { "team-a" = 3 }
-///     "#,
-/// )?;
-/// assert_eq!(room.max_wait, None);
-/// # }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// With feature `serde` it is read from a file, with the keys that a [`QueueConfig`](crate::QueueConfig) has for its
+/// waiting room.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct WaitingRoomConfig {
@@ -96,63 +78,71 @@ pub struct WaitingRoomConfig {
     pub weights: HashMap<Tenant, u32>,
 }
 
+/// A method for each field of a waiting room: of its own configuration, and of one that has it as the field `$room`.
+macro_rules! room_methods {
+    ($($room:ident)?) => {
+        /// Lets `max_size` requests wait.
+        #[must_use]
+        pub fn max_size(mut self, max_size: usize) -> Self {
+            self$(.$room)?.max_size = max_size;
+            self
+        }
+
+        /// Lets `max_size` requests of one tenant wait. `None` and 0: as many as of all together.
+        #[must_use]
+        pub fn max_size_per_tenant(mut self, max_size: impl Into<Option<usize>>) -> Self {
+            self$(.$room)?.max_size_per_tenant = max_size.into().filter(|max_size| *max_size > 0);
+            self
+        }
+
+        /// Lets a request wait for `max_wait` from its arrival. `None`: until its own deadline, if it has one.
+        #[must_use]
+        pub fn max_wait(mut self, max_wait: impl Into<Option<Duration>>) -> Self {
+            self$(.$room)?.max_wait = max_wait.into();
+            self
+        }
+
+        /// Which of several waiting requests of equal priority goes next.
+        #[must_use]
+        pub fn discipline(mut self, discipline: Discipline) -> Self {
+            self$(.$room)?.discipline = discipline;
+            self
+        }
+
+        /// Names the priority levels.
+        #[must_use]
+        pub fn levels(mut self, levels: PriorityLevels) -> Self {
+            self$(.$room)?.levels = levels;
+            self
+        }
+
+        /// Promotes a waiter by one level per `interval` waited, so that none starves. `None`: never.
+        #[must_use]
+        pub fn promote_after(mut self, interval: impl Into<Option<Duration>>) -> Self {
+            self$(.$room)?.promote_after = interval.into();
+            self
+        }
+
+        /// Whether an arrival in a full room replaces the latest waiter of the lowest level, if that is lower than its
+        /// own.
+        #[must_use]
+        pub fn displace(mut self, displace: bool) -> Self {
+            self$(.$room)?.displace = displace;
+            self
+        }
+
+        /// Gives `tenant` a share of `weight` under [`Discipline::Fair`].
+        #[must_use]
+        pub fn weight(mut self, tenant: impl Into<Tenant>, weight: u32) -> Self {
+            self$(.$room)?.weights.insert(tenant.into(), weight);
+            self
+        }
+    };
+}
+pub(crate) use room_methods;
+
 impl WaitingRoomConfig {
-    /// Lets `max_size` requests wait.
-    #[must_use]
-    pub fn max_size(mut self, max_size: usize) -> Self {
-        self.max_size = max_size;
-        self
-    }
-
-    /// Lets `max_size` requests of one tenant wait. `None` and 0: as many as of all together.
-    #[must_use]
-    pub fn max_size_per_tenant(mut self, max_size: impl Into<Option<usize>>) -> Self {
-        self.max_size_per_tenant = max_size.into().filter(|max_size| *max_size > 0);
-        self
-    }
-
-    /// Lets a request wait for `max_wait` from its arrival. `None`: until its own deadline, if it has one.
-    #[must_use]
-    pub fn max_wait(mut self, max_wait: impl Into<Option<Duration>>) -> Self {
-        self.max_wait = max_wait.into();
-        self
-    }
-
-    /// Which of several waiting requests of equal priority goes next.
-    #[must_use]
-    pub fn discipline(mut self, discipline: Discipline) -> Self {
-        self.discipline = discipline;
-        self
-    }
-
-    /// Names the priority levels.
-    #[must_use]
-    pub fn levels(mut self, levels: PriorityLevels) -> Self {
-        self.levels = levels;
-        self
-    }
-
-    /// Promotes a waiter by one level per `interval` waited, so that none starves. `None`: never.
-    #[must_use]
-    pub fn promote_after(mut self, interval: impl Into<Option<Duration>>) -> Self {
-        self.promote_after = interval.into();
-        self
-    }
-
-    /// Whether an arrival in a full room replaces the latest waiter of the lowest level, if that is lower than its
-    /// own.
-    #[must_use]
-    pub fn displace(mut self, displace: bool) -> Self {
-        self.displace = displace;
-        self
-    }
-
-    /// Gives `tenant` a share of `weight` under [`Discipline::Fair`].
-    #[must_use]
-    pub fn weight(mut self, tenant: impl Into<Tenant>, weight: u32) -> Self {
-        self.weights.insert(tenant.into(), weight);
-        self
-    }
+    room_methods!();
 
     /// Whether the configuration makes sense. Where it is not asked, a weight of 0 counts as 1 and an interval of 0
     /// promotes no waiter.

@@ -7,12 +7,14 @@ mod choices;
 mod error;
 #[cfg(feature = "serde")]
 mod read;
+#[cfg(feature = "serde")]
+mod seconds;
 
 use std::time::Duration;
 
 use http::HeaderName;
 
-use crate::admit::{Discipline, PriorityLevels, Tenant, WaitingRoomConfig};
+use crate::admit::{Discipline, PriorityLevels, Tenant, WaitingRoomConfig, room_methods};
 use crate::http::{HeaderClassifier, RetryAfter};
 
 pub use choices::{Concurrency, Hold, Overflow, Streaming};
@@ -37,15 +39,18 @@ pub use error::InvalidQueueConfig;
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
-/// # use tower_triage::{Discipline, QueueConfig};
+/// # use tower_triage::QueueConfig;
 /// let config: QueueConfig = toml::from_str(
 ///     r#"
 ///     concurrency = 8
 ///     max_wait_seconds = "none"
+///     priorities = ["gold", "silver"]
+///     default_priority = "silver"
 ///     discipline = "fair"
+///     tenant_weights = { "team-a" = 3 }
 ///     "#,
 /// )?;
-/// assert_eq!(config, QueueConfig::new(8).max_wait(None).discipline(Discipline::Fair));
+/// assert_eq!(config.room.max_wait, None);
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -205,59 +210,7 @@ impl QueueConfig {
 
 /// The waiting room's fields, as those of [`room`](Self::room).
 impl QueueConfig {
-    fn change_room(mut self, change: impl FnOnce(WaitingRoomConfig) -> WaitingRoomConfig) -> Self {
-        self.room = change(self.room);
-        self
-    }
-
-    /// Lets `max_size` requests wait.
-    #[must_use]
-    pub fn max_size(self, max_size: usize) -> Self {
-        self.change_room(|room| room.max_size(max_size))
-    }
-
-    /// Lets `max_size` requests of one tenant wait. `None` and 0: as many as of all together.
-    #[must_use]
-    pub fn max_size_per_tenant(self, max_size: impl Into<Option<usize>>) -> Self {
-        self.change_room(|room| room.max_size_per_tenant(max_size))
-    }
-
-    /// Lets a request wait for `max_wait` from its arrival. `None`: until its own deadline, if it has one.
-    #[must_use]
-    pub fn max_wait(self, max_wait: impl Into<Option<Duration>>) -> Self {
-        self.change_room(|room| room.max_wait(max_wait))
-    }
-
-    /// Which of several waiting requests of equal priority goes next.
-    #[must_use]
-    pub fn discipline(self, discipline: Discipline) -> Self {
-        self.change_room(|room| room.discipline(discipline))
-    }
-
-    /// Names the priority levels.
-    #[must_use]
-    pub fn levels(self, levels: PriorityLevels) -> Self {
-        self.change_room(|room| room.levels(levels))
-    }
-
-    /// Promotes a waiter by one level per `interval` waited, so that none starves. `None`: never.
-    #[must_use]
-    pub fn promote_after(self, interval: impl Into<Option<Duration>>) -> Self {
-        self.change_room(|room| room.promote_after(interval))
-    }
-
-    /// Whether an arrival in a full room replaces the latest waiter of the lowest level, if that is lower than its
-    /// own.
-    #[must_use]
-    pub fn displace(self, displace: bool) -> Self {
-        self.change_room(|room| room.displace(displace))
-    }
-
-    /// Gives `tenant` a share of `weight` under [`Discipline::Fair`].
-    #[must_use]
-    pub fn weight(self, tenant: impl Into<Tenant>, weight: u32) -> Self {
-        self.change_room(|room| room.weight(tenant, weight))
-    }
+    room_methods!(room);
 }
 
 impl Default for QueueConfig {

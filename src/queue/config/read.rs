@@ -1,25 +1,84 @@
-//! Reading a [`QueueConfig`] from a file.
+//! Reading a [`QueueConfig`], or the [`WaitingRoomConfig`] in it alone, from a file.
+//!
+//! The keys are read by hand, not by serde's derive, because those of the room are beside the others, and `flatten` can
+//! neither refuse an unknown key nor say in which line a value is.
 
+use std::collections::HashMap;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Unexpected, Visitor,
+};
 
+use super::seconds::Seconds;
 use super::{Concurrency, QueueConfig};
-use crate::admit::read::{ReadKeys, RoomReader, read_map};
+use crate::admit::{PriorityLevels, WaitingRoomConfig};
 
-/// A [`QueueConfig`] that is being read. Its room is read on the side, until its levels are complete.
-#[derive(Default)]
-struct Reader {
-    config: QueueConfig,
-    room: RoomReader,
+impl<'de> Deserialize<'de> for QueueConfig {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Reader::new("the configuration of a queue", KEYS))
+    }
 }
 
-impl ReadKeys for Reader {
-    const WHAT: &'static str = "the configuration of a queue";
-    const KEYS: &'static [&'static str] = &join(OWN_KEYS, RoomReader::KEYS);
+impl<'de> Deserialize<'de> for WaitingRoomConfig {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let reader = Reader::new("the configuration of a waiting room", ROOM_KEYS);
+        Ok(from.deserialize_map(reader)?.room)
+    }
+}
 
-    fn read<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+const KEYS: &[&str] = &[
+    "concurrency",
+    "enabled",
+    "overflow",
+    "priority_header",
+    "tenant_header",
+    "streaming",
+    "hold",
+    "server_timing",
+    "retry_after",
+    // Those of the waiting room:
+    "max_size",
+    "max_size_per_tenant",
+    "max_wait_seconds",
+    "discipline",
+    "priorities",
+    "default_priority",
+    "promote_after_seconds",
+    "displace",
+    "tenant_weights",
+];
+
+const ROOM_KEYS: &[&str] = KEYS.split_at(9).1;
+
+/// A configuration that is being read.
+struct Reader {
+    /// What is read, as an error message calls it.
+    what: &'static str,
+    keys: &'static [&'static str],
+    config: QueueConfig,
+    priorities: Option<Vec<String>>,
+    default_priority: Option<String>,
+}
+
+impl Reader {
+    fn new(what: &'static str, keys: &'static [&'static str]) -> Self {
+        Self {
+            what,
+            keys,
+            config: QueueConfig::default(),
+            priorities: None,
+            default_priority: None,
+        }
+    }
+
+    /// Reads the value of `key`.
+    fn read<'de, A>(&mut self, key: &'static str, map: &mut A) -> Result<(), A::Error>
+    where
+        A: MapAccess<'de>,
+    {
         let config = &mut self.config;
+        let room = &mut config.room;
         match key {
             "concurrency" => config.concurrency = map.next_value()?,
             "enabled" => config.enabled = map.next_value()?,
@@ -33,44 +92,79 @@ impl ReadKeys for Reader {
             "hold" => config.hold = map.next_value()?,
             "server_timing" => config.server_timing = map.next_value()?,
             "retry_after" => config.retry_after = map.next_value()?,
-            _ => self.room.read(key, map)?,
+            "max_size" => room.max_size = map.next_value()?,
+            "max_size_per_tenant" => {
+                room.max_size_per_tenant = Some(map.next_value()?).filter(|n| *n > 0);
+            }
+            "max_wait_seconds" => room.max_wait = map.next_value_seed(Seconds(key))?,
+            "discipline" => room.discipline = map.next_value()?,
+            "priorities" => self.priorities = Some(map.next_value()?),
+            "default_priority" => self.default_priority = Some(map.next_value()?),
+            "promote_after_seconds" => room.promote_after = map.next_value_seed(Seconds(key))?,
+            "displace" => room.displace = map.next_value()?,
+            "tenant_weights" => {
+                let weights: HashMap<String, u32> = map.next_value()?;
+                let weights = weights.into_iter().map(|(name, n)| (name.into(), n));
+                room.weights = weights.collect();
+            }
+            _ => unreachable!("`KEYS` has no other key"),
         }
         Ok(())
     }
 }
 
-const OWN_KEYS: &[&str] = &[
-    "concurrency",
-    "enabled",
-    "overflow",
-    "priority_header",
-    "tenant_header",
-    "streaming",
-    "hold",
-    "server_timing",
-    "retry_after",
-];
+impl<'de> Visitor<'de> for Reader {
+    type Value = QueueConfig;
 
-const ALL_KEYS: usize = OWN_KEYS.len() + RoomReader::KEYS.len();
-
-const fn join(first: &[&'static str], second: &[&'static str]) -> [&'static str; ALL_KEYS] {
-    let mut all = [""; ALL_KEYS];
-    let mut i = 0;
-    while i < ALL_KEYS {
-        all[i] = if i < first.len() {
-            first[i]
-        } else {
-            second[i - first.len()]
-        };
-        i += 1;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)
     }
-    all
+
+    /// An unknown key and a repeated one are errors.
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<QueueConfig, A::Error> {
+        let mut seen = Vec::new();
+        while let Some(key) = map.next_key_seed(OneOf(self.keys))? {
+            if seen.contains(&key) {
+                return Err(A::Error::duplicate_field(key));
+            }
+            seen.push(key);
+            self.read(key, &mut map)?;
+        }
+        // Two keys, but they make sense only together.
+        if self.priorities.is_some() || self.default_priority.is_some() {
+            let old = &self.config.room.levels;
+            let names = self.priorities;
+            let names = names.unwrap_or_else(|| old.names().map(str::to_owned).collect());
+            let default = self.default_priority;
+            let default = default.unwrap_or_else(|| old.name(old.default_priority()).to_owned());
+            let levels = PriorityLevels::new(names, &default).map_err(A::Error::custom)?;
+            self.config.room.levels = levels;
+        }
+        Ok(self.config)
+    }
 }
 
-impl<'de> Deserialize<'de> for QueueConfig {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let Reader { config, room } = read_map(Reader::default(), from)?;
-        Ok(config.room(room.finish()?))
+/// One of these names.
+struct OneOf(&'static [&'static str]);
+
+impl<'de> DeserializeSeed<'de> for OneOf {
+    type Value = &'static str;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<&'static str, D::Error> {
+        from.deserialize_identifier(self)
+    }
+}
+
+impl Visitor<'_> for OneOf {
+    type Value = &'static str;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<&'static str, E> {
+        let known = self.0.iter().find(|key| **key == name);
+        known.copied().ok_or_else(|| E::unknown_field(name, self.0))
     }
 }
 
@@ -273,5 +367,113 @@ jitter = 0.2                     # up to this share is added, so that clients do
 
         let null = r#"{"max_wait_seconds": null, "tenant_header": null}"#;
         assert_eq!(serde_json::from_str(null).ok(), Some(expected));
+    }
+
+    /// A waiting room's configuration alone.
+    mod room {
+        use super::*;
+        use crate::admit::Priority;
+
+        fn read(text: &str) -> Result<WaitingRoomConfig, String> {
+            toml::from_str(text).map_err(|error| error.to_string())
+        }
+
+        fn refusal(text: &str) -> String {
+            read(text).expect_err(text)
+        }
+
+        #[test]
+        fn every_key_is_read() {
+            let room = read(
+                r#"
+                max_size = 7
+                max_size_per_tenant = 3
+                max_wait_seconds = 0.3
+                discipline = "deadline"
+                priorities = ["gold", "silver"]
+                default_priority = "silver"
+                promote_after_seconds = 10
+                displace = true
+                tenant_weights = { "team-a" = 3 }
+                "#,
+            );
+            let expected = WaitingRoomConfig::default()
+                .max_size(7)
+                .max_size_per_tenant(3)
+                .max_wait(Duration::from_millis(300))
+                .discipline(Discipline::Deadline)
+                .levels(PriorityLevels::new(["gold", "silver"], "silver").unwrap())
+                .promote_after(Duration::from_secs(10))
+                .displace(true)
+                .weight("team-a", 3);
+            assert_eq!(room, Ok(expected));
+            assert_eq!(read(""), Ok(WaitingRoomConfig::default()));
+        }
+
+        #[test]
+        fn none_is_a_value() {
+            let room = read("max_wait_seconds = \"none\"\npromote_after_seconds = \"none\"");
+            assert_eq!(room, Ok(WaitingRoomConfig::default().max_wait(None)));
+            let room = read("max_size_per_tenant = 0");
+            assert_eq!(room, Ok(WaitingRoomConfig::default()));
+
+            let null: WaitingRoomConfig =
+                serde_json::from_str(r#"{"max_wait_seconds": null}"#).expect("null is allowed");
+            assert_eq!(null.max_wait, None);
+        }
+
+        #[test]
+        fn seconds_that_are_no_duration_are_refused_by_name() {
+            for field in ["max_wait_seconds", "promote_after_seconds"] {
+                for bad in ["-1", "-0.5", "nan", "inf", "1e300", "\"never\"", "\"30\""] {
+                    let error = refusal(&format!("{field} = {bad}"));
+                    assert!(error.contains(&format!("`{field}` is ")), "{error}");
+                    assert!(error.contains("number of seconds from 0"), "{error}");
+                    assert!(error.contains("or \"none\""), "{error}");
+                }
+                let error = refusal(&format!("{field} = true"));
+                assert!(
+                    error.contains(&format!("expected `{field}` to be")),
+                    "{error}"
+                );
+            }
+        }
+
+        #[test]
+        fn an_unknown_key_is_refused_with_the_known_ones() {
+            let error = refusal("displace = true\nmax_sise = 1");
+            for words in ["unknown field `max_sise`", "`max_size`", "line 2"] {
+                assert!(error.contains(words), "{error}");
+            }
+        }
+
+        #[test]
+        fn a_repeated_key_is_refused() {
+            let twice = r#"{"max_size": 1, "max_size": 2}"#;
+            let error = serde_json::from_str::<WaitingRoomConfig>(twice).unwrap_err();
+            assert!(error.to_string().contains("duplicate field `max_size`"));
+        }
+
+        #[test]
+        fn levels_that_make_no_sense_are_refused_by_name() {
+            for (text, words) in [
+                ("priorities = []", "`priorities` is empty"),
+                (
+                    "priorities = [\"a\", \"A\"]",
+                    "`priorities` names \"A\" twice",
+                ),
+                ("priorities = [\"a\"]", "`default_priority` is \"normal\""),
+                (
+                    "default_priority = \"vip\"",
+                    "`default_priority` is \"vip\"",
+                ),
+            ] {
+                let error = refusal(text);
+                assert!(error.contains(words), "{error}");
+            }
+            let high =
+                read("default_priority = \"HIGH\"").map(|room| room.levels.default_priority());
+            assert_eq!(high, Ok(Priority::HIGHEST));
+        }
     }
 }

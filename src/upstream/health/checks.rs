@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::probe::{CheckError, Prober};
@@ -16,7 +15,7 @@ use crate::endpoints::{EndpointRef, HealthReporter};
 use crate::upstream::connect::Connector;
 
 /// Checks the health of a router's endpoints for as long as it lives. Made by
-/// [`Forward::checks`](crate::upstream::Forward::checks), where there is an example.
+/// [`Forward::checks`](crate::upstream::Forward::checks). [`Forward`](crate::upstream::Forward) has an example.
 ///
 /// It checks the endpoints that have a [`HealthCheck`](crate::endpoints::HealthCheck). The first eight are checked at
 /// once, in the registry's order; the first checks of the others are spread over their interval. When the endpoints
@@ -26,29 +25,27 @@ use crate::upstream::connect::Connector;
 /// Dropping it stops all checks. The last result of each endpoint stays.
 #[must_use = "dropping it stops the checks"]
 pub struct HealthChecks {
-    reporter: HealthReporter,
-    decided: Decided,
-    supervisor: JoinHandle<()>,
+    checker: Checker,
+    /// One task, which ends when this is dropped.
+    _supervisor: JoinSet<()>,
 }
 
 /// The endpoints that have had a result, as they were configured then.
-type Decided = Arc<watch::Sender<HashMap<PoolId, EndpointRef>>>;
+type Decided = watch::Sender<HashMap<PoolId, EndpointRef>>;
 
 impl HealthChecks {
     pub(crate) fn start(connector: Connector, reporter: HealthReporter) -> Self {
-        let decided = Decided::default();
-        let supervisor = Supervisor {
+        let checker = Checker {
             prober: Prober::new(connector),
-            reporter: reporter.clone(),
-            decided: Arc::clone(&decided),
-            running: HashMap::new(),
+            reporter,
+            decided: Decided::default(),
         };
         // Before the endpoints are read: no change is missed.
-        let changed = reporter.sink().changes();
+        let changed = checker.reporter.sink().changes();
+        let supervisor = JoinSet::from_iter([supervise(checker.clone(), changed)]);
         Self {
-            reporter,
-            decided,
-            supervisor: tokio::spawn(supervisor.run(changed)),
+            checker,
+            _supervisor: supervisor,
         }
     }
 
@@ -59,24 +56,21 @@ impl HealthChecks {
     ///
     /// It may be dropped and called again at any time.
     pub async fn first_results(&self) {
-        let endpoints = self.reporter.sink().endpoints();
+        let Checker {
+            reporter, decided, ..
+        } = &self.checker;
+        let endpoints = reporter.sink().endpoints();
         let mut awaited: Vec<_> = endpoints.iter().filter(is_checked).cloned().collect();
         // Those that have had their result, lost their check or left are not awaited any more.
         let has_come = |decided: &HashMap<PoolId, EndpointRef>| {
-            let endpoints = self.reporter.sink().endpoints();
+            let endpoints = reporter.sink().endpoints();
             awaited.retain(|awaited| {
                 let is_it = |other: &EndpointRef| is_same_check(awaited, other);
                 !decided.get(&awaited.pool()).is_some_and(is_it) && endpoints.iter().any(is_it)
             });
             awaited.is_empty()
         };
-        _ = self.decided.subscribe().wait_for(has_come).await;
-    }
-}
-
-impl Drop for HealthChecks {
-    fn drop(&mut self) {
-        self.supervisor.abort();
+        _ = decided.subscribe().wait_for(has_come).await;
     }
 }
 
@@ -87,63 +81,12 @@ impl fmt::Debug for HealthChecks {
 }
 
 /// Starts and stops checks when the endpoints change.
-struct Supervisor {
-    prober: Prober,
-    reporter: HealthReporter,
-    decided: Decided,
-    running: HashMap<PoolId, Running>,
-}
-
-impl Supervisor {
-    async fn run(mut self, mut changed: watch::Receiver<()>) {
-        loop {
-            self.update().await;
-            if changed.changed().await.is_err() {
-                return; // the router is gone
-            }
-        }
-    }
-
-    /// Stops and starts checks until they are those of the present endpoints.
-    async fn update(&mut self) {
-        let endpoints = self.reporter.sink().endpoints();
-        let checked = endpoints.iter().filter(is_checked);
-        let checked: HashMap<PoolId, &EndpointRef> = checked
-            .map(|endpoint| (endpoint.pool(), endpoint))
-            .collect();
-        let outdated: Vec<Running> = self
-            .running
-            .extract_if(|pool, running| {
-                let now = checked.get(pool);
-                !now.is_some_and(|now| is_same_check(&running.endpoint, now))
-            })
-            .map(|(_, running)| running)
-            .collect();
-        for running in outdated {
-            let endpoint = running.stop().await;
-            self.decided
-                .send_modify(|decided| _ = decided.remove(&endpoint.pool()));
-            let is_checked_anew = checked.values().any(|now| now.is_same(&endpoint));
-            if !is_checked_anew {
-                self.reporter.sink().forget_checks(&endpoint);
-            } // otherwise the next check decides
-        }
-        // In the registry's order, as documented.
-        let is_new = |endpoint: &&EndpointRef| !self.running.contains_key(&endpoint.pool());
-        let new: Vec<&EndpointRef> = endpoints.iter().filter(is_checked).filter(is_new).collect();
-        for (nth, endpoint) in new.iter().enumerate() {
-            let check = endpoint.config().health.as_ref();
-            let pause = check.map(|check| first_pause(nth, new.len(), check.interval));
-            let task = tokio::spawn(run(
-                pause.unwrap_or_default(),
-                self.prober.clone(),
-                self.reporter.clone(),
-                Arc::clone(&self.decided),
-                (*endpoint).clone(),
-            ));
-            let endpoint = (*endpoint).clone();
-            let running = Running { endpoint, task };
-            self.running.insert(running.endpoint.pool(), running);
+async fn supervise(checker: Checker, mut changed: watch::Receiver<()>) {
+    let mut running = HashMap::new();
+    loop {
+        checker.update(&mut running).await;
+        if changed.changed().await.is_err() {
+            return; // the router is gone
         }
     }
 }
@@ -151,22 +94,8 @@ impl Supervisor {
 /// The checks of one endpoint.
 struct Running {
     endpoint: EndpointRef,
-    task: JoinHandle<()>,
-}
-
-impl Running {
-    /// Ends the checks. They report nothing afterwards.
-    async fn stop(mut self) -> EndpointRef {
-        self.task.abort();
-        _ = (&mut self.task).await; // until it has really ended
-        self.endpoint.clone()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    /// One task, which ends when this is dropped.
+    task: JoinSet<()>,
 }
 
 /// How many endpoints are checked at once when their checks begin.
@@ -182,42 +111,76 @@ fn first_pause(nth: usize, count: usize, interval: Duration) -> Duration {
     }
 }
 
-async fn run(
-    pause: Duration,
+/// Checks endpoints, and reports the results.
+#[derive(Clone)]
+struct Checker {
     prober: Prober,
     reporter: HealthReporter,
     decided: Decided,
-    endpoint: EndpointRef,
-) {
-    let Some(check) = &endpoint.config().health else {
-        return;
-    };
-    sleep(pause).await;
-    let mut first = true;
-    let probe = || prober.probe(&endpoint, &check.path);
-    let report = |up: Option<bool>, result: Result<(), CheckError>| {
-        let name = endpoint.name();
-        match (result, up) {
-            (Err(error), _) if error.is_our_own() => {
-                tracing::warn!(endpoint = name, %error, "no check of the endpoint could be made");
+}
+
+impl Checker {
+    /// Stops and starts checks until they are those of the present endpoints.
+    async fn update(&self, running: &mut HashMap<PoolId, Running>) {
+        let sink = self.reporter.sink();
+        let endpoints = sink.endpoints();
+        let is_outdated = |running: &Running| {
+            let is_it = |now: &EndpointRef| is_same_check(&running.endpoint, now);
+            !endpoints.iter().any(is_it)
+        };
+        let outdated = running.extract_if(|_, running| is_outdated(running));
+        for (pool, Running { endpoint, mut task }) in outdated.collect::<Vec<_>>() {
+            task.shutdown().await; // they report nothing afterwards
+            self.decided
+                .send_modify(|decided| _ = decided.remove(&pool));
+            let mut checked = endpoints.iter().filter(is_checked);
+            if !checked.any(|now| now.is_same(&endpoint)) {
+                sink.forget_checks(&endpoint);
+            } // otherwise the next check decides
+        }
+        // In the registry's order, as documented.
+        let is_new = |endpoint: &&EndpointRef| !running.contains_key(&endpoint.pool());
+        let new: Vec<_> = endpoints.iter().filter(is_checked).filter(is_new).collect();
+        let count = new.len();
+        for (nth, endpoint) in new.into_iter().cloned().enumerate() {
+            let check = self.clone().run(endpoint.clone(), nth, count);
+            let task = JoinSet::from_iter([check]);
+            running.insert(endpoint.pool(), Running { endpoint, task });
+        }
+    }
+
+    /// Checks `endpoint`, the `nth` of `count` that start together, until this is dropped.
+    async fn run(self, endpoint: EndpointRef, nth: usize, count: usize) {
+        let Some(check) = &endpoint.config().health else {
+            return;
+        };
+        sleep(first_pause(nth, count, check.interval)).await;
+        let mut first = true;
+        let probe = || self.prober.probe(&endpoint, &check.path);
+        let report = |up: Option<bool>, result: Result<(), CheckError>| {
+            let name = endpoint.name();
+            match (result, up) {
+                (Err(error), _) if error.is_our_own() => {
+                    tracing::warn!(endpoint = name, %error, "no check of the endpoint could be made");
+                }
+                (Err(error), Some(_)) => {
+                    tracing::warn!(endpoint = name, %error, "endpoint fails its checks");
+                }
+                (Err(error), None) => tracing::debug!(endpoint = name, %error, "check failed"),
+                (Ok(()), _) => {}
             }
-            (Err(error), Some(_)) => {
-                tracing::warn!(endpoint = name, %error, "endpoint fails its checks");
+            if let Some(up) = up {
+                self.reporter.sink().set_healthy(&endpoint, up);
             }
-            (Err(error), None) => tracing::debug!(endpoint = name, %error, "check failed"),
-            (Ok(()), _) => {}
-        }
-        if let Some(up) = up {
-            reporter.sink().set_healthy(&endpoint, up);
-        }
-        if std::mem::take(&mut first) {
-            decided.send_modify(|decided| {
-                decided.insert(endpoint.pool(), endpoint.clone());
-            });
-        }
-    };
-    let activity = || endpoint.state().activity.count();
-    run_checks(check, probe, activity, report).await;
+            if std::mem::take(&mut first) {
+                self.decided.send_modify(|decided| {
+                    decided.insert(endpoint.pool(), endpoint.clone());
+                });
+            }
+        };
+        let activity = || endpoint.state().activity.count();
+        run_checks(check, probe, activity, report).await;
+    }
 }
 
 fn is_checked(endpoint: &&EndpointRef) -> bool {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, StatusCode, Uri};
+use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::TokioExecutor;
@@ -14,7 +14,7 @@ use crate::endpoints::health_check::DEFAULT_PATH;
 use crate::upstream::connect::{Connector, connect_timed_out, out_of_files};
 use crate::upstream::future::Causes;
 use crate::upstream::headers::own;
-use crate::upstream::target::{InvalidTarget, join};
+use crate::upstream::target::join;
 
 /// Sends health checks.
 #[derive(Clone)]
@@ -34,8 +34,10 @@ impl Prober {
 
     /// Sends a `GET` for `path` to `endpoint`, and reads the response.
     pub(super) async fn probe(&self, endpoint: &EndpointRef, path: &str) -> Result<(), CheckError> {
-        let target = target(endpoint.url(), path)?;
-        let response = self.0.request(request(target, own(endpoint))).await?;
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = target(endpoint.url(), path)?;
+        *request.headers_mut() = own(endpoint).clone();
+        let response = self.0.request(request).await?;
         let status = response.status();
         let says_it_is_there = path == DEFAULT_PATH && is_no_such_page(status);
         if !status.is_success() && !says_it_is_there {
@@ -64,15 +66,8 @@ fn is_no_such_page(status: StatusCode) -> bool {
     denied || status.is_redirection()
 }
 
-fn target(base: &Uri, path: &str) -> Result<Uri, InvalidTarget> {
+fn target(base: &Uri, path: &str) -> Result<Uri, http::Error> {
     join(base, &Uri::try_from(path)?)
-}
-
-fn request(target: Uri, headers: &HeaderMap) -> Request<Empty<Bytes>> {
-    let mut request = Request::new(Empty::new());
-    *request.uri_mut() = target;
-    *request.headers_mut() = headers.clone();
-    request
 }
 
 impl CheckError {
@@ -103,5 +98,5 @@ pub(super) enum CheckError {
     #[error("the answer broke off: {0}")]
     Reset(#[from] hyper::Error),
     #[error("the path of the check cannot be joined to that of the endpoint: {0}")]
-    Target(#[from] InvalidTarget),
+    Target(#[from] http::Error),
 }

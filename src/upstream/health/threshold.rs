@@ -3,40 +3,32 @@
 use crate::endpoints::HealthCheck;
 
 /// The health of an endpoint by its checks, and the results in a row that contradict it.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) enum Threshold {
-    #[default]
-    Unknown,
-    Up {
-        failures: u32,
-    },
-    Down {
-        successes: u32,
-    },
+#[derive(Debug, Default)]
+pub(super) struct Threshold {
+    /// `None` before the first result.
+    up: Option<bool>,
+    contradicting: u32,
 }
-
-const UP: Threshold = Threshold::Up { failures: 0 };
-const DOWN: Threshold = Threshold::Down { successes: 0 };
 
 impl Threshold {
     /// Records the result of a check. Returns whether the endpoint is up, if that is new.
     pub(super) fn record(&mut self, well: bool, check: &HealthCheck) -> Option<bool> {
-        let (next, changed) = match (&*self, well) {
-            (Self::Up { .. }, true) => (UP, false),
-            (Self::Down { .. }, false) => (DOWN, false),
-            (Self::Unknown, true) => (UP, true),
-            (Self::Unknown, false) => (DOWN, true),
-            (Self::Up { failures }, false) => match failures + 1 {
-                failures if failures < check.unhealthy_after => (Self::Up { failures }, false),
-                _ => (DOWN, true),
-            },
-            (Self::Down { successes }, true) => match successes + 1 {
-                successes if successes < check.healthy_after => (Self::Down { successes }, false),
-                _ => (UP, true),
-            },
+        if self.up == Some(well) {
+            self.contradicting = 0;
+            return None;
+        }
+        self.contradicting += 1;
+        let needed = match self.up {
+            None => 1,
+            Some(true) => check.unhealthy_after,
+            Some(false) => check.healthy_after,
         };
-        *self = next;
-        changed.then_some(well)
+        if self.contradicting < needed {
+            return None;
+        }
+        self.up = Some(well);
+        self.contradicting = 0;
+        self.up
     }
 }
 

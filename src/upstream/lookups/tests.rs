@@ -12,8 +12,8 @@ use tower::ServiceExt;
 use super::*;
 use crate::admit::Capacity;
 use crate::endpoints::{Decision, Endpoint, Endpoints, Model, Registry, Requirements};
+use crate::upstream::connect::Connector;
 use crate::upstream::forward::{FIRST_BYTE_TIMEOUT, Forward};
-use crate::upstream::tls::Tls;
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -29,6 +29,10 @@ impl Count {
     fn get(&self) -> usize {
         self.0.load(SeqCst)
     }
+}
+
+fn with(lookups: Lookups) -> Forward<Full<Bytes>> {
+    Forward::with(Connector::new(lookups), FIRST_BYTE_TIMEOUT)
 }
 
 fn localhost() -> Vec<SocketAddr> {
@@ -87,8 +91,7 @@ fn a_slow_name_does_not_block_other_names() {
         }
         Ok(localhost())
     });
-    let connect_timeout = Duration::from_millis(100);
-    let forward = Forward::with(Tls::default(), lookups, connect_timeout, FIRST_BYTE_TIMEOUT);
+    let forward = with(lookups).connect_timeout(Duration::from_millis(100));
     runtime.block_on(async {
         let port = serve().port();
         let asked: Vec<_> = (0..600)
@@ -114,7 +117,7 @@ async fn an_address_is_not_looked_up() {
         counted.up();
         Ok(localhost())
     });
-    let forward = Forward::with(Tls::default(), lookups, SOON, FIRST_BYTE_TIMEOUT);
+    let forward = with(lookups).connect_timeout(SOON);
     let port = serve().port();
     for (host, looked_up) in [("127.0.0.1", 0), ("[::ffff:127.0.0.1]", 0), ("name", 1)] {
         let response = forward.clone().oneshot(request(host, port));
