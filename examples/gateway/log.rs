@@ -28,9 +28,7 @@ const MAX_LOGGED_BYTES: usize = 1024;
 /// Starts logging to standard error, filtered by `TRIAGE_LOG`, else by `RUST_LOG`, else by `info`.
 pub(crate) fn start(format: LogFormat) -> LogThread {
     let (writer, log) = writer::start();
-    let filter = EnvFilter::try_from_env("TRIAGE_LOG")
-        .or_else(|_| EnvFilter::try_from_default_env())
-        .unwrap_or_else(|_| EnvFilter::new("info"));
+    let (filter, problems) = filter(|name| std::env::var(name).ok());
     let lines = tracing_subscriber::fmt()
         .with_ansi(std::io::stderr().is_terminal())
         .with_env_filter(filter)
@@ -40,6 +38,9 @@ pub(crate) fn start(format: LogFormat) -> LogThread {
         LogFormat::Text => lines.init(),
         LogFormat::Json => lines.json().flatten_event(true).init(),
     }
+    for problem in problems {
+        tracing::warn!("{problem}");
+    }
     // The default hook writes to standard error directly, and blocks as long as that does.
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = Backtrace::capture();
@@ -48,6 +49,21 @@ pub(crate) fn start(format: LogFormat) -> LogThread {
         tracing::error!(backtrace, "{panic}");
     }));
     log
+}
+
+/// The filter that the environment asks for, and what is wrong with the variables that were passed over.
+fn filter(variable: impl Fn(&str) -> Option<String>) -> (EnvFilter, Vec<String>) {
+    let mut problems = Vec::new();
+    for name in ["TRIAGE_LOG", "RUST_LOG"] {
+        let Some(value) = variable(name).filter(|value| !value.is_empty()) else {
+            continue;
+        };
+        match EnvFilter::try_new(&value) {
+            Ok(filter) => return (filter, problems),
+            Err(error) => problems.push(format!("{name}={value:?} is ignored: {error}")),
+        }
+    }
+    (EnvFilter::new("info"), problems)
 }
 
 /// Number of responses by status code.

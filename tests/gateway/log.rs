@@ -43,3 +43,16 @@ async fn rejected_request_is_logged_without_endpoint() {
     let line = gateway.logs(&["path=\"/nowhere\"", "status=404"]).await;
     assert!(!line.contains("endpoint="), "{line}");
 }
+
+#[tokio::test]
+async fn a_filter_that_cannot_be_read_is_named_and_passed_over() {
+    let backend = Backend::replying("fine").await;
+    let setup = Setup::new()
+        .environment("TRIAGE_LOG", "gateway=loud=very")
+        .environment("RUST_LOG", "")
+        .backend("a", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    gateway.logs(&["WARN", "TRIAGE_LOG", "is ignored"]).await;
+    gateway.ask("m").answer().await.assert_ok("fine");
+    gateway.logs(&["INFO", "status=200"]).await;
+}
