@@ -9,8 +9,9 @@
 //! - `room`: what a waiting room has to do. `plain_room` does it for the usual configuration, `full_room` for every other.
 //!   `waiting_room` is the public type, which picks one of the two.
 //! - `wait_queue`: the order of the full room, apart from slots: lanes, disciplines, partitions, aging.
-//! - `waiters`, `ordered_queue`, `room_base`, `departure_rate`, `nanos`, `trim`: what both rooms are built of.
+//! - `waiters`, `ordered_queue`, `by_level`, `room_base`, `departure_rate`, `nanos`, `trim`: what both rooms are built of.
 
+mod by_level;
 mod capacity;
 mod compact_slab;
 mod config;

@@ -1,14 +1,14 @@
 //! The plain room: priority levels, each first come, first served.
 //!
 //! It serves the usual configuration: one lane, strict levels, a bound, `max_wait` and own deadlines, displacement,
-//! removal of any waiter. It is a slab of waiters, a queue for each level, and one more queue in the order in which waits
-//! end. Everything else is served by the [full room](super::full_room); where both could serve, a test shows that no call
+//! removal of any waiter. It is a slab of waiters and a queue for each level. Everything else is served by the [full room](super::full_room); where both could serve, a test shows that no call
 //! tells them apart.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::by_level::ByLevel;
 use super::nanos::{NEVER, Nanos};
-use super::ordered_queue::{ArrivalKey, OrderedQueue};
+use super::ordered_queue::List;
 use super::room::{Arrival, Room, Waiter, lease, lease_for};
 use super::room_base::RoomBase;
 use super::trim::KEPT;
@@ -22,10 +22,7 @@ use super::{
 pub(crate) struct PlainRoom<C: Capacity, W> {
     base: RoomBase,
     waiters: Waiters<Waiter<C, W>>,
-    /// By level; level 0 is the most urgent.
-    levels: Box<[OrderedQueue<ArrivalKey>]>,
-    /// The waiters with an end of their wait, ordered by it.
-    timeouts: OrderedQueue<(Nanos, u64)>,
+    by_level: ByLevel,
     /// As [`Room::missed_slot`].
     missed_slot: bool,
 }
@@ -43,10 +40,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     pub(crate) fn new(base: RoomBase, mut waiters: Waiters<Waiter<C, W>>) -> Self {
         waiters.max_wait = base.max_wait();
         let mut room = Self {
-            levels: (0..base.config.levels.count())
-                .map(|_| OrderedQueue::new())
-                .collect(),
-            timeouts: OrderedQueue::new(),
+            by_level: ByLevel::new(List::Level, base.config.levels.count()),
             missed_slot: false,
             base,
             waiters,
@@ -68,18 +62,13 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     }
 
     fn head_idx(&self) -> Option<u32> {
-        self.levels.iter().find_map(OrderedQueue::head)
+        self.by_level.heads().next()
     }
 
-    /// Adds a waiter to its level, and to the timeouts if its wait has an end.
+    /// Adds a waiter to its level.
     #[inline]
     fn link(&mut self, idx: u32) {
-        let (meta, end) = (self.waiters.meta(idx), self.waiters.end(idx));
-        let seq = meta.seq;
-        self.levels[usize::from(meta.level)].push(meta.key(), idx);
-        if end < NEVER {
-            self.timeouts.push((end, seq), idx);
-        }
+        self.by_level.push(&mut self.waiters, idx);
         self.base.on_queued();
     }
 
@@ -152,8 +141,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         if self.base.has_room() {
             return Ok(());
         }
-        let lowest = self.levels.iter().rev().find_map(OrderedQueue::tail);
-        match lowest {
+        match self.by_level.lowest_and_latest() {
             // Only a lower level is displaced: among equals, the first to arrive stays.
             Some(idx) if self.base.config.displace && self.waiters.meta(idx).level > priority.0 => {
                 self.reject_idx(idx, RejectReason::Displaced, wakes);
@@ -171,8 +159,6 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             && self.base.high_water.look(capacity, self.base.waiting, now)
         {
             self.waiters.trim();
-            self.levels.iter_mut().for_each(OrderedQueue::trim);
-            self.timeouts.trim();
         }
     }
 }
@@ -206,8 +192,8 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         let own = self.waiters.meta(id.idx).level;
         // How many go before all waiters of the present level.
         let mut before = 0;
-        for (level, queue) in (0..=own).zip(&self.levels) {
-            let order = queue.to_vec(|&(_, seq), idx| self.waiters.waits_at(level, idx, seq));
+        for level in 0..=own {
+            let order = self.by_level.level(&self.waiters, level);
             match order.iter().position(|&idx| idx == id.idx) {
                 Some(nth) => return Some(before + nth + 1),
                 None => before += order.len(),
@@ -218,7 +204,8 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
     }
 
     fn next_timeout(&self) -> Nanos {
-        self.timeouts.first().map_or(NEVER, |((end, _), _)| end)
+        let next = self.by_level.next_timeout(&self.waiters);
+        next.map_or(NEVER, |(end, _)| end)
     }
 
     fn arrive(
@@ -301,7 +288,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
 
     fn advance(&mut self, now: Nanos, wakes: &mut WakeList<W>) {
         // Ends because each round unlinks a waiter.
-        while let Some(((end, _), idx)) = self.timeouts.first()
+        while let Some((end, idx)) = self.by_level.next_timeout(&self.waiters)
             && end <= now
         {
             let why = self
@@ -314,19 +301,10 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
     }
 
     fn unlink(&mut self, idx: u32, _: bool) {
-        let end = self.waiters.end(idx);
         let meta = self.waiters.meta_mut(idx);
-        // First: a queue finds by it that the entry is dead.
         meta.waits = false;
-        let (level, key) = (meta.level, meta.key());
-        let waiters = &self.waiters;
-        self.levels[usize::from(level)]
-            .remove(key, |&(_, seq), idx| waiters.waits_at(level, idx, seq));
-        if end < NEVER {
-            self.timeouts.remove((end, key.1), |&(_, seq), idx| {
-                waiters.waits(WaiterId { idx, seq })
-            });
-        }
+        let level = meta.level;
+        self.by_level.remove(&mut self.waiters, idx, level);
         self.base.waiting -= 1;
     }
 
@@ -335,8 +313,6 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         if self.waiters.is_empty() && capacity > KEPT && self.base.high_water.is_excess(capacity, 0)
         {
             self.waiters.trim();
-            self.levels.iter_mut().for_each(OrderedQueue::trim);
-            self.timeouts.trim();
         }
     }
 

@@ -6,10 +6,10 @@
 
 use super::compact_slab::CompactSlab;
 use super::nanos::Nanos;
-use super::ordered_queue::ArrivalKey;
+use super::ordered_queue::{ArrivalKey, Link, List};
 use super::{Priority, Tenant, Ticket};
 
-/// Stands for a lane or a flow that is not known yet.
+/// Stands for a waiter, a lane or a flow that there is not.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Names a waiter until its outcome has been taken or it was cancelled. It is never given to another.
@@ -54,8 +54,6 @@ pub(crate) struct WaiterMeta {
     pub(crate) level: u8,
     /// `false` once it is unlinked.
     pub(crate) waits: bool,
-    /// `false` while it is skipped: it waits, but is out of the discipline's queue.
-    pub(crate) is_queued: bool,
     /// Boxed, because most tickets have none: an entry fits into fewer cache lines.
     extras: Option<Box<TicketExtras>>,
 }
@@ -86,9 +84,7 @@ impl WaiterMeta {
             flow: NONE,
             priority: level,
             level,
-            // Set before it is linked.
             waits: true,
-            is_queued: true,
             extras: has_extras.then(|| {
                 Box::new(TicketExtras {
                     tenant: ticket.tenant,
@@ -128,6 +124,8 @@ struct Entry<T> {
 #[derive(Debug)]
 pub(crate) struct Waiters<T> {
     slab: CompactSlab<Entry<T>>,
+    /// The links of the queues that waiters are in, by [`List`](super::ordered_queue::List) and index.
+    pub(super) links: [Vec<Link>; List::COUNT],
     /// How long a request may wait; `NEVER` without a bound.
     pub(crate) max_wait: Nanos,
 }
@@ -136,6 +134,7 @@ impl<T> Waiters<T> {
     pub(crate) fn new(max_wait: Nanos) -> Self {
         Self {
             slab: CompactSlab::new(),
+            links: [const { Vec::new() }; List::COUNT],
             max_wait,
         }
     }
@@ -193,28 +192,6 @@ impl<T> Waiters<T> {
         entry.is_some_and(|Entry { meta, .. }| meta.seq == id.seq && meta.waits)
     }
 
-    /// Whether the waiter with this index and sequence number waits at `level`.
-    #[inline]
-    pub(crate) fn waits_at(&self, level: u8, idx: u32, seq: u64) -> bool {
-        let entry = self.slab.get(idx);
-        entry.is_some_and(|Entry { meta, .. }| meta.seq == seq && meta.waits && meta.level == level)
-    }
-
-    /// As [`waits_at`](Self::waits_at), and is not skipped.
-    #[inline]
-    pub(crate) fn is_queued_at(&self, level: u8, idx: u32, seq: u64) -> bool {
-        let entry = self.slab.get(idx);
-        entry.is_some_and(|Entry { meta, .. }| {
-            meta.seq == seq && meta.waits && meta.is_queued && meta.level == level
-        })
-    }
-
-    /// The level at which the waiter with this index and sequence number waits; `None` if it does not wait.
-    pub(crate) fn level_if_waiting(&self, idx: u32, seq: u64) -> Option<u8> {
-        let Entry { meta, .. } = self.slab.get(idx)?;
-        (meta.seq == seq && meta.waits).then_some(meta.level)
-    }
-
     /// The id of the waiter that has this index now.
     pub(crate) fn id(&self, idx: u32) -> WaiterId {
         let seq = self.meta(idx).seq;
@@ -267,6 +244,11 @@ impl<T> Waiters<T> {
     /// Gives back the memory behind the last entry. Waiters keep their index.
     pub(crate) fn trim(&mut self) {
         self.slab.trim();
+        for links in &mut self.links {
+            // As long as the slab, or shorter.
+            links.truncate(self.slab.capacity());
+            links.shrink_to_fit();
+        }
     }
 }
 

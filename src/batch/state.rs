@@ -185,8 +185,8 @@ impl<T> State<T> {
                 Choice::End => break,
             }
         }
-        // Those that were taken after a skipped item have overtaken it.
-        for (skipped, taken_before) in skipped {
+        // Those that were taken after a skipped item have overtaken it. Backwards, so that each becomes the head.
+        for (skipped, taken_before) in skipped.into_iter().rev() {
             self.queue.get_mut(skipped.id()).overtaken += selection.taken - taken_before;
             self.queue.restore(skipped);
         }

@@ -183,7 +183,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let flow = flow.unwrap_or(FlowState { start, since });
         let queue = &mut self.lanes[lane as usize].levels[level];
         if queue.push(waiters, idx, flow, config) {
-            self.refresh(lane, level);
+            self.refresh(waiters, lane, level);
         }
     }
 
@@ -220,9 +220,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         clock.served.max(served)
     }
 
-    /// Removes a waiter that got a slot. It is marked as not waiting already.
+    /// Removes a waiter that got a slot.
     #[inline]
-    pub(crate) fn serve<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+    pub(crate) fn serve<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         let meta = waiters.meta(idx);
         let (lane, level) = (meta.lane, usize::from(meta.level));
         self.dispatches += 1;
@@ -231,12 +231,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             clock.waiting -= 1;
             clock.served = clock.served.max(ends);
         }
-        self.refresh(lane, level);
+        self.refresh(waiters, lane, level);
     }
 
-    /// Removes a waiter from this level for any other reason. It is marked as not waiting, or at another level, already.
+    /// Removes a waiter from this level for any other reason.
     #[inline]
-    pub(crate) fn remove<T>(&mut self, waiters: &Waiters<T>, idx: u32, level: u8) {
+    pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, level: u8) {
         let (lane, level) = (waiters.meta(idx).lane, usize::from(level));
         let Lane { levels, head, .. } = &mut self.lanes[lane as usize];
         let queue = &mut levels[level];
@@ -247,24 +247,24 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
         // A waiter that leaves from the middle touches nothing but its own entry.
         if head_may_change {
-            self.refresh(lane, level);
+            self.refresh(waiters, lane, level);
         }
     }
 
-    /// Removes a waiter that will be restored. It is marked as not queued already.
-    pub(crate) fn skip<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+    /// Removes a waiter that will be restored.
+    pub(crate) fn skip<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         let meta = waiters.meta(idx);
         let (lane, level) = (meta.lane, usize::from(meta.level));
         self.lanes[lane as usize].levels[level].skip(waiters, idx);
-        self.refresh(lane, level);
+        self.refresh(waiters, lane, level);
     }
 
-    /// Adds a waiter that was skipped. It is marked as queued already.
-    pub(crate) fn restore<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+    /// Adds a waiter that was skipped.
+    pub(crate) fn restore<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         let meta = waiters.meta(idx);
         let (lane, level) = (meta.lane, usize::from(meta.level));
         if self.lanes[lane as usize].levels[level].restore(waiters, idx) {
-            self.refresh(lane, level);
+            self.refresh(waiters, lane, level);
         }
     }
 
@@ -315,7 +315,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// Brings the lane's head, and its rank in its group, up to date after a change in one of its levels.
     #[inline]
-    fn refresh(&mut self, index: u32, changed: usize) {
+    fn refresh<T>(&mut self, waiters: &Waiters<T>, index: u32, changed: usize) {
         let lane = &mut self.lanes[index as usize];
         let is_above = |head: LaneHead| usize::from(head.level) < changed;
         // A change below the head's level does not concern the group.
@@ -328,7 +328,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         for (level, queue) in (changed..).zip(&lane.levels[changed..]) {
             if let Some(idx) = queue.head() {
                 // Also if the head is the same: its key may have changed.
-                order.set(lane.member, (level as u64, queue.head_key()));
+                order.set(lane.member, (level as u64, queue.head_key(waiters, idx)));
                 let level = level as u8;
                 lane.head = Some(LaneHead { idx, level });
                 self.occupied += usize::from(!was_occupied);

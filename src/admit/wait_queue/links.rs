@@ -1,14 +1,14 @@
 //! Linking and unlinking of waiters.
 //!
-//! A waiter is linked in its lane and, as far as the configuration needs them, in the timeouts, the promotions, the arrivals
-//! by level, its partition and the count of its tenant. It is unlinked by the same rules: what is asked here of the
+//! A waiter is linked in its lane, by level and, as far as the configuration needs them, in the promotions, its partition and the count of its tenant. It is unlinked by the same rules: what is asked here of the
 //! configuration must not change in between, except with a [rebuild](super::rebuild).
 
 use std::hash::Hash;
 
 use super::WaitQueue;
+use super::aging::next_promotion;
 use super::discipline::FlowState;
-use crate::admit::nanos::{NEVER, Nanos};
+use crate::admit::nanos::Nanos;
 use crate::admit::waiters::{WaitLimits, WaiterId, WaiterMeta};
 use crate::admit::{Partition, Priority, Ticket};
 
@@ -40,14 +40,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let level = self.level_of(Priority(meta.priority), meta.limits.arrival, now);
         let meta = self.waiters.meta_mut(idx);
         (meta.level, meta.lane) = (level, lane);
-        let seq = meta.seq;
         self.lanes
             .push(&mut self.waiters, idx, flow, &self.base.config);
         self.base.on_queued();
-        let end = self.waiters.end(idx);
-        if end < NEVER {
-            self.timeouts.push((end, seq), idx);
-        }
         if self.base.config.max_size_per_tenant.is_some() {
             let tenant = self.waiters.meta(idx).tenant().clone();
             *self.tenants.entry(tenant).or_default() += 1;
@@ -57,33 +52,28 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     /// Links a waiter in what is kept by level, but for its lane: a promotion does this again.
     pub(super) fn link_level(&mut self, idx: u32) {
-        if self.has_arrivals() {
-            self.arrivals.push(&self.waiters, idx);
-        }
+        self.by_level.push(&mut self.waiters, idx);
         if let Some(partition) = self.bounded_partition(idx) {
             let displace = self.base.config.displace;
             self.partitions
-                .push(&self.waiters, partition, displace, idx);
+                .push(&mut self.waiters, partition, displace, idx);
         }
-        self.link_promotion(idx);
+        let level = self.waiters.meta(idx).level;
+        let promotion = next_promotion(&self.waiters, &self.base.config, idx, level);
+        self.promotions.extend(promotion);
     }
 
     /// Undoes [`link_level`](Self::link_level) for a waiter that waits no more, or at another level now.
     pub(super) fn unlink_level(&mut self, idx: u32, level: u8) {
-        if self.has_arrivals() {
-            self.arrivals.remove(&self.waiters, idx, level);
-        }
+        self.by_level.remove(&mut self.waiters, idx, level);
         if let Some(Partition { id, .. }) = self.bounded_partition(idx) {
             let displace = self.base.config.displace;
             self.partitions
-                .remove(&self.waiters, id, displace, idx, level);
+                .remove(&mut self.waiters, id, displace, idx, level);
         }
-        self.unlink_promotion(idx, level);
-    }
-
-    /// Whether `arrivals` is kept. Changes only while the queue is empty, or with a rebuild.
-    fn has_arrivals(&self) -> bool {
-        self.base.config.displace || self.tracks_oldest
+        if let Some(promotion) = next_promotion(&self.waiters, &self.base.config, idx, level) {
+            self.promotions.remove(&promotion);
+        }
     }
 
     /// The waiter's partition, if that has a bound of its own.
@@ -100,20 +90,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Ends a wait, with a slot if the waiter `is_served`. Its entry stays.
     #[inline]
     pub(crate) fn unlink(&mut self, idx: u32, is_served: bool) {
-        let end = self.waiters.end(idx);
         let meta = self.waiters.meta_mut(idx);
-        // First: every queue finds by it that the entry is dead.
         meta.waits = false;
-        let (level, seq) = (meta.level, meta.seq);
+        let level = meta.level;
         match is_served {
-            true => self.lanes.serve(&self.waiters, idx),
-            false => self.lanes.remove(&self.waiters, idx, level),
-        }
-        if end < NEVER {
-            let waiters = &self.waiters;
-            self.timeouts.remove((end, seq), |&(_, seq), idx| {
-                waiters.waits(WaiterId { idx, seq })
-            });
+            true => self.lanes.serve(&mut self.waiters, idx),
+            false => self.lanes.remove(&mut self.waiters, idx, level),
         }
         self.base.waiting -= 1;
         if self.base.config.max_size_per_tenant.is_some() {

@@ -39,10 +39,6 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     fn trim(&mut self) {
         self.waiters.trim();
         self.lanes.trim(&mut self.waiters);
-        self.timeouts.trim();
-        self.promotions.trim();
-        self.arrivals.trim();
-        self.partitions.trim();
         self.tenants.shrink_to_fit();
     }
 

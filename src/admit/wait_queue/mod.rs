@@ -8,7 +8,6 @@
 //! [`lanes`], and within one level of one lane that of a [`discipline`].
 
 mod aging;
-mod by_level;
 pub(super) mod discipline;
 mod heap;
 pub(super) mod lanes;
@@ -18,17 +17,18 @@ mod partitions;
 mod places;
 mod rebuild;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use self::by_level::ByLevel;
+use self::aging::Promotion;
 use self::lanes::{Lanes, NO_PUMP, Scope};
 use self::partitions::Partitions;
 pub(super) use self::rebuild::{Relink, rename_levels};
+use super::by_level::ByLevel;
 use super::capacity::{Partition, PoolSet};
 use super::nanos::{NEVER, Nanos};
-use super::ordered_queue::OrderedQueue;
+use super::ordered_queue::List;
 use super::room_base::RoomBase;
 use super::waiters::{WaiterId, Waiters};
 use super::{RejectReason, RoomStats, Tenant, Ticket, WaitingRoomConfig};
@@ -70,16 +70,12 @@ pub struct WaitQueue<L, T> {
     base: RoomBase,
     waiters: Waiters<T>,
     lanes: Lanes<L>,
-    /// The waiters with an end of their wait, ordered by it.
-    timeouts: OrderedQueue<(Nanos, u64)>,
-    /// The waiters that will be promoted, ordered by when.
-    promotions: OrderedQueue<(Nanos, u64)>,
-    /// All waiters by level, if one may displace another or the oldest is tracked; else empty.
-    arrivals: ByLevel,
+    by_level: ByLevel,
+    /// The waiters that will be promoted, by when.
+    promotions: BTreeSet<Promotion>,
     partitions: Partitions,
     /// How many requests of each tenant wait, if that is bounded; else empty.
     tenants: HashMap<Tenant, usize>,
-    /// Whether `arrivals` is kept for the oldest item.
     tracks_oldest: bool,
 }
 
@@ -118,9 +114,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Self {
             waiters: Waiters::new(base.max_wait()),
             lanes,
-            timeouts: OrderedQueue::new(),
-            promotions: OrderedQueue::new(),
-            arrivals: ByLevel::new(levels),
+            by_level: ByLevel::new(List::Level, levels),
+            promotions: BTreeSet::new(),
             partitions: Partitions::new(levels),
             tenants: HashMap::new(),
             tracks_oldest: false,
@@ -223,17 +218,13 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Hides an item, so that [`peek`](Self::peek) names the next one. It still waits, and keeps its place in the order.
     /// Until it is restored, no item may be pushed and no wait may end.
     pub fn skip(&mut self, id: WaiterId) -> Skipped {
-        // First: the discipline's queue finds by it that the entry is dead.
-        self.waiters.meta_mut(id.idx).is_queued = false;
-        self.lanes.skip(&self.waiters, id.idx);
+        self.lanes.skip(&mut self.waiters, id.idx);
         Skipped(id)
     }
 
     /// Puts a skipped item back where it was.
     pub fn restore(&mut self, Skipped(id): Skipped) {
-        // First: the discipline's queue finds by it that the entry is alive.
-        self.waiters.meta_mut(id.idx).is_queued = true;
-        self.lanes.restore(&self.waiters, id.idx);
+        self.lanes.restore(&mut self.waiters, id.idx);
     }
 
     /// Brings the queue up to `now`, one step at a time: returns an item that has expired, and the reason. To be called
@@ -249,8 +240,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Unlinks the next waiter that has expired by `now`. If there is none, promotes the waiters that are due.
     #[inline]
     pub(super) fn expire_next<N>(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
-        match self.timeouts.first() {
-            Some(((end, _), idx)) if end <= now => {
+        match self.by_level.next_timeout(&self.waiters) {
+            Some((end, idx)) if end <= now => {
                 let why = self
                     .waiters
                     .meta(idx)
@@ -276,7 +267,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The earliest end of a wait; `NEVER` if none ends.
     #[inline]
     pub(super) fn next_end(&self) -> Nanos {
-        self.timeouts.first().map_or(NEVER, |((end, _), _)| end)
+        let next = self.by_level.next_timeout(&self.waiters);
+        next.map_or(NEVER, |(end, _)| end)
     }
 
     /// Stops accepting. Items that wait go on waiting.
@@ -386,8 +378,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The arrival of the item that arrived first, if that is [tracked](Self::track_oldest). O(levels).
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
-        // Empty unless it is tracked, or one item may displace another.
-        let first = self.arrivals.first()?;
+        if !self.tracks_oldest {
+            return None;
+        }
+        let first = self.by_level.oldest(&self.waiters)?;
         self.base
             .epoch
             .instant(self.waiters.meta(first).limits.arrival)

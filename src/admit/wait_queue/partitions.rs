@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 
-use super::by_level::ByLevel;
 use crate::admit::Partition;
+use crate::admit::by_level::ByLevel;
+use crate::admit::ordered_queue::List;
 use crate::admit::waiters::Waiters;
 
 /// The bounded partitions in which requests wait, by id.
@@ -37,7 +38,7 @@ impl Partitions {
     /// Adds a waiter, with its place in the order of arrival if `in_order`.
     pub(crate) fn push<T>(
         &mut self,
-        waiters: &Waiters<T>,
+        waiters: &mut Waiters<T>,
         partition: Partition,
         in_order: bool,
         idx: u32,
@@ -45,7 +46,7 @@ impl Partitions {
         let usage = self.by_id.entry(partition.id).or_insert_with(|| Usage {
             max_size: None,
             waiting: 0,
-            arrivals: ByLevel::new(self.levels),
+            arrivals: ByLevel::new(List::Partition, self.levels),
         });
         // The capacity may have changed it since the first waiter.
         usage.max_size = partition.max_size;
@@ -55,10 +56,10 @@ impl Partitions {
         }
     }
 
-    /// Removes a waiter, which waits no more, or at another level now. `in_order` as when it was added.
+    /// Removes a waiter, from this level. `in_order` as when it was added.
     pub(crate) fn remove<T>(
         &mut self,
-        waiters: &Waiters<T>,
+        waiters: &mut Waiters<T>,
         partition: u32,
         in_order: bool,
         idx: u32,
@@ -97,12 +98,6 @@ impl Partitions {
     /// Whether any partition is overfull.
     pub(crate) fn any_overfull(&self) -> bool {
         self.by_id.values().any(Usage::is_overfull)
-    }
-
-    /// Gives back memory that the waiters of now do not need.
-    pub(crate) fn trim(&mut self) {
-        let usages = self.by_id.values_mut();
-        usages.for_each(|usage| usage.arrivals.trim());
     }
 
     /// The waiter of the partition that is evicted first.

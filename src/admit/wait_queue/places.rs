@@ -44,7 +44,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let lowest = if !self.partitions.has_room(partition) {
             self.partitions.lowest_and_latest(partition.id)
         } else if !self.base.has_room() {
-            self.arrivals.lowest_and_latest()
+            self.by_level.lowest_and_latest()
         } else {
             return Ok(None);
         };

@@ -8,12 +8,12 @@ use std::hash::Hash;
 use std::time::Instant;
 
 use super::WaitQueue;
-use super::by_level::ByLevel;
 use super::lanes::Lanes;
 use super::partitions::Partitions;
+use crate::admit::by_level::ByLevel;
 use crate::admit::capacity::{Partition, PoolSet};
 use crate::admit::nanos::Nanos;
-use crate::admit::ordered_queue::OrderedQueue;
+use crate::admit::ordered_queue::List;
 use crate::admit::room_base::RoomBase;
 use crate::admit::waiters::{WaiterId, Waiters};
 use crate::admit::{Priority, PriorityLevels, RejectReason, WaitingRoomConfig};
@@ -106,9 +106,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(super) fn clear_links(&mut self) -> Lanes<L> {
         let levels = self.base.config.levels.count();
         self.waiters.max_wait = self.base.max_wait();
-        self.timeouts = OrderedQueue::new();
-        self.promotions = OrderedQueue::new();
-        self.arrivals = ByLevel::new(levels);
+        self.by_level = ByLevel::new(List::Level, levels);
+        self.promotions.clear();
         self.partitions = Partitions::new(levels);
         self.tenants = HashMap::new();
         // `link` counts them again.

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use slab::Slab;
 
 use super::{DispatchKey, FlowSnapshot, FlowState, Newcomer};
-use crate::admit::ordered_queue::{ArrivalKey, OrderedQueue};
+use crate::admit::ordered_queue::{List, OrderedQueue};
 use crate::admit::wait_queue::heap::Heap;
 use crate::admit::waiters::Waiters;
 use crate::admit::{Tenant, WaitingRoomConfig};
@@ -39,7 +39,7 @@ fn weight(config: &WaitingRoomConfig, tenant: &Tenant) -> u128 {
 struct Flow {
     tenant: Tenant,
     weight: u128,
-    queue: OrderedQueue<ArrivalKey>,
+    queue: OrderedQueue,
     state: FlowState,
     /// How many of its waiters are skipped.
     skipped: usize,
@@ -64,17 +64,14 @@ pub(crate) struct FairQueue {
     flows: Slab<Flow>,
     /// The flows with waiters that are not skipped, by key.
     order: Heap<DispatchKey>,
-    /// Tells a living entry from that of a waiter that was promoted.
-    level: u8,
 }
 
 impl FairQueue {
-    pub(super) fn new(level: u8) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             by_tenant: HashMap::new(),
             flows: Slab::new(),
             order: Heap::new(),
-            level,
         }
     }
 
@@ -92,7 +89,7 @@ impl FairQueue {
                 let flow = Flow {
                     tenant: tenant.clone(),
                     weight: weight(config, tenant),
-                    queue: OrderedQueue::new(),
+                    queue: OrderedQueue::new(List::Lane),
                     state,
                     skipped: 0,
                 };
@@ -102,8 +99,7 @@ impl FairQueue {
             }
         };
         waiters.meta_mut(idx).flow = index;
-        let key = waiters.meta(idx).key();
-        let is_head = self.flows[index as usize].queue.push(key, idx);
+        let is_head = self.flows[index as usize].queue.push(waiters, idx);
         // The flow's tag depends on the cost of its head.
         if is_head {
             self.reorder(waiters, index);
@@ -112,7 +108,7 @@ impl FairQueue {
     }
 
     /// Removes a waiter that got a slot, and returns the virtual time at which its service ends.
-    pub(super) fn serve<T>(&mut self, waiters: &Waiters<T>, idx: u32, dispatch: u64) -> u128 {
+    pub(super) fn serve<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, dispatch: u64) -> u128 {
         let meta = waiters.meta(idx);
         let flow = &mut self.flows[meta.flow as usize];
         // The next waiter of the flow is served from then on.
@@ -125,28 +121,25 @@ impl FairQueue {
         start
     }
 
-    pub(super) fn remove<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
-        let (meta, level) = (waiters.meta(idx), self.level);
-        let flow = &mut self.flows[meta.flow as usize];
-        flow.queue.remove(meta.key(), |&(_, seq), idx| {
-            waiters.is_queued_at(level, idx, seq)
-        });
-        self.reorder(waiters, meta.flow);
+    pub(super) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
+        let flow = waiters.meta(idx).flow;
+        self.flows[flow as usize].queue.remove(waiters, idx);
+        self.reorder(waiters, flow);
     }
 
-    pub(super) fn skip<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+    pub(super) fn skip<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         // First: a flow with a skipped waiter is not closed.
         self.flows[waiters.meta(idx).flow as usize].skipped += 1;
         self.remove(waiters, idx);
     }
 
-    pub(super) fn restore<T>(&mut self, waiters: &Waiters<T>, idx: u32) -> bool {
-        let meta = waiters.meta(idx);
-        let flow = &mut self.flows[meta.flow as usize];
+    pub(super) fn restore<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
+        let index = waiters.meta(idx).flow;
+        let flow = &mut self.flows[index as usize];
         flow.skipped -= 1;
-        let is_head = flow.queue.restore(meta.key(), idx);
+        let is_head = flow.queue.push(waiters, idx);
         if is_head {
-            self.reorder(waiters, meta.flow);
+            self.reorder(waiters, index);
         }
         is_head
     }
@@ -162,8 +155,9 @@ impl FairQueue {
             .map_or(DispatchKey::LAST, |&(key, _)| key)
     }
 
-    pub(super) fn newcomer_key(
+    pub(super) fn newcomer_key<T>(
         &self,
+        waiters: &Waiters<T>,
         newcomer: Newcomer<'_>,
         state: FlowState,
         config: &WaitingRoomConfig,
@@ -175,10 +169,8 @@ impl FairQueue {
         };
         let flow = &self.flows[index as usize];
         // Only a requeued request goes before others of its tenant.
-        let is_first = flow
-            .queue
-            .first()
-            .is_none_or(|(first, _)| newcomer.key < first);
+        let head = flow.queue.head();
+        let is_first = head.is_none_or(|head| newcomer.key < waiters.meta(head).key());
         is_first.then(|| flow.key(newcomer.cost))
     }
 
@@ -188,8 +180,7 @@ impl FairQueue {
 
     pub(super) fn snapshot<T>(&self, waiters: &Waiters<T>) -> impl Iterator<Item = FlowSnapshot> {
         self.flows.iter().filter_map(|(_, flow)| {
-            let is_alive = |&(_, seq): &ArrivalKey, idx| waiters.is_queued_at(self.level, idx, seq);
-            let line = flow.queue.to_vec(is_alive);
+            let line = flow.queue.to_vec(waiters);
             // A flow may have nothing but skipped waiters.
             let key = flow.key(waiters.meta(*line.first()?).cost());
             Some(FlowSnapshot::new(key, flow.weight, line))
@@ -198,18 +189,13 @@ impl FairQueue {
 
     /// Rebuilds the flows in as much memory as they need. No waiter is skipped at that time.
     pub(super) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
-        let old = std::mem::replace(self, Self::new(self.level));
-        for (_, mut flow) in old.flows {
-            flow.queue.trim();
+        let old = std::mem::replace(self, Self::new());
+        for (_, flow) in old.flows {
             let tenant = flow.tenant.clone();
             let index = self.flows.insert(flow) as u32;
             self.by_tenant.insert(tenant, index);
-            let level = self.level;
-            let line = self.flows[index as usize]
-                .queue
-                .to_vec(|&(_, seq), idx| waiters.is_queued_at(level, idx, seq));
             // Flows have new indices.
-            for idx in line {
+            for idx in self.flows[index as usize].queue.to_vec(waiters) {
                 waiters.meta_mut(idx).flow = index;
             }
             self.reorder(waiters, index);

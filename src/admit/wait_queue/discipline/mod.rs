@@ -11,12 +11,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::admit::nanos::Nanos;
-use crate::admit::ordered_queue::ArrivalKey;
+use crate::admit::ordered_queue::{ArrivalKey, List, OrderedQueue};
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, Tenant, WaitingRoomConfig};
 use deadline::DeadlineQueue;
 use fair::FairQueue;
-use fifo::FifoQueue;
 
 /// The order of heads within a discipline: its own key, then a number that decides between equal keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,18 +73,18 @@ pub(crate) struct Newcomer<'a> {
 /// The waiters of one level of one lane, in the order of the discipline.
 #[derive(Debug)]
 pub(crate) enum LevelQueue {
-    Fifo(FifoQueue),
+    Fifo(OrderedQueue),
     /// Boxed: it is much larger than the others.
     Fair(Box<FairQueue>),
     Deadline(DeadlineQueue),
 }
 
 impl LevelQueue {
-    pub(crate) fn new(discipline: Discipline, level: u8) -> Self {
+    pub(crate) fn new(discipline: Discipline) -> Self {
         match discipline {
-            Discipline::Fifo => Self::Fifo(FifoQueue::new(level)),
-            Discipline::Fair => Self::Fair(Box::new(FairQueue::new(level))),
-            Discipline::Deadline => Self::Deadline(DeadlineQueue::new(level)),
+            Discipline::Fifo => Self::Fifo(OrderedQueue::new(List::Lane)),
+            Discipline::Fair => Self::Fair(Box::new(FairQueue::new())),
+            Discipline::Deadline => Self::Deadline(DeadlineQueue::default()),
         }
     }
 
@@ -107,9 +106,9 @@ impl LevelQueue {
     }
 
     /// Removes a waiter that got a slot, and returns the virtual time at which its service ends. `dispatch` is the number of
-    /// this dispatch. The waiter is marked as not waiting already.
+    /// this dispatch.
     #[inline]
-    pub(crate) fn serve<T>(&mut self, waiters: &Waiters<T>, idx: u32, dispatch: u64) -> u128 {
+    pub(crate) fn serve<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, dispatch: u64) -> u128 {
         match self {
             Self::Fair(queue) => queue.serve(waiters, idx, dispatch),
             _ => {
@@ -120,9 +119,9 @@ impl LevelQueue {
         }
     }
 
-    /// Removes a waiter for any other reason. It is marked as not waiting, or at another level, already.
+    /// Removes a waiter for any other reason.
     #[inline]
-    pub(crate) fn remove<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+    pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         match self {
             Self::Fifo(queue) => queue.remove(waiters, idx),
             Self::Fair(queue) => queue.remove(waiters, idx),
@@ -131,7 +130,7 @@ impl LevelQueue {
     }
 
     /// Removes a waiter until it is restored. Its flow keeps its state.
-    pub(crate) fn skip<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+    pub(crate) fn skip<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         match self {
             Self::Fair(queue) => queue.skip(waiters, idx),
             _ => self.remove(waiters, idx),
@@ -139,11 +138,11 @@ impl LevelQueue {
     }
 
     /// Adds a waiter that was skipped, and says whether the head may be another now.
-    pub(crate) fn restore<T>(&mut self, waiters: &Waiters<T>, idx: u32) -> bool {
+    pub(crate) fn restore<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         match self {
-            Self::Fifo(queue) => queue.restore(waiters, idx),
+            Self::Fifo(queue) => queue.push(waiters, idx),
             Self::Fair(queue) => queue.restore(waiters, idx),
-            Self::Deadline(queue) => queue.restore(waiters, idx),
+            Self::Deadline(queue) => queue.push(waiters, idx),
         }
     }
 
@@ -159,25 +158,26 @@ impl LevelQueue {
 
     /// The key of that waiter, which orders it among those of other lanes.
     #[inline]
-    pub(crate) fn head_key(&self) -> DispatchKey {
+    pub(crate) fn head_key<T>(&self, waiters: &Waiters<T>, head: u32) -> DispatchKey {
         match self {
-            Self::Fifo(queue) => queue.head_key(),
+            Self::Fifo(_) => fifo::key(waiters.meta(head).key()),
             Self::Fair(queue) => queue.head_key(),
-            Self::Deadline(queue) => queue.head_key(),
+            Self::Deadline(_) => deadline::key(deadline::key_of(waiters, head)),
         }
     }
 
     /// The key that a newcomer would have; `None` if another waiter of its flow goes before it. `flow` is the state of its
     /// tenant's flow, if that had to be opened.
-    pub(crate) fn newcomer_key(
+    pub(crate) fn newcomer_key<T>(
         &self,
+        waiters: &Waiters<T>,
         newcomer: Newcomer<'_>,
         flow: FlowState,
         config: &WaitingRoomConfig,
     ) -> Option<DispatchKey> {
         match self {
             Self::Fifo(_) => Some(fifo::key(newcomer.key)),
-            Self::Fair(queue) => queue.newcomer_key(newcomer, flow, config),
+            Self::Fair(queue) => queue.newcomer_key(waiters, newcomer, flow, config),
             Self::Deadline(_) => Some(deadline::key((newcomer.end, newcomer.key))),
         }
     }
@@ -199,19 +199,18 @@ impl LevelQueue {
 
     /// Gives back memory that the present waiters do not need.
     pub(crate) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
-        match self {
-            Self::Fifo(queue) => queue.trim(),
-            Self::Fair(queue) => queue.trim(waiters),
-            Self::Deadline(queue) => queue.trim(),
+        // The links of the others are those of the waiters.
+        if let Self::Fair(queue) = self {
+            queue.trim(waiters);
         }
     }
 
     /// Adds all waiters to `flows`, for a [`forecast`].
     pub(crate) fn snapshot<T>(&self, waiters: &Waiters<T>, flows: &mut Vec<FlowSnapshot>) {
         match self {
-            Self::Fifo(queue) => flows.extend(queue.snapshot(waiters)),
+            Self::Fifo(queue) => flows.extend(fifo::snapshot(queue, waiters)),
             Self::Fair(queue) => flows.extend(queue.snapshot(waiters)),
-            Self::Deadline(queue) => flows.extend(queue.snapshot(waiters)),
+            Self::Deadline(queue) => flows.extend(queue.snapshot()),
         }
     }
 }

@@ -29,7 +29,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         // The number that `insert` gives it below.
         let lane = self.lanes.vacant_key() as u32;
         let member = self.groups[group as usize].lanes.insert(lane) as u32;
-        let levels = (0..self.levels).map(|level| LevelQueue::new(discipline, level as u8));
+        let levels = (0..self.levels).map(|_| LevelQueue::new(discipline));
         self.lanes.insert(Lane {
             key: key.clone(),
             partition,

@@ -88,7 +88,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             since: self.dispatches + 1,
         };
         // `None`: behind another waiter of its own tenant, which is not before `best`.
-        let key = own.levels[level].newcomer_key(newcomer, flow, config);
+        let key = own.levels[level].newcomer_key(waiters, newcomer, flow, config);
         key.zip(other.best_rank())
             .is_some_and(|(key, best)| (level as u64, key) < *best)
     }

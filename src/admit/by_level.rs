@@ -1,0 +1,95 @@
+//! Waiters by level, each level in the order of arrival; and which wait ends first.
+
+use std::collections::BTreeSet;
+
+use super::nanos::{NEVER, Nanos};
+use super::ordered_queue::{List, OrderedQueue};
+use super::waiters::Waiters;
+
+/// One queue for each level: finds the waiter that goes first, the one that is evicted first, the one that arrived first,
+/// and the one whose wait ends first.
+#[derive(Debug)]
+pub(crate) struct ByLevel {
+    /// Level 0 is the most urgent.
+    levels: Box<[OrderedQueue]>,
+    /// The waiters whose wait ends earlier than their place in the order of arrival says, by their ends. The wait of any
+    /// other ends no earlier than that of the head of its level.
+    early: BTreeSet<Timeout>,
+}
+
+/// The end of a wait, the waiter's sequence number, and its index.
+type Timeout = (Nanos, u64, u32);
+
+impl ByLevel {
+    pub(crate) fn new(list: List, levels: usize) -> Self {
+        Self {
+            levels: (0..levels).map(|_| OrderedQueue::new(list)).collect(),
+            early: BTreeSet::new(),
+        }
+    }
+
+    /// Adds a waiter at its level.
+    #[inline]
+    pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
+        let level = waiters.meta(idx).level;
+        self.levels[usize::from(level)].push(waiters, idx);
+        self.early.extend(early_timeout(waiters, idx));
+    }
+
+    /// Removes a waiter from this level.
+    #[inline]
+    pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, level: u8) {
+        self.levels[usize::from(level)].remove(waiters, idx);
+        if let Some(timeout) = early_timeout(waiters, idx) {
+            self.early.remove(&timeout);
+        }
+    }
+
+    /// The first waiter of each level that has one, the most urgent level first.
+    #[inline]
+    pub(crate) fn heads(&self) -> impl Iterator<Item = u32> {
+        self.levels.iter().filter_map(OrderedQueue::head)
+    }
+
+    /// The waiter that arrived first, whatever its level.
+    pub(crate) fn oldest<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
+        self.heads().min_by_key(|&idx| waiters.meta(idx).key())
+    }
+
+    /// The waiter that is evicted first: the latest of the lowest level.
+    pub(crate) fn lowest_and_latest(&self) -> Option<u32> {
+        // The lowest level is the last.
+        self.levels.iter().rev().find_map(OrderedQueue::tail)
+    }
+
+    /// The waiter whose wait ends first, and when; `None` if no wait ends.
+    #[inline]
+    pub(crate) fn next_timeout<T>(&self, waiters: &Waiters<T>) -> Option<(Nanos, u32)> {
+        // A head that ends early counts twice: its own end is smaller than the one that its place says.
+        let heads = self.heads().map(|idx| timeout_by_place(waiters, idx));
+        let (end, _, idx) = heads.chain(self.early.first().copied()).min()?;
+        (end < NEVER).then_some((end, idx))
+    }
+
+    /// All waiters of a level, in order.
+    pub(crate) fn level<T>(&self, waiters: &Waiters<T>, level: u8) -> Vec<u32> {
+        self.levels[usize::from(level)].to_vec(waiters)
+    }
+}
+
+/// The end of a wait that began when the waiter's place in the order of arrival says. No wait ends later.
+#[inline]
+fn timeout_by_place<T>(waiters: &Waiters<T>, idx: u32) -> Timeout {
+    let (since, seq) = waiters.meta(idx).key();
+    // Saturates at `NEVER` if `max_wait` is `NEVER`.
+    (since.saturating_add(waiters.max_wait), seq, idx)
+}
+
+/// The end of a wait, if that is earlier: by a deadline, or because the request arrived before another that was queued
+/// before it.
+#[inline]
+fn early_timeout<T>(waiters: &Waiters<T>, idx: u32) -> Option<Timeout> {
+    let (by_place, seq, _) = timeout_by_place(waiters, idx);
+    let end = waiters.end(idx);
+    (end < by_place).then_some((end, seq, idx))
+}
