@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::by_level::ByLevel;
-use super::nanos::{NEVER, Nanos};
+use super::nanos::Nanos;
 use super::ordered_queue::List;
 use super::room::{Arrival, Room, Waiter, lease, lease_for};
 use super::room_base::RoomBase;
@@ -204,8 +204,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
     }
 
     fn next_timeout(&self) -> Nanos {
-        let next = self.by_level.next_timeout(&self.waiters);
-        next.map_or(NEVER, |(end, _)| end)
+        self.by_level.next_end(&self.waiters)
     }
 
     fn arrive(
@@ -288,9 +287,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
 
     fn advance(&mut self, now: Nanos, wakes: &mut WakeList<W>) {
         // Ends because each round unlinks a waiter.
-        while let Some((end, idx)) = self.by_level.next_timeout(&self.waiters)
-            && end <= now
-        {
+        while let Some(idx) = self.by_level.expired(&self.waiters, now) {
             let why = self
                 .waiters
                 .meta(idx)
