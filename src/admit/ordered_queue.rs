@@ -89,6 +89,9 @@ impl OrderedQueue {
         let links = &mut waiters.links[self.links as usize];
         let Link { prev, next } = links[idx as usize];
         self.join(links, prev, next);
+        if self.out_of_order.is_empty() {
+            return;
+        }
         // The first or the last of the tree may be that of all now.
         if prev == NONE
             && let Some((_, idx)) = self.out_of_order.pop_first()

@@ -17,7 +17,7 @@ use super::cancel::Registration;
 use super::queue::next_queue_id;
 use super::selection::Selection;
 use super::state::{Deferred, QueueItem, State};
-use super::{Cost, DequeueError, EnqueueError, OnOversize, TooLarge};
+use super::{Cost, EnqueueError, OnOversize, TooLarge};
 use crate::admit::{RejectReason, Ticket, WaiterId, WaitingRoomConfig};
 use crate::gate::now;
 use crate::gate::reserve::ReservationHost;
@@ -81,8 +81,10 @@ impl<T: Send + 'static> Shared<T> {
         id: &mut Option<u64>,
     ) -> Poll<Option<T>> {
         // First without a timer, which a consumer that need not wait does not need.
-        if let Ok(item) = self.dequeue(id) {
-            return Poll::Ready(Some(item));
+        let mut taken = None;
+        self.dequeue(id, &mut taken);
+        if let Some(taken) = taken {
+            return Poll::Ready(Some(taken.item));
         }
         let removed = self.poll_as_consumer(cx, id, |state, deferred| {
             state.advance_if_timed(deferred);
@@ -207,28 +209,28 @@ impl<T> Shared<T> {
         })
     }
 
-    /// Takes the item that is next. A consumer that waited with `id` waits no longer if it gets one.
-    pub(super) fn dequeue(&self, id: &mut Option<u64>) -> Result<T, DequeueError> {
+    /// Takes the item that is next. A consumer that waited with `id` waits no longer if it gets one. Returns what is left.
+    ///
+    /// The item goes into `taken`, because results of closures are copied several times.
+    pub(super) fn dequeue(
+        &self,
+        id: &mut Option<u64>,
+        taken: &mut Option<QueueItem<T>>,
+    ) -> AtomicState {
         let atomic_state = self.atomic_state();
         // Empty: the lock is not needed.
         if atomic_state.waiting() == 0 {
-            return Err(atomic_state.dequeue_error());
+            return atomic_state;
         }
-        // Not the result of the closure, so that the item is not copied on the way.
-        let mut taken = None;
-        let atomic_state = self.with_lock(|_, state, deferred| {
+        self.with_lock(|_, state, deferred| {
             state.advance_if_timed(deferred);
             // Empty by now, if the waits of all items have ended.
-            taken = state.pop();
+            *taken = state.pop();
             if taken.is_some() {
                 deferred.unused = state.forget_consumer(id);
             }
             state.atomic_state()
-        });
-        match taken {
-            Some(taken) => Ok(taken.item),
-            None => Err(atomic_state.dequeue_error()),
-        }
+        })
     }
 
     /// A consumer was dropped. If it was woken for an item, `with_lock` wakes the next.

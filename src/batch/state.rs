@@ -143,9 +143,9 @@ impl<T> State<T> {
     #[inline]
     pub(super) fn pop(&mut self) -> Option<QueueItem<T>> {
         let next = self.queue.peek()?;
-        let item = self.queue.pop(next)?;
-        self.cost -= u128::from(item.cost);
-        Some(item)
+        let item = self.queue.pop(next);
+        self.cost -= item.as_ref().map_or(0, |item| u128::from(item.cost));
+        item
     }
 
     /// Takes the items of a batch, in order.
@@ -161,7 +161,8 @@ impl<T> State<T> {
             let item = self.queue.get(next);
             match selection.choose(item.cost, item.overtaken) {
                 Choice::Take => {
-                    if let Some(item) = self.pop() {
+                    if let Some(item) = self.queue.pop(next) {
+                        self.cost -= u128::from(item.cost);
                         batch.items.push(item.item);
                         batch.registrations.extend(item.registration);
                     }

@@ -191,12 +191,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// the virtual time at which a new flow begins.
     #[inline]
     fn join_clock(&mut self, group: u32, level: usize) -> u128 {
-        let served = self.clock_of_newcomer(group, level);
         // Only the fair discipline has clocks.
-        if let Some(clock) = self.groups[group as usize].clocks.get_mut(level) {
-            clock.served = served;
-            clock.waiting += 1;
+        if self.groups[group as usize].clocks.is_empty() {
+            return 0;
         }
+        let served = self.clock_of_newcomer(group, level);
+        let clock = &mut self.groups[group as usize].clocks[level];
+        clock.served = served;
+        clock.waiting += 1;
         served
     }
 

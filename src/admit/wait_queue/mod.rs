@@ -210,6 +210,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     }
 
     /// Takes an item that is unlinked.
+    #[inline]
     pub fn take(&mut self, id: WaiterId) -> T {
         let item = self.waiters.remove(id.idx);
         // After a burst, the last item out gives the memory back.
@@ -259,7 +260,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             }
             // Last: no expired waiter is promoted.
             None => {
-                self.promote(now);
+                if !self.promotions.is_empty() {
+                    self.promote(now);
+                }
                 None
             }
         }
