@@ -247,7 +247,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         if let Some(clock) = self.clock_mut(lane, level) {
             clock.waiting -= 1;
         }
-        // A waiter that leaves from the middle touches nothing but its own entry.
+        // A waiter that leaves from the middle changes no head.
         if head_may_change {
             self.refresh(waiters, lane, level);
         }
