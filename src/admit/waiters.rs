@@ -63,6 +63,7 @@ pub(crate) struct WaiterMeta {
 static NO_TENANT: Tenant = Tenant::NONE;
 
 impl WaiterMeta {
+    #[inline]
     pub(crate) fn new(
         (since, seq): ArrivalKey,
         Priority(level): Priority,
