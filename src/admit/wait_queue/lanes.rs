@@ -240,10 +240,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, level: u8) {
         let (lane, level) = (waiters.meta(idx).lane, usize::from(level));
-        let Lane { levels, head, .. } = &mut self.lanes[lane as usize];
-        let queue = &mut levels[level];
-        queue.remove(waiters, idx);
-        let head_may_change = queue.depends_on_others() || head.is_some_and(|head| head.idx == idx);
+        let head_may_change = self.lanes[lane as usize].levels[level].remove(waiters, idx);
         if let Some(clock) = self.clock_mut(lane, level) {
             clock.waiting -= 1;
         }
@@ -257,8 +254,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     pub(crate) fn skip<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         let meta = waiters.meta(idx);
         let (lane, level) = (meta.lane, usize::from(meta.level));
-        self.lanes[lane as usize].levels[level].skip(waiters, idx);
-        self.refresh(waiters, lane, level);
+        if self.lanes[lane as usize].levels[level].skip(waiters, idx) {
+            self.refresh(waiters, lane, level);
+        }
     }
 
     /// Adds a waiter that was skipped.
