@@ -62,19 +62,25 @@ impl ByLevel {
         self.levels.iter().rev().find_map(OrderedQueue::tail)
     }
 
-    /// The waiter whose wait ends first, and when; `None` if no wait ends.
+    /// The earliest end of a wait; `NEVER` if none ends.
     #[inline]
-    pub(crate) fn next_timeout<T>(&self, waiters: &Waiters<T>) -> Option<(Nanos, u32)> {
-        let mut first = self.early.first().copied();
-        // A head that ends early counts twice: its own end is smaller than the one that its place says.
-        for idx in self.heads() {
-            let by_place = timeout_by_place(waiters, idx);
-            if first.is_none_or(|first| by_place < first) {
-                first = Some(by_place);
-            }
+    pub(crate) fn next_end<T>(&self, waiters: &Waiters<T>) -> Nanos {
+        let since = self.heads().map(|idx| waiters.meta(idx).since).min();
+        let end = since.map_or(NEVER, |since| since.saturating_add(waiters.max_wait));
+        let early = self.early.first();
+        early.map_or(end, |&(early, ..)| end.min(early))
+    }
+
+    /// The waiter whose wait ends first, if that is by `now`.
+    #[inline]
+    pub(crate) fn expired<T>(&self, waiters: &Waiters<T>, now: Nanos) -> Option<u32> {
+        if self.next_end(waiters) > now {
+            return None;
         }
-        let (end, _, idx) = first?;
-        (end < NEVER).then_some((end, idx))
+        // A head that ends early is in both: its own end is smaller than the one that its place says.
+        let heads = self.heads().map(|idx| timeout_by_place(waiters, idx));
+        let first = heads.chain(self.early.first().copied()).min();
+        first.map(|(.., idx)| idx)
     }
 
     /// All waiters of a level, in order.

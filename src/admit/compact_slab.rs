@@ -43,6 +43,7 @@ impl<T> CompactSlab<T> {
     #[inline]
     pub(crate) fn remove(&mut self, idx: u32) -> T {
         let entry = self.entries[idx as usize].take();
+        let entry = entry.expect("an entry is removed once");
         if idx as usize + 1 == self.entries.len() {
             while let Some(None) = self.entries.last() {
                 self.entries.pop();
@@ -50,7 +51,7 @@ impl<T> CompactSlab<T> {
         } else {
             self.vacant.push(idx);
         }
-        entry.expect("an entry is removed once")
+        entry
     }
 
     #[inline]

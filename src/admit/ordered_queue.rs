@@ -78,17 +78,20 @@ impl OrderedQueue {
         prev == NONE
     }
 
-    /// Removes a waiter.
+    /// Removes a waiter, and says whether it was the head.
     #[inline]
-    pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
+    pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         if !self.out_of_order.is_empty()
             && self.out_of_order.remove(&waiters.meta(idx).key()).is_some()
         {
-            return;
+            return false;
         }
         let links = &mut waiters.links[self.links as usize];
         let Link { prev, next } = links[idx as usize];
         self.join(links, prev, next);
+        if self.out_of_order.is_empty() {
+            return prev == NONE;
+        }
         // The first or the last of the tree may be that of all now.
         if prev == NONE
             && let Some((_, idx)) = self.out_of_order.pop_first()
@@ -100,6 +103,7 @@ impl OrderedQueue {
         {
             self.push(waiters, idx);
         }
+        prev == NONE
     }
 
     /// Makes two waiters neighbours, or one of them an end: the other is `NONE` then.
@@ -188,7 +192,8 @@ mod tests {
                     }
                     Op::Remove(which) | Op::Skip(which) if !model.is_empty() => {
                         let (key, idx) = model.remove(which.index(model.len()));
-                        queue.remove(&mut waiters, idx);
+                        let was_head = queue.head() == Some(idx);
+                        prop_assert_eq!(queue.remove(&mut waiters, idx), was_head);
                         if matches!(op, Op::Skip(_)) {
                             model.push((key, idx));
                             model.sort_unstable();

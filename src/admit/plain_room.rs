@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::by_level::ByLevel;
-use super::nanos::{NEVER, Nanos};
+use super::nanos::Nanos;
 use super::ordered_queue::List;
 use super::room::{Arrival, Room, Waiter, lease, lease_for};
 use super::room_base::RoomBase;
@@ -23,8 +23,6 @@ pub(crate) struct PlainRoom<C: Capacity, W> {
     base: RoomBase,
     waiters: Waiters<Waiter<C, W>>,
     by_level: ByLevel,
-    /// No wait ends before this. Spares most calls of [`advance`](Room::advance) the look for the wait that ends first.
-    no_end_before: Nanos,
     /// As [`Room::missed_slot`].
     missed_slot: bool,
 }
@@ -43,7 +41,6 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         waiters.max_wait = base.max_wait();
         let mut room = Self {
             by_level: ByLevel::new(List::Level, base.config.levels.count()),
-            no_end_before: NEVER,
             missed_slot: false,
             base,
             waiters,
@@ -72,7 +69,6 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     #[inline]
     fn link(&mut self, idx: u32) {
         self.by_level.push(&mut self.waiters, idx);
-        self.no_end_before = self.no_end_before.min(self.waiters.end(idx));
         self.base.on_queued();
     }
 
@@ -208,8 +204,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
     }
 
     fn next_timeout(&self) -> Nanos {
-        let next = self.by_level.next_timeout(&self.waiters);
-        next.map_or(NEVER, |(end, _)| end)
+        self.by_level.next_end(&self.waiters)
     }
 
     fn arrive(
@@ -291,19 +286,8 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
     }
 
     fn advance(&mut self, now: Nanos, wakes: &mut WakeList<W>) {
-        if now < self.no_end_before {
-            return; // nearly always
-        }
-        // Ends because each round but the last unlinks a waiter.
-        loop {
-            let Some((end, idx)) = self.by_level.next_timeout(&self.waiters) else {
-                self.no_end_before = NEVER;
-                return;
-            };
-            if now < end {
-                self.no_end_before = end;
-                return;
-            }
+        // Ends because each round unlinks a waiter.
+        while let Some(idx) = self.by_level.expired(&self.waiters, now) {
             let why = self
                 .waiters
                 .meta(idx)

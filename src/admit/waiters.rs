@@ -54,28 +54,23 @@ pub(crate) struct WaiterMeta {
     pub(crate) level: u8,
     /// `false` once it is unlinked.
     pub(crate) waits: bool,
-    /// Boxed, because most tickets have none: an entry fits into fewer cache lines.
-    extras: Option<Box<TicketExtras>>,
-}
-
-/// The tenant and the cost of a ticket that names one.
-#[derive(Debug)]
-struct TicketExtras {
-    tenant: Tenant,
     cost: u32,
+    /// Boxed, because most tickets name none: an entry fits into fewer cache lines.
+    tenant: Option<Box<Tenant>>,
 }
 
-/// The tenant of tickets without extras.
+/// The tenant of tickets that name none.
 static NO_TENANT: Tenant = Tenant::NONE;
 
 impl WaiterMeta {
+    #[inline]
     pub(crate) fn new(
         (since, seq): ArrivalKey,
         Priority(level): Priority,
         limits: WaitLimits,
         ticket: Ticket,
     ) -> Self {
-        let has_extras = !ticket.tenant.as_bytes().is_empty() || ticket.cost != 1;
+        let has_tenant = ticket.tenant != NO_TENANT;
         Self {
             seq,
             since,
@@ -85,12 +80,8 @@ impl WaiterMeta {
             priority: level,
             level,
             waits: true,
-            extras: has_extras.then(|| {
-                Box::new(TicketExtras {
-                    tenant: ticket.tenant,
-                    cost: ticket.cost,
-                })
-            }),
+            cost: ticket.cost.max(1),
+            tenant: has_tenant.then(|| Box::new(ticket.tenant)),
         }
     }
 
@@ -102,15 +93,12 @@ impl WaiterMeta {
 
     /// The tenant that its ticket names, or the empty one.
     pub(crate) fn tenant(&self) -> &Tenant {
-        self.extras
-            .as_ref()
-            .map_or(&NO_TENANT, |extras| &extras.tenant)
+        self.tenant.as_deref().unwrap_or(&NO_TENANT)
     }
 
     /// Its cost to its tenant's share; at least 1.
     pub(crate) fn cost(&self) -> u128 {
-        let cost = self.extras.as_ref().map_or(1, |extras| extras.cost);
-        u128::from(cost.max(1))
+        u128::from(self.cost)
     }
 }
 

@@ -186,7 +186,12 @@ impl<T> RequestQueue<T> {
     ///
     /// If no request waits.
     pub fn try_dequeue(&self) -> Result<T, DequeueError> {
-        self.shared.dequeue(&mut None)
+        let mut taken = None;
+        let left = self.shared.dequeue(&mut None, &mut taken);
+        match taken {
+            Some(taken) => Ok(taken.item),
+            None => Err(left.dequeue_error()),
+        }
     }
 
     /// Waits until a request waits, and leaves it in the queue: `true`. `false` if the queue is closed and empty. For a

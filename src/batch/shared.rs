@@ -16,8 +16,8 @@ use super::builder::Builder;
 use super::cancel::Registration;
 use super::queue::next_queue_id;
 use super::selection::Selection;
-use super::state::{Deferred, Removed, State};
-use super::{Cost, DequeueError, EnqueueError, OnOversize, TooLarge};
+use super::state::{Deferred, QueueItem, State};
+use super::{Cost, EnqueueError, OnOversize, TooLarge};
 use crate::admit::{RejectReason, Ticket, WaiterId, WaitingRoomConfig};
 use crate::gate::now;
 use crate::gate::reserve::ReservationHost;
@@ -51,6 +51,8 @@ impl<T: Send + 'static> Shared<T> {
         // The caller's code, which may panic: without the lock, before anything has changed.
         let cost = self.cost.as_ref().map_or(1, |cost| cost.cost(&item));
         let now = now();
+        // Moved once, if it is accepted: copies of a large item would be most of the work.
+        let mut item = Some(item);
         let pushed = self.with_lock_and_timer(|shared, state, deferred| {
             // Under the lock that adds the item, so that no other item takes the place.
             if has_reservation {
@@ -61,12 +63,15 @@ impl<T: Send + 'static> Shared<T> {
                 let budget = shared.budget;
                 let why = RejectReason::Unservable(TooLarge { cost, budget });
                 state.queue.count_rejected(&why);
-                return Err((item, why));
+                return Err(why);
             }
-            let pushed = state.push((item, cost), ticket, now, deferred);
-            pushed.map_err(|(item, why)| (item, why.widen()))
+            let pushed = state.push((&mut item, cost), ticket, now, deferred);
+            pushed.map_err(RejectReason::widen)
         });
-        pushed.map_err(|(item, why)| EnqueueError { item, why })
+        pushed.map_err(|why| match item {
+            Some(item) => EnqueueError { item, why },
+            None => unreachable!("taken only if it is accepted"),
+        })
     }
 
     /// Takes the item that is next, or `None` if the queue is closed and empty; else the consumer waits.
@@ -76,8 +81,10 @@ impl<T: Send + 'static> Shared<T> {
         id: &mut Option<u64>,
     ) -> Poll<Option<T>> {
         // First without a timer, which a consumer that need not wait does not need.
-        if let Ok(item) = self.dequeue(id) {
-            return Poll::Ready(Some(item));
+        let mut taken = None;
+        self.dequeue(id, &mut taken);
+        if let Some(taken) = taken {
+            return Poll::Ready(Some(taken.item));
         }
         let removed = self.poll_as_consumer(cx, id, |state, deferred| {
             state.advance_if_timed(deferred);
@@ -202,23 +209,28 @@ impl<T> Shared<T> {
         })
     }
 
-    /// Takes the item that is next. A consumer that waited with `id` waits no longer if it gets one.
-    pub(super) fn dequeue(&self, id: &mut Option<u64>) -> Result<T, DequeueError> {
+    /// Takes the item that is next. A consumer that waited with `id` waits no longer if it gets one. Returns what is left.
+    ///
+    /// The item goes into `taken`, because results of closures are copied several times.
+    pub(super) fn dequeue(
+        &self,
+        id: &mut Option<u64>,
+        taken: &mut Option<QueueItem<T>>,
+    ) -> AtomicState {
         let atomic_state = self.atomic_state();
         // Empty: the lock is not needed.
         if atomic_state.waiting() == 0 {
-            return Err(atomic_state.dequeue_error());
+            return atomic_state;
         }
-        let removed = self.with_lock(|_, state, deferred| {
+        self.with_lock(|_, state, deferred| {
             state.advance_if_timed(deferred);
             // Empty by now, if the waits of all items have ended.
-            let removed = state
-                .pop()
-                .ok_or_else(|| state.atomic_state().dequeue_error())?;
-            deferred.unused = state.forget_consumer(id);
-            Ok(removed)
-        });
-        removed.map(|removed| removed.item)
+            *taken = state.pop();
+            if taken.is_some() {
+                deferred.unused = state.forget_consumer(id);
+            }
+            state.atomic_state()
+        })
     }
 
     /// A consumer was dropped. If it was woken for an item, `with_lock` wakes the next.
@@ -239,12 +251,12 @@ impl<T> Shared<T> {
     }
 
     /// Removes an item, if it still waits.
-    pub(super) fn remove(&self, id: WaiterId) -> Option<Removed<T>> {
+    pub(super) fn remove(&self, id: WaiterId) -> Option<QueueItem<T>> {
         self.with_lock(|_, state, _| state.remove(id))
     }
 
     /// Removes all items, in order.
-    pub(super) fn clear(&self) -> Vec<Removed<T>> {
+    pub(super) fn clear(&self) -> Vec<QueueItem<T>> {
         self.with_lock(|_, state, _| {
             let order = state.queue.in_order().into_iter();
             order.filter_map(|id| state.remove(id)).collect()
@@ -281,7 +293,7 @@ impl<T> Shared<T> {
     }
 
     #[cold]
-    fn tell_rejected(&self, rejected: Vec<(Removed<T>, RejectReason<TooLarge>)>) {
+    fn tell_rejected(&self, rejected: Vec<(QueueItem<T>, RejectReason<TooLarge>)>) {
         for (removed, why) in rejected {
             // The caller of the queue is not to lose its own item by a panic of the callback, or of a destructor.
             let _ = catch_unwind(AssertUnwindSafe(|| match &self.on_rejected {

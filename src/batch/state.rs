@@ -31,7 +31,7 @@ pub(super) struct State<T> {
     pub(super) timers: Timers,
 }
 
-/// An item in the queue.
+/// An item in the queue. To be dropped without the lock, as an item's destructor is the caller's code.
 pub(super) struct QueueItem<T> {
     pub(super) item: T,
     cost: u64,
@@ -41,12 +41,6 @@ pub(super) struct QueueItem<T> {
     registration: Option<Registration>,
 }
 
-/// An item that left the queue. To be dropped without the lock, as an item's destructor is the caller's code.
-pub(super) struct Removed<T> {
-    pub(super) item: T,
-    _registration: Option<Registration>,
-}
-
 /// The items of a batch.
 pub(super) struct TakenItems<T> {
     pub(super) items: Vec<T>,
@@ -54,17 +48,10 @@ pub(super) struct TakenItems<T> {
     registrations: Vec<Registration>,
 }
 
-impl<T> TakenItems<T> {
-    fn push(&mut self, taken: QueueItem<T>) {
-        self.items.push(taken.item);
-        self.registrations.extend(taken.registration);
-    }
-}
-
 /// What is to be done after the lock is released.
 pub(super) struct Deferred<T> {
     /// Items whose wait ended, with the reason.
-    pub(super) rejected: Vec<(Removed<T>, RejectReason<TooLarge>)>,
+    pub(super) rejected: Vec<(QueueItem<T>, RejectReason<TooLarge>)>,
     pub(super) wakes: WakeList<Waker>,
     /// A waker that is not needed any more. Its destructor is the caller's code.
     pub(super) unused: Option<Waker>,
@@ -99,7 +86,12 @@ impl<T> State<T> {
     /// Brings the queue up to `now`: rejects the items whose wait has ended, and promotes those that waited long enough.
     #[inline]
     pub(super) fn advance(&mut self, now: Instant, deferred: &mut Deferred<T>) {
-        while let Some((id, why)) = self.queue.advance(now) {
+        self.advance_to(self.queue.nanos(now), deferred);
+    }
+
+    #[inline]
+    fn advance_to(&mut self, now: u64, deferred: &mut Deferred<T>) {
+        while let Some((id, why)) = self.queue.advance_to(now) {
             self.reject(id, why, deferred);
         }
     }
@@ -116,22 +108,21 @@ impl<T> State<T> {
     #[cold]
     pub(super) fn reject(&mut self, id: WaiterId, why: RejectReason, deferred: &mut Deferred<T>) {
         let item = self.queue.take(id);
-        let removed = self.account(item);
-        deferred.rejected.push((removed, why.widen()));
+        self.cost -= u128::from(item.cost);
+        deferred.rejected.push((item, why.widen()));
     }
 
-    /// Adds an item, or returns it with the reason.
+    /// Takes the item out and adds it. Leaves it there if it is rejected.
     #[inline]
     pub(super) fn push(
         &mut self,
-        (item, cost): (T, u64),
+        (item, cost): (&mut Option<T>, u64),
         ticket: Ticket,
         now: Instant,
         deferred: &mut Deferred<T>,
-    ) -> Result<WaiterId, (T, RejectReason)> {
-        self.advance(now, deferred); // may free a place
-        // The closure takes the item only if it is accepted, so that a rejected one can be returned.
-        let mut item = Some(item);
+    ) -> Result<WaiterId, RejectReason> {
+        let now = self.queue.nanos(now);
+        self.advance_to(now, deferred); // may free a place
         let new = |_| QueueItem {
             item: item
                 .take()
@@ -140,27 +131,21 @@ impl<T> State<T> {
             overtaken: 0,
             registration: None,
         };
-        match self.queue.push(ticket, (), now, new) {
-            Ok(pushed) => {
-                self.cost += u128::from(cost);
-                if let Some(displaced) = pushed.displaced {
-                    self.reject(displaced, RejectReason::Displaced, deferred);
-                }
-                Ok(pushed.id)
-            }
-            Err(why) => match item {
-                Some(item) => Err((item, why)),
-                None => unreachable!("called only if the item is accepted"),
-            },
+        let pushed = self.queue.push_at(ticket, (), now, new)?;
+        self.cost += u128::from(cost);
+        if let Some(displaced) = pushed.displaced {
+            self.reject(displaced, RejectReason::Displaced, deferred);
         }
+        Ok(pushed.id)
     }
 
     /// Takes the item that is next.
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<Removed<T>> {
+    pub(super) fn pop(&mut self) -> Option<QueueItem<T>> {
         let next = self.queue.peek()?;
-        let item = self.queue.pop(next)?;
-        Some(self.account(item))
+        let item = self.queue.pop(next);
+        self.cost -= item.as_ref().map_or(0, |item| u128::from(item.cost));
+        item
     }
 
     /// Takes the items of a batch, in order.
@@ -178,7 +163,8 @@ impl<T> State<T> {
                 Choice::Take => {
                     if let Some(item) = self.queue.pop(next) {
                         self.cost -= u128::from(item.cost);
-                        batch.push(item);
+                        batch.items.push(item.item);
+                        batch.registrations.extend(item.registration);
                     }
                 }
                 Choice::Skip => skipped.push((self.queue.skip(next), selection.taken)),
@@ -194,19 +180,10 @@ impl<T> State<T> {
     }
 
     /// Removes an item, if it still waits.
-    pub(super) fn remove(&mut self, id: WaiterId) -> Option<Removed<T>> {
+    pub(super) fn remove(&mut self, id: WaiterId) -> Option<QueueItem<T>> {
         let item = self.queue.remove(id)?;
-        Some(self.account(item))
-    }
-
-    /// Subtracts the cost of an item that left the queue.
-    #[inline]
-    fn account(&mut self, item: QueueItem<T>) -> Removed<T> {
         self.cost -= u128::from(item.cost);
-        Removed {
-            item: item.item,
-            _registration: item.registration,
-        }
+        Some(item)
     }
 
     /// Keeps the registration for as long as the item waits. Returns it if the item has left already.

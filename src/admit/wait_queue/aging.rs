@@ -9,6 +9,7 @@ use crate::admit::{Priority, WaitingRoomConfig};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The level of a request with this priority and arrival, promotions by `now` included.
+    #[inline]
     pub(super) fn level_of(&self, priority: Priority, arrival: Nanos, now: Nanos) -> u8 {
         let Priority(level) = self.base.config.levels.clamp(priority);
         let promotions = interval(&self.base.config)
@@ -40,6 +41,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 pub(super) type Promotion = (Nanos, u64, u32);
 
 /// The next promotion of a waiter at this level; `None` at level 0, and without aging.
+#[inline]
 pub(super) fn next_promotion<T>(
     waiters: &Waiters<T>,
     config: &WaitingRoomConfig,
@@ -58,6 +60,7 @@ pub(super) fn next_promotion<T>(
 }
 
 /// The interval between two promotions, in nanoseconds; `None` without aging.
+#[inline]
 fn interval(config: &WaitingRoomConfig) -> Option<Nanos> {
     config
         .promote_after

@@ -191,12 +191,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// the virtual time at which a new flow begins.
     #[inline]
     fn join_clock(&mut self, group: u32, level: usize) -> u128 {
-        let served = self.clock_of_newcomer(group, level);
         // Only the fair discipline has clocks.
-        if let Some(clock) = self.groups[group as usize].clocks.get_mut(level) {
-            clock.served = served;
-            clock.waiting += 1;
+        if self.groups[group as usize].clocks.is_empty() {
+            return 0;
         }
+        let served = self.clock_of_newcomer(group, level);
+        let clock = &mut self.groups[group as usize].clocks[level];
+        clock.served = served;
+        clock.waiting += 1;
         served
     }
 
@@ -238,14 +240,11 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, level: u8) {
         let (lane, level) = (waiters.meta(idx).lane, usize::from(level));
-        let Lane { levels, head, .. } = &mut self.lanes[lane as usize];
-        let queue = &mut levels[level];
-        queue.remove(waiters, idx);
-        let head_may_change = queue.depends_on_others() || head.is_some_and(|head| head.idx == idx);
+        let head_may_change = self.lanes[lane as usize].levels[level].remove(waiters, idx);
         if let Some(clock) = self.clock_mut(lane, level) {
             clock.waiting -= 1;
         }
-        // A waiter that leaves from the middle touches nothing but its own entry.
+        // A waiter that leaves from the middle changes no head.
         if head_may_change {
             self.refresh(waiters, lane, level);
         }
@@ -255,8 +254,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     pub(crate) fn skip<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         let meta = waiters.meta(idx);
         let (lane, level) = (meta.lane, usize::from(meta.level));
-        self.lanes[lane as usize].levels[level].skip(waiters, idx);
-        self.refresh(waiters, lane, level);
+        if self.lanes[lane as usize].levels[level].skip(waiters, idx) {
+            self.refresh(waiters, lane, level);
+        }
     }
 
     /// Adds a waiter that was skipped.

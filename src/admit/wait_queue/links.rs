@@ -34,6 +34,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     /// Links a waiter in a lane, and wherever else it has to be found again. `flow` is the state of its tenant's flow, if
     /// it had one before a reconfiguration.
+    #[inline]
     pub(super) fn link(&mut self, idx: u32, lane: u32, flow: Option<FlowState>, now: Nanos) {
         let meta = self.waiters.meta(idx);
         // It may have waited before, in another room: promotions by now count.
@@ -51,6 +52,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     }
 
     /// Links a waiter in what is kept by level, but for its lane: a promotion does this again.
+    #[inline]
     pub(super) fn link_level(&mut self, idx: u32) {
         self.by_level.push(&mut self.waiters, idx);
         if let Some(partition) = self.bounded_partition(idx) {
@@ -64,6 +66,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     }
 
     /// Undoes [`link_level`](Self::link_level) for a waiter that waits no more, or at another level now.
+    #[inline]
     pub(super) fn unlink_level(&mut self, idx: u32, level: u8) {
         self.by_level.remove(&mut self.waiters, idx, level);
         if let Some(Partition { id, .. }) = self.bounded_partition(idx) {

@@ -141,11 +141,13 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         now: Instant,
         item: impl FnOnce(WaiterId) -> T,
     ) -> Result<Pushed, RejectReason> {
-        let now = self.base.epoch.nanos(now);
+        let now = self.nanos(now);
         self.push_at(ticket, lane, now, item)
     }
 
-    fn push_at(
+    /// As [`push`](Self::push), where the caller has converted the instant already.
+    #[inline]
+    pub(crate) fn push_at(
         &mut self,
         ticket: Ticket,
         lane: L,
@@ -208,6 +210,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     }
 
     /// Takes an item that is unlinked.
+    #[inline]
     pub fn take(&mut self, id: WaiterId) -> T {
         let item = self.waiters.remove(id.idx);
         // After a burst, the last item out gives the memory back.
@@ -231,7 +234,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// again until it returns `None`.
     #[inline]
     pub fn advance(&mut self, now: Instant) -> Option<(WaiterId, RejectReason)> {
-        let now = self.base.epoch.nanos(now);
+        self.advance_to(self.nanos(now))
+    }
+
+    /// As [`advance`](Self::advance), where the caller has converted the instant already.
+    #[inline]
+    pub(crate) fn advance_to(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason)> {
         let expired = self.expire_next(now)?;
         self.base.stats.reject(&expired.1);
         Some(expired)
@@ -240,8 +248,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Unlinks the next waiter that has expired by `now`. If there is none, promotes the waiters that are due.
     #[inline]
     pub(super) fn expire_next<N>(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
-        match self.by_level.next_timeout(&self.waiters) {
-            Some((end, idx)) if end <= now => {
+        match self.by_level.expired(&self.waiters, now) {
+            Some(idx) => {
                 let why = self
                     .waiters
                     .meta(idx)
@@ -251,8 +259,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
                 Some((self.waiters.id(idx), why))
             }
             // Last: no expired waiter is promoted.
-            _ => {
-                self.promote(now);
+            None => {
+                if !self.promotions.is_empty() {
+                    self.promote(now);
+                }
                 None
             }
         }
@@ -267,8 +277,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The earliest end of a wait; `NEVER` if none ends.
     #[inline]
     pub(super) fn next_end(&self) -> Nanos {
-        let next = self.by_level.next_timeout(&self.waiters);
-        next.map_or(NEVER, |(end, _)| end)
+        self.by_level.next_end(&self.waiters)
     }
 
     /// Stops accepting. Items that wait go on waiting.
@@ -385,6 +394,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.base
             .epoch
             .instant(self.waiters.meta(first).limits.arrival)
+    }
+
+    /// The number of an instant, for several methods at one time: the conversion takes longer than most of them.
+    #[inline]
+    pub(crate) fn nanos(&self, now: Instant) -> Nanos {
+        self.base.epoch.nanos(now)
     }
 
     /// Counts an item that was rejected before it was pushed.

@@ -79,11 +79,11 @@ impl Partitions {
 
     /// Whether one more request may wait in the partition, by its own bound.
     pub(crate) fn has_room(&self, partition: Partition) -> bool {
-        let waiting = self
-            .by_id
-            .get(&partition.id)
-            .map_or(0, |usage| usage.waiting);
-        partition.max_size.is_none_or(|max| waiting < max)
+        let Some(max) = partition.max_size else {
+            return true;
+        };
+        let usage = self.by_id.get(&partition.id);
+        usage.map_or(0, |usage| usage.waiting) < max
     }
 
     /// Whether more requests wait in the partition than its bound allows.

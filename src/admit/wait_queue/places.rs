@@ -16,6 +16,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// # Errors
     ///
     /// The reason why it may not wait.
+    #[inline]
     pub(crate) fn place_for<N>(
         &self,
         ticket: &Ticket,

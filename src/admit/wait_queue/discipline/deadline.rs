@@ -21,8 +21,11 @@ impl DeadlineQueue {
         self.head() == Some(idx)
     }
 
-    pub(super) fn remove<T>(&mut self, waiters: &Waiters<T>, idx: u32) {
+    /// Removes a waiter, and says whether it was the head.
+    pub(super) fn remove<T>(&mut self, waiters: &Waiters<T>, idx: u32) -> bool {
+        let was_head = self.head() == Some(idx);
         self.0.remove(&key_of(waiters, idx));
+        was_head
     }
 
     pub(super) fn head(&self) -> Option<u32> {

@@ -117,20 +117,27 @@ impl FairQueue {
             start,
             since: dispatch,
         };
-        self.remove(waiters, idx);
+        let index = meta.flow;
+        flow.queue.remove(waiters, idx);
+        self.reorder(waiters, index);
         start
     }
 
-    pub(super) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
-        let flow = waiters.meta(idx).flow;
-        self.flows[flow as usize].queue.remove(waiters, idx);
-        self.reorder(waiters, flow);
+    /// Removes a waiter, and says whether the head may be another now: the key of its flow depends on the cost of the
+    /// flow's head.
+    pub(super) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
+        let index = waiters.meta(idx).flow;
+        let was_head = self.flows[index as usize].queue.remove(waiters, idx);
+        if was_head {
+            self.reorder(waiters, index);
+        }
+        was_head
     }
 
-    pub(super) fn skip<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
+    pub(super) fn skip<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         // First: a flow with a skipped waiter is not closed.
         self.flows[waiters.meta(idx).flow as usize].skipped += 1;
-        self.remove(waiters, idx);
+        self.remove(waiters, idx)
     }
 
     pub(super) fn restore<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {

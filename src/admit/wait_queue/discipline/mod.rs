@@ -119,9 +119,9 @@ impl LevelQueue {
         }
     }
 
-    /// Removes a waiter for any other reason.
+    /// Removes a waiter for any other reason, and says whether the head may be another now.
     #[inline]
-    pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
+    pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         match self {
             Self::Fifo(queue) => queue.remove(waiters, idx),
             Self::Fair(queue) => queue.remove(waiters, idx),
@@ -129,8 +129,8 @@ impl LevelQueue {
         }
     }
 
-    /// Removes a waiter until it is restored. Its flow keeps its state.
-    pub(crate) fn skip<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
+    /// As [`remove`](Self::remove), until the waiter is restored. Its flow keeps its state.
+    pub(crate) fn skip<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         match self {
             Self::Fair(queue) => queue.skip(waiters, idx),
             _ => self.remove(waiters, idx),
@@ -188,13 +188,6 @@ impl LevelQueue {
             Self::Fair(queue) => Some(queue.flow_state(waiters, idx)),
             _ => None,
         }
-    }
-
-    /// Whether the head may change when another waiter is removed.
-    #[inline]
-    pub(crate) fn depends_on_others(&self) -> bool {
-        // A flow's tag depends on the cost of its head.
-        matches!(self, Self::Fair(_))
     }
 
     /// Gives back memory that the present waiters do not need.

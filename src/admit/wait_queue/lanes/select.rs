@@ -48,12 +48,10 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     #[inline]
     pub(crate) fn best<T>(&self, waiters: &Waiters<T>, scope: Scope, pump: u64) -> Option<Head> {
         match scope {
-            // Nearly every release is about a pool that one group waits for.
-            Scope::Pool(pool) => match *self.groups_on(pool) {
-                [only] if self.groups[only as usize].blocked_in == pump => None,
-                [only] => self.head_in(only),
-                ref groups => self.best_of(waiters, groups.iter().copied(), pump),
-            },
+            Scope::Pool(pool) => {
+                let groups = self.groups_on(pool).iter().copied();
+                self.best_of(waiters, groups, pump)
+            }
             Scope::Claim(pool, group) => {
                 let groups = self.groups_on(pool).iter().copied();
                 self.best_of(waiters, groups.chain(std::iter::once(group)), pump)
@@ -152,12 +150,20 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     }
 
     /// The best waiter of these groups, over all disciplines.
+    #[inline]
     fn best_of<T>(
         &self,
         waiters: &Waiters<T>,
         groups: impl Iterator<Item = u32>,
         pump: u64,
     ) -> Option<Head> {
+        let mut groups = groups.filter(|&group| self.groups[group as usize].blocked_in != pump);
+        let first = groups.next()?;
+        // Nearly always there is one.
+        let Some(second) = groups.next() else {
+            return self.head_in(first);
+        };
+        let groups = [first, second].into_iter().chain(groups);
         let best = self.best_groups(groups, pump).into_iter().flatten();
         let of_each = best.map(|(_, group)| group);
         let group = of_each.reduce(|a, b| {
