@@ -43,7 +43,6 @@ pub struct Builder<T> {
     pub(super) budget: u64,
     pub(super) on_oversize: OnOversize,
     pub(super) on_rejected: Option<Box<OnRejected<T>>>,
-    pub(super) tracks_oldest: bool,
 }
 
 impl<T> Builder<T> {
@@ -54,7 +53,6 @@ impl<T> Builder<T> {
             budget: u64::MAX,
             on_oversize: OnOversize::default(),
             on_rejected: None,
-            tracks_oldest: false,
         }
     }
 
@@ -86,12 +84,6 @@ impl<T> Builder<T> {
         act: impl Fn(T, RejectReason<TooLarge>) + Send + Sync + 'static,
     ) -> Self {
         self.on_rejected = Some(Box::new(act));
-        self
-    }
-
-    /// Keeps track of the item that has waited for the longest.
-    pub(super) fn track_oldest(mut self) -> Self {
-        self.tracks_oldest = true;
         self
     }
 

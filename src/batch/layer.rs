@@ -163,7 +163,6 @@ where
     fn layer(&self, inner: S) -> Self::Service {
         let mut queue = BatchItems::builder(self.room.clone())
             .on_oversize(self.on_oversize)
-            .track_oldest()
             .on_rejected(|item: BatchItem<Req, _, _, _>, why| {
                 item.fail(BatchError::Rejected(why));
             });

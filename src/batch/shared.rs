@@ -197,7 +197,7 @@ impl<T: Send + 'static> Shared<T> {
 
 impl<T> Shared<T> {
     pub(super) fn new(builder: Builder<T>) -> Arc<Self> {
-        let state = State::new(builder.room, builder.tracks_oldest);
+        let state = State::new(builder.room);
         Arc::new(Self {
             queue_id: next_queue_id(),
             budget: builder.budget,

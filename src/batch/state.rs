@@ -68,13 +68,9 @@ impl<T> Default for Deferred<T> {
 }
 
 impl<T> State<T> {
-    pub(super) fn new(config: WaitingRoomConfig, tracks_oldest: bool) -> Self {
-        let mut queue = WaitQueue::new(config, now());
-        if tracks_oldest {
-            queue.track_oldest();
-        }
+    pub(super) fn new(config: WaitingRoomConfig) -> Self {
         Self {
-            queue,
+            queue: WaitQueue::new(config, now()),
             cost: 0,
             consumers: Consumers::default(),
             reservation_waiters: ReservationWaiters::default(),

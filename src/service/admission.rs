@@ -300,14 +300,14 @@ where
             StateProj::WaitingForSlot { waiting } => {
                 let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
                 let outcome = ready!(polled.unwrap_or_else(|| completed()));
-                let call = take(waiting).into_call();
+                let call = take(waiting).call;
                 match outcome {
                     SlotOutcome::Ended(outcome) => (call, outcome),
                     // ## WaitingForSlot => WaitingForInner
                     SlotOutcome::InnerNotReady(admitted) => {
                         let mut waiting = Box::new(WaitingForInner::new(call, admitted));
                         match waiting.poll_timeout(waited, cx) {
-                            Poll::Ready(outcome) => (waiting.into_call(), outcome),
+                            Poll::Ready(outcome) => (waiting.call, outcome),
                             Poll::Pending => {
                                 let waiting = Some(waiting);
                                 self.set(State::WaitingForInner { waiting });
@@ -320,7 +320,7 @@ where
             StateProj::WaitingForInner { waiting } => {
                 let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
                 let outcome = ready!(polled.unwrap_or_else(|| completed()));
-                (take(waiting).into_call(), outcome)
+                (take(waiting).call, outcome)
             }
         };
         Poll::Ready(match outcome {

@@ -107,7 +107,7 @@ impl<S, Req, H> PendingCall<S, Req, H> {
 
 /// A request that waits for a slot.
 pub(super) struct WaitingForSlot<C: Capacity, S, Req, H> {
-    call: PendingCall<S, Req, H>,
+    pub(super) call: PendingCall<S, Req, H>,
     acquire: Acquire<C>,
     /// Whether it may wait longer than the inner service takes to say whether it is ready.
     may_wait: bool,
@@ -124,11 +124,6 @@ impl<C: Capacity, S, Req, H> WaitingForSlot<C, S, Req, H> {
             may_wait,
             polled_inner: false,
         }
-    }
-
-    #[inline]
-    pub(super) fn into_call(self: Box<Self>) -> PendingCall<S, Req, H> {
-        self.call
     }
 }
 
@@ -213,7 +208,7 @@ where
 
 /// A request that has a slot and waits for the inner service to be ready.
 pub(super) struct WaitingForInner<C: Capacity, S, Req, H> {
-    call: PendingCall<S, Req, H>,
+    pub(super) call: PendingCall<S, Req, H>,
     admitted: Option<Admitted<C>>,
     timeout: Option<ReadyTimeout<C>>,
 }
@@ -232,12 +227,6 @@ impl<C: Capacity, S, Req, H> WaitingForInner<C, S, Req, H> {
             admitted: Some(admitted),
             timeout: None,
         }
-    }
-
-    /// Gives the slot back, unless it was part of the outcome.
-    #[inline]
-    pub(super) fn into_call(self: Box<Self>) -> PendingCall<S, Req, H> {
-        self.call
     }
 }
 

@@ -199,7 +199,6 @@ fn run(setup: Setup, events: Vec<Event>) {
     let begin = Instant::now();
     let at = |t: u64| begin + Duration::from_secs(t);
     let mut queue: WaitQueue<u8, u32> = WaitQueue::new(setup.config(), begin);
-    queue.track_oldest();
     let mut model = Model {
         setup,
         now: 1000,

@@ -76,7 +76,6 @@ pub struct WaitQueue<L, T> {
     partitions: Partitions,
     /// How many requests of each tenant wait, if that is bounded; else empty.
     tenants: HashMap<Tenant, usize>,
-    tracks_oldest: bool,
 }
 
 /// An item that was queued, and the one that it displaced.
@@ -118,14 +117,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             promotions: BTreeSet::new(),
             partitions: Partitions::new(levels),
             tenants: HashMap::new(),
-            tracks_oldest: false,
             base,
         }
-    }
-
-    /// Makes the queue track which item arrived first. To be called while it is empty.
-    pub fn track_oldest(&mut self) {
-        self.tracks_oldest = true;
     }
 
     /// Adds an item that arrives at `now`. All lanes compete with each other, in one partition.
@@ -384,12 +377,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         order.map(|idx| self.waiters.id(idx)).collect()
     }
 
-    /// The arrival of the item that arrived first, if that is [tracked](Self::track_oldest). O(levels).
+    /// The arrival of the item that arrived first. O(levels).
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
-        if !self.tracks_oldest {
-            return None;
-        }
         let first = self.by_level.oldest(&self.waiters)?;
         self.base
             .epoch
