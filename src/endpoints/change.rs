@@ -59,8 +59,7 @@ impl Endpoints {
                 EndpointRef::new(endpoint.clone(), PoolId(index), answers_first)
             })
             .collect();
-        let (registry, rules) = (Arc::new(registry), Arc::new(rules));
-        let table = RoutingTable::new(registry, rules, endpoints, Vec::new(), None);
+        let table = RoutingTable::new(Arc::new(registry), rules, endpoints, Vec::new(), None);
         Self {
             table: ArcSwap::from_pointee(table),
             changing: Mutex::default(),
@@ -85,7 +84,7 @@ impl Endpoints {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.table.load_full();
         let (registry, rules) = change(&old.registry)?;
-        let rules = rules.map_or_else(|| Arc::clone(&old.rules), Arc::new);
+        let rules = rules.unwrap_or_else(|| old.rules.clone());
         let (changes, endpoints) = succession(&old, registry.endpoints(), self.answers_first);
         // In the old table and not in the new one.
         let gone: Vec<EndpointRef> = old

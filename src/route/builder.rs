@@ -4,9 +4,9 @@ use http::HeaderName;
 use http::request::Parts;
 
 use super::extract::DemandSource;
-use super::{InvalidRoute, RouteLayer, RoutingConfig};
+use super::{InvalidRouting, RouteLayer, RoutingConfig};
 use crate::endpoints::{Registry, Requirements, RouteError};
-use crate::queue::QueueConfig;
+use crate::queue::{InvalidQueueConfig, QueueConfig};
 
 /// Builds a [`RouteLayer`]. Made by [`RouteLayer::builder`].
 ///
@@ -169,4 +169,16 @@ impl RouteLayerBuilder {
     pub fn try_build(self) -> Result<RouteLayer, InvalidRoute> {
         RouteLayer::try_new(self)
     }
+}
+
+/// What is wrong with the configuration of a [`RouteLayer`].
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidRoute {
+    /// Its waiting room.
+    #[error("invalid `QueueConfig`: {0}")]
+    Queue(#[from] InvalidQueueConfig),
+    /// Its routing.
+    #[error("invalid `RoutingConfig`: {0}")]
+    Routing(#[from] InvalidRouting),
 }

@@ -8,6 +8,7 @@ use http::header::{RETRY_AFTER, TRAILER};
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
+use tower::retry::budget::Budget;
 use tower_service::Service;
 
 use super::RouteBody;
@@ -84,14 +85,15 @@ impl<S: Clone> RequestHead<S> {
         &self,
         parsed: &ParsedRequest<B>,
     ) -> Result<Box<RetryState<S, E>>, NotRetryable> {
-        let retries = self.shared.retries();
-        if retries.max == 0 {
+        let table = self.shared.endpoints().table.load();
+        let routing = &table.rules.config;
+        if routing.max_retries == 0 {
             return Err(NotRetryable::NoRetries);
         }
         let ParsedBody::Buffered(body) = &parsed.body else {
             return Err(NotRetryable::Streamed);
         };
-        if body.bytes.len() > retries.body_limit {
+        if body.bytes.len() > routing.retry_body_limit_bytes {
             return Err(NotRetryable::TooLarge);
         }
         Ok(Box::new(RetryState {
@@ -104,7 +106,7 @@ impl<S: Clone> RequestHead<S> {
             since: self.since,
             first_arrival: None,
             requeued_after: Duration::ZERO,
-            retries_left: retries.max,
+            retries_left: routing.max_retries,
             failed: None,
         }))
     }
@@ -116,7 +118,7 @@ impl<S, E> RetryState<S, E> {
         if self.first_arrival.is_none() {
             self.first_arrival = Some(arrived);
             // With the first attempt, not on arrival: rejected requests are no load and earn no retries.
-            self.shared.deposit();
+            self.shared.budget.load().deposit();
         }
         // `waited` counts from the first arrival: only the part since the requeueing is new.
         let before = self.failed.as_ref().map(|failed| failed.waited);
@@ -144,7 +146,7 @@ impl<S, E> RetryState<S, E> {
             return false;
         }
         // Last, because it takes from the budget.
-        if !self.shared.withdraw() {
+        if !self.shared.budget.load().withdraw() {
             tracing::debug!("request not retried: the budget for retries is spent");
             return false;
         }

@@ -3,10 +3,9 @@
 use std::mem::discriminant;
 use std::sync::Arc;
 
-use crate::endpoints::Strategy;
-use crate::endpoints::Weights;
 use crate::endpoints::strategy::{
-    LeastLoaded, PowerOfTwo, PrefixAffinity, PriorityOnly, Random, RoundRobin, Smart,
+    LeastLoaded, PowerOfTwo, PrefixAffinity, PriorityOnly, Random, RoundRobin, Smart, Strategy,
+    Weights,
 };
 
 /// The strategy: which of the endpoints that can serve a request now gets it.
@@ -61,7 +60,7 @@ impl StrategyChoice {
         }
     }
 
-    pub(crate) fn strategy(&self, weights: Weights) -> Arc<dyn Strategy> {
+    pub(in crate::endpoints) fn strategy(&self, weights: Weights) -> Arc<dyn Strategy> {
         match self {
             Self::Smart | Self::Unknown(_) => Arc::new(Smart::new(weights)),
             Self::RoundRobin => Arc::new(RoundRobin),
