@@ -25,7 +25,6 @@
 //!
 //! [`Capacity`]: crate::admit::Capacity
 
-mod activity;
 mod backends;
 mod capabilities;
 mod capacity;

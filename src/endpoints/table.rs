@@ -289,10 +289,9 @@ impl RoutingTable {
     /// Whether `endpoint` may be ejected: of each of its models, no more than a share of the endpoints is ejected, and
     /// another one stays in service. A model's only endpoint may be ejected where a fallback could serve.
     pub(super) fn may_eject(&self, endpoint: &EndpointRef) -> bool {
-        let present = self.endpoints.iter();
-        let Some(endpoint) = { present }.find(|present| present.is_same(endpoint)) else {
+        if self.present(endpoint).is_none() {
             return false; // it is leaving: no request would probe it
-        };
+        }
         let percent = self.rules.config.max_ejected_percent as usize;
         self.models_of(endpoint).all(|model| {
             let others = || {
@@ -331,8 +330,15 @@ impl RoutingTable {
             .for_each(|model| model.may_be_half_open.store(true, SeqCst));
     }
 
+    /// `endpoint` as it is configured now.
+    fn present(&self, endpoint: &EndpointRef) -> Option<&EndpointRef> {
+        let mut present = self.endpoints.iter();
+        present.find(|present| present.is_same(endpoint))
+    }
+
     fn models_of(&self, endpoint: &EndpointRef) -> impl Iterator<Item = &ModelBackends> {
-        let models = endpoint.config().models.iter();
+        let present = self.present(endpoint).into_iter();
+        let models = present.flat_map(|present| &present.config().models);
         models.filter_map(|model| self.model(&model.name))
     }
 }

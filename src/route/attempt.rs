@@ -15,6 +15,7 @@ use super::shared::RouterShared;
 use crate::admit::{Priority, RejectReason, Ticket};
 use crate::endpoints::{EndpointLease, Endpoints, RouteError, Via};
 use crate::gate::{self, Gate, Permit};
+use crate::http::wants_stream;
 use crate::service::{Admission, AdmissionHandler, ResponseOptions};
 
 /// One attempt of a request: its handler at the gate.
@@ -60,12 +61,48 @@ pub(super) enum AttemptOutcome<R, E> {
     },
 }
 
-impl Attempt {
+impl<S, B, R> AdmissionHandler<Endpoints, Request<RouteBody<B>>, S> for Attempt
+where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>>,
+    B: Body<Data = Bytes>,
+    R: Body<Data = Bytes>,
+{
+    type Answer = AttemptOutcome<R, S::Error>;
+
+    fn gate(&self) -> &Gate<Endpoints> {
+        &self.shared.state.gate
+    }
+
+    #[inline]
+    fn options(&self) -> ResponseOptions {
+        self.shared.state.options()
+    }
+
+    fn ticket(&mut self, request: &Request<RouteBody<B>>, now: Instant) -> Ticket {
+        let settings = self.shared.state.settings();
+        let headers = request.headers();
+        // The client's timeout counts from the first arrival, or the start of the body; the place in the queue from
+        // the body's end.
+        let arrived = self.since.or(self.first_arrival).unwrap_or(now);
+        let mut ticket = settings.classifier.ticket(headers, arrived);
+        self.waits = Some((ticket.priority, now));
+        ticket.arrival = Some(self.first_arrival.unwrap_or(now));
+        if self.first_arrival.is_some() {
+            ticket = ticket.requeued(); // a retry keeps the place of its first arrival
+        }
+        match settings.rejects_streams() && (self.stream || wants_stream(headers)) {
+            true => ticket.no_wait(),
+            false => ticket,
+        }
+    }
+
     /// Makes the request one to the endpoint of `lease`.
-    pub(super) fn prepare<B>(&self, request: &mut Request<RouteBody<B>>, lease: &mut EndpointLease)
-    where
-        B: Body<Data = Bytes>,
-    {
+    fn on_admitted(
+        &self,
+        request: &mut Request<RouteBody<B>>,
+        lease: &mut EndpointLease,
+        _: Duration,
+    ) {
         let decision = lease.decision();
         if let Some(body) = &self.body
             && decision.via != Via::Direct
@@ -96,39 +133,6 @@ impl Attempt {
                 (level, now.saturating_duration_since(since))
             });
         }
-    }
-}
-
-impl<S, B, R> AdmissionHandler<Endpoints, Request<RouteBody<B>>, S> for Attempt
-where
-    S: Service<Request<RouteBody<B>>, Response = Response<R>>,
-    B: Body<Data = Bytes>,
-    R: Body<Data = Bytes>,
-{
-    type Answer = AttemptOutcome<R, S::Error>;
-
-    fn gate(&self) -> &Gate<Endpoints> {
-        &self.shared.state.gate
-    }
-
-    #[inline]
-    fn options(&self) -> ResponseOptions {
-        self.shared.state.options()
-    }
-
-    fn ticket(&mut self, request: &Request<RouteBody<B>>, now: Instant) -> Ticket {
-        let ticket = self.shared.ticket(self, request.headers(), now);
-        self.waits = Some((ticket.priority, now));
-        ticket
-    }
-
-    fn on_admitted(
-        &self,
-        request: &mut Request<RouteBody<B>>,
-        lease: &mut EndpointLease,
-        _: Duration,
-    ) {
-        self.prepare(request, lease);
     }
 
     fn reject(

@@ -1,9 +1,12 @@
 //! Builds a `RouteLayer`.
 
+use std::sync::Arc;
+
 use http::HeaderName;
 use http::request::Parts;
 
 use super::extract::DemandSource;
+use super::shared::RouterShared;
 use super::{InvalidRouting, RouteLayer, RoutingConfig};
 use crate::endpoints::{Registry, Requirements, RouteError};
 use crate::queue::{InvalidQueueConfig, QueueConfig};
@@ -93,18 +96,6 @@ impl RouteLayerBuilder {
     }
 
     /// Takes the model's name from a header instead of the body, which is then streamed.
-    ///
-    /// ```
-    /// use http::HeaderName;
-    /// use tower_triage::RouteLayer;
-    /// # use tower_triage::endpoints::Registry;
-    ///
-    /// # let registry = Registry::new(vec![])?;
-    /// let layer = RouteLayer::builder(registry)
-    ///     .demand_from_header(HeaderName::from_static("x-service"))
-    ///     .build();
-    /// # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
-    /// ```
     pub fn demand_from_header(mut self, name: HeaderName) -> Self {
         self.demand_from = DemandSource::header(name);
         self
@@ -167,7 +158,7 @@ impl RouteLayerBuilder {
     ///
     /// If the queue or routing configuration is invalid: which field, its value, and what is allowed.
     pub fn try_build(self) -> Result<RouteLayer, InvalidRoute> {
-        RouteLayer::try_new(self)
+        Ok(RouteLayer(Arc::new(RouterShared::new(self)?)))
     }
 }
 

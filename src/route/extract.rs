@@ -9,10 +9,9 @@ use http::request::Parts;
 use crate::endpoints::{Requirements, RouteError};
 
 /// Where the demand of a request is read from.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) enum DemandSource {
     /// Its body, in the format of OpenAI.
-    #[default]
     Body,
     /// Its head. The body is streamed.
     Head(Arc<Extract>),

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::EXPECT;
@@ -17,13 +18,14 @@ use tower_service::Service;
 use super::RouteBody;
 use super::attempt::Admitted;
 use super::failed_response::ReadFailed;
-use super::parsed_request::{ParsedRequest, RequestHead};
+use super::parsed_request::{Parsed, RequestHead};
 use super::request_metrics::RequestMetrics;
-use super::response::{NextStep, next_step, reject};
+use super::response::{NextStep, next_step};
 use super::response_body::Routed;
-use super::retry::{NotRetryable, Retryable};
+use super::retry::{NotRetryable, RetryState, Retryable};
 use super::shared::RouterShared;
-use crate::endpoints::{Decision, EndpointLease, Endpoints, RouteError};
+use crate::admit::RejectReason;
+use crate::endpoints::{Decision, EndpointLease, Endpoints};
 use crate::gate::{self, Reservation};
 use crate::openai::ReadBody;
 
@@ -59,7 +61,7 @@ pin_project! {
 
 pin_project! {
     #[project = StateProj]
-    enum State<S, B, A, R, E> {
+    enum State<S, B, A, R> {
         /// The body is read, for what it asks.
         Reading { #[pin] body: ReadBody<B>, head: Option<RequestHead<S>> },
         /// The head says what the request asks.
@@ -67,7 +69,7 @@ pin_project! {
         /// An attempt waits for a slot or for the inner service's response.
         Admitted { #[pin] admission: A },
         /// The attempt failed: its response is read before the next.
-        Failed { response: Pin<Box<ReadFailed<R, E>>> },
+        Failed { response: Pin<Box<ReadFailed<R>>> },
     }
 }
 
@@ -125,17 +127,17 @@ where
         let mut this = self.project();
         if let Some((head, parsed)) = ready!(this.state.as_mut().poll_parse(cx)) {
             match parsed {
-                Ok(parsed) => {
+                Ok((parsed, body)) => {
                     if let Some(metrics) = this.metrics {
                         metrics.asked = Some(parsed.demand.name());
                     }
-                    *this.retry = head.keep(&parsed); // before the request goes on
-                    let admission = head.admit(parsed);
+                    *this.retry = RetryState::keep(&head, &parsed); // before the request goes on
+                    let admission = head.admit(parsed, body);
                     this.state.set(State::Admitted { admission });
                 }
                 Err(why) => {
-                    let (response, code) = head.refuse(why);
-                    reject(this.metrics.take(), code);
+                    let (headers, why) = (&head.head.headers, RejectReason::Unservable(why));
+                    let response = take_once(this.metrics).reject(headers, &why, Duration::ZERO);
                     return Poll::Ready(Ok(response));
                 }
             }
@@ -160,10 +162,7 @@ where
                     unreachable!("a request is admitted once it has been parsed")
                 }
             };
-            let Some(metrics) = this.metrics.take() else {
-                panic!("response future polled after it was answered");
-            };
-            match next_step(outcome, metrics, this.retry) {
+            match next_step(outcome, take_once(this.metrics), this.retry) {
                 NextStep::Respond(response) => return Poll::Ready(response),
                 NextStep::Retry(response, metrics) => {
                     *this.metrics = Some(metrics);
@@ -175,18 +174,18 @@ where
     }
 }
 
-type StateOf<S, B, R> =
-    State<S, B, Admitted<S, B, R>, R, <S as Service<Request<RouteBody<B>>>>::Error>;
+type StateOf<S, B, R> = State<S, B, Admitted<S, B, R>, R>;
 
-type Parsed<S, B> = (RequestHead<S>, Result<ParsedRequest<B>, RouteError>);
-
-impl<S, B, A, R, E> State<S, B, A, R, E>
+impl<S, B, A, R> State<S, B, A, R>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     /// Resolves when the request is parsed; to `None` if it was before.
-    fn poll_parse(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Parsed<S, B>>> {
+    fn poll_parse(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<(RequestHead<S>, Parsed<B>)>> {
         Poll::Ready(match self.project() {
             StateProj::Reading { body, head } => {
                 let Poll::Ready(body) = body.poll(cx) else {
@@ -220,8 +219,7 @@ where
 {
     let lease = match state.project() {
         StateProj::Admitted { admission } => admission.lease(),
-        StateProj::Failed { response } => return response.decision().cloned(),
-        StateProj::Reading { .. } | StateProj::Streaming { .. } => None,
+        StateProj::Reading { .. } | StateProj::Streaming { .. } | StateProj::Failed { .. } => None,
     };
     let failed = || Some(&retry.as_ref().ok()?.failed.as_ref()?.decision);
     lease.map(EndpointLease::decision).or_else(failed).cloned()

@@ -1,7 +1,7 @@
 //! A parsed request: its demand is known, and it can acquire a slot.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
@@ -14,12 +14,9 @@ use super::RouteBody;
 use super::attempt::{Admitted, Attempt};
 use super::extract::DemandSource;
 use super::request_body::BufferedBody;
-use super::response_body::Routed;
 use super::shared::RouterShared;
-use crate::admit::{RejectReason, Ticket};
 use crate::endpoints::{Demand, Endpoints, Requirements, RouteError};
 use crate::gate::Reservation;
-use crate::http::wants_stream;
 use crate::service::Admission;
 
 /// A request without its body, and what it needs to be admitted.
@@ -35,112 +32,88 @@ pub(super) struct RequestHead<S> {
     pub(super) first_arrival: Option<Instant>,
 }
 
-/// What a request asks, and its body.
-pub(super) struct ParsedRequest<B> {
-    pub(super) demand: Demand,
-    pub(super) stream: bool,
-    pub(super) body: ParsedBody<B>,
+impl<S: Clone> Clone for RequestHead<S> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            inner: self.inner.clone(),
+            // A reservation is for one attempt.
+            reservation: None,
+            head: self.head.clone(),
+            since: self.since,
+            first_arrival: self.first_arrival,
+        }
+    }
 }
 
-pub(super) enum ParsedBody<B> {
-    Buffered(BufferedBody),
-    Streamed(B),
+/// What a request asks.
+#[derive(Clone)]
+pub(super) struct ParsedRequest {
+    pub(super) demand: Demand,
+    pub(super) stream: bool,
+    /// Its body, which can be sent again. `None` if it is streamed.
+    pub(super) body: Option<BufferedBody>,
 }
+
+/// What a request asks, and its body for the first attempt.
+pub(super) type Parsed<B> = Result<(ParsedRequest, RouteBody<B>), RouteError>;
 
 impl<S> RequestHead<S> {
     /// Parses a request by its body, which was read.
-    pub(super) fn parse_body<B>(
-        &self,
-        body: Result<Bytes, RouteError>,
-    ) -> Result<ParsedRequest<B>, RouteError> {
+    pub(super) fn parse_body<B>(&self, body: Result<Bytes, RouteError>) -> Parsed<B> {
         let bytes = body?;
         if let Some(encoding) = encoding(&self.head.headers) {
             return Err(RouteError::EncodedBody { encoding });
         }
         let (asked, model_at) = Requirements::read(&bytes)?;
+        let (demand, stream) = (self.shared.endpoints().demand(&asked), asked.stream);
         let model_at = Some(model_at);
-        Ok(ParsedRequest {
-            demand: self.shared.endpoints().demand(&asked),
-            stream: asked.stream,
-            body: ParsedBody::Buffered(BufferedBody { bytes, model_at }),
-        })
+        let body = BufferedBody { bytes, model_at };
+        let unchanged = body.clone().unchanged();
+        let body = Some(body);
+        let parsed = ParsedRequest {
+            demand,
+            stream,
+            body,
+        };
+        Ok((parsed, unchanged))
     }
 
-    /// Parses a request by its head. The body is streamed.
-    pub(super) fn parse_head<B: Body>(&self, body: B) -> Result<ParsedRequest<B>, RouteError> {
+    /// Parses a request by its head. The body is streamed, if there is one.
+    pub(super) fn parse_head<B: Body>(&self, body: B) -> Parsed<B> {
         let DemandSource::Head(extract) = &self.shared.demand_from else {
             unreachable!("the body is read unless the head has the demand");
         };
         let asked = extract(&self.head)?;
-        Ok(ParsedRequest {
+        let empty = body.is_end_stream().then(BufferedBody::default);
+        let parsed = ParsedRequest {
             demand: self.shared.endpoints().demand(&asked),
             stream: asked.stream,
-            body: match body.is_end_stream() {
-                true => ParsedBody::Buffered(BufferedBody::default()), // can be sent again
-                false => ParsedBody::Streamed(body),
-            },
-        })
-    }
-
-    pub(super) fn refuse<R>(self, why: RouteError) -> (Routed<R>, &'static str) {
-        let headers = &self.head.headers;
-        self.shared
-            .refuse(headers, &RejectReason::Unservable(why), Duration::ZERO)
+            body: empty.clone(),
+        };
+        let streamed = || RouteBody::streamed(body);
+        Ok((parsed, empty.map_or_else(streamed, BufferedBody::unchanged)))
     }
 
     /// Takes a slot if there is one for the request, or queues it.
-    pub(super) fn admit<B, R>(self, parsed: ParsedRequest<B>) -> Admitted<S, B, R>
+    pub(super) fn admit<B, R>(self, parsed: ParsedRequest, body: RouteBody<B>) -> Admitted<S, B, R>
     where
         S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
         B: Body<Data = Bytes>,
         R: Body<Data = Bytes>,
     {
-        let ParsedRequest {
-            demand,
-            stream,
-            body,
-        } = parsed;
-        let (buffered, body) = match body {
-            ParsedBody::Buffered(body) => (Some(body.clone()), body.unchanged()),
-            ParsedBody::Streamed(body) => (None, RouteBody::streamed(body)),
-        };
         let request = Request::from_parts(self.head, body);
         let mut attempt = Attempt {
             shared: self.shared,
-            body: buffered,
-            stream,
+            body: parsed.body,
+            stream: parsed.stream,
             since: self.since,
             first_arrival: self.first_arrival,
             waits: None,
         };
         let mut inner = self.inner;
-        Admission::start(&mut attempt, &mut inner, request, demand, self.reservation)
-    }
-}
-
-impl RouterShared {
-    /// The ticket of an attempt that has to wait. Its own deadline counts from the request's first arrival.
-    pub(super) fn ticket(&self, attempt: &Attempt, headers: &HeaderMap, now: Instant) -> Ticket {
-        let Attempt {
-            stream,
-            since,
-            first_arrival,
-            ..
-        } = *attempt;
-        let settings = self.state.settings();
-        // The client's timeout counts from the start of the body; the place in the queue from its end.
-        let arrived = since.or(first_arrival).unwrap_or(now);
-        let mut ticket = settings.classifier.ticket(headers, arrived);
-        ticket.arrival = Some(now);
-        // A retry keeps the place of its first arrival.
-        if let Some(first_arrival) = first_arrival {
-            ticket.arrival = Some(first_arrival);
-            ticket = ticket.requeued();
-        }
-        if settings.rejects_streams() && (stream || wants_stream(headers)) {
-            return ticket.no_wait();
-        }
-        ticket
+        let (demand, reservation) = (parsed.demand, self.reservation);
+        Admission::start(&mut attempt, &mut inner, request, demand, reservation)
     }
 }
 

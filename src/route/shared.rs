@@ -1,11 +1,11 @@
 //! What all services of one `RouteLayer` share, and what it learns from each response.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering::Relaxed; // only compared with an earlier count
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, Response};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tower::retry::budget::TpsBudget;
@@ -15,15 +15,13 @@ use super::extract::DemandSource;
 use super::metrics::Metrics;
 use super::response_class::ResponseClass;
 use super::{InvalidRoute, RouteLayerBuilder, RoutingConfig};
-use crate::admit::RejectReason;
 use crate::clock;
 use crate::endpoints::HealthChange;
 #[cfg(feature = "client")]
 use crate::endpoints::HealthSink;
 use crate::endpoints::latency::CoarseInstant;
-use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RouteError, RoutingRules};
+use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RoutingRules};
 use crate::gate::{self, Gate, Permit};
-use crate::http::{PermitBody, ToRejection};
 use crate::service::LayerState;
 
 /// What all services of one `RouteLayer` share.
@@ -96,26 +94,6 @@ impl RouterShared {
         self.state.gate.capacity()
     }
 
-    /// Rejects a request that no endpoint serves. Returns the response and its code.
-    pub(super) fn refuse<R>(
-        &self,
-        headers: &HeaderMap,
-        why: &RejectReason<RouteError>,
-        waited: Duration,
-    ) -> (Response<PermitBody<R, Permit<Endpoints>>>, &'static str) {
-        let rejection = self
-            .state
-            .with_retry_after(why.to_rejection(), || self.state.gate.estimated_wait());
-        tracing::debug!(reason = %why, ?waited, "request rejected");
-        let code = rejection.code();
-        let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
-        *rejected.entry(code).or_default() += 1;
-        drop(rejected);
-        let mut response = self.state.write_rejection(rejection, headers, waited);
-        response.extensions_mut().insert(why.clone());
-        (response.map(PermitBody::rejection), code)
-    }
-
     /// Updates the health of an endpoint by its response. If the request `has_failed` elsewhere, a failure does not count:
     /// the request may be at fault.
     pub(super) fn learn(
@@ -126,9 +104,10 @@ impl RouterShared {
     ) {
         let lease = permit.lease_mut();
         let endpoint = &lease.decision.endpoint;
+        let state = endpoint.state();
         if let ResponseClass::Success | ResponseClass::Failure { answered: true, .. } = class {
-            endpoint.state().activity.record();
-            if let Some(change) = endpoint.state().word.answered() {
+            state.activity.fetch_add(1, Relaxed);
+            if let Some(change) = state.word.answered() {
                 self.health_changed(endpoint, change);
             }
         }
@@ -137,37 +116,24 @@ impl RouterShared {
             ResponseClass::Unknown { .. } => {}
             ResponseClass::Failure { .. } if has_failed => {}
             ResponseClass::Failure { .. } => {
-                self.failed(endpoint, std::mem::take(&mut lease.is_probe))
+                let routing = self.endpoints().routing();
+                let is_probe = std::mem::take(&mut lease.is_probe);
+                if state.ejection.failed(routing.eject_after) || is_probe {
+                    self.eject(endpoint, &routing);
+                }
             }
             ResponseClass::Success => {
                 if let Some(called) = lease.called {
                     let now = gate::now();
                     let took = now.saturating_duration_since(called);
-                    endpoint
-                        .state()
-                        .latency
-                        .answered(took, CoarseInstant::at(now));
+                    state.latency.answered(took, CoarseInstant::at(now));
                 }
-                self.succeeded(endpoint, std::mem::take(&mut lease.is_probe));
+                if !std::mem::take(&mut lease.is_probe) {
+                    return state.ejection.succeeded(); // nearly always
+                }
+                state.ejection.closed();
+                self.health_changed(endpoint, state.word.close());
             }
-        }
-    }
-
-    fn succeeded(&self, endpoint: &EndpointRef, is_probe: bool) {
-        let state = endpoint.state();
-        if !is_probe {
-            return state.ejection.succeeded(); // nearly always
-        }
-        state.ejection.closed();
-        self.health_changed(endpoint, state.word.close());
-    }
-
-    /// An endpoint failed a request: it gave a bad response, or none.
-    fn failed(self: &Arc<Self>, endpoint: &EndpointRef, is_probe: bool) {
-        let routing = self.endpoints().routing();
-        let too_often = endpoint.state().ejection.failed(routing.eject_after);
-        if is_probe || too_often {
-            self.eject(endpoint, &routing);
         }
     }
 
@@ -206,10 +172,7 @@ impl RouterShared {
         runtime.spawn(async move {
             tokio::time::sleep(ejection_duration).await;
             if let Some(shared) = shared.upgrade() {
-                let present = shared.endpoints().endpoints();
-                // It may have been configured with other models since.
-                let present = present.iter().find(|present| present.is_same(&endpoint));
-                shared.endpoints().half_open(present.unwrap_or(&endpoint));
+                shared.endpoints().half_open(&endpoint);
                 shared.state.gate.capacity_changed();
             }
         });

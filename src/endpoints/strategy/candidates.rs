@@ -34,21 +34,6 @@ impl<'a> Candidates<'a> {
         self.all().filter(|candidate| candidate.is_free())
     }
 
-    /// The first of the free ones that no other is `better` than.
-    pub(super) fn best(
-        &self,
-        better: impl Fn(&Candidate<'a>, &Candidate<'a>) -> bool,
-    ) -> Option<Candidate<'a>> {
-        let mut free = self.free();
-        let mut best = free.next()?;
-        for next in free {
-            if better(&next, &best) {
-                best = next;
-            }
-        }
-        Some(best)
-    }
-
     /// All of them, the busy ones included, in the registry's order.
     pub fn all(&self) -> impl Iterator<Item = Candidate<'a>> {
         let (query, last_resort) = (self.query, self.last_resort);

@@ -13,10 +13,17 @@ impl Strategy for LeastLoaded {
     }
 
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        let better = |next: &Candidate<'a>, best: &Candidate<'a>| {
+        let is_better = |next: &Candidate<'a>, best: &Candidate<'a>| {
             next.priority() < best.priority()
                 || next.priority() == best.priority() && next.seen.is_idler_than(best.seen)
         };
-        candidates.best(better).map(Choice::new)
+        let mut free = candidates.free();
+        let mut best = free.next()?;
+        for next in free {
+            if is_better(&next, &best) {
+                best = next;
+            }
+        }
+        Some(Choice::new(best))
     }
 }

@@ -12,7 +12,6 @@ mod priority_only;
 mod random;
 mod round_robin;
 mod smart;
-mod weights;
 
 use std::fmt;
 
@@ -25,7 +24,7 @@ pub(crate) use priority_only::PriorityOnly;
 pub(crate) use random::Random;
 pub(crate) use round_robin::RoundRobin;
 pub(crate) use smart::Smart;
-pub use weights::Weights;
+pub use smart::Weights;
 
 /// Chooses among the endpoints that can serve a request now.
 ///

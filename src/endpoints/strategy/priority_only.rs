@@ -1,6 +1,6 @@
 //! `priority_only`: the lowest priority number; others only when that is full.
 
-use super::{Candidates, Choice, Strategy};
+use super::{Candidate, Candidates, Choice, Strategy};
 
 /// The lowest priority number; of equals, the first in the registry.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ impl Strategy for PriorityOnly {
     }
 
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        let preferred = candidates.best(|next, best| next.priority() < best.priority());
+        let preferred = candidates.free().min_by_key(Candidate::priority);
         preferred.map(Choice::new)
     }
 }

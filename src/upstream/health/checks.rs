@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed; // only compared with an earlier count
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -216,7 +217,7 @@ async fn run(
             });
         }
     };
-    let activity = || endpoint.state().activity.count();
+    let activity = || endpoint.state().activity.load(Relaxed);
     run_checks(check, probe, activity, report).await;
 }
 
