@@ -125,7 +125,7 @@ impl Capacity for Endpoints {
                 via: target.via,
                 strategy: table.strategy_name,
                 score: choice.score,
-                retries: demand.retries,
+                retries: demand.asked.failures(),
                 nth_model: candidate.backend.nth_model,
             },
         })
@@ -184,7 +184,6 @@ pub struct Demand {
     /// The index of its name's resolution, in the table of the time.
     pub(super) resolution: Option<usize>,
     pub(super) prefix: Option<u64>,
-    pub(super) retries: u32,
 }
 
 impl Demand {
@@ -201,7 +200,6 @@ impl Demand {
     /// The demand of the next attempt, after one failed at `endpoint`: for another endpoint.
     pub(crate) fn retry(mut self, endpoint: &EndpointRef) -> Self {
         self.asked = self.asked.without(endpoint.pool());
-        self.retries += 1;
         self
     }
 }

@@ -84,7 +84,7 @@ const MAX_SLOTS: u32 = (1 << COUNT_BITS) - 1;
 impl EndpointWord {
     /// A healthy endpoint with `limit` slots.
     pub(super) fn new(limit: u32) -> Self {
-        Self(AtomicU64::new(Snapshot::idle(limit).0))
+        Self(AtomicU64::new(Snapshot(0).with_limit(limit).0))
     }
 
     #[inline]
@@ -262,14 +262,6 @@ impl HealthFlags {
     /// Whether a strategy may choose the endpoint: in the first round, or in the last one.
     #[inline]
     pub(super) fn are_offered(self, last_resort: bool) -> bool {
-        match self.is_empty() {
-            true => !last_resort, // most endpoints, most of the time
-            false => self.some_are_offered(last_resort),
-        }
-    }
-
-    #[cold]
-    fn some_are_offered(self, last_resort: bool) -> bool {
         match self.admissible() {
             Admissible::Always | Admissible::Probe => !last_resort,
             Admissible::LastResort => last_resort,
@@ -280,7 +272,7 @@ impl HealthFlags {
     #[inline]
     pub(super) fn admissible(self) -> Admissible {
         if self.is_empty() {
-            return Admissible::Always;
+            return Admissible::Always; // most endpoints, most of the time
         }
         let known = self - UNKNOWN;
         if known == Self::HALF_OPEN {
@@ -309,10 +301,6 @@ impl HealthChange {
 }
 
 impl Snapshot {
-    fn idle(limit: u32) -> Self {
-        Self(0).with_limit(limit)
-    }
-
     #[inline]
     pub(super) fn in_use(self) -> u32 {
         self.0 as u32 & MAX_SLOTS

@@ -29,6 +29,11 @@ impl Lane {
         failed_at.is_some_and(|failed_at| failed_at.contains(&pool))
     }
 
+    /// At how many endpoints it has failed.
+    pub(super) fn failures(&self) -> u32 {
+        self.failed_at.as_deref().unwrap_or_default().len() as u32
+    }
+
     /// The same lane without the endpoint of `pool`.
     pub(super) fn without(mut self, pool: PoolId) -> Self {
         let before = self.failed_at.as_deref().unwrap_or_default();

@@ -91,7 +91,6 @@ impl RoutingTable {
             },
             resolution,
             prefix: asked.prefix,
-            retries: 0,
         }
     }
 

@@ -22,7 +22,7 @@ use crate::service::{Admission, AdmissionHandler, ResponseOptions};
 #[derive(Clone)]
 pub(super) struct Attempt {
     pub(super) shared: Arc<RouterShared>,
-    /// The request's body, if it was read.
+    /// The request's body, which can be sent again. `None` if it is streamed, or not there yet.
     pub(super) body: Option<BufferedBody>,
     /// Whether the request asks for a stream.
     pub(super) stream: bool,
@@ -61,6 +61,26 @@ pub(super) enum AttemptOutcome<R, E> {
     },
 }
 
+impl Attempt {
+    pub(super) fn new(shared: Arc<RouterShared>) -> Self {
+        Self {
+            shared,
+            body: None,
+            stream: false,
+            since: None,
+            first_arrival: None,
+            waits: None,
+        }
+    }
+
+    /// The ticket by `headers`. The client's timeout counts from the first arrival, or the start of the body.
+    pub(super) fn classify(&self, headers: &HeaderMap, now: Instant) -> Ticket {
+        let arrived = self.since.or(self.first_arrival).unwrap_or(now);
+        let settings = self.shared.state.settings();
+        settings.classifier.ticket(headers, arrived)
+    }
+}
+
 impl<S, B, R> AdmissionHandler<Endpoints, Request<RouteBody<B>>, S> for Attempt
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>>,
@@ -79,18 +99,16 @@ where
     }
 
     fn ticket(&mut self, request: &Request<RouteBody<B>>, now: Instant) -> Ticket {
-        let settings = self.shared.state.settings();
         let headers = request.headers();
-        // The client's timeout counts from the first arrival, or the start of the body; the place in the queue from
-        // the body's end.
-        let arrived = self.since.or(self.first_arrival).unwrap_or(now);
-        let mut ticket = settings.classifier.ticket(headers, arrived);
+        let mut ticket = self.classify(headers, now);
         self.waits = Some((ticket.priority, now));
+        // The place in the queue counts from the end of the body.
         ticket.arrival = Some(self.first_arrival.unwrap_or(now));
         if self.first_arrival.is_some() {
             ticket = ticket.requeued(); // a retry keeps the place of its first arrival
         }
-        match settings.rejects_streams() && (self.stream || wants_stream(headers)) {
+        let rejects_streams = self.shared.state.settings().rejects_streams();
+        match rejects_streams && (self.stream || wants_stream(headers)) {
             true => ticket.no_wait(),
             false => ticket,
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::HeaderName;
 use http::request::Parts;
 
-use super::extract::DemandSource;
+use super::extract::{DemandSource, named};
 use super::shared::RouterShared;
 use super::{InvalidRouting, RouteLayer, RoutingConfig};
 use crate::endpoints::{Registry, Requirements, RouteError};
@@ -96,23 +96,34 @@ impl RouteLayerBuilder {
     }
 
     /// Takes the model's name from a header instead of the body, which is then streamed.
-    pub fn demand_from_header(mut self, name: HeaderName) -> Self {
-        self.demand_from = DemandSource::header(name);
-        self
+    pub fn demand_from_header(self, name: HeaderName) -> Self {
+        self.demand_from(move |head| {
+            let value = head.headers.get(&name);
+            let value = value.and_then(|value| value.to_str().ok());
+            named(value, || format!("header `{name}`"))
+        })
     }
 
     /// Takes the model's name from a segment of the path, counted from 0, instead of the body, which is then
     /// streamed.
-    pub fn demand_from_path_segment(mut self, index: usize) -> Self {
-        self.demand_from = DemandSource::path_segment(index);
-        self
+    pub fn demand_from_path_segment(self, index: usize) -> Self {
+        self.demand_from(move |head| {
+            let mut segments = head.uri.path().trim_start_matches('/').split('/');
+            named(segments.nth(index), || {
+                format!("segment {} of its path", index + 1)
+            })
+        })
     }
 
     /// Takes the demand from an extension of the request, a `Requirements<'static>`, instead of the body, which is
     /// then streamed.
-    pub fn demand_from_extension(mut self) -> Self {
-        self.demand_from = DemandSource::extension();
-        self
+    pub fn demand_from_extension(self) -> Self {
+        self.demand_from(|head| {
+            let asked = head.extensions.get::<Requirements<'static>>().cloned();
+            asked.ok_or_else(|| RouteError::ModelMissing {
+                place: "extension `Requirements`".to_owned(),
+            })
+        })
     }
 
     /// Takes the demand from what `extract` returns for a request's head, instead of the body, which is then
@@ -133,7 +144,7 @@ impl RouteLayerBuilder {
         mut self,
         extract: impl Fn(&Parts) -> Result<Requirements<'static>, RouteError> + Send + Sync + 'static,
     ) -> Self {
-        self.demand_from = DemandSource::head(extract);
+        self.demand_from = DemandSource::Head(Arc::new(extract));
         self
     }
 

@@ -73,27 +73,25 @@ fn read<R>(mut body: Pin<&mut R>, read: &mut BytesMut, cx: &mut Context<'_>) -> 
 where
     R: Body<Data = Bytes>,
 {
-    while !body.is_end_stream() {
-        // Too long by its announced length: not read at all.
+    loop {
+        // At least this much is still to come: a body that is too long may be known before it is read.
         let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
         if read.len().saturating_add(announced) > LENGTH_LIMIT {
             return Poll::Ready(false);
         }
+        if body.is_end_stream() {
+            return Poll::Ready(true);
+        }
         match ready!(body.as_mut().poll_frame(cx)) {
             Some(Ok(frame)) => {
-                let Ok(data) = frame.into_data() else {
-                    continue; // trailers
-                };
-                if read.len() + data.len() > LENGTH_LIMIT {
-                    return Poll::Ready(false);
+                if let Ok(data) = frame.into_data() {
+                    read.extend_from_slice(&data); // not the trailers
                 }
-                read.extend_from_slice(&data);
             }
             Some(Err(_)) => return Poll::Ready(false),
-            None => break,
+            None => return Poll::Ready(true),
         }
     }
-    Poll::Ready(true)
 }
 
 /// Resolves when reading has taken too long; at once without Tokio's clock.

@@ -16,7 +16,8 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::RouteBody;
-use super::attempt::Admitted;
+use super::attempt::{Admitted, Attempt};
+use super::extract::DemandSource;
 use super::failed_response::ReadFailed;
 use super::parsed_request::{Parsed, RequestHead};
 use super::request_metrics::RequestMetrics;
@@ -85,15 +86,14 @@ where
     ) -> Self {
         let (head, body) = request.into_parts();
         let metrics = Some(RequestMetrics::new(Arc::clone(&shared)));
-        let (limit, reads_body) = (shared.body_limit, shared.demand_from.is_body());
+        let limit = shared.body_limit;
+        let reads_body = matches!(shared.demand_from, DemandSource::Body);
         let expects_continue = head.headers.contains_key(EXPECT);
         let head = Some(RequestHead {
-            shared,
+            attempt: Attempt::new(shared),
             inner,
             reservation,
             head,
-            since: None,
-            first_arrival: None,
         });
         let state = if reads_body {
             let body = ReadBody::new(body, limit);
@@ -127,12 +127,12 @@ where
         let mut this = self.project();
         if let Some((head, parsed)) = ready!(this.state.as_mut().poll_parse(cx)) {
             match parsed {
-                Ok((parsed, body)) => {
+                Ok((demand, body)) => {
                     if let Some(metrics) = this.metrics {
-                        metrics.asked = Some(parsed.demand.name());
+                        metrics.asked = Some(demand.name());
                     }
-                    *this.retry = RetryState::keep(&head, &parsed); // before the request goes on
-                    let admission = head.admit(parsed, body);
+                    *this.retry = RetryState::keep(&head, &demand); // before the request goes on
+                    let admission = head.admit(demand, body);
                     this.state.set(State::Admitted { admission });
                 }
                 Err(why) => {
@@ -191,16 +191,16 @@ where
                 let Poll::Ready(body) = body.poll(cx) else {
                     // The body is not there at once: reading it counts as time since the arrival.
                     if let Some(head) = head {
-                        head.since.get_or_insert_with(gate::now);
+                        head.attempt.since.get_or_insert_with(gate::now);
                     }
                     return Poll::Pending;
                 };
-                let head = take_once(head);
+                let mut head = take_once(head);
                 let parsed = head.parse_body(body);
                 Some((head, parsed))
             }
             StateProj::Streaming { body, head } => {
-                let head = take_once(head);
+                let mut head = take_once(head);
                 let parsed = head.parse_head(take_once(body));
                 Some((head, parsed))
             }

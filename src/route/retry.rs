@@ -11,9 +11,9 @@ use tower_service::Service;
 
 use super::RouteBody;
 use super::attempt::Admitted;
-use super::parsed_request::{ParsedRequest, RequestHead};
+use super::parsed_request::RequestHead;
 use super::response_class::Retry;
-use crate::endpoints::{Decision, EndpointRef};
+use crate::endpoints::{Decision, Demand, EndpointRef};
 use crate::gate;
 use crate::http::Rejection;
 use crate::service::ResponseOptions;
@@ -22,7 +22,7 @@ use crate::service::ResponseOptions;
 pub(super) struct RetryState<S, E> {
     /// Its first arrival is known from the first attempt on.
     request: RequestHead<S>,
-    parsed: ParsedRequest,
+    demand: Demand,
     /// From the first arrival to the start of this attempt.
     requeued_after: Duration,
     retries_left: u32,
@@ -71,19 +71,20 @@ impl NotRetryable {
 
 impl<S: Clone, E> RetryState<S, E> {
     /// Keeps the request for retries.
-    pub(super) fn keep(request: &RequestHead<S>, parsed: &ParsedRequest) -> Retryable<S, E> {
-        let table = request.shared.endpoints().table.load();
+    pub(super) fn keep(request: &RequestHead<S>, demand: &Demand) -> Retryable<S, E> {
+        let attempt = &request.attempt;
+        let table = attempt.shared.endpoints().table.load();
         let routing = &table.rules.config;
         if routing.max_retries == 0 {
             return Err(NotRetryable::NoRetries);
         }
-        let body = parsed.body.as_ref().ok_or(NotRetryable::Streamed)?;
+        let body = attempt.body.as_ref().ok_or(NotRetryable::Streamed)?;
         if body.bytes.len() > routing.retry_body_limit_bytes {
             return Err(NotRetryable::TooLarge);
         }
         Ok(Box::new(Self {
             request: request.clone(),
-            parsed: parsed.clone(),
+            demand: demand.clone(),
             requeued_after: Duration::ZERO,
             retries_left: routing.max_retries,
             failed: None,
@@ -94,10 +95,11 @@ impl<S: Clone, E> RetryState<S, E> {
 impl<S, E> RetryState<S, E> {
     /// Records an attempt that arrived at `arrived` and waited for `waited`. Returns the wait of all attempts together.
     pub(super) fn attempted(&mut self, arrived: Instant, waited: Duration) -> Duration {
-        if self.request.first_arrival.is_none() {
-            self.request.first_arrival = Some(arrived);
+        let attempt = &mut self.request.attempt;
+        if attempt.first_arrival.is_none() {
+            attempt.first_arrival = Some(arrived);
             // With the first attempt, not on arrival: rejected requests are no load and earn no retries.
-            self.request.shared.budget.load().deposit();
+            attempt.shared.budget.load().deposit();
         }
         // `waited` counts from the first arrival: only the part since the requeueing is new.
         let before = self.failed.as_ref().map(|failed| failed.waited);
@@ -119,33 +121,27 @@ impl<S, E> RetryState<S, E> {
             tracing::debug!("request not retried: its deadline has passed");
             return false;
         }
-        let elsewhere = self.parsed.demand.clone().retry(endpoint);
-        if !self.request.shared.endpoints().could_serve(&elsewhere) {
+        let shared = &self.request.attempt.shared;
+        let elsewhere = self.demand.clone().retry(endpoint);
+        if !shared.endpoints().could_serve(&elsewhere) {
             tracing::debug!("request not retried: no other endpoint could serve it");
             return false;
         }
         // Last, because it takes from the budget.
-        if !self.request.shared.budget.load().withdraw() {
+        if !shared.budget.load().withdraw() {
             tracing::debug!("request not retried: the budget for retries is spent");
             return false;
         }
+        shared.metrics.retried(endpoint);
         self.retries_left -= 1;
-        self.parsed.demand = elsewhere;
-        self.request.shared.metrics.retried(endpoint);
+        self.demand = elsewhere;
         true
     }
 
     fn is_too_late(&self) -> bool {
         let now = gate::now();
-        let settings = self.request.shared.state.settings();
-        let arrived = self
-            .request
-            .since
-            .or(self.request.first_arrival)
-            .unwrap_or(now);
-        let ticket = settings
-            .classifier
-            .ticket(&self.request.head.headers, arrived);
+        let headers = &self.request.head.headers;
+        let ticket = self.request.attempt.classify(headers, now);
         ticket.deadline.is_some_and(|deadline| deadline <= now)
     }
 
@@ -184,10 +180,10 @@ impl<S, E> RetryState<S, E> {
         B: Body<Data = Bytes>,
         R: Body<Data = Bytes>,
     {
-        let first_arrival = *self.request.first_arrival.get_or_insert_with(gate::now);
+        let attempt = &mut self.request.attempt;
+        let first_arrival = *attempt.first_arrival.get_or_insert_with(gate::now);
         self.requeued_after = gate::now().saturating_duration_since(first_arrival);
-        let parsed = self.parsed.clone();
-        let body = parsed.body.clone().unwrap_or_default().unchanged();
-        self.request.clone().admit(parsed, body)
+        let body = attempt.body.clone().unwrap_or_default().unchanged();
+        self.request.clone().admit(self.demand.clone(), body)
     }
 }
