@@ -229,13 +229,6 @@ impl RoutingTable {
 
     /// Why no endpoint will serve `lane`.
     fn why(&self, resolution: &Resolution, lane: &Lane) -> RouteError {
-        let has_fallbacks = resolution.has_fallbacks();
-        let Some(first) = resolution.served().next() else {
-            return match has_fallbacks {
-                true => exhausted(resolution),
-                false => self.not_configured(lane, resolution.alias_of()),
-            };
-        };
         // If every model lacks something, the request is at fault; otherwise the health of the endpoints is.
         let mut missing = resolution.served().map(|model| model.missing(lane));
         if let Some(Some(missing_at_first)) = missing.next()
@@ -243,11 +236,17 @@ impl RoutingTable {
         {
             return missing_at_first;
         }
-        match has_fallbacks {
-            true => exhausted(resolution),
-            false => RouteError::NoHealthyBackend {
-                model: first.model.clone(),
+        if resolution.has_fallbacks() {
+            let targets = resolution.targets.iter();
+            return RouteError::FallbackChainExhausted {
+                tried: targets.map(|target| target.model.clone()).collect(),
+            };
+        }
+        match resolution.served().next() {
+            Some(served) => RouteError::NoHealthyBackend {
+                model: served.model.clone(),
             },
+            None => self.not_configured(lane, resolution.alias_of()),
         }
     }
 
@@ -293,13 +292,10 @@ impl RoutingTable {
         }
         let percent = self.rules.config.max_ejected_percent as usize;
         self.models_of(endpoint).all(|model| {
-            let others = || {
-                model
-                    .backends
-                    .iter()
-                    .filter(|it| !it.endpoint.is_same(endpoint))
-            };
-            let ejected = others().filter(|other| other.state.word.is_ejected());
+            let backends = model.backends.iter();
+            let ejected = backends.filter(|backend| {
+                !backend.endpoint.is_same(endpoint) && backend.state.word.is_ejected()
+            });
             let substitutes = || self.substitutes(&model.model, endpoint);
             let has_fallback = substitutes().any(|other| other.model != model.model);
             let share = model.backends.len() * percent / 100;
@@ -368,11 +364,4 @@ fn expected_back<'a>(
 ) -> impl Iterator<Item = &'a Backend> {
     let backends = models.flat_map(|model| &model.backends);
     backends.filter(|backend| backend.is_expected_back(lane))
-}
-
-fn exhausted(resolution: &Resolution) -> RouteError {
-    let targets = resolution.targets.iter();
-    RouteError::FallbackChainExhausted {
-        tried: targets.map(|target| target.model.clone()).collect(),
-    }
 }
