@@ -23,7 +23,9 @@ pin_project! {
         #[pin]
         body: Option<R>,
         read: BytesMut,
-        late: Option<Pin<Box<Sleep>>>,
+        // `None` without Tokio's clock.
+        #[pin]
+        late: Option<Sleep>,
         // Released once the body is dropped.
         permit: Option<Permit<Endpoints>>,
     }
@@ -41,7 +43,7 @@ impl<R> ReadFailed<R> {
         Self {
             body,
             read: BytesMut::new(),
-            late: None,
+            late: clock::sleep_until(clock::now() + TIME_LIMIT),
             permit: Some(permit),
         }
     }
@@ -56,7 +58,9 @@ impl<R: Body<Data = Bytes>> Future for ReadFailed<R> {
             Some(body) => match read(body, this.read, cx) {
                 Poll::Ready(is_whole) => is_whole,
                 Poll::Pending => {
-                    ready!(poll_late(this.late, cx));
+                    if let Some(late) = this.late.as_pin_mut() {
+                        ready!(late.poll(cx));
+                    }
                     false
                 }
             },
@@ -92,16 +96,4 @@ where
             None => return Poll::Ready(true),
         }
     }
-}
-
-/// Resolves when reading has taken too long; at once without Tokio's clock.
-fn poll_late(late: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> Poll<()> {
-    let late = match late {
-        Some(late) => late,
-        None => match clock::sleep_until(clock::now() + TIME_LIMIT) {
-            Some(sleep) => late.insert(Box::pin(sleep)),
-            None => return Poll::Ready(()),
-        },
-    };
-    late.as_mut().poll(cx)
 }

@@ -7,12 +7,13 @@ mod error;
 mod read;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use choices::StrategyChoice;
 pub use error::{InvalidRouting, RoutingWarning};
 
-use super::{FallbackWhen, ModelRoom, RoutingRules, Weights};
+use super::{FallbackWhen, ModelRoom, Strategy, Weights};
 
 /// How requests are routed: which model serves a name, which endpoint a request, and what happens when one fails.
 ///
@@ -212,6 +213,32 @@ impl RoutingConfig {
         }
         warnings.extend(aliases::warnings(&self.aliases));
         warnings
+    }
+}
+
+/// How [`Endpoints`](crate::endpoints::Endpoints) chooses: which models a name leads to, and which of their endpoints.
+///
+/// Made by [`RoutingConfig::rules`], which checks them. The default is that of
+/// an empty configuration: no aliases, no fallbacks, the strategy `smart`.
+#[derive(Debug, Clone)]
+pub struct RoutingRules {
+    pub(crate) config: Arc<RoutingConfig>,
+    pub(in crate::endpoints) strategy: Arc<dyn Strategy>,
+}
+
+impl RoutingRules {
+    /// The rules of a configuration that is valid.
+    fn unchecked(config: RoutingConfig) -> Self {
+        Self {
+            strategy: config.strategy.strategy(config.weights),
+            config: Arc::new(config),
+        }
+    }
+}
+
+impl Default for RoutingRules {
+    fn default() -> Self {
+        Self::unchecked(RoutingConfig::default())
     }
 }
 

@@ -1,9 +1,8 @@
-//! `least_loaded`: the largest share of slots free.
+//! `least_loaded`: the lowest priority number; of these, the largest share of slots free; of equals, the first in the
+//! registry.
 
 use super::{Candidate, Candidates, Choice, Strategy};
 
-/// The lowest priority number; of these, the largest share of slots free; of equals, the first in the
-/// registry.
 #[derive(Debug)]
 pub(crate) struct LeastLoaded;
 

@@ -6,7 +6,6 @@
 use super::least_loaded::LeastLoaded;
 use super::{Candidate, Candidates, Choice, Strategy};
 
-/// Requests with the same beginning go to the same endpoint, unless that has more than its share.
 #[derive(Debug)]
 pub(crate) struct PrefixAffinity;
 

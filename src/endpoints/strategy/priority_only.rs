@@ -1,8 +1,7 @@
-//! `priority_only`: the lowest priority number; others only when that is full.
+//! `priority_only`: the lowest priority number; of equals, the first in the registry.
 
 use super::{Candidate, Candidates, Choice, Strategy};
 
-/// The lowest priority number; of equals, the first in the registry.
 #[derive(Debug)]
 pub(crate) struct PriorityOnly;
 

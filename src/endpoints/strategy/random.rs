@@ -2,7 +2,6 @@
 
 use super::{Candidates, Choice, Strategy};
 
-/// Any of them.
 #[derive(Debug)]
 pub(crate) struct Random;
 

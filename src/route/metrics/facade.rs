@@ -144,18 +144,15 @@ fn shared(name: &Arc<str>) -> SharedString {
 struct MetricKeys(Box<[OnceLock<Box<ByOutcome>>]>);
 
 fn series(endpoint: &EndpointRef) -> &MetricKeys {
-    endpoint.extension(|endpoint| MetricKeys::new(endpoint.models.len()))
+    endpoint.extension(|endpoint| {
+        let models = endpoint.models.len().min(usize::from(u16::MAX));
+        MetricKeys((0..models).map(|_| OnceLock::new()).collect())
+    })
 }
 
 type ByOutcome = [OnceLock<Key>; OUTCOMES.len()];
 
 impl MetricKeys {
-    /// The keys of an endpoint with this number of models.
-    fn new(models: usize) -> Self {
-        let models = models.min(usize::from(u16::MAX));
-        Self((0..models).map(|_| OnceLock::new()).collect())
-    }
-
     /// The key for requests of `decision` with the outcome at `idx`. `None` for a model beyond the last index.
     fn requests(&self, decision: &Decision, idx: usize) -> Option<&Key> {
         let by_outcome = self.0.get(usize::from(decision.nth_model))?;
