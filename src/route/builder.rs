@@ -37,14 +37,8 @@ pub struct RouteLayerBuilder {
     pub(super) routing: RoutingConfig,
     pub(super) body_limit: usize,
     pub(super) demand_from: DemandSource,
-    pub(super) response_headers: ResponseHeaders,
-}
-
-/// Which headers say where a response is from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ResponseHeaders {
-    pub(super) endpoint: bool,
-    pub(super) model: bool,
+    pub(super) endpoint_header: bool,
+    pub(super) model_header: bool,
 }
 
 const BODY_LIMIT: usize = 10 << 20; // a chat with images
@@ -57,10 +51,8 @@ impl RouteLayerBuilder {
             routing: RoutingConfig::default(),
             body_limit: BODY_LIMIT,
             demand_from: DemandSource::Body,
-            response_headers: ResponseHeaders {
-                endpoint: true,
-                model: true,
-            },
+            endpoint_header: true,
+            model_header: true,
         }
     }
 
@@ -85,13 +77,13 @@ impl RouteLayerBuilder {
 
     /// Whether a response has the header `x-triage-endpoint`. Default `true`.
     pub fn endpoint_header(mut self, yes: bool) -> Self {
-        self.response_headers.endpoint = yes;
+        self.endpoint_header = yes;
         self
     }
 
     /// Whether a response has the header `x-triage-model`. Default `true`.
     pub fn model_header(mut self, yes: bool) -> Self {
-        self.response_headers.model = yes;
+        self.model_header = yes;
         self
     }
 

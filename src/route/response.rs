@@ -122,14 +122,13 @@ fn record_decision<R, E>(
 ) -> Result<Response<R>, E> {
     metrics.outcome = match &mut result {
         Ok(response) => {
-            let shown = metrics.shared.response_headers;
             let headers = response.headers_mut();
-            if shown.endpoint {
+            if metrics.shared.endpoint_header {
                 let endpoint = decision.endpoint.header_value().clone();
                 headers.insert(X_TRIAGE_ENDPOINT, endpoint);
             }
             let model = decision.endpoint.model_header(decision.nth_model);
-            if let Some(model) = model.filter(|_| shown.model) {
+            if let Some(model) = model.filter(|_| metrics.shared.model_header) {
                 headers.insert(X_TRIAGE_MODEL, model.clone());
             }
             response.extensions_mut().insert(decision.clone());

@@ -10,7 +10,6 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tower::retry::budget::TpsBudget;
 
-use super::builder::ResponseHeaders;
 use super::extract::DemandSource;
 use super::metrics::Metrics;
 use super::response_class::ResponseClass;
@@ -30,7 +29,8 @@ pub(super) struct RouterShared {
     pub(super) state: Arc<LayerState<Endpoints>>,
     pub(super) body_limit: usize,
     pub(super) demand_from: DemandSource,
-    pub(super) response_headers: ResponseHeaders,
+    pub(super) endpoint_header: bool,
+    pub(super) model_header: bool,
     pub(super) metrics: Metrics,
     /// Marked as changed after each change of the endpoints.
     pub(super) changed: watch::Sender<()>,
@@ -57,7 +57,8 @@ impl RouterShared {
             state: LayerState::new(builder.queue, |room| Gate::new(endpoints, room))?,
             body_limit: builder.body_limit,
             demand_from: builder.demand_from,
-            response_headers: builder.response_headers,
+            endpoint_header: builder.endpoint_header,
+            model_header: builder.model_header,
             metrics: Metrics::default(),
             changed: watch::Sender::default(),
             budget: ArcSwap::new(budget(builder.routing.retry_share)),

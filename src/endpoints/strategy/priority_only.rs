@@ -1,17 +1,8 @@
 //! `priority_only`: the lowest priority number; of equals, the first in the registry.
 
-use super::{Candidate, Candidates, Choice, Strategy};
+use super::{Candidate, Candidates, Choice};
 
-#[derive(Debug)]
-pub(crate) struct PriorityOnly;
-
-impl Strategy for PriorityOnly {
-    fn name(&self) -> &'static str {
-        "priority_only"
-    }
-
-    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        let preferred = candidates.free().min_by_key(Candidate::priority);
-        preferred.map(Choice::new)
-    }
+pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+    let preferred = candidates.free().min_by_key(Candidate::priority);
+    preferred.map(Choice::new)
 }

@@ -1,6 +1,6 @@
 //! `smart`: a weighted score of priority, load and latency.
 
-use super::{Candidates, Choice, Strategy};
+use super::{Candidates, Choice};
 
 /// What `smart` weighs, in shares of 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,45 +26,27 @@ impl Default for Weights {
 }
 
 /// The highest score wins; of equals, the first in the registry.
-#[derive(Debug)]
-pub(crate) struct Smart {
-    weights: Weights,
-}
-
-impl Smart {
-    pub(crate) fn new(weights: Weights) -> Self {
-        Self { weights }
-    }
-}
-
-impl Strategy for Smart {
-    fn name(&self) -> &'static str {
-        "smart"
-    }
-
-    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        let weights = self.weights;
-        let mut best = None;
-        // The score to reach: below it, no clock is read and nothing is divided.
-        let mut enough = 0;
-        for candidate in candidates.free() {
-            let at_once = at_once(weights, candidate.priority(), candidate.in_flight());
-            if at_once < enough {
-                continue;
-            }
-            let latency = match weights.latency {
-                0 => 0,
-                _ => candidate.first_byte_micros(candidates.now()),
-            };
-            let score = at_once - lateness(weights, latency);
-            if score >= enough {
-                let whole = score / 100;
-                enough = (whole + 1) * 100;
-                best = Some(Choice::new(candidate).score(whole));
-            }
+pub(crate) fn choose<'a>(weights: Weights, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+    let mut best = None;
+    // The score to reach: below it, no clock is read and nothing is divided.
+    let mut enough = 0;
+    for candidate in candidates.free() {
+        let at_once = at_once(weights, candidate.priority(), candidate.in_flight());
+        if at_once < enough {
+            continue;
         }
-        best
+        let latency = match weights.latency {
+            0 => 0,
+            _ => candidate.first_byte_micros(candidates.now()),
+        };
+        let score = at_once - lateness(weights, latency);
+        if score >= enough {
+            let whole = score / 100;
+            enough = (whole + 1) * 100;
+            best = Some(Choice::new(candidate).score(whole));
+        }
     }
+    best
 }
 
 // A score is 0 to 100, in whole numbers. These are a hundred times as large. Nexus' formula: what is worse than
