@@ -172,26 +172,23 @@ impl RoutingConfig {
     /// The first invalid value: its field, and what is allowed.
     pub fn validate(&self) -> Result<(), InvalidRouting> {
         check_weights(self.weights)?;
-        if !(0.0..=1.0).contains(&self.retry_share) {
-            return Err(InvalidRouting::RetryShare {
-                share: self.retry_share,
-            });
+        let share = self.retry_share;
+        if !(0.0..=1.0).contains(&share) {
+            return Err(InvalidRouting::RetryShare { share });
         }
-        if self.max_ejected_percent > 100 {
-            return Err(InvalidRouting::MaxEjectedPercent {
-                percent: self.max_ejected_percent,
-            });
+        let percent = self.max_ejected_percent;
+        if percent > 100 {
+            return Err(InvalidRouting::MaxEjectedPercent { percent });
         }
         if self.eject_for.is_zero() {
             return Err(InvalidRouting::NoEjection);
         }
         aliases::validate(&self.aliases)?;
-        match empty_fallback(&self.fallbacks) {
-            Some((model, _)) => Err(InvalidRouting::EmptyFallback {
-                model: model.clone(),
-            }),
-            None => Ok(()),
+        if let Some((model, _)) = empty_fallback(&self.fallbacks) {
+            let model = model.clone();
+            return Err(InvalidRouting::EmptyFallback { model });
         }
+        Ok(())
     }
 
     /// What [`Endpoints`](crate::endpoints::Endpoints) choose by: this configuration, checked.
