@@ -19,14 +19,14 @@ use super::RouteBody;
 use super::attempt::{Admitted, Attempt};
 use super::extract::DemandSource;
 use super::failed_response::ReadFailed;
-use super::parsed_request::{Parsed, RequestHead};
+use super::parsed_request::RequestHead;
 use super::request_metrics::RequestMetrics;
 use super::response::{NextStep, next_step};
 use super::response_body::Routed;
 use super::retry::{NotRetryable, RetryState, Retryable};
 use super::shared::RouterShared;
 use crate::admit::RejectReason;
-use crate::endpoints::{Decision, EndpointLease, Endpoints};
+use crate::endpoints::{EndpointLease, Endpoints};
 use crate::gate::{self, Reservation};
 use crate::openai::ReadBody;
 
@@ -41,7 +41,7 @@ pin_project! {
         S: Service<Request<RouteBody<B>>>,
     {
         #[pin]
-        state: StateOf<S, B, R>,
+        state: State<S, B, Admitted<S, B, R>, R>,
         retry: Retryable<S, S::Error>,
         // Dropped last: it counts a probe that the other fields may have abandoned.
         metrics: Option<RequestMetrics>,
@@ -54,7 +54,12 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
             if let Some(metrics) = this.metrics {
-                metrics.decision = last_decision(this.state, this.retry);
+                let lease = match this.state.project() {
+                    StateProj::Admitted { admission } => admission.lease(),
+                    _ => None,
+                };
+                let failed = || Some(&this.retry.as_ref().ok()?.failed.as_ref()?.decision);
+                metrics.decision = lease.map(EndpointLease::decision).or_else(failed).cloned();
             }
         }
     }
@@ -125,7 +130,49 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        if let Some((head, parsed)) = ready!(this.state.as_mut().poll_parse(cx)) {
+        // Each round ends a state: the request is parsed, attempted, and perhaps attempted again.
+        loop {
+            let (head, parsed) = match this.state.as_mut().project() {
+                StateProj::Reading { body, head } => {
+                    let Poll::Ready(body) = body.poll(cx) else {
+                        // The body is not there at once: reading it counts as time since the arrival.
+                        if let Some(head) = head {
+                            head.attempt.since.get_or_insert_with(gate::now);
+                        }
+                        return Poll::Pending;
+                    };
+                    let mut head = take_once(head);
+                    let parsed = head.parse_body(body);
+                    (head, parsed)
+                }
+                StateProj::Streaming { body, head } => {
+                    let mut head = take_once(head);
+                    let parsed = head.parse_head(take_once(body));
+                    (head, parsed)
+                }
+                StateProj::Admitted { admission } => {
+                    let outcome = ready!(admission.poll(cx));
+                    match next_step(outcome, take_once(this.metrics), this.retry) {
+                        NextStep::Respond(response) => return Poll::Ready(response),
+                        NextStep::Retry(response, metrics) => {
+                            *this.metrics = Some(metrics);
+                            let response = Box::pin(response);
+                            this.state.set(State::Failed { response });
+                        }
+                    }
+                    continue;
+                }
+                StateProj::Failed { response } => {
+                    let failed = ready!(response.as_mut().poll(cx));
+                    let Ok(retry) = &mut *this.retry else {
+                        unreachable!("only a retryable request is retried");
+                    };
+                    retry.failed_with(failed);
+                    let admission = retry.next_attempt();
+                    this.state.set(State::Admitted { admission });
+                    continue;
+                }
+            };
             match parsed {
                 Ok((demand, body)) => {
                     if let Some(metrics) = this.metrics {
@@ -142,87 +189,7 @@ where
                 }
             }
         }
-        // Each round is an attempt, or the end of a failed one.
-        loop {
-            let outcome = match this.state.as_mut().project() {
-                StateProj::Admitted { admission } => ready!(admission.poll(cx)),
-                StateProj::Failed { response } => {
-                    let failed = ready!(response.as_mut().poll(cx));
-                    let (Ok(retry), Some(metrics)) = (&mut *this.retry, &*this.metrics) else {
-                        unreachable!("only a retryable request is retried");
-                    };
-                    // The attempt may have been a probe, and its slot is free now.
-                    metrics.shared.pass_probe_on();
-                    retry.failed_with(failed);
-                    let admission = retry.next_attempt();
-                    this.state.set(State::Admitted { admission });
-                    continue;
-                }
-                StateProj::Reading { .. } | StateProj::Streaming { .. } => {
-                    unreachable!("a request is admitted once it has been parsed")
-                }
-            };
-            match next_step(outcome, take_once(this.metrics), this.retry) {
-                NextStep::Respond(response) => return Poll::Ready(response),
-                NextStep::Retry(response, metrics) => {
-                    *this.metrics = Some(metrics);
-                    let response = Box::pin(response);
-                    this.state.set(State::Failed { response });
-                }
-            }
-        }
     }
-}
-
-type StateOf<S, B, R> = State<S, B, Admitted<S, B, R>, R>;
-
-impl<S, B, A, R> State<S, B, A, R>
-where
-    B: Body<Data = Bytes>,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    /// Resolves when the request is parsed; to `None` if it was before.
-    fn poll_parse(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<(RequestHead<S>, Parsed<B>)>> {
-        Poll::Ready(match self.project() {
-            StateProj::Reading { body, head } => {
-                let Poll::Ready(body) = body.poll(cx) else {
-                    // The body is not there at once: reading it counts as time since the arrival.
-                    if let Some(head) = head {
-                        head.attempt.since.get_or_insert_with(gate::now);
-                    }
-                    return Poll::Pending;
-                };
-                let mut head = take_once(head);
-                let parsed = head.parse_body(body);
-                Some((head, parsed))
-            }
-            StateProj::Streaming { body, head } => {
-                let mut head = take_once(head);
-                let parsed = head.parse_head(take_once(body));
-                Some((head, parsed))
-            }
-            StateProj::Admitted { .. } | StateProj::Failed { .. } => None,
-        })
-    }
-}
-
-/// The last decision about a request that is dropped without a response.
-fn last_decision<S, B, R>(
-    state: Pin<&mut StateOf<S, B, R>>,
-    retry: &mut Retryable<S, S::Error>,
-) -> Option<Decision>
-where
-    S: Service<Request<RouteBody<B>>>,
-{
-    let lease = match state.project() {
-        StateProj::Admitted { admission } => admission.lease(),
-        StateProj::Reading { .. } | StateProj::Streaming { .. } | StateProj::Failed { .. } => None,
-    };
-    let failed = || Some(&retry.as_ref().ok()?.failed.as_ref()?.decision);
-    lease.map(EndpointLease::decision).or_else(failed).cloned()
 }
 
 fn take_once<T>(value: &mut Option<T>) -> T {

@@ -173,7 +173,7 @@ impl<S, E> RetryState<S, E> {
         }
     }
 
-    /// Begins the next attempt.
+    /// Begins the next attempt. The slot of the failed one is free.
     pub(super) fn next_attempt<B, R>(&mut self) -> Admitted<S, B, R>
     where
         S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
@@ -181,6 +181,7 @@ impl<S, E> RetryState<S, E> {
         R: Body<Data = Bytes>,
     {
         let attempt = &mut self.request.attempt;
+        attempt.shared.pass_probe_on(); // the failed attempt may have been a probe
         let first_arrival = *attempt.first_arrival.get_or_insert_with(gate::now);
         self.requeued_after = gate::now().saturating_duration_since(first_arrival);
         let body = attempt.body.clone().unwrap_or_default().unchanged();
