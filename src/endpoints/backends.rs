@@ -72,7 +72,7 @@ impl Backend {
         Self {
             endpoint: endpoint.clone(),
             nth_model: u16::try_from(nth).unwrap_or(u16::MAX),
-            state: endpoint.state_handle(),
+            state: Arc::clone(endpoint.state()),
             priority: endpoint.priority_byte(),
             context_length: model.context_length,
             capabilities: Capabilities::of(model.vision, model.tools, model.json_mode),
@@ -107,7 +107,7 @@ impl Backend {
     /// Whether `query` may wait for the endpoint to be back in service. A retry does not: it has a response already.
     pub(super) fn is_expected_back(&self, query: &Lane) -> bool {
         let flags = self.state.word.load().flags();
-        !query.is_retry() && self.is_capable(query) && flags.is_recovering()
+        query.failed_at.is_none() && self.is_capable(query) && flags.is_recovering()
     }
 
     fn lacks(&self, lane: &Lane) -> Capabilities {

@@ -199,7 +199,12 @@ impl Demand {
 
     /// The demand of the next attempt, after one failed at `endpoint`: for another endpoint.
     pub(crate) fn retry(mut self, endpoint: &EndpointRef) -> Self {
-        self.asked = self.asked.without(endpoint.pool());
+        let before = self.asked.failed_at.as_deref().unwrap_or_default();
+        let others = before
+            .iter()
+            .copied()
+            .filter(|&pool| pool != endpoint.pool());
+        self.asked.failed_at = Some(others.chain([endpoint.pool()]).collect());
         self
     }
 }

@@ -83,7 +83,7 @@ impl EndpointRef {
         if endpoint.health.is_none() {
             self.state().word.expect_no_check();
         }
-        Self::with(endpoint, Arc::clone(&self.0.state))
+        Self::with(endpoint, Arc::clone(self.state()))
     }
 
     fn with(endpoint: Endpoint, state: Arc<EndpointState>) -> Self {
@@ -231,12 +231,8 @@ impl EndpointRef {
         self.0.extensions.get_or_init(|| make(&self.0.endpoint))
     }
 
-    pub(crate) fn state(&self) -> &EndpointState {
+    pub(crate) fn state(&self) -> &Arc<EndpointState> {
         &self.0.state
-    }
-
-    pub(super) fn state_handle(&self) -> Arc<EndpointState> {
-        Arc::clone(&self.0.state)
     }
 
     /// Whether both are the same endpoint, whatever its configuration.

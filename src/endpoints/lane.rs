@@ -19,11 +19,6 @@ pub struct Lane {
 
 impl Lane {
     #[inline]
-    pub(super) fn is_retry(&self) -> bool {
-        self.failed_at.is_some()
-    }
-
-    #[inline]
     pub(super) fn excludes(&self, pool: PoolId) -> bool {
         let failed_at = self.failed_at.as_deref();
         failed_at.is_some_and(|failed_at| failed_at.contains(&pool))
@@ -32,13 +27,5 @@ impl Lane {
     /// At how many endpoints it has failed.
     pub(super) fn failures(&self) -> u32 {
         self.failed_at.as_deref().unwrap_or_default().len() as u32
-    }
-
-    /// The same lane without the endpoint of `pool`.
-    pub(super) fn without(mut self, pool: PoolId) -> Self {
-        let before = self.failed_at.as_deref().unwrap_or_default();
-        let others = before.iter().copied().filter(|&other| other != pool);
-        self.failed_at = Some(others.chain([pool]).collect());
-        self
     }
 }

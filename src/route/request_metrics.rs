@@ -48,10 +48,9 @@ impl RequestMetrics {
         tracing::debug!(reason = %why, ?waited, "request rejected");
         let code = rejection.code();
         let rejected = self.shared.rejected.lock();
-        *{ rejected }
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(code)
-            .or_default() += 1;
+        let mut rejected = rejected.unwrap_or_else(PoisonError::into_inner);
+        *rejected.entry(code).or_default() += 1;
+        drop(rejected);
         let mut response = state.write_rejection(rejection, headers, waited);
         response.extensions_mut().insert(why.clone());
         self.outcome = RequestOutcome::Rejected(code);
