@@ -6,17 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use super::capabilities::Capabilities;
 use super::endpoint_ref::EndpointState;
 use super::endpoint_word::{Admissible, Snapshot};
-use super::lane::Query;
 use super::{EndpointRef, Lane, Model, RouteError};
 
 /// A model and the endpoints that serve it.
 #[derive(Debug)]
 pub(super) struct ModelBackends {
     pub(super) model: Arc<str>,
+    /// Its place among the models of the table.
+    pub(super) idx: usize,
     /// In the registry's order.
     pub(super) backends: Vec<Backend>,
-    /// The endpoint of each backend, by the same index.
-    pub(super) endpoints: Vec<EndpointRef>,
     /// The next rotation number, shared with earlier tables.
     pub(super) rotation: Arc<AtomicU64>,
     /// Set if one of the endpoints may be half open. It may be set for nothing.
@@ -26,6 +25,8 @@ pub(super) struct ModelBackends {
 /// What a decision reads of an endpoint that serves a model. Small, because a decision reads all of them.
 #[derive(Debug)]
 pub(crate) struct Backend {
+    pub(crate) endpoint: EndpointRef,
+    /// The endpoint's, without the way through it.
     pub(crate) state: Arc<EndpointState>,
     /// The model's index among those of the endpoint, or `u16::MAX` beyond that.
     pub(crate) nth_model: u16,
@@ -36,20 +37,14 @@ pub(crate) struct Backend {
 
 impl ModelBackends {
     /// Without endpoints yet. `old` is the same model in the table before.
-    pub(super) fn new(model: Arc<str>, old: Option<&Self>) -> Self {
+    pub(super) fn new(model: &str, idx: usize, old: Option<&Self>) -> Self {
         Self {
-            model,
+            model: model.into(),
+            idx,
             backends: Vec::new(),
-            endpoints: Vec::new(),
             rotation: old.map(|old| Arc::clone(&old.rotation)).unwrap_or_default(),
             may_be_half_open: AtomicBool::new(true), // the first decision finds out
         }
-    }
-
-    /// Adds an endpoint of which this is the `nth` model.
-    pub(super) fn push(&mut self, endpoint: EndpointRef, model: &Model, nth: usize) {
-        self.backends.push(Backend::new(&endpoint, model, nth));
-        self.endpoints.push(endpoint);
     }
 
     /// What is missing here of what `lane` needs. `None` if one endpoint has all of it.
@@ -72,10 +67,12 @@ impl ModelBackends {
 }
 
 impl Backend {
-    fn new(endpoint: &EndpointRef, model: &Model, nth: usize) -> Self {
+    /// An endpoint of which this is the `nth` model.
+    pub(super) fn new(endpoint: &EndpointRef, model: &Model, nth: usize) -> Self {
         Self {
+            endpoint: endpoint.clone(),
             nth_model: u16::try_from(nth).unwrap_or(u16::MAX),
-            state: endpoint.state_handle(),
+            state: Arc::clone(endpoint.state()),
             priority: endpoint.priority_byte(),
             context_length: model.context_length,
             capabilities: Capabilities::of(model.vision, model.tools, model.json_mode),
@@ -84,7 +81,7 @@ impl Backend {
 
     /// The endpoint's word, if a strategy may choose it: in the first round, or in the last one.
     #[inline]
-    pub(crate) fn offer(&self, query: Query<'_>, last_resort: bool) -> Option<Snapshot> {
+    pub(crate) fn offer(&self, query: &Lane, last_resort: bool) -> Option<Snapshot> {
         // Before the word is read: it may be in another core's cache.
         if !self.is_capable(query) {
             return None;
@@ -95,7 +92,7 @@ impl Backend {
     }
 
     /// Whether the endpoint may serve `query`, now or when it has a slot free.
-    pub(super) fn may_serve(&self, query: Query<'_>) -> bool {
+    pub(super) fn may_serve(&self, query: &Lane) -> bool {
         let flags = self.state.word.load().flags();
         self.is_capable(query)
             && flags.admissible() != Admissible::Never
@@ -103,14 +100,14 @@ impl Backend {
     }
 
     #[inline]
-    fn is_capable(&self, query: Query<'_>) -> bool {
+    fn is_capable(&self, query: &Lane) -> bool {
         self.capabilities.contains(query.needs) && query.context_length <= self.context_length
     }
 
     /// Whether `query` may wait for the endpoint to be back in service. A retry does not: it has a response already.
-    pub(super) fn is_expected_back(&self, query: Query<'_>) -> bool {
+    pub(super) fn is_expected_back(&self, query: &Lane) -> bool {
         let flags = self.state.word.load().flags();
-        !query.is_retry() && self.is_capable(query) && flags.is_recovering()
+        query.failed_at.is_none() && self.is_capable(query) && flags.is_recovering()
     }
 
     fn lacks(&self, lane: &Lane) -> Capabilities {

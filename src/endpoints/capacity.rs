@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 
+use super::config::RoutingConfig;
 use super::endpoint_word::HealthChange;
-use super::resolve::ResolutionIdx;
 use super::table::RoutingTable;
 use super::{Decision, EndpointRef, Lane, Registry, Requirements, RouteError, RoutingRules};
 use crate::admit::{Capacity, LeaseError, Partition, PoolId, PoolSet};
@@ -28,7 +28,7 @@ use crate::admit::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 /// See the [module](super) for an example.
 #[derive(Debug)]
 pub struct Endpoints {
-    pub(super) table: ArcSwap<RoutingTable>,
+    pub(crate) table: ArcSwap<RoutingTable>,
     /// Held while the table is replaced.
     pub(super) changing: Mutex<()>,
     /// Held while an endpoint is ejected. No decision waits for it.
@@ -65,6 +65,11 @@ impl Endpoints {
     #[must_use]
     pub fn registry(&self) -> Arc<Registry> {
         self.table.load().registry.clone()
+    }
+
+    /// The present configuration.
+    pub(crate) fn routing(&self) -> Arc<RoutingConfig> {
+        self.table.load().rules.config.clone()
     }
 
     /// Whether `name` is a model, an alias, or has fallbacks.
@@ -107,20 +112,21 @@ impl Capacity for Endpoints {
 
     fn try_lease(&self, demand: &Demand) -> Result<EndpointLease, LeaseError<RouteError>> {
         let table = self.table.load();
-        let taken = table.take(demand)?;
+        let (target, choice) = table.take(demand)?;
+        let candidate = choice.candidate;
         self.leased.fetch_add(1, Relaxed); // a counter for reports
         Ok(EndpointLease {
-            is_probe: taken.choice.candidate.is_probe(),
+            is_probe: candidate.is_probe(),
             called: None,
             decision: Decision {
-                endpoint: taken.choice.candidate.endpoint.clone(),
-                model: taken.target.model.clone(),
+                endpoint: candidate.endpoint().clone(),
+                model: target.model.clone(),
                 asked: demand.asked.name.clone(),
-                via: taken.target.via,
-                strategy: taken.strategy,
-                score: taken.choice.score,
-                retries: demand.retries,
-                nth_model: taken.choice.candidate.backend.nth_model,
+                via: target.via,
+                strategy: table.strategy_name,
+                score: choice.score,
+                retries: demand.asked.failures(),
+                nth_model: candidate.backend.nth_model,
             },
         })
     }
@@ -175,10 +181,9 @@ impl Capacity for Endpoints {
 pub struct Demand {
     /// What it asks, to the token. Its lane depends on the contexts of the endpoints that there are.
     pub(super) asked: Lane,
-    /// The resolution of its name, in the table of the time.
-    pub(super) resolution: Option<ResolutionIdx>,
+    /// The index of its name's resolution, in the table of the time.
+    pub(super) resolution: Option<usize>,
     pub(super) prefix: Option<u64>,
-    pub(super) retries: u32,
 }
 
 impl Demand {
@@ -194,8 +199,12 @@ impl Demand {
 
     /// The demand of the next attempt, after one failed at `endpoint`: for another endpoint.
     pub(crate) fn retry(mut self, endpoint: &EndpointRef) -> Self {
-        self.asked = self.asked.without(endpoint.pool());
-        self.retries += 1;
+        let before = self.asked.failed_at.as_deref().unwrap_or_default();
+        let others = before
+            .iter()
+            .copied()
+            .filter(|&pool| pool != endpoint.pool());
+        self.asked.failed_at = Some(others.chain([endpoint.pool()]).collect());
         self
     }
 }

@@ -2,15 +2,13 @@
 //!
 //! Endpoints that stay keep their slots, health and latency; those that leave finish what they have in flight.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
 use super::table::RoutingTable;
-use super::{Endpoint, Registry, RoutingRules};
-use super::{EndpointRef, Endpoints};
+use super::{Endpoint, EndpointRef, Endpoints, Registry, RoutingRules};
 use crate::admit::PoolId;
 
 /// What a change of the registry changed, as names of endpoints.
@@ -59,8 +57,7 @@ impl Endpoints {
                 EndpointRef::new(endpoint.clone(), PoolId(index), answers_first)
             })
             .collect();
-        let (registry, rules) = (Arc::new(registry), Arc::new(rules));
-        let table = RoutingTable::new(registry, rules, endpoints, Vec::new(), None);
+        let table = RoutingTable::new(Arc::new(registry), rules, endpoints, Vec::new(), None);
         Self {
             table: ArcSwap::from_pointee(table),
             changing: Mutex::default(),
@@ -85,22 +82,13 @@ impl Endpoints {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.table.load_full();
         let (registry, rules) = change(&old.registry)?;
-        let rules = rules.map_or_else(|| Arc::clone(&old.rules), Arc::new);
+        let rules = rules.unwrap_or_else(|| old.rules.clone());
         let (changes, endpoints) = succession(&old, registry.endpoints(), self.answers_first);
-        // In the old table and not in the new one.
-        let gone: Vec<EndpointRef> = old
-            .endpoints
-            .iter()
-            .filter(|old| !endpoints.iter().any(|new| new.is_same(old)))
-            .cloned()
-            .collect();
+        let is_gone = |it: &&EndpointRef| !endpoints.iter().any(|new| new.is_same(it));
+        let gone: Vec<EndpointRef> = old.endpoints.iter().filter(is_gone).cloned().collect();
         // Of those that left earlier, the ones that are still busy and did not come back.
-        let busy = |gone: &&EndpointRef| gone.in_flight() > 0;
-        let is_back = |gone: &&EndpointRef| endpoints.iter().any(|new| new.is_same(gone));
-        let leaving = old
-            .leaving
-            .iter()
-            .filter(|gone| busy(gone) && !is_back(gone));
+        let leaving = old.leaving.iter().filter(is_gone);
+        let leaving = leaving.filter(|leaving| leaving.in_flight() > 0);
         let leaving = leaving.chain(&gone).cloned().collect();
 
         let table = RoutingTable::new(

@@ -4,15 +4,6 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed; // counters: no other memory depends on them
 use std::time::Duration;
 
-/// When an endpoint is ejected, and for how long.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct EjectionPolicy {
-    /// After this many failures in a row; 0: never.
-    pub(crate) after: u32,
-    /// The duration of the first ejection. Each further one in a row lasts twice as long.
-    pub(crate) first: Duration,
-}
-
 /// No ejection lasts longer, unless the first one does.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -50,14 +41,15 @@ impl Ejection {
         self.times.store(0, Relaxed);
     }
 
-    /// The endpoint failed a request. Returns whether it is to be ejected.
-    pub(crate) fn failed(&self, policy: EjectionPolicy) -> bool {
-        count(&self.in_a_row, policy)
+    /// The endpoint failed a request. Returns whether it is to be ejected, which it is after `limit` failures in a
+    /// row; 0: never.
+    pub(crate) fn failed(&self, limit: u32) -> bool {
+        count(&self.in_a_row, limit)
     }
 
     /// A response body of the endpoint broke off. Returns whether it is to be ejected.
-    pub(crate) fn body_reset(&self, policy: EjectionPolicy) -> bool {
-        count(&self.resets_in_a_row, policy)
+    pub(crate) fn body_reset(&self, limit: u32) -> bool {
+        count(&self.resets_in_a_row, limit)
     }
 
     /// Counts failures from 0 again.
@@ -66,13 +58,14 @@ impl Ejection {
         self.resets_in_a_row.store(0, Relaxed);
     }
 
-    /// Counts an ejection, and returns how long it lasts.
-    pub(crate) fn ejection_duration(&self, policy: EjectionPolicy) -> Duration {
+    /// Counts an ejection, and returns how long it lasts: the `first` one this long, each further one in a row twice as
+    /// long.
+    pub(crate) fn ejection_duration(&self, first: Duration) -> Duration {
         self.reset_failures();
         let times = self.times.fetch_add(1, Relaxed);
         let doubled = 2_u32.saturating_pow(times);
-        let longest = LONGEST.max(policy.first);
-        policy.first.saturating_mul(doubled).min(longest)
+        let longest = LONGEST.max(first);
+        first.saturating_mul(doubled).min(longest)
     }
 }
 
@@ -84,50 +77,46 @@ fn reset(in_a_row: &AtomicU32) {
 }
 
 /// Counts a failure. Returns whether it was one too many.
-fn count(in_a_row: &AtomicU32, policy: EjectionPolicy) -> bool {
+fn count(in_a_row: &AtomicU32, limit: u32) -> bool {
     let in_a_row = in_a_row.fetch_add(1, Relaxed).saturating_add(1);
-    policy.after != 0 && in_a_row >= policy.after
+    limit != 0 && in_a_row >= limit
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const POLICY: EjectionPolicy = EjectionPolicy {
-        after: 3,
-        first: Duration::from_secs(1),
-    };
+    const LIMIT: u32 = 3;
+    const FIRST: Duration = Duration::from_secs(1);
 
     #[test]
     fn failures_count_in_a_row() {
         let ejection = Ejection::default();
-        assert!(!ejection.failed(POLICY));
-        assert!(!ejection.failed(POLICY));
+        assert!(!ejection.failed(LIMIT));
+        assert!(!ejection.failed(LIMIT));
         ejection.succeeded();
-        assert!(!ejection.failed(POLICY));
-        assert!(!ejection.failed(POLICY));
-        assert!(ejection.failed(POLICY));
+        assert!(!ejection.failed(LIMIT));
+        assert!(!ejection.failed(LIMIT));
+        assert!(ejection.failed(LIMIT));
     }
 
     #[test]
     fn after_0_no_endpoint_is_ejected() {
-        let policy = EjectionPolicy { after: 0, ..POLICY };
         let ejection = Ejection::default();
-        assert!((0..1_000).all(|_| !ejection.failed(policy)));
+        assert!((0..1_000).all(|_| !ejection.failed(0)));
     }
 
     #[test]
     fn ejections_in_a_row_double_up_to_a_minute() {
         let ejection = Ejection::default();
         let seconds: Vec<u64> = (0..8)
-            .map(|_| ejection.ejection_duration(POLICY).as_secs())
+            .map(|_| ejection.ejection_duration(FIRST).as_secs())
             .collect();
         assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
         ejection.closed();
-        assert_eq!(ejection.ejection_duration(POLICY), POLICY.first);
-        (0..100).for_each(|_| _ = ejection.ejection_duration(POLICY));
+        assert_eq!(ejection.ejection_duration(FIRST), FIRST);
+        (0..100).for_each(|_| _ = ejection.ejection_duration(FIRST));
         let first = Duration::from_secs(90);
-        let policy = EjectionPolicy { first, ..POLICY };
-        assert_eq!(ejection.ejection_duration(policy), first);
+        assert_eq!(ejection.ejection_duration(first), first);
     }
 }

@@ -2,17 +2,17 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use http::{HeaderValue, Uri};
 
 use super::Endpoint;
+use super::ejection::Ejection;
 use super::endpoint_word::EndpointWord;
 use super::extensions::Extensions;
+use super::latency::{CoarseInstant, Latency};
 use crate::admit::PoolId;
-use crate::endpoints::activity::Activity;
-use crate::endpoints::ejection::Ejection;
-use crate::endpoints::latency::{CoarseInstant, Latency};
 
 /// An endpoint in service: its configuration and its live numbers. Clones are cheap and mean the same endpoint.
 #[derive(Clone)]
@@ -37,8 +37,11 @@ pub(crate) struct EndpointState {
     pub(crate) word: EndpointWord,
     pub(crate) latency: Latency,
     pub(crate) ejection: Ejection,
+    /// How many responses and parts of responses it has sent apart from answers to checks; it wraps around. A backend
+    /// with one thread answers no check while it streams, and still works.
+    ///
     /// Boxed: each frame of each response writes it, and decisions do not read it.
-    pub(crate) activity: Box<Activity>,
+    pub(crate) activity: Box<AtomicU32>,
     pub(crate) pool: PoolId,
     /// The hash of the endpoint's name.
     pub(crate) hash: u64,
@@ -80,7 +83,7 @@ impl EndpointRef {
         if endpoint.health.is_none() {
             self.state().word.expect_no_check();
         }
-        Self::with(endpoint, Arc::clone(&self.0.state))
+        Self::with(endpoint, Arc::clone(self.state()))
     }
 
     fn with(endpoint: Endpoint, state: Arc<EndpointState>) -> Self {
@@ -228,12 +231,8 @@ impl EndpointRef {
         self.0.extensions.get_or_init(|| make(&self.0.endpoint))
     }
 
-    pub(crate) fn state(&self) -> &EndpointState {
+    pub(crate) fn state(&self) -> &Arc<EndpointState> {
         &self.0.state
-    }
-
-    pub(super) fn state_handle(&self) -> Arc<EndpointState> {
-        Arc::clone(&self.0.state)
     }
 
     /// Whether both are the same endpoint, whatever its configuration.

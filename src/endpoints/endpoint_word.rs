@@ -52,6 +52,11 @@ bitflags! {
 /// Set until an endpoint has answered a request or had a check.
 const UNKNOWN: HealthFlags = HealthFlags::NEW.union(HealthFlags::UNCHECKED);
 
+/// Set while failures keep requests away. An endpoint that is probed is half open.
+const FAILED: HealthFlags = HealthFlags::EJECTED
+    .union(HealthFlags::HALF_OPEN)
+    .union(HealthFlags::PROBING);
+
 /// Which requests an endpoint may get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admissible {
@@ -84,7 +89,7 @@ const MAX_SLOTS: u32 = (1 << COUNT_BITS) - 1;
 impl EndpointWord {
     /// A healthy endpoint with `limit` slots.
     pub(super) fn new(limit: u32) -> Self {
-        Self(AtomicU64::new(Snapshot::idle(limit).0))
+        Self(AtomicU64::new(Snapshot(0).with_limit(limit).0))
     }
 
     #[inline]
@@ -155,8 +160,7 @@ impl EndpointWord {
 
     /// Whether failures keep requests away: it is ejected or half open.
     pub(super) fn is_ejected(&self) -> bool {
-        self.flags()
-            .intersects(HealthFlags::EJECTED | HealthFlags::HALF_OPEN)
+        self.flags().intersects(FAILED)
     }
 
     /// Whether it gets more requests than a probe.
@@ -193,9 +197,7 @@ impl EndpointWord {
 
     /// Ejects the endpoint: it gets no requests until it is half open.
     pub(crate) fn eject(&self) -> HealthChange {
-        self.change(|flags| {
-            (flags - HealthFlags::HALF_OPEN - HealthFlags::PROBING) | HealthFlags::EJECTED
-        })
+        self.change(|flags| (flags - FAILED) | HealthFlags::EJECTED)
     }
 
     /// An ejected endpoint may be probed by one request.
@@ -214,9 +216,7 @@ impl EndpointWord {
 
     /// The probe succeeded, or the endpoint must not be ejected: failures keep no requests away.
     pub(crate) fn close(&self) -> HealthChange {
-        self.change(|flags| {
-            flags - HealthFlags::EJECTED - HealthFlags::HALF_OPEN - HealthFlags::PROBING
-        })
+        self.change(|flags| flags - FAILED)
     }
 
     fn flags(&self) -> HealthFlags {
@@ -227,10 +227,8 @@ impl EndpointWord {
     fn change(&self, next: impl Fn(HealthFlags) -> HealthFlags) -> HealthChange {
         let old = self.update(|word| word.with_flags(next(word.flags())));
         let old = old.flags();
-        HealthChange {
-            old,
-            new: next(old),
-        }
+        let new = next(old);
+        HealthChange { old, new }
     }
 
     /// Replaces the word by a compare-and-swap loop. Returns the word before.
@@ -250,7 +248,7 @@ impl HealthFlags {
     }
 
     fn is_healthy(self) -> bool {
-        !self.intersects(Self::DOWN | Self::EJECTED | Self::HALF_OPEN)
+        !self.intersects(Self::DOWN | FAILED)
     }
 
     /// Whether it is out of service for a while only: ejected, or being probed.
@@ -262,14 +260,6 @@ impl HealthFlags {
     /// Whether a strategy may choose the endpoint: in the first round, or in the last one.
     #[inline]
     pub(super) fn are_offered(self, last_resort: bool) -> bool {
-        match self.is_empty() {
-            true => !last_resort, // most endpoints, most of the time
-            false => self.some_are_offered(last_resort),
-        }
-    }
-
-    #[cold]
-    fn some_are_offered(self, last_resort: bool) -> bool {
         match self.admissible() {
             Admissible::Always | Admissible::Probe => !last_resort,
             Admissible::LastResort => last_resort,
@@ -280,7 +270,7 @@ impl HealthFlags {
     #[inline]
     pub(super) fn admissible(self) -> Admissible {
         if self.is_empty() {
-            return Admissible::Always;
+            return Admissible::Always; // most endpoints, most of the time
         }
         let known = self - UNKNOWN;
         if known == Self::HALF_OPEN {
@@ -309,10 +299,6 @@ impl HealthChange {
 }
 
 impl Snapshot {
-    fn idle(limit: u32) -> Self {
-        Self(0).with_limit(limit)
-    }
-
     #[inline]
     pub(super) fn in_use(self) -> u32 {
         self.0 as u32 & MAX_SLOTS

@@ -22,7 +22,11 @@ use crate::http::{Rejection, ToRejection};
 #[non_exhaustive]
 pub enum RouteError {
     /// Endpoints are configured, and none of them to serve the model.
-    #[error("Model '{}'{} not found", Cut(model), AliasOf(alias_of.as_deref()))]
+    #[error(
+        "Model '{}'{} not found",
+        Cut(model),
+        alias_of.as_ref().map_or_else(String::new, |target| format!(" (an alias of '{target}')"))
+    )]
     ModelNotFound {
         /// The name that was asked for.
         model: Arc<str>,
@@ -112,20 +116,6 @@ impl RouteError {
         }
     }
 
-    /// The field of the body that is at fault.
-    fn param(&self) -> Option<&'static str> {
-        match self {
-            Self::ModelNotFound { .. }
-            | Self::CapabilityMismatch { .. }
-            | Self::ModelMissing { .. } => Some("model"),
-            Self::NoHealthyBackend { .. }
-            | Self::FallbackChainExhausted { .. }
-            | Self::EncodedBody { .. }
-            | Self::MalformedBody { .. }
-            | Self::BodyTooLarge { .. } => None,
-        }
-    }
-
     /// A body that names no model.
     pub(crate) fn model_missing() -> Self {
         Self::ModelMissing {
@@ -144,21 +134,11 @@ impl RouteError {
 impl ToRejection for RouteError {
     fn to_rejection(&self) -> Rejection {
         let rejection = Rejection::new(self.status(), self.code(), self.to_string());
-        match self.param() {
-            Some(param) => rejection.with_param(param),
-            None => rejection,
-        }
-    }
-}
-
-/// ` (an alias of '…')`, if it is one.
-struct AliasOf<'a>(Option<&'a str>);
-
-impl fmt::Display for AliasOf<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(target) => write!(f, " (an alias of '{target}')"),
-            None => Ok(()),
+        match self {
+            Self::ModelNotFound { .. }
+            | Self::CapabilityMismatch { .. }
+            | Self::ModelMissing { .. } => rejection.with_param("model"), // the field that is at fault
+            _ => rejection,
         }
     }
 }

@@ -17,40 +17,15 @@ pub struct Lane {
     pub(super) failed_at: Option<Arc<[PoolId]>>,
 }
 
-/// A borrowed [`Lane`], for a walk over many endpoints.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Query<'a> {
-    pub(super) needs: Capabilities,
-    pub(super) context_length: u32,
-    failed_at: &'a [PoolId],
-}
-
-impl Query<'_> {
-    #[inline]
-    pub(super) fn is_retry(&self) -> bool {
-        !self.failed_at.is_empty()
-    }
-
+impl Lane {
     #[inline]
     pub(super) fn excludes(&self, pool: PoolId) -> bool {
-        self.is_retry() && self.failed_at.contains(&pool)
-    }
-}
-
-impl Lane {
-    pub(crate) fn query(&self) -> Query<'_> {
-        Query {
-            needs: self.needs,
-            context_length: self.context_length,
-            failed_at: self.failed_at.as_deref().unwrap_or_default(),
-        }
+        let failed_at = self.failed_at.as_deref();
+        failed_at.is_some_and(|failed_at| failed_at.contains(&pool))
     }
 
-    /// The same lane without the endpoint of `pool`.
-    pub(super) fn without(mut self, pool: PoolId) -> Self {
-        let before = self.failed_at.as_deref().unwrap_or_default();
-        let others = before.iter().copied().filter(|&other| other != pool);
-        self.failed_at = Some(others.chain([pool]).collect());
-        self
+    /// At how many endpoints it has failed.
+    pub(super) fn failures(&self) -> u32 {
+        self.failed_at.as_deref().unwrap_or_default().len() as u32
     }
 }

@@ -25,11 +25,11 @@
 //!
 //! [`Capacity`]: crate::admit::Capacity
 
-mod activity;
 mod backends;
 mod capabilities;
 mod capacity;
 mod change;
+pub(crate) mod config;
 mod decision;
 pub(crate) mod ejection;
 mod endpoint;
@@ -48,7 +48,6 @@ mod no_response;
 mod registry;
 mod requirements;
 mod resolve;
-mod rules;
 mod status;
 pub(crate) mod strategy;
 mod table;
@@ -58,6 +57,7 @@ mod tests;
 
 pub use capacity::{Demand, EndpointLease, Endpoints};
 pub use change::Changes;
+pub use config::RoutingRules;
 pub use decision::{Decision, Via};
 pub use endpoint::{Endpoint, Model};
 pub use endpoint_ref::EndpointRef;
@@ -74,7 +74,5 @@ pub use no_response::NoResponse;
 pub use registry::{InvalidRegistry, Registry};
 pub use requirements::Requirements;
 pub use resolve::FallbackWhen;
-pub use rules::RoutingRules;
-pub(crate) use rules::{MAX_EJECTED_PERCENT, ROOM_CEILING};
 pub use status::EndpointStatus;
 pub use strategy::{Candidate, Candidates, Choice, Strategy, Weights};

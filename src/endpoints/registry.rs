@@ -40,10 +40,9 @@ impl Registry {
             if !is_name(&endpoint.name) {
                 return Err(InvalidRegistry::BadName { index });
             }
-            if !names.insert(endpoint.name.as_str()) {
-                return Err(InvalidRegistry::DuplicateName {
-                    endpoint: endpoint.name.clone(),
-                });
+            if !names.insert(&endpoint.name) {
+                let endpoint = endpoint.name.clone();
+                return Err(InvalidRegistry::DuplicateName { endpoint });
             }
             check(endpoint)?;
         }
@@ -60,45 +59,34 @@ impl Registry {
     pub fn models(&self) -> impl Iterator<Item = &str> {
         let mut seen = HashSet::new();
         let models = self.endpoints.iter().flat_map(|endpoint| &endpoint.models);
-        models
-            .map(|model| model.name.as_str())
-            .filter(move |&name| seen.insert(name))
+        let names = models.map(|model| model.name.as_str());
+        names.filter(move |&name| seen.insert(name))
     }
 }
 
-fn check(endpoint: &Endpoint) -> Result<(), InvalidRegistry> {
-    let name = || endpoint.name.clone();
-    if let Some(problem) = url_problem(endpoint) {
-        return Err(InvalidRegistry::BadUrl {
-            endpoint: name(),
-            problem,
-        });
+fn check(config: &Endpoint) -> Result<(), InvalidRegistry> {
+    let endpoint = config.name.clone();
+    if let Some(problem) = url_problem(config) {
+        return Err(InvalidRegistry::BadUrl { endpoint, problem });
     }
-    if endpoint.max_concurrent == 0 {
-        return Err(InvalidRegistry::NoSlots { endpoint: name() });
+    if config.max_concurrent == 0 {
+        return Err(InvalidRegistry::NoSlots { endpoint });
     }
-    if let Some(problem) = endpoint.health.as_ref().and_then(HealthCheck::problem) {
-        return Err(InvalidRegistry::BadHealthCheck {
-            endpoint: name(),
-            problem,
-        });
+    if let Some(problem) = config.health.as_ref().and_then(HealthCheck::problem) {
+        return Err(InvalidRegistry::BadHealthCheck { endpoint, problem });
     }
-    if let Some(header) = endpoint.headers.keys().find(|name| is_reserved(name)) {
-        return Err(InvalidRegistry::ReservedHeader {
-            endpoint: name(),
-            header: header.clone(),
-        });
+    if let Some(header) = config.headers.keys().find(|name| is_reserved(name)) {
+        let header = header.clone();
+        return Err(InvalidRegistry::ReservedHeader { endpoint, header });
     }
     let mut models = HashSet::new();
-    for Model { name: model, .. } in &endpoint.models {
-        if !is_name(model) {
-            return Err(InvalidRegistry::BadModelName { endpoint: name() });
+    for Model { name, .. } in &config.models {
+        if !is_name(name) {
+            return Err(InvalidRegistry::BadModelName { endpoint });
         }
-        if !models.insert(model) {
-            return Err(InvalidRegistry::DuplicateModel {
-                endpoint: name(),
-                model: model.clone(),
-            });
+        if !models.insert(name) {
+            let model = name.clone();
+            return Err(InvalidRegistry::DuplicateModel { endpoint, model });
         }
     }
     Ok(())

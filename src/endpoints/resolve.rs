@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed; // unique numbers: no other memory depends on them
 
+use super::Via;
 use super::backends::ModelBackends;
-use super::{RoutingRules, Via};
+use super::config::RoutingConfig;
 
 /// When a fallback is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,6 +25,7 @@ pub enum FallbackWhen {
 /// The models to try for a name, in order.
 #[derive(Debug)]
 pub(super) struct Resolution {
+    pub(super) name: Arc<str>,
     pub(super) targets: Box<[Target]>,
     /// The context lengths of their endpoints, each once, ascending.
     pub(super) contexts: Box<[u32]>,
@@ -36,93 +36,35 @@ pub(super) struct Resolution {
 pub(super) struct Target {
     pub(super) model: Arc<str>,
     pub(super) via: Via,
-    /// Its index among the models of the table. `None` if no endpoint has it.
-    pub(super) model_idx: Option<usize>,
+    /// `None` if no endpoint has it.
+    pub(super) served: Option<Arc<ModelBackends>>,
 }
 
 /// The resolutions of all names that are models or aliases or have fallbacks.
-#[derive(Debug)]
-pub(super) struct Resolutions {
-    /// Unique in the process.
-    id: u64,
-    all: Vec<Resolution>,
-    by_name: HashMap<Arc<str>, usize>,
-}
-
-/// The index of a resolution, valid in one [`Resolutions`] only: it saves a second look-up of the name.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ResolutionIdx {
-    id: u64,
-    idx: usize,
-}
-
-impl Resolutions {
-    pub(super) fn new(
-        rules: &RoutingRules,
-        models: &[ModelBackends],
-        by_model: &HashMap<Arc<str>, usize>,
-    ) -> Self {
-        static IDS: AtomicU64 = AtomicU64::new(0);
-        let (names, all): (Vec<_>, Vec<_>) = resolve_all(rules, models, by_model).unzip();
-        Self {
-            id: IDS.fetch_add(1, Relaxed),
-            all,
-            by_name: names.into_iter().zip(0..).collect(),
-        }
-    }
-
-    /// The shared copy of `name`, and the index of its resolution.
-    pub(super) fn find(&self, name: &str) -> Option<(&Arc<str>, ResolutionIdx)> {
-        let (name, &idx) = self.by_name.get_key_value(name)?;
-        let id = self.id;
-        Some((name, ResolutionIdx { id, idx }))
-    }
-
-    pub(super) fn get(&self, name: &str) -> Option<&Resolution> {
-        self.by_name.get(name).map(|&idx| &self.all[idx])
-    }
-
-    /// The resolution of `name`, by its index if that is of this table.
-    pub(super) fn at(&self, idx: Option<ResolutionIdx>, name: &str) -> Option<&Resolution> {
-        match idx {
-            Some(ResolutionIdx { id, idx }) if id == self.id => self.all.get(idx),
-            _ => self.get(name),
-        }
-    }
-}
-
-fn resolve_all<'a>(
-    rules: &'a RoutingRules,
-    models: &'a [ModelBackends],
-    by_model: &'a HashMap<Arc<str>, usize>,
-) -> impl Iterator<Item = (Arc<str>, Resolution)> + use<'a> {
-    let configured = rules.aliases.keys().chain(rules.fallbacks.keys());
-    let names: BTreeSet<&str> = configured
-        .map(String::as_str)
-        .chain(by_model.keys().map(|name| &**name))
-        .collect();
-    names.into_iter().map(move |name| {
-        let shared = by_model
-            .get_key_value(name)
-            .map(|(name, _)| Arc::clone(name));
-        let resolution = Resolution::new(name, rules, models, by_model);
-        (shared.unwrap_or_else(|| name.into()), resolution)
-    })
+pub(super) fn resolve_all(
+    config: &RoutingConfig,
+    models: &HashMap<&str, Arc<ModelBackends>>,
+) -> Vec<Resolution> {
+    let configured = config.aliases.keys().chain(config.fallbacks.keys());
+    let names = configured.map(String::as_str).chain(models.keys().copied());
+    let names: BTreeSet<&str> = names.collect();
+    let names = names.into_iter();
+    names
+        .map(|name| Resolution::new(name, config, models))
+        .collect()
 }
 
 impl Resolution {
-    fn new(
-        name: &str,
-        rules: &RoutingRules,
-        models: &[ModelBackends],
-        by_model: &HashMap<Arc<str>, usize>,
-    ) -> Self {
-        let alias = rules.aliases.get(name).map(String::as_str);
+    fn new(name: &str, config: &RoutingConfig, models: &HashMap<&str, Arc<ModelBackends>>) -> Self {
+        let shared = |name: &str| {
+            let served = models.get(name);
+            served.map_or_else(|| name.into(), |served| Arc::clone(&served.model))
+        };
+        let alias = config.aliases.get(name).map(String::as_str);
         // A name that is an alias only is no model of its own.
-        let direct =
-            (alias.is_none() || by_model.contains_key(name)).then_some((name, Via::Direct));
+        let direct = (alias.is_none() || models.contains_key(name)).then_some((name, Via::Direct));
         let chain_of = |name: &str| {
-            let chain = rules.fallbacks.get(name);
+            let chain = config.fallbacks.get(name);
             chain.filter(|chain| !chain.is_empty())
         };
         // An alias without fallbacks has those of its model.
@@ -135,27 +77,30 @@ impl Resolution {
 
         let mut targets: Vec<Target> = Vec::new();
         for (model, via) in all {
-            let is_known = targets.iter().any(|target| &*target.model == model);
-            if !is_known {
-                let served = by_model.get_key_value(model);
+            if !targets.iter().any(|target| &*target.model == model) {
                 targets.push(Target {
-                    model: served.map_or_else(|| model.into(), |(model, _)| Arc::clone(model)),
+                    model: shared(model),
                     via,
-                    model_idx: served.map(|(_, &idx)| idx),
+                    served: models.get(model).cloned(),
                 });
             }
         }
-        let backends = targets
-            .iter()
-            .filter_map(|target| target.model_idx)
-            .flat_map(|idx| &models[idx].backends);
+        let served = targets.iter().filter_map(|target| target.served.as_ref());
+        let backends = served.flat_map(|served| &served.backends);
         let mut contexts: Vec<u32> = backends.map(|backend| backend.context_length).collect();
         contexts.sort_unstable();
         contexts.dedup();
         Self {
+            name: shared(name),
             targets: targets.into(),
             contexts: contexts.into(),
         }
+    }
+
+    /// The endpoints of each model to try that has any.
+    pub(super) fn served(&self) -> impl Iterator<Item = &ModelBackends> {
+        let targets = self.targets.iter();
+        targets.filter_map(|target| target.served.as_deref())
     }
 
     /// The model that the name is an alias of.
@@ -176,13 +121,11 @@ mod tests {
     use super::*;
 
     /// The resolution of `name` where endpoints serve `models`, as `model:via` for each target.
-    fn resolve(name: &str, rules: &RoutingRules, models: &[&str]) -> String {
-        let by_model = (0..).zip(models).map(|(idx, &m)| (m.into(), idx)).collect();
-        let models = models.iter().map(|&m| ModelBackends::new(m.into(), None));
-        let models: Vec<_> = models.collect();
-        let resolutions = Resolutions::new(rules, &models, &by_model);
-        let targets = resolutions.get(name).unwrap().targets.iter();
-        let words: Vec<_> = targets
+    fn resolve(name: &str, config: &RoutingConfig, models: &[&str]) -> String {
+        let served = |&model| (model, Arc::new(ModelBackends::new(model, 0, None)));
+        let all = resolve_all(config, &models.iter().map(served).collect());
+        let resolution = all.iter().find(|resolution| &*resolution.name == name);
+        let words: Vec<_> = { resolution.unwrap().targets.iter() }
             .map(|target| format!("{}:{}", target.model, target.via.as_str()))
             .collect();
         words.join(" ")
@@ -191,14 +134,14 @@ mod tests {
     fn rules<const N: usize, const M: usize>(
         aliases: [(&str, &str); N],
         fallbacks: [(&str, &[&str]); M],
-    ) -> RoutingRules {
+    ) -> RoutingConfig {
         let chain = |models: &[&str]| models.iter().map(|&model| model.into()).collect();
-        RoutingRules {
+        RoutingConfig {
             aliases: aliases.map(|(alias, to)| (alias.into(), to.into())).into(),
             fallbacks: fallbacks
                 .map(|(model, to)| (model.into(), chain(to)))
                 .into(),
-            ..RoutingRules::default()
+            ..RoutingConfig::default()
         }
     }
 

@@ -10,39 +10,29 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::backends::{Backend, ModelBackends};
 use super::capabilities::Capabilities;
-use super::resolve::{Resolution, Resolutions, Target};
-use super::strategy::{Candidate, Candidates, Choice, Strategy, ask};
+use super::resolve::{Resolution, Target, resolve_all};
+use super::strategy::{Candidate, Candidates, Choice, ask};
 use super::{
-    Demand, EndpointRef, FallbackWhen, Lane, Registry, Requirements, RouteError, RoutingRules,
+    Demand, EndpointRef, FallbackWhen, Lane, Registry, Requirements, RouteError, RoutingRules, Via,
 };
 use crate::admit::{LeaseError, Partition, PoolSet};
 
 #[derive(Debug)]
-pub(super) struct RoutingTable {
+pub(crate) struct RoutingTable {
     pub(super) registry: Arc<Registry>,
-    pub(super) rules: Arc<RoutingRules>,
+    pub(crate) rules: RoutingRules,
+    pub(super) strategy_name: &'static str,
     pub(super) endpoints: Arc<[EndpointRef]>,
     /// Endpoints that are no longer registered and have requests in flight.
     pub(super) leaving: Vec<EndpointRef>,
-    strategy: Arc<dyn Strategy>,
-    strategy_name: &'static str,
-    models: Vec<ModelBackends>,
-    /// Indices into `models`.
-    by_model: HashMap<Arc<str>, usize>,
-    resolutions: Resolutions,
-}
-
-/// A slot that was taken, and why this one.
-#[derive(Debug)]
-pub(super) struct Taken<'a> {
-    pub(super) choice: Choice<'a>,
-    pub(super) target: &'a Target,
-    pub(super) strategy: &'static str,
+    resolutions: Vec<Resolution>,
+    /// Indices into `resolutions`.
+    by_name: HashMap<Arc<str>, usize>,
 }
 
 /// The result of trying one model.
 enum TargetOutcome<'a> {
-    Taken(Taken<'a>),
+    Taken(Choice<'a>),
     Busy,
     /// No endpoint in service can serve it.
     Unavailable,
@@ -52,45 +42,44 @@ impl RoutingTable {
     /// `endpoints` are those of the registry, by the same index. Rotations go on from `old`.
     pub(super) fn new(
         registry: Arc<Registry>,
-        rules: Arc<RoutingRules>,
+        rules: RoutingRules,
         endpoints: Arc<[EndpointRef]>,
         leaving: Vec<EndpointRef>,
         old: Option<&Self>,
     ) -> Self {
         let mut models: Vec<ModelBackends> = Vec::new();
-        let mut by_model: HashMap<Arc<str>, usize> = HashMap::new();
-        for (endpoint, config) in endpoints.iter().zip(registry.endpoints()) {
-            for (nth, model) in config.models.iter().enumerate() {
-                let idx = match by_model.get(model.name.as_str()) {
-                    Some(&idx) => idx,
-                    None => {
-                        let name: Arc<str> = model.name.as_str().into();
-                        let before = old.and_then(|old| old.model(&name));
-                        by_model.insert(name.clone(), models.len());
-                        models.push(ModelBackends::new(name, before));
-                        models.len() - 1
-                    }
-                };
-                models[idx].push(endpoint.clone(), model, nth);
+        let mut by_model: HashMap<&str, usize> = HashMap::new();
+        for endpoint in &*endpoints {
+            for (nth, model) in endpoint.config().models.iter().enumerate() {
+                let idx = *by_model.entry(&model.name).or_insert_with(|| {
+                    let before = old.and_then(|old| old.model(&model.name));
+                    models.push(ModelBackends::new(&model.name, models.len(), before));
+                    models.len() - 1
+                });
+                let backends = &mut models[idx].backends;
+                backends.push(Backend::new(endpoint, model, nth));
             }
         }
-        let strategy = Arc::clone(&rules.strategy);
+        let models: Vec<_> = models.into_iter().map(Arc::new).collect();
+        let models = by_model
+            .into_iter()
+            .map(|(name, idx)| (name, Arc::clone(&models[idx])));
+        let resolutions = resolve_all(&rules.config, &models.collect());
+        let names = resolutions.iter().map(|resolution| resolution.name.clone());
         Self {
-            resolutions: Resolutions::new(&rules, &models, &by_model),
-            strategy_name: strategy.name(),
-            strategy,
+            by_name: names.zip(0..).collect(),
+            resolutions,
+            strategy_name: rules.strategy.name(),
             registry,
             rules,
             endpoints,
             leaving,
-            models,
-            by_model,
         }
     }
 
     pub(super) fn demand(&self, asked: &Requirements<'_>) -> Demand {
-        let (name, resolution) = match self.resolutions.find(&asked.model) {
-            Some((name, idx)) => (Arc::clone(name), Some(idx)),
+        let (name, resolution) = match self.by_name.get_key_value(&*asked.model) {
+            Some((name, &idx)) => (Arc::clone(name), Some(idx)),
             None => (Arc::from(&*asked.model), None),
         };
         Demand {
@@ -102,14 +91,13 @@ impl RoutingTable {
             },
             resolution,
             prefix: asked.prefix,
-            retries: 0,
         }
     }
 
     /// The lane of `asked`: its tokens are rounded up to a context length that an endpoint has.
     pub(super) fn lane(&self, asked: &Lane) -> Lane {
         let tokens = asked.context_length;
-        let resolution = self.resolutions.get(&asked.name);
+        let resolution = self.resolution(&asked.name);
         let contexts = resolution.map_or(&[][..], |resolution| &resolution.contexts);
         let enough = contexts.iter().find(|&&context| context >= tokens);
         Lane {
@@ -120,22 +108,18 @@ impl RoutingTable {
 
     /// The part of the waiting room for `lane`: that of the first model that it asks for.
     pub(super) fn partition(&self, lane: &Lane) -> Partition {
-        let Some(idx) = self
-            .targets(&lane.name)
-            .iter()
-            .find_map(|target| target.model_idx)
-        else {
+        let Some(model) = self.served(&lane.name).next() else {
             return Partition::default();
         };
-        let model = &self.models[idx];
-        let Some(room) = self.rules.rooms.get(&*model.model) else {
+        let config = &self.rules.config;
+        let Some(room) = config.rooms.get(&*model.model) else {
             return Partition::default();
         };
-        let slots = model.endpoints.iter();
-        let slots = slots.map(|endpoint| endpoint.limit() as usize).sum();
+        let endpoints = model.backends.iter().map(|backend| &backend.endpoint);
+        let slots = endpoints.map(|endpoint| endpoint.limit() as usize).sum();
         Partition {
-            id: idx as u32 + 1, // 0 is the default partition
-            max_size: room.max_size_for(slots, self.rules.room_ceiling),
+            id: model.idx as u32 + 1, // 0 is the default partition
+            max_size: room.max_size_for(slots, config.room_ceiling),
             discipline: room.discipline,
         }
     }
@@ -144,27 +128,26 @@ impl RoutingTable {
     pub(super) fn take<'a>(
         &'a self,
         demand: &'a Demand,
-    ) -> Result<Taken<'a>, LeaseError<RouteError>> {
+    ) -> Result<(&'a Target, Choice<'a>), LeaseError<RouteError>> {
         let lane = &demand.asked;
-        let Some(resolution) = self.resolutions.at(demand.resolution, &lane.name) else {
+        // Known from the demand, unless the table is another one by now.
+        let known = demand.resolution.and_then(|idx| self.resolutions.get(idx));
+        let known = known.filter(|known| Arc::ptr_eq(&known.name, &lane.name));
+        let Some(resolution) = known.or_else(|| self.resolution(&lane.name)) else {
             return Err(LeaseError::Unservable(self.not_configured(lane, None)));
         };
         // A later target is tried only if the earlier ones are unavailable, or busy and a fallback may be taken then.
         let mut busy = false;
         for target in &resolution.targets {
             match self.try_target(target, demand) {
-                TargetOutcome::Taken(taken) => return Ok(taken),
+                TargetOutcome::Taken(choice) => return Ok((target, choice)),
                 TargetOutcome::Busy if self.waits_for_first() => return Err(LeaseError::Busy),
                 TargetOutcome::Busy => busy = true,
                 TargetOutcome::Unavailable => {}
             }
         }
-        match busy
-            || self
-                .expected_back(&resolution.targets, lane)
-                .next()
-                .is_some()
-        {
+        let mut expected = expected_back(resolution.served(), lane);
+        match busy || expected.next().is_some() {
             true => Err(LeaseError::Busy),
             false => Err(LeaseError::Unservable(self.why(resolution, lane))),
         }
@@ -172,17 +155,16 @@ impl RoutingTable {
 
     /// Whether a demand waits for the first model that can serve it, rather than take a fallback.
     fn waits_for_first(&self) -> bool {
-        self.rules.fallback_when == FallbackWhen::Unavailable
+        self.rules.config.fallback_when == FallbackWhen::Unavailable
     }
 
     fn try_target<'a>(&'a self, target: &'a Target, demand: &'a Demand) -> TargetOutcome<'a> {
-        let Some(model) = target.model_idx.map(|idx| &self.models[idx]) else {
+        let Some(model) = &target.served else {
             return TargetOutcome::Unavailable;
         };
         let mut candidates = Candidates {
             backends: &model.backends,
-            endpoints: &model.endpoints,
-            query: demand.asked.query(),
+            query: &demand.asked,
             last_resort: false,
             prefix: demand.prefix,
             next_rotation: &model.rotation,
@@ -205,11 +187,7 @@ impl RoutingTable {
             };
             let Candidate { backend, seen, .. } = choice.candidate;
             if backend.state.word.take(seen) {
-                return TargetOutcome::Taken(Taken {
-                    choice,
-                    target,
-                    strategy: self.strategy_name,
-                });
+                return TargetOutcome::Taken(choice);
             }
             // The word has changed. The preferred endpoints may have a slot by now.
             candidates.last_resort = false;
@@ -217,7 +195,7 @@ impl RoutingTable {
     }
 
     fn choose<'a>(&self, model: &ModelBackends, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        let choice = ask(&*self.strategy, candidates);
+        let choice = ask(&*self.rules.strategy, candidates);
         // A strategy that chose a busy endpoint, or none, gets the first free one.
         let choice = choice
             .filter(|choice| choice.candidate.is_free())
@@ -233,66 +211,42 @@ impl RoutingTable {
 
     /// The pools in which [`take`](Self::take) would look for a slot now.
     pub(super) fn pools(&self, lane: &Lane) -> PoolSet {
-        let targets = self.targets(&lane.name);
         let mut pools = Vec::new();
-        for target in targets {
-            let backends = self.backends(target);
-            let able = backends.filter(|backend| backend.may_serve(lane.query()));
+        for model in self.served(&lane.name) {
+            let able = model.backends.iter();
+            let able = able.filter(|backend| backend.may_serve(lane));
             pools.extend(able.map(|backend| backend.state.pool));
             if self.waits_for_first() && !pools.is_empty() {
                 break;
             }
         }
         if pools.is_empty() {
-            let expected = self.expected_back(targets, lane);
+            let expected = expected_back(self.served(&lane.name), lane);
             pools.extend(expected.map(|backend| backend.state.pool));
         }
         pools.into_iter().collect()
     }
 
-    fn targets(&self, name: &str) -> &[Target] {
-        let resolution = self.resolutions.get(name);
-        resolution.map_or(&[], |resolution| &resolution.targets)
-    }
-
-    fn backends(&self, target: &Target) -> impl Iterator<Item = &Backend> {
-        let model = target.model_idx.map(|idx| &self.models[idx]);
-        model.into_iter().flat_map(|model| &model.backends)
-    }
-
-    /// The endpoints for which `lane` waits if no endpoint in service can serve it: those that are out for a while.
-    fn expected_back<'a>(
-        &'a self,
-        targets: &'a [Target],
-        lane: &'a Lane,
-    ) -> impl Iterator<Item = &'a Backend> {
-        let backends = targets.iter().flat_map(|target| self.backends(target));
-        backends.filter(|backend| backend.is_expected_back(lane.query()))
-    }
-
     /// Why no endpoint will serve `lane`.
     fn why(&self, resolution: &Resolution, lane: &Lane) -> RouteError {
-        let known = || {
-            let targets = resolution.targets.iter();
-            targets.filter_map(|target| target.model_idx)
-        };
-        let missing = known().map(|idx| self.models[idx].missing(lane));
-        let Some(first) = known().next() else {
-            return match resolution.has_fallbacks() {
-                true => exhausted(resolution),
-                false => self.not_configured(lane, resolution.alias_of()),
-            };
-        };
         // If every model lacks something, the request is at fault; otherwise the health of the endpoints is.
-        match missing.collect::<Option<Vec<_>>>() {
-            Some(missing) => {
-                let missing = missing.into_iter().next();
-                missing.unwrap_or_else(|| self.not_configured(lane, None))
-            }
-            None if resolution.has_fallbacks() => exhausted(resolution),
-            None => RouteError::NoHealthyBackend {
-                model: self.models[first].model.clone(),
+        let mut missing = resolution.served().map(|model| model.missing(lane));
+        if let Some(Some(missing_at_first)) = missing.next()
+            && missing.all(|missing| missing.is_some())
+        {
+            return missing_at_first;
+        }
+        if resolution.has_fallbacks() {
+            let targets = resolution.targets.iter();
+            return RouteError::FallbackChainExhausted {
+                tried: targets.map(|target| target.model.clone()).collect(),
+            };
+        }
+        match resolution.served().next() {
+            Some(served) => RouteError::NoHealthyBackend {
+                model: served.model.clone(),
             },
+            None => self.not_configured(lane, resolution.alias_of()),
         }
     }
 
@@ -308,54 +262,61 @@ impl RoutingTable {
         }
     }
 
+    fn resolution(&self, name: &str) -> Option<&Resolution> {
+        self.by_name.get(name).map(|&idx| &self.resolutions[idx])
+    }
+
+    /// The models that requests for `name` may go to, in order.
+    fn served(&self, name: &str) -> impl Iterator<Item = &ModelBackends> {
+        self.resolution(name)
+            .into_iter()
+            .flat_map(Resolution::served)
+    }
+
     fn model(&self, name: &str) -> Option<&ModelBackends> {
-        self.by_model.get(name).map(|&idx| &self.models[idx])
+        let first = self.resolution(name)?.targets.first()?;
+        let served = first.served.as_deref();
+        served.filter(|_| first.via == Via::Direct)
     }
 
     /// Whether `name` is a model, an alias, or has fallbacks.
     pub(super) fn is_configured(&self, name: &str) -> bool {
-        self.resolutions.get(name).is_some()
-    }
-
-    /// Whether requests for `name` would have no endpoint in service but this one, fallbacks included.
-    pub(super) fn is_last(&self, endpoint: &EndpointRef, name: &str) -> bool {
-        let models = self.targets(name).iter();
-        let models = models.filter_map(|target| target.model_idx);
-        let mut others = models
-            .flat_map(|idx| &self.models[idx].endpoints)
-            .filter(|other| !other.is_same(endpoint));
-        !others.any(|other| other.state().can_stand_in())
+        self.by_name.contains_key(name)
     }
 
     /// Whether `endpoint` may be ejected: of each of its models, no more than a share of the endpoints is ejected, and
     /// another one stays in service. A model's only endpoint may be ejected where a fallback could serve.
     pub(super) fn may_eject(&self, endpoint: &EndpointRef) -> bool {
-        let is_same = |other: &&EndpointRef| other.is_same(endpoint);
-        let Some(endpoint) = self.endpoints.iter().find(is_same) else {
+        if self.present(endpoint).is_none() {
             return false; // it is leaving: no request would probe it
-        };
-        let percent = self.rules.max_ejected_percent as usize;
+        }
+        let percent = self.rules.config.max_ejected_percent as usize;
         self.models_of(endpoint).all(|model| {
-            let others = model.endpoints.iter().filter(|other| !is_same(other));
-            let ejected = others.filter(|other| other.state().word.is_ejected());
-            let share = model.endpoints.len() * percent / 100;
-            let most = match percent > 0 && self.has_substitute(model, endpoint) {
+            let backends = model.backends.iter();
+            let ejected = backends.filter(|backend| {
+                !backend.endpoint.is_same(endpoint) && backend.state.word.is_ejected()
+            });
+            let substitutes = || self.substitutes(&model.model, endpoint);
+            let has_fallback = substitutes().any(|other| other.model != model.model);
+            let share = model.backends.len() * percent / 100;
+            let most = match percent > 0 && has_fallback {
                 true => share.max(1),
                 false => share,
             };
-            ejected.count() < most && !self.is_last(endpoint, &model.model)
+            ejected.count() < most && substitutes().next().is_some()
         })
     }
 
-    /// Whether requests for `model` could go to another model, at an endpoint in service other than `endpoint`.
-    fn has_substitute(&self, model: &ModelBackends, endpoint: &EndpointRef) -> bool {
-        let substitutes = self
-            .targets(&model.model)
-            .iter()
-            .filter(|target| target.model != model.model)
-            .filter_map(|target| target.model_idx);
-        let mut endpoints = substitutes.flat_map(|idx| &self.models[idx].endpoints);
-        endpoints.any(|other| !other.is_same(endpoint) && other.state().can_stand_in())
+    /// The models that requests for `name` could go to at an endpoint in service other than `endpoint`.
+    fn substitutes(
+        &self,
+        name: &str,
+        endpoint: &EndpointRef,
+    ) -> impl Iterator<Item = &ModelBackends> {
+        self.served(name).filter(|model| {
+            let mut backends = model.backends.iter();
+            backends.any(|it| !it.endpoint.is_same(endpoint) && it.state.can_stand_in())
+        })
     }
 
     /// `endpoint` has become half open: decisions about its models look for it.
@@ -364,8 +325,15 @@ impl RoutingTable {
             .for_each(|model| model.may_be_half_open.store(true, SeqCst));
     }
 
+    /// `endpoint` as it is configured now.
+    fn present(&self, endpoint: &EndpointRef) -> Option<&EndpointRef> {
+        let mut present = self.endpoints.iter();
+        present.find(|present| present.is_same(endpoint))
+    }
+
     fn models_of(&self, endpoint: &EndpointRef) -> impl Iterator<Item = &ModelBackends> {
-        let models = endpoint.config().models.iter();
+        let present = self.present(endpoint).into_iter();
+        let models = present.flat_map(|present| &present.config().models);
         models.filter_map(|model| self.model(&model.name))
     }
 }
@@ -389,9 +357,11 @@ fn half_open_candidate<'a>(
     candidates.free().find(Candidate::is_probe)
 }
 
-fn exhausted(resolution: &Resolution) -> RouteError {
-    let targets = resolution.targets.iter();
-    RouteError::FallbackChainExhausted {
-        tried: targets.map(|target| target.model.clone()).collect(),
-    }
+/// The endpoints for which `lane` waits if no endpoint in service can serve it: those that are out for a while.
+fn expected_back<'a>(
+    models: impl Iterator<Item = &'a ModelBackends>,
+    lane: &Lane,
+) -> impl Iterator<Item = &'a Backend> {
+    let backends = models.flat_map(|model| &model.backends);
+    backends.filter(|backend| backend.is_expected_back(lane))
 }

@@ -15,13 +15,14 @@ use super::shared::RouterShared;
 use crate::admit::{Priority, RejectReason, Ticket};
 use crate::endpoints::{EndpointLease, Endpoints, RouteError, Via};
 use crate::gate::{self, Gate, Permit};
+use crate::http::wants_stream;
 use crate::service::{Admission, AdmissionHandler, ResponseOptions};
 
 /// One attempt of a request: its handler at the gate.
 #[derive(Clone)]
 pub(super) struct Attempt {
     pub(super) shared: Arc<RouterShared>,
-    /// The request's body, if it was read.
+    /// The request's body, which can be sent again. `None` if it is streamed, or not there yet.
     pub(super) body: Option<BufferedBody>,
     /// Whether the request asks for a stream.
     pub(super) stream: bool,
@@ -61,11 +62,65 @@ pub(super) enum AttemptOutcome<R, E> {
 }
 
 impl Attempt {
+    pub(super) fn new(shared: Arc<RouterShared>) -> Self {
+        Self {
+            shared,
+            body: None,
+            stream: false,
+            since: None,
+            first_arrival: None,
+            waits: None,
+        }
+    }
+
+    /// The ticket by `headers`. The client's timeout counts from the first arrival, or the start of the body.
+    pub(super) fn classify(&self, headers: &HeaderMap, now: Instant) -> Ticket {
+        let arrived = self.since.or(self.first_arrival).unwrap_or(now);
+        let settings = self.shared.state.settings();
+        settings.classifier.ticket(headers, arrived)
+    }
+}
+
+impl<S, B, R> AdmissionHandler<Endpoints, Request<RouteBody<B>>, S> for Attempt
+where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>>,
+    B: Body<Data = Bytes>,
+    R: Body<Data = Bytes>,
+{
+    type Answer = AttemptOutcome<R, S::Error>;
+
+    fn gate(&self) -> &Gate<Endpoints> {
+        &self.shared.state.gate
+    }
+
+    #[inline]
+    fn options(&self) -> ResponseOptions {
+        self.shared.state.options()
+    }
+
+    fn ticket(&mut self, request: &Request<RouteBody<B>>, now: Instant) -> Ticket {
+        let headers = request.headers();
+        let mut ticket = self.classify(headers, now);
+        self.waits = Some((ticket.priority, now));
+        // The place in the queue counts from the end of the body.
+        ticket.arrival = Some(self.first_arrival.unwrap_or(now));
+        if self.first_arrival.is_some() {
+            ticket = ticket.requeued(); // a retry keeps the place of its first arrival
+        }
+        let rejects_streams = self.shared.state.settings().rejects_streams();
+        match rejects_streams && (self.stream || wants_stream(headers)) {
+            true => ticket.no_wait(),
+            false => ticket,
+        }
+    }
+
     /// Makes the request one to the endpoint of `lease`.
-    pub(super) fn prepare<B>(&self, request: &mut Request<RouteBody<B>>, lease: &mut EndpointLease)
-    where
-        B: Body<Data = Bytes>,
-    {
+    fn on_admitted(
+        &self,
+        request: &mut Request<RouteBody<B>>,
+        lease: &mut EndpointLease,
+        _: Duration,
+    ) {
         let decision = lease.decision();
         if let Some(body) = &self.body
             && decision.via != Via::Direct
@@ -96,39 +151,6 @@ impl Attempt {
                 (level, now.saturating_duration_since(since))
             });
         }
-    }
-}
-
-impl<S, B, R> AdmissionHandler<Endpoints, Request<RouteBody<B>>, S> for Attempt
-where
-    S: Service<Request<RouteBody<B>>, Response = Response<R>>,
-    B: Body<Data = Bytes>,
-    R: Body<Data = Bytes>,
-{
-    type Answer = AttemptOutcome<R, S::Error>;
-
-    fn gate(&self) -> &Gate<Endpoints> {
-        &self.shared.state.gate
-    }
-
-    #[inline]
-    fn options(&self) -> ResponseOptions {
-        self.shared.state.options()
-    }
-
-    fn ticket(&mut self, request: &Request<RouteBody<B>>, now: Instant) -> Ticket {
-        let ticket = self.shared.ticket(self, request.headers(), now);
-        self.waits = Some((ticket.priority, now));
-        ticket
-    }
-
-    fn on_admitted(
-        &self,
-        request: &mut Request<RouteBody<B>>,
-        lease: &mut EndpointLease,
-        _: Duration,
-    ) {
-        self.prepare(request, lease);
     }
 
     fn reject(

@@ -1,12 +1,15 @@
 //! Builds a `RouteLayer`.
 
+use std::sync::Arc;
+
 use http::HeaderName;
 use http::request::Parts;
 
-use super::extract::DemandSource;
-use super::{InvalidRoute, RouteLayer, RoutingConfig};
+use super::extract::{DemandSource, named};
+use super::shared::RouterShared;
+use super::{InvalidRouting, RouteLayer, RoutingConfig};
 use crate::endpoints::{Registry, Requirements, RouteError};
-use crate::queue::QueueConfig;
+use crate::queue::{InvalidQueueConfig, QueueConfig};
 
 /// Builds a [`RouteLayer`]. Made by [`RouteLayer::builder`].
 ///
@@ -34,14 +37,8 @@ pub struct RouteLayerBuilder {
     pub(super) routing: RoutingConfig,
     pub(super) body_limit: usize,
     pub(super) demand_from: DemandSource,
-    pub(super) response_headers: ResponseHeaders,
-}
-
-/// Which headers say where a response is from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ResponseHeaders {
-    pub(super) endpoint: bool,
-    pub(super) model: bool,
+    pub(super) endpoint_header: bool,
+    pub(super) model_header: bool,
 }
 
 const BODY_LIMIT: usize = 10 << 20; // a chat with images
@@ -54,10 +51,8 @@ impl RouteLayerBuilder {
             routing: RoutingConfig::default(),
             body_limit: BODY_LIMIT,
             demand_from: DemandSource::Body,
-            response_headers: ResponseHeaders {
-                endpoint: true,
-                model: true,
-            },
+            endpoint_header: true,
+            model_header: true,
         }
     }
 
@@ -82,46 +77,45 @@ impl RouteLayerBuilder {
 
     /// Whether a response has the header `x-triage-endpoint`. Default `true`.
     pub fn endpoint_header(mut self, yes: bool) -> Self {
-        self.response_headers.endpoint = yes;
+        self.endpoint_header = yes;
         self
     }
 
     /// Whether a response has the header `x-triage-model`. Default `true`.
     pub fn model_header(mut self, yes: bool) -> Self {
-        self.response_headers.model = yes;
+        self.model_header = yes;
         self
     }
 
     /// Takes the model's name from a header instead of the body, which is then streamed.
-    ///
-    /// ```
-    /// use http::HeaderName;
-    /// use tower_triage::RouteLayer;
-    /// # use tower_triage::endpoints::Registry;
-    ///
-    /// # let registry = Registry::new(vec![])?;
-    /// let layer = RouteLayer::builder(registry)
-    ///     .demand_from_header(HeaderName::from_static("x-service"))
-    ///     .build();
-    /// # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
-    /// ```
-    pub fn demand_from_header(mut self, name: HeaderName) -> Self {
-        self.demand_from = DemandSource::header(name);
-        self
+    pub fn demand_from_header(self, name: HeaderName) -> Self {
+        self.demand_from(move |head| {
+            let value = head.headers.get(&name);
+            let value = value.and_then(|value| value.to_str().ok());
+            named(value, || format!("header `{name}`"))
+        })
     }
 
     /// Takes the model's name from a segment of the path, counted from 0, instead of the body, which is then
     /// streamed.
-    pub fn demand_from_path_segment(mut self, index: usize) -> Self {
-        self.demand_from = DemandSource::path_segment(index);
-        self
+    pub fn demand_from_path_segment(self, index: usize) -> Self {
+        self.demand_from(move |head| {
+            let mut segments = head.uri.path().trim_start_matches('/').split('/');
+            named(segments.nth(index), || {
+                format!("segment {} of its path", index + 1)
+            })
+        })
     }
 
     /// Takes the demand from an extension of the request, a `Requirements<'static>`, instead of the body, which is
     /// then streamed.
-    pub fn demand_from_extension(mut self) -> Self {
-        self.demand_from = DemandSource::extension();
-        self
+    pub fn demand_from_extension(self) -> Self {
+        self.demand_from(|head| {
+            let asked = head.extensions.get::<Requirements<'static>>().cloned();
+            asked.ok_or_else(|| RouteError::ModelMissing {
+                place: "extension `Requirements`".to_owned(),
+            })
+        })
     }
 
     /// Takes the demand from what `extract` returns for a request's head, instead of the body, which is then
@@ -142,7 +136,7 @@ impl RouteLayerBuilder {
         mut self,
         extract: impl Fn(&Parts) -> Result<Requirements<'static>, RouteError> + Send + Sync + 'static,
     ) -> Self {
-        self.demand_from = DemandSource::head(extract);
+        self.demand_from = DemandSource::Head(Arc::new(extract));
         self
     }
 
@@ -167,6 +161,18 @@ impl RouteLayerBuilder {
     ///
     /// If the queue or routing configuration is invalid: which field, its value, and what is allowed.
     pub fn try_build(self) -> Result<RouteLayer, InvalidRoute> {
-        RouteLayer::try_new(self)
+        Ok(RouteLayer(Arc::new(RouterShared::new(self)?)))
     }
+}
+
+/// What is wrong with the configuration of a [`RouteLayer`].
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidRoute {
+    /// Its waiting room.
+    #[error("invalid `QueueConfig`: {0}")]
+    Queue(#[from] InvalidQueueConfig),
+    /// Its routing.
+    #[error("invalid `RoutingConfig`: {0}")]
+    Routing(#[from] InvalidRouting),
 }

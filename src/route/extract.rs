@@ -3,16 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::HeaderName;
 use http::request::Parts;
 
 use crate::endpoints::{Requirements, RouteError};
 
 /// Where the demand of a request is read from.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) enum DemandSource {
     /// Its body, in the format of OpenAI.
-    #[default]
     Body,
     /// Its head. The body is streamed.
     Head(Arc<Extract>),
@@ -20,47 +18,8 @@ pub(super) enum DemandSource {
 
 type Extract = dyn Fn(&Parts) -> Result<Requirements<'static>, RouteError> + Send + Sync;
 
-impl DemandSource {
-    pub(super) fn is_body(&self) -> bool {
-        matches!(self, Self::Body)
-    }
-
-    pub(super) fn header(name: HeaderName) -> Self {
-        Self::head(move |head| {
-            let value = head
-                .headers
-                .get(&name)
-                .and_then(|value| value.to_str().ok());
-            named(value, || format!("header `{name}`"))
-        })
-    }
-
-    pub(super) fn path_segment(index: usize) -> Self {
-        Self::head(move |head| {
-            let segments = head.uri.path().trim_start_matches('/').split('/');
-            named(segments.into_iter().nth(index), || {
-                format!("segment {} of its path", index + 1)
-            })
-        })
-    }
-
-    pub(super) fn extension() -> Self {
-        Self::head(|head| {
-            let asked = head.extensions.get::<Requirements<'static>>().cloned();
-            asked.ok_or_else(|| RouteError::ModelMissing {
-                place: "extension `Requirements`".to_owned(),
-            })
-        })
-    }
-
-    pub(super) fn head(
-        read: impl Fn(&Parts) -> Result<Requirements<'static>, RouteError> + Send + Sync + 'static,
-    ) -> Self {
-        Self::Head(Arc::new(read))
-    }
-}
-
-fn named(
+/// Nothing but a model's `name`. If there is none, the error says in which `place`.
+pub(super) fn named(
     name: Option<&str>,
     place: impl FnOnce() -> String,
 ) -> Result<Requirements<'static>, RouteError> {
@@ -80,9 +39,15 @@ impl fmt::Debug for DemandSource {
 
 #[cfg(test)]
 mod tests {
-    use http::Request;
+    use http::{HeaderName, Request};
 
     use super::*;
+    use crate::endpoints::Registry;
+    use crate::route::{RouteLayer, RouteLayerBuilder};
+
+    fn source(from: impl FnOnce(RouteLayerBuilder) -> RouteLayerBuilder) -> DemandSource {
+        from(RouteLayer::builder(Registry::new(vec![]).unwrap())).demand_from
+    }
 
     fn asked(source: &DemandSource, request: Request<()>) -> Result<String, RouteError> {
         let DemandSource::Head(read) = source else {
@@ -94,7 +59,8 @@ mod tests {
 
     #[test]
     fn a_header_names_it() {
-        let source = DemandSource::header(HeaderName::from_static("x-service"));
+        let name = HeaderName::from_static("x-service");
+        let source = source(|builder| builder.demand_from_header(name));
         let with = |value: &str| {
             Request::get("/")
                 .header("x-service", value)
@@ -118,16 +84,18 @@ mod tests {
             (0, "/", None),
             (1, "/users/", None),
         ] {
-            let got = asked(&DemandSource::path_segment(index), request(path)).ok();
+            let source = source(|builder| builder.demand_from_path_segment(index));
+            let got = asked(&source, request(path)).ok();
             assert_eq!(got.as_deref(), name, "{path}");
         }
     }
 
     #[test]
     fn an_extension_names_it() {
+        let source = source(RouteLayerBuilder::demand_from_extension);
         let mut request = Request::new(());
-        assert!(asked(&DemandSource::extension(), request.clone()).is_err());
+        assert!(asked(&source, request.clone()).is_err());
         request.extensions_mut().insert(Requirements::new("users"));
-        assert_eq!(asked(&DemandSource::extension(), request).unwrap(), "users");
+        assert_eq!(asked(&source, request).unwrap(), "users");
     }
 }

@@ -11,21 +11,21 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 
-use super::retry::FailedResponse;
 use crate::clock;
-use crate::endpoints::{Decision, Endpoints};
+use crate::endpoints::Endpoints;
 use crate::gate::Permit;
 
 pin_project! {
-    /// The response of a failed attempt, while it is read. It has its slot until then.
+    /// The body of a failed attempt's response, while it is read. It has its slot until then.
     ///
-    /// Resolves to the response without a body if that is too long, takes too long, or breaks off.
-    pub(super) struct ReadFailed<R, E> {
+    /// Resolves to `None` if it is too long, takes too long, or breaks off.
+    pub(super) struct ReadFailed<R> {
         #[pin]
         body: Option<R>,
         read: BytesMut,
-        late: Option<Pin<Box<Sleep>>>,
-        response: Option<FailedResponse<(), E>>,
+        // `None` without Tokio's clock.
+        #[pin]
+        late: Option<Sleep>,
         // Released once the body is dropped.
         permit: Option<Permit<Endpoints>>,
     }
@@ -37,47 +37,30 @@ const LENGTH_LIMIT: usize = 64 << 10;
 /// Slower bodies are not kept: the request waits meanwhile.
 const TIME_LIMIT: Duration = Duration::from_secs(1);
 
-impl<R: Body<Data = Bytes>, E> ReadFailed<R, E> {
-    pub(super) fn new(response: FailedResponse<R, E>, permit: Permit<Endpoints>) -> Self {
-        let mut body = None;
-        let result = response.result.map(|response| {
-            response.map(|unread| {
-                body = Some(unread);
-            })
-        });
-        let response = FailedResponse {
-            result,
-            decision: response.decision,
-            waited: response.waited,
-            options: response.options,
-        };
+impl<R> ReadFailed<R> {
+    /// Without a `body`, there was no response.
+    pub(super) fn new(body: Option<R>, permit: Permit<Endpoints>) -> Self {
         Self {
             body,
             read: BytesMut::new(),
-            late: None,
-            response: Some(response),
+            late: clock::sleep_until(clock::now() + TIME_LIMIT),
             permit: Some(permit),
         }
     }
 }
 
-impl<R, E> ReadFailed<R, E> {
-    /// The decision for the failed attempt.
-    pub(super) fn decision(&self) -> Option<&Decision> {
-        Some(&self.response.as_ref()?.decision)
-    }
-}
+impl<R: Body<Data = Bytes>> Future for ReadFailed<R> {
+    type Output = Option<Bytes>;
 
-impl<R: Body<Data = Bytes>, E> Future for ReadFailed<R, E> {
-    type Output = FailedResponse<Option<Bytes>, E>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut this = self.project();
         let is_whole = match this.body.as_mut().as_pin_mut() {
             Some(body) => match read(body, this.read, cx) {
                 Poll::Ready(is_whole) => is_whole,
                 Poll::Pending => {
-                    ready!(poll_late(this.late, cx));
+                    if let Some(late) = this.late.as_pin_mut() {
+                        ready!(late.poll(cx));
+                    }
                     false
                 }
             },
@@ -85,16 +68,7 @@ impl<R: Body<Data = Bytes>, E> Future for ReadFailed<R, E> {
         };
         this.body.set(None); // before the slot: dropping it ends the endpoint's work
         *this.permit = None;
-        let Some(response) = this.response.take() else {
-            panic!("polled after it was read");
-        };
-        let body = is_whole.then(|| this.read.split().freeze());
-        Poll::Ready(FailedResponse {
-            result: response.result.map(|response| response.map(|()| body)),
-            decision: response.decision,
-            waited: response.waited,
-            options: response.options,
-        })
+        Poll::Ready(is_whole.then(|| this.read.split().freeze()))
     }
 }
 
@@ -103,37 +77,23 @@ fn read<R>(mut body: Pin<&mut R>, read: &mut BytesMut, cx: &mut Context<'_>) -> 
 where
     R: Body<Data = Bytes>,
 {
-    while !body.is_end_stream() {
-        // Too long by its announced length: not read at all.
+    loop {
+        // At least this much is still to come: a body that is too long may be known before it is read.
         let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
         if read.len().saturating_add(announced) > LENGTH_LIMIT {
             return Poll::Ready(false);
         }
+        if body.is_end_stream() {
+            return Poll::Ready(true);
+        }
         match ready!(body.as_mut().poll_frame(cx)) {
             Some(Ok(frame)) => {
-                let Ok(data) = frame.into_data() else {
-                    continue; // trailers
-                };
-                if read.len() + data.len() > LENGTH_LIMIT {
-                    return Poll::Ready(false);
+                if let Ok(data) = frame.into_data() {
+                    read.extend_from_slice(&data); // not the trailers
                 }
-                read.extend_from_slice(&data);
             }
             Some(Err(_)) => return Poll::Ready(false),
-            None => break,
+            None => return Poll::Ready(true),
         }
     }
-    Poll::Ready(true)
-}
-
-/// Resolves when reading has taken too long; at once without Tokio's clock.
-fn poll_late(late: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> Poll<()> {
-    let late = match late {
-        Some(late) => late,
-        None => match clock::sleep_until(clock::now() + TIME_LIMIT) {
-            Some(sleep) => late.insert(Box::pin(sleep)),
-            None => return Poll::Ready(()),
-        },
-    };
-    late.as_mut().poll(cx)
 }

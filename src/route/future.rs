@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::EXPECT;
@@ -15,15 +16,17 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::RouteBody;
-use super::attempt::Admitted;
+use super::attempt::{Admitted, Attempt};
+use super::extract::DemandSource;
 use super::failed_response::ReadFailed;
-use super::parsed_request::{ParsedRequest, RequestHead};
+use super::parsed_request::RequestHead;
 use super::request_metrics::RequestMetrics;
-use super::response::{NextStep, next_step, reject};
+use super::response::{NextStep, next_step};
 use super::response_body::Routed;
-use super::retry::{NotRetryable, Retryable};
+use super::retry::{NotRetryable, RetryState, Retryable};
 use super::shared::RouterShared;
-use crate::endpoints::{Decision, EndpointLease, Endpoints, RouteError};
+use crate::admit::RejectReason;
+use crate::endpoints::{EndpointLease, Endpoints};
 use crate::gate::{self, Reservation};
 use crate::openai::ReadBody;
 
@@ -38,7 +41,7 @@ pin_project! {
         S: Service<Request<RouteBody<B>>>,
     {
         #[pin]
-        state: StateOf<S, B, R>,
+        state: State<S, B, Admitted<S, B, R>, R>,
         retry: Retryable<S, S::Error>,
         // Dropped last: it counts a probe that the other fields may have abandoned.
         metrics: Option<RequestMetrics>,
@@ -51,7 +54,12 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
             if let Some(metrics) = this.metrics {
-                metrics.decision = last_decision(this.state, this.retry);
+                let lease = match this.state.project() {
+                    StateProj::Admitted { admission } => admission.lease(),
+                    _ => None,
+                };
+                let failed = || Some(&this.retry.as_ref().ok()?.failed.as_ref()?.decision);
+                metrics.decision = lease.map(EndpointLease::decision).or_else(failed).cloned();
             }
         }
     }
@@ -59,7 +67,7 @@ pin_project! {
 
 pin_project! {
     #[project = StateProj]
-    enum State<S, B, A, R, E> {
+    enum State<S, B, A, R> {
         /// The body is read, for what it asks.
         Reading { #[pin] body: ReadBody<B>, head: Option<RequestHead<S>> },
         /// The head says what the request asks.
@@ -67,7 +75,7 @@ pin_project! {
         /// An attempt waits for a slot or for the inner service's response.
         Admitted { #[pin] admission: A },
         /// The attempt failed: its response is read before the next.
-        Failed { response: Pin<Box<ReadFailed<R, E>>> },
+        Failed { response: Pin<Box<ReadFailed<R>>> },
     }
 }
 
@@ -83,15 +91,14 @@ where
     ) -> Self {
         let (head, body) = request.into_parts();
         let metrics = Some(RequestMetrics::new(Arc::clone(&shared)));
-        let (limit, reads_body) = (shared.body_limit, shared.demand_from.is_body());
+        let limit = shared.body_limit;
+        let reads_body = matches!(shared.demand_from, DemandSource::Body);
         let expects_continue = head.headers.contains_key(EXPECT);
         let head = Some(RequestHead {
-            shared,
+            attempt: Attempt::new(shared),
             inner,
             reservation,
             head,
-            since: None,
-            first_arrival: None,
         });
         let state = if reads_body {
             let body = ReadBody::new(body, limit);
@@ -123,108 +130,66 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        if let Some((head, parsed)) = ready!(this.state.as_mut().poll_parse(cx)) {
-            match parsed {
-                Ok(parsed) => {
-                    if let Some(metrics) = this.metrics {
-                        metrics.asked = Some(parsed.demand.name());
-                    }
-                    *this.retry = head.keep(&parsed); // before the request goes on
-                    let admission = head.admit(parsed);
-                    this.state.set(State::Admitted { admission });
-                }
-                Err(why) => {
-                    let (response, code) = head.refuse(why);
-                    reject(this.metrics.take(), code);
-                    return Poll::Ready(Ok(response));
-                }
-            }
-        }
-        // Each round is an attempt, or the end of a failed one.
+        // Each round ends a state: the request is parsed, attempted, and perhaps attempted again.
         loop {
-            let outcome = match this.state.as_mut().project() {
-                StateProj::Admitted { admission } => ready!(admission.poll(cx)),
+            let (head, parsed) = match this.state.as_mut().project() {
+                StateProj::Reading { body, head } => {
+                    let Poll::Ready(body) = body.poll(cx) else {
+                        // The body is not there at once: reading it counts as time since the arrival.
+                        if let Some(head) = head {
+                            head.attempt.since.get_or_insert_with(gate::now);
+                        }
+                        return Poll::Pending;
+                    };
+                    let mut head = take_once(head);
+                    let parsed = head.parse_body(body);
+                    (head, parsed)
+                }
+                StateProj::Streaming { body, head } => {
+                    let mut head = take_once(head);
+                    let parsed = head.parse_head(take_once(body));
+                    (head, parsed)
+                }
+                StateProj::Admitted { admission } => {
+                    let outcome = ready!(admission.poll(cx));
+                    match next_step(outcome, take_once(this.metrics), this.retry) {
+                        NextStep::Respond(response) => return Poll::Ready(response),
+                        NextStep::Retry(response, metrics) => {
+                            *this.metrics = Some(metrics);
+                            let response = Box::pin(response);
+                            this.state.set(State::Failed { response });
+                        }
+                    }
+                    continue;
+                }
                 StateProj::Failed { response } => {
                     let failed = ready!(response.as_mut().poll(cx));
-                    let (Ok(retry), Some(metrics)) = (&mut *this.retry, &*this.metrics) else {
+                    let Ok(retry) = &mut *this.retry else {
                         unreachable!("only a retryable request is retried");
                     };
-                    // The attempt may have been a probe, and its slot is free now.
-                    metrics.shared.pass_probe_on();
                     retry.failed_with(failed);
                     let admission = retry.next_attempt();
                     this.state.set(State::Admitted { admission });
                     continue;
                 }
-                StateProj::Reading { .. } | StateProj::Streaming { .. } => {
-                    unreachable!("a request is admitted once it has been parsed")
+            };
+            match parsed {
+                Ok((demand, body)) => {
+                    if let Some(metrics) = this.metrics {
+                        metrics.asked = Some(demand.name());
+                    }
+                    *this.retry = RetryState::keep(&head, &demand); // before the request goes on
+                    let admission = head.admit(demand, body);
+                    this.state.set(State::Admitted { admission });
                 }
-            };
-            let Some(metrics) = this.metrics.take() else {
-                panic!("response future polled after it was answered");
-            };
-            match next_step(outcome, metrics, this.retry) {
-                NextStep::Respond(response) => return Poll::Ready(response),
-                NextStep::Retry(response, metrics) => {
-                    *this.metrics = Some(metrics);
-                    let response = Box::pin(response);
-                    this.state.set(State::Failed { response });
+                Err(why) => {
+                    let (headers, why) = (&head.head.headers, RejectReason::Unservable(why));
+                    let response = take_once(this.metrics).reject(headers, &why, Duration::ZERO);
+                    return Poll::Ready(Ok(response));
                 }
             }
         }
     }
-}
-
-type StateOf<S, B, R> =
-    State<S, B, Admitted<S, B, R>, R, <S as Service<Request<RouteBody<B>>>>::Error>;
-
-type Parsed<S, B> = (RequestHead<S>, Result<ParsedRequest<B>, RouteError>);
-
-impl<S, B, A, R, E> State<S, B, A, R, E>
-where
-    B: Body<Data = Bytes>,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    /// Resolves when the request is parsed; to `None` if it was before.
-    fn poll_parse(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Parsed<S, B>>> {
-        Poll::Ready(match self.project() {
-            StateProj::Reading { body, head } => {
-                let Poll::Ready(body) = body.poll(cx) else {
-                    // The body is not there at once: reading it counts as time since the arrival.
-                    if let Some(head) = head {
-                        head.since.get_or_insert_with(gate::now);
-                    }
-                    return Poll::Pending;
-                };
-                let head = take_once(head);
-                let parsed = head.parse_body(body);
-                Some((head, parsed))
-            }
-            StateProj::Streaming { body, head } => {
-                let head = take_once(head);
-                let parsed = head.parse_head(take_once(body));
-                Some((head, parsed))
-            }
-            StateProj::Admitted { .. } | StateProj::Failed { .. } => None,
-        })
-    }
-}
-
-/// The last decision about a request that is dropped without a response.
-fn last_decision<S, B, R>(
-    state: Pin<&mut StateOf<S, B, R>>,
-    retry: &mut Retryable<S, S::Error>,
-) -> Option<Decision>
-where
-    S: Service<Request<RouteBody<B>>>,
-{
-    let lease = match state.project() {
-        StateProj::Admitted { admission } => admission.lease(),
-        StateProj::Failed { response } => return response.decision().cloned(),
-        StateProj::Reading { .. } | StateProj::Streaming { .. } => None,
-    };
-    let failed = || Some(&retry.as_ref().ok()?.failed.as_ref()?.decision);
-    lease.map(EndpointLease::decision).or_else(failed).cloned()
 }
 
 fn take_once<T>(value: &mut Option<T>) -> T {

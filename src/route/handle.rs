@@ -1,9 +1,9 @@
 //! The handle of a router: reports on it and changes it while it runs.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
-use super::shared::{NewRouting, RouterShared};
+use super::shared::RouterShared;
 use super::{InvalidRouting, RoutingConfig};
 #[cfg(feature = "client")]
 use crate::endpoints::HealthReporter;
@@ -52,7 +52,8 @@ impl RouterHandle {
     /// How many requests were rejected, by code.
     #[must_use]
     pub fn rejected(&self) -> BTreeMap<&'static str, u64> {
-        self.0.rejected()
+        let rejected = self.0.rejected.lock();
+        rejected.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sets the gauges of the `metrics` facade: how many requests wait and run, and how busy and healthy each endpoint is.
@@ -69,13 +70,13 @@ impl RouterHandle {
     /// Every endpoint with its live numbers, in the registry's order.
     #[must_use]
     pub fn endpoints(&self) -> Arc<[EndpointRef]> {
-        self.0.state.gate.capacity().endpoints()
+        self.0.endpoints().endpoints()
     }
 
     /// The present registry.
     #[must_use]
     pub fn registry(&self) -> Arc<Registry> {
-        self.0.state.gate.capacity().registry()
+        self.0.endpoints().registry()
     }
 
     /// Changes how many requests an endpoint may serve at a time. A lower limit takes effect as slots come
@@ -103,7 +104,7 @@ impl RouterHandle {
     /// The present routing configuration.
     #[must_use]
     pub fn routing(&self) -> Arc<RoutingConfig> {
-        self.0.routing()
+        self.0.endpoints().routing()
     }
 
     /// Replaces all endpoints and the routing in one step. An endpoint of the same name and URL keeps its slots, health
@@ -119,9 +120,7 @@ impl RouterHandle {
     ) -> Result<Changes, InvalidRouting> {
         forbid_in_strategy("RouterHandle::replace");
         let rules = routing.rules()?;
-        let config = routing;
-        self.0
-            .change(|_| Ok((registry, Some(NewRouting { config, rules }))))
+        self.0.change(|_| Ok((registry, Some(rules))))
     }
 
     /// Changes the endpoints: to add one, push it; to remove one, take it out.

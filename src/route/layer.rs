@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
+use super::RouteLayerBuilder;
 use super::handle::RouterHandle;
 use super::service::Route;
 use super::shared::RouterShared;
-use super::{InvalidRoute, RouteLayerBuilder};
 use crate::endpoints::Registry;
 
 /// Reads what each request asks, waits for a slot of an endpoint that can serve it, and passes the choice to the inner
@@ -20,45 +20,14 @@ use crate::endpoints::Registry;
 /// that sends it on. Every service that one layer value makes shares the same endpoints and
 /// the same waiting room.
 ///
-/// ```
-/// use http::{Request, Response};
-/// use http_body_util::Full;
-/// use bytes::Bytes;
-/// use tower::{ServiceBuilder, ServiceExt, service_fn};
-/// use tower_triage::RouteLayer;
-/// use tower_triage::endpoints::{Decision, Endpoint, Model, Registry};
-/// use tower_triage::route::{RouteBody, RouteLayerBuilder};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"))
-///     .model(Model::new("llama3:8b"));
-/// let service = ServiceBuilder::new()
-///     .layer(RouteLayer::builder(Registry::new(vec![gpu])?).build())
-///     .service(service_fn(|request: Request<RouteBody<Full<Bytes>>>| async move {
-///         let decision = request.extensions().get::<Decision>().unwrap();
-///         let answer = format!("served by {}", decision.endpoint.name());
-///         Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(answer))))
-///     }));
-///
-/// let request = Request::post("/v1/chat/completions")
-///     .body(Full::new(Bytes::from(r#"{"model": "llama3:8b"}"#)))?;
-/// let response = service.oneshot(request).await?;
-/// assert_eq!(response.headers()["x-triage-endpoint"], "gpu-1");
-/// # Ok(())
-/// # }
-/// ```
+/// See the [module](super) for an example.
 #[derive(Debug, Clone)]
-pub struct RouteLayer(Arc<RouterShared>);
+pub struct RouteLayer(pub(super) Arc<RouterShared>);
 
 impl RouteLayer {
     /// Begins to build a layer over the endpoints of `registry`.
     pub fn builder(registry: Registry) -> RouteLayerBuilder {
         RouteLayerBuilder::new(registry)
-    }
-
-    pub(super) fn try_new(builder: RouteLayerBuilder) -> Result<Self, InvalidRoute> {
-        Ok(Self(Arc::new(RouterShared::new(builder)?)))
     }
 
     /// Closes the waiting room when `token` is cancelled: every waiting request and every later one is answered with

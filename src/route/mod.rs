@@ -44,7 +44,6 @@
 
 mod attempt;
 mod builder;
-mod config;
 mod extract;
 mod failed_response;
 mod future;
@@ -63,11 +62,12 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use builder::RouteLayerBuilder;
-pub use config::{InvalidRoute, InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice};
+pub use builder::{InvalidRoute, RouteLayerBuilder};
 pub use future::RouteFuture;
 pub use handle::RouterHandle;
 pub use layer::RouteLayer;
 pub use request_body::RouteBody;
 pub use response_body::RouteResponseBody;
 pub use service::Route;
+
+pub use crate::endpoints::config::{InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice};

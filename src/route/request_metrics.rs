@@ -1,10 +1,16 @@
 //! The metrics of one request: counted when it is dropped, however it ended.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use http::HeaderMap;
 
 use super::metrics::RequestOutcome;
+use super::response_body::Routed;
 use super::shared::RouterShared;
-use crate::endpoints::Decision;
+use crate::admit::RejectReason;
+use crate::endpoints::{Decision, RouteError};
+use crate::http::{PermitBody, ToRejection};
 
 /// Counts one request when it is dropped: a client that leaves early is counted, too.
 #[derive(Debug)]
@@ -28,6 +34,27 @@ impl RequestMetrics {
             has_failed: false,
             outcome: RequestOutcome::Cancelled,
         }
+    }
+
+    /// Rejects the request.
+    pub(super) fn reject<R>(
+        mut self,
+        headers: &HeaderMap,
+        why: &RejectReason<RouteError>,
+        waited: Duration,
+    ) -> Routed<R> {
+        let state = &self.shared.state;
+        let rejection = state.with_retry_after(why.to_rejection(), || state.gate.estimated_wait());
+        tracing::debug!(reason = %why, ?waited, "request rejected");
+        let code = rejection.code();
+        let rejected = self.shared.rejected.lock();
+        let mut rejected = rejected.unwrap_or_else(PoisonError::into_inner);
+        *rejected.entry(code).or_default() += 1;
+        drop(rejected);
+        let mut response = state.write_rejection(rejection, headers, waited);
+        response.extensions_mut().insert(why.clone());
+        self.outcome = RequestOutcome::Rejected(code);
+        response.map(PermitBody::rejection)
     }
 }
 

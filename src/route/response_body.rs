@@ -1,6 +1,7 @@
 //! The body of a routed response: it measures how long the response takes and whether it breaks off.
 
 use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed; // only compared with an earlier count
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -34,6 +35,7 @@ pub(super) type Routed<R> = Response<PermitBody<RouteResponseBody<R>, Permit<End
 #[derive(Debug)]
 struct Measure {
     metrics: RequestMetrics,
+    /// When the inner service was called, if the duration of the response says something of the endpoint.
     called: Option<Instant>,
     /// The outcome if the body is read to its end.
     outcome: RequestOutcome,
@@ -59,11 +61,7 @@ impl<B: Body> RouteResponseBody<B> {
 impl Measure {
     /// The body was read to its end.
     fn end(mut self) {
-        let decision = self.metrics.decision.as_ref();
-        if let (Some(called), Some(decision), RequestOutcome::Answered(status)) =
-            (self.called, decision, self.outcome)
-            && !status.is_server_error()
-        {
+        if let (Some(called), Some(decision)) = (self.called, &self.metrics.decision) {
             let now = gate::now();
             let took = now.saturating_duration_since(called);
             let state = decision.endpoint.state();
@@ -76,7 +74,7 @@ impl Measure {
     /// A frame of the body has come.
     fn frame(&self) {
         if let Some(decision) = &self.metrics.decision {
-            decision.endpoint.state().activity.record();
+            decision.endpoint.state().activity.fetch_add(1, Relaxed);
         }
     }
 

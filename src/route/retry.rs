@@ -1,21 +1,18 @@
 //! Retries: keeps a request, to try it again at another endpoint as long as nothing of a response went out.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{RETRY_AFTER, TRAILER};
-use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
+use tower::retry::budget::Budget;
 use tower_service::Service;
 
 use super::RouteBody;
 use super::attempt::Admitted;
-use super::parsed_request::{ParsedBody, ParsedRequest, RequestHead};
-use super::request_body::BufferedBody;
+use super::parsed_request::RequestHead;
 use super::response_class::Retry;
-use super::shared::RouterShared;
 use crate::endpoints::{Decision, Demand, EndpointRef};
 use crate::gate;
 use crate::http::Rejection;
@@ -23,28 +20,22 @@ use crate::service::ResponseOptions;
 
 /// A request as it came, and what is left of its retries.
 pub(super) struct RetryState<S, E> {
-    shared: Arc<RouterShared>,
-    inner: S,
-    head: Parts,
-    body: BufferedBody,
+    /// Its first arrival is known from the first attempt on.
+    request: RequestHead<S>,
     demand: Demand,
-    stream: bool,
-    since: Option<Instant>,
-    /// Known from the first attempt on.
-    first_arrival: Option<Instant>,
     /// From the first arrival to the start of this attempt.
     requeued_after: Duration,
     retries_left: u32,
     /// The response if no other endpoint can serve the request.
-    pub(super) failed: Option<FailedResponse<Bytes, E>>,
+    pub(super) failed: Option<FailedResponse<E>>,
 }
 
 /// What a retry of the request needs, or why it cannot be retried.
 pub(super) type Retryable<S, E> = Result<Box<RetryState<S, E>>, NotRetryable>;
 
 /// The response of an endpoint that failed.
-pub(super) struct FailedResponse<R, E> {
-    pub(super) result: Result<Response<R>, E>,
+pub(super) struct FailedResponse<E> {
+    pub(super) result: Result<Response<Bytes>, E>,
     pub(super) decision: Decision,
     pub(super) waited: Duration,
     pub(super) options: ResponseOptions,
@@ -78,33 +69,24 @@ impl NotRetryable {
     }
 }
 
-impl<S: Clone> RequestHead<S> {
+impl<S: Clone, E> RetryState<S, E> {
     /// Keeps the request for retries.
-    pub(super) fn keep<B, E>(
-        &self,
-        parsed: &ParsedRequest<B>,
-    ) -> Result<Box<RetryState<S, E>>, NotRetryable> {
-        let retries = self.shared.retries();
-        if retries.max == 0 {
+    pub(super) fn keep(request: &RequestHead<S>, demand: &Demand) -> Retryable<S, E> {
+        let attempt = &request.attempt;
+        let table = attempt.shared.endpoints().table.load();
+        let routing = &table.rules.config;
+        if routing.max_retries == 0 {
             return Err(NotRetryable::NoRetries);
         }
-        let ParsedBody::Buffered(body) = &parsed.body else {
-            return Err(NotRetryable::Streamed);
-        };
-        if body.bytes.len() > retries.body_limit {
+        let body = attempt.body.as_ref().ok_or(NotRetryable::Streamed)?;
+        if body.bytes.len() > routing.retry_body_limit_bytes {
             return Err(NotRetryable::TooLarge);
         }
-        Ok(Box::new(RetryState {
-            shared: Arc::clone(&self.shared),
-            inner: self.inner.clone(),
-            head: self.head.clone(),
-            body: body.clone(),
-            demand: parsed.demand.clone(),
-            stream: parsed.stream,
-            since: self.since,
-            first_arrival: None,
+        Ok(Box::new(Self {
+            request: request.clone(),
+            demand: demand.clone(),
             requeued_after: Duration::ZERO,
-            retries_left: retries.max,
+            retries_left: routing.max_retries,
             failed: None,
         }))
     }
@@ -113,10 +95,11 @@ impl<S: Clone> RequestHead<S> {
 impl<S, E> RetryState<S, E> {
     /// Records an attempt that arrived at `arrived` and waited for `waited`. Returns the wait of all attempts together.
     pub(super) fn attempted(&mut self, arrived: Instant, waited: Duration) -> Duration {
-        if self.first_arrival.is_none() {
-            self.first_arrival = Some(arrived);
+        let attempt = &mut self.request.attempt;
+        if attempt.first_arrival.is_none() {
+            attempt.first_arrival = Some(arrived);
             // With the first attempt, not on arrival: rejected requests are no load and earn no retries.
-            self.shared.deposit();
+            attempt.shared.budget.load().deposit();
         }
         // `waited` counts from the first arrival: only the part since the requeueing is new.
         let before = self.failed.as_ref().map(|failed| failed.waited);
@@ -138,82 +121,70 @@ impl<S, E> RetryState<S, E> {
             tracing::debug!("request not retried: its deadline has passed");
             return false;
         }
+        let shared = &self.request.attempt.shared;
         let elsewhere = self.demand.clone().retry(endpoint);
-        if !self.shared.endpoints().could_serve(&elsewhere) {
+        if !shared.endpoints().could_serve(&elsewhere) {
             tracing::debug!("request not retried: no other endpoint could serve it");
             return false;
         }
         // Last, because it takes from the budget.
-        if !self.shared.withdraw() {
+        if !shared.budget.load().withdraw() {
             tracing::debug!("request not retried: the budget for retries is spent");
             return false;
         }
+        shared.metrics.retried(endpoint);
         self.retries_left -= 1;
         self.demand = elsewhere;
-        self.shared.metrics.retried(endpoint);
         true
     }
 
     fn is_too_late(&self) -> bool {
         let now = gate::now();
-        let settings = self.shared.state.settings();
-        let arrived = self.since.or(self.first_arrival).unwrap_or(now);
-        let ticket = settings.classifier.ticket(&self.head.headers, arrived);
+        let headers = &self.request.head.headers;
+        let ticket = self.request.attempt.classify(headers, now);
         ticket.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// Keeps the response of the failed attempt, in case that no other endpoint can serve the request. Of one that
-    /// could not be read, the status and `Retry-After` are left.
-    pub(super) fn failed_with(&mut self, failed: FailedResponse<Option<Bytes>, E>) {
-        let endpoint = failed.decision.endpoint.name();
-        let result = failed.result.map(|response| {
-            let (mut head, body) = response.into_parts();
-            if let Some(body) = body {
-                // Read whole: passed on as it is.
-                head.headers.remove(TRAILER); // trailers are not kept
-                return Response::from_parts(head, body);
-            }
-            let why = format!(
-                "Endpoint '{endpoint}' answered {}, at such length that nothing else of it was kept while \
-                 another endpoint was looked for",
-                head.status
-            );
-            let rejection = Rejection::new(head.status, "upstream_failed", why);
-            let mut response = rejection.into_response_to(&self.head.headers);
-            if let Some(after) = head.headers.get(RETRY_AFTER) {
-                response.headers_mut().insert(RETRY_AFTER, after.clone());
-            }
-            response
-        });
-        self.failed = Some(FailedResponse {
-            result,
-            decision: failed.decision,
-            waited: failed.waited,
-            options: failed.options,
-        });
+    /// Completes the response of the failed attempt with its body. Of one whose body could not be read, the status and
+    /// `Retry-After` are left.
+    pub(super) fn failed_with(&mut self, body: Option<Bytes>) {
+        let Some(failed) = &mut self.failed else {
+            return;
+        };
+        let Ok(response) = &mut failed.result else {
+            return;
+        };
+        if let Some(body) = body {
+            response.headers_mut().remove(TRAILER); // trailers are not kept
+            *response.body_mut() = body;
+            return;
+        }
+        let status = response.status();
+        let why = format!(
+            "Endpoint '{}' answered {status}, at such length that nothing else of it was kept while \
+             another endpoint was looked for",
+            failed.decision.endpoint.name(),
+        );
+        let after = response.headers_mut().remove(RETRY_AFTER);
+        let rejection = Rejection::new(status, "upstream_failed", why);
+        *response = rejection.into_response_to(&self.request.head.headers);
+        if let Some(after) = after {
+            response.headers_mut().insert(RETRY_AFTER, after);
+        }
     }
 
-    /// Begins the next attempt.
+    /// Begins the next attempt. The slot of the failed one is free.
     pub(super) fn next_attempt<B, R>(&mut self) -> Admitted<S, B, R>
     where
         S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
         B: Body<Data = Bytes>,
         R: Body<Data = Bytes>,
     {
-        let first_arrival = *self.first_arrival.get_or_insert_with(gate::now);
+        let attempt = &mut self.request.attempt;
+        attempt.shared.pass_probe_on(); // the failed attempt may have been a probe
+        let first_arrival = *attempt.first_arrival.get_or_insert_with(gate::now);
         self.requeued_after = gate::now().saturating_duration_since(first_arrival);
-        let head = RequestHead {
-            shared: Arc::clone(&self.shared),
-            inner: self.inner.clone(),
-            reservation: None,
-            head: self.head.clone(),
-            since: self.since,
-            first_arrival: Some(first_arrival),
-        };
-        head.admit(ParsedRequest {
-            demand: self.demand.clone(),
-            stream: self.stream,
-            body: ParsedBody::Buffered(self.body.clone()),
-        })
+        let body = attempt.body.clone().unwrap_or_default().unchanged();
+        self.request.clone().admit(self.demand.clone(), body)
     }
 }

@@ -23,24 +23,6 @@ use crate::service::ReadyState;
 ///
 /// With `overflow = "backpressure"`, `poll_ready` reserves a place in the waiting room. It belongs to the service that was
 /// polled: a clone starts without one.
-///
-/// ```
-/// use http::{Request, Response};
-/// use http_body_util::Full;
-/// use bytes::Bytes;
-/// use tower::{Layer, service_fn};
-/// use tower_triage::RouteLayer;
-/// use tower_triage::endpoints::Registry;
-///
-/// # let registry = Registry::new(vec![])?;
-/// let layer = RouteLayer::builder(registry).build();
-/// let inner = service_fn(|_: Request<Full<Bytes>>| async {
-///     Ok::<_, std::convert::Infallible>(Response::new(Full::<Bytes>::default()))
-/// });
-/// let route = layer.layer(inner);
-/// assert!(route.handle().endpoints().is_empty());
-/// # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
-/// ```
 pub struct Route<S> {
     inner: S,
     shared: Arc<RouterShared>,

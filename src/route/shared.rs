@@ -1,30 +1,26 @@
 //! What all services of one `RouteLayer` share, and what it learns from each response.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering::Relaxed; // only compared with an earlier count
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, Response};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tower::retry::budget::{Budget, TpsBudget};
+use tower::retry::budget::TpsBudget;
 
-use super::builder::ResponseHeaders;
 use super::extract::DemandSource;
 use super::metrics::Metrics;
 use super::response_class::ResponseClass;
 use super::{InvalidRoute, RouteLayerBuilder, RoutingConfig};
-use crate::admit::RejectReason;
 use crate::clock;
 use crate::endpoints::HealthChange;
 #[cfg(feature = "client")]
 use crate::endpoints::HealthSink;
-use crate::endpoints::ejection::EjectionPolicy;
 use crate::endpoints::latency::CoarseInstant;
-use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RouteError, RoutingRules};
+use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RoutingRules};
 use crate::gate::{self, Gate, Permit};
-use crate::http::{PermitBody, ToRejection};
 use crate::service::LayerState;
 
 /// What all services of one `RouteLayer` share.
@@ -33,30 +29,15 @@ pub(super) struct RouterShared {
     pub(super) state: Arc<LayerState<Endpoints>>,
     pub(super) body_limit: usize,
     pub(super) demand_from: DemandSource,
-    pub(super) response_headers: ResponseHeaders,
+    pub(super) endpoint_header: bool,
+    pub(super) model_header: bool,
     pub(super) metrics: Metrics,
     /// Marked as changed after each change of the endpoints.
     pub(super) changed: watch::Sender<()>,
-    routing: ArcSwap<RoutingConfig>,
-    /// Held while the endpoints or the routing are changed.
-    changing: Mutex<()>,
-    budget: ArcSwap<TpsBudget>,
+    /// Of retries. An attempt that may be retried adds a share of one.
+    pub(super) budget: ArcSwap<TpsBudget>,
     /// How many requests were rejected, by code.
-    rejected: Mutex<BTreeMap<&'static str, u64>>,
-}
-
-/// A routing configuration, checked.
-pub(super) struct NewRouting {
-    pub(super) config: RoutingConfig,
-    pub(super) rules: RoutingRules,
-}
-
-/// How often, and up to which size, requests are tried again.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Retries {
-    pub(super) max: u32,
-    /// In bytes.
-    pub(super) body_limit: usize,
+    pub(super) rejected: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 /// How long a request counts as recent traffic.
@@ -76,103 +57,42 @@ impl RouterShared {
             state: LayerState::new(builder.queue, |room| Gate::new(endpoints, room))?,
             body_limit: builder.body_limit,
             demand_from: builder.demand_from,
-            response_headers: builder.response_headers,
+            endpoint_header: builder.endpoint_header,
+            model_header: builder.model_header,
             metrics: Metrics::default(),
             changed: watch::Sender::default(),
             budget: ArcSwap::new(budget(builder.routing.retry_share)),
-            routing: ArcSwap::from_pointee(builder.routing),
-            changing: Mutex::default(),
             rejected: Mutex::default(),
         })
     }
 
-    pub(super) fn routing(&self) -> Arc<RoutingConfig> {
-        self.routing.load_full()
-    }
-
-    /// How often, and up to which size, requests are tried again.
-    pub(super) fn retries(&self) -> Retries {
-        let routing = self.routing.load();
-        Retries {
-            max: routing.max_retries,
-            body_limit: routing.retry_body_limit_bytes,
-        }
-    }
-
-    /// Changes the endpoints, and the routing if there is another one.
+    /// Changes the endpoints, and the routing if there are new rules.
     ///
     /// # Errors
     ///
     /// Those of `change`, which is given the present registry. Nothing has changed then.
     pub(super) fn change<E>(
         &self,
-        change: impl FnOnce(&Registry) -> Result<(Registry, Option<NewRouting>), E>,
+        change: impl FnOnce(&Registry) -> Result<(Registry, Option<RoutingRules>), E>,
     ) -> Result<Changes, E> {
-        let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut routing = None;
-        let changes = self.endpoints().change(|registry| {
-            let (registry, new) = change(registry)?;
-            let rules = new.map(|new| {
-                routing = Some(new.config);
-                new.rules
-            });
+        let endpoints = self.endpoints();
+        let changes = endpoints.change(|registry| {
+            let (registry, rules) = change(registry)?;
+            // A new budget has all of its reserve, so an unchanged share keeps the old one.
+            if let Some(rules) = &rules
+                && rules.config.retry_share != endpoints.routing().retry_share
+            {
+                self.budget.store(budget(rules.config.retry_share));
+            }
             Ok((registry, rules))
         })?;
-        // Under the lock: of two changes at once, rules and configuration are of the same one.
-        if let Some(routing) = routing {
-            self.set_routing(routing);
-        }
-        drop(changing);
         self.state.gate.capacity_changed();
         self.changed.send_replace(());
         Ok(changes)
     }
 
-    fn set_routing(&self, routing: RoutingConfig) {
-        // A new budget has all of its reserve, so an unchanged share keeps the old one.
-        if routing.retry_share != self.routing.load().retry_share {
-            self.budget.store(budget(routing.retry_share));
-        }
-        self.routing.store(Arc::new(routing));
-    }
-
     pub(super) fn endpoints(&self) -> &Endpoints {
         self.state.gate.capacity()
-    }
-
-    pub(super) fn rejected(&self) -> BTreeMap<&'static str, u64> {
-        let rejected = self.rejected.lock();
-        rejected.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Rejects a request that no endpoint serves. Returns the response and its code.
-    pub(super) fn refuse<R>(
-        &self,
-        headers: &HeaderMap,
-        why: &RejectReason<RouteError>,
-        waited: Duration,
-    ) -> (Response<PermitBody<R, Permit<Endpoints>>>, &'static str) {
-        let rejection = self
-            .state
-            .with_retry_after(why.to_rejection(), || self.state.gate.estimated_wait());
-        tracing::debug!(reason = %why, ?waited, "request rejected");
-        let code = rejection.code();
-        let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
-        *rejected.entry(code).or_default() += 1;
-        drop(rejected);
-        let mut response = self.state.write_rejection(rejection, headers, waited);
-        response.extensions_mut().insert(why.clone());
-        (response.map(PermitBody::rejection), code)
-    }
-
-    /// Counts an attempt that may be retried: it adds a share of a retry to the budget.
-    pub(super) fn deposit(&self) {
-        self.budget.load().deposit();
-    }
-
-    /// Takes one retry from the budget, if there is one.
-    pub(super) fn withdraw(&self) -> bool {
-        self.budget.load().withdraw()
     }
 
     /// Updates the health of an endpoint by its response. If the request `has_failed` elsewhere, a failure does not count:
@@ -185,9 +105,10 @@ impl RouterShared {
     ) {
         let lease = permit.lease_mut();
         let endpoint = &lease.decision.endpoint;
+        let state = endpoint.state();
         if let ResponseClass::Success | ResponseClass::Failure { answered: true, .. } = class {
-            endpoint.state().activity.record();
-            if let Some(change) = endpoint.state().word.answered() {
+            state.activity.fetch_add(1, Relaxed);
+            if let Some(change) = state.word.answered() {
                 self.health_changed(endpoint, change);
             }
         }
@@ -196,57 +117,36 @@ impl RouterShared {
             ResponseClass::Unknown { .. } => {}
             ResponseClass::Failure { .. } if has_failed => {}
             ResponseClass::Failure { .. } => {
-                self.failed(endpoint, std::mem::take(&mut lease.is_probe))
+                let routing = self.endpoints().routing();
+                let is_probe = std::mem::take(&mut lease.is_probe);
+                if state.ejection.failed(routing.eject_after) || is_probe {
+                    self.eject(endpoint, &routing);
+                }
             }
             ResponseClass::Success => {
                 if let Some(called) = lease.called {
                     let now = gate::now();
                     let took = now.saturating_duration_since(called);
-                    endpoint
-                        .state()
-                        .latency
-                        .answered(took, CoarseInstant::at(now));
+                    state.latency.answered(took, CoarseInstant::at(now));
                 }
-                self.succeeded(endpoint, std::mem::take(&mut lease.is_probe));
+                if !std::mem::take(&mut lease.is_probe) {
+                    return state.ejection.succeeded(); // nearly always
+                }
+                state.ejection.closed();
+                self.health_changed(endpoint, state.word.close());
             }
-        }
-    }
-
-    fn succeeded(&self, endpoint: &EndpointRef, is_probe: bool) {
-        let state = endpoint.state();
-        if !is_probe {
-            return state.ejection.succeeded(); // nearly always
-        }
-        state.ejection.closed();
-        self.health_changed(endpoint, state.word.close());
-    }
-
-    /// An endpoint failed a request: it gave a bad response, or none.
-    fn failed(self: &Arc<Self>, endpoint: &EndpointRef, is_probe: bool) {
-        let policy = self.ejection_policy();
-        let too_often = endpoint.state().ejection.failed(policy);
-        if is_probe || too_often {
-            self.eject(endpoint, policy);
         }
     }
 
     /// The response body of an endpoint broke off.
     pub(super) fn body_reset(self: &Arc<Self>, endpoint: &EndpointRef) {
-        let policy = self.ejection_policy();
-        if endpoint.state().ejection.body_reset(policy) {
-            self.eject(endpoint, policy);
+        let routing = self.endpoints().routing();
+        if endpoint.state().ejection.body_reset(routing.eject_after) {
+            self.eject(endpoint, &routing);
         }
     }
 
-    fn ejection_policy(&self) -> EjectionPolicy {
-        let routing = self.routing.load();
-        EjectionPolicy {
-            after: routing.eject_after,
-            first: routing.eject_for,
-        }
-    }
-
-    fn eject(self: &Arc<Self>, endpoint: &EndpointRef, policy: EjectionPolicy) {
+    fn eject(self: &Arc<Self>, endpoint: &EndpointRef, routing: &RoutingConfig) {
         let state = endpoint.state();
         // Without Tokio's clock, the ejection would never end.
         let has_clock = clock::sleep_until(clock::now()).is_some();
@@ -261,14 +161,22 @@ impl RouterShared {
         if !change.is_new() {
             return; // another request has ejected it at the same time
         }
-        let ejection_duration = state.ejection.ejection_duration(policy);
+        let ejection_duration = state.ejection.ejection_duration(routing.eject_for);
         tracing::warn!(
             endpoint = endpoint.name(),
             ?ejection_duration,
             "endpoint failed too often and is left alone for a while"
         );
         self.health_changed(endpoint, change);
-        self.half_open_after(ejection_duration, endpoint.clone(), &runtime);
+        let endpoint = endpoint.clone();
+        let shared = Arc::downgrade(self); // the task does not keep the router alive
+        runtime.spawn(async move {
+            tokio::time::sleep(ejection_duration).await;
+            if let Some(shared) = shared.upgrade() {
+                shared.endpoints().half_open(&endpoint);
+                shared.state.gate.capacity_changed();
+            }
+        });
     }
 
     /// Logs and counts a change in the health of `endpoint`, if it is one, and notifies the waiters.
@@ -277,20 +185,15 @@ impl RouterShared {
             return;
         }
         if let Some(healthy) = change.health() {
-            self.report_health(endpoint, healthy);
+            let name = endpoint.name();
+            if healthy {
+                tracing::info!(endpoint = name, healthy, "endpoint is back in service");
+            } else {
+                tracing::warn!(endpoint = name, healthy, "endpoint is out of service");
+            }
+            self.metrics.health_changed(endpoint);
         }
         self.state.gate.capacity_changed();
-    }
-
-    /// Logs and counts that `endpoint` is in or out of service.
-    fn report_health(&self, endpoint: &EndpointRef, healthy: bool) {
-        let name = endpoint.name();
-        if healthy {
-            tracing::info!(endpoint = name, healthy, "endpoint is back in service");
-        } else {
-            tracing::warn!(endpoint = name, healthy, "endpoint is out of service");
-        }
-        self.metrics.health_changed(endpoint);
     }
 
     /// If a probe ended without a result, a waiter may be the next one.
@@ -298,26 +201,6 @@ impl RouterShared {
         if self.endpoints().take_abandoned_probe() {
             self.state.gate.capacity_changed();
         }
-    }
-
-    /// Lets a request probe `endpoint` after its ejection.
-    fn half_open_after(
-        self: &Arc<Self>,
-        ejection_duration: Duration,
-        endpoint: EndpointRef,
-        runtime: &Handle,
-    ) {
-        let shared = Arc::downgrade(self); // the task does not keep the router alive
-        runtime.spawn(async move {
-            tokio::time::sleep(ejection_duration).await;
-            if let Some(shared) = shared.upgrade() {
-                let endpoints = shared.endpoints().endpoints();
-                // It may have been configured with other models since.
-                let present = endpoints.iter().find(|present| present.is_same(&endpoint));
-                shared.endpoints().half_open(present.unwrap_or(&endpoint));
-                shared.state.gate.capacity_changed();
-            }
-        });
     }
 }
 

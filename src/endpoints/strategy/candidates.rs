@@ -6,11 +6,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed; // a counter: no other memory depends on it
 use std::time::Duration;
 
-use crate::endpoints::EndpointRef;
 use crate::endpoints::backends::Backend;
 use crate::endpoints::endpoint_word::{Admissible, Snapshot};
-use crate::endpoints::lane::Query;
 use crate::endpoints::latency::CoarseInstant;
+use crate::endpoints::{EndpointRef, Lane};
 
 /// The endpoints that can serve a request: they have the model, can do what is asked, and are healthy.
 ///
@@ -18,9 +17,7 @@ use crate::endpoints::latency::CoarseInstant;
 /// the others has a slot free; a strategy is then asked a second time, to choose among those.
 pub struct Candidates<'a> {
     pub(crate) backends: &'a [Backend],
-    /// The endpoint of each backend, by the same index.
-    pub(crate) endpoints: &'a [EndpointRef],
-    pub(crate) query: Query<'a>,
+    pub(crate) query: &'a Lane,
     /// Whether these are the endpoints of the last resort: those that have yet to be checked.
     pub(crate) last_resort: bool,
     pub(crate) prefix: Option<u64>,
@@ -37,28 +34,11 @@ impl<'a> Candidates<'a> {
         self.all().filter(|candidate| candidate.is_free())
     }
 
-    /// The first of the free ones that no other is `better` than.
-    pub(super) fn best(
-        &self,
-        better: impl Fn(&Candidate<'a>, &Candidate<'a>) -> bool,
-    ) -> Option<Candidate<'a>> {
-        let mut free = self.free();
-        let mut best = free.next()?;
-        for next in free {
-            if better(&next, &best) {
-                best = next;
-            }
-        }
-        Some(best)
-    }
-
     /// All of them, the busy ones included, in the registry's order.
     pub fn all(&self) -> impl Iterator<Item = Candidate<'a>> {
         let (query, last_resort) = (self.query, self.last_resort);
-        let backends = self.backends.iter().zip(self.endpoints);
-        backends.filter_map(move |(backend, endpoint)| {
-            Candidate::new(backend, endpoint, query, last_resort)
-        })
+        let backends = self.backends.iter();
+        backends.filter_map(move |backend| Candidate::new(backend, query, last_resort))
     }
 
     /// How many endpoints have the model, including those that cannot serve the request: the bound of
@@ -77,8 +57,7 @@ impl<'a> Candidates<'a> {
     /// The endpoint at `index`, if it can serve the request.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Candidate<'a>> {
-        let (backend, endpoint) = (self.backends.get(index)?, self.endpoints.get(index)?);
-        Candidate::new(backend, endpoint, self.query, self.last_resort)
+        Candidate::new(self.backends.get(index)?, self.query, self.last_resort)
     }
 
     /// The position of this request in a rotation over the endpoints of its model: 0, 1, 2 and so on, one number per
@@ -129,25 +108,15 @@ impl fmt::Debug for Candidates<'_> {
 #[derive(Clone, Copy)]
 pub struct Candidate<'a> {
     pub(crate) backend: &'a Backend,
-    pub(crate) endpoint: &'a EndpointRef,
     pub(crate) seen: Snapshot,
 }
 
 impl<'a> Candidate<'a> {
     /// `None` if the endpoint cannot serve `query` in this round.
     #[inline]
-    fn new(
-        backend: &'a Backend,
-        endpoint: &'a EndpointRef,
-        query: Query<'_>,
-        last_resort: bool,
-    ) -> Option<Self> {
+    fn new(backend: &'a Backend, query: &Lane, last_resort: bool) -> Option<Self> {
         let seen = backend.offer(query, last_resort)?;
-        Some(Self {
-            backend,
-            endpoint,
-            seen,
-        })
+        Some(Self { backend, seen })
     }
 
     #[inline]
@@ -168,7 +137,7 @@ impl<'a> Candidate<'a> {
     /// The endpoint.
     #[must_use]
     pub fn endpoint(&self) -> &'a EndpointRef {
-        self.endpoint
+        &self.backend.endpoint
     }
 
     /// Lower is preferred: 0 to 100.

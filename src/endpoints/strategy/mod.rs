@@ -5,27 +5,20 @@
 
 mod ask;
 mod candidates;
-mod least_loaded;
-mod power_of_two;
-mod prefix_affinity;
-mod priority_only;
-mod random;
-mod round_robin;
-mod smart;
-mod weights;
+pub(super) mod least_loaded;
+pub(super) mod power_of_two;
+pub(super) mod prefix_affinity;
+pub(super) mod priority_only;
+pub(super) mod random;
+pub(super) mod round_robin;
+pub(super) mod smart;
 
 use std::fmt;
+use std::sync::Arc;
 
 pub(crate) use ask::{ask, forbid_in_strategy};
 pub use candidates::{Candidate, Candidates};
-pub(crate) use least_loaded::LeastLoaded;
-pub(crate) use power_of_two::PowerOfTwo;
-pub(crate) use prefix_affinity::PrefixAffinity;
-pub(crate) use priority_only::PriorityOnly;
-pub(crate) use random::Random;
-pub(crate) use round_robin::RoundRobin;
-pub(crate) use smart::Smart;
-pub use weights::Weights;
+pub use smart::Weights;
 
 /// Chooses among the endpoints that can serve a request now.
 ///
@@ -91,4 +84,36 @@ impl<'a> Choice<'a> {
         self.score = Some(score);
         self
     }
+}
+
+/// A strategy of the crate's own.
+struct BuiltIn<F> {
+    name: &'static str,
+    choose: F,
+}
+
+impl<F> Strategy for BuiltIn<F>
+where
+    F: for<'a> Fn(&Candidates<'a>) -> Option<Choice<'a>> + Send + Sync + 'static,
+{
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+        (self.choose)(candidates)
+    }
+}
+
+impl<F> fmt::Debug for BuiltIn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+pub(super) fn built_in(
+    name: &'static str,
+    choose: impl for<'a> Fn(&Candidates<'a>) -> Option<Choice<'a>> + Send + Sync + 'static,
+) -> Arc<dyn Strategy> {
+    Arc::new(BuiltIn { name, choose })
 }

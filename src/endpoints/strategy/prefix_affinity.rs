@@ -3,45 +3,37 @@
 //! This is rendezvous hashing with bounded loads: each endpoint has a weight for each beginning, and the highest wins.
 //! When endpoints come and go, only the prompts of those endpoints move.
 
-use super::least_loaded::LeastLoaded;
-use super::{Candidate, Candidates, Choice, Strategy};
+use super::{Candidate, Candidates, Choice, least_loaded};
 
-/// Requests with the same beginning go to the same endpoint, unless that has more than its share.
-#[derive(Debug)]
-pub(crate) struct PrefixAffinity;
-
-impl Strategy for PrefixAffinity {
-    fn name(&self) -> &'static str {
-        "prefix_affinity"
+pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+    let prefix = candidates.prefix();
+    match prefix.and_then(|prefix| by_prefix(prefix, candidates)) {
+        Some(candidate) => Some(Choice::new(candidate)),
+        None => least_loaded::choose(candidates),
     }
+}
 
-    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        let Some(prefix) = candidates.prefix() else {
-            return LeastLoaded.choose(candidates);
-        };
-        let (mut in_flight, mut slots) = (1, 0); // with the request itself
-        let mut rendezvous = Rendezvous::of(prefix);
-        for candidate in candidates.all() {
-            in_flight += u64::from(candidate.in_flight());
-            slots += u64::from(candidate.limit());
-            if candidate.is_free() {
-                rendezvous.consider(candidate);
-            }
-        }
-        let has_room = |it: &Candidate<'a>| has_room(it.in_flight(), it.limit(), in_flight, slots);
-        let preferred = rendezvous.pick()?;
-        if has_room(&preferred) {
-            return Some(Choice::new(preferred));
-        }
-        // Overloaded: the greatest weight among those with room, so that equal prefixes still meet.
-        let mut rendezvous = Rendezvous::of(prefix);
-        let roomy = candidates.free().filter(has_room);
-        roomy.for_each(|candidate| rendezvous.consider(candidate));
-        match rendezvous.pick() {
-            Some(candidate) => Some(Choice::new(candidate)),
-            None => LeastLoaded.choose(candidates),
+/// The endpoint for `prefix`, if one has room.
+fn by_prefix<'a>(prefix: u64, candidates: &Candidates<'a>) -> Option<Candidate<'a>> {
+    let (mut in_flight, mut slots) = (1, 0); // with the request itself
+    let mut rendezvous = Rendezvous::of(prefix);
+    for candidate in candidates.all() {
+        in_flight += u64::from(candidate.in_flight());
+        slots += u64::from(candidate.limit());
+        if candidate.is_free() {
+            rendezvous.consider(candidate);
         }
     }
+    let has_room = |it: &Candidate<'a>| has_room(it.in_flight(), it.limit(), in_flight, slots);
+    let preferred = rendezvous.pick()?;
+    if has_room(&preferred) {
+        return Some(preferred);
+    }
+    // Overloaded: the greatest weight among those with room, so that equal prefixes still meet.
+    let mut rendezvous = Rendezvous::of(prefix);
+    let roomy = candidates.free().filter(has_room);
+    roomy.for_each(|candidate| rendezvous.consider(candidate));
+    rendezvous.pick()
 }
 
 /// The candidate with the greatest weight so far.

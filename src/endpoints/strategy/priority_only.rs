@@ -1,18 +1,8 @@
-//! `priority_only`: the lowest priority number; others only when that is full.
+//! `priority_only`: the lowest priority number; of equals, the first in the registry.
 
-use super::{Candidates, Choice, Strategy};
+use super::{Candidate, Candidates, Choice};
 
-/// The lowest priority number; of equals, the first in the registry.
-#[derive(Debug)]
-pub(crate) struct PriorityOnly;
-
-impl Strategy for PriorityOnly {
-    fn name(&self) -> &'static str {
-        "priority_only"
-    }
-
-    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        let preferred = candidates.best(|next, best| next.priority() < best.priority());
-        preferred.map(Choice::new)
-    }
+pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+    let preferred = candidates.free().min_by_key(Candidate::priority);
+    preferred.map(Choice::new)
 }

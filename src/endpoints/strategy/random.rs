@@ -1,25 +1,15 @@
 //! `random`: any endpoint, each as likely as the others.
 
-use super::{Candidates, Choice, Strategy};
+use super::{Candidates, Choice};
 
-/// Any of them.
-#[derive(Debug)]
-pub(crate) struct Random;
-
-impl Strategy for Random {
-    fn name(&self) -> &'static str {
-        "random"
+pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+    // Most often the endpoint at a random index is free, and the others need not be read.
+    let places = candidates.len();
+    let guess = candidates.get(fastrand::usize(..places.max(1)));
+    if let Some(candidate) = guess.filter(|candidate| candidate.is_free()) {
+        return Some(Choice::new(candidate));
     }
-
-    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        // Most often the endpoint at a random index is free, and the others need not be read.
-        let places = candidates.len();
-        let guess = candidates.get(fastrand::usize(..places.max(1)));
-        if let Some(candidate) = guess.filter(|candidate| candidate.is_free()) {
-            return Some(Choice::new(candidate));
-        }
-        let count = candidates.free().count();
-        let one = candidates.free().nth(fastrand::usize(..count.max(1)));
-        one.or_else(|| candidates.free().next()).map(Choice::new)
-    }
+    let count = candidates.free().count();
+    let one = candidates.free().nth(fastrand::usize(..count.max(1)));
+    one.or_else(|| candidates.free().next()).map(Choice::new)
 }

@@ -1,48 +1,52 @@
 //! `smart`: a weighted score of priority, load and latency.
 
-use super::{Candidates, Choice, Strategy};
-use crate::endpoints::Weights;
+use super::{Candidates, Choice};
+
+/// What `smart` weighs, in shares of 100.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct Weights {
+    /// The endpoint's priority number. Default 50.
+    pub priority: u32,
+    /// How many requests it has in flight. Default 30.
+    pub load: u32,
+    /// How long it takes to answer. Default 20.
+    pub latency: u32,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self {
+            priority: 50,
+            load: 30,
+            latency: 20,
+        }
+    }
+}
 
 /// The highest score wins; of equals, the first in the registry.
-#[derive(Debug)]
-pub(crate) struct Smart {
-    weights: Weights,
-}
-
-impl Smart {
-    pub(crate) fn new(weights: Weights) -> Self {
-        Self { weights }
-    }
-}
-
-impl Strategy for Smart {
-    fn name(&self) -> &'static str {
-        "smart"
-    }
-
-    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        let weights = self.weights;
-        let mut best = None;
-        // The score to reach: below it, no clock is read and nothing is divided.
-        let mut enough = 0;
-        for candidate in candidates.free() {
-            let at_once = at_once(weights, candidate.priority(), candidate.in_flight());
-            if at_once < enough {
-                continue;
-            }
-            let latency = match weights.latency {
-                0 => 0,
-                _ => candidate.first_byte_micros(candidates.now()),
-            };
-            let score = at_once - lateness(weights, latency);
-            if score >= enough {
-                let whole = score / 100;
-                enough = (whole + 1) * 100;
-                best = Some(Choice::new(candidate).score(whole));
-            }
+pub(crate) fn choose<'a>(weights: Weights, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+    let mut best = None;
+    // The score to reach: below it, no clock is read and nothing is divided.
+    let mut enough = 0;
+    for candidate in candidates.free() {
+        let at_once = at_once(weights, candidate.priority(), candidate.in_flight());
+        if at_once < enough {
+            continue;
         }
-        best
+        let latency = match weights.latency {
+            0 => 0,
+            _ => candidate.first_byte_micros(candidates.now()),
+        };
+        let score = at_once - lateness(weights, latency);
+        if score >= enough {
+            let whole = score / 100;
+            enough = (whole + 1) * 100;
+            best = Some(Choice::new(candidate).score(whole));
+        }
     }
+    best
 }
 
 // A score is 0 to 100, in whole numbers. These are a hundred times as large. Nexus' formula: what is worse than

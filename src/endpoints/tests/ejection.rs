@@ -5,12 +5,10 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
-use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::endpoints::ejection::EjectionPolicy;
 
 const MODELS: [&str; 4] = ["m0", "m1", "m2", "m3"];
 
@@ -190,13 +188,9 @@ fn an_endpoint_that_never_answered_cannot_stand_in() {
     let endpoints = Endpoints::routed(registry, RoutingRules::default(), true);
     let all = endpoints.endpoints();
     all[0].set_healthy(true);
-    let policy = EjectionPolicy {
-        after: 5,
-        first: Duration::from_secs(1),
-    };
     assert!(endpoints.eject(&all[0]).is_some(), "it was never asked");
     _ = all[0].state().word.close();
-    all[1].state().ejection.failed(policy);
+    all[1].state().ejection.failed(5);
     assert!(endpoints.eject(&all[0]).is_none());
     _ = all[1].state().word.answered();
     assert!(endpoints.eject(&all[0]).is_some());

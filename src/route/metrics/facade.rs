@@ -32,37 +32,28 @@ static METADATA: Metadata<'static> =
     Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 
 fn describe() {
-    let count = Unit::Count;
-    describe_counter!(REQUESTS, count, "Requests, by how they ended.");
-    describe_histogram!(
-        QUEUE_WAIT,
-        Unit::Seconds,
-        "How long requests waited for a slot, of those that had to wait and got one."
-    );
-    describe_counter!(
-        RETRIES,
-        count,
-        "Requests that were tried again after they failed at this endpoint."
-    );
-    describe_counter!(
-        FALLBACKS,
-        count,
-        "Requests that were passed to another model because the one asked for could not serve them."
-    );
-    describe_counter!(
-        HEALTH_CHANGES,
-        count,
-        "How often an endpoint went out of service or came back."
-    );
-    describe_gauge!(QUEUE_DEPTH, count, "Requests that wait.");
-    describe_gauge!(RUNNING, count, "Requests that are being served.");
-    describe_gauge!(IN_FLIGHT, count, "Requests that an endpoint serves.");
-    describe_gauge!(
-        LIMIT,
-        count,
-        "Requests that an endpoint may serve at a time."
-    );
+    let fallbacks = "Requests that were passed to another model because the one asked for could not serve them.";
+    let retries = "Requests that were tried again after they failed at this endpoint.";
+    let health_changes = "How often an endpoint went out of service or came back.";
+    for (counter, what) in [
+        (REQUESTS, "Requests, by how they ended."),
+        (RETRIES, retries),
+        (FALLBACKS, fallbacks),
+        (HEALTH_CHANGES, health_changes),
+    ] {
+        describe_counter!(counter, Unit::Count, what);
+    }
+    for (gauge, what) in [
+        (QUEUE_DEPTH, "Requests that wait."),
+        (RUNNING, "Requests that are being served."),
+        (IN_FLIGHT, "Requests that an endpoint serves."),
+        (LIMIT, "Requests that an endpoint may serve at a time."),
+    ] {
+        describe_gauge!(gauge, Unit::Count, what);
+    }
     describe_gauge!(HEALTHY, "Whether an endpoint is healthy: 1 or 0.");
+    let what = "How long requests waited for a slot, of those that had to wait and got one.";
+    describe_histogram!(QUEUE_WAIT, Unit::Seconds, what);
 }
 
 /// Counts requests, waits, retries, fallbacks and changes of health.
@@ -153,18 +144,15 @@ fn shared(name: &Arc<str>) -> SharedString {
 struct MetricKeys(Box<[OnceLock<Box<ByOutcome>>]>);
 
 fn series(endpoint: &EndpointRef) -> &MetricKeys {
-    endpoint.extension(|endpoint| MetricKeys::new(endpoint.models.len()))
+    endpoint.extension(|endpoint| {
+        let models = endpoint.models.len().min(usize::from(u16::MAX));
+        MetricKeys((0..models).map(|_| OnceLock::new()).collect())
+    })
 }
 
 type ByOutcome = [OnceLock<Key>; OUTCOMES.len()];
 
 impl MetricKeys {
-    /// The keys of an endpoint with this number of models.
-    fn new(models: usize) -> Self {
-        let models = models.min(usize::from(u16::MAX));
-        Self((0..models).map(|_| OnceLock::new()).collect())
-    }
-
     /// The key for requests of `decision` with the outcome at `idx`. `None` for a model beyond the last index.
     fn requests(&self, decision: &Decision, idx: usize) -> Option<&Key> {
         let by_outcome = self.0.get(usize::from(decision.nth_model))?;

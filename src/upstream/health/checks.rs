@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed; // only compared with an earlier count
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -178,7 +179,7 @@ impl Checker {
                 });
             }
         };
-        let activity = || endpoint.state().activity.count();
+        let activity = || endpoint.state().activity.load(Relaxed);
         run_checks(check, probe, activity, report).await;
     }
 }

@@ -80,15 +80,3 @@ pub enum RoutingWarning {
         target: String,
     },
 }
-
-/// What is wrong with the configuration of a [`RouteLayer`](crate::route::RouteLayer).
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum InvalidRoute {
-    /// Its waiting room.
-    #[error("invalid `QueueConfig`: {0}")]
-    Queue(#[from] crate::queue::InvalidQueueConfig),
-    /// Its routing.
-    #[error("invalid `RoutingConfig`: {0}")]
-    Routing(#[from] InvalidRouting),
-}

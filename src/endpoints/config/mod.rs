@@ -5,17 +5,15 @@ mod choices;
 mod error;
 #[cfg(feature = "serde")]
 mod read;
-mod weights;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use choices::StrategyChoice;
-pub use error::{InvalidRoute, InvalidRouting, RoutingWarning};
+pub use error::{InvalidRouting, RoutingWarning};
 
-use crate::endpoints::{
-    FallbackWhen, MAX_EJECTED_PERCENT, ModelRoom, ROOM_CEILING, RoutingRules, Weights,
-};
+use super::{FallbackWhen, ModelRoom, Strategy, Weights};
 
 /// How requests are routed: which model serves a name, which endpoint a request, and what happens when one fails.
 ///
@@ -97,10 +95,10 @@ impl Default for RoutingConfig {
             retry_share: 0.2,
             retry_body_limit_bytes: 1 << 20,
             eject_after: 5,
-            max_ejected_percent: MAX_EJECTED_PERCENT,
+            max_ejected_percent: 50,
             eject_for: Duration::from_secs(1),
             rooms: BTreeMap::new(),
-            room_ceiling: ROOM_CEILING,
+            room_ceiling: 1_000, // Workers AI's clamp
         }
     }
 }
@@ -173,60 +171,93 @@ impl RoutingConfig {
     ///
     /// The first invalid value: its field, and what is allowed.
     pub fn validate(&self) -> Result<(), InvalidRouting> {
-        weights::validate(self.weights)?;
-        if !(0.0..=1.0).contains(&self.retry_share) {
-            return Err(InvalidRouting::RetryShare {
-                share: self.retry_share,
-            });
+        check_weights(self.weights)?;
+        let share = self.retry_share;
+        if !(0.0..=1.0).contains(&share) {
+            return Err(InvalidRouting::RetryShare { share });
         }
-        if self.max_ejected_percent > 100 {
-            return Err(InvalidRouting::MaxEjectedPercent {
-                percent: self.max_ejected_percent,
-            });
+        let percent = self.max_ejected_percent;
+        if percent > 100 {
+            return Err(InvalidRouting::MaxEjectedPercent { percent });
         }
         if self.eject_for.is_zero() {
             return Err(InvalidRouting::NoEjection);
         }
         aliases::validate(&self.aliases)?;
-        for (model, chain) in &self.fallbacks {
-            if model.is_empty() || chain.iter().any(String::is_empty) {
-                return Err(InvalidRouting::EmptyFallback {
-                    model: model.clone(),
-                });
-            }
+        if let Some((model, _)) = empty_fallback(&self.fallbacks) {
+            let model = model.clone();
+            return Err(InvalidRouting::EmptyFallback { model });
         }
         Ok(())
     }
 
-    /// What [`Endpoints`](crate::endpoints::Endpoints) choose by: checked, and without what concerns retries.
+    /// What [`Endpoints`](crate::endpoints::Endpoints) choose by: this configuration, checked.
     ///
     /// # Errors
     ///
     /// Those of [`validate`](Self::validate).
     pub fn rules(&self) -> Result<RoutingRules, InvalidRouting> {
         self.validate()?;
-        Ok(RoutingRules {
-            strategy: self.strategy.strategy(self.weights),
-            aliases: self.aliases.clone(),
-            fallbacks: self.fallbacks.clone(),
-            fallback_when: self.fallback_when,
-            max_ejected_percent: self.max_ejected_percent,
-            rooms: self.rooms.clone(),
-            room_ceiling: self.room_ceiling,
-        })
+        Ok(RoutingRules::unchecked(self.clone()))
     }
 
     /// Values that are allowed and may be mistakes.
     #[must_use]
     pub fn warnings(&self) -> Vec<RoutingWarning> {
-        let unknown = match &self.strategy {
-            StrategyChoice::Unknown(name) => {
-                Some(RoutingWarning::UnknownStrategy { name: name.clone() })
-            }
-            _ => None,
-        };
-        let mut warnings: Vec<RoutingWarning> = unknown.into_iter().collect();
+        let mut warnings = Vec::new();
+        if let StrategyChoice::Unknown(name) = &self.strategy {
+            warnings.push(RoutingWarning::UnknownStrategy { name: name.clone() });
+        }
         warnings.extend(aliases::warnings(&self.aliases));
         warnings
     }
+}
+
+/// How [`Endpoints`](crate::endpoints::Endpoints) chooses: which models a name leads to, and which of their endpoints.
+///
+/// Made by [`RoutingConfig::rules`], which checks them. The default is that of
+/// an empty configuration: no aliases, no fallbacks, the strategy `smart`.
+#[derive(Debug, Clone)]
+pub struct RoutingRules {
+    pub(crate) config: Arc<RoutingConfig>,
+    pub(in crate::endpoints) strategy: Arc<dyn Strategy>,
+}
+
+impl RoutingRules {
+    /// The rules of a configuration that is valid.
+    fn unchecked(config: RoutingConfig) -> Self {
+        Self {
+            strategy: config.strategy.strategy(config.weights),
+            config: Arc::new(config),
+        }
+    }
+}
+
+impl Default for RoutingRules {
+    fn default() -> Self {
+        Self::unchecked(RoutingConfig::default())
+    }
+}
+
+/// Whether `weights` are shares of 100.
+fn check_weights(weights: Weights) -> Result<(), InvalidRouting> {
+    let Weights {
+        priority,
+        load,
+        latency,
+    } = weights;
+    match u64::from(priority) + u64::from(load) + u64::from(latency) {
+        100 => Ok(()),
+        _ => Err(InvalidRouting::Weights {
+            priority,
+            load,
+            latency,
+        }),
+    }
+}
+
+/// The first fallbacks with an empty name.
+fn empty_fallback(fallbacks: &BTreeMap<String, Vec<String>>) -> Option<(&String, &Vec<String>)> {
+    let mut fallbacks = fallbacks.iter();
+    fallbacks.find(|(model, chain)| model.is_empty() || chain.iter().any(String::is_empty))
 }

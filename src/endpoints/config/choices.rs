@@ -3,10 +3,9 @@
 use std::mem::discriminant;
 use std::sync::Arc;
 
-use crate::endpoints::Strategy;
-use crate::endpoints::Weights;
 use crate::endpoints::strategy::{
-    LeastLoaded, PowerOfTwo, PrefixAffinity, PriorityOnly, Random, RoundRobin, Smart,
+    Strategy, Weights, built_in, least_loaded, power_of_two, prefix_affinity, priority_only,
+    random, round_robin, smart,
 };
 
 /// The strategy: which of the endpoints that can serve a request now gets it.
@@ -61,15 +60,17 @@ impl StrategyChoice {
         }
     }
 
-    pub(crate) fn strategy(&self, weights: Weights) -> Arc<dyn Strategy> {
+    pub(in crate::endpoints) fn strategy(&self, weights: Weights) -> Arc<dyn Strategy> {
         match self {
-            Self::Smart | Self::Unknown(_) => Arc::new(Smart::new(weights)),
-            Self::RoundRobin => Arc::new(RoundRobin),
-            Self::PriorityOnly => Arc::new(PriorityOnly),
-            Self::Random => Arc::new(Random),
-            Self::LeastLoaded => Arc::new(LeastLoaded),
-            Self::PowerOfTwo => Arc::new(PowerOfTwo),
-            Self::PrefixAffinity => Arc::new(PrefixAffinity),
+            Self::Smart | Self::Unknown(_) => built_in("smart", move |candidates| {
+                smart::choose(weights, candidates)
+            }),
+            Self::RoundRobin => built_in("round_robin", round_robin::choose),
+            Self::PriorityOnly => built_in("priority_only", priority_only::choose),
+            Self::Random => built_in("random", random::choose),
+            Self::LeastLoaded => built_in("least_loaded", least_loaded::choose),
+            Self::PowerOfTwo => built_in("power_of_two", power_of_two::choose),
+            Self::PrefixAffinity => built_in("prefix_affinity", prefix_affinity::choose),
             Self::Custom(strategy) => Arc::clone(strategy),
         }
     }
@@ -97,8 +98,9 @@ mod tests {
         assert!(
             named("a") == named("a") && named("a") != named("b") && named("a") != named("smart")
         );
-        let own = StrategyChoice::Custom(Arc::new(Random));
+        let random = || StrategyChoice::Custom(named("random").strategy(Weights::default()));
+        let own = random();
         assert!(own == own.clone());
-        assert!(own != StrategyChoice::Custom(Arc::new(Random)) && own != named("random"));
+        assert!(own != random() && own != named("random"));
     }
 }

@@ -9,10 +9,8 @@ type Aliases = BTreeMap<String, String>;
 pub(super) fn validate(aliases: &Aliases) -> Result<(), InvalidRouting> {
     for (alias, target) in aliases {
         if alias.is_empty() || target.is_empty() {
-            return Err(InvalidRouting::EmptyAlias {
-                alias: alias.clone(),
-                target: target.clone(),
-            });
+            let (alias, target) = (alias.clone(), target.clone());
+            return Err(InvalidRouting::EmptyAlias { alias, target });
         }
         if let Some(chain) = cycle(aliases, alias) {
             return Err(InvalidRouting::AliasCycle { chain });

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error};
 
-use super::{StrategyChoice, aliases, weights};
-use crate::endpoints::Weights;
+use super::{StrategyChoice, Weights, aliases, check_weights, empty_fallback};
 
 impl<'de> Deserialize<'de> for StrategyChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -17,7 +16,7 @@ impl<'de> Deserialize<'de> for StrategyChoice {
 
 pub(super) fn weights<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Weights, D::Error> {
     let read = Weights::deserialize(deserializer)?;
-    weights::validate(read).map_err(D::Error::custom)?;
+    check_weights(read).map_err(D::Error::custom)?;
     Ok(read)
 }
 
@@ -33,10 +32,7 @@ pub(super) fn fallbacks<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
     let read = BTreeMap::<String, Vec<String>>::deserialize(deserializer)?;
-    let empty = |(model, chain): &(&String, &Vec<String>)| {
-        model.is_empty() || chain.iter().any(String::is_empty)
-    };
-    match read.iter().find(empty) {
+    match empty_fallback(&read) {
         Some((model, chain)) => Err(D::Error::custom(format_args!(
             "the fallbacks {model:?} = {chain:?} have an empty name"
         ))),
