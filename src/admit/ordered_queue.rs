@@ -62,10 +62,12 @@ impl OrderedQueue {
         } else if key < waiters.meta(self.head).key() {
             (NONE, self.head)
         } else {
+            // Its place in the list could only be found by a walk.
             self.out_of_order.insert(key, idx);
             return false;
         };
         let links = &mut waiters.links[self.links as usize];
+        // A waiter has links from its first push on, so the vector grows with the slab.
         if links.len() <= idx as usize {
             let unlinked = Link {
                 prev: NONE,
@@ -81,12 +83,14 @@ impl OrderedQueue {
     /// Removes a waiter, and says whether it was the head.
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
+        // The first check spares nearly all removals the search.
         if !self.out_of_order.is_empty()
             && self.out_of_order.remove(&waiters.meta(idx).key()).is_some()
         {
             return false;
         }
         let links = &mut waiters.links[self.links as usize];
+        // Its own links stay as they are: the next push writes both.
         let Link { prev, next } = links[idx as usize];
         self.join(links, prev, next);
         if self.out_of_order.is_empty() {

@@ -90,6 +90,7 @@ where
 
     /// Ready once a place in the waiting room is reserved for the call that follows; an error if the inner service has failed for good.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        // A closed queue is ready at once, without a place: the call would be rejected.
         ready!(self.ready.poll_reserve(&self.common.queue.shared, cx));
         Poll::Ready(match self.common.queue.is_closed() {
             true => Err(self.common.failure()),
@@ -101,6 +102,7 @@ where
     ///
     /// If the first call is made outside a Tokio runtime. One without a timer loses every batch.
     fn call(&mut self, request: Req) -> Self::Future {
+        // Entered, so that the queue's timer is armed where the task runs.
         let _runtime = self.common.runtime().enter();
         let now = gate::now();
         let context = ClassifyContext::new(now, &self.common.headers);
@@ -128,6 +130,7 @@ impl<Req, A, E, I> Common<Req, A, E, I> {
     /// Where the task runs: in the current runtime, if it has not been spawned.
     fn runtime(&self) -> &Handle {
         self.runtime.get_or_init(|| {
+            // Before the task is taken: this panics outside of all runtimes.
             let runtime = Handle::current();
             let task = self
                 .task

@@ -114,6 +114,7 @@ where
             let polled = catch_unwind(AssertUnwindSafe(|| self.inner.poll_ready(cx)));
             match polled {
                 Ok(Poll::Ready(ready)) => Poll::Ready(Ok(ready)),
+                // The service has the waker now. So has the queue after this, which may become empty.
                 Ok(Poll::Pending) => self
                     .waiting
                     .0
@@ -149,6 +150,7 @@ where
     /// The inner service will never be ready again.
     fn fail(self, error: S::Error) {
         let error = Arc::new(error);
+        // Before the requests are answered: their callers may ask for the reason at once.
         let _ = self.failure.set(Arc::clone(&error));
         self.waiting.fail(|| BatchError::Inner(Arc::clone(&error)));
     }
@@ -163,6 +165,7 @@ impl<Req, A, E, I> Waiting<Req, A, E, I> {
             match due {
                 Trigger::Now => return true,
                 Trigger::At(end) => {
+                    // Whether in time or not, the next round finds out when the batch is due.
                     let _ = timeout_at(end.into(), sooner).await;
                 }
                 Trigger::Filled => sooner.await,
@@ -185,6 +188,7 @@ impl<Req, A, E, I> Waiting<Req, A, E, I> {
 
     /// Accepts no request any more, and fails those that wait.
     fn fail(&self, why: impl Fn() -> BatchError<E, I>) {
+        // First: a request that arrived after the others were taken would never be answered.
         self.0.drain();
         for item in self.0.clear() {
             item.fail(why());
@@ -225,6 +229,7 @@ where
         }
     };
     for (reply, answer) in replies.into_iter().zip(answers) {
+        // The caller has left, and the answer's destructor is its code.
         if let Err(unwanted) = reply.send(answer) {
             discard(unwanted);
         }
@@ -237,10 +242,12 @@ async fn unless_all_left<F: Future, A, E, I>(
 ) -> Option<F::Output> {
     let mut answers = pin!(answers);
     let mut left = pin!(async {
+        // One after the other: it is the last that counts.
         for reply in replies {
             reply.closed().await;
         }
     });
+    // The answers first: if both are ready, they are not thrown away.
     poll_fn(|cx| match answers.as_mut().poll(cx) {
         Poll::Ready(answers) => Poll::Ready(Some(answers)),
         Poll::Pending => left.as_mut().poll(cx).map(|()| None),
