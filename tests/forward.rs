@@ -42,6 +42,13 @@ const SOON: Duration = Duration::from_secs(5);
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
+/// An upstream that is not accepting yet, and the decision for a request to it.
+async fn bind() -> (Upstream, Decision) {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    (upstream, to)
+}
+
 fn endpoint(url: String) -> Decision {
     in_service(Endpoint::new("gpu-1", url.parse().unwrap()))
 }
@@ -172,8 +179,7 @@ async fn a_request_arrives_unchanged_except_hop_by_hop_headers() {
 
 #[tokio::test]
 async fn an_answer_is_passed_on_while_it_is_made() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new();
     let serve = async {
         let mut connection = upstream.accept().await;
@@ -196,8 +202,7 @@ async fn an_answer_is_passed_on_while_it_is_made() {
 
 #[tokio::test]
 async fn hanging_up_before_the_answer_closes_the_connection() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let answer = tokio::spawn(Forward::new().oneshot(post(&to, "{}")));
     let mut connection = upstream.accept().await;
     connection.request().await;
@@ -209,8 +214,7 @@ async fn hanging_up_before_the_answer_closes_the_connection() {
 
 #[tokio::test]
 async fn hanging_up_during_the_answer_closes_the_connection() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new();
     let serve = async {
         let mut connection = upstream.accept().await;
@@ -229,8 +233,7 @@ async fn hanging_up_during_the_answer_closes_the_connection() {
 
 #[tokio::test]
 async fn an_endpoint_that_is_not_there_is_unreachable() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     drop(upstream);
     let response = send(&Forward::new(), post(&to, "{}")).await;
     let failure = Failure::read(response).await;
@@ -253,8 +256,7 @@ async fn https_without_the_tls_feature_is_unreachable() {
 
 #[tokio::test]
 async fn an_endpoints_own_error_is_not_taken_for_ours() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new();
     let serve = async {
         let error = "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n";
@@ -267,8 +269,7 @@ async fn an_endpoints_own_error_is_not_taken_for_ours() {
 
 #[tokio::test]
 async fn an_endpoint_that_closes_without_an_answer_has_failed() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new();
     let serve = async { _ = upstream.accept().await.request().await };
     let ((), response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
@@ -278,8 +279,7 @@ async fn an_endpoint_that_closes_without_an_answer_has_failed() {
 
 #[tokio::test]
 async fn a_truncated_answer_is_a_body_error() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new();
     let serve = async {
         let mut connection = upstream.accept().await;
@@ -299,8 +299,7 @@ async fn a_truncated_answer_is_a_body_error() {
 
 #[tokio::test]
 async fn only_open_connections_are_reused() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new();
     let ask = async || text(send(&forward, post(&to, "{}")).await).await;
 

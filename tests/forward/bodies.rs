@@ -11,8 +11,8 @@ use tower::ServiceExt;
 use tower_triage::endpoints::{Decision, NoResponse};
 use tower_triage::upstream::Forward;
 
-use super::upstream::{Connection, Upstream};
-use super::{Failure, OK, SOON, endpoint, send, text};
+use super::upstream::Connection;
+use super::{Failure, OK, SOON, bind, send, text};
 
 /// A request whose body the test writes.
 pub(super) fn upload(
@@ -34,8 +34,7 @@ pub(super) async fn read_to(connection: &mut Connection, text: &str) {
 
 #[tokio::test]
 async fn a_body_is_passed_on_while_it_is_made() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let (mut body, request) = upload(&to, "/");
     let answer = tokio::spawn(Forward::new().oneshot(request));
     let mut connection = upstream.accept().await;
@@ -52,8 +51,7 @@ async fn a_body_is_passed_on_while_it_is_made() {
 
 #[tokio::test]
 async fn a_request_that_has_begun_is_not_sent_again() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new();
     let (body, request) = upload(&to, "/first");
     drop(body);
@@ -94,8 +92,7 @@ async fn a_request_that_has_begun_is_not_sent_again() {
 
 #[tokio::test]
 async fn a_truncated_request_body_is_the_clients_fault() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let (mut body, request) = upload(&to, "/");
     let forward = Forward::new();
     let serve = async {
@@ -115,8 +112,7 @@ async fn a_truncated_request_body_is_the_clients_fault() {
 
 #[tokio::test]
 async fn hanging_up_during_the_request_drops_connection_and_body() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let (mut body, request) = upload(&to, "/");
     let answer = tokio::spawn(Forward::new().oneshot(request));
     let mut connection = upstream.accept().await;

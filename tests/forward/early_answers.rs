@@ -9,8 +9,8 @@ use tower_triage::endpoints::NoResponse;
 use tower_triage::upstream::Forward;
 
 use super::bodies::upload;
-use super::upstream::{Connection, Upstream};
-use super::{Failure, SOON, endpoint, send, text};
+use super::upstream::Connection;
+use super::{Failure, SOON, bind, send, text};
 
 pub(super) const TOO_LARGE: &str =
     "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 9\r\n\r\ntoo large";
@@ -33,8 +33,7 @@ pub(super) async fn read_head<S: AsyncRead + Unpin>(connection: &mut Connection<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_early_answer_to_a_large_body_arrives() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new();
     for _ in 0..TRIES {
         let serve = async {
@@ -54,8 +53,7 @@ async fn an_early_answer_to_a_large_body_arrives() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_early_answer_may_end_by_closing_the_connection() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new();
     for _ in 0..TRIES {
         let serve = async {
@@ -76,8 +74,7 @@ async fn an_early_answer_may_end_by_closing_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_early_answer_to_a_streamed_body_arrives() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new();
     for _ in 0..TRIES {
         let (mut body, request) = upload(&to, "/");
@@ -102,8 +99,7 @@ async fn an_early_answer_to_a_streamed_body_arrives() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unread_request_body_is_no_endpoint_failure() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new();
     for _ in 0..TRIES {
         let serve = async { read_head(&mut upstream.accept().await).await };
@@ -119,8 +115,7 @@ async fn an_unread_request_body_is_no_endpoint_failure() {
 
 #[tokio::test]
 async fn an_early_answers_end_closes_the_connection() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new();
     let (mut body, request) = upload(&to, "/");
     let serve = async {
@@ -142,8 +137,7 @@ async fn an_early_answers_end_closes_the_connection() {
 
 #[tokio::test]
 async fn a_bodyless_early_answers_head_closes_the_connection() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new();
     let request = Request::post("/").extension(to.clone());
     let request = request
@@ -173,8 +167,7 @@ async fn a_bodyless_early_answers_head_closes_the_connection() {
 
 #[tokio::test]
 async fn an_endpoint_answering_early_still_gets_the_whole_body() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new();
     let (mut body, request) = upload(&to, "/");
     let serve = async {

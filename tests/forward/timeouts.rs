@@ -11,8 +11,8 @@ use tower_triage::endpoints::NoResponse;
 use tower_triage::upstream::Forward;
 
 use super::bodies::{read_to, upload};
-use super::upstream::Upstream;
-use super::{Failure, OK, SOON, endpoint, post, send};
+
+use super::{Failure, OK, SOON, bind, post, send};
 
 #[tokio::test]
 async fn a_late_first_byte_is_a_timeout() {
@@ -23,8 +23,7 @@ async fn a_late_first_byte_is_a_timeout() {
             "within 700.5 s",
         ),
     ] {
-        let upstream = Upstream::bind().await;
-        let to = endpoint(format!("http://{}", upstream.addr()));
+        let (upstream, to) = bind().await;
         let answer = tokio::spawn(forward.oneshot(post(&to, "{}")));
         let mut connection = upstream.accept().await;
         connection.request().await;
@@ -43,8 +42,7 @@ async fn a_late_first_byte_is_a_timeout() {
 
 #[tokio::test]
 async fn a_timeout_closes_the_connection_of_a_kept_future() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let mut answer = pin!(Forward::<Full<Bytes>>::new().oneshot(post(&to, "{}")));
     let mut connection = tokio::select! {
         _ = &mut answer => unreachable!("nobody has answered"),
@@ -66,8 +64,7 @@ async fn a_timeout_closes_the_connection_of_a_kept_future() {
 
 #[tokio::test]
 async fn a_body_may_take_longer_than_its_first_byte() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new().first_byte_timeout(SOON);
     let serve = async {
         let mut connection = upstream.accept().await;
@@ -86,8 +83,7 @@ async fn a_body_may_take_longer_than_its_first_byte() {
 
 #[tokio::test]
 async fn a_stalled_client_does_not_time_the_endpoint_out() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let (mut body, request) = upload(&to, "/");
     let answer = tokio::spawn(Forward::new().first_byte_timeout(SOON).oneshot(request));
     let mut connection = upstream.accept().await;
@@ -106,8 +102,7 @@ async fn a_stalled_client_does_not_time_the_endpoint_out() {
 
 #[tokio::test]
 async fn the_clock_starts_when_the_body_is_sent() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let (mut body, request) = upload(&to, "/");
     let answer = tokio::spawn(Forward::new().first_byte_timeout(SOON).oneshot(request));
     let mut connection = upstream.accept().await;
@@ -132,8 +127,7 @@ async fn the_clock_starts_when_the_body_is_sent() {
 
 #[tokio::test]
 async fn an_endpoint_that_stops_reading_times_out() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let (mut body, request) = upload(&to, "/");
     let answer = tokio::spawn(Forward::new().first_byte_timeout(SOON).oneshot(request));
     let connection = upstream.accept().await;
@@ -157,8 +151,7 @@ async fn an_endpoint_that_stops_reading_times_out() {
 
 #[tokio::test]
 async fn the_largest_timeouts_are_no_limit() {
-    let upstream = Upstream::bind().await;
-    let to = endpoint(format!("http://{}", upstream.addr()));
+    let (upstream, to) = bind().await;
     let forward = Forward::new()
         .connect_timeout(Duration::MAX)
         .first_byte_timeout(Duration::MAX);
