@@ -390,3 +390,20 @@ proptest! {
         run(setup, events);
     }
 }
+
+#[test]
+fn the_oldest_is_known_only_if_it_is_tracked() {
+    let begin = Instant::now();
+    for displace in [false, true] {
+        for is_tracked in [false, true] {
+            let config = WaitingRoomConfig::default().displace(displace);
+            let mut queue = WaitQueue::new(config, begin);
+            if is_tracked {
+                queue.track_oldest();
+            }
+            let ticket = Ticket::new(Priority::HIGHEST, begin);
+            queue.push(ticket, (), begin, |_| ()).unwrap();
+            assert_eq!(queue.oldest(), is_tracked.then_some(begin));
+        }
+    }
+}
