@@ -126,6 +126,7 @@ impl<C: Capacity, S, Req, H> WaitingForSlot<C, S, Req, H> {
         }
     }
 
+    #[expect(clippy::boxed_local, reason = "moved once, out of its box")]
     #[inline]
     pub(super) fn into_call(self: Box<Self>) -> PendingCall<S, Req, H> {
         self.call
@@ -235,6 +236,7 @@ impl<C: Capacity, S, Req, H> WaitingForInner<C, S, Req, H> {
     }
 
     /// Gives the slot back, unless it was part of the outcome.
+    #[expect(clippy::boxed_local, reason = "moved once, out of its box")]
     #[inline]
     pub(super) fn into_call(self: Box<Self>) -> PendingCall<S, Req, H> {
         self.call
