@@ -49,6 +49,22 @@ async fn a_missed_slot_not_needed_any_more_goes_to_the_next() {
     assert!(second.is_ok(), "a slot is free, and the only waiter sleeps");
 }
 
+#[tokio::test]
+async fn a_missed_slot_seen_by_another_waiter_is_not_forgotten() {
+    let (gate, held) = flaky();
+    let mut first = gate.acquire(ticket(), None);
+    assert!(poll_once(&mut first).is_pending());
+    let mut second = gate.acquire(ticket(), None);
+    assert!(poll_once(&mut second).is_pending());
+    gate.capacity().fails.store(1, SeqCst);
+    drop(held); // panics over the first, which is woken
+    let second = tokio::spawn(second); // looks again, as its task is another
+    tokio::task::yield_now().await;
+    drop(first);
+    let second = timeout(GUARD, second).await;
+    assert!(second.is_ok(), "a slot is free, and the only waiter sleeps");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_expired_waiter_s_missed_slot_goes_to_the_next() {
     let (gate, held) = flaky();

@@ -257,9 +257,12 @@ impl<C: Capacity> Waiting<C> {
         let Some(Place { shared, .. }) = self.place.take() else {
             unreachable!("an outcome is taken once");
         };
-        on_missed_slot(missed_slot, &shared); // never unwinds
+        let missed = missed_slot.then(|| Arc::clone(&shared));
         let answer = answer.map(|lease| Permit::new(shared, lease, self.request));
-        // After the permit has been made: a caller's destructor may panic.
+        // After the permit has been made: a capacity or a caller's destructor may panic.
+        if let Some(shared) = missed {
+            shared.release_slow(None);
+        }
         drop(demand);
         answer
     }

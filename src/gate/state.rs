@@ -296,7 +296,8 @@ impl<C: Capacity> WithLock for Shared<C> {
         }
         let word = WaitingWord::new(state.room.len(), flags);
         // Nearly always so for a request that was queued: its arrival has raised the word. Relaxed: this thread has the
-        // lock, and the word is written under it alone. A full room's notice is published by the store, so that is never spared.
+        // lock, and the word is written under it alone. A full room's notice is published by the store, so that is
+        // never spared.
         let is_known = self.waiting.load(Relaxed) == word.0 && !word.has(Flags::FULL);
         if !is_known {
             self.waiting.store(word.0, SeqCst);

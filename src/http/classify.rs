@@ -273,6 +273,50 @@ mod tests {
     }
 
     #[test]
+    fn of_several_values_the_first_counts() {
+        let arrival = Instant::now();
+        let ticket = ticket(
+            &[
+                ("x-priority", b"high"),
+                ("x-priority", b"normal"),
+                ("x-tenant-id", b"team-a"),
+                ("x-tenant-id", b"team-b"),
+            ],
+            arrival,
+        );
+        assert_eq!(ticket.priority, Priority(0));
+        assert_eq!(ticket.tenant.as_bytes(), b"team-a");
+        for (name, first, second) in [
+            ("x-request-timeout", &b"9"[..], &b"2"[..]),
+            ("grpc-timeout", b"9S", b"2S"),
+        ] {
+            let timeout = timeout_of(&[(name, first), (name, second)]);
+            assert_eq!(timeout, Some(Duration::from_secs(9)), "{name}");
+        }
+    }
+
+    #[test]
+    fn one_header_may_have_several_roles() {
+        let arrival = Instant::now();
+        for name in ["x-tier", "x-request-timeout", "grpc-timeout"] {
+            let levels = PriorityLevels::new(["3S", "3"], "3").unwrap();
+            let name = HeaderName::from_static(name);
+            let classifier = HeaderClassifier::new(levels, name.clone(), Some(name.clone()));
+            let value = match name == GRPC_TIMEOUT {
+                true => "3S",
+                false => "3",
+            };
+            let headers = HeaderMap::from_iter([(name.clone(), HeaderValue::from_static(value))]);
+            let ticket = classifier.ticket(&headers, arrival);
+            assert_eq!(ticket.priority, classifier.levels().parse(value.as_bytes()));
+            assert_eq!(ticket.tenant.as_bytes(), value.as_bytes());
+            let timeout = ticket.deadline.map(|end| end - arrival);
+            let expected = (name != "x-tier").then_some(Duration::from_secs(3));
+            assert_eq!(timeout, expected, "{name}");
+        }
+    }
+
+    #[test]
     fn x_request_timeout_is_seconds_or_ignored() {
         let cases: [(&[u8], Option<u64>); 18] = [
             (b"2", Some(2_000)),

@@ -164,6 +164,16 @@ mod tests {
     }
 
     #[test]
+    fn a_body_up_to_the_limit_is_no_excess() {
+        for body in [&["abc"][..], &["a", "b", "c"]] {
+            let read = ReadBody::new(pieces(body), 3).announced();
+            assert_eq!(read.now_or_never().unwrap().unwrap(), "abc");
+        }
+        let read = ReadBody::new(Full::from("abc"), 3).announced();
+        assert_eq!(read.now_or_never().unwrap().unwrap(), "abc");
+    }
+
+    #[test]
     fn one_byte_more_is_too_large() {
         let too_large = |limit| Err(RouteError::BodyTooLarge { limit });
         assert_eq!(read(pieces(&["ab", "cd", "e"]), 4), too_large(4));

@@ -206,11 +206,14 @@ impl Drop for Sending {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::pin::pin;
     use std::task::Waker;
 
     use bytes::Bytes;
-    use http_body_util::Full;
+    use futures_util::stream;
+    use http::HeaderMap;
+    use http_body_util::{Full, StreamBody};
     use hyper::rt::Write;
     use hyper_util::rt::TokioIo;
 
@@ -242,5 +245,44 @@ mod tests {
             assert!(unsent.is_none(), "{length}");
             write(false);
         }
+    }
+
+    #[test]
+    fn a_request_is_sent_with_the_last_frame_that_hyper_takes() {
+        let data = || Frame::data(Bytes::from_static(b"12345"));
+        let trailers = Frame::trailers(HeaderMap::new());
+        for (frames, announced, is_over) in [
+            (vec![data()], Some(5), true),
+            (vec![data()], Some(6), false),
+            (vec![data(), data()], Some(10), true),
+            (vec![data()], None, false),
+            (vec![data(), trailers], None, true),
+        ] {
+            let count = frames.len();
+            let frames = frames.into_iter().map(Ok::<_, Infallible>);
+            let mut request = Request::new(StreamBody::new(stream::iter(frames)));
+            if let Some(length) = announced {
+                request.headers_mut().insert(CONTENT_LENGTH, length.into());
+            }
+            let (request, sending) = watched(request);
+            let mut upload = pin!(request.into_body());
+            for _ in 0..count {
+                let frame = upload
+                    .as_mut()
+                    .poll_frame(&mut Context::from_waker(Waker::noop()));
+                assert!(matches!(frame, Poll::Ready(Some(Ok(_)))));
+            }
+            assert_eq!(sending.unwrap().is_over(), is_over, "{count} {announced:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_hyper_never_asks_for_is_sent() {
+        let body = StreamBody::new(stream::empty::<Result<Frame<Bytes>, Infallible>>());
+        let (request, sending) = watched(Request::new(body));
+        let sending = sending.unwrap();
+        assert!(!sending.is_over());
+        drop(request);
+        assert!(sending.is_over());
     }
 }

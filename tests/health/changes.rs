@@ -121,6 +121,27 @@ async fn an_endpoint_added_again_forgets_its_old_checks() {
 }
 
 #[tokio::test]
+async fn first_results_waits_for_an_endpoint_that_is_checked_again() {
+    let a = Upstream::bind().await;
+    let router = TestRouter::of([endpoint("a", &a).health(once())]);
+    let checks = router.checks();
+    tokio::join!(answer(&a, ILL), soon(checks.first_results()));
+    let set_check = |check: Option<HealthCheck>| {
+        let changed = router
+            .handle
+            .change_endpoints(|all| all[0].health = check.clone());
+        changed.unwrap();
+    };
+    set_check(None);
+    until(|| router.endpoint("a").healthy()).await;
+
+    set_check(Some(once()));
+    let mut results = std::pin::pin!(checks.first_results());
+    let (_hangs, _) = check_at(&a).await;
+    assert!((&mut results).now_or_never().is_none());
+}
+
+#[tokio::test]
 async fn first_results_ignores_endpoints_no_longer_checked() {
     let (a, b) = (Upstream::bind().await, Upstream::bind().await);
     let router = TestRouter::of([endpoint("a", &a), endpoint("b", &b)]);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, LeaseError, PoolId, PoolSet, WaiterId, WaitingRoom, WakeList,
+    AdmitOutcome, Capacity, LeaseError, PoolId, PoolSet, WaitQueue, WaiterId, WaitingRoom, WakeList,
 };
 use tower_triage::{Discipline, Priority, Ticket};
 
@@ -105,4 +105,39 @@ fn lanes_on_pool_0(trims: bool) -> Vec<usize> {
 #[test]
 fn giving_memory_back_keeps_the_order() {
     assert_eq!(lanes_on_pool_0(true), lanes_on_pool_0(false));
+}
+
+/// What 30 of 2,000 tenants have in a queue, in order, with or without memory given back while it waited.
+fn left_of_many_tenants(trims: bool) -> Vec<u32> {
+    let begin = Instant::now();
+    let config =
+        config(|c| (c.max_size, c.discipline, c.max_wait) = (1 << 20, Discipline::Fair, None));
+    let mut queue = WaitQueue::new(config, begin);
+    let push = |queue: &mut WaitQueue<(), u32>, nth: u32, now| {
+        let tenant = (nth % 2_000).to_string();
+        let ticket = Ticket::new(Priority::HIGHEST, now).tenant(tenant.into());
+        queue.push(ticket, (), now, |_| nth).unwrap().id
+    };
+    let burst: Vec<WaiterId> = (0..4_000).map(|nth| push(&mut queue, nth, begin)).collect();
+    for (nth, &id) in burst.iter().enumerate() {
+        if nth % 2_000 < 1_970 {
+            queue.remove(id);
+        }
+    }
+    // At the second of two more arrivals, 11 s have passed since the last look.
+    let step = Duration::from_secs(if trims { 11 } else { 1 });
+    for nth in 1..=2 {
+        push(&mut queue, 4_000 + nth, begin + nth * step);
+    }
+    // Heads and others of their flows.
+    for nth in [1_972, 1_999, 3_980, 3_999] {
+        assert!(queue.remove(burst[nth]).is_some());
+    }
+    std::iter::from_fn(|| queue.peek().and_then(|next| queue.pop(next))).collect()
+}
+
+#[test]
+fn giving_memory_back_keeps_the_flows() {
+    let left = left_of_many_tenants(true);
+    assert_eq!((left.len(), left), (58, left_of_many_tenants(false)));
 }

@@ -42,3 +42,28 @@ fn slot_goes_to_the_better_of_waiter_and_newcomer() {
         );
     }
 }
+
+/// A cheap request does not go before its own tenant's earlier one, nor before those that go before that.
+#[test]
+fn newcomer_stays_behind_its_own_tenant() {
+    let (slots, now) = (SlotPool::new(1), Instant::now());
+    let config = WaitingRoomConfig::default().discipline(Discipline::Fair);
+    let mut room: WaitingRoom<SlotPool, &str> = WaitingRoom::new(config, now);
+    let mut wakes = WakeList::new();
+    let held = slots.try_lease(&()).unwrap();
+    let ticket = |tenant: &'static str, cost| {
+        let ticket = Ticket::new(Priority::HIGHEST, now);
+        ticket.tenant(tenant.into()).cost(cost)
+    };
+    for (tenant, cost) in [("a", 5), ("b", 3)] {
+        let arrived = room.arrive(&slots, ticket(tenant, cost), (), now, &mut wakes);
+        let AdmitOutcome::Queued(id) = arrived else {
+            panic!("the slot is taken")
+        };
+        room.set_waker(id, tenant).unwrap();
+    }
+    slots.release(held);
+    let cheap = room.arrive(&slots, ticket("a", 1), (), now, &mut wakes);
+    assert!(matches!(cheap, AdmitOutcome::Queued(_)), "{cheap:?}");
+    assert_eq!(wakes.into_iter().collect::<Vec<_>>(), ["b"]);
+}

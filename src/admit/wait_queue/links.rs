@@ -1,7 +1,8 @@
 //! Linking and unlinking of waiters.
 //!
-//! A waiter is linked in its lane, by level and, as far as the configuration needs them, in the promotions, its partition and the count of its tenant. It is unlinked by the same rules: what is asked here of the
-//! configuration must not change in between, except with a [rebuild](super::rebuild).
+//! A waiter is linked in its lane, by level and, as far as the configuration needs them, in the promotions, its partition
+//! and the count of its tenant. It is unlinked by the same rules: what is asked here of the configuration must not change
+//! in between, except with a [rebuild](super::rebuild).
 
 use std::hash::Hash;
 

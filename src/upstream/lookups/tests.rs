@@ -109,6 +109,22 @@ fn a_slow_name_does_not_block_other_names() {
     drop(end);
 }
 
+#[cfg(target_os = "linux")] // all of 127.0.0.0/8 is local, and a full backlog lets a connection wait
+#[tokio::test]
+async fn a_dead_address_leaves_time_to_the_next() {
+    let port = serve().port();
+    // It takes no connection, because one waits to be accepted.
+    let dead = SocketAddr::from(([127, 0, 0, 2], port));
+    let listener = tokio::net::TcpSocket::new_v4().unwrap();
+    listener.bind(dead).unwrap();
+    let _listener = listener.listen(0).unwrap();
+    let _waits = tokio::net::TcpStream::connect(dead).await.unwrap();
+    let lookups = Lookups::by(move |_| Ok([vec![dead], localhost()].concat()));
+    let forward = with(lookups).connect_timeout(Duration::from_secs(2));
+    let response = forward.oneshot(request("name", port)).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+}
+
 #[tokio::test]
 async fn an_address_is_not_looked_up() {
     let count = Count::default();
