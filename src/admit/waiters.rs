@@ -70,7 +70,7 @@ impl WaiterMeta {
         limits: WaitLimits,
         ticket: Ticket,
     ) -> Self {
-        let has_tenant = ticket.tenant != NO_TENANT;
+        let has_tenant = !ticket.tenant.as_bytes().is_empty();
         Self {
             seq,
             since,
