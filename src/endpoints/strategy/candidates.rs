@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed; // a counter: no other memory depends on it
 use std::time::Duration;
 
+use super::Choice;
 use crate::endpoints::backends::Backend;
 use crate::endpoints::endpoint_word::{Admissible, Snapshot};
 use crate::endpoints::latency::CoarseInstant;
@@ -32,6 +33,21 @@ impl<'a> Candidates<'a> {
     /// Those that have a slot free, in the registry's order.
     pub fn free(&self) -> impl Iterator<Item = Candidate<'a>> {
         self.all().filter(|candidate| candidate.is_free())
+    }
+
+    /// The first of the free ones that no other is `better` than. A loop, as `min_by` moves each candidate.
+    pub(super) fn best(
+        &self,
+        better: impl Fn(&Candidate<'a>, &Candidate<'a>) -> bool,
+    ) -> Option<Choice<'a>> {
+        let mut free = self.free();
+        let mut best = free.next()?;
+        for next in free {
+            if better(&next, &best) {
+                best = next;
+            }
+        }
+        Some(Choice::new(best))
     }
 
     /// All of them, the busy ones included, in the registry's order.

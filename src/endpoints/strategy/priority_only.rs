@@ -1,8 +1,7 @@
 //! `priority_only`: the lowest priority number; of equals, the first in the registry.
 
-use super::{Candidate, Candidates, Choice};
+use super::{Candidates, Choice};
 
 pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-    let preferred = candidates.free().min_by_key(Candidate::priority);
-    preferred.map(Choice::new)
+    candidates.best(|next, best| next.priority() < best.priority())
 }
