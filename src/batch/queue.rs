@@ -217,7 +217,7 @@ impl<T> RequestQueue<T> {
     }
 
     /// Removes a request, wherever it is in the order. `None` if it no longer waits. O(1) amortised, or O(log n) if its
-    /// order is not that of arrival.
+    /// order is not that of arrival, or its wait ends early by a deadline.
     pub fn remove(&self, id: RequestId) -> Option<T> {
         let waiter = self.waiter(id)?;
         Some(self.shared.remove(waiter)?.item)
