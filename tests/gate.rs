@@ -341,7 +341,7 @@ fn a_waiter_times_out_though_the_timer_s_runtime_is_gone() {
         keeper.shutdown_background();
         timeout(Duration::from_secs(10), waiter).await
     });
-    let answer = answer.expect("nobody keeps the time").unwrap();
+    let answer = answer.expect("no timer runs").unwrap();
     assert_eq!(answer.unwrap_err(), RejectReason::TimedOut);
 }
 

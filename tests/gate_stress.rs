@@ -43,8 +43,8 @@ async fn a_million_operations_leave_nothing_behind() {
         // An arrival is one operation, a departure another.
         tasks.spawn(come_and_go(gate, seen, seed, operations / 2 / TASKS));
     }
-    let everyone = timeout(Duration::from_secs(300), tasks.join_all());
-    everyone.await.expect("somebody was never woken");
+    let all = timeout(Duration::from_secs(300), tasks.join_all());
+    all.await.expect("a task was never woken");
     seen.done.store(true, Relaxed);
     changer.await.unwrap();
     let status = gate.status();

@@ -7,12 +7,12 @@ use super::ordered_queue::{List, OrderedQueue};
 use super::waiters::Waiters;
 
 /// One queue for each level: finds the waiter that goes first, the one that is evicted first, the one that arrived first,
-/// and the one whose wait ends first.
+/// and the one that expires first.
 #[derive(Debug)]
 pub(crate) struct ByLevel {
     /// Level 0 is the most urgent.
     levels: Box<[OrderedQueue]>,
-    /// The waiters whose wait ends earlier than their place in the order of arrival says, by their ends. The wait of any
+    /// The waiters that expire earlier than their place in the order of arrival says, by their ends. The wait of any
     /// other ends no earlier than that of the head of its level.
     early: BTreeSet<Timeout>,
 }
@@ -71,7 +71,7 @@ impl ByLevel {
         early.map_or(end, |&(early, ..)| end.min(early))
     }
 
-    /// The waiter whose wait ends first, if that is by `now`.
+    /// The waiter that expires first, if that is by `now`.
     #[inline]
     pub(crate) fn expired<T>(&self, waiters: &Waiters<T>, now: Nanos) -> Option<u32> {
         if self.next_end(waiters) > now {

@@ -157,7 +157,7 @@ impl Ticket {
     /// For a request that had a slot, failed, and is tried again. Its `arrival` has to be the first one; without an
     /// arrival it goes last.
     ///
-    /// Under [`Fair`](super::Discipline::Fair) it goes before later requests of its own tenant, whose share it uses
+    /// Under [`Fair`](super::Discipline::Fair) it goes before later requests of its own tenant, and uses that share
     /// again. It replaces no waiter for that: a full room rejects it like any other.
     ///
     /// ```

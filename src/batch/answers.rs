@@ -1,4 +1,4 @@
-//! Which answer is whose.
+//! Which answer belongs to which request.
 
 use std::convert::Infallible;
 

@@ -19,7 +19,7 @@ use super::{RequestId, RequestQueue};
 /// assert!(queue.is_empty());
 /// # Ok::<(), tower_triage::batch::EnqueueError<&str>>(())
 /// ```
-#[must_use = "a request whose guard is dropped leaves the queue"]
+#[must_use = "dropping the guard takes the request out of the queue"]
 pub struct RequestGuard<T> {
     queue: RequestQueue<T>,
     /// `None` once there is nothing to remove.

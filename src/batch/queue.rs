@@ -48,7 +48,7 @@ use crate::gate::with_lock::WithLock;
 /// Waits end by Tokio's clock, and a ticket's arrival is read from it: `tokio::time::Instant::now().into_std()`, which is
 /// `Instant::now()` unless a test has paused it. If an item is enqueued inside a Tokio runtime, a timer rejects it when
 /// its wait has ended, as long as that runtime runs. Elsewhere it is rejected, and counts as waiting, until the queue is
-/// next used. No consumer is ever given an item whose wait has ended.
+/// next used. No consumer is ever given an expired item.
 ///
 /// # When it is dropped
 ///
@@ -231,7 +231,7 @@ impl<T> RequestQueue<T> {
     }
 
     /// The position of the request in the order in which all would be taken one by one: 1 is next. `None` if it no longer
-    /// waits. Requests whose wait has ended are rejected first. O(n log n).
+    /// waits. Expired requests are rejected first. O(n log n).
     #[must_use]
     pub fn position(&self, id: RequestId) -> Option<usize> {
         let waiter = self.waiter(id)?;

@@ -50,7 +50,7 @@ pub(super) struct TakenItems<T> {
 
 /// What is to be done after the lock is released.
 pub(super) struct Deferred<T> {
-    /// Items whose wait ended, with the reason.
+    /// Expired items, with the reason.
     pub(super) rejected: Vec<(QueueItem<T>, RejectReason<TooLarge>)>,
     pub(super) wakes: WakeList<Waker>,
     /// A waker that is not needed any more. Its destructor is the caller's code.
@@ -79,7 +79,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Brings the queue up to `now`: rejects the items whose wait has ended, and promotes those that waited long enough.
+    /// Brings the queue up to `now`: rejects expired items, and promotes those that waited long enough.
     #[inline]
     pub(super) fn advance(&mut self, now: Instant, deferred: &mut Deferred<T>) {
         self.advance_to(self.queue.nanos(now), deferred);
@@ -236,7 +236,7 @@ impl<T> State<T> {
         AtomicState::new(self.queue.len(), self.queue.is_closed())
     }
 
-    /// Asks for a timer in the runtime that calls this, if items wait whose wait can end and none is armed early enough.
+    /// Asks for a timer in the runtime that calls this, if waiting items can expire and none is armed early enough.
     #[inline]
     pub(super) fn arm_timer_here(&mut self) -> Option<TimerRequest> {
         self.timers.arm_here(self.queue.next_timeout())

@@ -38,7 +38,7 @@ pub(super) struct BatchWaiter {
 
 impl<T> RequestQueue<T> {
     pub(super) fn due(&self, limits: &BatchLimits) -> Trigger {
-        // A request whose wait has ended makes no batch due.
+        // An expired request makes no batch due.
         self.shared
             .with_lock(|_, state, deferred| state.advance_if_timed(deferred));
         self.shared.lock().due(limits)

@@ -1,6 +1,6 @@
 //! A semaphore with a bounded, ordered queue: the async shell of the core.
 //!
-//! With a limit whose slots go back to a pool, the first task that polls gets one: a request that has waited for a
+//! With a limit that puts slots back into a pool, the first task that polls gets one: a request that has waited for a
 //! second loses to one that has just arrived, and priorities have no effect. A [`Gate`] hands each slot that comes back
 //! to the best waiter, and wakes exactly that one.
 //!
@@ -145,7 +145,7 @@ impl<C: Capacity> Gate<C> {
         Reserve::new(self)
     }
 
-    /// The capacity whose slots are given out.
+    /// The capacity that slots are taken from.
     #[must_use]
     pub fn capacity(&self) -> &C {
         &self.shared.capacity
@@ -294,7 +294,7 @@ impl<C: Capacity> Gate<C> {
 }
 
 impl Gate<SlotPool> {
-    /// A gate whose slots come from an inner service's readiness, one for each time that it is ready.
+    /// A gate with slots that come from an inner service's readiness, one for each time that it is ready.
     pub(crate) fn from_inner(config: WaitingRoomConfig) -> Self {
         let inner_ready = InnerReady::new(SlotPool::set_limit);
         Self {

@@ -188,7 +188,7 @@ impl<C: Capacity> Shared<C> {
     /// Gives a slot back: to the best waiter, if there is one.
     ///
     /// This runs where a request's response ends, often in a destructor. The capacity may be user code; if it panics,
-    /// the request whose slot this was has nothing to do with it.
+    /// the request that held the slot has nothing to do with it.
     #[inline]
     pub(super) fn release(self: &Arc<Self>, lease: C::Lease) {
         if self.from_inner {

@@ -92,7 +92,7 @@ mod running {
         }
 
         /// The timer of `runtime` woke at `now`, and the next wait ends at `next_end`. Returns until when it sleeps. If no
-        /// wait has an end, it sleeps for as long as it was to before, so that in a room whose waiters are served soon the
+        /// wait has an end, it sleeps for as long as it was to before, so that in a room that serves its waiters soon the
         /// next waiter finds it running; and after that until `other`.
         pub(crate) fn on_woken(
             &mut self,

@@ -145,7 +145,7 @@ impl<S, E> RetryState<S, E> {
         ticket.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// Completes the response of the failed attempt with its body. Of one whose body could not be read, the status and
+    /// Completes the response of the failed attempt with its body. If the body could not be read, the status and
     /// `Retry-After` are left.
     pub(super) fn failed_with(&mut self, body: Option<Bytes>) {
         let Some(failed) = &mut self.failed else {

@@ -64,8 +64,8 @@ use crate::endpoints::{Decision, HealthReporter};
 ///
 /// # Cancel safety
 ///
-/// A future that is dropped while it connects ends the attempt, with one exception: a connection attempt whose request
-/// was served by another connection meanwhile goes on until it succeeds or times out, and is kept for later.
+/// A future that is dropped while it connects ends the attempt, with one exception: if another connection has
+/// served the request meanwhile, the connection attempt goes on until it succeeds or times out, and is kept for later.
 ///
 /// # Panics
 ///
@@ -73,7 +73,7 @@ use crate::endpoints::{Decision, HealthReporter};
 ///
 /// # Examples
 ///
-/// A gateway in front of a local backend, whose health is checked, and one in the cloud, which needs an API key:
+/// A gateway in front of a local backend with health checks, and one in the cloud, which needs an API key:
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -45,11 +45,11 @@ async fn a_timeout_closes_the_connection_of_a_kept_future() {
     let (upstream, to) = bind().await;
     let mut answer = pin!(Forward::<Full<Bytes>>::new().oneshot(post(&to, "{}")));
     let mut connection = tokio::select! {
-        _ = &mut answer => unreachable!("nobody has answered"),
+        _ = &mut answer => unreachable!("there is no answer yet"),
         connection = upstream.accept() => connection,
     };
     tokio::select! {
-        _ = &mut answer => unreachable!("nobody has answered"),
+        _ = &mut answer => unreachable!("there is no answer yet"),
         _ = connection.request() => {}
     }
 

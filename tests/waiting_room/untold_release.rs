@@ -1,4 +1,4 @@
-//! Arrivals that meet a slot whose release has not been told to the room yet.
+//! Arrivals that meet a slot before the room was told of its release.
 
 use std::time::Instant;
 
