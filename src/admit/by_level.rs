@@ -45,6 +45,12 @@ impl ByLevel {
         }
     }
 
+    /// How many wait at this level and those above.
+    pub(crate) fn count_above(&self, level: u8) -> usize {
+        let levels = self.levels.iter().take(usize::from(level) + 1);
+        levels.map(OrderedQueue::len).sum()
+    }
+
     /// The first waiter of each level that has one, the most urgent level first.
     #[inline]
     pub(crate) fn heads(&self) -> impl Iterator<Item = u32> {

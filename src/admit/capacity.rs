@@ -117,6 +117,12 @@ pub trait Capacity: Send + Sync + 'static {
         Partition::default()
     }
 
+    /// How many slots a pool has, busy ones included: a predicted wait follows a change at once. Default 1: it follows as
+    /// leases come back.
+    fn slots(&self, _pool: PoolId) -> usize {
+        1
+    }
+
     /// How many leases are out.
     fn in_use(&self) -> usize;
 

@@ -9,16 +9,17 @@
 //! - `room`: what a waiting room has to do. `plain_room` does it for the usual configuration, `full_room` for every other.
 //!   `waiting_room` is the public type, which picks one of the two.
 //! - `wait_queue`: the order of the full room, apart from slots: lanes, disciplines, partitions, aging.
-//! - `waiters`, `ordered_queue`, `by_level`, `room_base`, `departure_rate`, `nanos`, `trim`: what both rooms are built of.
+//! - `overload`: what a room measures, to refuse early which request would wait too long.
+//! - `waiters`, `ordered_queue`, `by_level`, `room_base`, `nanos`, `trim`: what both rooms are built of.
 
 mod by_level;
 mod capacity;
 mod compact_slab;
 mod config;
-mod departure_rate;
 mod full_room;
 mod nanos;
 mod ordered_queue;
+mod overload;
 mod plain_room;
 mod priority;
 mod reject_reason;
@@ -35,11 +36,12 @@ mod wake_list;
 
 pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 pub(crate) use config::room_methods;
-pub use config::{Discipline, InvalidWaitingRoom, WaitingRoomConfig};
-pub(crate) use departure_rate::time_for;
+pub use config::{Discipline, InvalidWaitingRoom, TargetWait, WaitingRoomConfig};
+pub use overload::Served;
 pub use priority::{InvalidPriorityLevels, Priority, PriorityLevels};
 pub use reject_reason::RejectReason;
 pub(crate) use room::{Arrival, State};
+pub(crate) use room_base::time_for;
 pub use room_stats::RoomStats;
 pub use slot_pool::{Slot, SlotPool};
 pub use ticket::{Tenant, Ticket};

@@ -56,6 +56,12 @@ pub(crate) fn span(duration: Duration) -> Nanos {
     seconds.saturating_add(duration.subsec_nanos().into())
 }
 
+/// A number of nanoseconds in seconds.
+#[inline]
+pub(crate) fn seconds(nanos: Nanos) -> f64 {
+    nanos as f64 / 1e9
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

@@ -41,6 +41,7 @@ pub(crate) struct OrderedQueue {
     head: u32,
     tail: u32,
     out_of_order: BTreeMap<ArrivalKey, u32>,
+    len: usize,
 }
 
 impl OrderedQueue {
@@ -50,12 +51,26 @@ impl OrderedQueue {
             head: NONE,
             tail: NONE,
             out_of_order: BTreeMap::new(),
+            len: 0,
         }
+    }
+
+    /// How many waiters are in it.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
     /// Adds a waiter, and says whether it is the head now.
     #[inline]
     pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
+        self.len += 1;
+        self.place(waiters, idx)
+    }
+
+    /// Puts a waiter at an end of the list, or into the tree.
+    #[inline]
+    fn place<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         let key = waiters.meta(idx).key();
         let (prev, next) = if self.tail == NONE || waiters.meta(self.tail).key() < key {
             (self.tail, NONE)
@@ -83,6 +98,7 @@ impl OrderedQueue {
     /// Removes a waiter, and says whether it was the head.
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
+        self.len -= 1;
         // The first check spares nearly all removals the search.
         if !self.out_of_order.is_empty()
             && self.out_of_order.remove(&waiters.meta(idx).key()).is_some()
@@ -100,12 +116,12 @@ impl OrderedQueue {
         if prev == NONE
             && let Some((_, idx)) = self.out_of_order.pop_first()
         {
-            self.push(waiters, idx);
+            self.place(waiters, idx);
         }
         if next == NONE
             && let Some((_, idx)) = self.out_of_order.pop_last()
         {
-            self.push(waiters, idx);
+            self.place(waiters, idx);
         }
         prev == NONE
     }
@@ -209,6 +225,7 @@ mod tests {
                     Op::Remove(_) | Op::Skip(_) => {}
                 }
                 let order: Vec<u32> = model.iter().map(|(_, idx)| *idx).collect();
+                prop_assert_eq!(queue.len(), order.len());
                 prop_assert_eq!(queue.head(), order.first().copied());
                 prop_assert_eq!(queue.tail(), order.last().copied());
                 prop_assert_eq!(queue.to_vec(&waiters), order);

@@ -10,7 +10,7 @@ use super::by_level::ByLevel;
 use super::nanos::Nanos;
 use super::ordered_queue::List;
 use super::room::{Arrival, Room, Waiter, lease, lease_for};
-use super::room_base::RoomBase;
+use super::room_base::{PredictedWait, RoomBase};
 use super::trim::KEPT;
 use super::waiters::{WaitLimits, WaiterId, WaiterMeta, Waiters};
 use super::{
@@ -26,6 +26,11 @@ pub(crate) struct PlainRoom<C: Capacity, W> {
     /// As [`Room::missed_slot`].
     missed_slot: bool,
 }
+
+/// A capacity of one lane has one pool.
+const ONLY_POOL: PoolId = PoolId(0);
+/// Names the only lane among those whose service times are known. Waiters have it unless another is set.
+const ONLY_LANE: u32 = 0;
 
 impl<C: Capacity, W> PlainRoom<C, W> {
     /// Whether this room serves this configuration in front of a capacity of this type.
@@ -78,14 +83,18 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     /// Ends because each round but the last answers a waiter.
     fn pump(&mut self, capacity: &C, only_one: bool, wakes: &mut WakeList<W>) {
         while let Some(idx) = self.head_idx() {
+            if self.base.is_hopeless(self.waiters.meta(idx)) {
+                self.reject_idx(idx, RejectReason::DeadlinePassed, wakes);
+                continue;
+            }
             match lease_for(
                 capacity,
                 self.waiters.payload_mut(idx),
                 &mut self.missed_slot,
                 wakes,
             ) {
-                Ok((lease, _)) => {
-                    self.grant(idx, lease, wakes);
+                Ok(leased) => {
+                    self.grant(idx, leased, wakes);
                     if only_one {
                         return;
                     }
@@ -151,6 +160,34 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         }
     }
 
+    /// Counts the time up to now in which requests wait.
+    fn observe(&mut self, capacity: &C) {
+        let (now, is_empty) = (self.base.now, self.base.waiting == 0);
+        let load = self.base.overload.pool_mut(ONLY_POOL);
+        load.observe(now, capacity.slots(ONLY_POOL), is_empty);
+    }
+
+    /// The wait of a newcomer, in seconds; 0 if that is not known. Or the reason why it may not wait.
+    fn predict(
+        &mut self,
+        ticket: &Ticket,
+        Priority(level): Priority,
+        limits: WaitLimits,
+    ) -> Result<f32, RejectReason<C::Unservable>> {
+        if let Some(why) = self.base.refusal(ticket, limits, self.base.now) {
+            return Err(why);
+        }
+        let per_second = self.base.overload.per_second(ONLY_POOL);
+        // It gets the slot after those of the waiters before it.
+        let nth = self.by_level.count_above(level) + 1;
+        let wait = PredictedWait {
+            pool: ONLY_POOL,
+            lane_hash: ONLY_LANE,
+            seconds: per_second.map(|per_second| nth as f64 / per_second),
+        };
+        Ok(self.base.admit(ticket, limits, wait)? as f32)
+    }
+
     /// Gives memory back if few requests have waited for a while.
     fn trim_if_due(&mut self, now: Nanos) {
         let capacity = self.waiters.capacity();
@@ -178,6 +215,18 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
 
     fn waiters_mut(&mut self) -> &mut Waiters<Waiter<C, W>> {
         &mut self.waiters
+    }
+
+    fn base_and_waiters(&mut self) -> (&mut RoomBase, &Waiters<Waiter<C, W>>) {
+        (&mut self.base, &self.waiters)
+    }
+
+    fn first_pool(&self, _: u32) -> PoolId {
+        ONLY_POOL
+    }
+
+    fn lane_hash(&self, _: &C, _: &C::Demand) -> u32 {
+        ONLY_LANE
     }
 
     fn missed_slot(&mut self) -> &mut bool {
@@ -232,22 +281,27 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
             Ok(Err(LeaseError::Busy)) => {}
         }
         // The request has to wait, if it may.
-        self.base.observe_departures(now);
+        self.observe(capacity);
         self.trim_if_due(now);
         let priority = self.base.config.levels.clamp(ticket.priority);
-        let refusal = self.base.refusal(&ticket, limits, now);
-        if let Some(why) = refusal.or_else(|| self.make_room(priority, wakes).err()) {
+        let predicted = match self.predict(&ticket, priority, limits) {
+            Ok(predicted) => predicted,
+            Err(why) => return Arrival::ended(AdmitOutcome::Rejected(why), demand),
+        };
+        if let Err(why) = self.make_room(priority, wakes) {
             return Arrival::ended(AdmitOutcome::Rejected(why), demand);
         }
         // Nothing rejects it from here on.
         let key = self.base.next_key(&ticket, limits);
-        let meta = WaiterMeta::new(key, priority, limits, ticket);
+        let mut meta = WaiterMeta::new(key, priority, limits, ticket);
+        meta.predicted = predicted;
         let id = self.waiters.insert(meta, |_| Waiter::new(demand));
         self.link(id.idx);
         Arrival::queued(id)
     }
 
     fn on_release(&mut self, capacity: &C, _: PoolId, wakes: &mut WakeList<W>) {
+        self.observe(capacity);
         self.pump(capacity, true, wakes);
     }
 
@@ -267,7 +321,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
             if self.head_idx() == Some(id.idx) {
                 // Not `lease_for`: this is its own task, and a panic of the capacity goes to its caller.
                 match lease(capacity, &self.waiters.payload(id.idx).demand) {
-                    Ok((lease, _)) => self.grant(id.idx, lease, wakes),
+                    Ok(leased) => self.grant(id.idx, leased, wakes),
                     // It goes on waiting, for a release.
                     Err(LeaseError::Busy) => {}
                     Err(LeaseError::Unservable(why)) => {

@@ -1,6 +1,7 @@
 //! The reasons why a request got no slot.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 /// Why a request got no slot. `N` is the capacity's own reason (see [`Capacity::Unservable`]).
 ///
@@ -22,6 +23,12 @@ pub enum RejectReason<N = Infallible> {
     /// The waiting room is full.
     #[error("every slot is busy and the waiting room is full")]
     Full,
+    /// It would have had to wait for too long (see [`TargetWait`](super::TargetWait)).
+    #[error("every slot is busy and the wait would be too long")]
+    Overloaded {
+        /// By how much the wait would exceed the target: the time after which to try again.
+        retry_after: Duration,
+    },
     /// The tenant has as many waiting requests as one tenant may have.
     #[error("every slot is busy and this tenant's share of the waiting room is full")]
     TenantFull,
@@ -54,6 +61,7 @@ impl RejectReason {
     pub(crate) fn widen<N>(self) -> RejectReason<N> {
         match self {
             Self::Full => RejectReason::Full,
+            Self::Overloaded { retry_after } => RejectReason::Overloaded { retry_after },
             Self::TenantFull => RejectReason::TenantFull,
             Self::TimedOut => RejectReason::TimedOut,
             Self::DeadlinePassed => RejectReason::DeadlinePassed,

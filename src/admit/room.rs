@@ -77,6 +77,13 @@ pub(crate) trait Room<C: Capacity, W> {
     fn base_mut(&mut self) -> &mut RoomBase;
     fn waiters(&self) -> &Waiters<Waiter<C, W>>;
     fn waiters_mut(&mut self) -> &mut Waiters<Waiter<C, W>>;
+    fn base_and_waiters(&mut self) -> (&mut RoomBase, &Waiters<Waiter<C, W>>);
+
+    /// The first pool that could serve a waiter, also if that was unlinked in the present event.
+    fn first_pool(&self, idx: u32) -> PoolId;
+
+    /// Names a demand's lane among those whose service times are known.
+    fn lane_hash(&self, capacity: &C, demand: &C::Demand) -> u32;
 
     /// Set when the capacity panicked over a waiter's slot: one may be free that no waiter was granted.
     fn missed_slot(&mut self) -> &mut bool;
@@ -125,11 +132,11 @@ pub(crate) trait Room<C: Capacity, W> {
     /// Gives memory back if there is no entry left. To be called after one was taken out.
     fn trim_if_empty(&mut self);
 
-    /// Grants a waiter its slot.
+    /// Grants a waiter its slot, which is one of `pool`.
     #[inline]
-    fn grant(&mut self, idx: u32, lease: C::Lease, wakes: &mut WakeList<W>) {
+    fn grant(&mut self, idx: u32, (lease, pool): (C::Lease, PoolId), wakes: &mut WakeList<W>) {
         self.unlink(idx, true);
-        self.base_mut().departures.depart();
+        self.base_mut().overload.pool_mut(pool).on_handed_over();
         self.finish(idx, State::Leased(lease), wakes);
     }
 
@@ -155,9 +162,25 @@ pub(crate) trait Room<C: Capacity, W> {
         }
     }
 
+    /// Compares a wait that ended with what was predicted.
+    #[inline]
+    fn on_wait_ended(&mut self, idx: u32, is_served: bool) {
+        let pool = self.first_pool(idx);
+        let (base, waiters) = self.base_and_waiters();
+        base.on_wait_ended(pool, waiters.meta(idx), is_served);
+    }
+
     /// Sets the outcome of a waiter that is unlinked, and takes its waker.
     #[inline]
     fn finish(&mut self, idx: u32, state: State<C, W>, wakes: &mut WakeList<W>) {
+        match &state {
+            State::Leased(_) => self.on_wait_ended(idx, true),
+            State::Rejected(RejectReason::TimedOut | RejectReason::DeadlinePassed) => {
+                self.on_wait_ended(idx, false);
+            }
+            // How long it would have waited is not known.
+            _ => {}
+        }
         let waiter = self.waiters_mut().payload_mut(idx);
         // Without a waker, its task has not polled yet, or has been woken to retry: it will look by itself.
         if let State::Waiting(Some(waker)) = std::mem::replace(&mut waiter.state, state) {

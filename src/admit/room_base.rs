@@ -4,12 +4,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::departure_rate::DepartureRate;
-use super::nanos::{Epoch, NEVER, Nanos, span};
+use super::nanos::{Epoch, NEVER, Nanos, seconds, span};
 use super::ordered_queue::ArrivalKey;
+use super::overload::{Arriving, Overload};
 use super::trim::HighWater;
-use super::waiters::WaitLimits;
-use super::{RejectReason, RoomStats, Ticket, WaitingRoomConfig};
+use super::waiters::{WaitLimits, WaiterMeta};
+use super::{
+    PoolId, RejectReason, RoomStats, Served, TargetWait, Tenant, Ticket, WaitingRoomConfig,
+};
 
 /// What every waiting room has, whatever its order.
 #[derive(Debug)]
@@ -23,8 +25,10 @@ pub(crate) struct RoomBase {
     pub(crate) reserved: usize,
     pub(crate) is_closed: bool,
     pub(crate) stats: RoomStats,
-    pub(crate) departures: DepartureRate,
+    pub(crate) overload: Overload,
     pub(crate) high_water: HighWater,
+    /// The time of the event that is being handled; the epoch if the caller did not read the clock.
+    pub(crate) now: Nanos,
     /// The sequence number of the latest waiter.
     seq: u64,
     /// The latest arrival so far, those of requeued tickets aside. Never lowered, so keys grow from waiter to waiter.
@@ -33,14 +37,16 @@ pub(crate) struct RoomBase {
 
 impl RoomBase {
     pub(crate) fn new(config: WaitingRoomConfig, now: Instant) -> Self {
+        let epoch = Epoch(now);
         Self {
+            overload: Overload::new(config.levels.count()),
             config,
-            epoch: Epoch(now),
+            now: epoch.nanos(now),
+            epoch,
             waiting: 0,
             reserved: 0,
             is_closed: false,
             stats: RoomStats::default(),
-            departures: DepartureRate::default(),
             high_water: HighWater::default(),
             seq: 0,
             latest: 0,
@@ -154,18 +160,114 @@ impl RoomBase {
         Some((end, limits.why_expired(self.max_wait())))
     }
 
-    /// The time until `ahead` waiters have left with a slot, by the measured departure rate.
+    /// The time until `ahead` waiters have left with a slot, by the measured rate.
     pub(crate) fn estimated_wait(&self, ahead: usize) -> Option<Duration> {
-        self.departures.wait_for(ahead)
+        time_for(ahead, self.overload.total_per_second()?)
     }
 
-    /// A request found no slot: measures the departure rate, as the clock was read anyway.
-    pub(crate) fn observe_departures(&mut self, now: Nanos) {
-        // Before the request is counted: the room was idle up to now.
-        if self.waiting == 0 {
-            self.departures.room_was_empty(now);
+    /// Whether a request that found no slot may wait for as long as it would have to. Returns the predicted wait, in
+    /// seconds; 0 if it is not known.
+    pub(crate) fn admit<N>(
+        &mut self,
+        ticket: &Ticket,
+        limits: WaitLimits,
+        wait: PredictedWait,
+    ) -> Result<f64, RejectReason<N>> {
+        let target = self.config.target_wait;
+        // A retry was let in before.
+        if target == TargetWait::Off || is_requeued(ticket) {
+            return Ok(0.0);
         }
-        self.departures.observe(now);
+        let until = |end: Nanos| match end {
+            NEVER => f64::INFINITY,
+            _ => seconds(end.saturating_sub(self.now)),
+        };
+        // Only callers that name no deadline have to be guessed at.
+        let is_told = limits.deadline < NEVER;
+        let caller = match is_told {
+            true => until(limits.deadline),
+            false => self
+                .overload
+                .patience
+                .of(&ticket.tenant, self.now)
+                .unwrap_or(f64::INFINITY),
+        };
+        let bound = until(limits.arrival.saturating_add(self.max_wait()));
+        // The caller waits for an answer, not for a slot.
+        let service = self.service_time(wait.lane_hash).unwrap_or(0.0);
+        let arriving = Arriving {
+            pool: wait.pool,
+            level: self.config.levels.clamp(ticket.priority).0,
+            predicted: wait.seconds,
+            patience: caller.min(bound),
+            longest: (caller - service).min(bound),
+        };
+        let admitted = self.overload.admit(&arriving, target, self.now);
+        admitted.map_err(|excess| RejectReason::Overloaded {
+            retry_after: Duration::try_from_secs_f64(excess).unwrap_or(Duration::MAX),
+        })
+    }
+
+    /// How long a request of this lane will be served until its answer begins, in seconds.
+    fn service_time(&self, lane_hash: u32) -> Option<f64> {
+        let quantile = self.config.service_quantile?;
+        self.overload.service.quantile(lane_hash, quantile)
+    }
+
+    /// Whether a waiter has less time left than its service will take.
+    #[inline]
+    pub(crate) fn is_hopeless(&self, meta: &WaiterMeta) -> bool {
+        let deadline = meta.limits.deadline;
+        deadline < NEVER
+            && self
+                .service_time(meta.lane_hash)
+                .is_some_and(|service| seconds(deadline.saturating_sub(self.now)) < service)
+    }
+
+    /// A wait ended: compares it with what was predicted.
+    #[inline]
+    pub(crate) fn on_wait_ended(&mut self, pool: PoolId, meta: &WaiterMeta, is_served: bool) {
+        if meta.predicted > 0.0 {
+            let actual = seconds(self.now.saturating_sub(meta.since));
+            let load = self.overload.pool_mut(pool);
+            load.on_wait_ended(meta.priority, meta.predicted.into(), actual, is_served);
+        }
+    }
+
+    /// The answer to a request begins.
+    pub(crate) fn on_answered(&mut self, served: &Served, now: Instant) {
+        let now = self.epoch.nanos(now);
+        let time = now.saturating_sub(served.started);
+        self.overload.service.add(served.lane_hash, seconds(time));
+        if !served.has_deadline {
+            let age = seconds(now.saturating_sub(served.arrival));
+            self.overload
+                .patience
+                .on_answered(served.tenant(), age, now);
+        }
+    }
+
+    /// The caller of a request that had a slot gave up.
+    pub(crate) fn on_abandoned(&mut self, served: &Served, now: Instant) {
+        let now = self.epoch.nanos(now);
+        if !served.has_deadline {
+            self.on_gave_up(served.tenant(), served.arrival, now);
+        }
+    }
+
+    /// The caller of a waiter gave up.
+    pub(crate) fn on_cancelled(&mut self, meta: &WaiterMeta) {
+        if meta.limits.deadline == NEVER {
+            self.on_gave_up(meta.tenant(), meta.limits.arrival, self.now);
+        }
+    }
+
+    fn on_gave_up(&mut self, tenant: &Tenant, arrival: Nanos, now: Nanos) {
+        // The clock is not read where nothing is to be learned.
+        if now > arrival {
+            let (age, longest) = (seconds(now - arrival), self.max_wait());
+            self.overload.patience.on_gave_up(tenant, age, longest, now);
+        }
     }
 
     /// One more request waits.
@@ -187,6 +289,22 @@ impl WaitLimits {
             RejectReason::TimedOut
         }
     }
+}
+
+/// How long a request would have to wait, by the work ahead of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PredictedWait {
+    /// The first pool that could serve it.
+    pub(crate) pool: PoolId,
+    /// Names its lane among those whose service times are known.
+    pub(crate) lane_hash: u32,
+    /// `None` while that is not known.
+    pub(crate) seconds: Option<f64>,
+}
+
+/// How long `ahead` waiters take to leave at this rate. `None` if that is longer than a duration can be.
+pub(crate) fn time_for(ahead: usize, per_second: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(ahead as f64 / per_second).ok()
 }
 
 /// Whether a ticket keeps its original place in the order: only if it says when it arrived.

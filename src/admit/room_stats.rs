@@ -20,6 +20,8 @@ pub struct RoomStats {
     pub unclaimed: u64,
     /// [`RejectReason::Full`].
     pub full: u64,
+    /// [`RejectReason::Overloaded`].
+    pub overloaded: u64,
     /// [`RejectReason::TenantFull`].
     pub tenant_full: u64,
     /// [`RejectReason::TimedOut`].
@@ -46,6 +48,7 @@ impl RoomStats {
     fn of<N>(&mut self, why: &RejectReason<N>) -> &mut u64 {
         match why {
             RejectReason::Full => &mut self.full,
+            RejectReason::Overloaded { .. } => &mut self.overloaded,
             RejectReason::TenantFull => &mut self.tenant_full,
             RejectReason::TimedOut => &mut self.timed_out,
             RejectReason::DeadlinePassed => &mut self.deadline_passed,
@@ -61,6 +64,7 @@ impl RoomStats {
     #[must_use]
     pub fn rejected(&self) -> u64 {
         self.full
+            + self.overloaded
             + self.tenant_full
             + self.timed_out
             + self.deadline_passed

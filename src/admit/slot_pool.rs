@@ -135,6 +135,10 @@ impl Capacity for SlotPool {
         PoolSet::one(PoolId(0))
     }
 
+    fn slots(&self, _: PoolId) -> usize {
+        self.limit()
+    }
+
     fn in_use(&self) -> usize {
         (self.slots.load(SeqCst) & OUT) as usize
     }

@@ -48,6 +48,10 @@ pub(crate) struct WaiterMeta {
     pub(crate) lane: u32,
     /// Its tenant's flow within the lane.
     pub(crate) flow: u32,
+    /// Names its lane among those whose service times are known, also once the lane is closed.
+    pub(crate) lane_hash: u32,
+    /// How long its wait was predicted to be, in seconds; 0 if that is not known.
+    pub(crate) predicted: f32,
     /// The level of its ticket.
     pub(crate) priority: u8,
     /// The level it waits in now: smaller than `priority` once it has been promoted.
@@ -77,6 +81,8 @@ impl WaiterMeta {
             limits,
             lane: NONE,
             flow: NONE,
+            lane_hash: 0,
+            predicted: 0.0,
             priority: level,
             level,
             waits: true,
@@ -94,6 +100,11 @@ impl WaiterMeta {
     /// The tenant that its ticket names, or the empty one.
     pub(crate) fn tenant(&self) -> &Tenant {
         self.tenant.as_deref().unwrap_or(&NO_TENANT)
+    }
+
+    /// The tenant that its ticket names.
+    pub(crate) fn into_tenant(self) -> Option<Box<Tenant>> {
+        self.tenant
     }
 
     /// Its cost to its tenant's share; at least 1.
@@ -146,6 +157,13 @@ impl<T> Waiters<T> {
     #[inline]
     pub(crate) fn remove(&mut self, idx: u32) -> T {
         self.slab.remove(idx).payload
+    }
+
+    /// As [`remove`](Self::remove), with what was known of the waiter.
+    #[inline]
+    pub(crate) fn take(&mut self, idx: u32) -> (WaiterMeta, T) {
+        let Entry { meta, payload } = self.slab.remove(idx);
+        (meta, payload)
     }
 
     #[inline]

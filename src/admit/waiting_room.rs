@@ -21,7 +21,9 @@ use super::trim::{INTERVAL, KEPT};
 use super::wait_queue::lanes::Lanes;
 use super::wait_queue::rename_levels;
 use super::waiters::{WaiterId, Waiters};
-use super::{Capacity, PoolId, RejectReason, RoomStats, Ticket, WaitingRoomConfig, WakeList};
+use super::{
+    Capacity, PoolId, RejectReason, RoomStats, Served, Ticket, WaitingRoomConfig, WakeList,
+};
 
 /// The outcome of an arrival.
 pub enum AdmitOutcome<C: Capacity> {
@@ -185,6 +187,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     fn at(&mut self, now: Instant, wakes: &mut WakeList<W>) -> (&mut dyn Room<C, W>, u64) {
         let now = self.base().epoch.nanos(now);
         let room = self.room_mut();
+        room.base_mut().now = now;
         room.advance(now, wakes);
         (room, now)
     }
@@ -289,6 +292,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let (mut base, mut waiters, old_lanes) = self.take_parts();
         // While the old names are known.
         rename_levels(&mut waiters, &base.config.levels, &config.levels);
+        base.overload.set_levels(config.levels.count());
         base.config = config;
         self.room = match lanes {
             None => AnyRoom::Plain(PlainRoom::new(base, waiters)),
@@ -383,29 +387,58 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         &mut self,
         id: WaiterId,
     ) -> Option<Result<C::Lease, RejectReason<C::Unservable>>> {
-        let (answer, _) = self.take_answer(id)?;
+        let (answer, ..) = self.take_answer(id)?;
         Some(answer)
     }
 
-    /// [`take_outcome`](Self::take_outcome), with the waiter's demand.
-    pub(crate) fn take_answer(&mut self, id: WaiterId) -> Option<(Answer<C>, C::Demand)> {
+    /// [`take_outcome`](Self::take_outcome), with the waiter's demand, and what is to be learned from its service.
+    pub(crate) fn take_answer(&mut self, id: WaiterId) -> Option<(Answer<C>, C::Demand, Served)> {
         if let State::Waiting(_) = self.waiters().payload(id.idx).state {
             // It stays, and its id stays valid.
             return None;
         }
-        let Waiter { demand, state } = self.waiters_mut().remove(id.idx);
+        let (meta, Waiter { demand, state }) = self.waiters_mut().take(id.idx);
         self.room_mut().trim_if_empty();
-        match state {
-            State::Leased(lease) => Some((Ok(lease), demand)),
-            State::Rejected(why) => Some((Err(why), demand)),
+        let answer = match state {
+            State::Leased(lease) => Ok(lease),
+            State::Rejected(why) => Err(why),
             // Returned above.
-            State::Waiting(_) => None,
-        }
+            State::Waiting(_) => return None,
+        };
+        // Granted in the present event or before it.
+        let served = Served::from_waiter(meta, self.base().now);
+        Some((answer, demand, served))
     }
 
-    /// Removes the waiter. Returns the slot that it was granted, to be released by the caller, and its waker.
-    pub fn cancel(&mut self, id: WaiterId) -> (Option<C::Lease>, Option<W>) {
-        match self.remove(id).state {
+    /// A request with this demand and ticket, which has a slot from now on. For one that did not wait; what a waiter's
+    /// service teaches is known to the gate.
+    #[must_use]
+    pub fn served(
+        &self,
+        capacity: &C,
+        demand: &C::Demand,
+        ticket: &Ticket,
+        now: Instant,
+    ) -> Served {
+        let lane = self.room().lane_hash(capacity, demand);
+        Served::new(ticket, lane, self.base().epoch, now)
+    }
+
+    /// The answer to a request begins. Teaches how long requests of its lane are served, and how long its caller waited
+    /// without giving up.
+    pub fn on_answered(&mut self, served: &Served, now: Instant) {
+        self.room_mut().base_mut().on_answered(served, now);
+    }
+
+    /// The caller of a request gave up before its answer began. If it named no deadline, that teaches how long callers wait.
+    pub fn on_abandoned(&mut self, served: &Served, now: Instant) {
+        self.room_mut().base_mut().on_abandoned(served, now);
+    }
+
+    /// Removes the waiter, whose caller gave up. Returns the slot that it was granted, to be released by the caller, and
+    /// its waker.
+    pub fn cancel(&mut self, id: WaiterId, now: Instant) -> (Option<C::Lease>, Option<W>) {
+        match self.remove(id, now).state {
             State::Waiting(waker) => (None, waker),
             State::Leased(lease) => (Some(lease), None),
             State::Rejected(_) => (None, None),
@@ -413,12 +446,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// [`cancel`](Self::cancel), with everything that is left of the waiter.
-    pub(crate) fn remove(&mut self, id: WaiterId) -> Waiter<C, W> {
+    pub(crate) fn remove(&mut self, id: WaiterId, now: Instant) -> Waiter<C, W> {
         let room = self.room_mut();
+        let base = room.base_mut();
+        base.now = base.epoch.nanos(now);
         // Otherwise it is unlinked already.
         if let State::Waiting(_) = room.waiters().payload(id.idx).state {
             room.unlink(id.idx, false);
             room.base_mut().stats.cancelled += 1;
+            room.on_wait_ended(id.idx, false);
+            let (base, waiters) = room.base_and_waiters();
+            base.on_cancelled(waiters.meta(id.idx));
         }
         let waiter = room.waiters_mut().remove(id.idx);
         room.trim_if_empty();
@@ -540,7 +578,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// How many waiters leave with a slot per second. `None` until that was measured.
     pub(crate) fn departure_rate(&self) -> Option<f64> {
-        self.base().departures.rate()
+        self.base().overload.total_per_second()
     }
 
     /// The configuration.

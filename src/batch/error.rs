@@ -45,6 +45,7 @@ impl<T> fmt::Display for EnqueueError<T> {
 fn refusal(why: &RejectReason<TooLarge>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(match why {
         RejectReason::Full => "the queue is full",
+        RejectReason::Overloaded { .. } => "it would have to wait for too long",
         RejectReason::TenantFull => "this tenant's share of the queue is full",
         RejectReason::TimedOut => "it was not taken within the longest wait allowed",
         RejectReason::DeadlinePassed => "its own deadline passed before it was taken",

@@ -13,7 +13,7 @@ use super::reserve::Reservation;
 use super::state::Shared;
 use super::timer::TimerRequest;
 use super::with_lock::WithLock;
-use crate::admit::{self, AdmitOutcome, Capacity, RejectReason, State, Ticket, WaiterId};
+use crate::admit::{self, AdmitOutcome, Capacity, RejectReason, Served, State, Ticket, WaiterId};
 use crate::clock;
 use crate::sync::{Arc, poll_proceed};
 
@@ -49,6 +49,8 @@ struct Waiting<C: Capacity> {
     /// `None` once the outcome was taken.
     place: Option<Place<C>>,
     request: u64,
+    /// What is to be learned from its service, once it was granted a slot.
+    served: Option<Served>,
 }
 
 /// A waiter's place in the waiting room of its gate.
@@ -123,6 +125,14 @@ impl<C: Capacity> Acquire<C> {
         })
     }
 
+    /// What the waiting room is to learn from its service, if it waited and was granted a slot. Once.
+    pub(crate) fn take_served(&mut self) -> Option<Served> {
+        match &mut self.0 {
+            Step::Waiting(waiting) => waiting.served.take(),
+            _ => None,
+        }
+    }
+
     /// Rejects it with `reason`, if it still waits.
     pub(crate) fn reject(&self, reason: RejectReason<C::Unservable>) {
         if let Some((shared, waiter)) = self.waiting() {
@@ -194,6 +204,7 @@ impl<C: Capacity> Arriving<C> {
             AdmitOutcome::Queued(waiter) => Ok(Waiting {
                 place: Some(Place { shared, waiter }),
                 request,
+                served: None,
             }),
         };
         // After the permit has been made: a caller's destructor may panic.
@@ -251,9 +262,10 @@ impl<C: Capacity> Waiting<C> {
     /// Its outcome was taken, so its id is no longer valid.
     fn complete(
         &mut self,
-        (answer, demand): (admit::Answer<C>, C::Demand),
+        (answer, demand, served): (admit::Answer<C>, C::Demand, Served),
         missed_slot: bool,
     ) -> Answer<C> {
+        self.served = answer.is_ok().then_some(served);
         let Some(Place { shared, .. }) = self.place.take() else {
             unreachable!("an outcome is taken once");
         };
@@ -296,7 +308,8 @@ impl<C: Capacity> Waiting<C> {
         };
         // Taken apart without the lock: the waker and the demand are the caller's, and so are their destructors.
         let (waiter, missed_slot) = shared.with_lock(|_, state, _| {
-            let waiter = state.room.remove(waiter);
+            let now = state.now_if_needed();
+            let waiter = state.room.remove(waiter, now);
             (waiter, state.room.take_missed_slot())
         });
         if let State::Leased(lease) = waiter.state {

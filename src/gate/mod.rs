@@ -68,7 +68,7 @@ pub use status::GateStatus;
 
 pub use crate::http::PermitBody;
 
-use crate::admit::{Capacity, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
+use crate::admit::{Capacity, RejectReason, Served, SlotPool, Ticket, WaitingRoomConfig};
 pub(crate) use crate::clock::now;
 use crate::sync::Arc;
 pub(crate) use fast_reject::RoomFull;
@@ -215,6 +215,21 @@ impl<C: Capacity> Gate<C> {
     /// instant.
     pub(crate) fn acquire_at(&self, ticket: Ticket, now: Instant, demand: C::Demand) -> Acquire<C> {
         Acquire::new(Arc::clone(&self.shared), ticket, demand).at(now)
+    }
+
+    /// The answer to a request that waited begins.
+    pub(crate) fn on_answered(&self, served: &Served) {
+        // Nothing that is read without the lock changes.
+        let mut state = self.shared.lock();
+        let now = state.now_if_needed();
+        state.room.on_answered(served, now);
+    }
+
+    /// The caller of a request that waited, and has a slot, gave up.
+    pub(crate) fn on_abandoned(&self, served: &Served) {
+        let mut state = self.shared.lock();
+        let now = state.now_if_needed();
+        state.room.on_abandoned(served, now);
     }
 
     /// When the wait of a request ends that arrived at `arrival` and has this deadline of its own, and why.

@@ -320,11 +320,12 @@ impl<C: Capacity> WithLock for Shared<C> {
 }
 
 impl<C: Capacity> State<C> {
-    /// The time, if the order of the waiters depends on it.
+    /// The time, if the room needs it at every event: where waiters are promoted, or time decides which of them are let
+    /// in or started.
     pub(super) fn now_if_needed(&self) -> Instant {
-        match self.room.config().promote_after {
-            Some(_) => clock::now(),
-            None => self.room.epoch(), // any instant will do
+        match self.room.config().needs_clock() {
+            true => clock::now(),
+            false => self.room.epoch(), // any instant will do
         }
     }
 

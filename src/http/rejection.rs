@@ -200,6 +200,7 @@ impl<N: ToRejection> ToRejection for RejectReason<N> {
     fn to_rejection(&self) -> Rejection {
         match self {
             Self::Full => QUEUE_FULL,
+            Self::Overloaded { .. } => OVERLOADED,
             Self::TenantFull => TENANT_QUEUE_FULL,
             Self::TimedOut => QUEUE_TIMEOUT,
             Self::DeadlinePassed => DEADLINE_EXCEEDED,
@@ -295,6 +296,8 @@ static_rejection!(DISPLACED: SERVICE_UNAVAILABLE, "server_error", "displaced",
     "a request of higher priority took this request's place in the full waiting room");
 static_rejection!(SHUTTING_DOWN: SERVICE_UNAVAILABLE, "server_error", "shutting_down",
     "the service is shutting down");
+static_rejection!(OVERLOADED: SERVICE_UNAVAILABLE, "server_error", "overloaded",
+    "every slot is busy and the wait would be too long");
 static_rejection!(STREAMING_NOT_QUEUED: SERVICE_UNAVAILABLE, "server_error", "streaming_not_queued",
     "every slot is busy and this request is not to wait");
 
@@ -302,7 +305,15 @@ static_rejection!(STREAMING_NOT_QUEUED: SERVICE_UNAVAILABLE, "server_error", "st
 mod tests {
     use super::*;
 
-    const REASONS: [(RejectReason, u16, i32, &str); 8] = [
+    const REASONS: [(RejectReason, u16, i32, &str); 9] = [
+        (
+            RejectReason::Overloaded {
+                retry_after: Duration::ZERO,
+            },
+            503,
+            14,
+            "overloaded",
+        ),
         (RejectReason::Full, 503, 14, "queue_full"),
         (RejectReason::TimedOut, 503, 14, "queue_timeout"),
         (RejectReason::Disabled, 503, 14, "queue_disabled"),

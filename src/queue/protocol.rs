@@ -14,7 +14,7 @@ use super::error::QueueError;
 use super::response_body::{QueueResponseBody, RenderedBody};
 use crate::admit::{RejectReason, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Permit, RoomFull};
-use crate::http::{Rejection, ToRejection, grpc_content_type, queue_full, wants_stream};
+use crate::http::{Rejection, grpc_content_type, queue_full, wants_stream};
 use crate::service::{LayerState, ResponseOptions, Settings, hold_in_body, insert_waited};
 
 /// How the service behind a queue is spoken to: [`Http`] or [`Plain`].
@@ -165,7 +165,7 @@ where
         let headers = request.headers();
         let mut response = match &self.render {
             Some(render) => {
-                let rejection = state.with_retry_after(reason.to_rejection(), estimated_wait);
+                let rejection = state.rejection(&reason, estimated_wait);
                 let mut response = render(&rejection, headers);
                 insert_waited(&mut response, waited, state.options());
                 response.map(QueueResponseBody::rendered)
@@ -176,7 +176,7 @@ where
                 response.map(QueueResponseBody::rejection)
             }
             None => {
-                let rejection = state.with_retry_after(reason.to_rejection(), estimated_wait);
+                let rejection = state.rejection(&reason, estimated_wait);
                 let response = state.write_rejection(rejection, headers, waited);
                 response.map(QueueResponseBody::rejection)
             }

@@ -10,7 +10,7 @@ use super::response_body::Routed;
 use super::shared::RouterShared;
 use crate::admit::RejectReason;
 use crate::endpoints::{Decision, RouteError};
-use crate::http::{PermitBody, ToRejection};
+use crate::http::PermitBody;
 
 /// Counts one request when it is dropped: a client that leaves early is counted, too.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl RequestMetrics {
         waited: Duration,
     ) -> Routed<R> {
         let state = &self.shared.state;
-        let rejection = state.with_retry_after(why.to_rejection(), || state.gate.estimated_wait());
+        let rejection = state.rejection(why, || state.gate.estimated_wait());
         tracing::debug!(reason = %why, ?waited, "request rejected");
         let code = rejection.code();
         let rejected = self.shared.rejected.lock();

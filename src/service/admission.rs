@@ -19,6 +19,7 @@ use bitflags::bitflags;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::served_call::ServedCall;
 use super::waiting::{PendingCall, SlotOutcome, WaitOutcome, WaitingForInner, WaitingForSlot};
 use crate::admit::{Capacity, RejectReason, Ticket};
 use crate::gate::{self, Gate, Permit, Reservation};
@@ -99,7 +100,13 @@ pin_project! {
         Failed { error: Option<E> },
         WaitingForSlot { waiting: Option<Box<WaitingForSlot<C, S, Req, H>>> },
         WaitingForInner { waiting: Option<Box<WaitingForInner<C, S, Req, H>>> },
-        Calling { #[pin] future: F, permit: Option<Permit<C>> },
+        Calling {
+            #[pin]
+            future: F,
+            permit: Option<Permit<C>>,
+            // Of a request that waited. Boxed, as most do not.
+            served: Option<Box<ServedCall<C>>>,
+        },
     }
 }
 
@@ -139,6 +146,7 @@ where
             state: State::Calling {
                 future: inner.call(request),
                 permit: Some(permit),
+                served: None,
             },
         }
     }
@@ -255,10 +263,18 @@ where
         {
             return Poll::Ready(answer);
         }
-        let StateProj::Calling { future, permit } = this.state.project() else {
+        let StateProj::Calling {
+            future,
+            permit,
+            served,
+        } = this.state.project()
+        else {
             unreachable!("called, as there is no answer");
         };
         let result = ready!(future.poll(cx));
+        if let Some(served) = served.take() {
+            served.answered();
+        }
         Poll::Ready(H::respond(
             *this.options,
             result,
@@ -326,9 +342,13 @@ where
         Poll::Ready(match outcome {
             // ## WaitingForSlot | WaitingForInner => Calling
             WaitOutcome::Ready(admitted) => {
-                let (future, permit) = call.call_inner(admitted, *waited);
+                let (future, permit, served) = call.call_inner(admitted, *waited);
                 let permit = Some(permit);
-                self.set(State::Calling { future, permit });
+                self.set(State::Calling {
+                    future,
+                    permit,
+                    served,
+                });
                 None
             }
             WaitOutcome::Rejected(reason) => Some(call.reject(reason, *waited)),

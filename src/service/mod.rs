@@ -8,6 +8,7 @@ mod admission;
 mod layer_state;
 mod ready_state;
 mod response;
+mod served_call;
 mod waiting;
 
 pub(crate) use admission::{Admission, AdmissionHandler, ResponseOptions};

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http_body::Body;
 
 use super::{LayerState, ResponseOptions};
-use crate::admit::Capacity;
-use crate::http::{PermitBody, Rejection, insert_server_timing};
+use crate::admit::{Capacity, RejectReason};
+use crate::http::{PermitBody, Rejection, ToRejection, insert_server_timing};
 use crate::queue::QueueTime;
 
 /// The response with the permit in its body, if the slot is held until the body ends.
@@ -41,16 +41,22 @@ pub(crate) fn insert_waited<B>(
 }
 
 impl<C: Capacity> LayerState<C> {
-    /// Adds `Retry-After`, if a retry may help. `estimated_wait` is only called then.
-    pub(crate) fn with_retry_after(
+    /// The rejection for this reason, with `Retry-After` if a retry may help. `estimated_wait` is called if the reason does
+    /// not say when.
+    pub(crate) fn rejection<N: ToRejection>(
         &self,
-        rejection: Rejection,
+        reason: &RejectReason<N>,
         estimated_wait: impl FnOnce() -> Option<Duration>,
     ) -> Rejection {
+        let rejection = reason.to_rejection();
         if !rejection.is_retryable() {
             return rejection;
         }
-        let seconds = self.retry_after(estimated_wait());
+        let wait = match reason {
+            RejectReason::Overloaded { retry_after } => Some(*retry_after),
+            _ => estimated_wait(),
+        };
+        let seconds = self.retry_after(wait);
         rejection.with_retry_after(Duration::from_secs(seconds))
     }
 

@@ -9,7 +9,8 @@ use tokio::time::Sleep;
 use tower_service::Service;
 
 use super::AdmissionHandler;
-use crate::admit::{Capacity, RejectReason, Ticket};
+use super::served_call::ServedCall;
+use crate::admit::{Capacity, RejectReason, Served, Ticket};
 use crate::clock;
 use crate::gate::{self, Acquire, Permit, ReadinessClaim};
 
@@ -34,13 +35,18 @@ pub(super) struct Admitted<C: Capacity> {
     // Declared, and so dropped, first: the next head polls the inner service once both are free.
     claim: Option<ReadinessClaim<C>>,
     permit: Permit<C>,
+    /// What the waiting room is to learn, if the request waited for the slot.
+    served: Option<Served>,
 }
 
 /// The slot does not come from the inner service's readiness.
 impl<C: Capacity> From<Permit<C>> for Admitted<C> {
     fn from(permit: Permit<C>) -> Self {
-        let claim = None;
-        Self { claim, permit }
+        Self {
+            claim: None,
+            permit,
+            served: None,
+        }
     }
 }
 
@@ -76,18 +82,24 @@ impl<S, Req, H> PendingCall<S, Req, H> {
         mut self,
         admitted: Admitted<C>,
         waited: Duration,
-    ) -> (S::Future, Permit<C>)
+    ) -> (S::Future, Permit<C>, Option<Box<ServedCall<C>>>)
     where
         C: Capacity,
         S: Service<Req>,
         H: AdmissionHandler<C, Req, S>,
     {
-        let Admitted { claim, mut permit } = admitted;
+        let Admitted {
+            claim,
+            mut permit,
+            served,
+        } = admitted;
+        let gate = self.handler.gate();
+        let served = served.map(|served| Box::new(ServedCall::new(gate, served)));
         self.handler
             .on_admitted(&mut self.request, permit.lease_mut(), waited);
         let future = self.inner.call(self.request);
         drop(claim); // used up: the next head may poll the inner service
-        (future, permit)
+        (future, permit, served)
     }
 
     #[inline]
@@ -146,7 +158,12 @@ where
         let outcome = match ready!(self.poll_slot(cx)) {
             Ok(Ok(permit)) => {
                 let claim = self.call.handler.gate().claim_readiness();
-                let admitted = Admitted { claim, permit };
+                let served = self.acquire.take_served();
+                let admitted = Admitted {
+                    claim,
+                    permit,
+                    served,
+                };
                 match self.call.inner.poll_ready(cx) {
                     Poll::Ready(Ok(())) => WaitOutcome::Ready(admitted),
                     Poll::Ready(Err(error)) => WaitOutcome::Failed(error),

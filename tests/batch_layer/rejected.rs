@@ -58,7 +58,7 @@ async fn an_urgent_request_displaces_another() {
 
 #[tokio::test(start_paused = true)]
 async fn without_displace_an_urgent_request_is_rejected() {
-    let (engine, mut service) = busy(config(1));
+    let (engine, mut service) = busy(config(1).displace(false));
     let first = send(&service, job(0)).await;
     let urgent = tokio::spawn(service.call(job(1).urgent()));
     engine.set(Readiness::Ready);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::admit::{
-    AdmitOutcome, Partition, PoolId, Tenant, WaiterId, WaitingRoom, WakeList,
+    AdmitOutcome, Partition, PoolId, TargetWait, Tenant, WaiterId, WaitingRoom, WakeList,
 };
 use tower_triage::{Discipline, Priority, PriorityLevels, Ticket, WaitingRoomConfig};
 
@@ -89,6 +89,8 @@ impl RoomOptions {
         config.levels = PriorityLevels::new(names.iter().copied(), default).unwrap();
         config.promote_after = self.promote_after.map(Duration::from_secs);
         config.displace = self.displace;
+        // The model knows no times of service. `overload.rs` is about those.
+        config.target_wait = TargetWait::Off;
         config.weights = TENANTS
             .map(Tenant::from)
             .into_iter()
@@ -370,7 +372,7 @@ impl<C: TestCapacity> Driver<C> {
 
     fn cancel(&mut self, number: Number, id: WaiterId, wakes: &mut WakeList<Number>) {
         self.ids.remove(&number);
-        let (lease, waker) = self.room.cancel(id);
+        let (lease, waker) = self.room.cancel(id, self.now());
         match self.answers.remove(&number) {
             None => {
                 self.model.cancel(number);

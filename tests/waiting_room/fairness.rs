@@ -185,7 +185,7 @@ fn cheaper_request_behind_a_cancelled_one_goes_first() {
         room.ids.insert(number, id);
     }
     let dear = room.ids.remove(&1).unwrap();
-    room.inner.cancel(dear);
+    room.inner.cancel(dear, room.begin);
     assert_eq!(room.served(slot), [2, 4, 3]);
 }
 

@@ -75,7 +75,7 @@ fn contradictory_capacity_does_not_hang_the_room() {
                 8 => room.on_capacity_changed(&erratic, now, &mut wakes),
                 _ if !ids.is_empty() => {
                     let id = ids.swap_remove(rng.usize(..ids.len()));
-                    room.cancel(id).0.map(|lease| erratic.release(lease));
+                    room.cancel(id, now).0.map(|lease| erratic.release(lease));
                 }
                 _ => {}
             }

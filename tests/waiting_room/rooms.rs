@@ -142,7 +142,7 @@ impl<C: TestCapacity> Subject<C> {
             return String::new();
         };
         self.ids.remove(&number);
-        let (slot, waker) = self.room.cancel(id);
+        let (slot, waker) = self.room.cancel(id, self.now);
         let seen = format!("{slot:?} {waker:?}");
         if let Some(slot) = slot {
             let pool = self.pools.release(slot);

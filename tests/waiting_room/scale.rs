@@ -185,7 +185,7 @@ fn empty_lanes_are_closed() {
         }
         for (nth, id) in ids.into_iter().enumerate() {
             match nth % 2 {
-                0 => drop(room.cancel(id)),
+                0 => drop(room.cancel(id, now)),
                 _ => {
                     room.advance(now + Duration::from_secs(1), &mut WakeList::new());
                     assert!(room.take_outcome(id).unwrap().is_err());

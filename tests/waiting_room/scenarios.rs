@@ -90,7 +90,7 @@ impl Room {
     }
 
     pub(crate) fn cancel(&mut self, name: &'static str) {
-        self.room.cancel(self.ids[name]);
+        self.room.cancel(self.ids[name], self.begin);
     }
 
     pub(crate) fn reconfigure(

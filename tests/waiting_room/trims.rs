@@ -72,7 +72,7 @@ fn lanes_on_pool_0(trims: bool) -> Vec<usize> {
         .map(|_| queued(room.arrive(&capacity, ticket(begin), 1, begin, &mut wakes)))
         .collect();
     for id in burst {
-        room.cancel(id);
+        room.cancel(id, begin);
     }
     let mut ids = Vec::new();
     for nth in 0..100u8 {

@@ -3,7 +3,7 @@
 use crate::admit::Tenant;
 
 /// A [`WaitingRoomConfig`](super::WaitingRoomConfig) that makes no sense: which field, its value, and what is allowed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidWaitingRoom {
     /// Every waiter would be promoted at once.
@@ -12,4 +12,7 @@ pub enum InvalidWaitingRoom {
     /// This tenant would never be served.
     #[error("`tenant_weights` gives \"{0}\" the weight 0: a weight must be at least 1")]
     ZeroWeight(Tenant),
+    /// Not a share of something.
+    #[error("`service_quantile` is {0}: it must be from 0 to 1, or `None`")]
+    ServiceQuantile(f64),
 }

@@ -1,6 +1,7 @@
 //! The configuration of a waiting room.
 
 mod error;
+mod target_wait;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use super::{PriorityLevels, Tenant};
 
 pub use error::InvalidWaitingRoom;
+pub use target_wait::TargetWait;
 
 /// Which of several waiting requests of equal priority, in one lane, goes next.
 ///
@@ -72,8 +74,17 @@ pub struct WaitingRoomConfig {
     /// `promote_after_seconds` in a file.
     pub promote_after: Option<Duration>,
     /// Whether, in a full room, an arrival replaces the latest waiter of the lowest level, if that level is lower
-    /// than its own. Default `false`.
+    /// than its own. Default `true`.
     pub displace: bool,
+    /// How long a wait may get before arrivals are refused. Default [`TargetWait::Auto`]. In front of a capacity only:
+    /// a [`WaitQueue`](crate::admit::WaitQueue) alone does not know how fast it will be emptied.
+    pub target_wait: TargetWait,
+    /// A waiter that has less time left until its own deadline than its service will take is rejected when its turn
+    /// comes, and the slot goes to the next. What its service will take is this quantile of the times that requests of
+    /// its lane took until their answer began, as far as those are reported
+    /// ([`WaitingRoom::on_answered`](crate::admit::WaitingRoom::on_answered)): at least 20 of them. From 0 to 1; `None`:
+    /// every waiter that is still in time is started. Default 0.5, the median. Not in a file.
+    pub service_quantile: Option<f64>,
     /// The tenants' shares under [`Discipline::Fair`]. All others weigh 1. Default empty. `tenant_weights` in a file.
     pub weights: HashMap<Tenant, u32>,
 }
@@ -131,6 +142,20 @@ macro_rules! room_methods {
             self
         }
 
+        /// How long a wait may get before arrivals are refused.
+        #[must_use]
+        pub fn target_wait(mut self, target: impl Into<TargetWait>) -> Self {
+            self$(.$room)?.target_wait = target.into();
+            self
+        }
+
+        /// Which quantile of the service times has to fit into what is left until a waiter's deadline. `None`: none.
+        #[must_use]
+        pub fn service_quantile(mut self, quantile: impl Into<Option<f64>>) -> Self {
+            self$(.$room)?.service_quantile = quantile.into();
+            self
+        }
+
         /// Gives `tenant` a share of `weight` under [`Discipline::Fair`].
         #[must_use]
         pub fn weight(mut self, tenant: impl Into<Tenant>, weight: u32) -> Self {
@@ -144,6 +169,13 @@ pub(crate) use room_methods;
 impl WaitingRoomConfig {
     room_methods!();
 
+    /// Whether a room needs to know the time of a release, and of a waiter that leaves.
+    pub(crate) fn needs_clock(&self) -> bool {
+        self.promote_after.is_some()
+            || self.service_quantile.is_some()
+            || self.target_wait != TargetWait::Off
+    }
+
     /// Whether the configuration makes sense. Where it is not asked, a weight of 0 counts as 1 and an interval of 0
     /// promotes no waiter.
     ///
@@ -153,6 +185,11 @@ impl WaitingRoomConfig {
     pub fn validate(&self) -> Result<(), InvalidWaitingRoom> {
         if self.promote_after == Some(Duration::ZERO) {
             return Err(InvalidWaitingRoom::ZeroPromoteAfter);
+        }
+        if let Some(quantile) = self.service_quantile
+            && !(0.0..=1.0).contains(&quantile)
+        {
+            return Err(InvalidWaitingRoom::ServiceQuantile(quantile));
         }
         match self.weights.iter().find(|(_, weight)| **weight == 0) {
             Some((tenant, _)) => Err(InvalidWaitingRoom::ZeroWeight(tenant.clone())),
@@ -170,7 +207,9 @@ impl Default for WaitingRoomConfig {
             discipline: Discipline::Fifo,
             levels: PriorityLevels::default(),
             promote_after: None,
-            displace: false,
+            displace: true,
+            target_wait: TargetWait::Auto,
+            service_quantile: Some(0.5),
             weights: HashMap::new(),
         }
     }
@@ -191,7 +230,9 @@ mod tests {
             .discipline(Discipline::Deadline)
             .levels(levels.clone())
             .promote_after(seconds(10))
-            .displace(true)
+            .displace(false)
+            .target_wait(seconds(1))
+            .service_quantile(0.9)
             .weight("team-a", 4);
         let expected = WaitingRoomConfig {
             max_size: 7,
@@ -200,7 +241,9 @@ mod tests {
             discipline: Discipline::Deadline,
             levels,
             promote_after: Some(seconds(10)),
-            displace: true,
+            displace: false,
+            target_wait: TargetWait::After(seconds(1)),
+            service_quantile: Some(0.9),
             weights: HashMap::from([("team-a".into(), 4)]),
         };
         assert_eq!(room, expected);
@@ -226,6 +269,11 @@ mod tests {
             refusal(room().weight("team-a", 0)),
             "`tenant_weights` gives \"team-a\" the weight 0: a weight must be at least 1"
         );
+        assert_eq!(
+            refusal(room().service_quantile(1.5)),
+            "`service_quantile` is 1.5: it must be from 0 to 1, or `None`"
+        );
+        assert!(room().service_quantile(f64::NAN).validate().is_err());
         assert_eq!(room().weight("", u32::MAX).validate(), Ok(()));
     }
 }

@@ -3,6 +3,7 @@
 //! The queue knows the order, the capacity knows the slots. The [pump](pump) brings the two together: it grants free
 //! slots to the best waiters that they can serve.
 
+mod predict;
 mod pump;
 
 use std::collections::HashMap;
@@ -201,6 +202,24 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         self.queue.waiters_mut()
     }
 
+    fn base_and_waiters(&mut self) -> (&mut RoomBase, &Waiters<Waiter<C, W>>) {
+        self.queue.base_and_waiters()
+    }
+
+    fn first_pool(&self, idx: u32) -> PoolId {
+        let pools = self.queue.lanes().pools(self.waiters().meta(idx).lane);
+        // A lane without pools: any will do, its waiters are never served.
+        pools.first().copied().unwrap_or(PoolId(0))
+    }
+
+    fn lane_hash(&self, capacity: &C, demand: &C::Demand) -> u32 {
+        match C::SINGLE_LANE {
+            // As in the plain room.
+            true => 0,
+            false => self.queue.lanes().hash_of(&capacity.lane(demand)),
+        }
+    }
+
     fn missed_slot(&mut self) -> &mut bool {
         &mut self.missed_slot
     }
@@ -242,7 +261,11 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
             Ok(Attempt::Busy { lane }) => lane,
         };
         // The request has to wait, if it may.
-        self.base_mut().observe_departures(now);
+        self.observe_lane(capacity, lane);
+        let predicted = match self.predict(&ticket, limits, lane) {
+            Ok(predicted) => predicted,
+            Err(why) => return Arrival::ended(AdmitOutcome::Rejected(why), demand),
+        };
         match self.queue.place_for(&ticket, lane, limits, now) {
             Err(why) => return Arrival::ended(AdmitOutcome::Rejected(why), demand),
             Ok(Some(displaced)) => self.reject_idx(displaced, RejectReason::Displaced, wakes),
@@ -251,11 +274,15 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         let id = self
             .queue
             .insert(ticket, limits, lane, now, |_| Waiter::new(demand));
+        let lane_hash = self.hash_of_lane(lane);
+        let meta = self.waiters_mut().meta_mut(id.idx);
+        (meta.predicted, meta.lane_hash) = (predicted, lane_hash);
         self.queue.trim_if_due(now);
         Arrival::queued(id)
     }
 
     fn on_release(&mut self, capacity: &C, pool: PoolId, wakes: &mut WakeList<W>) {
+        self.observe(capacity, pool);
         self.pump(capacity, Scope::Pool(pool), wakes);
     }
 
@@ -288,7 +315,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
             let (scope, best) = self.best_for(pool, self.queue.waiters().meta(id.idx).lane);
             // `None` if the capacity names a pool that does not serve the waiter's lane.
             if best.is_none_or(|best| best.idx == id.idx) {
-                return self.grant(id.idx, lease, wakes);
+                return self.grant(id.idx, (lease, pool), wakes);
             }
             if !self.pass_on(capacity, lease, scope, wakes) {
                 return;

@@ -5,12 +5,13 @@
 //! group knows the best head of its lanes, and a pool knows the groups that it can serve, so a release asks for at most one
 //! waiter of each such group.
 
+mod backlog;
 mod forecast;
 mod lifecycle;
 mod select;
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 
 use slab::Slab;
 
@@ -20,6 +21,7 @@ use crate::admit::capacity::{Partition, PoolId, PoolSet};
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, WaitingRoomConfig};
 
+pub(crate) use backlog::MAX_LOOKS;
 pub(crate) use select::{Head, NO_PUMP, Scope};
 
 /// The order over lanes of one discipline: level, then the discipline's key. The level is a whole word: a copy of one that
@@ -30,6 +32,8 @@ pub(crate) type Rank = (u64, DispatchKey);
 #[derive(Debug)]
 struct Lane<L> {
     key: L,
+    /// The hash of its key, which names it among the lanes whose service times are known.
+    hash: u32,
     partition: Partition,
     group: u32,
     /// Its number among the lanes of its group.
@@ -59,20 +63,14 @@ struct Group {
     blocked_in: u64,
     /// The number of the pump that last unblocked it, unless one of its waiters was served since.
     looked_again_in: u64,
-    /// By level, with the fair discipline; else empty.
-    clocks: Box<[VirtualClock]>,
-}
-
-/// The virtual time of one level of a group: the service that a tenant of weight 1 has had if it waited all the time.
-///
-/// Each group has its own. With one clock for all, a newcomer to a slow group would wait until its group had served as much
-/// as the fast groups have.
-#[derive(Debug, Clone, Copy)]
-struct VirtualClock {
-    /// In units of `cost × 2³² / weight`.
-    served: u128,
-    /// How many requests wait in the group at this level.
-    waiting: usize,
+    /// How many requests wait in it, by level.
+    waiting: Box<[usize]>,
+    /// By level, with the fair discipline; else empty. The virtual time: the service that a tenant of weight 1 has had if
+    /// it waited all the time, in units of `cost × 2³² / weight`.
+    ///
+    /// Each group has its own. With one clock for all, a newcomer to a slow group would wait until its group had served as
+    /// much as the fast groups have.
+    clocks: Box<[u128]>,
 }
 
 /// All lanes.
@@ -127,10 +125,11 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Lanes without waiters. All their clocks begin at the latest virtual time of these.
     pub(crate) fn renewed(&self, config: &WaitingRoomConfig) -> Self {
         let clocks = self.groups.iter().flat_map(|(_, group)| &group.clocks);
-        let latest = clocks.map(|clock| clock.served).max();
         Self {
-            base: latest.unwrap_or(self.base),
+            base: clocks.copied().max().unwrap_or(self.base),
             dispatches: self.dispatches,
+            // A key has the same hash as before.
+            by_key: HashMap::with_hasher(self.by_key.hasher().clone()),
             ..Self::new(config)
         }
     }
@@ -147,7 +146,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let (lane, level) = (old.lanes.get(meta.lane as usize)?, usize::from(meta.level));
         let FlowState { start, since } = lane.levels[level].flow_state(waiters, idx)?;
         // Neither subtraction underflows: a flow starts at the clock, which only grows, and `base` is the latest clock.
-        let behind = old.groups[lane.group as usize].clocks[level].served - start;
+        let behind = old.groups[lane.group as usize].clocks[level] - start;
         let start = self.base - behind;
         Some(FlowState { start, since })
     }
@@ -191,15 +190,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// the virtual time at which a new flow begins.
     #[inline]
     fn join_clock(&mut self, group: u32, level: usize) -> u128 {
+        let clock = self.clock_of_newcomer(group, level);
+        let group = &mut self.groups[group as usize];
+        group.waiting[level] += 1;
         // Only the fair discipline has clocks.
-        if self.groups[group as usize].clocks.is_empty() {
-            return 0;
+        if let Some(own) = group.clocks.get_mut(level) {
+            *own = clock;
         }
-        let served = self.clock_of_newcomer(group, level);
-        let clock = &mut self.groups[group as usize].clocks[level];
-        clock.served = served;
-        clock.waiting += 1;
-        served
+        clock
     }
 
     /// The virtual time at which a newcomer's flow begins.
@@ -209,17 +207,16 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             return 0;
         };
         // Its clock runs.
-        if clock.waiting > 0 {
-            return clock.served;
+        if groups[group as usize].waiting[level] > 0 {
+            return clock;
         }
         // It stood still while other groups on the same pools were served: their tenants are not behind the newcomer.
         let pools = groups[group as usize].pools.iter();
         let competitors = pools
             .flat_map(|&pool| self.groups_on(pool))
-            .filter_map(|&other| groups[other as usize].clocks.get(level))
-            .filter(|clock| clock.waiting > 0);
-        let served = competitors.map(|clock| clock.served).max().unwrap_or(0);
-        clock.served.max(served)
+            .filter(|&&other| groups[other as usize].waiting[level] > 0)
+            .filter_map(|&other| groups[other as usize].clocks.get(level));
+        competitors.fold(clock, |latest, &other| latest.max(other))
     }
 
     /// Removes a waiter that got a slot.
@@ -229,9 +226,11 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let (lane, level) = (meta.lane, usize::from(meta.level));
         self.dispatches += 1;
         let ends = self.lanes[lane as usize].levels[level].serve(waiters, idx, self.dispatches);
-        if let Some(clock) = self.clock_mut(lane, level) {
-            clock.waiting -= 1;
-            clock.served = clock.served.max(ends);
+        let group = self.group(lane);
+        let group = &mut self.groups[group as usize];
+        group.waiting[level] -= 1;
+        if let Some(clock) = group.clocks.get_mut(level) {
+            *clock = (*clock).max(ends);
         }
         self.refresh(waiters, lane, level);
     }
@@ -241,9 +240,8 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, level: u8) {
         let (lane, level) = (waiters.meta(idx).lane, usize::from(level));
         let head_may_change = self.lanes[lane as usize].levels[level].remove(waiters, idx);
-        if let Some(clock) = self.clock_mut(lane, level) {
-            clock.waiting -= 1;
-        }
+        let group = self.group(lane);
+        self.groups[group as usize].waiting[level] -= 1;
         // A waiter that leaves from the middle changes no head.
         if head_may_change {
             self.refresh(waiters, lane, level);
@@ -282,6 +280,23 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         (lane.key.clone(), pools, lane.partition)
     }
 
+    /// The number of a lane among those whose service times are known.
+    #[inline]
+    pub(crate) fn hash(&self, lane: u32) -> u32 {
+        self.lanes[lane as usize].hash
+    }
+
+    /// The same, of the lane with this key, whether or not it is open.
+    pub(crate) fn hash_of(&self, key: &L) -> u32 {
+        (self.by_key.hasher().hash_one(key) >> 32) as u32
+    }
+
+    /// The pools that could serve a lane.
+    #[inline]
+    pub(crate) fn pools(&self, lane: u32) -> &PoolSet {
+        &self.groups[self.lanes[lane as usize].group as usize].pools
+    }
+
     /// The group that a lane belongs to.
     #[inline]
     pub(crate) fn group(&self, lane: u32) -> u32 {
@@ -298,13 +313,6 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     #[inline]
     pub(crate) fn partition(&self, lane: u32) -> Partition {
         self.lanes[lane as usize].partition
-    }
-
-    /// The clock of a lane's group at this level; `None` without clocks.
-    #[inline]
-    fn clock_mut(&mut self, lane: u32, level: usize) -> Option<&mut VirtualClock> {
-        let group = self.group(lane);
-        self.groups[group as usize].clocks.get_mut(level)
     }
 
     /// The groups that a pool can serve.

@@ -26,12 +26,15 @@ use self::lanes::{Lanes, NO_PUMP, Scope};
 use self::partitions::Partitions;
 pub(super) use self::rebuild::{Relink, rename_levels};
 use super::by_level::ByLevel;
-use super::capacity::{Partition, PoolSet};
+use super::capacity::{Partition, PoolId, PoolSet};
 use super::nanos::{NEVER, Nanos};
 use super::ordered_queue::List;
 use super::room_base::RoomBase;
 use super::waiters::{WaiterId, Waiters};
 use super::{RejectReason, RoomStats, Tenant, Ticket, WaitingRoomConfig};
+
+/// The pool of all lanes of a queue that is in front of no capacity.
+const ONLY_POOL: PoolId = PoolId(0);
 
 /// A bounded, ordered set of waiting items, over lanes that `L` names.
 ///
@@ -149,10 +152,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     ) -> Result<Pushed, RejectReason> {
         let limits = self.base.limits(&ticket, now);
         self.trim_if_due(now);
+        let is_empty = self.is_empty();
+        let load = self.base.overload.pool_mut(ONLY_POOL);
+        load.observe(now, 1, is_empty);
         // Opened even if the item is rejected below; empty lanes are closed later.
-        let lane = self.lane(lane, |_| {
-            (PoolSet::one(super::PoolId(0)), Partition::default())
-        });
+        let lane = self.lane(lane, |_| (PoolSet::one(ONLY_POOL), Partition::default()));
         // Before anything is indexed: most requests that are rejected are rejected here.
         let displaced = match self.place_for(&ticket, lane, limits, now) {
             Ok(displaced) => displaced,
@@ -188,7 +192,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             return None;
         }
         self.unlink(id.idx, true);
-        self.base.departures.depart();
+        self.base.overload.pool_mut(ONLY_POOL).on_handed_over();
         Some(self.take(id))
     }
 
@@ -431,6 +435,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     pub(super) fn base_mut(&mut self) -> &mut RoomBase {
         &mut self.base
+    }
+
+    pub(super) fn base_and_waiters(&mut self) -> (&mut RoomBase, &Waiters<T>) {
+        (&mut self.base, &self.waiters)
     }
 
     pub(super) fn waiters(&self) -> &Waiters<T> {

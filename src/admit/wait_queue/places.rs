@@ -58,6 +58,22 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
+    /// What decides on the place of a request that is not queued.
+    pub(crate) fn newcomer<'a>(
+        &self,
+        ticket: &'a Ticket,
+        limits: WaitLimits,
+        now: Nanos,
+    ) -> Newcomer<'a> {
+        Newcomer {
+            key: self.base.key_if_queued(ticket, limits),
+            level: self.level_of(ticket.priority, limits.arrival, now),
+            tenant: &ticket.tenant,
+            cost: u128::from(ticket.cost.max(1)),
+            end: limits.end(self.waiters.max_wait),
+        }
+    }
+
     /// Whether a request would go before the best waiter of a group, if it were queued now.
     pub(crate) fn newcomer_goes_before(
         &self,
@@ -66,13 +82,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         best: lanes::Head,
         now: Nanos,
     ) -> bool {
-        let newcomer = Newcomer {
-            key: self.base.key_if_queued(ticket, limits),
-            level: self.level_of(ticket.priority, limits.arrival, now),
-            tenant: &ticket.tenant,
-            cost: u128::from(ticket.cost.max(1)),
-            end: limits.end(self.waiters.max_wait),
-        };
+        let newcomer = self.newcomer(ticket, limits, now);
         let config = &self.base.config;
         self.lanes
             .newcomer_goes_before(&self.waiters, newcomer, lane, best, config)

@@ -9,12 +9,16 @@ mod error;
 mod read;
 #[cfg(feature = "serde")]
 mod seconds;
+#[cfg(feature = "serde")]
+mod target;
 
 use std::time::Duration;
 
 use http::HeaderName;
 
-use crate::admit::{Discipline, PriorityLevels, Tenant, WaitingRoomConfig, room_methods};
+use crate::admit::{
+    Discipline, PriorityLevels, TargetWait, Tenant, WaitingRoomConfig, room_methods,
+};
 use crate::http::{HeaderClassifier, RetryAfter};
 
 pub use choices::{Concurrency, Hold, Overflow, Streaming};
@@ -200,7 +204,11 @@ impl QueueConfig {
 
     /// The waiting room, of size 0 if no request may wait.
     pub(crate) fn effective_room(&self) -> WaitingRoomConfig {
-        let room = self.room.clone();
+        let mut room = self.room.clone();
+        // Callers that wait until there is room are not refused because others wait.
+        if self.overflow == Overflow::Backpressure {
+            room.target_wait = TargetWait::Off;
+        }
         match self.enabled && room.max_wait != Some(Duration::ZERO) {
             true => room,
             false => room.max_size(0),

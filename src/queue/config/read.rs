@@ -11,6 +11,7 @@ use serde::de::{
 };
 
 use super::seconds::Seconds;
+use super::target::Target;
 use super::{Concurrency, QueueConfig};
 use crate::admit::{PriorityLevels, WaitingRoomConfig};
 
@@ -46,6 +47,7 @@ const KEYS: &[&str] = &[
     "default_priority",
     "promote_after_seconds",
     "displace",
+    "target_wait",
     "tenant_weights",
 ];
 
@@ -102,6 +104,7 @@ impl Reader {
             "default_priority" => self.default_priority = Some(map.next_value()?),
             "promote_after_seconds" => room.promote_after = map.next_value_seed(Seconds(key))?,
             "displace" => room.displace = map.next_value()?,
+            "target_wait" => room.target_wait = map.next_value_seed(Target(key))?,
             "tenant_weights" => {
                 let weights: HashMap<String, u32> = map.next_value()?;
                 let weights = weights.into_iter().map(|(name, n)| (name.into(), n));
@@ -209,7 +212,7 @@ impl Visitor<'_> for NumberOrInner {
 mod tests {
     use std::time::Duration;
 
-    use crate::admit::{Discipline, PriorityLevels};
+    use crate::admit::{Discipline, PriorityLevels, TargetWait};
     use crate::http::{RetryAfter, RetryAfterMode};
     use crate::queue::{Hold, Overflow, Streaming};
 
@@ -230,7 +233,8 @@ max_size_per_tenant = 0          # 0: no limit of its own
 # promote_after_seconds = 10     # a waiter is promoted by one level per interval waited; absent: never
 streaming = "queue"              # "queue" | "reject": what a saturated gateway does with a request for a stream
 hold = "body"                    # "body" | "headers": when the slot is given back
-displace = false                 # true: in a full room, a higher priority replaces the lowest, latest waiter
+displace = true                  # in a full room, a higher priority replaces the lowest, latest waiter
+target_wait = "auto"             # seconds | "auto" | "none": an arrival that would wait for longer is refused at once
 
 [queue.tenant_weights]           # for "fair"; all others weigh 1
 # "team-a" = 3
@@ -280,7 +284,8 @@ jitter = 0.2                     # up to this share is added, so that clients do
             promote_after_seconds = 10
             streaming = "reject"
             hold = "headers"
-            displace = true
+            displace = false
+            target_wait = 0.5
             server_timing = false
             tenant_weights = { "team-a" = 3 }
             retry_after = { mode = "fixed", min_seconds = 5, max_seconds = 6, jitter = 0 }
@@ -300,7 +305,8 @@ jitter = 0.2                     # up to this share is added, so that clients do
             .promote_after(Duration::from_secs(10))
             .streaming(Streaming::Reject)
             .hold(Hold::Headers)
-            .displace(true)
+            .displace(false)
+            .target_wait(Duration::from_millis(500))
             .server_timing(false)
             .weight("team-a", 3)
             .retry_after(
@@ -337,6 +343,8 @@ jitter = 0.2                     # up to this share is added, so that clients do
                 "enabled = true\nmax_wait_seconds = \"never\"",
                 "or \"none\"",
             ),
+            ("enabled = true\ntarget_wait = \"never\"", "\"auto\""),
+            ("enabled = true\ntarget_wait = -1", "from 0"),
             ("enabled = true\nhold = \"head\"", "`body` or `headers`"),
             (
                 "enabled = true\ndiscipline = \"lifo\"",
@@ -393,7 +401,8 @@ jitter = 0.2                     # up to this share is added, so that clients do
                 priorities = ["gold", "silver"]
                 default_priority = "silver"
                 promote_after_seconds = 10
-                displace = true
+                displace = false
+                target_wait = "none"
                 tenant_weights = { "team-a" = 3 }
                 "#,
             );
@@ -404,7 +413,8 @@ jitter = 0.2                     # up to this share is added, so that clients do
                 .discipline(Discipline::Deadline)
                 .levels(PriorityLevels::new(["gold", "silver"], "silver").unwrap())
                 .promote_after(Duration::from_secs(10))
-                .displace(true)
+                .displace(false)
+                .target_wait(TargetWait::Off)
                 .weight("team-a", 3);
             assert_eq!(room, Ok(expected));
             assert_eq!(read(""), Ok(WaitingRoomConfig::default()));

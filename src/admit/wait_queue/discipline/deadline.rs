@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{DispatchKey, FlowSnapshot};
 use crate::admit::nanos::Nanos;
 use crate::admit::ordered_queue::ArrivalKey;
+use crate::admit::wait_queue::lanes::MAX_LOOKS;
 use crate::admit::waiters::Waiters;
 
 /// The end of a wait; equal ends, and waits without one, in the order of arrival.
@@ -30,6 +31,14 @@ impl DeadlineQueue {
 
     pub(super) fn head(&self) -> Option<u32> {
         Some(*self.0.first_key_value()?.1)
+    }
+
+    /// About how many waiters go before a newcomer with this end and place in the order of arrival: all, if they are many.
+    pub(super) fn ahead(&self, key: DeadlineKey) -> usize {
+        match self.0.range(..key).take(MAX_LOOKS).count() {
+            MAX_LOOKS => self.0.len(),
+            few => few,
+        }
     }
 
     pub(super) fn snapshot(&self) -> impl Iterator<Item = FlowSnapshot> {

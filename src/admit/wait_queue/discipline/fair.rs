@@ -15,6 +15,7 @@ use slab::Slab;
 use super::{DispatchKey, FlowSnapshot, FlowState, Newcomer};
 use crate::admit::ordered_queue::{List, OrderedQueue};
 use crate::admit::wait_queue::heap::Heap;
+use crate::admit::wait_queue::lanes::MAX_LOOKS;
 use crate::admit::waiters::Waiters;
 use crate::admit::{Tenant, WaitingRoomConfig};
 
@@ -179,6 +180,38 @@ impl FairQueue {
         let head = flow.queue.head();
         let is_first = head.is_none_or(|head| newcomer.key < waiters.meta(head).key());
         is_first.then(|| flow.key(newcomer.cost))
+    }
+
+    /// About how many waiters go before a newcomer whose turn is due at `tag`: by the prices of the heads, and of many flows
+    /// by the first ones.
+    pub(super) fn ahead<T>(&self, waiters: &Waiters<T>, tag: u128) -> usize {
+        let due = |flow: &Flow| {
+            let head = flow.queue.head()?;
+            let price = price(waiters.meta(head).cost(), flow.weight);
+            // The division's result is at most the queue's length before it is narrowed.
+            let turns = tag.saturating_sub(flow.state.start) / price;
+            Some(turns.min(flow.queue.len() as u128) as usize)
+        };
+        let looks = self.flows.len().min(MAX_LOOKS);
+        let flows = self.flows.iter().take(looks);
+        let ahead: usize = flows.filter_map(|(_, flow)| due(flow)).sum();
+        ahead * self.flows.len() / looks.max(1)
+    }
+
+    /// The virtual time at which a newcomer's turn is due, behind the waiters of its tenant; `state` as in `push`.
+    pub(super) fn newcomer_tag(
+        &self,
+        newcomer: Newcomer<'_>,
+        state: FlowState,
+        config: &WaitingRoomConfig,
+    ) -> u128 {
+        let own = self.by_tenant.get(newcomer.tenant);
+        let own = own.map(|&index| &self.flows[index as usize]);
+        let price = price(newcomer.cost, weight(config, newcomer.tenant));
+        let (start, before) =
+            own.map_or((state.start, 0), |own| (own.state.start, own.queue.len()));
+        // Those before it are taken to cost what it costs.
+        start + price * (before as u128 + 1)
     }
 
     pub(super) fn flow_state<T>(&self, waiters: &Waiters<T>, idx: u32) -> FlowState {

@@ -182,6 +182,34 @@ impl LevelQueue {
         }
     }
 
+    /// The virtual time at which a newcomer's turn is due in this queue; 0 where there are no flows. `flow` as for
+    /// [`newcomer_key`](Self::newcomer_key).
+    pub(crate) fn newcomer_tag(
+        &self,
+        newcomer: Newcomer<'_>,
+        flow: FlowState,
+        config: &WaitingRoomConfig,
+    ) -> u128 {
+        match self {
+            Self::Fair(queue) => queue.newcomer_tag(newcomer, flow, config),
+            _ => 0,
+        }
+    }
+
+    /// How many of these waiters go before a newcomer of the same group, whose turn is due at `tag`.
+    pub(crate) fn ahead<T>(
+        &self,
+        waiters: &Waiters<T>,
+        newcomer: Newcomer<'_>,
+        tag: u128,
+    ) -> usize {
+        match self {
+            Self::Fifo(queue) => queue.len(),
+            Self::Fair(queue) => queue.ahead(waiters, tag),
+            Self::Deadline(queue) => queue.ahead((newcomer.end, newcomer.key)),
+        }
+    }
+
     /// The state of the waiter's flow, if there are flows.
     pub(crate) fn flow_state<T>(&self, waiters: &Waiters<T>, idx: u32) -> Option<FlowState> {
         match self {

@@ -4,7 +4,7 @@ use std::hash::Hash;
 
 use slab::Slab;
 
-use super::{Group, Lane, Lanes, NOT_BLOCKED, VirtualClock};
+use super::{Group, Lane, Lanes, NOT_BLOCKED};
 use crate::admit::Discipline;
 use crate::admit::capacity::{Partition, PoolSet};
 use crate::admit::wait_queue::discipline::LevelQueue;
@@ -32,6 +32,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let levels = (0..self.levels).map(|_| LevelQueue::new(discipline));
         self.lanes.insert(Lane {
             key: key.clone(),
+            hash: self.hash_of(&key),
             partition,
             group,
             member,
@@ -49,11 +50,6 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         if let Some(&group) = alike.iter().find(is_of) {
             return group;
         }
-        // Not 0: a flow that moves here after a reconfiguration is `base` minus what it is behind.
-        let clock = VirtualClock {
-            served: self.base,
-            waiting: 0,
-        };
         let clocks = match discipline {
             Discipline::Fair => self.levels,
             _ => 0,
@@ -65,7 +61,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             order: Heap::new(),
             blocked_in: NOT_BLOCKED,
             looked_again_in: NOT_BLOCKED,
-            clocks: vec![clock; clocks].into(),
+            waiting: vec![0; self.levels].into(),
+            // Not 0: a flow that moves here after a reconfiguration is `base` minus what it is behind.
+            clocks: vec![self.base; clocks].into(),
         }) as u32;
         alike.push(group);
         for pool in pools.iter().map(|pool| pool.0 as usize) {

@@ -1,0 +1,30 @@
+//! How long a wait may get before arrivals are refused.
+
+use std::time::Duration;
+
+/// How long a wait may get before arrivals are refused as [`Overloaded`](crate::RejectReason::Overloaded).
+///
+/// A room that is bounded by number alone fills up in overload, and each request then waits for nearly as long as its
+/// caller does. So an arrival that would have to wait for longer than the target is told at once: the more longer, the
+/// more likely, and always from twice the target on. A burst is let in as long as a request was served without a wait
+/// in between, for as long as its requests can still be served in time.
+///
+/// In a configuration file: a number of seconds, which may be a fraction, `"auto"` or `"none"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum TargetWait {
+    /// A fifth of the caller's patience: of the time until its deadline; for callers that name none, of the time after
+    /// which others were seen to give up; and of `max_wait`, if that is less.
+    #[default]
+    Auto,
+    /// This long.
+    After(Duration),
+    /// No arrival is refused for its wait.
+    Off,
+}
+
+impl From<Duration> for TargetWait {
+    fn from(target: Duration) -> Self {
+        Self::After(target)
+    }
+}

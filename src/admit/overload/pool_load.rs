@@ -1,0 +1,151 @@
+//! How fast the slots of a pool go to waiters, and how long waiters of each level wait for them.
+//!
+//! Only time in which requests wait counts: what a pool does while none waits says nothing about a wait. The pool's slots
+//! are all taken in that time, so its length times the slots, divided by the slots that were handed over, is the mean time
+//! for which a request holds a slot (Little's law). No request is timed for that.
+
+use crate::admit::nanos::{Nanos, seconds};
+
+/// The measurements of one pool.
+#[derive(Debug)]
+pub(crate) struct PoolLoad {
+    /// How much slot time passed while requests waited, in seconds.
+    slot_time: f64,
+    /// How many slots went to a waiter in that time.
+    handed_over: f64,
+    /// Up to when `slot_time` is counted.
+    counted_to: Nanos,
+    /// When the pool was last seen without a waiter; 0: never.
+    empty_at: Nanos,
+    /// How many slots it had then.
+    slots: f64,
+    /// By level.
+    levels: Box<[LevelLoad]>,
+}
+
+/// The waits of one level for one pool.
+#[derive(Debug, Clone, Copy, Default)]
+struct LevelLoad {
+    /// How many waits are in the sums.
+    count: f64,
+    /// The sum of the waits as they were predicted, in seconds.
+    predicted: f64,
+    /// The sum of the waits as they came out.
+    actual: f64,
+    /// The share of a refusal that is carried over to the next arrival.
+    refusals: f64,
+}
+
+/// How many hand-overs and waits the averages cover, twice that at most.
+const MEMORY: f64 = 64.0;
+/// And for how long at least, in seconds: at a million hand-overs per second, 64 are a matter of chance.
+const SHORTEST_MEMORY: f64 = 2.0;
+/// Fewer hand-overs say nothing.
+const MIN_HANDED_OVER: f64 = 4.0;
+/// A correction counts as 1 until it rests on about as many waits.
+const PRIOR: f64 = 4.0;
+/// The limits of a correction, so that one strange hour does not stop all waiting.
+const CORRECTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
+
+impl PoolLoad {
+    pub(crate) fn new(levels: usize) -> Self {
+        Self {
+            slot_time: 0.0,
+            handed_over: 0.0,
+            counted_to: 0,
+            empty_at: 0,
+            slots: 1.0,
+            levels: vec![LevelLoad::default(); levels].into(),
+        }
+    }
+
+    /// Starts the corrections again, for other levels.
+    pub(crate) fn set_levels(&mut self, levels: usize) {
+        self.levels = vec![LevelLoad::default(); levels].into();
+    }
+
+    /// Counts the time up to `now`. `is_empty`: no request has waited for the pool since the last call.
+    #[inline]
+    pub(crate) fn observe(&mut self, now: Nanos, slots: usize, is_empty: bool) {
+        // A limit of 0 is that of slots which come from elsewhere, one at a time.
+        self.slots = slots.max(1) as f64;
+        if is_empty {
+            self.empty_at = now;
+        } else if self.counted_to > 0 {
+            // Saturates where the caller did not read the clock.
+            self.slot_time += seconds(now.saturating_sub(self.counted_to)) * self.slots;
+        }
+        self.counted_to = self.counted_to.max(now);
+    }
+
+    /// A slot went to a waiter.
+    #[inline]
+    pub(crate) fn on_handed_over(&mut self) {
+        self.handed_over += 1.0;
+        if self.handed_over >= 2.0 * MEMORY && self.slot_time >= SHORTEST_MEMORY * self.slots {
+            self.handed_over /= 2.0;
+            self.slot_time /= 2.0;
+        }
+    }
+
+    /// How many slots go to waiters per second. `None` before that was measured.
+    pub(crate) fn per_second(&self) -> Option<f64> {
+        let is_known = self.handed_over >= MIN_HANDED_OVER && self.slot_time > 0.0;
+        is_known.then(|| self.slots * self.handed_over / self.slot_time)
+    }
+
+    /// Whether no request waited for the pool at some instant since `since`.
+    pub(crate) fn was_empty_since(&self, since: Nanos) -> bool {
+        self.empty_at >= since
+    }
+
+    /// What predictions of this level have to be multiplied by, as far as past ones tell. `predicted` is the one to correct.
+    pub(crate) fn correction(&self, level: u8, predicted: f64) -> f64 {
+        let Some(level) = self.levels.get(usize::from(level)) else {
+            return 1.0;
+        };
+        let prior = PRIOR * predicted;
+        let ratio = (level.actual + prior) / (level.predicted + prior);
+        // 0 / 0, which is no number, compares with nothing.
+        if CORRECTION.contains(&ratio) {
+            ratio
+        } else if ratio > 1.0 {
+            *CORRECTION.end()
+        } else {
+            1.0
+        }
+    }
+
+    /// A wait of this level ended. One that ended without a slot is only counted if it was longer than predicted: how
+    /// long it would have been is not known.
+    pub(crate) fn on_wait_ended(&mut self, level: u8, predicted: f64, actual: f64, served: bool) {
+        let Some(level) = self.levels.get_mut(usize::from(level)) else {
+            return;
+        };
+        if !served && actual <= predicted {
+            return;
+        }
+        level.count += 1.0;
+        level.predicted += predicted;
+        level.actual += actual;
+        if level.count >= 2.0 * MEMORY {
+            level.count /= 2.0;
+            level.predicted /= 2.0;
+            level.actual /= 2.0;
+        }
+    }
+
+    /// Whether to refuse an arrival of this level that is to be refused with this probability. Of many, exactly that share
+    /// is refused, evenly spread.
+    pub(crate) fn refuses(&mut self, level: u8, probability: f64) -> bool {
+        let Some(level) = self.levels.get_mut(usize::from(level)) else {
+            return false;
+        };
+        level.refusals += probability;
+        let refuses = level.refusals >= 1.0;
+        if refuses {
+            level.refusals -= 1.0;
+        }
+        refuses
+    }
+}

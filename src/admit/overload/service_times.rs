@@ -1,0 +1,106 @@
+//! How long requests are served until their answer begins: the latest samples of each lane.
+//!
+//! A waiter with less time left than that is not started. One number for all lanes would not do: a small model answers
+//! in a tenth of the time that a large one takes.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+
+/// The samples of all lanes, by the hashes of their names.
+#[derive(Debug, Default)]
+pub(crate) struct ServiceTimes {
+    lanes: HashMap<u32, Samples>,
+    /// How many samples came so far, over all lanes.
+    count: u64,
+}
+
+/// The latest samples of one lane, in seconds.
+#[derive(Debug, Default)]
+struct Samples {
+    by_age: VecDeque<f64>,
+    /// The same, the shortest first.
+    by_length: Vec<f64>,
+    /// The number of the latest one among those of all lanes.
+    latest: u64,
+}
+
+/// How many samples are kept of a lane.
+const KEPT: usize = 64;
+/// Fewer say nothing.
+const MIN_SAMPLES: usize = 20;
+/// Of how many lanes samples are kept: demands may name any number of lanes.
+const MAX_LANES: usize = 256;
+
+impl ServiceTimes {
+    /// A request of this lane was served for so many seconds until its answer began.
+    pub(crate) fn add(&mut self, lane: u32, seconds: f64) {
+        if !self.lanes.contains_key(&lane) && self.lanes.len() >= MAX_LANES {
+            self.forget_one();
+        }
+        self.count += 1;
+        let samples = self.lanes.entry(lane).or_default();
+        samples.latest = self.count;
+        if samples.by_age.len() == KEPT
+            && let Some(oldest) = samples.by_age.pop_front()
+        {
+            let nth = samples.by_length.partition_point(|&other| other < oldest);
+            samples.by_length.remove(nth);
+        }
+        samples.by_age.push_back(seconds);
+        let nth = samples.by_length.partition_point(|&other| other < seconds);
+        samples.by_length.insert(nth, seconds);
+    }
+
+    /// This quantile of a lane's service times, in seconds; `None` before enough are known.
+    pub(crate) fn quantile(&self, lane: u32, quantile: f64) -> Option<f64> {
+        let samples = &self.lanes.get(&lane)?.by_length;
+        // The last is the quantile 1. A quantile that is no number counts as 0.
+        let nth = (quantile * (samples.len() - 1) as f64).round() as usize;
+        (samples.len() >= MIN_SAMPLES).then(|| samples[nth.min(samples.len() - 1)])
+    }
+
+    /// Forgets the lane whose latest sample is the oldest. O(lanes), and only where more lanes are in use than are kept.
+    fn forget_one(&mut self) {
+        let oldest = self.lanes.iter().min_by_key(|(_, samples)| samples.latest);
+        if let Some(lane) = oldest.map(|(&lane, _)| lane) {
+            self.lanes.remove(&lane);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_that_of_the_latest_samples() {
+        let mut times = ServiceTimes::default();
+        for nth in 0..19 {
+            times.add(7, f64::from(nth));
+        }
+        assert_eq!(times.quantile(7, 0.5), None);
+        times.add(7, 19.0);
+        let quantiles = [0.0, 0.5, 1.0, 9.0, f64::NAN].map(|q| times.quantile(7, q));
+        assert_eq!(quantiles, [0.0, 10.0, 19.0, 19.0, 0.0].map(Some));
+        for _ in 0..KEPT {
+            times.add(7, 2.5);
+        }
+        assert_eq!(times.quantile(7, 0.0), Some(2.5));
+        assert_eq!(times.quantile(7, 1.0), Some(2.5));
+        assert_eq!(times.quantile(8, 0.5), None);
+    }
+
+    #[test]
+    fn the_lanes_that_are_kept_are_the_latest() {
+        let mut times = ServiceTimes::default();
+        for lane in 0..1_000 {
+            for _ in 0..MIN_SAMPLES {
+                times.add(lane, 1.0);
+            }
+            times.add(0, 1.0);
+        }
+        assert_eq!(times.lanes.len(), MAX_LANES);
+        let known = |lane| times.quantile(lane, 0.5).is_some();
+        assert!(known(0) && known(999) && !known(1));
+    }
+}

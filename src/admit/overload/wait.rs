@@ -1,0 +1,53 @@
+//! The wait of a request that competes for the slots of several pools.
+
+/// A pool that could serve the request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PoolBacklog {
+    /// How many slots it hands over per second.
+    pub(crate) per_second: f64,
+    /// How many requests go first that are not in the request's own group.
+    pub(crate) others: f64,
+}
+
+/// How long the last of `own` requests waits, in seconds, if all `pools` can serve each of them.
+///
+/// As with water in vessels whose floors are the waits of the others: what the group asks fills the lowest first, and the
+/// level is the same wherever there is any.
+pub(crate) fn expected_wait(own: f64, pools: &mut [PoolBacklog]) -> f64 {
+    let floor = |pool: &PoolBacklog| pool.others / pool.per_second;
+    pools.sort_unstable_by(|a, b| floor(a).total_cmp(&floor(b)));
+    let (mut rate, mut work) = (0.0, own);
+    let mut level = f64::INFINITY;
+    for pool in pools.iter() {
+        // The pools before this one are filled below its floor.
+        if level <= floor(pool) {
+            break;
+        }
+        rate += pool.per_second;
+        work += pool.others;
+        level = work / rate;
+    }
+    level
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_goes_where_the_least_waits() {
+        let wait = |own: f64, pools: &[(f64, f64)]| {
+            let pools = pools
+                .iter()
+                .map(|&(per_second, others)| PoolBacklog { per_second, others });
+            expected_wait(own, &mut pools.collect::<Vec<_>>())
+        };
+        assert_eq!(wait(10.0, &[(5.0, 0.0)]), 2.0);
+        assert_eq!(wait(10.0, &[(5.0, 5.0)]), 3.0);
+        assert_eq!(wait(10.0, &[(5.0, 0.0), (5.0, 0.0)]), 1.0);
+        // The second pool is busy with others for 10 s.
+        assert_eq!(wait(10.0, &[(5.0, 0.0), (1.0, 10.0)]), 2.0);
+        assert_eq!(wait(20.0, &[(1.0, 2.0), (5.0, 0.0)]), 22.0 / 6.0);
+        assert_eq!(wait(1.0, &[]), f64::INFINITY);
+    }
+}

@@ -1,0 +1,68 @@
+//! The work ahead of a newcomer, by which its wait is predicted.
+
+use std::hash::Hash;
+
+use super::Lanes;
+use crate::admit::capacity::PoolId;
+use crate::admit::wait_queue::discipline::{FlowState, Newcomer};
+use crate::admit::waiters::Waiters;
+use crate::admit::{Discipline, WaitingRoomConfig};
+
+/// How many lanes, flows or waiters are looked at for a prediction. The work ahead of an arrival need not be exact, and
+/// must not take longer the more requests wait.
+pub(crate) const MAX_LOOKS: usize = 64;
+
+impl<L: Clone + Eq + Hash> Lanes<L> {
+    /// Whether no request waits that `pool` could serve.
+    pub(crate) fn is_idle(&self, pool: PoolId) -> bool {
+        let groups = self.groups_on(pool).iter();
+        groups
+            .map(|&group| &self.groups[group as usize])
+            .all(|group| group.order.first().is_none())
+    }
+
+    /// About how many waiters of its own group go before a newcomer to `lane`.
+    pub(crate) fn ahead_in_group<T>(
+        &self,
+        waiters: &Waiters<T>,
+        newcomer: Newcomer<'_>,
+        lane: u32,
+        config: &WaitingRoomConfig,
+    ) -> usize {
+        let own = &self.lanes[lane as usize];
+        let (group, level) = (
+            &self.groups[own.group as usize],
+            usize::from(newcomer.level),
+        );
+        let above: usize = group.waiting[..level].iter().sum();
+        // In the order of arrival, all of its level are before it. With many lanes that is an upper bound.
+        if group.discipline == Discipline::Fifo || group.lanes.len() > MAX_LOOKS {
+            return above + group.waiting[level];
+        }
+        let flow = FlowState {
+            start: self.clock_of_newcomer(own.group, level),
+            since: self.dispatches + 1,
+        };
+        let tag = own.levels[level].newcomer_tag(newcomer, flow, config);
+        let lanes = group
+            .lanes
+            .iter()
+            .map(|(_, &lane)| &self.lanes[lane as usize]);
+        let ahead = lanes.map(|lane| lane.levels[level].ahead(waiters, newcomer, tag));
+        above + ahead.sum::<usize>()
+    }
+
+    /// How many waiters of other groups than that of `lane` a slot of `pool` would be spent on first, at this level and
+    /// above. A group that several pools can serve spreads over them.
+    pub(crate) fn ahead_of_others(&self, pool: PoolId, lane: u32, level: u8) -> f64 {
+        let own = self.group(lane);
+        let others = self.groups_on(pool).iter().filter(|&&group| group != own);
+        others
+            .map(|&group| {
+                let group = &self.groups[group as usize];
+                let waiting: usize = group.waiting[..=usize::from(level)].iter().sum();
+                waiting as f64 / group.pools.len() as f64
+            })
+            .sum()
+    }
+}
