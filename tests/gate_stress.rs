@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
+use tower_triage::admit::TargetWait;
 use tower_triage::gate::{Acquire, Gate, Permit};
 use tower_triage::{Priority, PriorityLevels, SlotPool, Ticket, WaitingRoomConfig};
 
@@ -34,6 +35,7 @@ async fn a_million_operations_leave_nothing_behind() {
     let mut config = WaitingRoomConfig::default();
     config.max_size = 24;
     config.max_wait = None;
+    config.target_wait = TargetWait::Off; // the room is to be full
     let gate = Gate::new(SlotPool::new(MOST), config);
     let seen = Arc::new(Seen::default());
     let changer = tokio::spawn(change_limits(gate.clone(), Arc::clone(&seen)));

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::by_level::ByLevel;
 use super::nanos::Nanos;
 use super::ordered_queue::List;
-use super::room::{Arrival, Room, Waiter, lease, lease_for};
+use super::room::{Arrival, Room, Waiter, lease, lease_for, slots};
 use super::room_base::{PredictedWait, RoomBase};
 use super::trim::KEPT;
 use super::waiters::{WaitLimits, WaiterId, WaiterMeta, Waiters};
@@ -164,7 +164,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     fn observe(&mut self, capacity: &C) {
         let (now, is_empty) = (self.base.now, self.base.waiting == 0);
         let load = self.base.overload.pool_mut(ONLY_POOL);
-        load.observe(now, capacity.slots(ONLY_POOL), is_empty);
+        load.observe(now, slots(capacity, ONLY_POOL), is_empty);
     }
 
     /// The wait of a newcomer, in seconds; 0 if that is not known. Or the reason why it may not wait.
@@ -178,12 +178,15 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             return Err(why);
         }
         let per_second = self.base.overload.per_second(ONLY_POOL);
-        // It gets the slot after those of the waiters before it.
-        let nth = self.by_level.count_above(level) + 1;
+        let ahead = self.by_level.count_above(level);
         let wait = PredictedWait {
             pool: ONLY_POOL,
             lane_hash: ONLY_LANE,
-            seconds: per_second.map(|per_second| nth as f64 / per_second),
+            is_first: ahead == 0,
+            // One queue for all: no tenant has a share.
+            is_modest: false,
+            // It gets the slot after those of the waiters before it.
+            seconds: per_second.map(|per_second| (ahead + 1) as f64 / per_second),
         };
         Ok(self.base.admit(ticket, limits, wait)? as f32)
     }

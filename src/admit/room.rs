@@ -205,6 +205,12 @@ pub(crate) fn lease<C: Capacity>(
     }
 }
 
+/// How many slots a pool has. The capacity may be user code; if it panics when it is asked that, no request has anything
+/// to do with it.
+pub(crate) fn slots<C: Capacity>(capacity: &C, pool: PoolId) -> usize {
+    catch_unwind(AssertUnwindSafe(|| capacity.slots(pool))).unwrap_or(1)
+}
+
 /// Takes a slot for a waiter, in the task of another request: mostly the one that just released its slot.
 ///
 /// The capacity may be user code. If it panics, that must not hit the other request. So the waiter is woken to

@@ -198,6 +198,8 @@ impl RoomBase {
         let arriving = Arriving {
             pool: wait.pool,
             level: self.config.levels.clamp(ticket.priority).0,
+            is_first: wait.is_first,
+            is_modest: wait.is_modest,
             predicted: wait.seconds,
             patience: caller.min(bound),
             longest: (caller - service).min(bound),
@@ -298,6 +300,10 @@ pub(crate) struct PredictedWait {
     pub(crate) pool: PoolId,
     /// Names its lane among those whose service times are known.
     pub(crate) lane_hash: u32,
+    /// Whether no waiter goes before it.
+    pub(crate) is_first: bool,
+    /// Whether its tenant has less than its share of the room.
+    pub(crate) is_modest: bool,
     /// `None` while that is not known.
     pub(crate) seconds: Option<f64>,
 }

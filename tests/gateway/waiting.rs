@@ -353,7 +353,7 @@ async fn displace_replaces_the_latest_waiter_of_lower_priority() {
 
 #[tokio::test]
 async fn full_room_rejects_higher_priority_without_displace() {
-    let busy = BusyGateway::start("max_size = 1").await;
+    let busy = BusyGateway::start("max_size = 1\ndisplace = false").await;
     let waiters = busy.queue([busy.ask("n")]).await;
     busy.ask("h")
         .high()

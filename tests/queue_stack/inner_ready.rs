@@ -274,10 +274,11 @@ fn no_order_of_events_loses_a_readiness() {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_time().build().unwrap();
     let _clock = runtime.enter();
+    let config = QueueConfig::inner().max_size(4).displace(false);
     for seed in 0..3_000 {
         let mut random = fastrand::Rng::with_seed(seed);
         let flaky = Flaky::new([]);
-        let (queue, handle) = queue(QueueConfig::inner().max_size(4), flaky.clone());
+        let (queue, handle) = queue(config.clone(), flaky.clone());
         let mut sent = Vec::new();
         let (mut served, mut room) = (0, 0);
         for _ in 0..random.usize(5..60) {

@@ -45,7 +45,7 @@ fn clones_are_handles_of_one_queue() {
 fn a_full_queue_returns_the_item() {
     let queue = max_size(1);
     queue.enqueue(1, ticket(1)).unwrap();
-    let rejected = queue.enqueue(2, ticket(0)).unwrap_err();
+    let rejected = queue.enqueue(2, ticket(1)).unwrap_err();
     assert_eq!((rejected.item, rejected.why), (2, RejectReason::Full));
     assert_eq!(rejected.to_string(), "the queue is full");
     assert_eq!(queue.stats().full, 1);
@@ -65,16 +65,16 @@ fn every_rejection_returns_the_item() {
         rejected.why
     };
     let unchanged = |ticket| ticket;
+    let one_place = |config: &mut WaitingRoomConfig| {
+        (config.max_size, config.displace) = (1, false);
+    };
     let two_places = |config: &mut WaitingRoomConfig| config.max_size = 2;
     let cases = [
         (
             rejected(&|config| config.max_size = 0, unchanged),
             RejectReason::Disabled,
         ),
-        (
-            rejected(&|config| config.max_size = 1, unchanged),
-            RejectReason::Full,
-        ),
+        (rejected(&one_place, unchanged), RejectReason::Full),
         (
             rejected(&|config| config.max_size_per_tenant = Some(1), unchanged),
             RejectReason::TenantFull,

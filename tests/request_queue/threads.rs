@@ -97,7 +97,7 @@ fn produce(queue: &RequestQueue<Item>, producer: usize, lost: &Arc<AtomicUsize>)
 
 #[test]
 fn each_item_is_taken_once_in_producer_order() {
-    let config = config(|config| config.max_size = 64);
+    let config = config(|config| (config.max_size, config.displace) = (64, false));
     let queue = RequestQueue::builder(config)
         .cost(8, |item: &Item| 1 + item.number as u64 % 4)
         .on_oversize(OnOversize::Stop)

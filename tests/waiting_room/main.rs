@@ -8,6 +8,7 @@ mod driver;
 mod fairness;
 mod inconsistent;
 mod model;
+mod overload;
 mod partitions;
 mod pools;
 mod promises;

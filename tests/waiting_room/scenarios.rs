@@ -141,7 +141,7 @@ fn high_is_served_before_earlier_normal() {
 
 #[test]
 fn full_room_rejects_any_level_without_displacement() {
-    let mut room = Room::new(config(|c| c.max_size = 2));
+    let mut room = Room::new(config(|c| (c.max_size, c.displace) = (2, false)));
     room.waits("a", level(LOW));
     room.waits("b", level(LOW));
     assert_eq!(room.arrive("c", 0, level(HIGH)), Err(RejectReason::Full));

@@ -2,9 +2,8 @@
 
 use super::FullRoom;
 use crate::admit::overload::wait::{PoolBacklog, expected_wait};
-use crate::admit::room::Room;
+use crate::admit::room::{Room, slots};
 use crate::admit::room_base::PredictedWait;
-use crate::admit::wait_queue::lanes::Lanes;
 use crate::admit::waiters::WaitLimits;
 use crate::admit::{Capacity, PoolId, RejectReason, Ticket};
 
@@ -14,7 +13,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         let is_idle = self.queue.lanes().is_idle(pool);
         let base = self.queue.base_mut();
         let load = base.overload.pool_mut(pool);
-        load.observe(base.now, capacity.slots(pool), is_idle);
+        load.observe(base.now, slots(capacity, pool), is_idle);
     }
 
     /// The same, for all pools that could serve a lane.
@@ -35,14 +34,18 @@ impl<C: Capacity, W> FullRoom<C, W> {
         if let Some(why) = self.base().refusal(ticket, limits, self.base().now) {
             return Err(why);
         }
-        let pools = self.queue.lanes().pools(lane);
-        let Some(&pool) = pools.first() else {
+        let lanes = self.queue.lanes();
+        let Some(&pool) = lanes.pools(lane).first() else {
             return Ok(0.0);
         };
+        let newcomer = self.queue.newcomer(ticket, limits, self.base().now);
+        let backlog = lanes.backlog(self.waiters(), newcomer, lane, &self.base().config);
         let wait = PredictedWait {
             pool,
             lane_hash: self.hash_of_lane(lane),
-            seconds: self.expected_wait(ticket, limits, lane),
+            is_first: backlog.ahead == 0,
+            is_modest: backlog.is_modest,
+            seconds: self.expected_wait(backlog.ahead, newcomer.level, lane),
         };
         Ok(self.base_mut().admit(ticket, limits, wait)? as f32)
     }
@@ -56,24 +59,17 @@ impl<C: Capacity, W> FullRoom<C, W> {
         }
     }
 
-    /// `None` while one of the pools is not measured.
-    fn expected_wait(&self, ticket: &Ticket, limits: WaitLimits, lane: u32) -> Option<f64> {
-        let (base, lanes): (_, &Lanes<C::Lane>) = (self.base(), self.queue.lanes());
-        let newcomer = self.queue.newcomer(ticket, limits, base.now);
-        // First what is nearly always known or unknown at once: the work ahead takes longer to count.
-        let backlog = |&pool: &PoolId| {
+    /// The wait of a newcomer with `ahead` waiters of its group before it; `None` while one of the pools is not measured.
+    fn expected_wait(&self, ahead: usize, level: u8, lane: u32) -> Option<f64> {
+        let (base, lanes) = (self.base(), self.queue.lanes());
+        let pools = lanes.pools(lane).iter().map(|&pool| {
             Some(PoolBacklog {
                 per_second: base.overload.per_second(pool)?,
-                others: lanes.ahead_of_others(pool, lane, newcomer.level),
+                others: lanes.ahead_of_others(pool, lane, level),
             })
-        };
-        let mut pools: Vec<_> = lanes
-            .pools(lane)
-            .iter()
-            .map(backlog)
-            .collect::<Option<_>>()?;
+        });
+        let mut pools: Vec<_> = pools.collect::<Option<_>>()?;
         // It gets the slot after those of the waiters before it.
-        let nth = lanes.ahead_in_group(self.waiters(), newcomer, lane, &base.config) + 1;
-        Some(expected_wait(nth as f64, &mut pools))
+        Some(expected_wait((ahead + 1) as f64, &mut pools))
     }
 }

@@ -34,6 +34,10 @@ pub(crate) struct Arriving {
     /// The pool whose measurements are asked: the first that could serve the request.
     pub(crate) pool: PoolId,
     pub(crate) level: u8,
+    /// Whether no waiter goes before it.
+    pub(crate) is_first: bool,
+    /// Whether its tenant has less than its share of the room.
+    pub(crate) is_modest: bool,
     /// The wait that the work ahead leads to, if that is known.
     pub(crate) predicted: Option<f64>,
     /// How long the caller waits for the beginning of an answer.
@@ -99,6 +103,10 @@ impl Overload {
         target: TargetWait,
         now: Nanos,
     ) -> Result<f64, f64> {
+        let load = self.pool_mut(arriving.pool);
+        if arriving.is_first {
+            load.on_empty(arriving.level, now);
+        }
         let Some(predicted) = arriving.predicted else {
             return Ok(0.0);
         };
@@ -107,17 +115,19 @@ impl Overload {
             TargetWait::After(target) => target.as_secs_f64(),
             TargetWait::Off => return Ok(predicted),
         };
-        let load = self.pool_mut(arriving.pool);
         let wait = predicted * load.correction(arriving.level, predicted);
         let excess = wait - target;
         // Its answer would come too late, burst or not.
         if wait > arriving.longest {
             return Err(excess.max(wait - arriving.longest));
         }
-        if excess <= 0.0 || load.was_empty_since(since(now, BURST * target)) {
+        if excess <= 0.0 || load.was_empty_since(arriving.level, since(now, BURST * target)) {
             return Ok(predicted);
         }
-        match load.refuses(arriving.level, (excess / target).min(1.0)) {
+        // What makes the room overfull is refused first.
+        let tolerated = if arriving.is_modest { target } else { 0.0 };
+        let probability = ((excess - tolerated) / target).clamp(0.0, 1.0);
+        match load.refuses(arriving.level, probability) {
             true => Err(excess),
             false => Ok(predicted),
         }

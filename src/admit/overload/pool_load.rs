@@ -15,8 +15,6 @@ pub(crate) struct PoolLoad {
     handed_over: f64,
     /// Up to when `slot_time` is counted.
     counted_to: Nanos,
-    /// When the pool was last seen without a waiter; 0: never.
-    empty_at: Nanos,
     /// How many slots it had then.
     slots: f64,
     /// By level.
@@ -34,6 +32,8 @@ struct LevelLoad {
     actual: f64,
     /// The share of a refusal that is carried over to the next arrival.
     refusals: f64,
+    /// When an arrival of this level last found no waiter of its level or above; 0: never.
+    empty_at: Nanos,
 }
 
 /// How many hand-overs and waits the averages cover, twice that at most.
@@ -53,7 +53,6 @@ impl PoolLoad {
             slot_time: 0.0,
             handed_over: 0.0,
             counted_to: 0,
-            empty_at: 0,
             slots: 1.0,
             levels: vec![LevelLoad::default(); levels].into(),
         }
@@ -69,9 +68,7 @@ impl PoolLoad {
     pub(crate) fn observe(&mut self, now: Nanos, slots: usize, is_empty: bool) {
         // A limit of 0 is that of slots which come from elsewhere, one at a time.
         self.slots = slots.max(1) as f64;
-        if is_empty {
-            self.empty_at = now;
-        } else if self.counted_to > 0 {
+        if !is_empty && self.counted_to > 0 {
             // Saturates where the caller did not read the clock.
             self.slot_time += seconds(now.saturating_sub(self.counted_to)) * self.slots;
         }
@@ -94,9 +91,17 @@ impl PoolLoad {
         is_known.then(|| self.slots * self.handed_over / self.slot_time)
     }
 
-    /// Whether no request waited for the pool at some instant since `since`.
-    pub(crate) fn was_empty_since(&self, since: Nanos) -> bool {
-        self.empty_at >= since
+    /// An arrival of this level finds no waiter before it.
+    pub(crate) fn on_empty(&mut self, level: u8, now: Nanos) {
+        if let Some(level) = self.levels.get_mut(usize::from(level)) {
+            level.empty_at = now;
+        }
+    }
+
+    /// Whether an arrival of this level has found no waiter before it since `since`.
+    pub(crate) fn was_empty_since(&self, level: u8, since: Nanos) -> bool {
+        let level = self.levels.get(usize::from(level));
+        level.is_some_and(|level| level.empty_at >= since)
     }
 
     /// What predictions of this level have to be multiplied by, as far as past ones tell. `predicted` is the one to correct.

@@ -12,6 +12,15 @@ use crate::admit::{Discipline, WaitingRoomConfig};
 /// must not take longer the more requests wait.
 pub(crate) const MAX_LOOKS: usize = 64;
 
+/// What a newcomer finds in its own group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Backlog {
+    /// About how many waiters go before it.
+    pub(crate) ahead: usize,
+    /// Whether its tenant has less than its share of the waiters of its lane.
+    pub(crate) is_modest: bool,
+}
+
 impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Whether no request waits that `pool` could serve.
     pub(crate) fn is_idle(&self, pool: PoolId) -> bool {
@@ -21,35 +30,41 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             .all(|group| group.order.first().is_none())
     }
 
-    /// About how many waiters of its own group go before a newcomer to `lane`.
-    pub(crate) fn ahead_in_group<T>(
+    /// The work of its own group ahead of a newcomer to `lane`.
+    pub(crate) fn backlog<T>(
         &self,
         waiters: &Waiters<T>,
         newcomer: Newcomer<'_>,
         lane: u32,
         config: &WaitingRoomConfig,
-    ) -> usize {
+    ) -> Backlog {
         let own = &self.lanes[lane as usize];
         let (group, level) = (
             &self.groups[own.group as usize],
             usize::from(newcomer.level),
         );
+        let queue = &own.levels[level];
         let above: usize = group.waiting[..level].iter().sum();
+        let is_modest = queue.is_modest(newcomer.tenant, config);
         // In the order of arrival, all of its level are before it. With many lanes that is an upper bound.
         if group.discipline == Discipline::Fifo || group.lanes.len() > MAX_LOOKS {
-            return above + group.waiting[level];
+            let ahead = above + group.waiting[level];
+            return Backlog { ahead, is_modest };
         }
         let flow = FlowState {
             start: self.clock_of_newcomer(own.group, level),
             since: self.dispatches + 1,
         };
-        let tag = own.levels[level].newcomer_tag(newcomer, flow, config);
+        let tag = queue.newcomer_tag(newcomer, flow, config);
         let lanes = group
             .lanes
             .iter()
             .map(|(_, &lane)| &self.lanes[lane as usize]);
         let ahead = lanes.map(|lane| lane.levels[level].ahead(waiters, newcomer, tag));
-        above + ahead.sum::<usize>()
+        Backlog {
+            ahead: above + ahead.sum::<usize>(),
+            is_modest,
+        }
     }
 
     /// How many waiters of other groups than that of `lane` a slot of `pool` would be spent on first, at this level and

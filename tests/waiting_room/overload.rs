@@ -1,0 +1,375 @@
+//! Overload: the share of the capacity that serves requests in time, in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::{Duration, Instant};
+
+use tower_triage::admit::{
+    AdmitOutcome, Capacity, Served, Slot, TargetWait, WaiterId, WaitingRoom, WakeList,
+};
+use tower_triage::{Discipline, Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
+
+const SLOTS: usize = 8;
+const SERVICE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(1);
+const SECONDS: u64 = 120;
+
+/// A service of `SLOTS` slots, and callers that go away after `PATIENCE`.
+struct Study {
+    config: WaitingRoomConfig,
+    /// Arrivals in terms of what the slots can serve.
+    load: f64,
+    /// The share of arrivals of the higher level.
+    high: f64,
+    /// Whether callers say how long they wait.
+    is_told: bool,
+    /// Of how many tenants each sends as much as another; the first sends as much as all others together.
+    tenants: usize,
+}
+
+impl Default for Study {
+    fn default() -> Self {
+        Self {
+            config: WaitingRoomConfig::default(),
+            load: 1.5,
+            high: 0.0,
+            is_told: true,
+            tenants: 1,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrival,
+    /// The caller goes away.
+    Leaves(usize),
+    Ends(usize),
+}
+
+#[derive(Debug, Default)]
+struct Request {
+    level: u8,
+    tenant: usize,
+    arrived: Duration,
+    waiter: Option<WaiterId>,
+    slot: Option<Slot>,
+    served: Option<Served>,
+    wait: Option<Duration>,
+    in_time: bool,
+    rejected: Option<RejectReason>,
+}
+
+struct Run {
+    study: Study,
+    begin: Instant,
+    room: WaitingRoom<SlotPool, usize>,
+    slots: SlotPool,
+    requests: Vec<Request>,
+    events: BinaryHeap<Reverse<(Duration, Event)>>,
+    random: fastrand::Rng,
+    now: Duration,
+}
+
+impl Study {
+    fn run(self) -> Vec<Request> {
+        let begin = Instant::now();
+        let mut run = Run {
+            room: WaitingRoom::new(self.config.clone(), begin),
+            study: self,
+            begin,
+            slots: SlotPool::new(SLOTS),
+            requests: Vec::new(),
+            events: BinaryHeap::from([Reverse((Duration::ZERO, Event::Arrival))]),
+            random: fastrand::Rng::with_seed(7),
+            now: Duration::ZERO,
+        };
+        while let Some(Reverse((at, event))) = run.events.pop() {
+            if at > Duration::from_secs(SECONDS) {
+                break;
+            }
+            run.now = at;
+            run.on_event(event);
+        }
+        run.requests
+    }
+}
+
+impl Run {
+    fn now(&self) -> Instant {
+        self.begin + self.now
+    }
+
+    fn after(&mut self, delay: Duration, event: Event) {
+        self.events.push(Reverse((self.now + delay, event)));
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let mut wakes = WakeList::new();
+        match event {
+            Event::Arrival => self.arrive(&mut wakes),
+            Event::Leaves(number) => self.leave(number),
+            Event::Ends(number) => self.end(number, &mut wakes),
+        }
+        for number in wakes {
+            let Some(waiter) = self.requests[number].waiter.take() else {
+                continue;
+            };
+            match self.room.take_outcome(waiter) {
+                Some(Ok(slot)) => self.start(number, slot),
+                Some(Err(why)) => self.requests[number].rejected = Some(why),
+                None => unreachable!("a waiter is woken when its wait is over"),
+            }
+        }
+    }
+
+    fn arrive(&mut self, wakes: &mut WakeList<usize>) {
+        let number = self.requests.len();
+        let per_second = self.study.load * SLOTS as f64 / SERVICE.as_secs_f64();
+        let gap = -(1.0 - self.random.f64()).ln() / per_second;
+        self.after(Duration::from_secs_f64(gap), Event::Arrival);
+        let level = u8::from(self.random.f64() >= self.study.high);
+        let tenant = match self.random.bool() {
+            true => 0,
+            false => self.random.usize(..self.study.tenants),
+        };
+        let mut ticket = Ticket::new(Priority(level), self.now()).tenant(tenant.to_string().into());
+        if self.study.is_told {
+            ticket = ticket.timeout(PATIENCE);
+        }
+        self.requests.push(Request {
+            level,
+            tenant,
+            arrived: self.now,
+            ..Request::default()
+        });
+        let now = self.now();
+        match self.room.arrive(&self.slots, ticket, (), now, wakes) {
+            AdmitOutcome::Leased(slot) => self.start(number, slot),
+            AdmitOutcome::Queued(waiter) => {
+                self.room.set_waker(waiter, number).unwrap();
+                self.requests[number].waiter = Some(waiter);
+                self.after(PATIENCE, Event::Leaves(number));
+            }
+            AdmitOutcome::Rejected(why) => self.requests[number].rejected = Some(why),
+        }
+    }
+
+    fn start(&mut self, number: usize, slot: Slot) {
+        let now = self.now();
+        let request = &mut self.requests[number];
+        let ticket = Ticket::new(Priority(request.level), self.begin + request.arrived)
+            .tenant(request.tenant.to_string().into());
+        let ticket = match self.study.is_told {
+            true => ticket.timeout(PATIENCE),
+            false => ticket,
+        };
+        request.served = Some(self.room.served(&self.slots, &(), &ticket, now));
+        request.wait = Some(self.now - request.arrived);
+        request.slot = Some(slot);
+        self.after(SERVICE, Event::Ends(number));
+    }
+
+    /// A backend notices that its caller went away when it has finished.
+    fn leave(&mut self, number: usize) {
+        let now = self.now();
+        if let Some(waiter) = self.requests[number].waiter.take() {
+            self.room.cancel(waiter, now);
+        } else if let Some(served) = self.requests[number].served.take() {
+            self.room.on_abandoned(&served, now);
+        }
+    }
+
+    fn end(&mut self, number: usize, wakes: &mut WakeList<usize>) {
+        let now = self.now();
+        let request = &mut self.requests[number];
+        if let Some(served) = request.served.take() {
+            request.in_time = true;
+            self.room.on_answered(&served, now);
+        }
+        let slot = request.slot.take().unwrap();
+        let pool = self.slots.release(slot);
+        self.room.on_release(&self.slots, pool, now, wakes);
+    }
+}
+
+/// The share of the slots' time from second `from` on that was spent on requests that were answered in time.
+fn useful(requests: &[Request], from: u64) -> f64 {
+    let since = Duration::from_secs(from);
+    let in_time = requests
+        .iter()
+        .filter(|request| request.in_time && request.arrived >= since);
+    let work = in_time.count() as f64 * SERVICE.as_secs_f64();
+    work / (SLOTS as f64 * (SECONDS - from) as f64)
+}
+
+fn share(
+    requests: &[Request],
+    of: impl Fn(&Request) -> bool,
+    is: impl Fn(&Request) -> bool,
+) -> f64 {
+    // The last second is not over.
+    let all = requests
+        .iter()
+        .filter(|request| request.arrived.as_secs() < SECONDS - 1 && of(request));
+    let (mut all_of, mut those) = (0.0, 0.0);
+    for request in all {
+        all_of += 1.0;
+        those += f64::from(u8::from(is(request)));
+    }
+    those / all_of
+}
+
+fn p99(requests: &[Request], of: impl Fn(&Request) -> bool) -> Duration {
+    let waits = requests.iter().filter(|request| of(request));
+    let mut waits: Vec<_> = waits.filter_map(|request| request.wait).collect();
+    waits.sort_unstable();
+    waits[waits.len() * 99 / 100]
+}
+
+const DISCIPLINES: [Discipline; 3] = [Discipline::Fifo, Discipline::Fair, Discipline::Deadline];
+
+#[test]
+fn the_capacity_is_spent_on_requests_that_are_in_time() {
+    for discipline in DISCIPLINES {
+        for load in [1.2, 1.5, 3.0] {
+            let config = WaitingRoomConfig::default().discipline(discipline);
+            let all = Study {
+                config,
+                load,
+                ..Study::default()
+            };
+            let all = all.run();
+            let useful = useful(&all, 0);
+            assert!(useful >= 0.98, "{discipline:?} at {load}: {useful}");
+            // All who are refused are told at once.
+            let in_vain = share(&all, |r| !r.in_time, |r| r.rejected.is_none());
+            assert!(in_vain <= 0.01, "{discipline:?} at {load}: {in_vain}");
+        }
+    }
+}
+
+#[test]
+fn without_a_target_the_capacity_is_wasted() {
+    let config = WaitingRoomConfig::default()
+        .target_wait(TargetWait::Off)
+        .service_quantile(None);
+    let all = Study {
+        config,
+        ..Study::default()
+    };
+    let useful = useful(&all.run(), 0);
+    assert!(useful < 0.5, "{useful}");
+}
+
+#[test]
+fn the_patience_of_silent_callers_is_learned_within_10_s() {
+    for load in [1.5, 3.0] {
+        let all = Study {
+            load,
+            is_told: false,
+            ..Study::default()
+        };
+        let useful = useful(&all.run(), 10);
+        assert!(useful >= 0.95, "at {load}: {useful}");
+    }
+}
+
+#[test]
+fn a_high_level_is_served_as_if_it_were_alone() {
+    for load in [1.5, 3.0] {
+        let all = Study {
+            load,
+            high: 0.2,
+            ..Study::default()
+        };
+        let all = all.run();
+        let served = share(&all, |r| r.level == 0, |r| r.in_time);
+        assert_eq!(served, 1.0, "at {load}");
+        let p99 = p99(&all, |r| r.level == 0);
+        assert!(p99 <= SERVICE, "at {load}: {p99:?}");
+        let useful = useful(&all, 0);
+        assert!(useful >= 0.98, "at {load}: {useful}");
+    }
+}
+
+#[test]
+fn tenants_within_their_share_are_not_refused_for_a_greedy_one() {
+    let served = |discipline| {
+        let all = Study {
+            config: WaitingRoomConfig::default().discipline(discipline),
+            tenants: 10,
+            ..Study::default()
+        };
+        share(&all.run(), |r| r.tenant > 0, |r| r.in_time)
+    };
+    let (fifo, fair) = (served(Discipline::Fifo), served(Discipline::Fair));
+    assert!(fifo < 0.75 && fair >= 0.97, "{fifo} {fair}");
+}
+
+#[test]
+fn only_a_request_that_finds_waiters_before_it_is_refused_as_overloaded() {
+    let all = Study {
+        config: WaitingRoomConfig::default().target_wait(Duration::ZERO),
+        load: 0.9,
+        ..Study::default()
+    };
+    let all = all.run();
+    assert!(all.iter().any(|r| r.rejected.is_some()));
+    // The slots are never idle for that: what a room could win is lost, what a bare limit serves is not.
+    let useful = useful(&all, 0);
+    assert!(useful > 0.75, "{useful}");
+}
+
+#[test]
+fn both_rooms_predict_the_same() {
+    let outcomes = |config: WaitingRoomConfig| {
+        let all = Study {
+            config,
+            high: 0.2,
+            ..Study::default()
+        };
+        let all = all.run().into_iter();
+        all.map(|r| (r.wait, r.rejected)).collect::<Vec<_>>()
+    };
+    let plain = outcomes(WaitingRoomConfig::default());
+    // Only the full room promotes.
+    let full = WaitingRoomConfig::default().promote_after(Duration::from_secs(86_400));
+    assert!(plain == outcomes(full));
+}
+
+#[test]
+fn a_request_that_can_not_be_answered_in_time_is_not_started() {
+    for discipline in DISCIPLINES {
+        let config = WaitingRoomConfig::default().discipline(discipline);
+        let (begin, slots) = (Instant::now(), SlotPool::new(1));
+        let mut room: WaitingRoom<SlotPool, &str> = WaitingRoom::new(config, begin);
+        let at = |ms| begin + Duration::from_millis(ms);
+        let ticket = |timeout| Ticket::new(Priority::HIGHEST, begin).timeout(timeout);
+        let mut wakes = WakeList::new();
+        let outcome = room.arrive(&slots, ticket(PATIENCE), (), begin, &mut wakes);
+        let AdmitOutcome::Leased(slot) = outcome else {
+            panic!("{outcome:?}");
+        };
+        for _ in 0..20 {
+            let served = room.served(&slots, &(), &ticket(PATIENCE), begin);
+            room.on_answered(&served, at(200));
+        }
+        let mut wait = |name, ms| {
+            let ticket = ticket(Duration::from_millis(ms));
+            let outcome = room.arrive(&slots, ticket, (), begin, &mut wakes);
+            let AdmitOutcome::Queued(id) = outcome else {
+                panic!("{outcome:?}");
+            };
+            room.set_waker(id, name).unwrap();
+            id
+        };
+        let (late, in_time) = (wait("late", 299), wait("in time", 300));
+        let pool = slots.release(slot);
+        room.on_release(&slots, pool, at(100), &mut wakes);
+        assert_eq!(wakes.into_iter().collect::<Vec<_>>(), ["late", "in time"]);
+        let rejected = room.take_outcome(late).unwrap().err();
+        assert_eq!(rejected, Some(RejectReason::DeadlinePassed));
+        assert!(room.take_outcome(in_time).unwrap().is_ok());
+    }
+}
