@@ -83,16 +83,17 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     /// Ends because each round but the last answers a waiter.
     fn pump(&mut self, capacity: &C, only_one: bool, wakes: &mut WakeList<W>) {
         while let Some(idx) = self.head_idx() {
-            if self.base.is_hopeless(self.waiters.meta(idx)) {
-                self.reject_idx(idx, RejectReason::DeadlinePassed, wakes);
-                continue;
-            }
             match lease_for(
                 capacity,
                 self.waiters.payload_mut(idx),
                 &mut self.missed_slot,
                 wakes,
             ) {
+                // The slot is for the next: it may ask for it in another way.
+                Ok((lease, _)) if self.base.is_hopeless(self.waiters.meta(idx)) => {
+                    self.give_back(capacity, lease);
+                    self.reject_idx(idx, RejectReason::DeadlinePassed, wakes);
+                }
                 Ok(leased) => {
                     self.grant(idx, leased, wakes);
                     if only_one {

@@ -132,6 +132,13 @@ pub(crate) trait Room<C: Capacity, W> {
     /// Gives memory back if there is no entry left. To be called after one was taken out.
     fn trim_if_empty(&mut self);
 
+    /// Releases a slot that no request used.
+    fn give_back(&mut self, capacity: &C, lease: C::Lease) {
+        capacity.release(lease);
+        // It was counted as given.
+        self.base_mut().stats.unclaimed += 1;
+    }
+
     /// Grants a waiter its slot, which is one of `pool`.
     #[inline]
     fn grant(&mut self, idx: u32, (lease, pool): (C::Lease, PoolId), wakes: &mut WakeList<W>) {

@@ -335,7 +335,8 @@ fn both_rooms_predict_the_same() {
     let plain = outcomes(WaitingRoomConfig::default());
     // Only the full room promotes.
     let full = WaitingRoomConfig::default().promote_after(Duration::from_secs(86_400));
-    assert!(plain == outcomes(full));
+    let full = outcomes(full);
+    assert!(plain == full);
 }
 
 #[test]

@@ -145,13 +145,6 @@ impl<C: Capacity, W> FullRoom<C, W> {
         self.queue.len() < waiting
     }
 
-    /// Releases a slot that no request used.
-    fn give_back(&mut self, capacity: &C, lease: C::Lease) {
-        capacity.release(lease);
-        // It was counted as given.
-        self.queue.base_mut().stats.unclaimed += 1;
-    }
-
     /// Asks the capacity for a slot, and for the request's lane if it has to wait.
     ///
     /// The capacity may panic in here. Nothing has changed then, except that waiters may have been answered.

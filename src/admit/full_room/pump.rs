@@ -18,10 +18,6 @@ impl<C: Capacity, W> FullRoom<C, W> {
             self.missed_slot = false;
         }
         while let Some(best) = self.queue.lanes().best(self.queue.waiters(), scope, pump) {
-            if self.base().is_hopeless(self.waiters().meta(best.idx)) {
-                self.reject_idx(best.idx, RejectReason::DeadlinePassed, wakes);
-                continue;
-            }
             if matches!(scope, Scope::All)
                 && self.higher_ranked_is_blocked(capacity, best, pump, wakes)
             {
@@ -38,6 +34,12 @@ impl<C: Capacity, W> FullRoom<C, W> {
                         continue;
                     }
                     lanes.on_progress(best.group);
+                    if self.base().is_hopeless(self.waiters().meta(best.idx)) {
+                        // The slot is for the next: it may ask for it in another way.
+                        self.give_back(capacity, lease);
+                        self.reject_idx(best.idx, RejectReason::DeadlinePassed, wakes);
+                        continue;
+                    }
                     self.grant(best.idx, (lease, pool), wakes);
                     // The slot that was released is granted. Every other one has a release of its own.
                     if scope.is_about(pool) {
