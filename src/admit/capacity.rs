@@ -9,7 +9,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::Discipline;
+use super::{Discipline, KeptSlots};
 
 /// Something that can serve a limited number of requests at a time.
 ///
@@ -94,6 +94,20 @@ pub trait Capacity: Send + Sync + 'static {
     /// [`LeaseError::Busy`] if waiting helps, [`LeaseError::Unservable`] if it does not.
     fn try_lease(&self, demand: &Self::Demand)
     -> Result<Self::Lease, LeaseError<Self::Unservable>>;
+
+    /// As [`try_lease`](Self::try_lease), where the request has to leave the `kept` slots of its pool free. By default it
+    /// may take any.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Busy`] also if no more than the kept slots are free.
+    fn try_lease_keeping(
+        &self,
+        demand: &Self::Demand,
+        _kept: KeptSlots,
+    ) -> Result<Self::Lease, LeaseError<Self::Unservable>> {
+        self.try_lease(demand)
+    }
 
     /// Gives a slot back, and says which pool it belongs to.
     fn release(&self, lease: Self::Lease) -> PoolId;

@@ -36,7 +36,9 @@ mod wake_list;
 
 pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 pub(crate) use config::room_methods;
-pub use config::{Discipline, InvalidWaitingRoom, TargetWait, WaitingRoomConfig};
+pub use config::{
+    Discipline, InvalidWaitingRoom, KeptSlots, Reserve, TargetWait, WaitingRoomConfig,
+};
 pub use overload::Served;
 pub use priority::{InvalidPriorityLevels, Priority, PriorityLevels};
 pub use reject_reason::RejectReason;

@@ -83,9 +83,11 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     /// Ends because each round but the last answers a waiter.
     fn pump(&mut self, capacity: &C, only_one: bool, wakes: &mut WakeList<W>) {
         while let Some(idx) = self.head_idx() {
+            let kept = self.base.kept_above(self.waiters.meta(idx).level);
             match lease_for(
                 capacity,
                 self.waiters.payload_mut(idx),
+                kept,
                 &mut self.missed_slot,
                 wakes,
             ) {
@@ -96,7 +98,8 @@ impl<C: Capacity, W> PlainRoom<C, W> {
                 }
                 Ok(leased) => {
                     self.grant(idx, leased, wakes);
-                    if only_one {
+                    // A slot that was kept may be lent by now.
+                    if only_one && self.base.reserves.is_empty() {
                         return;
                     }
                 }
@@ -131,7 +134,8 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     ) -> Result<C::Lease, LeaseError<C::Unservable>> {
         loop {
             if self.goes_first(ticket, limits) {
-                return Ok(lease(capacity, demand)?.0);
+                let Priority(level) = self.base.config.levels.clamp(ticket.priority);
+                return Ok(lease(capacity, demand, self.base.kept_above(level))?.0);
             }
             let waiting = self.base.waiting;
             self.pump(capacity, true, wakes);
@@ -324,7 +328,8 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         while self.waiters.waits(id) {
             if self.head_idx() == Some(id.idx) {
                 // Not `lease_for`: this is its own task, and a panic of the capacity goes to its caller.
-                match lease(capacity, &self.waiters.payload(id.idx).demand) {
+                let kept = self.base.kept_above(self.waiters.meta(id.idx).level);
+                match lease(capacity, &self.waiters.payload(id.idx).demand, kept) {
                     Ok(leased) => self.grant(id.idx, leased, wakes),
                     // It goes on waiting, for a release.
                     Err(LeaseError::Busy) => {}

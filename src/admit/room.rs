@@ -13,7 +13,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use super::nanos::Nanos;
 use super::room_base::RoomBase;
 use super::waiters::{WaiterId, Waiters};
-use super::{AdmitOutcome, Capacity, LeaseError, PoolId, RejectReason, Ticket, WakeList};
+use super::{
+    AdmitOutcome, Capacity, KeptSlots, LeaseError, PoolId, RejectReason, Ticket, WakeList,
+};
 
 /// What a waiter in front of a capacity carries.
 pub(crate) struct Waiter<C: Capacity, W> {
@@ -200,8 +202,12 @@ pub(crate) trait Room<C: Capacity, W> {
 pub(crate) fn lease<C: Capacity>(
     capacity: &C,
     demand: &C::Demand,
+    kept: KeptSlots,
 ) -> Result<(C::Lease, PoolId), LeaseError<C::Unservable>> {
-    let lease = capacity.try_lease(demand)?;
+    let lease = match kept == KeptSlots::NONE {
+        true => capacity.try_lease(demand)?,
+        false => capacity.try_lease_keeping(demand, kept)?,
+    };
     // A lease counts until it is released: unwinding would lose the slot.
     match catch_unwind(AssertUnwindSafe(|| capacity.pool(&lease))) {
         Ok(pool) => Ok((lease, pool)),
@@ -226,10 +232,11 @@ pub(crate) fn slots<C: Capacity>(capacity: &C, pool: PoolId) -> usize {
 pub(crate) fn lease_for<C: Capacity, W>(
     capacity: &C,
     waiter: &mut Waiter<C, W>,
+    kept: KeptSlots,
     missed_slot: &mut bool,
     wakes: &mut WakeList<W>,
 ) -> Result<(C::Lease, PoolId), LeaseError<C::Unservable>> {
-    let leased = catch_unwind(AssertUnwindSafe(|| lease(capacity, &waiter.demand)));
+    let leased = catch_unwind(AssertUnwindSafe(|| lease(capacity, &waiter.demand, kept)));
     // The panic is dropped: the waiter's own retry will meet it again, if it is still there.
     leased.unwrap_or_else(|_| {
         *missed_slot = true;

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::nanos::{Epoch, NEVER, Nanos, seconds, span};
 use super::ordered_queue::ArrivalKey;
-use super::overload::{Arriving, Overload};
+use super::overload::{Arriving, Overload, Reserves};
 use super::trim::HighWater;
 use super::waiters::{WaitLimits, WaiterMeta};
 use super::{
-    PoolId, RejectReason, RoomStats, Served, TargetWait, Tenant, Ticket, WaitingRoomConfig,
+    KeptSlots, PoolId, RejectReason, RoomStats, Served, TargetWait, Tenant, Ticket,
+    WaitingRoomConfig,
 };
 
 /// What every waiting room has, whatever its order.
@@ -26,6 +27,7 @@ pub(crate) struct RoomBase {
     pub(crate) is_closed: bool,
     pub(crate) stats: RoomStats,
     pub(crate) overload: Overload,
+    pub(crate) reserves: Reserves,
     pub(crate) high_water: HighWater,
     /// The time of the event that is being handled; the epoch if the caller did not read the clock.
     pub(crate) now: Nanos,
@@ -40,6 +42,7 @@ impl RoomBase {
         let epoch = Epoch(now);
         Self {
             overload: Overload::new(config.levels.count()),
+            reserves: Reserves::new(&config),
             config,
             now: epoch.nanos(now),
             epoch,
@@ -51,6 +54,19 @@ impl RoomBase {
             seq: 0,
             latest: 0,
         }
+    }
+
+    /// Replaces the configuration.
+    pub(crate) fn set_config(&mut self, config: WaitingRoomConfig) {
+        self.overload.set_levels(config.levels.count());
+        self.reserves = Reserves::new(&config);
+        self.config = config;
+    }
+
+    /// The slots that a request of this level has to leave free.
+    #[inline]
+    pub(crate) fn kept_above(&self, level: u8) -> KeptSlots {
+        self.reserves.above(level, self.now)
     }
 
     /// How long a request may wait; `NEVER` without a bound.

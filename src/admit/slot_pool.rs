@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use crate::sync::{AtomicU64, SeqCst};
 
-use super::{Capacity, LeaseError, PoolId, PoolSet};
+use super::{Capacity, KeptSlots, LeaseError, PoolId, PoolSet};
 
 /// A fixed number of slots, each of which serves any request.
 ///
@@ -71,6 +71,24 @@ impl SlotPool {
         }
     }
 
+    /// Takes a slot, if fewer are out than `usable` says of the limit.
+    #[inline]
+    fn lease_below(&self, usable: impl Fn(u64) -> u64) -> Result<Slot, LeaseError<Infallible>> {
+        let mut slots = self.slots.load(SeqCst);
+        // Lock-free: the swap fails only if another thread changed the word, or by chance.
+        loop {
+            // Read after `slots`: a limit that changes later changes `slots`, too, and the swap below fails.
+            if slots & OUT >= usable(self.limit.load(SeqCst)) {
+                return Err(LeaseError::Busy);
+            }
+            let new = slots.wrapping_add(GIVEN + 1);
+            match self.slots.compare_exchange_weak(slots, new, SeqCst, SeqCst) {
+                Ok(_) => return Ok(Slot(())),
+                Err(now) => slots = now,
+            }
+        }
+    }
+
     /// Changes the number of slots, and says whether there are more now than before.
     pub(crate) fn set_limit(&self, limit: usize) -> bool {
         // Before `slots`: a lease that reads `slots` after its change reads the new limit.
@@ -102,19 +120,11 @@ impl Capacity for SlotPool {
 
     #[inline]
     fn try_lease(&self, (): &()) -> Result<Slot, LeaseError<Infallible>> {
-        let mut slots = self.slots.load(SeqCst);
-        // Lock-free: the swap fails only if another thread changed the word, or by chance.
-        loop {
-            // Read after `slots`: a limit that changes later changes `slots`, too, and the swap below fails.
-            if slots & OUT >= self.limit.load(SeqCst) {
-                return Err(LeaseError::Busy);
-            }
-            let new = slots.wrapping_add(GIVEN + 1);
-            match self.slots.compare_exchange_weak(slots, new, SeqCst, SeqCst) {
-                Ok(_) => return Ok(Slot(())),
-                Err(now) => slots = now,
-            }
-        }
+        self.lease_below(|limit| limit)
+    }
+
+    fn try_lease_keeping(&self, (): &(), kept: KeptSlots) -> Result<Slot, LeaseError<Infallible>> {
+        self.lease_below(|limit| limit - kept.of(limit as usize) as u64)
     }
 
     #[inline]

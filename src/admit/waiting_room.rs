@@ -22,7 +22,8 @@ use super::wait_queue::lanes::Lanes;
 use super::wait_queue::rename_levels;
 use super::waiters::{WaiterId, Waiters};
 use super::{
-    Capacity, PoolId, RejectReason, RoomStats, Served, Ticket, WaitingRoomConfig, WakeList,
+    Capacity, PoolId, Priority, RejectReason, RoomStats, Served, Ticket, WaitingRoomConfig,
+    WakeList,
 };
 
 /// The outcome of an arrival.
@@ -222,6 +223,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let arrival = if room.base().is_closed {
             Arrival::ended(AdmitOutcome::Rejected(RejectReason::ShuttingDown), demand)
         } else {
+            let base = room.base_mut();
+            if !base.reserves.is_empty() {
+                let Priority(level) = base.config.levels.clamp(ticket.priority);
+                base.reserves.on_arrival(level, now);
+            }
             room.arrive(capacity, ticket, demand, now, wakes)
         };
         // Waiters that are rejected later are counted where that happens.
@@ -292,8 +298,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let (mut base, mut waiters, old_lanes) = self.take_parts();
         // While the old names are known.
         rename_levels(&mut waiters, &base.config.levels, &config.levels);
-        base.overload.set_levels(config.levels.count());
-        base.config = config;
+        base.set_config(config);
         self.room = match lanes {
             None => AnyRoom::Plain(PlainRoom::new(base, waiters)),
             Some(lanes) => AnyRoom::Full(Box::new(FullRoom::rebuild(

@@ -14,7 +14,7 @@ use super::config::RoutingConfig;
 use super::endpoint_word::HealthChange;
 use super::table::RoutingTable;
 use super::{Decision, EndpointRef, Lane, Registry, Requirements, RouteError, RoutingRules};
-use crate::admit::{Capacity, LeaseError, Partition, PoolId, PoolSet};
+use crate::admit::{Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet};
 
 /// Many endpoints as one capacity, with a pool of slots for each.
 ///
@@ -111,8 +111,16 @@ impl Capacity for Endpoints {
     type Unservable = RouteError;
 
     fn try_lease(&self, demand: &Demand) -> Result<EndpointLease, LeaseError<RouteError>> {
+        self.try_lease_keeping(demand, KeptSlots::NONE)
+    }
+
+    fn try_lease_keeping(
+        &self,
+        demand: &Demand,
+        kept: KeptSlots,
+    ) -> Result<EndpointLease, LeaseError<RouteError>> {
         let table = self.table.load();
-        let (target, choice) = table.take(demand)?;
+        let (target, choice) = table.take(demand, kept)?;
         let candidate = choice.candidate;
         self.leased.fetch_add(1, Relaxed); // a counter for reports
         Ok(EndpointLease {

@@ -15,7 +15,7 @@ use super::strategy::{Candidate, Candidates, Choice, ask};
 use super::{
     Demand, EndpointRef, FallbackWhen, Lane, Registry, Requirements, RouteError, RoutingRules, Via,
 };
-use crate::admit::{LeaseError, Partition, PoolSet};
+use crate::admit::{KeptSlots, LeaseError, Partition, PoolSet};
 
 #[derive(Debug)]
 pub(crate) struct RoutingTable {
@@ -124,10 +124,11 @@ impl RoutingTable {
         }
     }
 
-    /// Takes a slot for `demand` where one is free.
+    /// Takes a slot for `demand` where one is free beside those that are `kept`.
     pub(super) fn take<'a>(
         &'a self,
         demand: &'a Demand,
+        kept: KeptSlots,
     ) -> Result<(&'a Target, Choice<'a>), LeaseError<RouteError>> {
         let lane = &demand.asked;
         // Known from the demand, unless the table is another one by now.
@@ -139,7 +140,7 @@ impl RoutingTable {
         // A later target is tried only if the earlier ones are unavailable, or busy and a fallback may be taken then.
         let mut busy = false;
         for target in &resolution.targets {
-            match self.try_target(target, demand) {
+            match self.try_target(target, demand, kept) {
                 TargetOutcome::Taken(choice) => return Ok((target, choice)),
                 TargetOutcome::Busy if self.waits_for_first() => return Err(LeaseError::Busy),
                 TargetOutcome::Busy => busy = true,
@@ -158,7 +159,12 @@ impl RoutingTable {
         self.rules.config.fallback_when == FallbackWhen::Unavailable
     }
 
-    fn try_target<'a>(&'a self, target: &'a Target, demand: &'a Demand) -> TargetOutcome<'a> {
+    fn try_target<'a>(
+        &'a self,
+        target: &'a Target,
+        demand: &'a Demand,
+        kept: KeptSlots,
+    ) -> TargetOutcome<'a> {
         let Some(model) = &target.served else {
             return TargetOutcome::Unavailable;
         };
@@ -166,6 +172,7 @@ impl RoutingTable {
             backends: &model.backends,
             query: &demand.asked,
             last_resort: false,
+            kept,
             prefix: demand.prefix,
             next_rotation: &model.rotation,
             rotation: Cell::new(None),

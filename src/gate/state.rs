@@ -77,9 +77,11 @@ impl<C: Capacity> Shared<C> {
     ) -> Arc<Self> {
         let from_inner = inner_ready.is_some();
         let epoch = clock::now();
+        let mut flags = mode(from_inner);
+        flags.set(Flags::RESERVES, !config.reserve.is_empty());
         Arc::new(Self {
             capacity,
-            waiting: AtomicU64::new(WaitingWord::new(0, mode(from_inner)).0),
+            waiting: AtomicU64::new(WaitingWord::new(0, flags).0),
             from_inner,
             full: FullNotice::new(epoch),
             nonce: random(),
@@ -265,6 +267,7 @@ impl<C: Capacity> Shared<C> {
     fn flags(&self, state: &State<C>) -> Flags {
         let mut flags = mode(self.from_inner);
         flags.set(Flags::CLOSED, state.room.is_closed());
+        flags.set(Flags::RESERVES, !state.room.config().reserve.is_empty());
         flags
     }
 }

@@ -12,6 +12,8 @@ bitflags! {
         const FROM_INNER = 1 << 62;
         /// The waiting room is full, and its [`FullNotice`](super::fast_reject::FullNotice) is valid.
         const FULL = 1 << 61;
+        /// Slots are kept for some levels, so every arrival goes through the lock, where its ticket is read.
+        const RESERVES = 1 << 60;
     }
 }
 

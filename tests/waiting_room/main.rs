@@ -13,6 +13,7 @@ mod partitions;
 mod pools;
 mod promises;
 mod requeued;
+mod reserves;
 mod rooms;
 mod scale;
 mod scenarios;

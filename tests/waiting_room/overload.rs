@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, Served, Slot, TargetWait, WaiterId, WaitingRoom, WakeList,
+    AdmitOutcome, Capacity, Reserve, Served, Slot, TargetWait, WaiterId, WaitingRoom, WakeList,
 };
 use tower_triage::{Discipline, Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
@@ -332,11 +332,14 @@ fn both_rooms_predict_the_same() {
         let all = all.run().into_iter();
         all.map(|r| (r.wait, r.rejected)).collect::<Vec<_>>()
     };
-    let plain = outcomes(WaitingRoomConfig::default());
-    // Only the full room promotes.
-    let full = WaitingRoomConfig::default().promote_after(Duration::from_secs(86_400));
-    let full = outcomes(full);
-    assert!(plain == full);
+    let config = WaitingRoomConfig::default;
+    let reserve = Reserve::Slots(2);
+    for config in [config(), config().reserve("high", reserve).lend(true)] {
+        let plain = outcomes(config.clone());
+        // Only the full room promotes.
+        let full = outcomes(config.promote_after(Duration::from_secs(86_400)));
+        assert!(plain == full);
+    }
 }
 
 #[test]

@@ -12,6 +12,24 @@ pub enum InvalidWaitingRoom {
     /// This tenant would never be served.
     #[error("`tenant_weights` gives \"{0}\" the weight 0: a weight must be at least 1")]
     ZeroWeight(Tenant),
+    /// There is no such level.
+    #[error("`reserve` names the level \"{name}\": it must be one of \"{levels}\"")]
+    ReserveLevel {
+        /// The name.
+        name: String,
+        /// The levels that there are.
+        levels: String,
+    },
+    /// Not a share of a pool's slots.
+    #[error(
+        "`reserve` keeps a share of {share} for \"{name}\": it must be from 0 to 1 (\"0%\" to \"100%\")"
+    )]
+    ReserveShare {
+        /// The level.
+        name: String,
+        /// The share.
+        share: f32,
+    },
     /// Not a share of something.
     #[error("`service_quantile` is {0}: it must be from 0 to 1, or `None`")]
     ServiceQuantile(f64),

@@ -1,6 +1,7 @@
 //! The configuration of a waiting room.
 
 mod error;
+mod reserve;
 mod target_wait;
 
 use std::collections::HashMap;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use super::{PriorityLevels, Tenant};
 
 pub use error::InvalidWaitingRoom;
+pub use reserve::{KeptSlots, Reserve};
 pub use target_wait::TargetWait;
 
 /// Which of several waiting requests of equal priority, in one lane, goes next.
@@ -85,6 +87,13 @@ pub struct WaitingRoomConfig {
     /// ([`WaitingRoom::on_answered`](crate::admit::WaitingRoom::on_answered)): at least 20 of them. From 0 to 1; `None`:
     /// every waiter that is still in time is started. Default 0.5, the median. Not in a file.
     pub service_quantile: Option<f64>,
+    /// Slots that are kept for a level and those above, by the level's name. Requests of lower levels wait rather than take
+    /// one of them. Every arrival goes through the lock then. Default empty. [`WaitQueue`](crate::admit::WaitQueue)s, which
+    /// have no slots, ignore it.
+    pub reserve: HashMap<String, Reserve>,
+    /// Whether the slots that are kept for a level are lent to lower ones as long as no request of that level or above
+    /// came in the last 10 s. Default `false`. `lend` beside the levels in `reserve`, in a file.
+    pub lend: bool,
     /// The tenants' shares under [`Discipline::Fair`]. All others weigh 1. Default empty. `tenant_weights` in a file.
     pub weights: HashMap<Tenant, u32>,
 }
@@ -156,6 +165,20 @@ macro_rules! room_methods {
             self
         }
 
+        /// Keeps slots for the level of this name and those above.
+        #[must_use]
+        pub fn reserve(mut self, level: impl Into<String>, reserve: Reserve) -> Self {
+            self$(.$room)?.reserve.insert(level.into(), reserve);
+            self
+        }
+
+        /// Whether kept slots are lent to lower levels while no request came for which they are kept.
+        #[must_use]
+        pub fn lend(mut self, lend: bool) -> Self {
+            self$(.$room)?.lend = lend;
+            self
+        }
+
         /// Gives `tenant` a share of `weight` under [`Discipline::Fair`].
         #[must_use]
         pub fn weight(mut self, tenant: impl Into<Tenant>, weight: u32) -> Self {
@@ -172,6 +195,7 @@ impl WaitingRoomConfig {
     /// Whether a room needs to know the time of a release, and of a waiter that leaves.
     pub(crate) fn needs_clock(&self) -> bool {
         self.promote_after.is_some()
+            || self.lend
             || self.service_quantile.is_some()
             || self.target_wait != TargetWait::Off
     }
@@ -190,6 +214,23 @@ impl WaitingRoomConfig {
             && !(0.0..=1.0).contains(&quantile)
         {
             return Err(InvalidWaitingRoom::ServiceQuantile(quantile));
+        }
+        for (name, reserve) in &self.reserve {
+            if !self
+                .levels
+                .names()
+                .any(|level| level.eq_ignore_ascii_case(name))
+            {
+                let levels = self.levels.names().collect::<Vec<_>>().join("\", \"");
+                let name = name.clone();
+                return Err(InvalidWaitingRoom::ReserveLevel { name, levels });
+            }
+            if let Reserve::Share(share) = *reserve
+                && !(0.0..=1.0).contains(&share)
+            {
+                let name = name.clone();
+                return Err(InvalidWaitingRoom::ReserveShare { name, share });
+            }
         }
         match self.weights.iter().find(|(_, weight)| **weight == 0) {
             Some((tenant, _)) => Err(InvalidWaitingRoom::ZeroWeight(tenant.clone())),
@@ -210,6 +251,8 @@ impl Default for WaitingRoomConfig {
             displace: true,
             target_wait: TargetWait::Auto,
             service_quantile: Some(0.5),
+            reserve: HashMap::new(),
+            lend: false,
             weights: HashMap::new(),
         }
     }
@@ -233,6 +276,8 @@ mod tests {
             .displace(false)
             .target_wait(seconds(1))
             .service_quantile(0.9)
+            .reserve("gold", Reserve::Slots(1))
+            .lend(true)
             .weight("team-a", 4);
         let expected = WaitingRoomConfig {
             max_size: 7,
@@ -244,6 +289,8 @@ mod tests {
             displace: false,
             target_wait: TargetWait::After(seconds(1)),
             service_quantile: Some(0.9),
+            reserve: HashMap::from([("gold".to_owned(), Reserve::Slots(1))]),
+            lend: true,
             weights: HashMap::from([("team-a".into(), 4)]),
         };
         assert_eq!(room, expected);
@@ -274,6 +321,18 @@ mod tests {
             "`service_quantile` is 1.5: it must be from 0 to 1, or `None`"
         );
         assert!(room().service_quantile(f64::NAN).validate().is_err());
+        assert_eq!(
+            refusal(room().reserve("gold", Reserve::Slots(1))),
+            "`reserve` names the level \"gold\": it must be one of \"high\", \"normal\""
+        );
+        assert_eq!(
+            refusal(room().reserve("high", Reserve::Share(1.5))),
+            "`reserve` keeps a share of 1.5 for \"high\": it must be from 0 to 1 (\"0%\" to \"100%\")"
+        );
+        assert_eq!(
+            room().reserve("HIGH", Reserve::Share(0.1)).validate(),
+            Ok(())
+        );
         assert_eq!(room().weight("", u32::MAX).validate(), Ok(()));
     }
 }

@@ -16,7 +16,8 @@ use super::wait_queue::lanes::{Head, Lanes, NO_PUMP, Scope};
 use super::wait_queue::{Relink, WaitQueue};
 use super::waiters::{WaitLimits, WaiterId, Waiters};
 use super::{
-    AdmitOutcome, Capacity, LeaseError, Partition, PoolId, PoolSet, RejectReason, Ticket, WakeList,
+    AdmitOutcome, Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet, RejectReason,
+    Ticket, WakeList,
 };
 
 /// Waiters of any number of lanes, in the order of any discipline.
@@ -107,7 +108,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> Result<C::Lease, LeaseError<C::Unservable>> {
         loop {
-            let (lease, pool) = lease(capacity, demand)?;
+            let (lease, pool) = lease(capacity, demand, self.kept(ticket, limits, now))?;
             let (scope, best) = self.best_for(pool, lane);
             let goes_first = best.is_none_or(|best| {
                 self.queue
@@ -118,6 +119,17 @@ impl<C: Capacity, W> FullRoom<C, W> {
             }
             if !self.pass_on(capacity, lease, scope, wakes) {
                 return Err(LeaseError::Busy);
+            }
+        }
+    }
+
+    /// The slots that a newcomer has to leave free.
+    fn kept(&self, ticket: &Ticket, limits: WaitLimits, now: Nanos) -> KeptSlots {
+        match self.base().reserves.is_empty() {
+            true => KeptSlots::NONE,
+            false => {
+                let level = self.queue.newcomer(ticket, limits, now).level;
+                self.base().kept_above(level)
             }
         }
     }
@@ -158,8 +170,8 @@ impl<C: Capacity, W> FullRoom<C, W> {
     ) -> Attempt<C> {
         // Without a waiter there is no better one: no lane is needed to know that.
         if self.queue.is_empty() {
-            match capacity.try_lease(demand) {
-                Ok(lease) => return Attempt::Leased(lease),
+            match lease(capacity, demand, self.kept(ticket, limits, now)) {
+                Ok((lease, _)) => return Attempt::Leased(lease),
                 Err(LeaseError::Unservable(why)) => return Attempt::Unservable(why),
                 Err(LeaseError::Busy) => {}
             }
@@ -298,7 +310,8 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
     fn retry(&mut self, capacity: &C, id: WaiterId, wakes: &mut WakeList<W>) {
         while self.queue.waits(id) {
             // Not `lease_for`: this is its own task, and a panic of the capacity goes to its caller.
-            let (lease, pool) = match lease(capacity, &self.queue.get(id).demand) {
+            let kept = self.base().kept_above(self.waiters().meta(id.idx).level);
+            let (lease, pool) = match lease(capacity, &self.queue.get(id).demand, kept) {
                 Ok(leased) => leased,
                 Err(LeaseError::Busy) => return,
                 Err(LeaseError::Unservable(why)) => {

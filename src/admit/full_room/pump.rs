@@ -23,8 +23,9 @@ impl<C: Capacity, W> FullRoom<C, W> {
             {
                 continue;
             }
+            let kept = self.base().kept_above(self.waiters().meta(best.idx).level);
             let waiter = self.queue.waiters_mut().payload_mut(best.idx);
-            match lease_for(capacity, waiter, &mut self.missed_slot, wakes) {
+            match lease_for(capacity, waiter, kept, &mut self.missed_slot, wakes) {
                 Ok((lease, pool)) => {
                     let (lanes, waiters) = self.queue.lanes_mut();
                     // The slot may have been released after a better waiter for it was found busy.
@@ -42,7 +43,8 @@ impl<C: Capacity, W> FullRoom<C, W> {
                     }
                     self.grant(best.idx, (lease, pool), wakes);
                     // The slot that was released is granted. Every other one has a release of its own.
-                    if scope.is_about(pool) {
+                    // But one that was kept may be lent by now.
+                    if scope.is_about(pool) && self.base().reserves.is_empty() {
                         return;
                     }
                 }
@@ -68,8 +70,9 @@ impl<C: Capacity, W> FullRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> bool {
         for head in self.queue.lanes().heads_of_other_disciplines(best, pump) {
+            let kept = self.base().kept_above(self.waiters().meta(head.idx).level);
             let waiter = self.queue.waiters_mut().payload_mut(head.idx);
-            match lease_for(capacity, waiter, &mut self.missed_slot, wakes) {
+            match lease_for(capacity, waiter, kept, &mut self.missed_slot, wakes) {
                 // It was only a question.
                 Ok((lease, _)) => self.give_back(capacity, lease),
                 Err(LeaseError::Busy) => {

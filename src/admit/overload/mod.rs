@@ -7,6 +7,7 @@
 
 mod patience;
 mod pool_load;
+mod reserves;
 mod served;
 mod service_times;
 pub(crate) mod wait;
@@ -15,6 +16,7 @@ use super::nanos::{NEVER, Nanos, span};
 use super::{PoolId, TargetWait};
 use patience::Patience;
 use pool_load::PoolLoad;
+pub(crate) use reserves::Reserves;
 pub use served::Served;
 use service_times::ServiceTimes;
 

@@ -50,7 +50,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             })
             .collect();
         rename_levels(&mut self.waiters, &self.base.config.levels, &config.levels);
-        self.base.config = config;
+        self.base.set_config(config);
         self.rebuild(lanes, now);
         let mut ended = Vec::new();
         // First: no waiter is evicted in place of an expired one.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed; // a counter: no other memory depends 
 use std::time::Duration;
 
 use super::Choice;
+use crate::admit::KeptSlots;
 use crate::endpoints::backends::Backend;
 use crate::endpoints::endpoint_word::{Admissible, Snapshot};
 use crate::endpoints::latency::CoarseInstant;
@@ -21,6 +22,8 @@ pub struct Candidates<'a> {
     pub(crate) query: &'a Lane,
     /// Whether these are the endpoints of the last resort: those that have yet to be checked.
     pub(crate) last_resort: bool,
+    /// The slots of each endpoint that the request has to leave free.
+    pub(crate) kept: KeptSlots,
     pub(crate) prefix: Option<u64>,
     pub(crate) next_rotation: &'a AtomicU64,
     /// Drawn at the first use.
@@ -52,9 +55,9 @@ impl<'a> Candidates<'a> {
 
     /// All of them, the busy ones included, in the registry's order.
     pub fn all(&self) -> impl Iterator<Item = Candidate<'a>> {
-        let (query, last_resort) = (self.query, self.last_resort);
+        let (query, last_resort, kept) = (self.query, self.last_resort, self.kept);
         let backends = self.backends.iter();
-        backends.filter_map(move |backend| Candidate::new(backend, query, last_resort))
+        backends.filter_map(move |backend| Candidate::new(backend, query, last_resort, kept))
     }
 
     /// How many endpoints have the model, including those that cannot serve the request: the bound of
@@ -73,7 +76,8 @@ impl<'a> Candidates<'a> {
     /// The endpoint at `index`, if it can serve the request.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Candidate<'a>> {
-        Candidate::new(self.backends.get(index)?, self.query, self.last_resort)
+        let backend = self.backends.get(index)?;
+        Candidate::new(backend, self.query, self.last_resort, self.kept)
     }
 
     /// The position of this request in a rotation over the endpoints of its model: 0, 1, 2 and so on, one number per
@@ -125,14 +129,21 @@ impl fmt::Debug for Candidates<'_> {
 pub struct Candidate<'a> {
     pub(crate) backend: &'a Backend,
     pub(crate) seen: Snapshot,
+    /// How many of its slots the request has to leave free.
+    kept: u32,
 }
 
 impl<'a> Candidate<'a> {
     /// `None` if the endpoint cannot serve `query` in this round.
     #[inline]
-    fn new(backend: &'a Backend, query: &Lane, last_resort: bool) -> Option<Self> {
+    fn new(backend: &'a Backend, query: &Lane, last_resort: bool, kept: KeptSlots) -> Option<Self> {
         let seen = backend.offer(query, last_resort)?;
-        Some(Self { backend, seen })
+        let kept = kept.of(seen.limit() as usize) as u32; // below the limit
+        Some(Self {
+            backend,
+            seen,
+            kept,
+        })
     }
 
     #[inline]
@@ -174,10 +185,11 @@ impl<'a> Candidate<'a> {
         self.seen.limit()
     }
 
-    /// Whether it has a slot free. Until it has answered, or a check has, it has one slot at most.
+    /// Whether it has a slot free for the request, beside those that are kept for higher levels. Until it has answered, or
+    /// a check has, it has one slot at most.
     #[must_use]
     pub fn is_free(&self) -> bool {
-        self.seen.is_free()
+        self.seen.is_free() && self.seen.in_use() + self.kept < self.seen.limit()
     }
 }
 

@@ -8,6 +8,8 @@ mod error;
 #[cfg(feature = "serde")]
 mod read;
 #[cfg(feature = "serde")]
+mod reserve;
+#[cfg(feature = "serde")]
 mod seconds;
 #[cfg(feature = "serde")]
 mod target;
@@ -17,7 +19,7 @@ use std::time::Duration;
 use http::HeaderName;
 
 use crate::admit::{
-    Discipline, PriorityLevels, TargetWait, Tenant, WaitingRoomConfig, room_methods,
+    Discipline, PriorityLevels, Reserve, TargetWait, Tenant, WaitingRoomConfig, room_methods,
 };
 use crate::http::{HeaderClassifier, RetryAfter};
 

@@ -10,6 +10,7 @@ use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Unexpected, Visitor,
 };
 
+use super::reserve::Reserves;
 use super::seconds::Seconds;
 use super::target::Target;
 use super::{Concurrency, QueueConfig};
@@ -48,6 +49,7 @@ const KEYS: &[&str] = &[
     "promote_after_seconds",
     "displace",
     "target_wait",
+    "reserve",
     "tenant_weights",
 ];
 
@@ -105,6 +107,7 @@ impl Reader {
             "promote_after_seconds" => room.promote_after = map.next_value_seed(Seconds(key))?,
             "displace" => room.displace = map.next_value()?,
             "target_wait" => room.target_wait = map.next_value_seed(Target(key))?,
+            "reserve" => (room.reserve, room.lend) = map.next_value_seed(Reserves)?,
             "tenant_weights" => {
                 let weights: HashMap<String, u32> = map.next_value()?;
                 let weights = weights.into_iter().map(|(name, n)| (name.into(), n));
@@ -212,7 +215,7 @@ impl Visitor<'_> for NumberOrInner {
 mod tests {
     use std::time::Duration;
 
-    use crate::admit::{Discipline, PriorityLevels, TargetWait};
+    use crate::admit::{Discipline, PriorityLevels, Reserve, TargetWait};
     use crate::http::{RetryAfter, RetryAfterMode};
     use crate::queue::{Hold, Overflow, Streaming};
 
@@ -235,6 +238,7 @@ streaming = "queue"              # "queue" | "reject": what a saturated gateway 
 hold = "body"                    # "body" | "headers": when the slot is given back
 displace = true                  # in a full room, a higher priority replaces the lowest, latest waiter
 target_wait = "auto"             # seconds | "auto" | "none": an arrival that would wait for longer is refused at once
+# reserve = { high = 1 }         # slots, or a share ("10%"), kept for a level and above; lend = true: lent while unused
 
 [queue.tenant_weights]           # for "fair"; all others weigh 1
 # "team-a" = 3
@@ -286,6 +290,7 @@ jitter = 0.2                     # up to this share is added, so that clients do
             hold = "headers"
             displace = false
             target_wait = 0.5
+            reserve = { gold = 1, silver = "12.5%", lend = true }
             server_timing = false
             tenant_weights = { "team-a" = 3 }
             retry_after = { mode = "fixed", min_seconds = 5, max_seconds = 6, jitter = 0 }
@@ -307,6 +312,9 @@ jitter = 0.2                     # up to this share is added, so that clients do
             .hold(Hold::Headers)
             .displace(false)
             .target_wait(Duration::from_millis(500))
+            .reserve("gold", Reserve::Slots(1))
+            .reserve("silver", Reserve::Share(0.125))
+            .lend(true)
             .server_timing(false)
             .weight("team-a", 3)
             .retry_after(
@@ -345,6 +353,9 @@ jitter = 0.2                     # up to this share is added, so that clients do
             ),
             ("enabled = true\ntarget_wait = \"never\"", "\"auto\""),
             ("enabled = true\ntarget_wait = -1", "from 0"),
+            ("enabled = true\nreserve.high = -1", "`reserve.high` is -1"),
+            ("enabled = true\nreserve.high = \"1\"", "such as \"10%\""),
+            ("enabled = true\nreserve.high = true", "`reserve.high` is"),
             ("enabled = true\nhold = \"head\"", "`body` or `headers`"),
             (
                 "enabled = true\ndiscipline = \"lifo\"",
