@@ -20,16 +20,18 @@ const FONT: &str = "sans-serif";
 const GRID: RGBColor = RGBColor(225, 225, 225);
 const PANEL: (u32, u32) = (620, 360);
 const KEY_WIDTH: u32 = 290;
+const BOUND: &str = "bound";
+const USEFUL: &str = "useful work";
 /// In seconds. Shorter waits are drawn as this, because a logarithmic axis has no zero.
 const SHORTEST_WAIT: f64 = 0.01;
+
+type Get<T> = Box<dyn Fn(&Report) -> T>;
 
 /// A diagram: one line for each policy.
 struct Panel {
     title: String,
     value: Value,
 }
-
-type Get<T> = Box<dyn Fn(&Report) -> T>;
 
 enum Value {
     Share(Get<f64>),
@@ -59,7 +61,7 @@ fn panels(groups: &[Group]) -> Vec<Panel> {
         value: Value::Wait(get),
     };
     let mut panels = vec![
-        share("useful work".into(), Box::new(|r| r.all.useful)),
+        share(USEFUL.into(), Box::new(|r| r.all.useful)),
         wait(
             "median wait of the served".into(),
             Box::new(|r| r.all.median_wait),
@@ -105,7 +107,7 @@ fn draw_key(area: &Area<'_>) -> Drawn {
     let left = Pos::new(HPos::Left, VPos::Center);
     let style = (FONT, 13).into_text_style(area).pos(left);
     let names = POLICIES.iter().map(|policy| policy.name);
-    for (name, row) in names.chain(["bound"]).zip(0..) {
+    for (name, row) in names.chain([BOUND]).zip(0..) {
         let y = 30 + 22 * row;
         let line = PathElement::new([(10, y), (40, y)], line_style(name, row as usize));
         area.draw(&line)?;
@@ -114,82 +116,87 @@ fn draw_key(area: &Area<'_>) -> Drawn {
     Ok(())
 }
 
-/// Ours are thick, the bound is black, and the others go round the colours.
+/// Ours are thick, the bound is black, and the others go round the colours, in two shades.
 fn line_style(name: &str, at: usize) -> ShapeStyle {
+    let hue = at as f64 * 5.0 / 18.0;
+    let lightness = if at.is_multiple_of(2) { 0.35 } else { 0.6 };
     match name {
         AFTER => RGBColor(0, 90, 160).stroke_width(5),
         BEFORE => RGBColor(213, 94, 0).stroke_width(5),
-        "bound" => BLACK.stroke_width(1),
-        _ => Palette99::pick(at).stroke_width(2),
+        BOUND => BLACK.stroke_width(1),
+        _ => HSLColor(hue.fract(), 0.7, lightness).stroke_width(2),
     }
 }
 
 impl Panel {
     fn draw(&self, studies: &[Study], area: &Area<'_>) -> Drawn {
-        let loads = load_range(studies);
-        let mut builder = ChartBuilder::on(area);
-        builder
+        let mut chart = ChartBuilder::on(area)
             .caption(&self.title, (FONT, 16))
             .margin_right(18)
             .x_label_area_size(40)
-            .y_label_area_size(52);
-        // The axes differ in type, so this is written twice.
-        match &self.value {
-            Value::Share(get) => {
-                let mut chart = builder.build_cartesian_2d(loads, 0.0..100.0)?;
-                chart
-                    .configure_mesh()
-                    .light_line_style(TRANSPARENT)
-                    .bold_line_style(GRID)
-                    .label_style((FONT, 12))
-                    .x_desc("load, in multiples of what the slots can do")
-                    .y_label_formatter(&|percent| format!("{percent} %"))
-                    .draw()?;
-                for (at, policy) in POLICIES.iter().enumerate() {
-                    let point =
-                        |study: &Study| (study.workload.load(), 100.0 * get(&study.reports[at]));
-                    let style = line_style(policy.name, at);
-                    chart.draw_series(LineSeries::new(studies.iter().map(point), style))?;
-                }
-                if self.title == "useful work" {
-                    let point = |study: &Study| (study.workload.load(), 100.0 * study.bound);
-                    let style = line_style("bound", 0);
-                    chart.draw_series(LineSeries::new(studies.iter().map(point), style))?;
-                }
-            }
-            Value::Wait(get) => {
-                let longest = longest_wait(studies, get);
-                let waits = (SHORTEST_WAIT..longest).log_scale();
-                let mut chart = builder.build_cartesian_2d(loads, waits)?;
-                chart
-                    .configure_mesh()
-                    .light_line_style(TRANSPARENT)
-                    .bold_line_style(GRID)
-                    .label_style((FONT, 12))
-                    .x_desc("load, in multiples of what the slots can do")
-                    .y_label_formatter(&|seconds| format!("{seconds} s"))
-                    .draw()?;
-                for (at, policy) in POLICIES.iter().enumerate() {
-                    let points = studies.iter().filter_map(|study| {
-                        let wait = get(&study.reports[at])?.as_secs_f64();
-                        Some((study.workload.load(), wait.max(SHORTEST_WAIT)))
-                    });
-                    let style = line_style(policy.name, at);
-                    chart.draw_series(LineSeries::new(points, style))?;
-                }
-            }
+            .y_label_area_size(52)
+            .build_cartesian_2d(load_range(studies), self.value.range(studies))?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .label_style((FONT, 12))
+            .x_desc("load, in multiples of what the slots can do")
+            .y_labels(6)
+            .y_label_formatter(&|height| self.value.label(*height))
+            .draw()?;
+        // The thick ones last: they are what the image is about.
+        let (thick, thin): (Vec<_>, Vec<_>) = (POLICIES.iter().enumerate())
+            .partition(|(_, policy)| [BEFORE, AFTER].contains(&policy.name));
+        for (at, policy) in thin.into_iter().chain(thick) {
+            let point = |study: &Study| {
+                let height = self.value.height(&study.reports[at])?;
+                Some((study.workload.load(), height))
+            };
+            let style = line_style(policy.name, at);
+            chart.draw_series(LineSeries::new(studies.iter().filter_map(point), style))?;
+        }
+        if self.title == USEFUL {
+            let point = |study: &Study| (study.workload.load(), 100.0 * study.bound);
+            let style = line_style(BOUND, 0);
+            chart.draw_series(LineSeries::new(studies.iter().map(point), style))?;
         }
         Ok(())
+    }
+}
+
+impl Value {
+    /// In percent, or the logarithm of seconds.
+    fn height(&self, report: &Report) -> Option<f64> {
+        match self {
+            Self::Share(get) => Some(100.0 * get(report)),
+            Self::Wait(get) => {
+                let seconds = get(report)?.as_secs_f64();
+                Some(seconds.max(SHORTEST_WAIT).log10())
+            }
+        }
+    }
+
+    fn range(&self, studies: &[Study]) -> Range<f64> {
+        match self {
+            Self::Share(_) => 0.0..100.0,
+            Self::Wait(_) => {
+                let reports = studies.iter().flat_map(|study| &study.reports);
+                let heights = reports.filter_map(|report| self.height(report));
+                SHORTEST_WAIT.log10()..heights.fold(0.0, f64::max).ceil()
+            }
+        }
+    }
+
+    fn label(&self, height: f64) -> String {
+        match self {
+            Self::Share(_) => format!("{height} %"),
+            Self::Wait(_) => format!("{} s", (10_f64.powf(height) * 100.0).round() / 100.0),
+        }
     }
 }
 
 fn load_range(studies: &[Study]) -> Range<f64> {
     let loads = || studies.iter().map(|study| study.workload.load());
     loads().fold(f64::INFINITY, f64::min)..loads().fold(0.0, f64::max)
-}
-
-fn longest_wait(studies: &[Study], get: &Get<Option<Duration>>) -> f64 {
-    let reports = studies.iter().flat_map(|study| &study.reports);
-    let waits = reports.filter_map(get).map(|wait| wait.as_secs_f64());
-    waits.fold(1.0, f64::max)
 }

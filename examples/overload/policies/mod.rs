@@ -11,6 +11,8 @@ mod ours;
 mod rolling;
 mod slot_queue;
 mod smg;
+#[cfg(test)]
+mod tests;
 mod tower_limit;
 mod tower_load_shed;
 mod tower_timeout;
