@@ -1,0 +1,130 @@
+//! This crate's waiting room, before and after it was bounded by time.
+//!
+//! It is the room itself, with instants that are a base plus the virtual time. All contact with the room is in this file.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use tower_triage::admit::{AdmitOutcome, Capacity, Tenant, WaiterId, WaitingRoom, WakeList};
+use tower_triage::{Discipline, Priority, SlotPool, Ticket, WaitingRoomConfig};
+
+use super::Setting;
+use crate::policy::{Arrival, Decision, Ended, Policy, RequestId};
+
+/// Bounded by number: 100 places, 30 s.
+pub(crate) fn before(setting: &Setting) -> WaitingRoomConfig {
+    WaitingRoomConfig::default()
+        .max_size(100)
+        .max_wait(Duration::from_secs(30))
+        .discipline(discipline(setting))
+}
+
+/// The defaults.
+pub(crate) fn after(setting: &Setting) -> WaitingRoomConfig {
+    WaitingRoomConfig::default().discipline(discipline(setting))
+}
+
+fn discipline(setting: &Setting) -> Discipline {
+    match setting.is_fair {
+        true => Discipline::Fair,
+        false => Discipline::Fifo,
+    }
+}
+
+pub(crate) struct Ours {
+    room: WaitingRoom<SlotPool, RequestId>,
+    slots: SlotPool,
+    /// Virtual time 0.
+    base: Instant,
+    tenants: Vec<Tenant>,
+    leases: HashMap<RequestId, <SlotPool as Capacity>::Lease>,
+    waiting: HashMap<RequestId, WaiterId>,
+}
+
+impl Ours {
+    pub(crate) fn new(setting: &Setting, config: WaitingRoomConfig) -> Self {
+        let base = Instant::now();
+        Self {
+            room: WaitingRoom::new(config, base),
+            slots: SlotPool::new(setting.slots),
+            base,
+            tenants: (0..=u8::MAX).map(|n| n.to_string().into()).collect(),
+            leases: HashMap::new(),
+            waiting: HashMap::new(),
+        }
+    }
+
+    fn ticket(&self, arrival: &Arrival, now: Instant) -> Ticket {
+        let tenant = self.tenants[usize::from(arrival.tenant)].clone();
+        let mut ticket = Ticket::new(Priority(arrival.level), now).tenant(tenant);
+        ticket.deadline = arrival.deadline.map(|deadline| self.base + deadline);
+        ticket
+    }
+
+    /// Passes on what the room decided about waiters.
+    fn pass_on(&mut self, wakes: WakeList<RequestId>, decisions: &mut Vec<Decision>) {
+        for id in wakes {
+            let waiter = self.waiting.remove(&id);
+            let outcome = waiter.and_then(|waiter| self.room.take_outcome(waiter));
+            match outcome.expect("a waiter that is woken has an outcome") {
+                Ok(lease) => self.admit(id, lease, decisions),
+                Err(_) => decisions.push(Decision::Refuse(id)),
+            }
+        }
+    }
+
+    fn admit(
+        &mut self,
+        id: RequestId,
+        lease: <SlotPool as Capacity>::Lease,
+        decisions: &mut Vec<Decision>,
+    ) {
+        self.leases.insert(id, lease);
+        decisions.push(Decision::Admit(id));
+    }
+}
+
+impl Policy for Ours {
+    fn arrive(&mut self, arrival: Arrival, now: Duration, decisions: &mut Vec<Decision>) {
+        let now = self.base + now;
+        let ticket = self.ticket(&arrival, now);
+        let mut wakes = WakeList::new();
+        let outcome = self.room.arrive(&self.slots, ticket, (), now, &mut wakes);
+        match outcome {
+            AdmitOutcome::Leased(lease) => self.admit(arrival.id, lease, decisions),
+            AdmitOutcome::Queued(waiter) => {
+                self.waiting.insert(arrival.id, waiter);
+                let set = self.room.set_waker(waiter, arrival.id);
+                set.expect("a waiter that was just queued waits");
+            }
+            AdmitOutcome::Rejected(_) => decisions.push(Decision::Refuse(arrival.id)),
+        }
+        self.pass_on(wakes, decisions);
+    }
+
+    fn release(&mut self, id: RequestId, _: Ended, now: Duration, decisions: &mut Vec<Decision>) {
+        let lease = self.leases.remove(&id).expect("an admitted request");
+        let pool = self.slots.release(lease);
+        let mut wakes = WakeList::new();
+        self.room
+            .on_release(&self.slots, pool, self.base + now, &mut wakes);
+        self.pass_on(wakes, decisions);
+    }
+
+    fn leave(&mut self, id: RequestId, _: Duration, _: &mut Vec<Decision>) {
+        if let Some(waiter) = self.waiting.remove(&id) {
+            // It waits, so it has no lease.
+            self.room.cancel(waiter);
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Duration> {
+        self.room.next_timeout().map(|at| at - self.base)
+    }
+
+    fn advance(&mut self, now: Duration, decisions: &mut Vec<Decision>) {
+        let mut wakes = WakeList::new();
+        self.room.advance(self.base + now, &mut wakes);
+        self.pass_on(wakes, decisions);
+    }
+}
