@@ -10,7 +10,7 @@
 //! the relaxed server.
 //!
 //! *The relaxed server does most by serving the earliest end of a window first.* Take a best schedule, and the first moment
-//! at which it does not serve the available request `e` whose window ends first, but another one, `l`, or none. If it serves
+//! at which it does not serve `e`, the available request with the earliest end, but another one, `l`, or none. If it serves
 //! `e` later, swap the two parts: `e`'s is earlier now and after its arrival, and `l`'s is later, but within `e`'s window and
 //! so within `l`'s, which ends no earlier. If it does not serve that part of `e` later, serve it now in place of `l`'s. In
 //! both cases no less work is done, and the schedules agree for longer.

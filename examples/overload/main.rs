@@ -1,7 +1,8 @@
 //! Policies for overload, side by side: which requests are served in time, and how much of the work was useful.
 //!
 //! Requests come faster than the slots of a backend can serve them, and their callers are patient for some seconds. Work for
-//! a request that starts later than that is of no use. Each policy decides who waits, who is refused, and who is next.
+//! a request that starts later than that is of no use. Each policy decides which requests wait, which are refused, and which
+//! is next.
 //!
 //! ```sh
 //! cargo run --release --example overload                                  # every workload

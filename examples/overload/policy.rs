@@ -1,4 +1,4 @@
-//! The contract of a policy: what decides who is served, refused, or waits.
+//! The contract of a policy: what decides which requests are served, refused, or wait.
 
 use std::time::Duration;
 

@@ -77,7 +77,7 @@ struct Simulation<'w> {
     outcomes: Vec<Option<(Outcome, Duration)>>,
     /// The next request to arrive.
     next_arrival: RequestId,
-    /// The next request whose caller loses patience: all are equally patient, so it goes by arrival.
+    /// The request of the next caller to lose patience: all are equally patient, so it goes by arrival.
     next_impatient: RequestId,
     /// Requests that have arrived and are neither over nor with the backend.
     waiting_outside: usize,

@@ -345,7 +345,7 @@ fn what_a_policy_admits_too_soon_waits_in_the_backend() {
     let all = Report::new(&stay, &run).all;
     assert_eq!((all.useful, all.in_time), (0.3, 1.0 / 3.0));
 
-    // Unnoticed, the backend works for the second, whose caller has left.
+    // Unnoticed, the backend works for the second after its caller has left.
     let leave = by_hand(&requests, Until::Started, Callers::Leave, false);
     let run = simulate(&leave, &mut Open);
     assert_eq!(slots(&run), [Some((0, 3)), Some((3, 4)), Some((4, 5))]);
@@ -360,7 +360,7 @@ fn what_a_policy_admits_too_soon_waits_in_the_backend() {
 }
 
 #[test]
-fn callers_who_want_the_answer_leave_during_service() {
+fn callers_that_wait_for_answers_leave_during_service() {
     use Outcome::{Left, Served};
     let requests = [(0, 3), (1, 1), (2, 1)];
     // The first would be answered after 3 s: its slot is freed after 2 s, if the backend notices.

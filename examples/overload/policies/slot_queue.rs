@@ -56,7 +56,7 @@ impl<K: Ord + Copy> SlotQueue<K> {
         }
     }
 
-    /// Refuses the waiters whose waits have ended.
+    /// Refuses the waiters that have waited until their end.
     pub(crate) fn refuse_ended(&mut self, now: Duration, decisions: &mut Vec<Decision>) {
         while let Some(id) = self.waiters.pop_ended(now) {
             decisions.push(Decision::Refuse(id));

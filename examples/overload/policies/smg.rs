@@ -3,7 +3,7 @@
 //! The level `high` is its class Interactive (256 places, 30 s), every other its Default (512 places, 60 s). A slot goes to
 //! a head that has waited for longer than its starvation threshold (30 s in Default, 5 s in Interactive), the lowest class
 //! first; else to the head of the highest class. So in lasting overload, where every head of Default is starving, Interactive
-//! goes last. A waiter that timed out or whose caller left keeps its place until it is at the head.
+//! goes last. A waiter that timed out, or was left by its caller, keeps its place until it is at the head.
 //!
 //! Its reservations, 160 slots by default, are left out: they exceed the slots here. So is preemption: it ends requests
 //! without a first byte, and here that comes soon after the start.
@@ -27,7 +27,7 @@ struct Class {
     queue: VecDeque<Place>,
     /// The waiters of places that are not abandoned.
     waiting: HashSet<RequestId>,
-    /// The number of places at the front whose timeout has passed.
+    /// The number of places at the front that have timed out.
     timed_out: usize,
 }
 

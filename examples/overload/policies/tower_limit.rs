@@ -1,4 +1,4 @@
-//! tower's `ConcurrencyLimit`: a semaphore in front of the service, whose queue is FIFO and has no bound.
+//! tower's `ConcurrencyLimit`: a semaphore in front of the service, with a FIFO queue without a bound.
 //!
 //! A caller that leaves drops its future, and its place with it.
 

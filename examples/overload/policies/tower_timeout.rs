@@ -77,7 +77,7 @@ impl Policy for TowerTimeout {
     }
 
     fn advance(&mut self, now: Duration, decisions: &mut Vec<Decision>) {
-        // First, so that no slot goes to a request whose own time is over.
+        // First, so that no slot goes to a waiter that is over time itself.
         self.queue.refuse_ended(now, decisions);
         while let Some(&(end, id)) = self.running.first()
             && end <= now

@@ -65,7 +65,7 @@ impl<K: Ord + Copy> Waiters<K> {
         self.ends.first().map(|(end, _)| *end)
     }
 
-    /// Removes a waiter whose wait has ended by `now`.
+    /// Removes a waiter if its wait has ended by `now`.
     pub(crate) fn pop_ended(&mut self, now: Duration) -> Option<RequestId> {
         let (end, id) = *self.ends.first()?;
         (end <= now).then(|| self.remove(id))?;

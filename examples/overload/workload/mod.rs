@@ -97,7 +97,7 @@ impl Workload {
         self.requests[id].arrival + self.patience
     }
 
-    /// Slot-seconds that all requests ask for, by those that there are.
+    /// The slot-seconds that all requests ask for, over those that there are.
     pub(crate) fn load(&self) -> f64 {
         let asked: f64 = self.requests.iter().map(|r| r.service.as_secs_f64()).sum();
         asked / self.slot_seconds()
