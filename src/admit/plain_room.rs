@@ -175,6 +175,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     /// The wait of a newcomer, in seconds; 0 if that is not known. Or the reason why it may not wait.
     fn predict(
         &mut self,
+        capacity: &C,
         ticket: &Ticket,
         Priority(level): Priority,
         limits: WaitLimits,
@@ -188,8 +189,8 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             pool: ONLY_POOL,
             lane_hash: ONLY_LANE,
             is_first: ahead == 0,
-            // One queue for all: no tenant has a share.
-            is_modest: false,
+            is_fair: false,
+            leased: capacity.leased(),
             // It gets the slot after those of the waiters before it.
             seconds: per_second.map(|per_second| (ahead + 1) as f64 / per_second),
         };
@@ -292,7 +293,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         self.observe(capacity);
         self.trim_if_due(now);
         let priority = self.base.config.levels.clamp(ticket.priority);
-        let predicted = match self.predict(&ticket, priority, limits) {
+        let predicted = match self.predict(capacity, &ticket, priority, limits) {
             Ok(predicted) => predicted,
             Err(why) => return Arrival::ended(AdmitOutcome::Rejected(why), demand),
         };

@@ -145,7 +145,10 @@ pub(crate) trait Room<C: Capacity, W> {
     #[inline]
     fn grant(&mut self, idx: u32, (lease, pool): (C::Lease, PoolId), wakes: &mut WakeList<W>) {
         self.unlink(idx, true);
-        self.base_mut().overload.pool_mut(pool).on_handed_over();
+        let (base, waiters) = self.base_and_waiters();
+        base.overload.pool_mut(pool).on_handed_over();
+        let meta = waiters.meta(idx);
+        base.on_served(meta.priority, meta.tenant(), meta.cost() as f64);
         self.finish(idx, State::Leased(lease), wakes);
     }
 

@@ -10,7 +10,7 @@ use super::overload::{Arriving, Overload, Reserves};
 use super::trim::HighWater;
 use super::waiters::{WaitLimits, WaiterMeta};
 use super::{
-    KeptSlots, PoolId, RejectReason, RoomStats, Served, TargetWait, Tenant, Ticket,
+    Discipline, KeptSlots, PoolId, RejectReason, RoomStats, Served, TargetWait, Tenant, Ticket,
     WaitingRoomConfig,
 };
 
@@ -215,12 +215,15 @@ impl RoomBase {
             pool: wait.pool,
             level: self.config.levels.clamp(ticket.priority).0,
             is_first: wait.is_first,
-            is_modest: wait.is_modest,
+            is_fair: wait.is_fair,
             predicted: wait.seconds,
+            leased: wait.leased,
             patience: caller.min(bound),
             longest: (caller - service).min(bound),
         };
-        let admitted = self.overload.admit(&arriving, target, self.now);
+        let admitted = self
+            .overload
+            .admit(&arriving, &ticket.tenant, &self.config, self.now);
         admitted.map_err(|excess| RejectReason::Overloaded {
             retry_after: Duration::try_from_secs_f64(excess).unwrap_or(Duration::MAX),
         })
@@ -288,6 +291,16 @@ impl RoomBase {
         }
     }
 
+    /// A request got a slot under the lock.
+    #[inline]
+    pub(crate) fn on_served(&mut self, level: u8, tenant: &Tenant, cost: f64) {
+        self.overload.on_served(level);
+        if self.config.discipline == Discipline::Fair {
+            self.overload
+                .on_tenant_served(tenant, cost, &self.config, self.now);
+        }
+    }
+
     /// One more request waits.
     #[inline]
     pub(crate) fn on_queued(&mut self) {
@@ -318,8 +331,10 @@ pub(crate) struct PredictedWait {
     pub(crate) lane_hash: u32,
     /// Whether no waiter goes before it.
     pub(crate) is_first: bool,
-    /// Whether its tenant has less than its share of the room.
-    pub(crate) is_modest: bool,
+    /// Whether its lane is shared among tenants.
+    pub(crate) is_fair: bool,
+    /// How many leases the capacity has given so far.
+    pub(crate) leased: u64,
     /// `None` while that is not known.
     pub(crate) seconds: Option<f64>,
 }

@@ -224,11 +224,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             Arrival::ended(AdmitOutcome::Rejected(RejectReason::ShuttingDown), demand)
         } else {
             let base = room.base_mut();
-            if !base.reserves.is_empty() {
-                let Priority(level) = base.config.levels.clamp(ticket.priority);
-                base.reserves.on_arrival(level, now);
+            let Priority(level) = base.config.levels.clamp(ticket.priority);
+            base.reserves.on_arrival(level, now);
+            let arrival = room.arrive(capacity, ticket, demand, now, wakes);
+            if let Ok(AdmitOutcome::Leased(_)) = arrival.outcome {
+                room.base_mut().overload.on_served(level);
             }
-            room.arrive(capacity, ticket, demand, now, wakes)
+            arrival
         };
         // Waiters that are rejected later are counted where that happens.
         if let Ok(AdmitOutcome::Rejected(why)) = &arrival.outcome {

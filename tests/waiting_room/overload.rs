@@ -311,14 +311,14 @@ fn tenants_within_their_share_are_not_refused_for_a_greedy_one() {
 fn only_a_request_that_finds_waiters_before_it_is_refused_as_overloaded() {
     let all = Study {
         config: WaitingRoomConfig::default().target_wait(Duration::ZERO),
-        load: 0.9,
+        load: 1.5,
         ..Study::default()
     };
     let all = all.run();
     assert!(all.iter().any(|r| r.rejected.is_some()));
-    // The slots are never idle for that: what a room could win is lost, what a bare limit serves is not.
+    // One always waits, so the slots are rarely idle.
     let useful = useful(&all, 0);
-    assert!(useful > 0.75, "{useful}");
+    assert!(useful > 0.9, "{useful}");
 }
 
 #[test]

@@ -5,17 +5,23 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use tower_triage::admit::{AdmitOutcome, Capacity, Tenant, WaiterId, WaitingRoom, WakeList};
+use tower_triage::admit::{
+    AdmitOutcome, Capacity, Served, TargetWait, Tenant, WaiterId, WaitingRoom, WakeList,
+};
 use tower_triage::{Discipline, Priority, SlotPool, Ticket, WaitingRoomConfig};
 
 use super::Setting;
 use crate::policy::{Arrival, Decision, Ended, Policy, RequestId};
+use crate::workload::Until;
 
-/// Bounded by number: 100 places, 30 s.
+/// Bounded by number alone: 100 places, 30 s.
 pub(crate) fn before(setting: &Setting) -> WaitingRoomConfig {
     WaitingRoomConfig::default()
         .max_size(100)
         .max_wait(Duration::from_secs(30))
+        .target_wait(TargetWait::Off)
+        .service_quantile(None)
+        .displace(false)
         .discipline(discipline(setting))
 }
 
@@ -39,6 +45,10 @@ pub(crate) struct Ours {
     tenants: Vec<Tenant>,
     leases: HashMap<RequestId, <SlotPool as Capacity>::Lease>,
     waiting: HashMap<RequestId, WaiterId>,
+    until: Until,
+    /// Requests that arrived and are not over, where the room is told when their answers begin.
+    tickets: HashMap<RequestId, Ticket>,
+    served: HashMap<RequestId, Served>,
 }
 
 impl Ours {
@@ -51,6 +61,9 @@ impl Ours {
             tenants: (0..=u8::MAX).map(|n| n.to_string().into()).collect(),
             leases: HashMap::new(),
             waiting: HashMap::new(),
+            until: setting.until,
+            tickets: HashMap::new(),
+            served: HashMap::new(),
         }
     }
 
@@ -62,13 +75,18 @@ impl Ours {
     }
 
     /// Passes on what the room decided about waiters.
-    fn pass_on(&mut self, wakes: WakeList<RequestId>, decisions: &mut Vec<Decision>) {
+    fn pass_on(
+        &mut self,
+        wakes: WakeList<RequestId>,
+        now: Duration,
+        decisions: &mut Vec<Decision>,
+    ) {
         for id in wakes {
             let waiter = self.waiting.remove(&id);
             let outcome = waiter.and_then(|waiter| self.room.take_outcome(waiter));
             match outcome.expect("a waiter that is woken has an outcome") {
-                Ok(lease) => self.admit(id, lease, decisions),
-                Err(_) => decisions.push(Decision::Refuse(id)),
+                Ok(lease) => self.admit(id, lease, now, decisions),
+                Err(_) => self.refuse(id, decisions),
             }
         }
     }
@@ -77,44 +95,73 @@ impl Ours {
         &mut self,
         id: RequestId,
         lease: <SlotPool as Capacity>::Lease,
+        now: Duration,
         decisions: &mut Vec<Decision>,
     ) {
+        if let Some(ticket) = self.tickets.remove(&id) {
+            let served = self.room.served(&self.slots, &(), &ticket, self.base + now);
+            self.served.insert(id, served);
+        }
         self.leases.insert(id, lease);
         decisions.push(Decision::Admit(id));
+    }
+
+    fn refuse(&mut self, id: RequestId, decisions: &mut Vec<Decision>) {
+        self.tickets.remove(&id);
+        decisions.push(Decision::Refuse(id));
     }
 }
 
 impl Policy for Ours {
     fn arrive(&mut self, arrival: Arrival, now: Duration, decisions: &mut Vec<Decision>) {
-        let now = self.base + now;
-        let ticket = self.ticket(&arrival, now);
+        let instant = self.base + now;
+        let ticket = self.ticket(&arrival, instant);
+        // The answer to a request that is only to be started in time begins when it is started.
+        if self.until == Until::Answered {
+            self.tickets.insert(arrival.id, ticket.clone());
+        }
         let mut wakes = WakeList::new();
-        let outcome = self.room.arrive(&self.slots, ticket, (), now, &mut wakes);
+        let outcome = self
+            .room
+            .arrive(&self.slots, ticket, (), instant, &mut wakes);
         match outcome {
-            AdmitOutcome::Leased(lease) => self.admit(arrival.id, lease, decisions),
+            AdmitOutcome::Leased(lease) => self.admit(arrival.id, lease, now, decisions),
             AdmitOutcome::Queued(waiter) => {
                 self.waiting.insert(arrival.id, waiter);
                 let set = self.room.set_waker(waiter, arrival.id);
                 set.expect("a waiter that was just queued waits");
             }
-            AdmitOutcome::Rejected(_) => decisions.push(Decision::Refuse(arrival.id)),
+            AdmitOutcome::Rejected(_) => self.refuse(arrival.id, decisions),
         }
-        self.pass_on(wakes, decisions);
+        self.pass_on(wakes, now, decisions);
     }
 
-    fn release(&mut self, id: RequestId, _: Ended, now: Duration, decisions: &mut Vec<Decision>) {
+    fn release(
+        &mut self,
+        id: RequestId,
+        ended: Ended,
+        now: Duration,
+        decisions: &mut Vec<Decision>,
+    ) {
+        if let Some(served) = self.served.remove(&id) {
+            match ended {
+                Ended::Finished => self.room.on_answered(&served, self.base + now),
+                Ended::Cancelled => self.room.on_abandoned(&served, self.base + now),
+            }
+        }
         let lease = self.leases.remove(&id).expect("an admitted request");
         let pool = self.slots.release(lease);
         let mut wakes = WakeList::new();
         self.room
             .on_release(&self.slots, pool, self.base + now, &mut wakes);
-        self.pass_on(wakes, decisions);
+        self.pass_on(wakes, now, decisions);
     }
 
-    fn leave(&mut self, id: RequestId, _: Duration, _: &mut Vec<Decision>) {
+    fn leave(&mut self, id: RequestId, now: Duration, _: &mut Vec<Decision>) {
+        self.tickets.remove(&id);
         if let Some(waiter) = self.waiting.remove(&id) {
             // It waits, so it has no lease.
-            self.room.cancel(waiter);
+            self.room.cancel(waiter, self.base + now);
         }
     }
 
@@ -125,6 +172,6 @@ impl Policy for Ours {
     fn advance(&mut self, now: Duration, decisions: &mut Vec<Decision>) {
         let mut wakes = WakeList::new();
         self.room.advance(self.base + now, &mut wakes);
-        self.pass_on(wakes, decisions);
+        self.pass_on(wakes, now, decisions);
     }
 }

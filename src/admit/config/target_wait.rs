@@ -6,15 +6,19 @@ use std::time::Duration;
 ///
 /// A room that is bounded by number alone fills up in overload, and each request then waits for nearly as long as its
 /// caller does. So an arrival that would have to wait for longer than the target is told at once: the more longer, the
-/// more likely, and always from twice the target on. A burst is let in as long as a request was served without a wait
-/// in between, for as long as its requests can still be served in time.
+/// more likely, and always from twice the target on. One that no waiter goes before is never refused.
+///
+/// The target holds in lasting overload. It grows with the share of the slots that was idle lately (by the square, up to
+/// a share of 0.2), so that bursts are let in as long as they can still be served in time: as a longer queue is worth
+/// something only where slots would be idle without it. What lower levels had counts as idle, and with the discipline
+/// `fair`, so does what other tenants had beyond their shares.
 ///
 /// In a configuration file: a number of seconds, which may be a fraction, `"auto"` or `"none"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum TargetWait {
-    /// A fifth of the caller's patience: of the time until its deadline; for callers that name none, of the time after
-    /// which others were seen to give up; and of `max_wait`, if that is less.
+    /// 9 % of the caller's patience: of the time until its deadline; for callers that name none, of the time after which
+    /// others were seen to give up; and of `max_wait`, if that is less.
     #[default]
     Auto,
     /// This long.

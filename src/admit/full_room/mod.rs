@@ -267,7 +267,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         };
         // The request has to wait, if it may.
         self.observe_lane(capacity, lane);
-        let predicted = match self.predict(&ticket, limits, lane) {
+        let predicted = match self.predict(capacity, &ticket, limits, lane) {
             Ok(predicted) => predicted,
             Err(why) => return Arrival::ended(AdmitOutcome::Rejected(why), demand),
         };

@@ -27,6 +27,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
     /// The wait of a newcomer to `lane`, in seconds; 0 if that is not known. Or the reason why it may not wait.
     pub(super) fn predict(
         &mut self,
+        capacity: &C,
         ticket: &Ticket,
         limits: WaitLimits,
         lane: u32,
@@ -44,7 +45,8 @@ impl<C: Capacity, W> FullRoom<C, W> {
             pool,
             lane_hash: self.hash_of_lane(lane),
             is_first: backlog.ahead == 0,
-            is_modest: backlog.is_modest,
+            is_fair: backlog.is_fair,
+            leased: capacity.leased(),
             seconds: self.expected_wait(backlog.ahead, newcomer.level, lane),
         };
         Ok(self.base_mut().admit(ticket, limits, wait)? as f32)

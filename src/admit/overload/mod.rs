@@ -1,24 +1,37 @@
 //! Sense in overload: which arrivals are refused because they would wait too long, and which waiters are not worth a slot.
 //!
 //! A room that is bounded by number alone is full in overload, and its head has waited for nearly as long as its caller
-//! does: the slots are spent on requests whose callers are about to leave. What matters is time. So the room measures how
-//! fast its pools hand slots over ([`pool_load`]), how long requests are served ([`service_times`]) and how long callers
-//! wait ([`patience`]), and predicts the wait of each arrival ([`wait`]).
+//! does: the slots are spent on requests whose callers are about to leave. What matters is time. So the room predicts the
+//! wait of each arrival from the work ahead of it ([`wait`]) and from how fast its pools hand slots over
+//! ([`pool_load`]), which is corrected by how past predictions came out. Where that is longer than the target, the arrival
+//! is refused.
+//!
+//! The target is short as long as the slots are never idle: then a longer queue serves no request more. It grows where
+//! slots were idle of late ([`idleness`]), as bursts are then worth waiting for; and for tenants that had less than their
+//! share where another had more ([`shares`]). It depends on how long the caller waits, which is learned if it does not say
+//! so ([`patience`]). How long a request is served is known from others of its lane ([`service_times`]).
+//!
+//! The constants are those with which a recorded hour of a language model's requests, at 1.2 to 2 times the load that can
+//! be served, is served best: see `examples/overload`.
 
+mod idleness;
 mod patience;
 mod pool_load;
 mod reserves;
 mod served;
 mod service_times;
+mod shares;
 pub(crate) mod wait;
 
-use super::nanos::{NEVER, Nanos, span};
-use super::{PoolId, TargetWait};
+use super::nanos::Nanos;
+use super::{PoolId, TargetWait, Tenant, WaitingRoomConfig};
+use idleness::Idleness;
 use patience::Patience;
 use pool_load::PoolLoad;
 pub(crate) use reserves::Reserves;
 pub use served::Served;
 use service_times::ServiceTimes;
+use shares::Shares;
 
 /// What a room measures.
 #[derive(Debug, Default)]
@@ -26,6 +39,8 @@ pub(crate) struct Overload {
     /// By pool.
     pools: Vec<PoolLoad>,
     levels: usize,
+    idleness: Idleness,
+    shares: Shares,
     pub(crate) service: ServiceTimes,
     pub(crate) patience: Patience,
 }
@@ -38,26 +53,35 @@ pub(crate) struct Arriving {
     pub(crate) level: u8,
     /// Whether no waiter goes before it.
     pub(crate) is_first: bool,
-    /// Whether its tenant has less than its share of the room.
-    pub(crate) is_modest: bool,
+    /// Whether its lane is shared among tenants.
+    pub(crate) is_fair: bool,
     /// The wait that the work ahead leads to, if that is known.
     pub(crate) predicted: Option<f64>,
     /// How long the caller waits for the beginning of an answer.
     pub(crate) patience: f64,
     /// The longest wait after which the answer still comes in time.
     pub(crate) longest: f64,
+    /// How many leases the capacity has given so far.
+    pub(crate) leased: u64,
 }
 
 /// The automatic target's share of the patience.
-const AUTO: f64 = 0.2;
-/// For how many targets after the room was empty a burst is let in. With the automatic target that is the patience: who
-/// waits when it is over arrived after the burst began.
-const BURST: f64 = 5.0;
+const AUTO: f64 = 0.09;
+/// Over how long idleness is averaged, in patiences.
+const MEMORY: f64 = 20.0;
+/// From this share on of slots that are idle on average, bursts wait for as long as their callers do.
+const IDLE: f64 = 0.2;
+
+/// Over how long the tenants' shares are averaged, in multiples of that: one tenant is served less often than all together.
+const SHARES_MEMORY: f64 = 6.0;
+/// From this unused part of its share on, what a tenant sends is let in like a burst.
+const UNUSED: f64 = 0.05;
 
 impl Overload {
     pub(crate) fn new(levels: usize) -> Self {
         Self {
             levels,
+            idleness: Idleness::new(levels, IDLE),
             ..Self::default()
         }
     }
@@ -66,6 +90,7 @@ impl Overload {
     pub(crate) fn set_levels(&mut self, levels: usize) {
         if self.levels != levels {
             self.levels = levels;
+            self.idleness = Idleness::new(levels, IDLE);
             self.pools
                 .iter_mut()
                 .for_each(|pool| pool.set_levels(levels));
@@ -80,6 +105,23 @@ impl Overload {
             self.pools.resize_with(pool + 1, || PoolLoad::new(levels));
         }
         &mut self.pools[pool]
+    }
+
+    /// A request of this level got a slot.
+    #[inline]
+    pub(crate) fn on_served(&mut self, level: u8) {
+        self.idleness.on_served(level);
+    }
+
+    /// A request of this tenant got a slot, where tenants have shares.
+    pub(crate) fn on_tenant_served(
+        &mut self,
+        tenant: &Tenant,
+        cost: f64,
+        config: &WaitingRoomConfig,
+        now: Nanos,
+    ) {
+        self.shares.on_served(tenant, cost, config, now);
     }
 
     /// How many slots a pool hands over per second, if that is known.
@@ -102,42 +144,51 @@ impl Overload {
     pub(crate) fn admit(
         &mut self,
         arriving: &Arriving,
-        target: TargetWait,
+        tenant: &Tenant,
+        config: &WaitingRoomConfig,
         now: Nanos,
     ) -> Result<f64, f64> {
-        let load = self.pool_mut(arriving.pool);
-        if arriving.is_first {
-            load.on_empty(arriving.level, now);
+        let level = arriving.level;
+        let memory = MEMORY * arriving.patience;
+        if let Some(per_second) = self.total_per_second() {
+            self.idleness
+                .observe(now, arriving.leased, per_second, memory);
         }
         let Some(predicted) = arriving.predicted else {
             return Ok(0.0);
         };
-        let target = match target {
+        let target = match config.target_wait {
             TargetWait::Auto => AUTO * arriving.patience,
             TargetWait::After(target) => target.as_secs_f64(),
             TargetWait::Off => return Ok(predicted),
         };
-        let wait = predicted * load.correction(arriving.level, predicted);
+        let mut idle = self.idleness.share(level);
+        if arriving.is_fair {
+            self.shares.observe(now, SHARES_MEMORY * memory);
+            let unused = self.shares.unused(tenant, config, now);
+            idle = idle.max(unused / UNUSED * IDLE);
+        }
+        let load = self.pool_mut(arriving.pool);
+        let wait = predicted * load.correction(level, predicted);
+        let target = burst_target(target, arriving.longest, idle);
         let excess = wait - target;
         // Its answer would come too late, burst or not.
         if wait > arriving.longest {
             return Err(excess.max(wait - arriving.longest));
         }
-        if excess <= 0.0 || load.was_empty_since(arriving.level, since(now, BURST * target)) {
+        // Otherwise the slot that is free next would be idle.
+        if arriving.is_first {
             return Ok(predicted);
         }
-        // What makes the room overfull is refused first.
-        let tolerated = if arriving.is_modest { target } else { 0.0 };
-        let probability = ((excess - tolerated) / target).clamp(0.0, 1.0);
-        match load.refuses(arriving.level, probability) {
+        match load.refuses(level, (excess / target).clamp(0.0, 1.0)) {
             true => Err(excess),
             false => Ok(predicted),
         }
     }
 }
 
-/// The instant so many seconds before `now`. 0, which is before every instant, if that is too many.
-fn since(now: Nanos, seconds: f64) -> Nanos {
-    let ago = std::time::Duration::try_from_secs_f64(seconds);
-    now.saturating_sub(ago.map_or(NEVER, span))
+/// The target where this share of the slots was idle of late: it grows with the square, up to the longest useful wait.
+fn burst_target(target: f64, longest: f64, idle: f64) -> f64 {
+    let share = (idle / IDLE).min(1.0);
+    target + share * share * (longest - target).max(0.0)
 }

@@ -32,8 +32,6 @@ struct LevelLoad {
     actual: f64,
     /// The share of a refusal that is carried over to the next arrival.
     refusals: f64,
-    /// When an arrival of this level last found no waiter of its level or above; 0: never.
-    empty_at: Nanos,
 }
 
 /// How many hand-overs and waits the averages cover, twice that at most.
@@ -89,19 +87,6 @@ impl PoolLoad {
     pub(crate) fn per_second(&self) -> Option<f64> {
         let is_known = self.handed_over >= MIN_HANDED_OVER && self.slot_time > 0.0;
         is_known.then(|| self.slots * self.handed_over / self.slot_time)
-    }
-
-    /// An arrival of this level finds no waiter before it.
-    pub(crate) fn on_empty(&mut self, level: u8, now: Nanos) {
-        if let Some(level) = self.levels.get_mut(usize::from(level)) {
-            level.empty_at = now;
-        }
-    }
-
-    /// Whether an arrival of this level has found no waiter before it since `since`.
-    pub(crate) fn was_empty_since(&self, level: u8, since: Nanos) -> bool {
-        let level = self.levels.get(usize::from(level));
-        level.is_some_and(|level| level.empty_at >= since)
     }
 
     /// What predictions of this level have to be multiplied by, as far as past ones tell. `predicted` is the one to correct.

@@ -182,20 +182,6 @@ impl FairQueue {
         is_first.then(|| flow.key(newcomer.cost))
     }
 
-    /// Whether a tenant has less than its share of the waiters: of many flows, by the first ones.
-    pub(super) fn is_modest(&self, tenant: &Tenant, config: &WaitingRoomConfig) -> bool {
-        let flow = |index: &u32| &self.flows[*index as usize];
-        let own = self.by_tenant.get(tenant).map(flow);
-        let (own, weight) = own.map_or((0, weight(config, tenant)), |own| {
-            (own.queue.len() as u128, own.weight)
-        });
-        let flows = self.flows.iter().take(MAX_LOOKS);
-        let (all, weights) = flows.fold((0, 0), |(all, weights), (_, flow)| {
-            (all + flow.queue.len() as u128, weights + flow.weight)
-        });
-        own * weights < all * weight
-    }
-
     /// About how many waiters go before a newcomer whose turn is due at `tag`: by the prices of the heads, and of many flows
     /// by the first ones.
     pub(super) fn ahead<T>(&self, waiters: &Waiters<T>, tag: u128) -> usize {

@@ -196,14 +196,6 @@ impl LevelQueue {
         }
     }
 
-    /// Whether a tenant has less than its share of these waiters.
-    pub(crate) fn is_modest(&self, tenant: &Tenant, config: &WaitingRoomConfig) -> bool {
-        match self {
-            Self::Fair(queue) => queue.is_modest(tenant, config),
-            _ => false,
-        }
-    }
-
     /// About how many of these waiters go before a newcomer of the same group, whose turn is due at `tag`.
     pub(crate) fn ahead<T>(
         &self,

@@ -17,8 +17,8 @@ pub(crate) const MAX_LOOKS: usize = 64;
 pub(crate) struct Backlog {
     /// About how many waiters go before it.
     pub(crate) ahead: usize,
-    /// Whether its tenant has less than its share of the waiters of its lane.
-    pub(crate) is_modest: bool,
+    /// Whether it is shared among tenants.
+    pub(crate) is_fair: bool,
 }
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
@@ -45,11 +45,11 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         );
         let queue = &own.levels[level];
         let above: usize = group.waiting[..level].iter().sum();
-        let is_modest = queue.is_modest(newcomer.tenant, config);
+        let is_fair = group.discipline == Discipline::Fair;
         // In the order of arrival, all of its level are before it. With many lanes that is an upper bound.
         if group.discipline == Discipline::Fifo || group.lanes.len() > MAX_LOOKS {
             let ahead = above + group.waiting[level];
-            return Backlog { ahead, is_modest };
+            return Backlog { ahead, is_fair };
         }
         let flow = FlowState {
             start: self.clock_of_newcomer(own.group, level),
@@ -63,7 +63,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let ahead = lanes.map(|lane| lane.levels[level].ahead(waiters, newcomer, tag));
         Backlog {
             ahead: above + ahead.sum::<usize>(),
-            is_modest,
+            is_fair,
         }
     }
 

@@ -1,0 +1,111 @@
+//! The share of the slots that was left idle of late, as each level sees it: what lower levels had counts as idle.
+//!
+//! Where slots are idle from time to time, a burst that waits is served later, and keeps no slot from another request.
+//! Where they never are, a longer queue serves no request more, and each of them later. So bursts are let in the further,
+//! the more was idle.
+
+use crate::admit::nanos::{Nanos, seconds};
+
+/// An average over some minutes, measured when requests find no slot. What was served without a wait is counted by the
+/// capacity.
+#[derive(Debug, Default)]
+pub(crate) struct Idleness {
+    levels: Box<[LevelIdleness]>,
+    measured_at: Nanos,
+    /// How many leases the capacity had given then.
+    leased: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct LevelIdleness {
+    /// How many of its requests got a slot since the last measurement, as far as their level is known.
+    served: u64,
+    /// The average; below 0 if more was served than should be possible.
+    idle: f64,
+}
+
+/// Measured so often within the average's time constant: more often, one lease more or less would weigh too much.
+const MEASUREMENTS: f64 = 64.0;
+
+impl Idleness {
+    /// Begins with this share: what was before is not known.
+    pub(crate) fn new(levels: usize, idle: f64) -> Self {
+        let level = LevelIdleness { served: 0, idle };
+        Self {
+            levels: vec![level; levels].into(),
+            ..Self::default()
+        }
+    }
+
+    /// A request of this level got a slot.
+    #[inline]
+    pub(crate) fn on_served(&mut self, level: u8) {
+        if let Some(level) = self.levels.get_mut(usize::from(level)) {
+            level.served += 1;
+        }
+    }
+
+    /// A request finds no slot. `leased`: how many leases there were so far; `per_second`: how many there could be;
+    /// `memory`: the time constant of the average, in seconds.
+    pub(crate) fn observe(&mut self, now: Nanos, leased: u64, per_second: f64, memory: f64) {
+        let time = seconds(now.saturating_sub(self.measured_at));
+        // Also without a time constant: then no bound is set for waits, and nothing asks for the average.
+        if time * MEASUREMENTS < memory || !memory.is_finite() {
+            return;
+        }
+        let possible = per_second * time;
+        // The longer this measurement, the less the old ones count. The first one measures nothing yet.
+        let weight = match self.measured_at {
+            0 => 0.0,
+            _ => 1.0 - (-time / memory).exp(),
+        };
+        let known: u64 = self.levels.iter().map(|level| level.served).sum();
+        // The count may start again from 0. Requests that found a slot free may have been of any level.
+        let unknown = leased.saturating_sub(self.leased).saturating_sub(known);
+        let mut used = unknown as f64;
+        for level in &mut self.levels {
+            used += std::mem::take(&mut level.served) as f64;
+            let idle = (1.0 - used / possible).max(-1.0);
+            level.idle += (idle - level.idle) * weight;
+        }
+        (self.measured_at, self.leased) = (now, leased);
+    }
+
+    /// From 0 to 1.
+    pub(crate) fn share(&self, level: u8) -> f64 {
+        let level = self.levels.get(usize::from(level));
+        level.map_or(0.0, |level| level.idle.max(0.0))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = 1_000_000_000;
+
+    #[test]
+    fn what_lower_levels_had_is_idle_to_the_higher() {
+        let mut idleness = Idleness::new(2, 0.2);
+        for second in 1..=100 {
+            // Of ten that could be served, three were urgent, five were not, and of one the level is not known.
+            (0..3).for_each(|_| idleness.on_served(0));
+            (0..5).for_each(|_| idleness.on_served(1));
+            idleness.observe(second * SECOND, second * 9, 10.0, 10.0);
+        }
+        let shares = [0, 1, 2].map(|level| (idleness.share(level) * 1_000.0).round());
+        assert_eq!(shares, [600.0, 100.0, 0.0]);
+    }
+
+    #[test]
+    fn a_long_silence_counts_as_idle() {
+        let mut idleness = Idleness::new(1, 0.2);
+        for second in 1..=100 {
+            (0..10).for_each(|_| idleness.on_served(0));
+            idleness.observe(second * SECOND, second * 10, 10.0, 10.0);
+        }
+        assert!(idleness.share(0) < 0.001);
+        idleness.observe(200 * SECOND, 1_000, 10.0, 10.0);
+        assert!(idleness.share(0) > 0.999);
+    }
+}

@@ -1,0 +1,174 @@
+//! Which tenants had less of the slots than their share of late, with the discipline `fair`.
+//!
+//! In overload something has to be refused. If one tenant sends more than its share, that should be its own requests: what
+//! it had beyond its share is idle, as the others see it.
+
+use std::hash::{BuildHasher, RandomState};
+
+use crate::admit::nanos::{Nanos, seconds};
+use crate::admit::{Tenant, WaitingRoomConfig};
+
+/// What the tenants had that were served lately.
+#[derive(Debug, Default)]
+pub(crate) struct Shares {
+    /// By the tenant's hash, which names its entry: of two tenants with one entry, the one that was served last has it.
+    /// Empty until a tenant is served.
+    tenants: Vec<Usage>,
+    hasher: RandomState,
+    /// The weights of all tenants that were served lately.
+    weights: f64,
+    /// What all of them had.
+    total: f64,
+    /// The share of the slots that went to tenants beyond their own shares.
+    excess: f64,
+    summed_at: Nanos,
+    /// The time constant of what they had, in seconds.
+    memory: f64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Usage {
+    hash: u64,
+    weight: f64,
+    /// The costs of its requests, each the less the longer ago it was.
+    used: f64,
+    at: Nanos,
+}
+
+/// How many tenants are known at most.
+const MAX_TENANTS: usize = 256;
+/// A tenant that had less than this in the time constant is not counted: it has not been here lately.
+const LATELY: f64 = 0.05;
+/// From this excess on, tenants within their shares are let in for as long as their callers wait.
+const EXCESS: f64 = 0.1;
+/// The sums are made so often within the time constant.
+const SUMS: f64 = 64.0;
+
+impl Shares {
+    /// A request of this tenant got a slot.
+    pub(crate) fn on_served(
+        &mut self,
+        tenant: &Tenant,
+        cost: f64,
+        config: &WaitingRoomConfig,
+        now: Nanos,
+    ) {
+        if self.tenants.is_empty() {
+            self.tenants.resize(MAX_TENANTS, Usage::default());
+        }
+        let hash = self.hasher.hash_one(tenant);
+        let memory = self.memory;
+        let usage = &mut self.tenants[hash as usize % MAX_TENANTS];
+        if usage.hash != hash {
+            let weight = config
+                .weights
+                .get(tenant)
+                .map_or(1, |&weight| weight.max(1));
+            *usage = Usage {
+                hash,
+                weight: weight.into(),
+                ..Usage::default()
+            };
+        }
+        usage.used = usage.at(now, memory) + cost;
+        usage.at = now;
+    }
+
+    /// Sums up what the tenants had, now and then. `memory`: the time constant, in seconds.
+    pub(crate) fn observe(&mut self, now: Nanos, memory: f64) {
+        let time = seconds(now.saturating_sub(self.summed_at));
+        if time * SUMS < memory || !memory.is_finite() {
+            return;
+        }
+        (self.summed_at, self.memory) = (now, memory);
+        let present = || {
+            let all = self.tenants.iter();
+            all.map(|usage| (usage.weight, usage.at(now, memory)))
+                .filter(|&(_, used)| used > LATELY)
+        };
+        let (weights, total) = present().fold((0.0, 0.0), |(weights, total), (weight, used)| {
+            (weights + weight, total + used)
+        });
+        let excess: f64 = present()
+            .map(|(weight, used)| (used / total - weight / weights).max(0.0))
+            .sum();
+        (self.weights, self.total, self.excess) = (weights, total, excess);
+    }
+
+    /// The part of its share that this tenant did not use, from 0 to 1, as far as others used more than theirs.
+    pub(crate) fn unused(&self, tenant: &Tenant, config: &WaitingRoomConfig, now: Nanos) -> f64 {
+        if self.excess == 0.0 {
+            return 0.0;
+        }
+        let hash = self.hasher.hash_one(tenant);
+        let own = self.tenants.get(hash as usize % MAX_TENANTS);
+        let own = own.filter(|own| own.hash == hash);
+        // One that was not here lately has a share from now on.
+        let (weight, used) = own.map_or_else(
+            || {
+                let weight = config
+                    .weights
+                    .get(tenant)
+                    .map_or(1, |&weight| weight.max(1));
+                (weight.into(), 0.0)
+            },
+            |own| (own.weight, own.at(now, self.memory)),
+        );
+        let share = weight / self.weights.max(weight);
+        let unused = (1.0 - used / self.total / share).max(0.0);
+        unused * (self.excess / EXCESS).min(1.0)
+    }
+}
+
+impl Usage {
+    fn at(&self, now: Nanos, memory: f64) -> f64 {
+        let time = seconds(now.saturating_sub(self.at));
+        match memory > 0.0 {
+            true => self.used * (-time / memory).exp(),
+            // No arrival has had to wait yet.
+            false => self.used,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = 1_000_000_000;
+
+    /// What is left of the shares of `a`, `b`, `c` and a newcomer after each was served so often in each of 100 s.
+    fn unused(served: [u32; 3], config: &WaitingRoomConfig) -> [f64; 4] {
+        let mut shares = Shares::default();
+        for second in 1..=100 {
+            shares.observe(second * SECOND, 20.0);
+            for (tenant, count) in ["a", "b", "c"].into_iter().zip(served) {
+                for _ in 0..count {
+                    shares.on_served(&tenant.into(), 1.0, config, second * SECOND);
+                }
+            }
+        }
+        shares.observe(200 * SECOND, 20.0);
+        ["a", "b", "c", "d"].map(|tenant| {
+            let unused = shares.unused(&tenant.into(), config, 200 * SECOND);
+            (unused * 100.0).round() / 100.0
+        })
+    }
+
+    #[test]
+    fn what_a_greedy_tenant_has_beyond_its_share_is_unused_by_the_others() {
+        let config = WaitingRoomConfig::default();
+        // The shares are 20 of 60 each.
+        assert_eq!(unused([40, 10, 10], &config), [0.0, 0.5, 0.5, 1.0]);
+        let weighted = config.weight("a", 4);
+        assert_eq!(unused([40, 10, 10], &weighted), [0.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn among_equals_no_share_is_unused() {
+        assert_eq!(
+            unused([20, 20, 20], &WaitingRoomConfig::default()),
+            [0.0; 4]
+        );
+    }
+}
