@@ -8,6 +8,7 @@
 //! - `ticket`, `priority`, `config`, `capacity`: what goes in; `reject_reason`, `room_stats`, `wake_list`: what comes out.
 //! - `room`: what a waiting room has to do. `plain_room` does it for the usual configuration, `full_room` for every other.
 //!   `waiting_room` is the public type, which picks one of the two.
+//! - `limiter`: how many slots there are, where that is found by measurement.
 //! - `wait_queue`: the order of the full room, apart from slots: lanes, disciplines, partitions, aging.
 //! - `waiters`, `ordered_queue`, `by_level`, `room_base`, `departure_rate`, `nanos`, `trim`: what both rooms are built of.
 
@@ -17,6 +18,7 @@ mod compact_slab;
 mod config;
 mod departure_rate;
 mod full_room;
+mod limiter;
 mod nanos;
 mod ordered_queue;
 mod plain_room;
@@ -37,6 +39,9 @@ pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 pub(crate) use config::room_methods;
 pub use config::{Discipline, InvalidWaitingRoom, WaitingRoomConfig};
 pub(crate) use departure_rate::time_for;
+pub use limiter::{
+    AdaptiveLimit, InvalidAdaptiveLimit, LimitAlgorithm, LimitOutcome, LimitSample, Limiter,
+};
 pub use priority::{InvalidPriorityLevels, Priority, PriorityLevels};
 pub use reject_reason::RejectReason;
 pub(crate) use room::{Arrival, State};
