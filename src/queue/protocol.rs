@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::Body;
 use tower_service::Service;
 
@@ -61,6 +62,12 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
         request: &Req,
         rejected: sealed::Rejected<'_>,
     ) -> Result<Self::Response, Self::Error>;
+
+    /// Whether the service had too much to do.
+    #[doc(hidden)]
+    fn is_overloaded(result: &Result<S::Response, S::Error>) -> bool {
+        result.is_err()
+    }
 
     #[doc(hidden)]
     fn respond(
@@ -185,6 +192,12 @@ where
         Ok(response)
     }
 
+    fn is_overloaded(result: &Result<http::Response<R>, S::Error>) -> bool {
+        result
+            .as_ref()
+            .map_or(true, |response| is_overload(response.status()))
+    }
+
     #[inline]
     fn respond(
         result: Result<http::Response<R>, S::Error>,
@@ -196,6 +209,14 @@ where
         let response = hold_in_body(result?, permit, waited, options.0);
         Ok(response.map(QueueResponseBody::held))
     }
+}
+
+/// A status with which a service says that it has too much to do.
+pub(crate) fn is_overload(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+    )
 }
 
 /// Anything else: rejections are [`QueueError`]s, and the slot is held until the response is there.

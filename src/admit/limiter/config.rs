@@ -109,6 +109,13 @@ impl AdaptiveLimit {
     }
 }
 
+impl AdaptiveLimit {
+    /// The limit before anything is measured. The configuration is valid.
+    pub(crate) fn initial_limit(&self) -> usize {
+        self.initial.clamp(self.min, self.max)
+    }
+}
+
 impl Default for AdaptiveLimit {
     fn default() -> Self {
         Self {

@@ -83,7 +83,7 @@ impl Limiter {
     pub fn new(config: &AdaptiveLimit) -> Result<Self, InvalidAdaptiveLimit> {
         config.validate()?;
         let (min, max) = (config.min, config.max);
-        let initial = config.initial.clamp(min, max);
+        let initial = config.initial_limit();
         let algorithm = match config.algorithm {
             LimitAlgorithm::Aimd => Algorithm::Aimd(Aimd::new(initial)),
             LimitAlgorithm::Gradient => Algorithm::Gradient(Gradient::new(initial)),
@@ -94,6 +94,24 @@ impl Limiter {
             max,
             algorithm,
         })
+    }
+
+    /// Changes the configuration, and keeps what was measured, unless the algorithm is another one. The limit is kept,
+    /// within the new bounds.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration can't be used. Nothing has changed then.
+    pub fn reconfigure(&mut self, config: &AdaptiveLimit) -> Result<(), InvalidAdaptiveLimit> {
+        let mut new = Self::new(&config.initial(self.limit()))?;
+        match (&mut self.algorithm, &new.algorithm) {
+            (Algorithm::Aimd(old), Algorithm::Aimd(new)) => old.limit = new.limit,
+            (Algorithm::Gradient(old), Algorithm::Gradient(new)) => old.limit = new.limit,
+            (Algorithm::Vegas(old), Algorithm::Vegas(new)) => old.restart(new.limit_now()),
+            (_, _) => std::mem::swap(&mut self.algorithm, &mut new.algorithm),
+        }
+        (self.min, self.max) = (new.min, new.max);
+        Ok(())
     }
 
     /// The limit now.

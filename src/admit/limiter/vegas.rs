@@ -57,6 +57,14 @@ impl Vegas {
         }
     }
 
+    /// Goes on from another limit.
+    pub(super) fn restart(&mut self, limit: usize) {
+        self.limit = limit;
+        self.lower = None;
+        self.growths = 0;
+        self.window = Window::after_change(limit);
+    }
+
     pub(super) fn limit_now(&self) -> usize {
         match self.lower {
             None => self.limit,
