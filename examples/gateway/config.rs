@@ -68,7 +68,7 @@ impl Config {
             .iter()
             .map(|backend| backend.endpoint(&file.health, environment))
             .collect();
-        let endpoints = endpoints.map_err(|error| at(Problem::Header(error)))?;
+        let endpoints = endpoints.map_err(at)?;
         let registry = Registry::new(endpoints).map_err(|error| at(Problem::Backends(error)))?;
 
         let source = path.display().to_string();

@@ -33,6 +33,7 @@ pub(crate) mod config;
 mod decision;
 pub(crate) mod ejection;
 mod endpoint;
+mod endpoint_limiter;
 mod endpoint_ref;
 mod endpoint_word;
 mod error;
@@ -43,6 +44,8 @@ mod health_reporter;
 pub(crate) mod hop_by_hop;
 mod lane;
 pub(crate) mod latency;
+#[cfg(feature = "serde")]
+mod max_concurrent;
 mod model_room;
 mod no_response;
 mod registry;
@@ -69,6 +72,8 @@ pub use health_reporter::HealthReporter;
 #[cfg(feature = "client")]
 pub(crate) use health_reporter::HealthSink;
 pub use lane::Lane;
+#[cfg(feature = "serde")]
+pub use max_concurrent::MaxConcurrent;
 pub use model_room::ModelRoom;
 pub use no_response::NoResponse;
 pub use registry::{InvalidRegistry, Registry};

@@ -7,6 +7,7 @@ use http::uri::Scheme;
 
 use super::hop_by_hop::is_hop_by_hop;
 use super::{Endpoint, HealthCheck, Model};
+use crate::admit::InvalidAdaptiveLimit;
 
 /// Endpoints that were checked against each other, in the order in which they were given.
 ///
@@ -71,6 +72,9 @@ fn check(config: &Endpoint) -> Result<(), InvalidRegistry> {
     }
     if config.max_concurrent == 0 {
         return Err(InvalidRegistry::NoSlots { endpoint });
+    }
+    if let Some(Err(problem)) = config.limit.map(|limit| limit.validate()) {
+        return Err(InvalidRegistry::BadLimit { endpoint, problem });
     }
     if let Some(problem) = config.health.as_ref().and_then(HealthCheck::problem) {
         return Err(InvalidRegistry::BadHealthCheck { endpoint, problem });
@@ -151,6 +155,14 @@ pub enum InvalidRegistry {
     NoSlots {
         /// Its name.
         endpoint: String,
+    },
+    /// The endpoint's limit makes no sense.
+    #[error("endpoint {endpoint:?}: {problem}")]
+    BadLimit {
+        /// Its name.
+        endpoint: String,
+        /// Which key, and what is allowed.
+        problem: InvalidAdaptiveLimit,
     },
     /// The endpoint's health could not be checked.
     #[error("endpoint {endpoint:?} has a health check with {problem}")]
@@ -280,6 +292,13 @@ mod tests {
         }
         let check = HealthCheck::new("/v1/models?all=1");
         assert!(Registry::new(vec![endpoint("a", "http://a").health(check)]).is_ok());
+    }
+
+    #[test]
+    fn a_limit_that_makes_no_sense_is_refused() {
+        let limit = crate::admit::AdaptiveLimit::default().min(9).max(8);
+        let said = refusal([endpoint("a", "http://a").limit(limit)]);
+        assert!(said.contains("endpoint \"a\": `limit.max` is 8"), "{said}");
     }
 
     #[test]

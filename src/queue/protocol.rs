@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::StatusCode;
 use http_body::Body;
 use tower_service::Service;
 
@@ -15,7 +14,9 @@ use super::error::QueueError;
 use super::response_body::{QueueResponseBody, RenderedBody};
 use crate::admit::{RejectReason, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Permit, RoomFull};
-use crate::http::{Rejection, ToRejection, grpc_content_type, queue_full, wants_stream};
+use crate::http::{
+    Rejection, ToRejection, grpc_content_type, is_overload, queue_full, wants_stream,
+};
 use crate::service::{LayerState, ResponseOptions, Settings, hold_in_body, insert_waited};
 
 /// How the service behind a queue is spoken to: [`Http`] or [`Plain`].
@@ -209,14 +210,6 @@ where
         let response = hold_in_body(result?, permit, waited, options.0);
         Ok(response.map(QueueResponseBody::held))
     }
-}
-
-/// A status with which a service says that it has too much to do.
-pub(crate) fn is_overload(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
-    )
 }
 
 /// Anything else: rejections are [`QueueError`]s, and the slot is held until the response is there.
