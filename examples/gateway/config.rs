@@ -8,6 +8,7 @@ mod environment;
 mod error;
 mod headers;
 mod health;
+mod load;
 mod seconds;
 mod unsupported;
 mod upstream;

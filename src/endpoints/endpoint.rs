@@ -3,7 +3,7 @@
 use http::Uri;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::HealthCheck;
+use super::{EngineMetrics, HealthCheck};
 use crate::admit::AdaptiveLimit;
 
 /// A model that an endpoint serves, and what the endpoint can do with it.
@@ -125,6 +125,9 @@ pub struct Endpoint {
     ///
     /// `Forward::checks` makes the checks. Not read from a configuration file.
     pub health: Option<HealthCheck>,
+    /// Where its engine reports its load, for a [`limit`](Self::limit) that adapts. Default: nowhere. Not read from a
+    /// configuration file.
+    pub load: Option<EngineMetrics>,
     /// The headers of requests to it. Not public, because each value has to be marked as sensitive.
     pub(crate) headers: HeaderMap,
 }
@@ -141,6 +144,7 @@ impl Endpoint {
             limit: None,
             models: Vec::new(),
             health: None,
+            load: None,
             headers: HeaderMap::new(),
         }
     }
@@ -193,6 +197,13 @@ impl Endpoint {
     #[must_use]
     pub fn health(mut self, check: HealthCheck) -> Self {
         self.health = Some(check);
+        self
+    }
+
+    /// Where its engine reports its load.
+    #[must_use]
+    pub fn load(mut self, metrics: EngineMetrics) -> Self {
+        self.load = Some(metrics);
         self
     }
 

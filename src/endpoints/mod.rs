@@ -36,6 +36,7 @@ mod endpoint;
 mod endpoint_limiter;
 mod endpoint_ref;
 mod endpoint_word;
+mod engine;
 mod error;
 mod extensions;
 pub(crate) mod health_check;
@@ -65,6 +66,7 @@ pub use decision::{Decision, Via};
 pub use endpoint::{Endpoint, Model};
 pub use endpoint_ref::EndpointRef;
 pub(crate) use endpoint_word::HealthChange;
+pub use engine::{EngineLoad, EngineMetrics};
 pub use error::RouteError;
 pub use health_check::HealthCheck;
 #[cfg(feature = "client")]

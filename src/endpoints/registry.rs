@@ -6,7 +6,7 @@ use http::header::{CONTENT_LENGTH, HOST, HeaderName};
 use http::uri::Scheme;
 
 use super::hop_by_hop::is_hop_by_hop;
-use super::{Endpoint, HealthCheck, Model};
+use super::{Endpoint, EngineMetrics, HealthCheck, Model};
 use crate::admit::InvalidAdaptiveLimit;
 
 /// Endpoints that were checked against each other, in the order in which they were given.
@@ -78,6 +78,9 @@ fn check(config: &Endpoint) -> Result<(), InvalidRegistry> {
     }
     if let Some(problem) = config.health.as_ref().and_then(HealthCheck::problem) {
         return Err(InvalidRegistry::BadHealthCheck { endpoint, problem });
+    }
+    if let Some(problem) = config.load.as_ref().and_then(EngineMetrics::problem) {
+        return Err(InvalidRegistry::BadEngineMetrics { endpoint, problem });
     }
     if let Some(header) = config.headers.keys().find(|name| is_reserved(name)) {
         let header = header.clone();
@@ -170,6 +173,14 @@ pub enum InvalidRegistry {
         /// Its name.
         endpoint: String,
         /// What the check has and must not have.
+        problem: &'static str,
+    },
+    /// The load of the endpoint's engine could not be read.
+    #[error("endpoint {endpoint:?} has a `load` with {problem}")]
+    BadEngineMetrics {
+        /// Its name.
+        endpoint: String,
+        /// What it has and must not have.
         problem: &'static str,
     },
     /// A header that is written anew for each connection or request.
@@ -292,6 +303,18 @@ mod tests {
         }
         let check = HealthCheck::new("/v1/models?all=1");
         assert!(Registry::new(vec![endpoint("a", "http://a").health(check)]).is_ok());
+    }
+
+    #[test]
+    fn impossible_engine_metrics_are_refused() {
+        let zero = std::time::Duration::ZERO;
+        for (load, problem) in [
+            (EngineMetrics::new("metrics"), "a path that"),
+            (EngineMetrics::default().interval(zero), "an interval of 0"),
+        ] {
+            let said = refusal([endpoint("a", "http://a").load(load)]);
+            assert!(said.contains(problem) && said.contains("`load`"), "{said}");
+        }
     }
 
     #[test]

@@ -91,7 +91,7 @@ async fn the_limit_survives_a_change_of_the_configuration_within_its_bounds() {
     answered(&mut router, 200).await;
     let learned = limit(&router);
     assert_eq!(learned, 2);
-    let mut change = |limit: Option<AdaptiveLimit>, slots| {
+    let change = |limit: Option<AdaptiveLimit>, slots| {
         let changed = router
             .handle
             .change_endpoints(|all| (all[0].limit, all[0].max_concurrent) = (limit, slots));

@@ -9,6 +9,7 @@ use super::Environment;
 use super::error::Problem;
 use super::headers::Headers;
 use super::health::{BackendHealth, Health};
+use super::load::Load;
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,6 +20,7 @@ pub(super) struct Backend {
     priority: Option<u32>,
     max_concurrent: Option<MaxConcurrent>,
     limit: Option<AdaptiveLimit>,
+    load: Option<Load>,
     #[serde(default)]
     headers: Headers,
     #[serde(default)]
@@ -40,6 +42,7 @@ impl Backend {
         endpoint.priority = self.priority.unwrap_or(endpoint.priority);
         endpoint.models.clone_from(&self.models);
         endpoint.health = self.health.check(general);
+        endpoint.load = self.load.as_ref().map(Load::metrics);
         let endpoint = self.headers.apply_to(endpoint, environment);
         endpoint.map_err(Problem::Header)
     }

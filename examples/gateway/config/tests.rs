@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm};
-use tower_triage::endpoints::HealthCheck;
+use tower_triage::endpoints::{EngineMetrics, HealthCheck};
 use tower_triage::route::StrategyChoice;
 
 use super::*;
@@ -69,6 +69,7 @@ fn every_section_is_parsed() {
         url = "https://[::1]:9002"
         max_concurrent = "auto"
         limit = { algorithm = "aimd", max = 64, initial = 8 }
+        load = { metrics = "/load", interval_seconds = 0.5 }
         health = false
         models = [{ name = "llama3:8b" }]
         "#,
@@ -88,6 +89,9 @@ fn every_section_is_parsed() {
         .max(64)
         .initial(8);
     assert_eq!(endpoints[1].limit, Some(limit));
+    let load = EngineMetrics::new("/load").interval(Duration::from_millis(500));
+    assert_eq!(endpoints[1].load, Some(load));
+    assert_eq!(endpoints[0].load, None);
     let check = HealthCheck::new("/up")
         .interval(Duration::from_millis(500))
         .timeout(Duration::from_secs(1));
@@ -189,6 +193,16 @@ fn invalid_config_error_names_line_and_key() {
             format!("{BACKEND}max_concurrent = 'auto'\nlimit.algorithm = 'tcp'"),
             5,
             "unknown variant `tcp`, expected one of `aimd`, `gradient`, `vegas`",
+        ),
+        (
+            format!("{BACKEND}load.metrics = 'metrics'"),
+            4,
+            "in `backends.load.metrics`: \"metrics\" must begin with /",
+        ),
+        (
+            format!("{BACKEND}[backends.load]\ninterval_seconds = 0"),
+            5,
+            "in `backends.load.interval_seconds`: 0 must be",
         ),
         (
             format!("{BACKEND}health = {{ pth = '/' }}"),
