@@ -21,7 +21,8 @@
 //!     .layer(QueueLayer::new(config));
 //! ```
 //!
-//! With [`QueueLayer::limit`] there is only a limit; with [`QueueLayer::plain`] the service need not be HTTP.
+//! With [`QueueLayer::limit`] there is only a limit; with [`QueueLayer::plain`] the service need not be HTTP. With
+//! [`Concurrency::Adaptive`] the limit is found by measurement.
 
 mod classify;
 mod clone_or_share_inner;

@@ -29,8 +29,8 @@ pub struct AdaptiveLimit {
     pub max: usize,
     /// The limit before anything is measured, brought within `min` and `max`. Default 20.
     ///
-    /// Better too low than too high: a limit that is too low grows by a quarter at a time. One that is far too high is
-    /// found out slowly, because the service was never seen without a queue inside.
+    /// Better too low than too high: a limit that is too low grows by up to a quarter at a time. One that is several times
+    /// too high is found out in minutes only, because the service was never seen without a queue inside.
     pub initial: usize,
 }
 
