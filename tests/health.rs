@@ -9,6 +9,8 @@ mod upstream;
 mod busy;
 #[path = "health/changes.rs"]
 mod changes;
+#[path = "health/engine_load.rs"]
+mod engine_load;
 #[path = "health/logs.rs"]
 mod logs;
 #[path = "health/results.rs"]

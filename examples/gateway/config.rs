@@ -8,6 +8,7 @@ mod environment;
 mod error;
 mod headers;
 mod health;
+mod load;
 mod seconds;
 mod unsupported;
 mod upstream;
@@ -68,7 +69,7 @@ impl Config {
             .iter()
             .map(|backend| backend.endpoint(&file.health, environment))
             .collect();
-        let endpoints = endpoints.map_err(|error| at(Problem::Header(error)))?;
+        let endpoints = endpoints.map_err(at)?;
         let registry = Registry::new(endpoints).map_err(|error| at(Problem::Backends(error)))?;
 
         let source = path.display().to_string();

@@ -8,6 +8,7 @@
 //! - `ticket`, `priority`, `config`, `capacity`: what goes in; `reject_reason`, `room_stats`, `wake_list`: what comes out.
 //! - `room`: what a waiting room has to do. `plain_room` does it for the usual configuration, `full_room` for every other.
 //!   `waiting_room` is the public type, which picks one of the two.
+//! - `limiter`: how many slots there are, where that is found by measurement.
 //! - `wait_queue`: the order of the full room, apart from slots: lanes, disciplines, partitions, aging.
 //! - `overload`: what a room measures, to refuse early which request would wait too long.
 //! - `waiters`, `ordered_queue`, `by_level`, `room_base`, `nanos`, `trim`: what both rooms are built of.
@@ -17,6 +18,7 @@ mod capacity;
 mod compact_slab;
 mod config;
 mod full_room;
+mod limiter;
 mod nanos;
 mod ordered_queue;
 mod overload;
@@ -38,6 +40,9 @@ pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 pub(crate) use config::room_methods;
 pub use config::{
     Discipline, InvalidWaitingRoom, KeptSlots, Reserve, TargetWait, WaitingRoomConfig,
+};
+pub use limiter::{
+    AdaptiveLimit, InvalidAdaptiveLimit, LimitAlgorithm, LimitOutcome, LimitSample, Limiter,
 };
 pub use overload::Served;
 pub use priority::{InvalidPriorityLevels, Priority, PriorityLevels};

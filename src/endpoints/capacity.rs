@@ -126,6 +126,7 @@ impl Capacity for Endpoints {
         Ok(EndpointLease {
             is_probe: candidate.is_probe(),
             called: None,
+            in_flight: candidate.in_flight() + 1,
             decision: Decision {
                 endpoint: candidate.endpoint().clone(),
                 model: target.model.clone(),
@@ -226,6 +227,8 @@ pub struct EndpointLease {
     pub(crate) is_probe: bool,
     /// When the inner service was called.
     pub(crate) called: Option<Instant>,
+    /// How many requests the endpoint served once it had this one.
+    pub(crate) in_flight: u32,
 }
 
 impl EndpointLease {

@@ -124,11 +124,13 @@ fn succession(
                     return old.clone();
                 }
                 changes.changed.push(endpoint.name.clone());
-                // Only if configured differently: `set_limit` may have changed it since.
-                if old.config().max_concurrent != endpoint.max_concurrent {
-                    old.set_limit(endpoint.max_concurrent);
+                // Only if configured differently: `set_limit` may have changed it since, or measurements.
+                let slots = |endpoint: &Endpoint| (endpoint.max_concurrent, endpoint.limit);
+                let changed = old.changed_to(endpoint.clone());
+                if endpoint.limit.is_none() && slots(old.config()) != slots(endpoint) {
+                    changed.set_limit(endpoint.max_concurrent);
                 }
-                return old.changed_to(endpoint.clone());
+                return changed;
             }
             let was_there = old.endpoints.iter().any(|old| old.name() == endpoint.name);
             let list = match was_there {
@@ -138,7 +140,7 @@ fn succession(
             list.push(endpoint.name.clone());
             // It left while busy and comes back: its leases still count.
             if let Some(back) = old.leaving.iter().find(is_same) {
-                back.set_limit(endpoint.max_concurrent);
+                back.set_limit(endpoint.initial_slots());
                 return back.changed_to(endpoint.clone());
             }
             let pool = pools.next().unwrap_or(PoolId(u32::MAX));

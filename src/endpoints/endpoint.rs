@@ -3,7 +3,8 @@
 use http::Uri;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::HealthCheck;
+use super::{EngineMetrics, HealthCheck};
+use crate::admit::AdaptiveLimit;
 
 /// A model that an endpoint serves, and what the endpoint can do with it.
 ///
@@ -90,22 +91,32 @@ impl Model {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[cfg_attr(
+    feature = "serde",
+    serde(try_from = "super::max_concurrent::EndpointFile")
+)]
 #[non_exhaustive]
 pub struct Endpoint {
     /// Its name in logs, metrics and response headers. Unique.
     pub name: String,
     /// Where it is: `http://` or `https://`. A path is put before that of every request.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "uri"))]
     pub url: Uri,
     /// Lower is preferred: 0 to 100, and above counts as 100. Default 1.
-    #[cfg_attr(feature = "serde", serde(default = "default_priority"))]
     pub priority: u32,
     /// How many requests it serves at a time, at least 1. Default 4.
-    #[cfg_attr(feature = "serde", serde(default = "default_max_concurrent"))]
     pub max_concurrent: u32,
+    /// Finds by measurement how many requests it serves at a time, in place of `max_concurrent`. Default: it does not.
+    ///
+    /// Measured is the time until the head of each response. A status of 429 or 503, and no response at all, count as
+    /// overload; a request that is dropped before its response counts for nothing. What was measured survives a change
+    /// of the configuration, and so does the limit, within the new bounds.
+    ///
+    /// For an engine of language models, use [`LimitAlgorithm::Aimd`](crate::admit::LimitAlgorithm::Aimd): its latency
+    /// grows with the batch by design.
+    ///
+    /// In a configuration file: `max_concurrent = "auto"`, with or without a table `limit`.
+    pub limit: Option<AdaptiveLimit>,
     /// What it serves. Default: nothing.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub models: Vec<Model>,
     /// How its health is checked. Default: not at all, and it counts as healthy until requests fail.
     ///
@@ -113,10 +124,11 @@ pub struct Endpoint {
     /// check gets them only while no other endpoint that could serve them has a slot free.
     ///
     /// `Forward::checks` makes the checks. Not read from a configuration file.
-    #[cfg_attr(feature = "serde", serde(skip))]
     pub health: Option<HealthCheck>,
+    /// Where its engine reports its load, for a [`limit`](Self::limit) that adapts. Default: nowhere. Not read from a
+    /// configuration file.
+    pub load: Option<EngineMetrics>,
     /// The headers of requests to it. Not public, because each value has to be marked as sensitive.
-    #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) headers: HeaderMap,
 }
 
@@ -129,8 +141,10 @@ impl Endpoint {
             url,
             priority: default_priority(),
             max_concurrent: default_max_concurrent(),
+            limit: None,
             models: Vec::new(),
             health: None,
+            load: None,
             headers: HeaderMap::new(),
         }
     }
@@ -149,6 +163,29 @@ impl Endpoint {
         self
     }
 
+    /// Finds by measurement how many requests it serves at a time.
+    ///
+    /// ```
+    /// use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm};
+    /// use tower_triage::endpoints::Endpoint;
+    ///
+    /// let aimd = AdaptiveLimit::default().algorithm(LimitAlgorithm::Aimd).max(64);
+    /// let vllm = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:8000")).limit(aimd);
+    /// ```
+    #[must_use]
+    pub fn limit(mut self, limit: AdaptiveLimit) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// How many requests it serves at a time before anything is measured.
+    pub(super) fn initial_slots(&self) -> u32 {
+        let slots = self.limit.map(|limit| limit.initial_limit());
+        slots.map_or(self.max_concurrent, |slots| {
+            u32::try_from(slots).unwrap_or(u32::MAX)
+        })
+    }
+
     /// One more model that it serves.
     #[must_use]
     pub fn model(mut self, model: Model) -> Self {
@@ -160,6 +197,13 @@ impl Endpoint {
     #[must_use]
     pub fn health(mut self, check: HealthCheck) -> Self {
         self.health = Some(check);
+        self
+    }
+
+    /// Where its engine reports its load.
+    #[must_use]
+    pub fn load(mut self, metrics: EngineMetrics) -> Self {
+        self.load = Some(metrics);
         self
     }
 
@@ -191,7 +235,7 @@ fn default_context_length() -> u32 {
     4096
 }
 
-fn default_priority() -> u32 {
+pub(super) fn default_priority() -> u32 {
     1
 }
 
@@ -200,7 +244,7 @@ fn default_max_concurrent() -> u32 {
 }
 
 #[cfg(feature = "serde")]
-fn uri<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Uri, D::Error> {
+pub(super) fn uri<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Uri, D::Error> {
     let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
     text.parse()
         .map_err(|error| serde::de::Error::custom(format_args!("{text:?} is not a URL: {error}")))
@@ -227,6 +271,36 @@ mod tests {
             .model(Model::new("llava").vision(true));
         assert_eq!(read, built);
         assert_eq!(read.models[0].context_length, 4096);
+    }
+
+    #[test]
+    fn max_concurrent_is_a_number_or_auto_with_a_limit() {
+        let read = |slots: &str| {
+            let text = format!("name = 'a'\nurl = 'http://a'\n{slots}");
+            let endpoint = toml::from_str::<Endpoint>(&text).map_err(|error| error.to_string());
+            endpoint.map(|endpoint| (endpoint.max_concurrent, endpoint.limit))
+        };
+        let limit = AdaptiveLimit::default();
+        assert_eq!(read(""), Ok((4, None)));
+        assert_eq!(read("max_concurrent = 8"), Ok((8, None)));
+        assert_eq!(read("max_concurrent = 'auto'"), Ok((4, Some(limit))));
+        assert_eq!(
+            read("max_concurrent = 'auto'\nlimit = { max = 9 }"),
+            Ok((4, Some(limit.max(9))))
+        );
+        for (slots, said) in [
+            ("limit = { max = 9 }", "without `max_concurrent = \"auto\"`"),
+            (
+                "max_concurrent = 3\nlimit = { max = 9 }",
+                "without `max_concurrent",
+            ),
+            ("max_concurrent = 'many'", "or \"auto\""),
+            ("max_concurrent = -1", "or \"auto\""),
+            ("max_concurrent = 'auto'\nlimit = { maks = 9 }", "maks"),
+        ] {
+            let error = read(slots).expect_err(slots);
+            assert!(error.contains(said), "{error}");
+        }
     }
 
     #[test]

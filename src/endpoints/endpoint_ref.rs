@@ -9,6 +9,7 @@ use http::{HeaderValue, Uri};
 
 use super::Endpoint;
 use super::ejection::Ejection;
+use super::endpoint_limiter::EndpointLimiter;
 use super::endpoint_word::EndpointWord;
 use super::extensions::Extensions;
 use super::latency::{CoarseInstant, Latency};
@@ -24,6 +25,8 @@ struct Inner {
     /// The names of its models; `None` where a header cannot carry one.
     model_headers: Box<[Option<HeaderValue>]>,
     state: Arc<EndpointState>,
+    /// Finds the limit, if that adapts.
+    limiter: Option<EndpointLimiter>,
     extensions: Extensions,
 }
 
@@ -65,7 +68,7 @@ impl EndpointRef {
     /// until it has answered one or passed a check.
     pub(super) fn new(endpoint: Endpoint, pool: PoolId, answers_first: bool) -> Self {
         let state = EndpointState {
-            word: EndpointWord::new(endpoint.max_concurrent),
+            word: EndpointWord::new(endpoint.initial_slots()),
             latency: Latency::default(),
             ejection: Ejection::default(),
             activity: Box::default(),
@@ -75,7 +78,8 @@ impl EndpointRef {
         if answers_first {
             state.word.set_unknown(endpoint.health.is_some());
         }
-        Self::with(endpoint, Arc::new(state))
+        let limiter = EndpointLimiter::of(&endpoint);
+        Self::with(endpoint, Arc::new(state), limiter)
     }
 
     /// The same endpoint with another configuration.
@@ -83,10 +87,15 @@ impl EndpointRef {
         if endpoint.health.is_none() {
             self.state().word.expect_no_check();
         }
-        Self::with(endpoint, Arc::clone(self.state()))
+        let limiter = self.changed_limiter(&endpoint);
+        Self::with(endpoint, Arc::clone(self.state()), limiter)
     }
 
-    fn with(endpoint: Endpoint, state: Arc<EndpointState>) -> Self {
+    fn with(
+        endpoint: Endpoint,
+        state: Arc<EndpointState>,
+        limiter: Option<EndpointLimiter>,
+    ) -> Self {
         let header = HeaderValue::from_bytes(endpoint.name.as_bytes())
             .expect("a registry has no names with control characters");
         let model_headers = endpoint.models.iter();
@@ -98,6 +107,7 @@ impl EndpointRef {
             endpoint,
             header,
             state,
+            limiter,
         }))
     }
 
@@ -164,6 +174,8 @@ impl EndpointRef {
     /// Below what is in flight, nothing is interrupted: slots released then are retired. With 0 it gets nothing new, and
     /// requests that only it can serve wait. After a higher limit, call
     /// [`Gate::capacity_changed`](crate::Gate::capacity_changed).
+    ///
+    /// A limit that adapts goes on from what was measured with the next response, except from 0, which stays.
     pub fn set_limit(&self, slots: u32) {
         self.state().word.set_limit(slots);
     }
@@ -229,6 +241,10 @@ impl EndpointRef {
     /// ```
     pub fn extension<T: Send + Sync + 'static>(&self, make: impl FnOnce(&Endpoint) -> T) -> &T {
         self.0.extensions.get_or_init(|| make(&self.0.endpoint))
+    }
+
+    pub(super) fn limiter(&self) -> Option<&EndpointLimiter> {
+        self.0.limiter.as_ref()
     }
 
     pub(crate) fn state(&self) -> &Arc<EndpointState> {

@@ -121,6 +121,19 @@ impl EndpointWord {
         self.update(|word| word.with_limit(limit));
     }
 
+    /// Changes the limit to one that was found by measurement, and says whether it is higher. A limit of 0 stays: the
+    /// endpoint was taken out of service.
+    pub(super) fn adapt_limit(&self, limit: u32) -> bool {
+        if self.load().limit() == limit {
+            return false; // nearly always
+        }
+        let old = self.update(|word| match word.limit() {
+            0 => word,
+            _ => word.with_limit(limit),
+        });
+        (1..limit).contains(&old.limit())
+    }
+
     /// Marks the endpoint as new. If it has a check, known endpoints go first until the first result.
     pub(super) fn set_unknown(&self, is_checked: bool) {
         let unknown = match is_checked {

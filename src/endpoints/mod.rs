@@ -33,8 +33,10 @@ pub(crate) mod config;
 mod decision;
 pub(crate) mod ejection;
 mod endpoint;
+mod endpoint_limiter;
 mod endpoint_ref;
 mod endpoint_word;
+mod engine;
 mod error;
 mod extensions;
 pub(crate) mod health_check;
@@ -43,6 +45,8 @@ mod health_reporter;
 pub(crate) mod hop_by_hop;
 mod lane;
 pub(crate) mod latency;
+#[cfg(feature = "serde")]
+mod max_concurrent;
 mod model_room;
 mod no_response;
 mod registry;
@@ -62,6 +66,7 @@ pub use decision::{Decision, Via};
 pub use endpoint::{Endpoint, Model};
 pub use endpoint_ref::EndpointRef;
 pub(crate) use endpoint_word::HealthChange;
+pub use engine::{EngineLoad, EngineMetrics};
 pub use error::RouteError;
 pub use health_check::HealthCheck;
 #[cfg(feature = "client")]
@@ -69,6 +74,8 @@ pub use health_reporter::HealthReporter;
 #[cfg(feature = "client")]
 pub(crate) use health_reporter::HealthSink;
 pub use lane::Lane;
+#[cfg(feature = "serde")]
+pub use max_concurrent::MaxConcurrent;
 pub use model_room::ModelRoom;
 pub use no_response::NoResponse;
 pub use registry::{InvalidRegistry, Registry};

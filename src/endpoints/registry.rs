@@ -6,7 +6,8 @@ use http::header::{CONTENT_LENGTH, HOST, HeaderName};
 use http::uri::Scheme;
 
 use super::hop_by_hop::is_hop_by_hop;
-use super::{Endpoint, HealthCheck, Model};
+use super::{Endpoint, EngineMetrics, HealthCheck, Model};
+use crate::admit::InvalidAdaptiveLimit;
 
 /// Endpoints that were checked against each other, in the order in which they were given.
 ///
@@ -72,8 +73,14 @@ fn check(config: &Endpoint) -> Result<(), InvalidRegistry> {
     if config.max_concurrent == 0 {
         return Err(InvalidRegistry::NoSlots { endpoint });
     }
+    if let Some(Err(problem)) = config.limit.map(|limit| limit.validate()) {
+        return Err(InvalidRegistry::BadLimit { endpoint, problem });
+    }
     if let Some(problem) = config.health.as_ref().and_then(HealthCheck::problem) {
         return Err(InvalidRegistry::BadHealthCheck { endpoint, problem });
+    }
+    if let Some(problem) = config.load.as_ref().and_then(EngineMetrics::problem) {
+        return Err(InvalidRegistry::BadEngineMetrics { endpoint, problem });
     }
     if let Some(header) = config.headers.keys().find(|name| is_reserved(name)) {
         let header = header.clone();
@@ -152,12 +159,28 @@ pub enum InvalidRegistry {
         /// Its name.
         endpoint: String,
     },
+    /// The endpoint's limit makes no sense.
+    #[error("endpoint {endpoint:?}: {problem}")]
+    BadLimit {
+        /// Its name.
+        endpoint: String,
+        /// Which key, and what is allowed.
+        problem: InvalidAdaptiveLimit,
+    },
     /// The endpoint's health could not be checked.
     #[error("endpoint {endpoint:?} has a health check with {problem}")]
     BadHealthCheck {
         /// Its name.
         endpoint: String,
         /// What the check has and must not have.
+        problem: &'static str,
+    },
+    /// The load of the endpoint's engine could not be read.
+    #[error("endpoint {endpoint:?} has a `load` with {problem}")]
+    BadEngineMetrics {
+        /// Its name.
+        endpoint: String,
+        /// What it has and must not have.
         problem: &'static str,
     },
     /// A header that is written anew for each connection or request.
@@ -280,6 +303,25 @@ mod tests {
         }
         let check = HealthCheck::new("/v1/models?all=1");
         assert!(Registry::new(vec![endpoint("a", "http://a").health(check)]).is_ok());
+    }
+
+    #[test]
+    fn impossible_engine_metrics_are_refused() {
+        let zero = std::time::Duration::ZERO;
+        for (load, problem) in [
+            (EngineMetrics::new("metrics"), "a path that"),
+            (EngineMetrics::default().interval(zero), "an interval of 0"),
+        ] {
+            let said = refusal([endpoint("a", "http://a").load(load)]);
+            assert!(said.contains(problem) && said.contains("`load`"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_makes_no_sense_is_refused() {
+        let limit = crate::admit::AdaptiveLimit::default().min(9).max(8);
+        let said = refusal([endpoint("a", "http://a").limit(limit)]);
+        assert!(said.contains("endpoint \"a\": `limit.max` is 8"), "{said}");
     }
 
     #[test]

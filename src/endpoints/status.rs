@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::EndpointRef;
+use super::{EndpointRef, EngineLoad};
 
 /// An endpoint's live numbers at one moment. Made by [`EndpointRef::status`].
 ///
@@ -35,6 +35,9 @@ pub struct EndpointStatus {
         serde(rename = "total_seconds", serialize_with = "seconds")
     )]
     pub total_latency: Duration,
+    /// What its engine said last of its load, if it is asked and answered. Absent otherwise.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub engine: Option<EngineLoad>,
 }
 
 impl EndpointRef {
@@ -60,6 +63,7 @@ impl EndpointRef {
             draining: self.draining(),
             first_byte_latency: self.first_byte_latency(),
             total_latency: self.total_latency(),
+            engine: self.engine(),
         }
     }
 }

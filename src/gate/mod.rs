@@ -271,6 +271,11 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
+    /// Whether any request waits, without the lock.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.shared.waiting_word().waiting() > 0
+    }
+
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared<C>> {
         &self.shared

@@ -98,7 +98,7 @@ impl<C: Capacity> Shared<C> {
     }
 
     #[inline]
-    fn waiting_word(&self) -> WaitingWord {
+    pub(super) fn waiting_word(&self) -> WaitingWord {
         // Sequentially consistent: after a lease or a release of the capacity's atomics.
         WaitingWord(self.waiting.load(SeqCst))
     }
@@ -245,7 +245,7 @@ impl<C: Capacity> Shared<C> {
     }
 
     /// More slots are free than were: they go to the best waiters.
-    pub(super) fn on_capacity_grown(self: &Arc<Self>) {
+    pub(crate) fn on_capacity_grown(self: &Arc<Self>) {
         self.with_lock(|shared, state, wakes| {
             let now = state.now_if_needed();
             state.room.on_capacity_grown(&shared.capacity, now, wakes);

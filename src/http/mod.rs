@@ -7,6 +7,7 @@
 mod body;
 mod classify;
 mod format;
+mod overload;
 mod rejection;
 mod render;
 mod retry_after;
@@ -16,6 +17,7 @@ pub use body::PermitBody;
 pub use classify::HeaderClassifier;
 pub(crate) use classify::wants_stream;
 pub(crate) use format::grpc_content_type;
+pub(crate) use overload::is_overload;
 pub(crate) use rejection::queue_full;
 pub use rejection::{Rejection, ToRejection};
 pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::measured::{self, MeasuredAdmission};
 use super::protocol::{Protocol, sealed};
 use crate::admit::{RejectReason, SlotPool, Ticket};
-use crate::gate::{Gate, Permit};
+use crate::gate::{Gate, Permit, Reservation};
 use crate::service::{Admission, AdmissionHandler, LayerState, ResponseOptions};
 
 /// Reads tickets, and writes rejections and responses, for the requests of a queue.
@@ -81,7 +82,8 @@ where
     }
 }
 
-type Answer<P, S, Req> = Result<<P as Protocol<Req, S>>::Response, <P as Protocol<Req, S>>::Error>;
+pub(super) type Answer<P, S, Req> =
+    Result<<P as Protocol<Req, S>>::Response, <P as Protocol<Req, S>>::Error>;
 
 pin_project! {
     /// The response of a [`Queue`](super::Queue).
@@ -95,7 +97,49 @@ pin_project! {
         P: Protocol<Req, S>,
     {
         #[pin]
-        pub(super) admission: Admission<SlotPool, S, Req, QueueHandler<P>, Answer<P, S, Req>>,
+        kind: Kind<S, Req, P>,
+    }
+}
+
+pin_project! {
+    #[project = KindProj]
+    enum Kind<S, Req, P>
+    where
+        S: Service<Req>,
+        P: Protocol<Req, S>,
+    {
+        Direct { #[pin] admission: Admission<SlotPool, S, Req, QueueHandler<P>, Answer<P, S, Req>> },
+        // Boxed, so that the future is not to grow by what only a limit that adapts needs.
+        Measured { admission: Pin<Box<MeasuredAdmission<S, Req, P>>> },
+    }
+}
+
+impl<S, Req, P> ResponseFuture<S, Req, P>
+where
+    S: Service<Req>,
+    P: Protocol<Req, S>,
+{
+    #[inline]
+    pub(super) fn direct(
+        admission: Admission<SlotPool, S, Req, QueueHandler<P>, Answer<P, S, Req>>,
+    ) -> Self {
+        let kind = Kind::Direct { admission };
+        Self { kind }
+    }
+
+    /// The same, for a limit that adapts.
+    pub(super) fn measured(
+        handler: &QueueHandler<P>,
+        inner: &mut S,
+        request: Req,
+        reservation: Option<Reservation<SlotPool>>,
+    ) -> Self
+    where
+        S: Clone,
+    {
+        let admission = Box::pin(measured::start(handler, inner, request, reservation));
+        let kind = Kind::Measured { admission };
+        Self { kind }
     }
 }
 
@@ -108,7 +152,10 @@ where
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().admission.poll(cx)
+        match self.project().kind.project() {
+            KindProj::Direct { admission } => admission.poll(cx),
+            KindProj::Measured { admission } => admission.as_mut().poll(cx),
+        }
     }
 }
 

@@ -44,22 +44,27 @@ impl QueueHandle {
     }
 
     /// Changes the configuration while requests wait. All of them are kept, in order; those that no longer fit are
-    /// rejected, the latest of the lowest level first.
+    /// rejected, the latest of the lowest level first. A limit that adapts keeps what it has measured.
     ///
     /// # Errors
     ///
     /// If the configuration is invalid, or if `concurrency` would change between a number and `"inner"`. Nothing has
     /// changed then.
     pub fn reconfigure(&self, config: QueueConfig) -> Result<(), InvalidQueueConfig> {
-        let gate = &self.0.gate;
         self.0.reconfigure(config, |old, new| {
             match (old.concurrency, new.concurrency) {
-                (Concurrency::Limit(_), Concurrency::Limit(limit)) => {
-                    gate.set_limit(limit);
+                (Concurrency::Inner, Concurrency::Inner) => Ok(()),
+                (Concurrency::Inner, _) | (_, Concurrency::Inner) => {
+                    Err(InvalidQueueConfig::ConcurrencyIsFixed)
+                }
+                (_, Concurrency::Limit(limit)) => {
+                    self.0.fix_limit(limit);
                     Ok(())
                 }
-                (Concurrency::Inner, Concurrency::Inner) => Ok(()),
-                _ => Err(InvalidQueueConfig::ConcurrencyIsFixed),
+                (_, Concurrency::Adaptive(limit)) => {
+                    self.0.adapt_limit(&limit)?;
+                    Ok(())
+                }
             }
         })
     }

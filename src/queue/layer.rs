@@ -273,6 +273,7 @@ impl<P> QueueLayer<P> {
         let concurrency = config.concurrency;
         let state = LayerState::new(config, |room| match concurrency {
             Concurrency::Limit(limit) => Gate::new(SlotPool::new(limit), room),
+            Concurrency::Adaptive(limit) => Gate::new(SlotPool::new(limit.initial_limit()), room),
             Concurrency::Inner => Gate::from_inner(room),
         })?;
         Ok(Self {
@@ -310,7 +311,9 @@ impl<P> QueueLayer<P> {
     ///   service that is shared must be the only one behind its waiting room.
     pub fn share_inner(self) -> Result<SharedQueueLayer<P>, InvalidQueueConfig> {
         match self.state.settings().config.concurrency {
-            Concurrency::Limit(_) => Err(InvalidQueueConfig::CannotShare),
+            Concurrency::Limit(_) | Concurrency::Adaptive(_) => {
+                Err(InvalidQueueConfig::CannotShare)
+            }
             Concurrency::Inner if self.inner.claim() => Ok(SharedQueueLayer(self)),
             Concurrency::Inner => Err(InvalidQueueConfig::NotAlone),
         }

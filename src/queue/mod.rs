@@ -21,7 +21,8 @@
 //!     .layer(QueueLayer::new(config));
 //! ```
 //!
-//! With [`QueueLayer::limit`] there is only a limit; with [`QueueLayer::plain`] the service need not be HTTP.
+//! With [`QueueLayer::limit`] there is only a limit; with [`QueueLayer::plain`] the service need not be HTTP. With
+//! [`Concurrency::Adaptive`] the limit is found by measurement.
 
 mod classify;
 mod clone_or_share_inner;
@@ -32,6 +33,7 @@ mod handle;
 mod layer;
 #[cfg(feature = "load")]
 mod load;
+mod measured;
 #[cfg(feature = "tonic")]
 mod named_service;
 mod protocol;

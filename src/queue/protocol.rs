@@ -14,7 +14,7 @@ use super::error::QueueError;
 use super::response_body::{QueueResponseBody, RenderedBody};
 use crate::admit::{RejectReason, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Permit, RoomFull};
-use crate::http::{Rejection, grpc_content_type, queue_full, wants_stream};
+use crate::http::{Rejection, grpc_content_type, is_overload, queue_full, wants_stream};
 use crate::service::{LayerState, ResponseOptions, Settings, hold_in_body, insert_waited};
 
 /// How the service behind a queue is spoken to: [`Http`] or [`Plain`].
@@ -61,6 +61,12 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
         request: &Req,
         rejected: sealed::Rejected<'_>,
     ) -> Result<Self::Response, Self::Error>;
+
+    /// Whether the service had too much to do.
+    #[doc(hidden)]
+    fn is_overloaded(result: &Result<S::Response, S::Error>) -> bool {
+        result.is_err()
+    }
 
     #[doc(hidden)]
     fn respond(
@@ -183,6 +189,12 @@ where
         };
         response.extensions_mut().insert(reason);
         Ok(response)
+    }
+
+    fn is_overloaded(result: &Result<http::Response<R>, S::Error>) -> bool {
+        result
+            .as_ref()
+            .map_or(true, |response| is_overload(response.status()))
     }
 
     #[inline]

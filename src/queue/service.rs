@@ -12,7 +12,7 @@ use super::handle::QueueHandle;
 use super::protocol::{Http, Protocol};
 use crate::admit::SlotPool;
 use crate::gate::{Reservation, Shared};
-use crate::service::{Admission, LayerState, ReadyState};
+use crate::service::{Admission, LayerState, Prepare, ReadyState};
 
 /// A service with a waiting room in front of it. Made by [`QueueLayer`](super::QueueLayer).
 ///
@@ -82,20 +82,49 @@ where
     /// clone that may never call.
     #[inline]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), P::Error>> {
-        if !self.handler.state.has_backpressure() {
+        let prepare = self.handler.state.prepare();
+        if prepare.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        let gate = self.handler.state.gate.shared();
-        self.ready.poll_reserve(gate, cx).map(Ok)
+        self.poll_prepared(prepare, cx).map(Ok)
     }
 
     #[inline]
     fn call(&mut self, request: Req) -> Self::Future {
+        if !self.ready.is_idle() {
+            return self.call_prepared(request);
+        }
+        let (handler, inner) = (&mut self.handler, &mut self.inner);
+        ResponseFuture::direct(Admission::start(handler, inner, request, (), None))
+    }
+}
+
+impl<S, P> Queue<S, P> {
+    #[cold]
+    #[inline(never)]
+    fn poll_prepared(&mut self, prepare: Prepare, cx: &mut Context<'_>) -> Poll<()> {
+        if prepare.contains(Prepare::RESERVATION) {
+            let gate = self.handler.state.gate.shared();
+            return self.ready.poll_reserve(gate, cx);
+        }
+        self.ready = ReadyState::Reserved(None);
+        Poll::Ready(())
+    }
+
+    /// With a reservation, or measured, or both.
+    #[cold]
+    #[inline(never)]
+    fn call_prepared<Req>(&mut self, request: Req) -> ResponseFuture<S, Req, P>
+    where
+        S: Service<Req> + Clone,
+        P: Protocol<Req, S>,
+    {
         let reservation = self.ready.take().map(Reservation);
         let (handler, inner) = (&mut self.handler, &mut self.inner);
-        ResponseFuture {
-            admission: Admission::start(handler, inner, request, (), reservation),
+        if handler.state.prepare().contains(Prepare::MEASUREMENT) {
+            return ResponseFuture::measured(handler, inner, request, reservation);
         }
+        ResponseFuture::direct(Admission::start(handler, inner, request, (), reservation))
     }
 }
 

@@ -49,6 +49,7 @@ mod failed_response;
 mod future;
 mod handle;
 mod layer;
+mod measure;
 mod metrics;
 mod parsed_request;
 mod request_body;

@@ -65,6 +65,7 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
         } => {
             let class = ResponseClass::of(&result);
             metrics.shared.learn(&mut permit, class, metrics.has_failed);
+            metrics.shared.measure(&permit, &result, class);
             metrics.has_failed |= class.is_failure();
             let lease = permit.lease();
             let (decision, called) = (lease.decision().clone(), lease.called);

@@ -3,15 +3,16 @@
 //! axum makes a service per route and per connection, and clones it per request. If each service had its own state, a
 //! limit would hold for each of them.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
+use bitflags::bitflags;
 use tokio_util::sync::CancellationToken;
 
 use super::ResponseOptions;
-use crate::admit::{Capacity, WaitingRoomConfig};
+use crate::admit::{Capacity, Limiter, WaitingRoomConfig};
 use crate::gate::Gate;
 use crate::http::HeaderClassifier;
 use crate::on_cancel::OnCancel;
@@ -26,9 +27,23 @@ pub(crate) struct LayerState<C: Capacity> {
     changing: Mutex<()>,
     /// The [`ResponseOptions`], which every request needs, beside `settings`, which only those that wait need.
     options: AtomicU8,
-    backpressure: AtomicBool,
+    /// What `poll_ready` has to [`Prepare`].
+    prepare: AtomicU8,
+    /// Finds the number of slots, where that adapts.
+    pub(crate) limiter: Mutex<Option<Limiter>>,
     /// Closes the gate when the layer's token is cancelled.
     shutdown: Mutex<Option<OnCancel>>,
+}
+
+bitflags! {
+    /// What the call that follows `poll_ready` needs beyond a slot. Nearly always nothing.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct Prepare: u8 {
+        /// A place in the waiting room, reserved.
+        const RESERVATION = 1;
+        /// To be measured, for a limit that adapts.
+        const MEASUREMENT = 1 << 1;
+    }
 }
 
 /// The configuration, and the classifier made from it.
@@ -45,11 +60,13 @@ impl<C: Capacity> LayerState<C> {
         gate: impl FnOnce(WaitingRoomConfig) -> Gate<C>,
     ) -> Result<Arc<Self>, InvalidQueueConfig> {
         config.validate()?;
+        let limiter = config.concurrency.adaptive().map(Limiter::new);
         let settings = Settings::new(config)?;
         Ok(Arc::new(Self {
             gate: gate(settings.config.effective_room()),
             options: AtomicU8::new(settings.options().bits()),
-            backpressure: AtomicBool::new(settings.has_backpressure()),
+            prepare: AtomicU8::new(settings.prepare().bits()),
+            limiter: Mutex::new(limiter.transpose()?),
             settings: ArcSwap::from_pointee(settings),
             changing: Mutex::default(),
             shutdown: Mutex::default(),
@@ -69,7 +86,7 @@ impl<C: Capacity> LayerState<C> {
         change_slots(&self.settings.load().config, &new.config)?;
         // Relaxed: each is read by itself, and a request may see the old one for a moment.
         self.options.store(new.options().bits(), Relaxed);
-        self.backpressure.store(new.has_backpressure(), Relaxed);
+        self.prepare.store(new.prepare().bits(), Relaxed);
         // Before the waiters: one that is woken may read the settings at once.
         self.settings.store(Arc::new(new));
         self.gate.reconfigure(room);
@@ -93,9 +110,16 @@ impl<C: Capacity> LayerState<C> {
     }
 
     /// Whether `poll_ready` is to reserve a place in the waiting room.
+    #[cfg(feature = "route")]
     #[inline]
     pub(crate) fn has_backpressure(&self) -> bool {
-        self.backpressure.load(Relaxed) // read for itself
+        self.prepare().contains(Prepare::RESERVATION)
+    }
+
+    /// What `poll_ready` has to prepare.
+    #[inline]
+    pub(crate) fn prepare(&self) -> Prepare {
+        Prepare::from_bits_truncate(self.prepare.load(Relaxed)) // read for itself
     }
 
     /// Closes the gate inside the token's `cancel`, or at once if that has been called already. The token replaces the
@@ -133,8 +157,15 @@ impl Settings {
         options
     }
 
-    fn has_backpressure(&self) -> bool {
-        self.config.overflow == Overflow::Backpressure
+    fn prepare(&self) -> Prepare {
+        let backpressure = self.config.overflow == Overflow::Backpressure;
+        let mut prepare = Prepare::empty();
+        prepare.set(Prepare::RESERVATION, backpressure);
+        prepare.set(
+            Prepare::MEASUREMENT,
+            self.config.concurrency.adaptive().is_some(),
+        );
+        prepare
     }
 
     pub(crate) fn rejects_streams(&self) -> bool {

@@ -12,6 +12,6 @@ mod served_call;
 mod waiting;
 
 pub(crate) use admission::{Admission, AdmissionHandler, ResponseOptions};
-pub(crate) use layer_state::{LayerState, Settings};
+pub(crate) use layer_state::{LayerState, Prepare, Settings};
 pub(crate) use ready_state::ReadyState;
 pub(crate) use response::{hold_in_body, insert_waited};

@@ -10,7 +10,7 @@ pub(crate) enum ReadyState<H: ReservationHost> {
     /// Not asked.
     Idle,
     Waiting(Reserving<H>),
-    /// `None` if there will never be a place: the call says why.
+    /// `None` if there will never be a place, and the call says why; or none is needed, as with a call that is measured.
     Reserved(Option<Reserved<H>>),
 }
 
@@ -27,6 +27,12 @@ impl<H: ReservationHost> ReadyState<H> {
                 }
             }
         }
+    }
+
+    /// Whether the call that is made now needs nothing.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self, Self::Idle)
     }
 
     /// The reservation, for the call that is made now.

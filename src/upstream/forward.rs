@@ -180,8 +180,9 @@ where
         Ok(Self::with(connector, self.first_byte_timeout))
     }
 
-    /// Starts to check the endpoints of a router that have a [`HealthCheck`](crate::endpoints::HealthCheck), until the
-    /// returned value is dropped.
+    /// Starts to check the endpoints of a router that have a [`HealthCheck`](crate::endpoints::HealthCheck), and to read
+    /// the load of those that have [`EngineMetrics`](crate::endpoints::EngineMetrics), until the returned value is
+    /// dropped.
     ///
     /// Checks connect as requests do, within [`connect_timeout`](Self::connect_timeout) and with the same trust.
     /// Changes are [reported](crate::route::RouterHandle::set_healthy) to the router.

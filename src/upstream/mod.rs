@@ -4,6 +4,7 @@
 mod body;
 mod connect;
 mod connection;
+mod engine;
 mod failure;
 mod forward;
 mod future;

@@ -10,6 +10,7 @@ mod openai_client;
 #[path = "../support/gateway_process.rs"]
 mod process;
 
+mod adaptive;
 mod churn;
 mod configuration;
 mod environment;

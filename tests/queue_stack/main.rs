@@ -1,6 +1,7 @@
 //! `QueueLayer` among Tower's own layers and above services that are ready or not as a test wants.
 #![cfg(not(loom))]
 
+mod adaptive;
 mod backpressure;
 mod errors;
 mod grpc;

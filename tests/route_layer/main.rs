@@ -1,5 +1,6 @@
 //! `RouteLayer` in front of a service that the test writes.
 
+mod adaptive;
 mod bodies_not_sent;
 mod failures;
 mod layer;

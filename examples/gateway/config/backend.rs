@@ -1,14 +1,15 @@
 //! The `[[backends]]` section.
 
-use std::num::NonZeroU32;
-
 use http::Uri;
 use serde::de::{Deserialize, Deserializer, Error};
-use tower_triage::endpoints::{Endpoint, Model};
+use tower_triage::admit::AdaptiveLimit;
+use tower_triage::endpoints::{Endpoint, MaxConcurrent, Model};
 
 use super::Environment;
-use super::headers::{Headers, InvalidHeader};
+use super::error::Problem;
+use super::headers::Headers;
 use super::health::{BackendHealth, Health};
+use super::load::Load;
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -17,7 +18,9 @@ pub(super) struct Backend {
     #[serde(deserialize_with = "url")]
     url: Uri,
     priority: Option<u32>,
-    max_concurrent: Option<NonZeroU32>,
+    max_concurrent: Option<MaxConcurrent>,
+    limit: Option<AdaptiveLimit>,
+    load: Option<Load>,
     #[serde(default)]
     headers: Headers,
     #[serde(default)]
@@ -32,15 +35,16 @@ impl Backend {
         &self,
         general: &Health,
         environment: Environment,
-    ) -> Result<Endpoint, InvalidHeader> {
-        let mut endpoint = Endpoint::new(&self.name, self.url.clone());
+    ) -> Result<Endpoint, Problem> {
+        let endpoint = Endpoint::new(&self.name, self.url.clone());
+        let mut endpoint = MaxConcurrent::apply_to(self.max_concurrent, self.limit, endpoint)
+            .map_err(|problem| Problem::Limit(self.name.clone(), problem))?;
         endpoint.priority = self.priority.unwrap_or(endpoint.priority);
-        endpoint.max_concurrent = self
-            .max_concurrent
-            .map_or(endpoint.max_concurrent, NonZeroU32::get);
         endpoint.models.clone_from(&self.models);
         endpoint.health = self.health.check(general);
-        self.headers.apply_to(endpoint, environment)
+        endpoint.load = self.load.as_ref().map(Load::metrics);
+        let endpoint = self.headers.apply_to(endpoint, environment);
+        endpoint.map_err(Problem::Header)
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) enum Problem {
     Upstream(InvalidUpstream),
     #[error("[[backends]]: {0}")]
     Header(InvalidHeader),
+    #[error("[[backends]]: endpoint {0:?}: {1}")]
+    Limit(String, &'static str),
     #[error("[[backends]]: {0}")]
     Backends(InvalidRegistry),
 }

@@ -98,7 +98,7 @@ impl<'de> Visitor<'de> for BackendHealthVisitor {
     }
 }
 
-fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+pub(super) fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let path = String::deserialize(deserializer)?;
     if path.starts_with('/') && path.parse::<PathAndQuery>().is_ok() {
         Ok(Some(path))

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use tower_triage::endpoints::HealthCheck;
+use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm};
+use tower_triage::endpoints::{EngineMetrics, HealthCheck};
 use tower_triage::route::StrategyChoice;
 
 use super::*;
@@ -66,6 +67,9 @@ fn every_section_is_parsed() {
         [[backends]]
         name = "gpu-2"
         url = "https://[::1]:9002"
+        max_concurrent = "auto"
+        limit = { algorithm = "aimd", max = 64, initial = 8 }
+        load = { metrics = "/load", interval_seconds = 0.5 }
         health = false
         models = [{ name = "llama3:8b" }]
         "#,
@@ -79,7 +83,15 @@ fn every_section_is_parsed() {
         ["llama3:70b", "llama3:8b"]
     );
     let endpoints = config.registry.endpoints();
-    assert_eq!(endpoints[0].max_concurrent, 2);
+    assert_eq!((endpoints[0].max_concurrent, endpoints[0].limit), (2, None));
+    let limit = AdaptiveLimit::default()
+        .algorithm(LimitAlgorithm::Aimd)
+        .max(64)
+        .initial(8);
+    assert_eq!(endpoints[1].limit, Some(limit));
+    let load = EngineMetrics::new("/load").interval(Duration::from_millis(500));
+    assert_eq!(endpoints[1].load, Some(load));
+    assert_eq!(endpoints[0].load, None);
     let check = HealthCheck::new("/up")
         .interval(Duration::from_millis(500))
         .timeout(Duration::from_secs(1));
@@ -171,6 +183,26 @@ fn invalid_config_error_names_line_and_key() {
             format!("{BACKEND}max_concurrent = 0"),
             4,
             "expected a whole number above 0",
+        ),
+        (
+            format!("{BACKEND}max_concurrent = 'many'"),
+            4,
+            "in `backends.max_concurrent`: invalid value: string \"many\", expected a whole number above 0, or \"auto\"",
+        ),
+        (
+            format!("{BACKEND}max_concurrent = 'auto'\nlimit.algorithm = 'tcp'"),
+            5,
+            "unknown variant `tcp`, expected one of `aimd`, `gradient`, `vegas`",
+        ),
+        (
+            format!("{BACKEND}load.metrics = 'metrics'"),
+            4,
+            "in `backends.load.metrics`: \"metrics\" must begin with /",
+        ),
+        (
+            format!("{BACKEND}[backends.load]\ninterval_seconds = 0"),
+            5,
+            "in `backends.load.interval_seconds`: 0 must be",
         ),
         (
             format!("{BACKEND}health = {{ pth = '/' }}"),
@@ -270,6 +302,20 @@ fn duplicate_backend_error_names_the_file() {
     assert!(
         error.contains("two endpoints have the `name` \"a\""),
         "{error}"
+    );
+}
+
+#[test]
+fn limit_without_auto_is_refused_by_backend() {
+    for slots in ["", "max_concurrent = 4"] {
+        let refused = read(&format!("{BACKEND}{slots}\nlimit.max = 8")).unwrap_err();
+        let said = "[[backends]]: endpoint \"a\": `limit` is there without `max_concurrent";
+        assert!(refused.starts_with(said), "{refused}");
+    }
+    let refused = read(&format!("{BACKEND}max_concurrent = 'auto'\nlimit.min = 0")).unwrap_err();
+    assert!(
+        refused.contains("endpoint \"a\": `limit.min` is 0"),
+        "{refused}"
     );
 }
 

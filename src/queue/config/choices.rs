@@ -1,8 +1,10 @@
 //! The enums among the fields of a [`QueueConfig`](super::QueueConfig).
 
+use crate::admit::AdaptiveLimit;
+
 /// How many requests run at a time.
 ///
-/// In a configuration file: a positive integer, or `"inner"`.
+/// In a configuration file: a positive integer, `"inner"`, or `"auto"`, with which there may be a table `limit` beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Concurrency {
@@ -13,6 +15,26 @@ pub enum Concurrency {
     /// Keeps the order in front of a rate limit, a buffer or a load balancer. All services of one layer share one queue:
     /// while the inner service of the request that is next is not ready, requests to the others wait, too.
     Inner,
+    /// As many as measurements say that the service can take. For a service whose limit is unknown or changes.
+    ///
+    /// Measured is the time from when a request has its slot until the head of its response, or the response of a service
+    /// that is not HTTP. A status of 429 or 503 and an error count as overload; a request that is dropped before its
+    /// response counts for nothing.
+    ///
+    /// A request that is measured costs an allocation, a lock and two readings of the clock, also where it finds a slot
+    /// free. For engines of language models, whose latency grows with the batch by design, use
+    /// [`LimitAlgorithm::Aimd`](crate::admit::LimitAlgorithm::Aimd).
+    Adaptive(AdaptiveLimit),
+}
+
+impl Concurrency {
+    /// What an adaptive limit is found by.
+    pub(crate) fn adaptive(&self) -> Option<&AdaptiveLimit> {
+        match self {
+            Self::Adaptive(limit) => Some(limit),
+            _ => None,
+        }
+    }
 }
 
 /// `Limit(1)`: only the operator knows what the service can take, and 1 overloads none.

@@ -1,6 +1,6 @@
 //! Errors in the configuration of a queue.
 
-use crate::admit::InvalidWaitingRoom;
+use crate::admit::{InvalidAdaptiveLimit, InvalidWaitingRoom};
 use crate::http::InvalidRetryAfter;
 
 /// A [`QueueConfig`](super::QueueConfig) that can't be used: which field, its value, and what is allowed.
@@ -8,7 +8,7 @@ use crate::http::InvalidRetryAfter;
 #[non_exhaustive]
 pub enum InvalidQueueConfig {
     /// No request would ever be served.
-    #[error("`concurrency` is 0: it must be at least 1, or \"inner\"")]
+    #[error("`concurrency` is 0: it must be at least 1, or \"inner\", or \"auto\"")]
     ZeroConcurrency,
     /// Not a name that a header can have.
     #[error(
@@ -23,8 +23,13 @@ pub enum InvalidQueueConfig {
     /// The waiting room's configuration makes no sense.
     #[error(transparent)]
     WaitingRoom(#[from] InvalidWaitingRoom),
+    /// The limit that adapts makes no sense.
+    #[error(transparent)]
+    Limit(#[from] InvalidAdaptiveLimit),
     /// A number of slots can't become the inner service's own, nor the other way round.
-    #[error("`concurrency` can't change between a number and \"inner\" while the service runs")]
+    #[error(
+        "`concurrency` can't change between a number, or \"auto\", and \"inner\" while the service runs"
+    )]
     ConcurrencyIsFixed,
     /// No request could wait for the inner service to be ready, and so none could use it.
     #[error(

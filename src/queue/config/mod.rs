@@ -19,7 +19,8 @@ use std::time::Duration;
 use http::HeaderName;
 
 use crate::admit::{
-    Discipline, PriorityLevels, Reserve, TargetWait, Tenant, WaitingRoomConfig, room_methods,
+    AdaptiveLimit, Discipline, PriorityLevels, Reserve, TargetWait, Tenant, WaitingRoomConfig,
+    room_methods,
 };
 use crate::http::{HeaderClassifier, RetryAfter};
 
@@ -100,6 +101,20 @@ impl QueueConfig {
         Self::default().concurrency(Concurrency::Inner)
     }
 
+    /// Runs as many requests at a time as [measurements](Concurrency::Adaptive) say; everything else is the default.
+    ///
+    /// ```
+    /// use tower_triage::QueueConfig;
+    /// use tower_triage::admit::AdaptiveLimit;
+    ///
+    /// let config = QueueConfig::adaptive(AdaptiveLimit::default().max(64));
+    /// assert_eq!(config.validate(), Ok(()));
+    /// ```
+    #[must_use]
+    pub fn adaptive(limit: AdaptiveLimit) -> Self {
+        Self::default().concurrency(Concurrency::Adaptive(limit))
+    }
+
     /// How many requests run at a time.
     #[must_use]
     pub fn concurrency(mut self, concurrency: Concurrency) -> Self {
@@ -178,6 +193,9 @@ impl QueueConfig {
     pub fn validate(&self) -> Result<(), InvalidQueueConfig> {
         if self.concurrency == Concurrency::Limit(0) {
             return Err(InvalidQueueConfig::ZeroConcurrency);
+        }
+        if let Some(limit) = self.concurrency.adaptive() {
+            limit.validate()?;
         }
         self.classifier()?;
         self.room.validate()?;
@@ -292,6 +310,10 @@ mod tests {
         let ok = || QueueConfig::new(8);
         let cases = [
             (QueueConfig::new(0), "`concurrency` is 0"),
+            (
+                QueueConfig::adaptive(AdaptiveLimit::default().min(0)),
+                "`limit.min` is 0",
+            ),
             (
                 QueueConfig::inner().enabled(false),
                 r#"`concurrency` is "inner", which needs a waiting room"#,

@@ -14,7 +14,7 @@ use super::reserve::Reserves;
 use super::seconds::Seconds;
 use super::target::Target;
 use super::{Concurrency, QueueConfig};
-use crate::admit::{PriorityLevels, WaitingRoomConfig};
+use crate::admit::{AdaptiveLimit, PriorityLevels, WaitingRoomConfig};
 
 impl<'de> Deserialize<'de> for QueueConfig {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -31,6 +31,7 @@ impl<'de> Deserialize<'de> for WaitingRoomConfig {
 
 const KEYS: &[&str] = &[
     "concurrency",
+    "limit",
     "enabled",
     "overflow",
     "priority_header",
@@ -53,7 +54,7 @@ const KEYS: &[&str] = &[
     "tenant_weights",
 ];
 
-const ROOM_KEYS: &[&str] = KEYS.split_at(9).1;
+const ROOM_KEYS: &[&str] = KEYS.split_at(10).1;
 
 /// A configuration that is being read.
 struct Reader {
@@ -61,6 +62,7 @@ struct Reader {
     what: &'static str,
     keys: &'static [&'static str],
     config: QueueConfig,
+    limit: Option<AdaptiveLimit>,
     priorities: Option<Vec<String>>,
     default_priority: Option<String>,
 }
@@ -71,6 +73,7 @@ impl Reader {
             what,
             keys,
             config: QueueConfig::default(),
+            limit: None,
             priorities: None,
             default_priority: None,
         }
@@ -85,6 +88,7 @@ impl Reader {
         let room = &mut config.room;
         match key {
             "concurrency" => config.concurrency = map.next_value()?,
+            "limit" => self.limit = Some(map.next_value()?),
             "enabled" => config.enabled = map.next_value()?,
             "overflow" => config.overflow = map.next_value()?,
             "priority_header" => config.priority_header = map.next_value()?,
@@ -136,6 +140,14 @@ impl<'de> Visitor<'de> for Reader {
             seen.push(key);
             self.read(key, &mut map)?;
         }
+        if let Some(limit) = self.limit {
+            let Concurrency::Adaptive(default) = &mut self.config.concurrency else {
+                return Err(A::Error::custom(
+                    "`limit` is there without `concurrency = \"auto\"`, which needs it",
+                ));
+            };
+            *default = limit;
+        }
         // Two keys, but they make sense only together.
         if self.priorities.is_some() || self.default_priority.is_some() {
             let old = &self.config.room.levels;
@@ -176,17 +188,17 @@ impl Visitor<'_> for OneOf {
 
 impl<'de> Deserialize<'de> for Concurrency {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(NumberOrInner)
+        from.deserialize_any(NumberOrWord)
     }
 }
 
-struct NumberOrInner;
+struct NumberOrWord;
 
-impl Visitor<'_> for NumberOrInner {
+impl Visitor<'_> for NumberOrWord {
     type Value = Concurrency;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("`concurrency` to be an integer of at least 1, or \"inner\"")
+        f.write_str("`concurrency` to be an integer of at least 1, or \"inner\", or \"auto\"")
     }
 
     fn visit_u64<E: Error>(self, limit: u64) -> Result<Concurrency, E> {
@@ -206,6 +218,7 @@ impl Visitor<'_> for NumberOrInner {
     fn visit_str<E: Error>(self, word: &str) -> Result<Concurrency, E> {
         match word {
             "inner" => Ok(Concurrency::Inner),
+            "auto" => Ok(Concurrency::Adaptive(AdaptiveLimit::default())),
             _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
         }
     }
@@ -338,6 +351,30 @@ jitter = 0.2                     # up to this share is added, so that clients do
             assert!(error.contains("`concurrency`"), "{error}");
             assert!(error.contains("at least 1, or \"inner\""), "{error}");
         }
+    }
+
+    #[test]
+    fn concurrency_is_auto_with_a_limit_beside_it() {
+        let adaptive = |limit| Ok(Concurrency::Adaptive(limit));
+        let concurrency = |text| read(text).map(|config| config.concurrency);
+        let default = AdaptiveLimit::default();
+        assert_eq!(concurrency("concurrency = \"auto\""), adaptive(default));
+        // In either order.
+        for text in [
+            "concurrency = \"auto\"\nlimit = { min = 2, max = 8 }",
+            "limit.max = 8\nlimit.min = 2\nconcurrency = \"auto\"",
+        ] {
+            assert_eq!(concurrency(text), adaptive(default.min(2).max(8)));
+        }
+        for number in ["", "concurrency = 8", "concurrency = \"inner\""] {
+            let error = refusal(&format!("{number}\nlimit = {{ max = 8 }}"));
+            assert!(error.contains("`limit` is there without"), "{error}");
+        }
+        let error = refusal("concurrency = \"auto\"\nlimit.maks = 8");
+        assert!(
+            error.contains("maks") && error.contains("line 2"),
+            "{error}"
+        );
     }
 
     #[test]

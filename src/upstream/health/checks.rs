@@ -14,6 +14,7 @@ use super::schedule::run_checks;
 use crate::admit::PoolId;
 use crate::endpoints::{EndpointRef, HealthReporter};
 use crate::upstream::connect::Connector;
+use crate::upstream::engine::read_engines;
 
 /// Checks the health of a router's endpoints for as long as it lives. Made by
 /// [`Forward::checks`](crate::upstream::Forward::checks). [`Forward`](crate::upstream::Forward) has an example.
@@ -23,12 +24,14 @@ use crate::upstream::connect::Connector;
 /// change, checks of new ones begin and those of old ones end; where the check is the same, it goes on. An endpoint that
 /// loses its check counts as healthy.
 ///
+/// It also reads the load of endpoints whose engine [reports](crate::endpoints::EngineMetrics) it.
+///
 /// Dropping it stops all checks. The last result of each endpoint stays.
 #[must_use = "dropping it stops the checks"]
 pub struct HealthChecks {
     checker: Checker,
-    /// One task, which ends when this is dropped.
-    _supervisor: JoinSet<()>,
+    /// Two tasks, which end when this is dropped.
+    _supervisors: JoinSet<()>,
 }
 
 /// The endpoints that have had a result, as they were configured then.
@@ -43,10 +46,13 @@ impl HealthChecks {
         };
         // Before the endpoints are read: no change is missed.
         let changed = checker.reporter.sink().changes();
-        let supervisor = JoinSet::from_iter([supervise(checker.clone(), changed)]);
+        let mut supervisors = JoinSet::new();
+        let (prober, reporter) = (checker.prober.clone(), checker.reporter.clone());
+        supervisors.spawn(read_engines(prober, reporter, changed.clone()));
+        supervisors.spawn(supervise(checker.clone(), changed));
         Self {
             checker,
-            _supervisor: supervisor,
+            _supervisors: supervisors,
         }
     }
 

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::TokioExecutor;
 
@@ -18,7 +19,7 @@ use crate::upstream::target::join;
 
 /// Sends health checks.
 #[derive(Clone)]
-pub(super) struct Prober(Client<Connector, Empty<Bytes>>);
+pub(in crate::upstream) struct Prober(Client<Connector, Empty<Bytes>>);
 
 /// How much of a response is read.
 const READ_LIMIT: usize = 8 << 10;
@@ -34,23 +35,50 @@ impl Prober {
 
     /// Sends a `GET` for `path` to `endpoint`, and reads the response.
     pub(super) async fn probe(&self, endpoint: &EndpointRef, path: &str) -> Result<(), CheckError> {
-        let mut request = Request::new(Empty::new());
-        *request.uri_mut() = target(endpoint.url(), path)?;
-        *request.headers_mut() = own(endpoint).clone();
-        let response = self.0.request(request).await?;
+        let response = self.get(endpoint, path).await?;
         let status = response.status();
         let says_it_is_there = path == DEFAULT_PATH && is_no_such_page(status);
         if !status.is_success() && !says_it_is_there {
             return Err(CheckError::Status(status));
         }
-        let (mut body, mut read) = (response.into_body(), 0);
-        while read < READ_LIMIT
-            && let Some(frame) = body.frame().await
-        {
-            read += frame?.data_ref().map_or(0, Bytes::len);
-        }
-        Ok(())
+        read(response.into_body(), READ_LIMIT).await.map(drop)
     }
+
+    /// The body of a successful `GET` for `path` to `endpoint`, up to about `limit` bytes.
+    pub(in crate::upstream) async fn read(
+        &self,
+        endpoint: &EndpointRef,
+        path: &str,
+        limit: usize,
+    ) -> Result<Vec<u8>, CheckError> {
+        let response = self.get(endpoint, path).await?;
+        match response.status() {
+            status if status.is_success() => read(response.into_body(), limit).await,
+            status => Err(CheckError::Status(status)),
+        }
+    }
+
+    async fn get(
+        &self,
+        endpoint: &EndpointRef,
+        path: &str,
+    ) -> Result<Response<Incoming>, CheckError> {
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = target(endpoint.url(), path)?;
+        *request.headers_mut() = own(endpoint).clone();
+        Ok(self.0.request(request).await?)
+    }
+}
+
+/// Reads a body to its end, or until `limit` is reached.
+async fn read(mut body: Incoming, limit: usize) -> Result<Vec<u8>, CheckError> {
+    let mut read = Vec::new();
+    while read.len() < limit
+        && let Some(frame) = body.frame().await
+    {
+        read.extend_from_slice(frame?.data_ref().map_or(&[], |data| &data[..]));
+    }
+    Ok(read)
 }
 
 /// Whether a response only says that the page is missing, forbidden or elsewhere. That is enough at the default path,
@@ -88,7 +116,7 @@ impl CheckError {
 
 /// Why a check failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CheckError {
+pub(in crate::upstream) enum CheckError {
     #[error("the answer is {0}")]
     Status(StatusCode),
     #[error("no whole answer within {} s", .0.as_secs_f64())]

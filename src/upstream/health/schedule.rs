@@ -42,7 +42,7 @@ pub(super) async fn run_checks<F>(
 }
 
 /// `interval`, give or take a tenth; `chance` is from 0 to 1.
-fn jittered(interval: Duration, chance: f64) -> Duration {
+pub(in crate::upstream) fn jittered(interval: Duration, chance: f64) -> Duration {
     let seconds = interval.as_secs_f64() * (0.9 + 0.2 * chance);
     Duration::try_from_secs_f64(seconds).unwrap_or(interval)
 }

@@ -1,0 +1,191 @@
+//! The configuration of a limit that adapts.
+
+use crate::admit::SlotPool;
+
+/// A concurrency limit that is found by measurement, for a service whose limit is unknown or changes.
+///
+/// The limit starts at [`initial`](Self::initial) and stays from [`min`](Self::min) to [`max`](Self::max).
+///
+/// ```
+/// use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm};
+///
+/// let limit = AdaptiveLimit::default().max(64);
+/// assert_eq!(limit.validate(), Ok(()));
+/// assert_eq!(limit.algorithm, LimitAlgorithm::Vegas);
+/// ```
+///
+/// With feature `serde` the same is read from a file: `limit = { algorithm = "vegas", min = 1, max = 64, initial = 20 }`,
+/// in which every key is optional.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+#[non_exhaustive]
+pub struct AdaptiveLimit {
+    /// How the limit is found. Default [`LimitAlgorithm::Vegas`].
+    pub algorithm: LimitAlgorithm,
+    /// The lowest limit, at least 1. Default 1.
+    pub min: usize,
+    /// The highest limit, at most [`SlotPool::MAX`]. Default 200.
+    pub max: usize,
+    /// The limit before anything is measured, brought within `min` and `max`. Default 20.
+    ///
+    /// Better too low than too high: a limit that is too low grows by up to a quarter at a time. One that is several times
+    /// too high is found out in minutes only, because the service was never seen without a queue inside.
+    pub initial: usize,
+}
+
+/// How an [`AdaptiveLimit`] is found.
+///
+/// Whatever it is, the limit holds while less than half of it is in use and no request waits: then nothing is learned about
+/// a higher one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum LimitAlgorithm {
+    /// By refusals alone: a tenth less once calls are refused, one more after as many successes as the limit is.
+    ///
+    /// For services that say when they have enough, with 429 or 503, and for **engines of language models**: their latency
+    /// grows with the batch by design, so the other two would throttle a healthy engine. TCP's rule.
+    Aimd,
+    /// By latency against a baseline: the limit is scaled by `1.1 × baseline ÷ latency`, plus one.
+    ///
+    /// Quick, and simple to reason about; leaves a tenth of the limit queued inside the service. After the filter of Envoy
+    /// for adaptive concurrency, without its probes: the baseline is what is measured at low load, and is given up for a
+    /// higher one only if the latency stays while the limit is halved. So it is for services that have hours of low load.
+    Gradient,
+    /// By the queue inside the service, estimated from latency, and by whether more in flight brings more throughput.
+    ///
+    /// The limit goes up and down by an eighth all the time. If latency rises in proportion to what is in flight,
+    /// throughput does not, and the service is at its limit. After TCP Vegas, with the guard of failsafe-go and Uber's
+    /// Cinnamon against the drift of algorithms that only compare with a past latency.
+    #[default]
+    Vegas,
+}
+
+impl AdaptiveLimit {
+    /// How the limit is found.
+    #[must_use]
+    pub fn algorithm(mut self, algorithm: LimitAlgorithm) -> Self {
+        self.algorithm = algorithm;
+        self
+    }
+
+    /// The lowest limit.
+    #[must_use]
+    pub fn min(mut self, min: usize) -> Self {
+        self.min = min;
+        self
+    }
+
+    /// The highest limit.
+    #[must_use]
+    pub fn max(mut self, max: usize) -> Self {
+        self.max = max;
+        self
+    }
+
+    /// The limit before anything is measured.
+    #[must_use]
+    pub fn initial(mut self, initial: usize) -> Self {
+        self.initial = initial;
+        self
+    }
+
+    /// Whether the configuration can be used.
+    ///
+    /// # Errors
+    ///
+    /// The first key found that is wrong, and what is allowed.
+    pub fn validate(&self) -> Result<(), InvalidAdaptiveLimit> {
+        let Self { min, max, .. } = *self;
+        if min == 0 {
+            return Err(InvalidAdaptiveLimit::ZeroMin);
+        }
+        if max < min || max > SlotPool::MAX {
+            return Err(InvalidAdaptiveLimit::Max { min, max });
+        }
+        Ok(())
+    }
+}
+
+impl AdaptiveLimit {
+    /// The limit before anything is measured. The configuration is valid.
+    pub(crate) fn initial_limit(&self) -> usize {
+        self.initial.clamp(self.min, self.max)
+    }
+}
+
+impl Default for AdaptiveLimit {
+    fn default() -> Self {
+        Self {
+            algorithm: LimitAlgorithm::default(),
+            min: 1,
+            max: 200,
+            initial: 20,
+        }
+    }
+}
+
+/// An [`AdaptiveLimit`] that can't be used: which key, its value, and what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidAdaptiveLimit {
+    /// Nothing would ever be served, and nothing learned.
+    #[error("`limit.min` is 0: it must be at least 1")]
+    ZeroMin,
+    /// Below `min`, or more than there can be.
+    #[error(
+        "`limit.max` is {max}: it must be from `limit.min`, which is {min}, to {}",
+        SlotPool::MAX
+    )]
+    Max {
+        /// `limit.min`.
+        min: usize,
+        /// `limit.max`.
+        max: usize,
+    },
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_values_are_refused_by_key() {
+        let ok = AdaptiveLimit::default();
+        assert_eq!(ok.validate(), Ok(()));
+        let cases = [
+            (ok.min(0), "`limit.min` is 0: it must be at least 1"),
+            (
+                ok.min(9).max(8),
+                "`limit.max` is 8: it must be from `limit.min`, which is 9, to 1048575",
+            ),
+            (
+                ok.max(1 << 20),
+                "`limit.max` is 1048576: it must be from `limit.min`, which is 1, to 1048575",
+            ),
+        ];
+        for (limit, expected) in cases {
+            assert_eq!(limit.validate().unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn every_key_is_read_and_no_other() {
+        let read = |text: &str| toml::from_str::<AdaptiveLimit>(text);
+        assert_eq!(read("").unwrap(), AdaptiveLimit::default());
+        let all = "algorithm = \"gradient\"\nmin = 2\nmax = 9\ninitial = 3";
+        let expected = AdaptiveLimit::default()
+            .algorithm(LimitAlgorithm::Gradient)
+            .min(2)
+            .max(9)
+            .initial(3);
+        assert_eq!(read(all).unwrap(), expected);
+        for (bad, said) in [("mni = 1", "mni"), ("algorithm = \"tcp\"", "`aimd`")] {
+            let error = read(bad).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A window of calls under one limit, and what it shows.
+//!
+//! Single latencies vary far more than a limit that is a little too high changes them. So a window is as long as its mean
+//! needs to be exact to a twentieth, by the variance that it shows itself.
+
+use super::{LimitOutcome, LimitSample};
+
+/// Calls that are being collected.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    /// How many calls to leave out first: those that began under the limit before.
+    skip: usize,
+    answered: usize,
+    overloaded: usize,
+    busy: usize,
+    in_flight: f64,
+    seconds: f64,
+    seconds_squared: f64,
+}
+
+/// What a window of calls shows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Means {
+    /// Mean of what was in flight; 0 if no call was answered.
+    pub(super) in_flight: f64,
+    /// Mean latency of the answered calls, in seconds; above 0, unless none was answered.
+    pub(super) latency: f64,
+    /// More than one in ten calls was refused.
+    pub(super) is_overloaded: bool,
+    /// Most calls found at least half of the limit in use, or requests waiting.
+    pub(super) is_busy: bool,
+}
+
+/// The relative standard error of a mean latency that is small enough to act on.
+const PRECISION: f64 = 0.05;
+/// The same, for a limit at which one more or less makes a larger difference than that: this, divided by the limit.
+const PRECISION_OF_ONE: f64 = 0.5;
+const FEWEST: usize = 10;
+/// Bounds the time without a decision, whatever the latencies.
+const MOST: usize = 500;
+
+impl Window {
+    /// A window under `limit`, which begins once the calls that are in flight now have ended.
+    pub(super) fn after_change(limit: usize) -> Self {
+        Self {
+            skip: limit,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a call. If that ends the window, the window is returned, and the next one is to be begun by the caller.
+    pub(super) fn observe(&mut self, sample: LimitSample, limit: usize) -> Option<Means> {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return None;
+        }
+        self.busy += usize::from(sample.is_busy(limit));
+        if sample.outcome == LimitOutcome::Ok {
+            // Never 0, by which something may be divided.
+            let seconds = sample.latency.as_secs_f64().max(1e-9);
+            self.answered += 1;
+            self.in_flight += sample.in_flight as f64;
+            self.seconds += seconds;
+            self.seconds_squared += seconds * seconds;
+        } else {
+            self.overloaded += 1;
+        }
+        let calls = self.answered + self.overloaded;
+        (calls >= self.needed(limit)).then(|| self.means(calls))
+    }
+
+    /// How many calls the window has to have.
+    fn needed(&self, limit: usize) -> usize {
+        // At least two round trips: calls that end in the same one say the same.
+        let fewest = limit.saturating_mul(2).clamp(FEWEST, MOST);
+        if self.answered == 0 {
+            return fewest;
+        }
+        let variance =
+            self.seconds_squared * self.answered as f64 / (self.seconds * self.seconds) - 1.0;
+        let precision = PRECISION.max(PRECISION_OF_ONE / limit as f64);
+        // The cast makes 0 of what is negative or no number.
+        ((variance / (precision * precision)) as usize).clamp(fewest, MOST)
+    }
+
+    fn means(&self, calls: usize) -> Means {
+        let answered = self.answered.max(1) as f64;
+        Means {
+            in_flight: self.in_flight / answered,
+            latency: self.seconds / answered,
+            is_overloaded: self.overloaded * 10 > calls,
+            is_busy: self.busy * 2 >= calls,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn sample(millis: u64, in_flight: usize, outcome: LimitOutcome) -> LimitSample {
+        LimitSample {
+            latency: Duration::from_millis(millis),
+            in_flight,
+            waiting: false,
+            outcome,
+        }
+    }
+
+    #[test]
+    fn steady_latencies_need_two_round_trips_and_uneven_ones_more() {
+        let calls = |latencies: [u64; 2], limit| {
+            let mut window = Window::default();
+            let mut of = latencies.iter().cycle();
+            let mut add = || window.observe(sample(*of.next()?, 1, LimitOutcome::Ok), limit);
+            (1..).find(|_| add().is_some()).unwrap_or(0)
+        };
+        assert_eq!(calls([100, 100], 1), 10);
+        assert_eq!(calls([100, 100], 20), 40);
+        assert_eq!(calls([100, 100], 1000), 500);
+        // Deviation 50 of mean 100: (0.5 / 0.05)².
+        assert_eq!(calls([50, 150], 20), 100);
+        assert_eq!(calls([1, 1000], 20), 398);
+        // At a limit of 4 an eighth is exact enough.
+        assert_eq!(calls([50, 150], 4), 16);
+    }
+
+    #[test]
+    fn means_are_those_of_answered_calls_after_the_change() {
+        let mut window = Window::after_change(2);
+        for _ in 0..2 {
+            assert_eq!(window.observe(sample(900, 9, LimitOutcome::Ok), 2), None);
+        }
+        for _ in 0..8 {
+            assert_eq!(window.observe(sample(100, 1, LimitOutcome::Ok), 2), None);
+        }
+        let refused = sample(1, 1, LimitOutcome::Overloaded);
+        assert_eq!(window.observe(refused, 2), None);
+        let means = window.observe(refused, 2).expect("ten calls");
+        assert!((means.latency - 0.1).abs() < 1e-9, "{means:?}");
+        assert_eq!(means.in_flight, 1.0);
+        assert!(means.is_overloaded && means.is_busy);
+    }
+}

@@ -1,0 +1,104 @@
+//! Reads an endpoint from a file, in which `max_concurrent` and `limit` say together how many slots it has.
+
+use std::fmt;
+
+use http::Uri;
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+
+use super::endpoint::{default_priority, uri};
+use super::{Endpoint, Model};
+use crate::admit::AdaptiveLimit;
+
+/// The key `max_concurrent` of an endpoint in a file: a positive integer, or `"auto"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MaxConcurrent {
+    /// This many slots.
+    Slots(u32),
+    /// As many as [measurements](Endpoint::limit) say.
+    Auto,
+}
+
+impl MaxConcurrent {
+    /// Sets the slots of `endpoint` by this key and the table `limit`, each if it is there.
+    ///
+    /// # Errors
+    ///
+    /// If there is a `limit`, and this is not [`Auto`](Self::Auto): what is wrong, and what to do.
+    pub fn apply_to(
+        key: Option<Self>,
+        limit: Option<AdaptiveLimit>,
+        endpoint: Endpoint,
+    ) -> Result<Endpoint, &'static str> {
+        Ok(match (key, limit) {
+            (Some(Self::Auto), limit) => endpoint.limit(limit.unwrap_or_default()),
+            (_, Some(_)) => {
+                return Err("`limit` is there without `max_concurrent = \"auto\"`, which needs it");
+            }
+            (Some(Self::Slots(slots)), None) => endpoint.max_concurrent(slots),
+            (None, None) => endpoint,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for MaxConcurrent {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(SlotsOrAuto)
+    }
+}
+
+struct SlotsOrAuto;
+
+impl Visitor<'_> for SlotsOrAuto {
+    type Value = MaxConcurrent;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number above 0, or \"auto\"")
+    }
+
+    fn visit_u64<E: Error>(self, slots: u64) -> Result<MaxConcurrent, E> {
+        match u32::try_from(slots) {
+            Ok(slots) if slots > 0 => Ok(MaxConcurrent::Slots(slots)),
+            _ => Err(E::invalid_value(Unexpected::Unsigned(slots), &self)),
+        }
+    }
+
+    fn visit_i64<E: Error>(self, slots: i64) -> Result<MaxConcurrent, E> {
+        match u64::try_from(slots) {
+            Ok(slots) => self.visit_u64(slots),
+            Err(_) => Err(E::invalid_value(Unexpected::Signed(slots), &self)),
+        }
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<MaxConcurrent, E> {
+        match word {
+            "auto" => Ok(MaxConcurrent::Auto),
+            _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
+        }
+    }
+}
+
+/// An endpoint as it is written in a file.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EndpointFile {
+    name: String,
+    #[serde(deserialize_with = "uri")]
+    url: Uri,
+    #[serde(default = "default_priority")]
+    priority: u32,
+    max_concurrent: Option<MaxConcurrent>,
+    limit: Option<AdaptiveLimit>,
+    #[serde(default)]
+    models: Vec<Model>,
+}
+
+impl TryFrom<EndpointFile> for Endpoint {
+    type Error = &'static str;
+
+    fn try_from(file: EndpointFile) -> Result<Self, &'static str> {
+        let mut endpoint = Self::new(file.name, file.url).priority(file.priority);
+        endpoint.models = file.models;
+        MaxConcurrent::apply_to(file.max_concurrent, file.limit, endpoint)
+    }
+}

@@ -1,0 +1,77 @@
+//! What a response says of an endpoint's limit, where that adapts.
+
+use http::{Response, StatusCode};
+
+use super::response_class::ResponseClass;
+use super::shared::RouterShared;
+use crate::admit::{LimitOutcome, LimitSample};
+use crate::endpoints::Endpoints;
+use crate::gate::{self, Permit};
+use crate::http::is_overload;
+
+impl RouterShared {
+    /// Adapts the limit of the endpoint that `permit` is for, if it is one that adapts.
+    pub(super) fn measure<R, E>(
+        &self,
+        permit: &Permit<Endpoints>,
+        result: &Result<Response<R>, E>,
+        class: ResponseClass,
+    ) {
+        let lease = permit.lease();
+        let endpoint = lease.endpoint();
+        let (true, Some(called)) = (endpoint.is_adaptive(), lease.called) else {
+            return; // nearly always
+        };
+        let now = gate::now();
+        let sample = LimitSample {
+            latency: now.saturating_duration_since(called),
+            in_flight: lease.in_flight as usize,
+            // Others may wait for other endpoints: what is in flight says enough.
+            waiting: false,
+            outcome: outcome(result.as_ref().ok().map(Response::status), class),
+        };
+        if endpoint.observe(sample, now) {
+            self.state.gate.capacity_changed();
+        }
+    }
+}
+
+fn outcome(status: Option<StatusCode>, class: ResponseClass) -> LimitOutcome {
+    match class {
+        ResponseClass::Unknown { .. } => LimitOutcome::Ignored,
+        ResponseClass::Failure {
+            answered: false, ..
+        } => LimitOutcome::Overloaded,
+        _ if status.is_some_and(is_overload) => LimitOutcome::Overloaded,
+        _ => LimitOutcome::Ok,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::response_class::Retry;
+
+    #[test]
+    fn refusals_and_missing_responses_are_overload_and_errors_are_not() {
+        let failure = |answered| ResponseClass::Failure {
+            answered,
+            retry: Retry::No,
+        };
+        let unknown = ResponseClass::Unknown { retry: Retry::No };
+        let cases = [
+            (200, ResponseClass::Success, LimitOutcome::Ok),
+            (404, ResponseClass::Success, LimitOutcome::Ok),
+            (429, ResponseClass::Success, LimitOutcome::Overloaded),
+            (503, failure(true), LimitOutcome::Overloaded),
+            (500, failure(true), LimitOutcome::Ok),
+            (504, failure(false), LimitOutcome::Overloaded),
+            (502, unknown, LimitOutcome::Ignored),
+        ];
+        for (status, class, expected) in cases {
+            let found = outcome(StatusCode::from_u16(status).ok(), class);
+            assert_eq!(found, expected, "{status}");
+        }
+        assert_eq!(outcome(None, failure(false)), LimitOutcome::Overloaded);
+    }
+}

@@ -1,0 +1,123 @@
+//! Prometheus's text format, as far as the load of an engine needs it.
+//!
+//! A line is a comment, or `name{labels} value timestamp`, of which the labels and the timestamp may be absent. The value
+//! of a label is quoted, and may have spaces, braces and escaped quotes in it.
+
+use crate::endpoints::EngineLoad;
+
+/// Requests that wait inside.
+const WAITING: [&str; 3] = [
+    "vllm:num_requests_waiting",
+    "sglang:num_queue_reqs",
+    "tgi_queue_size",
+];
+
+/// How full the cache of keys and values is.
+const CACHE_USAGE: [&str; 3] = [
+    "vllm:kv_cache_usage_perc",
+    "vllm:gpu_cache_usage_perc",
+    "sglang:token_usage",
+];
+
+/// The load that `text` reports. Lines that are no metrics, and values that are no numbers, are left out.
+pub(super) fn load(text: &str) -> EngineLoad {
+    let mut load = EngineLoad::default();
+    for (name, value) in text.lines().filter_map(metric) {
+        if WAITING.contains(&name) {
+            *load.waiting.get_or_insert_default() += value;
+        } else if CACHE_USAGE.contains(&name) {
+            load.cache_usage = Some(load.cache_usage.map_or(value, |usage| usage.max(value)));
+        }
+    }
+    load
+}
+
+/// Its name, and its value if that is finite and not negative.
+fn metric(line: &str) -> Option<(&str, f64)> {
+    let line = line.trim_start();
+    let end = line.find(|c: char| c == '{' || c.is_whitespace())?;
+    let (name, rest) = line.split_at(end);
+    let rest = match rest.strip_prefix('{') {
+        Some(labels) => after_labels(labels)?,
+        None => rest,
+    };
+    let value: f64 = rest.split_whitespace().next()?.parse().ok()?;
+    (value.is_finite() && value >= 0.0).then_some((name, value))
+}
+
+/// What comes after the brace that ends the labels.
+fn after_labels(labels: &str) -> Option<&str> {
+    let (mut quoted, mut escaped) = (false, false);
+    let end = labels.find(|c| {
+        if std::mem::take(&mut escaped) {
+            return false;
+        }
+        escaped = quoted && c == '\\';
+        quoted ^= c == '"';
+        c == '}' && !quoted
+    })?;
+    labels.get(end + 1..)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn loads(text: &str) -> (Option<f64>, Option<f64>) {
+        let load = load(text);
+        (load.waiting, load.cache_usage)
+    }
+
+    #[test]
+    fn the_metrics_of_each_engine_are_read() {
+        let vllm = r#"
+# HELP vllm:num_requests_waiting Number of requests waiting to be processed.
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_running{engine="0",model_name="a"} 8.0
+vllm:num_requests_waiting{engine="0",model_name="a"} 3.0
+vllm:num_requests_waiting{engine="1",model_name="a"} 2.0
+vllm:kv_cache_usage_perc{engine="0",model_name="a"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="a"} 0.75
+"#;
+        assert_eq!(loads(vllm), (Some(5.0), Some(0.75)));
+        let old_vllm = "vllm:gpu_cache_usage_perc{model_name=\"a\"} 0.5\n";
+        assert_eq!(loads(old_vllm), (None, Some(0.5)));
+        let sglang = "sglang:num_queue_reqs{tp_rank=\"0\"} 7\nsglang:token_usage 0.1";
+        assert_eq!(loads(sglang), (Some(7.0), Some(0.1)));
+        let tgi = "# TYPE tgi_queue_size gauge\r\ntgi_queue_size 0\r\n";
+        assert_eq!(loads(tgi), (Some(0.0), None));
+    }
+
+    #[test]
+    fn labels_may_have_anything_in_them() {
+        let line = r#"tgi_queue_size{a="b } 9 c",d="\" } 8 ",e="\\"} 4 1700000000000"#;
+        assert_eq!(loads(line), (Some(4.0), None));
+    }
+
+    #[test]
+    fn what_is_no_number_is_left_out() {
+        for line in [
+            "",
+            "tgi_queue_size",
+            "tgi_queue_size x",
+            "tgi_queue_size NaN",
+            "tgi_queue_size +Inf",
+            "tgi_queue_size -1",
+            "tgi_queue_size{a=\"b} 3",
+            "#tgi_queue_size 3",
+            "tgi_queue_size_total 3",
+        ] {
+            assert_eq!(loads(line), (None, None), "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "[tgi_queue_size{}=\"\\\\ 0-9é\n]{0,80}") {
+            let (waiting, _) = loads(&text);
+            prop_assert!(waiting.is_none_or(f64::is_finite));
+        }
+    }
+}
