@@ -12,6 +12,8 @@ pub(crate) struct Args {
     /// `None`: those that each scenario names.
     pub(crate) callers: Option<Callers>,
     pub(crate) trace: Option<PathBuf>,
+    /// The demo gateway's binary, to be measured over sockets.
+    pub(crate) gateway: Option<PathBuf>,
     /// Where images go.
     pub(crate) svg: Option<PathBuf>,
     pub(crate) is_quick: bool,
@@ -26,6 +28,7 @@ impl Args {
             scenarios: Vec::new(),
             callers: None,
             trace: None,
+            gateway: None,
             svg: None,
             is_quick: false,
             seed: DEFAULT_SEED,
@@ -39,6 +42,7 @@ impl Args {
                 "--workload" => parsed.scenarios.push(scenario(&value()?)?),
                 "--callers" => parsed.callers = Some(callers(&value()?)?),
                 "--trace" => parsed.trace = Some(value()?.into()),
+                "--gateway" => parsed.gateway = Some(value()?.into()),
                 "--svg" => parsed.svg = Some(value()?.into()),
                 "--quick" => parsed.is_quick = true,
                 "--seed" => parsed.seed = seed(&value()?)?,
@@ -97,6 +101,7 @@ cargo run --release --example overload -- [OPTIONS]
 {}
   --trace FILE     a recorded trace in place of the generated conversation: a CSV, plain or .gz, with
                    the columns TIMESTAMP, ContextTokens and GeneratedTokens
+  --gateway FILE   measure this binary of the demo gateway over sockets instead, in real time: 8 minutes
   --svg DIR        draw the figures over the load, too; an image for each workload
   --quick          a tenth of the requests
   --seed N         of the generated workloads. Default: {DEFAULT_SEED}

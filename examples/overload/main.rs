@@ -9,6 +9,7 @@
 //! cargo run --release --example overload -- --workload conversation       # one
 //! cargo run --release --example overload -- --svg target/overload         # draws, too
 //! cargo run --release --example overload -- --trace FILE.csv.gz           # a recorded trace
+//! cargo run --release --example overload -- --gateway target/release/examples/gateway   # over sockets
 //! cargo run --release --example overload -- --help
 //! ```
 //!
@@ -21,6 +22,7 @@
 //! | `workload/` | the requests: generators, their distributions, recorded traces |
 //! | `bound.rs` | the most useful work that is possible |
 //! | `report.rs`, `study.rs` | figures of a run; all policies on one workload |
+//! | `sockets.rs` | the demo gateway under the same load, over sockets |
 //! | `table.rs`, `plot.rs`, `args.rs` | what comes out, and what goes in |
 //!
 //! # What is simulated
@@ -39,6 +41,7 @@ mod policies;
 mod policy;
 mod report;
 mod simulation;
+mod sockets;
 mod study;
 mod table;
 #[cfg(test)]
@@ -61,6 +64,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if args.wants_help {
         println!("{}", args::help());
         return Ok(());
+    }
+    if let Some(gateway) = &args.gateway {
+        return sockets::print(gateway, args.seed);
     }
     let source = Source {
         seed: args.seed,

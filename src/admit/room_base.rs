@@ -84,7 +84,8 @@ impl RoomBase {
     /// [`RejectReason::Full`] before its ticket is read. A full partition is the same reason, so it need not be known.
     pub(crate) fn is_full_for_all(&self) -> bool {
         // A higher priority may displace a waiter; a tenant's own bound is another reason.
-        let depends_on_ticket = self.config.displace || self.config.max_size_per_tenant.is_some();
+        let may_displace = self.config.displace && self.config.levels.count() > 1;
+        let depends_on_ticket = may_displace || self.config.max_size_per_tenant.is_some();
         // Without a waiter all places are reserved, or `max_size` is 0, which is another reason.
         self.waiting > 0 && !depends_on_ticket && !self.has_room()
     }
@@ -219,6 +220,7 @@ impl RoomBase {
             predicted: wait.seconds,
             leased: wait.leased,
             patience: caller.min(bound),
+            is_told,
             longest: (caller - service).min(bound),
         };
         let admitted = self

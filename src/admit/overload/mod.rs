@@ -57,9 +57,11 @@ pub(crate) struct Arriving {
     pub(crate) is_fair: bool,
     /// The wait that the work ahead leads to, if that is known.
     pub(crate) predicted: Option<f64>,
-    /// How long the caller waits for the beginning of an answer.
+    /// How long the caller waits for the beginning of an answer, or the room lets it.
     pub(crate) patience: f64,
-    /// The longest wait after which the answer still comes in time.
+    /// Whether the caller said so. Otherwise it may wait for longer than most.
+    pub(crate) is_told: bool,
+    /// The longest wait after which the answer still comes in time. Below 0 if it would come too late without a wait.
     pub(crate) longest: f64,
     /// How many leases the capacity has given so far.
     pub(crate) leased: u64,
@@ -168,19 +170,27 @@ impl Overload {
             let unused = self.shares.unused(tenant, config, now);
             idle = idle.max(unused / UNUSED * IDLE);
         }
+        let longest = match arriving.is_told {
+            true => arriving.longest,
+            false => arriving.longest.max(2.0 * target),
+        };
         let load = self.pool_mut(arriving.pool);
         let wait = predicted * load.correction(level, predicted);
-        let target = burst_target(target, arriving.longest, idle);
-        let excess = wait - target;
-        // Its answer would come too late, burst or not.
-        if wait > arriving.longest {
-            return Err(excess.max(wait - arriving.longest));
-        }
-        // Otherwise the slot that is free next would be idle.
-        if arriving.is_first {
+        let is_late = wait > longest;
+        // If it is refused, the slot that is free next may be idle.
+        if arriving.is_first && !(is_late && arriving.is_told) {
             return Ok(predicted);
         }
-        match load.refuses(level, (excess / target).clamp(0.0, 1.0)) {
+        let target = burst_target(target, longest, idle);
+        let excess = wait - target;
+        // Its answer would come too late, burst or not.
+        if is_late {
+            return Err(excess.max(wait - longest));
+        }
+        if excess <= 0.0 {
+            return Ok(predicted);
+        }
+        match load.refuses(level, (excess / target).min(1.0)) {
             true => Err(excess),
             false => Ok(predicted),
         }
