@@ -36,6 +36,7 @@ async fn a_million_operations_leave_nothing_behind() {
     config.max_size = 24;
     config.max_wait = None;
     config.target_wait = TargetWait::Off; // the room is to be full
+    config.displace = false; // a caller may leave before it learns that it was displaced
     let gate = Gate::new(SlotPool::new(MOST), config);
     let seen = Arc::new(Seen::default());
     let changer = tokio::spawn(change_limits(gate.clone(), Arc::clone(&seen)));
