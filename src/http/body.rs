@@ -9,6 +9,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use crate::service::StatusStream;
+
 pin_project! {
     /// A response body that holds a permit, or another guard, until it ends; or the body of a rejection, which holds
     /// none.
@@ -39,7 +41,7 @@ pin_project! {
     pub struct PermitBody<B, G> {
         // Declared, and so dropped, before the guard: the slot is free once the work behind it is gone.
         #[pin]
-        content: Content<B>,
+        content: Content<B, G>,
         guard: Option<G>,
     }
 }
@@ -47,11 +49,24 @@ pin_project! {
 pin_project! {
     #[derive(Debug)]
     #[project = ContentProj]
-    enum Content<B> {
+    enum Content<B, G> {
         Inner { #[pin] body: B },
         // Boxed, so that this is no larger than `B`.
-        Rejected { bytes: Box<Bytes> },
+        Other { body: Box<OtherBody<B, G>> },
     }
+}
+
+/// A body in place of the inner service's.
+#[derive(Debug)]
+enum OtherBody<B, G> {
+    /// That of a rejection.
+    Rejected(Bytes),
+    /// That of a response that began while its request waited.
+    #[cfg_attr(
+        not(feature = "route"),
+        expect(dead_code, reason = "queues have it beside")
+    )]
+    Status(StatusStream<PermitBody<B, G>>),
 }
 
 impl<B: Body<Data = Bytes>, G> PermitBody<B, G> {
@@ -70,10 +85,19 @@ impl<B, G> PermitBody<B, G> {
     /// The body of a rejection.
     #[must_use]
     pub fn rejection(bytes: Bytes) -> Self {
+        Self::other(OtherBody::Rejected(bytes))
+    }
+
+    /// The body of a response that began while its request waited. The slot is in the answer that follows.
+    #[cfg(feature = "route")]
+    pub(crate) fn status(stream: StatusStream<Self>) -> Self {
+        Self::other(OtherBody::Status(stream))
+    }
+
+    fn other(body: OtherBody<B, G>) -> Self {
+        let body = Box::new(body);
         Self {
-            content: Content::Rejected {
-                bytes: Box::new(bytes),
-            },
+            content: Content::Other { body },
             guard: None,
         }
     }
@@ -104,24 +128,33 @@ impl<B: Body<Data = Bytes>, G> Body for PermitBody<B, G> {
                 }
                 Poll::Ready(frame)
             }
-            ContentProj::Rejected { bytes } if bytes.is_empty() => Poll::Ready(None),
-            ContentProj::Rejected { bytes } => {
-                Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut **bytes)))))
-            }
+            ContentProj::Other { body } => match &mut **body {
+                OtherBody::Rejected(bytes) if bytes.is_empty() => Poll::Ready(None),
+                OtherBody::Rejected(bytes) => {
+                    Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
+                }
+                OtherBody::Status(stream) => Pin::new(stream).poll_frame(cx),
+            },
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Inner { body } => body.is_end_stream(),
-            Content::Rejected { bytes } => bytes.is_empty(),
+            Content::Other { body } => match &**body {
+                OtherBody::Rejected(bytes) => bytes.is_empty(),
+                OtherBody::Status(stream) => stream.is_end_stream(),
+            },
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Inner { body } => body.size_hint(),
-            Content::Rejected { bytes } => SizeHint::with_exact(bytes.len() as u64),
+            Content::Other { body } => match &**body {
+                OtherBody::Rejected(bytes) => SizeHint::with_exact(bytes.len() as u64),
+                OtherBody::Status(stream) => stream.size_hint(),
+            },
         }
     }
 }

@@ -10,6 +10,8 @@ mod format;
 mod rejection;
 mod render;
 mod retry_after;
+mod short_body;
+mod sse;
 mod timing;
 
 pub use body::PermitBody;
@@ -19,4 +21,8 @@ pub(crate) use format::grpc_content_type;
 pub(crate) use rejection::queue_full;
 pub use rejection::{Rejection, ToRejection};
 pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};
+pub(crate) use short_body::read_short;
+pub(crate) use sse::{
+    EVENT_STREAM, LineEvents, error_event, is_event_stream, is_json, queue_comment,
+};
 pub(crate) use timing::insert_server_timing;

@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::protocol::{Protocol, sealed};
 use crate::admit::{RejectReason, SlotPool, Ticket};
 use crate::gate::{Gate, Permit};
-use crate::service::{Admission, AdmissionHandler, LayerState, ResponseOptions};
+use crate::service::{Admission, AdmissionHandler, JustQueued, LayerState, ResponseOptions};
 
 /// Reads tickets, and writes rejections and responses, for the requests of a queue.
 #[derive(Clone)]
@@ -43,6 +43,10 @@ where
         let settings = self.state.settings();
         let settings = sealed::Settings(&settings);
         self.protocol.ticket(request, &settings, now)
+    }
+
+    fn on_queued(queued: JustQueued<'_, SlotPool, S, Req, Self>) -> Option<Self::Answer> {
+        P::on_queued(sealed::Queued(queued))
     }
 
     #[inline]

@@ -30,6 +30,8 @@ use crate::endpoints::{EndpointLease, Endpoints};
 use crate::gate::{self, Reservation};
 use crate::openai::ReadBody;
 
+mod status;
+
 pin_project! {
     /// The response of a [`Route`](super::Route).
     ///
@@ -121,14 +123,34 @@ where
 
 impl<S, B, R> Future for RouteFuture<S, B, R>
 where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    R: Body<Data = Bytes> + Send + 'static,
+{
+    type Output = Result<Routed<R>, S::Error>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let routed = ready!(self.as_mut().poll_routed::<false>(cx));
+        Poll::Ready(routed.unwrap_or_else(|| self.status_response()))
+    }
+}
+
+impl<S, B, R> RouteFuture<S, B, R>
+where
     S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
     R: Body<Data = Bytes>,
 {
-    type Output = Result<Routed<R>, S::Error>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    /// Waits for the response. `None` if the request is to be answered while it waits, unless it `IS_ANSWERED` so already.
+    fn poll_routed<const IS_ANSWERED: bool>(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Routed<R>, S::Error>>> {
         let mut this = self.project();
         // Each round ends a state: the request is parsed, attempted, and perhaps attempted again.
         loop {
@@ -151,9 +173,14 @@ where
                     (head, parsed)
                 }
                 StateProj::Admitted { admission } => {
-                    let outcome = ready!(admission.poll(cx));
+                    let Some(outcome) = ready!(admission.poll(cx)) else {
+                        match IS_ANSWERED {
+                            true => continue, // polled once more, it waits
+                            false => return Poll::Ready(None),
+                        }
+                    };
                     match next_step(outcome, take_once(this.metrics), this.retry) {
-                        NextStep::Respond(response) => return Poll::Ready(response),
+                        NextStep::Respond(response) => return Poll::Ready(Some(response)),
                         NextStep::Retry(response, metrics) => {
                             *this.metrics = Some(metrics);
                             let response = Box::pin(response);
@@ -185,7 +212,7 @@ where
                 Err(why) => {
                     let (headers, why) = (&head.head.headers, RejectReason::Unservable(why));
                     let response = take_once(this.metrics).reject(headers, &why, Duration::ZERO);
-                    return Poll::Ready(Ok(response));
+                    return Poll::Ready(Some(Ok(response)));
                 }
             }
         }

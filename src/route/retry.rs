@@ -16,7 +16,7 @@ use super::response_class::Retry;
 use crate::endpoints::{Decision, Demand, EndpointRef};
 use crate::gate;
 use crate::http::Rejection;
-use crate::service::ResponseOptions;
+use crate::service::{ResponseOptions, ask_for_identity};
 
 /// A request as it came, and what is left of its retries.
 pub(super) struct RetryState<S, E> {
@@ -136,6 +136,11 @@ impl<S, E> RetryState<S, E> {
         self.retries_left -= 1;
         self.demand = elsewhere;
         true
+    }
+
+    /// Has the attempts to come ask for a body that is not encoded.
+    pub(super) fn ask_for_identity(&mut self) {
+        ask_for_identity(&mut self.request.head.headers);
     }
 
     fn is_too_late(&self) -> bool {

@@ -10,6 +10,8 @@
 //! Both waiting states may also end in a rejection or a failure. Only they allocate: a request that finds a slot free
 //! carries nothing that only waiting needs.
 
+mod queued;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
@@ -22,6 +24,8 @@ use tower_service::Service;
 use super::waiting::{PendingCall, SlotOutcome, WaitOutcome, WaitingForInner, WaitingForSlot};
 use crate::admit::{Capacity, RejectReason, Ticket};
 use crate::gate::{self, Gate, Permit, Reservation};
+
+pub(crate) use queued::JustQueued;
 
 /// The parts of an admission that differ between layers. A clone goes with each request that waits.
 pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
@@ -36,6 +40,11 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
 
     /// The ticket of a request that arrives at `now` and has to wait.
     fn ticket(&mut self, request: &Req, now: Instant) -> Ticket;
+
+    /// The answer to a request that has just been queued, if it gets one before its wait is over. Asked once per wait.
+    fn on_queued(_: JustQueued<'_, C, S, Req, Self>) -> Option<Self::Answer> {
+        None
+    }
 
     /// Prepares the request for the slot that it was given.
     fn on_admitted(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
@@ -298,8 +307,14 @@ where
                 return Poll::Ready(Some(H::respond(options, error, None, *waited)));
             }
             StateProj::WaitingForSlot { waiting } => {
+                let arrives = queued::is_arriving(waiting);
                 let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
-                let outcome = ready!(polled.unwrap_or_else(|| completed()));
+                let Poll::Ready(outcome) = polled.unwrap_or_else(|| completed()) else {
+                    return match arrives {
+                        true => queued::announce(waiting, options),
+                        false => Poll::Pending,
+                    };
+                };
                 let call = take(waiting).call;
                 match outcome {
                     SlotOutcome::Ended(outcome) => (call, outcome),

@@ -46,9 +46,9 @@ impl<C: Capacity> From<Permit<C>> for Admitted<C> {
 
 /// A request that waits, with the inner service that will be called.
 pub(super) struct PendingCall<S, Req, H> {
-    handler: H,
+    pub(super) handler: H,
     inner: S,
-    request: Req,
+    pub(super) request: Req,
     arrival: Instant,
     deadline: Option<Instant>,
 }
@@ -108,7 +108,7 @@ impl<S, Req, H> PendingCall<S, Req, H> {
 /// A request that waits for a slot.
 pub(super) struct WaitingForSlot<C: Capacity, S, Req, H> {
     pub(super) call: PendingCall<S, Req, H>,
-    acquire: Acquire<C>,
+    pub(super) acquire: Acquire<C>,
     /// Whether it may wait longer than the inner service takes to say whether it is ready.
     may_wait: bool,
     /// Whether this request's clone of the inner service was polled, and may hold its readiness.

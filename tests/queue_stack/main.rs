@@ -14,6 +14,7 @@ mod plain;
 mod service;
 mod shutdown;
 mod stacks;
+mod status;
 mod streams;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

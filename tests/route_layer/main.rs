@@ -9,5 +9,6 @@ mod recovery;
 mod retries;
 mod sources;
 mod states;
+mod status;
 mod support;
 mod waiting;

@@ -77,6 +77,9 @@ pub struct QueueConfig {
     pub hold: Hold,
     /// Whether the responses of requests that waited say in `server-timing` for how long. Default `true`.
     pub server_timing: bool,
+    /// Whether a request for a stream of events that asks for it in `x-queue-status: sse` is answered while it waits
+    /// (see [status while waiting](super::QueueLayer#status-while-waiting)). Default `true`. Not read from a file.
+    pub status_stream: bool,
     /// When rejected clients are told to return. Default: in 1 s to 60 s, by how fast the waiting room empties.
     pub retry_after: RetryAfter,
 }
@@ -157,6 +160,13 @@ impl QueueConfig {
         self
     }
 
+    /// Whether a request for a stream of events may ask to be answered while it waits.
+    #[must_use]
+    pub fn status_stream(mut self, status_stream: bool) -> Self {
+        self.status_stream = status_stream;
+        self
+    }
+
     /// When rejected clients are told to return.
     #[must_use]
     pub fn retry_after(mut self, retry_after: RetryAfter) -> Self {
@@ -225,6 +235,7 @@ impl Default for QueueConfig {
             streaming: Streaming::Queue,
             hold: Hold::Body,
             server_timing: true,
+            status_stream: true,
             retry_after: RetryAfter::default(),
         }
     }
@@ -253,6 +264,7 @@ mod tests {
             .streaming(Streaming::Reject)
             .hold(Hold::Headers)
             .server_timing(false)
+            .status_stream(false)
             .retry_after(retry_after.clone());
         let expected = QueueConfig {
             concurrency: Concurrency::Limit(9),
@@ -264,6 +276,7 @@ mod tests {
             streaming: Streaming::Reject,
             hold: Hold::Headers,
             server_timing: false,
+            status_stream: false,
             retry_after,
         };
         assert_eq!(config, expected);
