@@ -114,6 +114,8 @@ impl<B: Body<Data = Bytes>, G> Body for PermitBody<B, G> {
     type Data = Bytes;
     type Error = B::Error;
 
+    // Always inlined, as a body within a body would not be otherwise.
+    #[inline(always)]
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -128,13 +130,7 @@ impl<B: Body<Data = Bytes>, G> Body for PermitBody<B, G> {
                 }
                 Poll::Ready(frame)
             }
-            ContentProj::Other { body } => match &mut **body {
-                OtherBody::Rejected(bytes) if bytes.is_empty() => Poll::Ready(None),
-                OtherBody::Rejected(bytes) => {
-                    Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
-                }
-                OtherBody::Status(stream) => Pin::new(stream).poll_frame(cx),
-            },
+            ContentProj::Other { body } => body.poll_frame(cx),
         }
     }
 
@@ -155,6 +151,18 @@ impl<B: Body<Data = Bytes>, G> Body for PermitBody<B, G> {
                 OtherBody::Rejected(bytes) => SizeHint::with_exact(bytes.len() as u64),
                 OtherBody::Status(stream) => stream.size_hint(),
             },
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes>, G> OtherBody<B, G> {
+    #[cold]
+    #[inline(never)]
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        match self {
+            Self::Rejected(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Rejected(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Status(stream) => Pin::new(stream).poll_frame(cx),
         }
     }
 }

@@ -254,7 +254,8 @@ where
 {
     type Output = A;
 
-    #[inline]
+    // Always: it is polled in two places, and would be a call in both, with a copy of the response.
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<A> {
         let mut this = self.project();
         let state = this.state.as_mut();
