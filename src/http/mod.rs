@@ -6,7 +6,10 @@
 
 mod body;
 mod classify;
+mod client_retry;
 mod format;
+#[cfg(feature = "place")]
+mod place;
 mod rejection;
 mod render;
 mod retry_after;
@@ -18,6 +21,10 @@ pub use body::PermitBody;
 pub use classify::HeaderClassifier;
 pub(crate) use classify::wants_stream;
 pub(crate) use format::grpc_content_type;
+#[cfg(feature = "place")]
+pub use place::RetryPlaces;
+#[cfg(feature = "place")]
+pub(crate) use place::{Places, X_TRIAGE_PLACE};
 pub(crate) use rejection::queue_full;
 pub use rejection::{Rejection, ToRejection};
 pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};

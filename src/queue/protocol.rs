@@ -205,12 +205,21 @@ where
             Some(render) => {
                 let rejection = state.with_retry_after(reason.to_rejection(), estimated_wait);
                 let mut response = render(&rejection, headers);
+                #[cfg(feature = "place")]
+                state.insert_place(&mut response, headers, rejection.retry_after(), waited);
                 insert_waited(&mut response, waited, state.options());
                 response.map(QueueResponseBody::rendered)
             }
             // A full room rejects often: a cached response for each number of seconds is cloned.
             None if full.is_some() && grpc_content_type(headers).is_none() => {
-                let response = queue_full(state.retry_after(estimated_wait()));
+                let seconds = state.retry_after(estimated_wait());
+                #[cfg_attr(not(feature = "place"), expect(unused_mut))]
+                let mut response = queue_full(seconds);
+                #[cfg(feature = "place")]
+                {
+                    let retry_after = Some(Duration::from_secs(seconds));
+                    state.insert_place(&mut response, headers, retry_after, waited);
+                }
                 response.map(QueueResponseBody::rejection)
             }
             None => {

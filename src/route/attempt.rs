@@ -12,7 +12,7 @@ use tower_service::Service;
 use super::RouteBody;
 use super::request_body::BufferedBody;
 use super::shared::RouterShared;
-use crate::admit::{Priority, RejectReason, Ticket};
+use crate::admit::{ClientRetry, Priority, RejectReason, Ticket};
 use crate::endpoints::{EndpointLease, Endpoints, RouteError, Via};
 use crate::gate::{self, Gate, Permit};
 use crate::http::wants_stream;
@@ -105,10 +105,18 @@ where
         let headers = request.headers();
         let mut ticket = self.classify(headers, now);
         self.waits = Some((ticket.priority, now));
-        // The place in the queue counts from the end of the body.
-        ticket.arrival = Some(self.first_arrival.unwrap_or(now));
-        if self.first_arrival.is_some() {
-            ticket = ticket.requeued(); // a retry keeps the place of its first arrival
+        match (self.first_arrival, ticket.client_retry) {
+            // An attempt after the first keeps the place of its first arrival.
+            (Some(first), client_retry) => {
+                ticket.arrival = Some(first);
+                ticket = ticket.requeued();
+                if client_retry == ClientRetry::Kept {
+                    ticket = ticket.client_retry(ClientRetry::No);
+                }
+            }
+            (None, ClientRetry::Kept) => {}
+            // The place in the queue counts from the end of the body.
+            (None, _) => ticket.arrival = Some(now),
         }
         let rejects_streams = self.shared.state.settings().rejects_streams();
         match rejects_streams && (self.stream || wants_stream(headers)) {

@@ -7,6 +7,8 @@
 
 mod admission;
 mod layer_state;
+#[cfg(feature = "place")]
+mod place;
 mod queue_status;
 mod ready_state;
 mod response;

@@ -9,7 +9,7 @@ use tokio::time::Sleep;
 use tower_service::Service;
 
 use super::AdmissionHandler;
-use crate::admit::{Capacity, RejectReason, Ticket};
+use crate::admit::{Capacity, ClientRetry, RejectReason, Ticket};
 use crate::clock;
 use crate::gate::{self, Acquire, Permit, ReadinessClaim};
 
@@ -60,8 +60,12 @@ impl<S, Req, H> PendingCall<S, Req, H> {
             handler,
             inner,
             request,
-            // Not after `now`, whatever the ticket says, so that the wait has a bound.
-            arrival: ticket.arrival.map_or(now, |arrival| arrival.min(now)),
+            arrival: match ticket.client_retry {
+                // The time until its client came back is no wait.
+                ClientRetry::Kept => now,
+                // Not after `now`, whatever the ticket says, so that the wait has a bound.
+                _ => ticket.arrival.map_or(now, |arrival| arrival.min(now)),
+            },
             deadline: ticket.deadline,
         }
     }

@@ -10,6 +10,8 @@ mod inner_service;
 mod order;
 mod panics;
 mod plain;
+#[cfg(feature = "place")]
+mod retry_places;
 #[path = "../support/queue_service.rs"]
 mod service;
 mod shutdown;

@@ -7,6 +7,8 @@ mod new_endpoints;
 mod own_strategy;
 mod recovery;
 mod retries;
+#[cfg(feature = "place")]
+mod retry_places;
 mod sources;
 mod states;
 mod status;
