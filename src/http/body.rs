@@ -9,8 +9,6 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::service::StatusStream;
-
 pin_project! {
     /// A response body that holds a permit, or another guard, until it ends; or the body of a rejection, which holds
     /// none.
@@ -41,7 +39,7 @@ pin_project! {
     pub struct PermitBody<B, G> {
         // Declared, and so dropped, before the guard: the slot is free once the work behind it is gone.
         #[pin]
-        content: Content<B, G>,
+        content: Content<B>,
         guard: Option<G>,
     }
 }
@@ -49,24 +47,11 @@ pin_project! {
 pin_project! {
     #[derive(Debug)]
     #[project = ContentProj]
-    enum Content<B, G> {
+    enum Content<B> {
         Inner { #[pin] body: B },
         // Boxed, so that this is no larger than `B`.
-        Other { body: Box<OtherBody<B, G>> },
+        Rejected { bytes: Box<Bytes> },
     }
-}
-
-/// A body in place of the inner service's.
-#[derive(Debug)]
-enum OtherBody<B, G> {
-    /// That of a rejection.
-    Rejected(Bytes),
-    /// That of a response that began while its request waited.
-    #[cfg_attr(
-        not(feature = "route"),
-        expect(dead_code, reason = "queues have it beside")
-    )]
-    Status(StatusStream<PermitBody<B, G>>),
 }
 
 impl<B: Body<Data = Bytes>, G> PermitBody<B, G> {
@@ -85,19 +70,10 @@ impl<B, G> PermitBody<B, G> {
     /// The body of a rejection.
     #[must_use]
     pub fn rejection(bytes: Bytes) -> Self {
-        Self::other(OtherBody::Rejected(bytes))
-    }
-
-    /// The body of a response that began while its request waited. The slot is in the answer that follows.
-    #[cfg(feature = "route")]
-    pub(crate) fn status(stream: StatusStream<Self>) -> Self {
-        Self::other(OtherBody::Status(stream))
-    }
-
-    fn other(body: OtherBody<B, G>) -> Self {
-        let body = Box::new(body);
         Self {
-            content: Content::Other { body },
+            content: Content::Rejected {
+                bytes: Box::new(bytes),
+            },
             guard: None,
         }
     }
@@ -114,7 +90,7 @@ impl<B: Body<Data = Bytes>, G> Body for PermitBody<B, G> {
     type Data = Bytes;
     type Error = B::Error;
 
-    // Always inlined, as a body within a body would not be otherwise.
+    // Always: polled in a second place, in the body of a status stream, it would be a call in both.
     #[inline(always)]
     fn poll_frame(
         self: Pin<&mut Self>,
@@ -130,39 +106,24 @@ impl<B: Body<Data = Bytes>, G> Body for PermitBody<B, G> {
                 }
                 Poll::Ready(frame)
             }
-            ContentProj::Other { body } => body.poll_frame(cx),
+            ContentProj::Rejected { bytes } if bytes.is_empty() => Poll::Ready(None),
+            ContentProj::Rejected { bytes } => {
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut **bytes)))))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Inner { body } => body.is_end_stream(),
-            Content::Other { body } => match &**body {
-                OtherBody::Rejected(bytes) => bytes.is_empty(),
-                OtherBody::Status(stream) => stream.is_end_stream(),
-            },
+            Content::Rejected { bytes } => bytes.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Inner { body } => body.size_hint(),
-            Content::Other { body } => match &**body {
-                OtherBody::Rejected(bytes) => SizeHint::with_exact(bytes.len() as u64),
-                OtherBody::Status(stream) => stream.size_hint(),
-            },
-        }
-    }
-}
-
-impl<B: Body<Data = Bytes>, G> OtherBody<B, G> {
-    #[cold]
-    #[inline(never)]
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self {
-            Self::Rejected(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Self::Rejected(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Status(stream) => Pin::new(stream).poll_frame(cx),
+            Content::Rejected { bytes } => SizeHint::with_exact(bytes.len() as u64),
         }
     }
 }

@@ -75,13 +75,13 @@ where
     }
 
     #[inline]
-    fn respond(
+    fn respond<const IN_BODY: bool>(
         options: ResponseOptions,
         result: Result<S::Response, S::Error>,
         permit: Option<Permit<SlotPool>>,
         waited: Duration,
     ) -> Self::Answer {
-        P::respond(result, permit, waited, sealed::Options(options))
+        P::respond::<IN_BODY>(result, permit, waited, sealed::Options(options))
     }
 }
 

@@ -73,7 +73,7 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
     ) -> Result<Self::Response, Self::Error>;
 
     #[doc(hidden)]
-    fn respond(
+    fn respond<const IN_BODY: bool>(
         result: Result<S::Response, S::Error>,
         permit: Option<Permit<SlotPool>>,
         waited: Duration,
@@ -233,14 +233,14 @@ where
     }
 
     #[inline]
-    fn respond(
+    fn respond<const IN_BODY: bool>(
         result: Result<http::Response<R>, S::Error>,
         permit: Option<Permit<SlotPool>>,
         waited: Duration,
         options: sealed::Options,
     ) -> Result<Self::Response, S::Error> {
         let permit = permit.map(BodyPermit::from);
-        let response = hold_in_body(result?, permit, waited, options.0);
+        let response = hold_in_body::<_, _, IN_BODY>(result?, permit, waited, options.0);
         Ok(response.map(QueueResponseBody::held))
     }
 }
@@ -278,7 +278,7 @@ where
         Err(QueueError::Rejected(rejected.reason))
     }
 
-    fn respond(
+    fn respond<const IN_BODY: bool>(
         result: Result<S::Response, S::Error>,
         _: Option<Permit<SlotPool>>,
         _: Duration,

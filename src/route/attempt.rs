@@ -193,7 +193,7 @@ where
         })
     }
 
-    fn respond(
+    fn respond<const IN_BODY: bool>(
         options: ResponseOptions,
         result: Result<Response<R>, S::Error>,
         permit: Option<Permit<Endpoints>>,

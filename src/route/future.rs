@@ -133,28 +133,33 @@ where
     type Output = Result<Routed<R>, S::Error>;
 
     #[inline]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let routed = ready!(self.as_mut().poll_routed::<false>(cx));
-        Poll::Ready(routed.unwrap_or_else(|| self.status_response()))
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_in::<false>(cx)
     }
 }
 
 impl<S, B, R> RouteFuture<S, B, R>
 where
-    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
-    B: Body<Data = Bytes>,
+    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes> + Send + 'static,
 {
-    /// Waits for the response. `None` if the request is to be answered while it waits, unless it `IS_ANSWERED` so already.
-    fn poll_routed<const IS_ANSWERED: bool>(
-        self: Pin<&mut Self>,
+    /// Polls it as a future or, once that has answered, in the response's body (see `Admission::poll_in`).
+    #[inline]
+    fn poll_in<const IN_BODY: bool>(
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Routed<R>, S::Error>>> {
-        let mut this = self.project();
+    ) -> Poll<Result<Routed<R>, S::Error>> {
+        let mut this = self.as_mut().project();
         // Each round ends a state: the request is parsed, attempted, and perhaps attempted again.
         loop {
             let (head, parsed) = match this.state.as_mut().project() {
+                StateProj::Reading { .. } | StateProj::Streaming { .. } if IN_BODY => {
+                    unreachable!("a request that waits has been parsed")
+                }
                 StateProj::Reading { body, head } => {
                     let Poll::Ready(body) = body.poll(cx) else {
                         // The body is not there at once: reading it counts as time since the arrival.
@@ -173,14 +178,18 @@ where
                     (head, parsed)
                 }
                 StateProj::Admitted { admission } => {
-                    let Some(outcome) = ready!(admission.poll(cx)) else {
-                        match IS_ANSWERED {
+                    let Some(outcome) = ready!(admission.poll_in::<IN_BODY>(cx)) else {
+                        match IN_BODY {
                             true => continue, // polled once more, it waits
-                            false => return Poll::Ready(None),
+                            false => return Poll::Ready(self.status_response()),
                         }
                     };
-                    match next_step(outcome, take_once(this.metrics), this.retry) {
-                        NextStep::Respond(response) => return Poll::Ready(Some(response)),
+                    match next_step::<IN_BODY, _, _, _>(
+                        outcome,
+                        take_once(this.metrics),
+                        this.retry,
+                    ) {
+                        NextStep::Respond(response) => return Poll::Ready(response),
                         NextStep::Retry(response, metrics) => {
                             *this.metrics = Some(metrics);
                             let response = Box::pin(response);
@@ -212,7 +221,7 @@ where
                 Err(why) => {
                     let (headers, why) = (&head.head.headers, RejectReason::Unservable(why));
                     let response = take_once(this.metrics).reject(headers, &why, Duration::ZERO);
-                    return Poll::Ready(Some(Ok(response)));
+                    return Poll::Ready(Ok(response));
                 }
             }
         }

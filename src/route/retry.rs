@@ -94,6 +94,7 @@ impl<S: Clone, E> RetryState<S, E> {
 
 impl<S, E> RetryState<S, E> {
     /// Records an attempt that arrived at `arrived` and waited for `waited`. Returns the wait of all attempts together.
+    #[inline(always)] // as `next_step` is
     pub(super) fn attempted(&mut self, arrived: Instant, waited: Duration) -> Duration {
         let attempt = &mut self.request.attempt;
         if attempt.first_arrival.is_none() {
@@ -108,6 +109,7 @@ impl<S, E> RetryState<S, E> {
 
     /// Whether the request may be retried after it failed at `endpoint`. If so, the retry is paid for and its demand
     /// excludes that endpoint.
+    #[inline(always)] // as `next_step` is
     pub(super) fn may_retry(&mut self, endpoint: &EndpointRef, advice: Retry) -> bool {
         match advice {
             Retry::No => return false,

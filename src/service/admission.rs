@@ -63,7 +63,8 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     ) -> Self::Answer;
 
     /// Passes the inner service's response on, with the permit. There is none if the inner service was not called.
-    fn respond(
+    /// `IN_BODY` is that of `Admission::poll_in`.
+    fn respond<const IN_BODY: bool>(
         options: ResponseOptions,
         result: Result<S::Response, S::Error>,
         permit: Option<Permit<C>>,
@@ -254,14 +255,31 @@ where
 {
     type Output = A;
 
-    // Always: it is polled in two places, and would be a call in both, with a copy of the response.
-    #[inline(always)]
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<A> {
+        self.poll_in::<false>(cx)
+    }
+}
+
+impl<C, S, Req, H, A> Admission<C, S, Req, H, A>
+where
+    C: Capacity,
+    S: Service<Req> + Clone,
+    H: AdmissionHandler<C, Req, S, Answer = A>,
+{
+    /// Polls it in a future, or in the body of a response that began while it waited. Each is polled in one place alone,
+    /// by code of its own: so all of it is inlined there, and no response is copied on its way through.
+    #[inline]
+    pub(crate) fn poll_in<const IN_BODY: bool>(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<A> {
         let mut this = self.project();
         let state = this.state.as_mut();
         // Once the inner service was called, only its future is polled.
         if !state.is_calling()
-            && let Some(answer) = ready!(state.poll_before_call(*this.options, this.waited, cx))
+            && let Some(answer) =
+                ready!(state.poll_before_call::<IN_BODY>(*this.options, this.waited, cx))
         {
             return Poll::Ready(answer);
         }
@@ -269,7 +287,7 @@ where
             unreachable!("called, as there is no answer");
         };
         let result = ready!(future.poll(cx));
-        Poll::Ready(H::respond(
+        Poll::Ready(H::respond::<IN_BODY>(
             *this.options,
             result,
             permit.take(),
@@ -294,7 +312,7 @@ where
     /// Answers the request, or calls the inner service: `None`.
     #[cold]
     #[inline(never)]
-    fn poll_before_call(
+    fn poll_before_call<const IN_BODY: bool>(
         mut self: Pin<&mut Self>,
         options: ResponseOptions,
         waited: &mut Duration,
@@ -305,7 +323,7 @@ where
             StateProj::Rejected { answer } => return Poll::Ready(Some(*take(answer))),
             StateProj::Failed { error } => {
                 let error = Err(take(error));
-                return Poll::Ready(Some(H::respond(options, error, None, *waited)));
+                return Poll::Ready(Some(H::respond::<IN_BODY>(options, error, None, *waited)));
             }
             StateProj::WaitingForSlot { waiting } => {
                 let arrives = queued::is_arriving(waiting);
@@ -348,7 +366,9 @@ where
                 None
             }
             WaitOutcome::Rejected(reason) => Some(call.reject(reason, *waited)),
-            WaitOutcome::Failed(error) => Some(H::respond(options, Err(error), None, *waited)),
+            WaitOutcome::Failed(error) => {
+                Some(H::respond::<IN_BODY>(options, Err(error), None, *waited))
+            }
         })
     }
 }

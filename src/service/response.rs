@@ -10,9 +10,10 @@ use crate::admit::Capacity;
 use crate::http::{PermitBody, Rejection, insert_server_timing};
 use crate::queue::QueueTime;
 
-/// The response with the permit in its body, if the slot is held until the body ends.
+/// The response with the permit in its body, if the slot is held until the body ends. `IN_BODY` is that of
+/// `Admission::poll_in`.
 #[inline]
-pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
+pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G, const IN_BODY: bool>(
     mut response: http::Response<R>,
     permit: Option<G>,
     waited: Duration,

@@ -10,10 +10,9 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::{NotRetryable, RouteBody, RouteFuture, Routed, State, StateProj};
-use crate::endpoints::Endpoints;
-use crate::gate::{Permit, QueuePlace};
+use crate::gate::QueuePlace;
 use crate::http::PermitBody;
-use crate::route::RouteResponseBody;
+use crate::route::response_body::{RouteResponseBody, RoutedBody};
 use crate::service::{PendingAnswer, StatusStream, status_response};
 
 impl<S, B, R> RouteFuture<S, B, R>
@@ -46,23 +45,22 @@ where
             retry,
             metrics: this.metrics.take(),
         };
-        Ok(status_response(PermitBody::status(StatusStream::new(
-            pending,
-        ))))
+        let body = RouteResponseBody::status(StatusStream::new(pending));
+        Ok(status_response(PermitBody::new(body, None)))
     }
 }
 
-impl<S, B, R> PendingAnswer<PermitBody<RouteResponseBody<R>, Permit<Endpoints>>>
-    for RouteFuture<S, B, R>
+impl<S, B, R> PendingAnswer<RoutedBody<R>> for RouteFuture<S, B, R>
 where
-    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
-    B: Body<Data = Bytes>,
+    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes> + Send + 'static,
 {
     fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Routed<R>>> {
-        let routed = self.poll_routed::<true>(cx);
-        routed.map(|routed| routed.and_then(Result::ok))
+        self.poll_in::<true>(cx).map(Result::ok)
     }
 
     fn place(&self) -> Option<QueuePlace> {
