@@ -169,3 +169,25 @@ async fn a_retry_that_is_the_first_to_wait_is_answered_meanwhile() {
     assert!(said.starts_with("event: error\n"), "{said}");
     assert!(said.contains("503 Service Unavailable"), "{said}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_need_not_wait_asks_for_no_encoding_either() {
+    let mut router = two();
+    router.ask("m");
+    let at_a = router.call().await;
+    router.ask("m");
+    let at_b = router.call().await;
+    let reading = tokio::spawn(rest(answered(&router).await.into_body()));
+    settle().await;
+    at_a.ok();
+    let tried = router.call().await;
+    at_b.ok();
+    settle().await;
+    tried.answer(status(503));
+    let again = router.call().await;
+    assert_eq!(again.endpoint(), "b");
+    assert_eq!(again.headers["accept-encoding"], "identity");
+    again.answer(events());
+    let said = reading.await.unwrap();
+    assert_eq!(said, format!(": queue position=1\n\n{EVENTS}"));
+}
