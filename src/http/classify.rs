@@ -111,7 +111,7 @@ impl HeaderClassifier {
         self
     }
 
-    /// Whether it does.
+    /// Whether it keeps places.
     #[cfg(feature = "place")]
     pub(crate) fn keeps_places(&self) -> bool {
         self.places.is_some()

@@ -189,11 +189,10 @@ impl QueueConfig {
     /// attempts of its level, and its place is lost.
     ///
     /// A token is signed (HMAC-SHA256), for the level and the tenant that the headers name. It is good for
-    /// [`max_age`](RetryPlaces::max_age) after the time of the retry, and counts back at most so far, and at most half
-    /// of `max_wait`: a request that waited elsewhere for longer would be rejected on its return. How often it is used
-    /// is not tracked, so a client may send one token with several requests of a tenant. Rejections that come as events
-    /// ([while a request waits](crate::QueueLayer#status-while-waiting)) have none. Of no effect if a classifier of your
-    /// own does not read the headers.
+    /// [`max_age`](RetryPlaces::max_age) after the time of the retry. A place counts back at most so far, and at most half
+    /// of `max_wait`, the rest of which is left for the wait that begins. How often a token is used is not tracked: a
+    /// client may send one with several requests of its tenant. Rejections that come as events ([while a request
+    /// waits](crate::QueueLayer#status-while-waiting)) have none. A classifier of your own has to read the headers.
     #[cfg(feature = "place")]
     #[must_use]
     pub fn retry_places(mut self, places: impl Into<Option<RetryPlaces>>) -> Self {
