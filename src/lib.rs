@@ -78,6 +78,7 @@
 //! | `metrics` | a router's metrics, for the `metrics` facade |
 //! | `batch` | `RequestQueue` and `BatchLayer` |
 //! | `load` | `tower::load::Load` for a queue, for load balancers |
+//! | `place` | rejected requests that come back when they are told to keep their places |
 //! | `tonic` | `tonic::server::NamedService` for a queue, around a single gRPC service |
 //! | `full` | all of these |
 //!

@@ -76,6 +76,21 @@ impl fmt::Debug for Tenant {
     }
 }
 
+/// Whether a client sends a request that was rejected before, and whether it came when it was told to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum ClientRetry {
+    /// A first attempt, as far as it is known.
+    #[default]
+    No,
+    /// Again, before its `Retry-After` was over, or without a proof that it was: behind all first attempts of its
+    /// level.
+    Early,
+    /// Again, when it was told to: its [`arrival`](Ticket::arrival) is that of the first attempt, and it is
+    /// [requeued](Ticket::requeued).
+    Kept,
+}
+
 /// What a waiting room knows of a request: its priority, tenant, deadline, cost and arrival.
 ///
 /// ```
@@ -108,6 +123,8 @@ pub struct Ticket {
     /// Whether it had a slot before and comes back for another. Default `false`. If so, its `arrival` decides its
     /// place in the order; all others go behind the requests that are there already.
     pub requeued: bool,
+    /// Whether its client sends it again. Default [`ClientRetry::No`].
+    pub client_retry: ClientRetry,
 }
 
 impl Ticket {
@@ -174,6 +191,13 @@ impl Ticket {
         self
     }
 
+    /// Whether its client sends it again.
+    #[must_use]
+    pub fn client_retry(mut self, client_retry: ClientRetry) -> Self {
+        self.client_retry = client_retry;
+        self
+    }
+
     /// Has it rejected if every slot is busy.
     #[must_use]
     pub fn no_wait(mut self) -> Self {
@@ -195,6 +219,7 @@ impl From<Priority> for Ticket {
             id: 0,
             wait: true,
             requeued: false,
+            client_retry: ClientRetry::No,
         }
     }
 }

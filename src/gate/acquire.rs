@@ -53,6 +53,17 @@ struct Waiting<C: Capacity> {
     served: Option<Served>,
 }
 
+/// Where a request waits at one instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QueuePlace {
+    /// As [`Acquire::position`].
+    pub(crate) position: usize,
+    /// As [`Acquire::estimated_wait`].
+    pub(crate) estimated_wait: Option<Duration>,
+    /// How many requests wait in the whole room.
+    pub(crate) depth: usize,
+}
+
 /// A waiter's place in the waiting room of its gate.
 struct Place<C: Capacity> {
     shared: Arc<Shared<C>>,
@@ -107,6 +118,19 @@ impl<C: Capacity> Acquire<C> {
         shared.with_lock(|_, state, wakes| {
             let position = state.position(waiter, wakes)?;
             state.room.estimated_wait(position)
+        })
+    }
+
+    /// Where it waits. `None` unless it does. Costs as much as [`position`](Self::position).
+    pub(crate) fn place(&self) -> Option<QueuePlace> {
+        let (shared, waiter) = self.waiting()?;
+        shared.with_lock(|_, state, wakes| {
+            let position = state.position(waiter, wakes)?;
+            Some(QueuePlace {
+                position,
+                estimated_wait: state.room.estimated_wait(position),
+                depth: state.room.len(),
+            })
         })
     }
 

@@ -61,6 +61,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 pub use acquire::Acquire;
+pub(crate) use acquire::QueuePlace;
 pub use detached::{DetachedPermit, InvalidDetachedPermit};
 pub use permit::{BodyPermit, Permit, UnassignedPermit};
 pub use reserve::{Reservation, Reserve};

@@ -6,11 +6,16 @@
 
 mod body;
 mod classify;
+mod client_retry;
 mod format;
 mod overload;
+#[cfg(feature = "place")]
+mod place;
 mod rejection;
 mod render;
 mod retry_after;
+mod short_body;
+mod sse;
 mod timing;
 
 pub use body::PermitBody;
@@ -18,7 +23,15 @@ pub use classify::HeaderClassifier;
 pub(crate) use classify::wants_stream;
 pub(crate) use format::grpc_content_type;
 pub(crate) use overload::is_overload;
+#[cfg(feature = "place")]
+pub use place::RetryPlaces;
+#[cfg(feature = "place")]
+pub(crate) use place::{Places, X_TRIAGE_PLACE};
 pub(crate) use rejection::queue_full;
 pub use rejection::{Rejection, ToRejection};
 pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};
+pub(crate) use short_body::read_short;
+pub(crate) use sse::{
+    EVENT_STREAM, LineEvents, error_event, is_event_stream, is_json, queue_comment,
+};
 pub(crate) use timing::insert_server_timing;

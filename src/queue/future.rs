@@ -14,7 +14,7 @@ use super::measured::{self, MeasuredAdmission};
 use super::protocol::{Protocol, sealed};
 use crate::admit::{RejectReason, SlotPool, Ticket};
 use crate::gate::{Gate, Permit, Reservation};
-use crate::service::{Admission, AdmissionHandler, LayerState, ResponseOptions};
+use crate::service::{Admission, AdmissionHandler, JustQueued, LayerState, ResponseOptions};
 
 /// Reads tickets, and writes rejections and responses, for the requests of a queue.
 #[derive(Clone)]
@@ -46,6 +46,10 @@ where
         self.protocol.ticket(request, &settings, now)
     }
 
+    fn on_queued(queued: JustQueued<'_, SlotPool, S, Req, Self>) -> Option<Self::Answer> {
+        P::on_queued(sealed::Queued(queued))
+    }
+
     #[inline]
     fn fast_reject(&self, request: &Req) -> Option<Self::Answer> {
         let full = self.state.gate.fast_reject()?; // takes no lock
@@ -72,13 +76,13 @@ where
     }
 
     #[inline]
-    fn respond(
+    fn respond<const IN_BODY: bool>(
         options: ResponseOptions,
         result: Result<S::Response, S::Error>,
         permit: Option<Permit<SlotPool>>,
         waited: Duration,
     ) -> Self::Answer {
-        P::respond(result, permit, waited, sealed::Options(options))
+        P::respond::<IN_BODY>(result, permit, waited, sealed::Options(options))
     }
 }
 

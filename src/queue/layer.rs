@@ -57,6 +57,38 @@ use crate::service::LayerState;
 /// # }
 /// ```
 ///
+/// # Status while waiting
+///
+/// A client that would show how long its user has to wait sends `x-queue-status: sse` with a request that accepts
+/// `text/event-stream`. If such a request has to wait, it is answered with 200 at once. While it waits, a comment comes
+/// every second; then the answer's events follow in the same response, as they come:
+///
+/// ```text
+/// : queue position=3 eta=12s
+///
+/// : queue position=1 eta=4s
+///
+/// data: {"choices": [{"delta": {"content": "Hello"}}]}
+/// ```
+///
+/// Position 1 is next. There is no `eta` until it is known how fast the waiting room empties. Clients that know nothing
+/// of this ignore comments.
+///
+/// The head has been sent by then, so its status says nothing of the outcome, and the answer's own headers are lost. A
+/// rejection, an error of the inner service and any status but 2xx come as one last event of type `error`, with the
+/// JSON body of the rejection or of the answer; what is no JSON (or more than 64 KiB) comes as the message of such a
+/// body, with the code `upstream_failed`. A successful answer that is no stream of events comes as one event for each
+/// line of its body: so a line that is JSON arrives whole, and nothing has to be collected first.
+///
+/// The body drives the request: a server that drops it, because the client has left, frees the place in the waiting room
+/// at once. Layers outside of this one see the 200 and a body that takes as long as the wait; a timeout there does not
+/// bound the wait, but `max_wait` and the request's own deadline do. The inner service is asked for a body without an
+/// encoding (`accept-encoding: identity`). In a room with thousands of waiters whose order takes long to compute,
+/// comments come less often.
+///
+/// A request that finds a slot free or is rejected at once is answered as ever, and so is gRPC.
+/// [`status_stream(false)`](QueueConfig::status_stream) turns this off.
+///
 /// # Once per request
 ///
 /// A request must pass the services of one layer only once. Where the same layer is around a router and around one
@@ -140,7 +172,8 @@ impl QueueLayer<Http<DefaultPriority>> {
         let config = QueueConfig::new(limit)
             .max_size(usize::MAX)
             .max_wait(None)
-            .server_timing(false);
+            .server_timing(false)
+            .status_stream(false);
         Self::with(config, Http::new(DefaultPriority)).unwrap_or_else(|error| refuse(&error))
     }
 }

@@ -204,13 +204,13 @@ where
         AdmissionHandler::<SlotPool, Req, S>::reject(&self.0, request, reason, waited)
     }
 
-    fn respond(
+    fn respond<const IN_BODY: bool>(
         options: ResponseOptions,
         result: Result<S::Response, S::Error>,
         permit: Option<Permit<SlotPool>>,
         waited: Duration,
     ) -> Self::Answer {
-        <QueueHandler<P> as AdmissionHandler<SlotPool, Req, S>>::respond(
+        <QueueHandler<P> as AdmissionHandler<SlotPool, Req, S>>::respond::<IN_BODY>(
             options, result, permit, waited,
         )
     }

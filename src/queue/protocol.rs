@@ -11,11 +11,15 @@ use tower_service::Service;
 
 use super::classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
 use super::error::QueueError;
+use super::future::QueueHandler;
 use super::response_body::{QueueResponseBody, RenderedBody};
 use crate::admit::{RejectReason, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Permit, RoomFull};
 use crate::http::{Rejection, grpc_content_type, is_overload, queue_full, wants_stream};
-use crate::service::{LayerState, ResponseOptions, Settings, hold_in_body, insert_waited};
+use crate::service::{
+    JustQueued, LayerState, ResponseOptions, Settings, StatusStream, ask_for_identity,
+    asks_for_status, hold_in_body, insert_waited, status_response,
+};
 
 /// How the service behind a queue is spoken to: [`Http`] or [`Plain`].
 ///
@@ -44,6 +48,7 @@ use crate::service::{LayerState, ResponseOptions, Settings, hold_in_body, insert
     message = "`{S}` is no service that `{Self}` can answer for",
     label = "not an HTTP service, or a classifier that can't read `{Req}`",
     note = "`QueueLayer::new` is for a `Service<http::Request<_>>` that returns an `http::Response` with a body of `Bytes`",
+    note = "the service, its future and error, the request and the bodies must be `Send` and borrow nothing: a response may begin while its request waits",
     note = "for any other service, make the layer with `QueueLayer::plain`"
 )]
 pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
@@ -54,6 +59,11 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
 
     #[doc(hidden)]
     fn ticket(&self, request: &Req, settings: &sealed::Settings<'_>, arrival: Instant) -> Ticket;
+
+    #[doc(hidden)]
+    fn on_queued(
+        queued: sealed::Queued<'_, S, Req, Self>,
+    ) -> Option<Result<Self::Response, Self::Error>>;
 
     #[doc(hidden)]
     fn reject(
@@ -69,7 +79,7 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
     }
 
     #[doc(hidden)]
-    fn respond(
+    fn respond<const IN_BODY: bool>(
         result: Result<S::Response, S::Error>,
         permit: Option<Permit<SlotPool>>,
         waited: Duration,
@@ -78,7 +88,10 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
 }
 
 pub(super) mod sealed {
-    use super::{Duration, LayerState, RejectReason, ResponseOptions, RoomFull, SlotPool};
+    use super::{
+        Duration, JustQueued, LayerState, QueueHandler, RejectReason, ResponseOptions, RoomFull,
+        SlotPool,
+    };
 
     /// Allows no protocols but those of this module.
     pub trait Sealed {}
@@ -92,6 +105,10 @@ pub(super) mod sealed {
         /// The notice of the full room, if the request was rejected without the lock.
         pub(in crate::queue) full: Option<RoomFull>,
     }
+    /// A request that has just been queued.
+    pub struct Queued<'a, S, Req, P>(
+        pub(in crate::queue) JustQueued<'a, SlotPool, S, Req, QueueHandler<P>>,
+    );
     /// How a response is passed on.
     #[derive(Clone, Copy)]
     pub struct Options(pub(in crate::queue) ResponseOptions);
@@ -101,7 +118,8 @@ pub(super) mod sealed {
 /// [`Hold`](super::Hold)).
 ///
 /// The inner service takes `http::Request<_>` and returns an `http::Response` with a body of
-/// [`Bytes`], as those of axum, tonic and hyper have. The service's error stays what it is.
+/// [`Bytes`], as those of axum, tonic and hyper have. The service's error stays what it is. All of them are `Send` and
+/// borrow nothing, because a response may [begin while its request waits](super::QueueLayer#status-while-waiting).
 #[derive(Clone)]
 pub struct Http<K = FromHeaders> {
     pub(super) classify: K,
@@ -130,9 +148,12 @@ impl<K> sealed::Sealed for Http<K> {}
 #[diagnostic::do_not_recommend]
 impl<B, R, S, K> Protocol<http::Request<B>, S> for Http<K>
 where
-    S: Service<http::Request<B>, Response = http::Response<R>>,
-    R: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
-    K: Classify<http::Request<B>> + Clone,
+    S: Service<http::Request<B>, Response = http::Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Send + 'static,
+    R: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    K: Classify<http::Request<B>> + Clone + Send + 'static,
 {
     type Response = http::Response<QueueResponseBody<R>>;
     type Error = S::Error;
@@ -150,6 +171,23 @@ where
             return ticket.no_wait();
         }
         ticket
+    }
+
+    fn on_queued(
+        queued: sealed::Queued<'_, S, http::Request<B>, Self>,
+    ) -> Option<Result<Self::Response, S::Error>> {
+        let mut queued = queued.0;
+        let (handler, request) = queued.parts()?;
+        let headers = request.headers_mut();
+        if !asks_for_status(headers)
+            || !wants_stream(headers)
+            || !handler.state.settings().config.status_stream
+        {
+            return None;
+        }
+        ask_for_identity(headers);
+        let body = RenderedBody::new(StatusStream::new(queued.take()));
+        Some(Ok(status_response(QueueResponseBody::rendered(body))))
     }
 
     #[inline]
@@ -173,12 +211,21 @@ where
             Some(render) => {
                 let rejection = state.rejection(&reason, estimated_wait);
                 let mut response = render(&rejection, headers);
+                #[cfg(feature = "place")]
+                state.insert_place(&mut response, headers, rejection.retry_after(), waited);
                 insert_waited(&mut response, waited, state.options());
                 response.map(QueueResponseBody::rendered)
             }
             // A full room rejects often: a cached response for each number of seconds is cloned.
             None if full.is_some() && grpc_content_type(headers).is_none() => {
-                let response = queue_full(state.retry_after(estimated_wait()));
+                let seconds = state.retry_after(estimated_wait());
+                #[cfg_attr(not(feature = "place"), expect(unused_mut))]
+                let mut response = queue_full(seconds);
+                #[cfg(feature = "place")]
+                {
+                    let retry_after = Some(Duration::from_secs(seconds));
+                    state.insert_place(&mut response, headers, retry_after, waited);
+                }
                 response.map(QueueResponseBody::rejection)
             }
             None => {
@@ -198,14 +245,14 @@ where
     }
 
     #[inline]
-    fn respond(
+    fn respond<const IN_BODY: bool>(
         result: Result<http::Response<R>, S::Error>,
         permit: Option<Permit<SlotPool>>,
         waited: Duration,
         options: sealed::Options,
     ) -> Result<Self::Response, S::Error> {
         let permit = permit.map(BodyPermit::from);
-        let response = hold_in_body(result?, permit, waited, options.0);
+        let response = hold_in_body::<_, _, IN_BODY>(result?, permit, waited, options.0);
         Ok(response.map(QueueResponseBody::held))
     }
 }
@@ -235,11 +282,15 @@ where
         self.classify.ticket(request, &context)
     }
 
+    fn on_queued(_: sealed::Queued<'_, S, Req, Self>) -> Option<Result<S::Response, Self::Error>> {
+        None
+    }
+
     fn reject(&self, _: &Req, rejected: sealed::Rejected<'_>) -> Result<S::Response, Self::Error> {
         Err(QueueError::Rejected(rejected.reason))
     }
 
-    fn respond(
+    fn respond<const IN_BODY: bool>(
         result: Result<S::Response, S::Error>,
         _: Option<Permit<SlotPool>>,
         _: Duration,

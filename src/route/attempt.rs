@@ -12,11 +12,13 @@ use tower_service::Service;
 use super::RouteBody;
 use super::request_body::BufferedBody;
 use super::shared::RouterShared;
-use crate::admit::{Priority, RejectReason, Ticket};
+use crate::admit::{ClientRetry, Priority, RejectReason, Ticket};
 use crate::endpoints::{EndpointLease, Endpoints, RouteError, Via};
 use crate::gate::{self, Gate, Permit};
 use crate::http::wants_stream;
-use crate::service::{Admission, AdmissionHandler, ResponseOptions};
+use crate::service::{
+    Admission, AdmissionHandler, JustQueued, ResponseOptions, ask_for_identity, asks_for_status,
+};
 
 /// One attempt of a request: its handler at the gate.
 #[derive(Clone)]
@@ -40,7 +42,7 @@ pub(super) type Admitted<S, B, R> = Admission<
     S,
     Request<RouteBody<B>>,
     Attempt,
-    AttemptOutcome<R, <S as Service<Request<RouteBody<B>>>>::Error>,
+    Option<AttemptOutcome<R, <S as Service<Request<RouteBody<B>>>>::Error>>,
 >;
 
 /// How one attempt ended.
@@ -87,7 +89,8 @@ where
     B: Body<Data = Bytes>,
     R: Body<Data = Bytes>,
 {
-    type Answer = AttemptOutcome<R, S::Error>;
+    /// `None`: it has not ended. The request waits, and is to be answered meanwhile.
+    type Answer = Option<AttemptOutcome<R, S::Error>>;
 
     fn gate(&self) -> &Gate<Endpoints> {
         &self.shared.state.gate
@@ -102,16 +105,39 @@ where
         let headers = request.headers();
         let mut ticket = self.classify(headers, now);
         self.waits = Some((ticket.priority, now));
-        // The place in the queue counts from the end of the body.
-        ticket.arrival = Some(self.first_arrival.unwrap_or(now));
-        if self.first_arrival.is_some() {
-            ticket = ticket.requeued(); // a retry keeps the place of its first arrival
+        match (self.first_arrival, ticket.client_retry) {
+            // An attempt after the first keeps the place of its first arrival.
+            (Some(first), client_retry) => {
+                ticket.arrival = Some(first);
+                ticket = ticket.requeued();
+                if client_retry == ClientRetry::Kept {
+                    ticket = ticket.client_retry(ClientRetry::No);
+                }
+            }
+            (None, ClientRetry::Kept) => {}
+            // The place in the queue counts from the end of the body.
+            (None, _) => ticket.arrival = Some(now),
         }
         let rejects_streams = self.shared.state.settings().rejects_streams();
         match rejects_streams && (self.stream || wants_stream(headers)) {
             true => ticket.no_wait(),
             false => ticket,
         }
+    }
+
+    fn on_queued(
+        mut queued: JustQueued<'_, Endpoints, S, Request<RouteBody<B>>, Self>,
+    ) -> Option<Self::Answer> {
+        let (attempt, request) = queued.parts()?;
+        let headers = request.headers_mut();
+        if !asks_for_status(headers)
+            || !(attempt.stream || wants_stream(headers))
+            || !attempt.shared.state.settings().config.status_stream
+        {
+            return None;
+        }
+        ask_for_identity(headers);
+        Some(None)
     }
 
     /// Makes the request one to the endpoint of `lease`.
@@ -160,24 +186,24 @@ where
         waited: Duration,
     ) -> Self::Answer {
         let headers = request.into_parts().0.headers;
-        AttemptOutcome::Refused {
+        Some(AttemptOutcome::Refused {
             headers,
             why,
             waited,
-        }
+        })
     }
 
-    fn respond(
+    fn respond<const IN_BODY: bool>(
         options: ResponseOptions,
         result: Result<Response<R>, S::Error>,
         permit: Option<Permit<Endpoints>>,
         waited: Duration,
     ) -> Self::Answer {
-        AttemptOutcome::Answered {
+        Some(AttemptOutcome::Answered {
             result,
             permit,
             waited,
             options,
-        }
+        })
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::Sleep;
 use crate::clock;
 use crate::endpoints::Endpoints;
 use crate::gate::Permit;
+use crate::http::read_short;
 
 pin_project! {
     /// The body of a failed attempt's response, while it is read. It has its slot until then.
@@ -30,9 +31,6 @@ pin_project! {
         permit: Option<Permit<Endpoints>>,
     }
 }
-
-/// Longer bodies are not kept: error messages are short.
-const LENGTH_LIMIT: usize = 64 << 10;
 
 /// Slower bodies are not kept: the request waits meanwhile.
 const TIME_LIMIT: Duration = Duration::from_secs(1);
@@ -55,7 +53,7 @@ impl<R: Body<Data = Bytes>> Future for ReadFailed<R> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut this = self.project();
         let is_whole = match this.body.as_mut().as_pin_mut() {
-            Some(body) => match read(body, this.read, cx) {
+            Some(body) => match read_short(body, this.read, cx) {
                 Poll::Ready(is_whole) => is_whole,
                 Poll::Pending => {
                     if let Some(late) = this.late.as_pin_mut() {
@@ -69,31 +67,5 @@ impl<R: Body<Data = Bytes>> Future for ReadFailed<R> {
         this.body.set(None); // before the slot: dropping it ends the endpoint's work
         *this.permit = None;
         Poll::Ready(is_whole.then(|| this.read.split().freeze()))
-    }
-}
-
-/// Reads on. Resolves to whether the whole body was read.
-fn read<R>(mut body: Pin<&mut R>, read: &mut BytesMut, cx: &mut Context<'_>) -> Poll<bool>
-where
-    R: Body<Data = Bytes>,
-{
-    loop {
-        // At least this much is still to come: a body that is too long may be known before it is read.
-        let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-        if read.len().saturating_add(announced) > LENGTH_LIMIT {
-            return Poll::Ready(false);
-        }
-        if body.is_end_stream() {
-            return Poll::Ready(true);
-        }
-        match ready!(body.as_mut().poll_frame(cx)) {
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
-                    read.extend_from_slice(&data); // not the trailers
-                }
-            }
-            Some(Err(_)) => return Poll::Ready(false),
-            None => return Poll::Ready(true),
-        }
     }
 }

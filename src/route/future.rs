@@ -30,6 +30,8 @@ use crate::endpoints::{EndpointLease, Endpoints};
 use crate::gate::{self, Reservation};
 use crate::openai::ReadBody;
 
+mod status;
+
 pin_project! {
     /// The response of a [`Route`](super::Route).
     ///
@@ -121,18 +123,43 @@ where
 
 impl<S, B, R> Future for RouteFuture<S, B, R>
 where
-    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
-    B: Body<Data = Bytes>,
+    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes> + Send + 'static,
 {
     type Output = Result<Routed<R>, S::Error>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
+        self.poll_in::<false>(cx)
+    }
+}
+
+impl<S, B, R> RouteFuture<S, B, R>
+where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    R: Body<Data = Bytes> + Send + 'static,
+{
+    /// Polls it as a future or, once that has answered, in the response's body (see `Admission::poll_in`).
+    #[inline]
+    fn poll_in<const IN_BODY: bool>(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Routed<R>, S::Error>> {
+        let mut this = self.as_mut().project();
         // Each round ends a state: the request is parsed, attempted, and perhaps attempted again.
         loop {
             let (head, parsed) = match this.state.as_mut().project() {
+                StateProj::Reading { .. } | StateProj::Streaming { .. } if IN_BODY => {
+                    unreachable!("a request that waits has been parsed")
+                }
                 StateProj::Reading { body, head } => {
                     let Poll::Ready(body) = body.poll(cx) else {
                         // The body is not there at once: reading it counts as time since the arrival.
@@ -151,8 +178,17 @@ where
                     (head, parsed)
                 }
                 StateProj::Admitted { admission } => {
-                    let outcome = ready!(admission.poll(cx));
-                    match next_step(outcome, take_once(this.metrics), this.retry) {
+                    let Some(outcome) = ready!(admission.poll_in::<IN_BODY>(cx)) else {
+                        match IN_BODY {
+                            true => continue, // polled once more, it waits
+                            false => return Poll::Ready(self.status_response()),
+                        }
+                    };
+                    match next_step::<IN_BODY, _, _, _>(
+                        outcome,
+                        take_once(this.metrics),
+                        this.retry,
+                    ) {
                         NextStep::Respond(response) => return Poll::Ready(response),
                         NextStep::Retry(response, metrics) => {
                             *this.metrics = Some(metrics);

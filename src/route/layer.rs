@@ -20,6 +20,9 @@ use crate::endpoints::Registry;
 /// that sends it on. Every service that one layer value makes shares the same endpoints and
 /// the same waiting room.
 ///
+/// A request for a stream, by its `accept` or by `"stream": true` in its body, may ask to be told its position
+/// [while it waits](crate::QueueLayer#status-while-waiting).
+///
 /// See the [module](super) for an example.
 #[derive(Debug, Clone)]
 pub struct RouteLayer(pub(super) Arc<RouterShared>);

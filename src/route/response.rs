@@ -24,7 +24,9 @@ pub(super) enum NextStep<R, E> {
     Retry(ReadFailed<R>, RequestMetrics),
 }
 
-pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
+/// The step after an attempt. `IN_BODY` is that of `RouteFuture::poll_in`: what both call is inlined in each, so that the
+/// path of a free slot has no more calls than if there were one.
+pub(super) fn next_step<const IN_BODY: bool, S, R: Body<Data = Bytes>, E>(
     outcome: AttemptOutcome<R, E>,
     mut metrics: RequestMetrics,
     retry: &mut Retryable<S, E>,
@@ -106,7 +108,7 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
                 let is_measured = !is_unknown && !response.status().is_server_error();
                 let called = called.filter(|_| is_measured);
                 let response = response.map(|body| RouteResponseBody::new(body, metrics, called));
-                hold_in_body(response, Some(permit), waited, options)
+                hold_in_body::<_, _, IN_BODY>(response, Some(permit), waited, options)
             }))
         }
     }
@@ -116,6 +118,7 @@ const X_TRIAGE_ENDPOINT: HeaderName = HeaderName::from_static("x-triage-endpoint
 const X_TRIAGE_MODEL: HeaderName = HeaderName::from_static("x-triage-model");
 
 /// Records in the response and the metrics which endpoint it is from.
+#[inline(always)] // as `next_step` is
 fn record_decision<R, E>(
     mut result: Result<Response<R>, E>,
     decision: Decision,

@@ -16,6 +16,7 @@ use crate::endpoints::Endpoints;
 use crate::endpoints::latency::CoarseInstant;
 use crate::gate::{self, Permit};
 use crate::http::PermitBody;
+use crate::service::StatusStream;
 
 pin_project! {
     /// The body of a response of a [`Route`](super::Route). It measures how long the response takes, and whether it
@@ -23,14 +24,30 @@ pin_project! {
     #[derive(Debug)]
     pub struct RouteResponseBody<B> {
         #[pin]
-        body: B,
-        // `None` once the body is over.
-        measure: Option<Measure>,
+        content: Content<B>,
+    }
+}
+
+pin_project! {
+    #[derive(Debug)]
+    #[project = ContentProj]
+    enum Content<B> {
+        Answer {
+            #[pin]
+            body: B,
+            // `None` once the body is over.
+            measure: Option<Measure>,
+        },
+        // That of a response that began while its request waited. The answer is in it.
+        Status { stream: Box<StatusStream<RoutedBody<B>>> },
     }
 }
 
 /// A response of a [`Route`](super::Route).
-pub(super) type Routed<R> = Response<PermitBody<RouteResponseBody<R>, Permit<Endpoints>>>;
+pub(super) type Routed<R> = Response<RoutedBody<R>>;
+
+/// The body of a response of a [`Route`](super::Route).
+pub(super) type RoutedBody<R> = PermitBody<RouteResponseBody<R>, Permit<Endpoints>>;
 
 #[derive(Debug)]
 struct Measure {
@@ -54,7 +71,17 @@ impl<B: Body> RouteResponseBody<B> {
         if body.is_end_stream() {
             measure.take().into_iter().for_each(Measure::end);
         }
-        Self { body, measure }
+        let content = Content::Answer { body, measure };
+        Self { content }
+    }
+}
+
+impl<B> RouteResponseBody<B> {
+    /// The body of a response that began while its request waited.
+    pub(super) fn status(stream: StatusStream<RoutedBody<B>>) -> Self {
+        let stream = Box::new(stream);
+        let content = Content::Status { stream };
+        Self { content }
     }
 }
 
@@ -89,6 +116,15 @@ impl Measure {
     }
 }
 
+#[cold]
+#[inline(never)]
+fn poll_status<B: Body<Data = Bytes>>(
+    stream: &mut StatusStream<RoutedBody<B>>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    Pin::new(stream).poll_frame(cx)
+}
+
 impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
     type Data = Bytes;
     type Error = B::Error;
@@ -97,24 +133,33 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let mut this = self.project();
-        let frame = ready!(this.body.as_mut().poll_frame(cx));
-        if let (Some(Ok(_)), Some(measure)) = (&frame, &this.measure) {
+        let (mut body, measured) = match self.project().content.project() {
+            ContentProj::Answer { body, measure } => (body, measure),
+            ContentProj::Status { stream } => return poll_status(stream, cx),
+        };
+        let frame = ready!(body.as_mut().poll_frame(cx));
+        if let (Some(Ok(_)), Some(measure)) = (&frame, &measured) {
             measure.frame();
         }
         match &frame {
-            Some(Ok(_)) if !this.body.is_end_stream() => {}
-            Some(Ok(_)) | None => this.measure.take().into_iter().for_each(Measure::end),
-            Some(Err(_)) => this.measure.take().into_iter().for_each(Measure::reset),
+            Some(Ok(_)) if !body.is_end_stream() => {}
+            Some(Ok(_)) | None => measured.take().into_iter().for_each(Measure::end),
+            Some(Err(_)) => measured.take().into_iter().for_each(Measure::reset),
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.content {
+            Content::Answer { body, .. } => body.is_end_stream(),
+            Content::Status { stream } => stream.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.content {
+            Content::Answer { body, .. } => body.size_hint(),
+            Content::Status { stream } => stream.size_hint(),
+        }
     }
 }

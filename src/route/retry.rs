@@ -16,7 +16,7 @@ use super::response_class::Retry;
 use crate::endpoints::{Decision, Demand, EndpointRef};
 use crate::gate;
 use crate::http::Rejection;
-use crate::service::ResponseOptions;
+use crate::service::{ResponseOptions, ask_for_identity};
 
 /// A request as it came, and what is left of its retries.
 pub(super) struct RetryState<S, E> {
@@ -94,6 +94,7 @@ impl<S: Clone, E> RetryState<S, E> {
 
 impl<S, E> RetryState<S, E> {
     /// Records an attempt that arrived at `arrived` and waited for `waited`. Returns the wait of all attempts together.
+    #[inline(always)] // as `next_step` is
     pub(super) fn attempted(&mut self, arrived: Instant, waited: Duration) -> Duration {
         let attempt = &mut self.request.attempt;
         if attempt.first_arrival.is_none() {
@@ -108,6 +109,7 @@ impl<S, E> RetryState<S, E> {
 
     /// Whether the request may be retried after it failed at `endpoint`. If so, the retry is paid for and its demand
     /// excludes that endpoint.
+    #[inline(always)] // as `next_step` is
     pub(super) fn may_retry(&mut self, endpoint: &EndpointRef, advice: Retry) -> bool {
         match advice {
             Retry::No => return false,
@@ -136,6 +138,11 @@ impl<S, E> RetryState<S, E> {
         self.retries_left -= 1;
         self.demand = elsewhere;
         true
+    }
+
+    /// Has the attempts to come ask for a body that is not encoded.
+    pub(super) fn ask_for_identity(&mut self) {
+        ask_for_identity(&mut self.request.head.headers);
     }
 
     fn is_too_late(&self) -> bool {

@@ -62,10 +62,12 @@ impl<S> Route<S> {
 
 impl<S, B, R> Service<Request<B>> for Route<S>
 where
-    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
-    B: Body<Data = Bytes>,
+    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes> + Send + 'static,
 {
     type Response = Response<PermitBody<RouteResponseBody<R>, Permit<Endpoints>>>;
     type Error = S::Error;

@@ -10,6 +10,8 @@
 //! Both waiting states may also end in a rejection or a failure. Only they allocate: a request that finds a slot free
 //! carries nothing that only waiting needs.
 
+mod queued;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
@@ -24,6 +26,8 @@ use super::waiting::{PendingCall, SlotOutcome, WaitOutcome, WaitingForInner, Wai
 use crate::admit::{Capacity, RejectReason, Ticket};
 use crate::gate::{self, Gate, Permit, Reservation};
 
+pub(crate) use queued::JustQueued;
+
 /// The parts of an admission that differ between layers. A clone goes with each request that waits.
 pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     /// What the caller gets.
@@ -37,6 +41,11 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
 
     /// The ticket of a request that arrives at `now` and has to wait.
     fn ticket(&mut self, request: &Req, now: Instant) -> Ticket;
+
+    /// The answer to a request that has just been queued, if it gets one before its wait is over. Asked once per wait.
+    fn on_queued(_: JustQueued<'_, C, S, Req, Self>) -> Option<Self::Answer> {
+        None
+    }
 
     /// Prepares the request for the slot that it was given.
     fn on_admitted(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
@@ -55,7 +64,8 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     ) -> Self::Answer;
 
     /// Passes the inner service's response on, with the permit. There is none if the inner service was not called.
-    fn respond(
+    /// `IN_BODY` is that of `Admission::poll_in`.
+    fn respond<const IN_BODY: bool>(
         options: ResponseOptions,
         result: Result<S::Response, S::Error>,
         permit: Option<Permit<C>>,
@@ -255,11 +265,29 @@ where
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<A> {
+        self.poll_in::<false>(cx)
+    }
+}
+
+impl<C, S, Req, H, A> Admission<C, S, Req, H, A>
+where
+    C: Capacity,
+    S: Service<Req> + Clone,
+    H: AdmissionHandler<C, Req, S, Answer = A>,
+{
+    /// Polls it in a future, or in the body of a response that began while it waited. Each is polled in one place alone,
+    /// by code of its own: so all of it is inlined there, and no response is copied on its way through.
+    #[inline]
+    pub(crate) fn poll_in<const IN_BODY: bool>(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<A> {
         let mut this = self.project();
         let state = this.state.as_mut();
         // Once the inner service was called, only its future is polled.
         if !state.is_calling()
-            && let Some(answer) = ready!(state.poll_before_call(*this.options, this.waited, cx))
+            && let Some(answer) =
+                ready!(state.poll_before_call::<IN_BODY>(*this.options, this.waited, cx))
         {
             return Poll::Ready(answer);
         }
@@ -275,7 +303,7 @@ where
         if let Some(served) = served.take() {
             served.answered();
         }
-        Poll::Ready(H::respond(
+        Poll::Ready(H::respond::<IN_BODY>(
             *this.options,
             result,
             permit.take(),
@@ -300,7 +328,7 @@ where
     /// Answers the request, or calls the inner service: `None`.
     #[cold]
     #[inline(never)]
-    fn poll_before_call(
+    fn poll_before_call<const IN_BODY: bool>(
         mut self: Pin<&mut Self>,
         options: ResponseOptions,
         waited: &mut Duration,
@@ -311,11 +339,17 @@ where
             StateProj::Rejected { answer } => return Poll::Ready(Some(*take(answer))),
             StateProj::Failed { error } => {
                 let error = Err(take(error));
-                return Poll::Ready(Some(H::respond(options, error, None, *waited)));
+                return Poll::Ready(Some(H::respond::<IN_BODY>(options, error, None, *waited)));
             }
             StateProj::WaitingForSlot { waiting } => {
+                let arrives = queued::is_arriving(waiting);
                 let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
-                let outcome = ready!(polled.unwrap_or_else(|| completed()));
+                let Poll::Ready(outcome) = polled.unwrap_or_else(|| completed()) else {
+                    return match arrives {
+                        true => queued::announce(waiting, options),
+                        false => Poll::Pending,
+                    };
+                };
                 let call = take(waiting).call;
                 match outcome {
                     SlotOutcome::Ended(outcome) => (call, outcome),
@@ -352,7 +386,9 @@ where
                 None
             }
             WaitOutcome::Rejected(reason) => Some(call.reject(reason, *waited)),
-            WaitOutcome::Failed(error) => Some(H::respond(options, Err(error), None, *waited)),
+            WaitOutcome::Failed(error) => {
+                Some(H::respond::<IN_BODY>(options, Err(error), None, *waited))
+            }
         })
     }
 }

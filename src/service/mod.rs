@@ -2,16 +2,23 @@
 //!
 //! An [`Admission`] acquires a slot, waits for the inner service to be ready, calls it, and holds the slot until the
 //! response's body ends. An [`AdmissionHandler`] has the parts that differ between layers: the ticket, the rejection, the
-//! response. All services of one layer share a [`LayerState`]; a [`ReadyState`] is what a service's `poll_ready` reserves.
+//! response. A [`StatusStream`] is the body of a response that begins while its request waits. All services of one layer
+//! share a [`LayerState`]; a [`ReadyState`] is what a service's `poll_ready` reserves.
 
 mod admission;
 mod layer_state;
+#[cfg(feature = "place")]
+mod place;
+mod queue_status;
 mod ready_state;
 mod response;
 mod served_call;
+mod status_stream;
 mod waiting;
 
-pub(crate) use admission::{Admission, AdmissionHandler, ResponseOptions};
+pub(crate) use admission::{Admission, AdmissionHandler, JustQueued, ResponseOptions};
 pub(crate) use layer_state::{LayerState, Prepare, Settings};
+pub(crate) use queue_status::{ask_for_identity, asks_for_status, status_response};
 pub(crate) use ready_state::ReadyState;
 pub(crate) use response::{hold_in_body, insert_waited};
+pub(crate) use status_stream::{PendingAnswer, StatusStream};

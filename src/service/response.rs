@@ -10,9 +10,10 @@ use crate::admit::{Capacity, RejectReason};
 use crate::http::{PermitBody, Rejection, ToRejection, insert_server_timing};
 use crate::queue::QueueTime;
 
-/// The response with the permit in its body, if the slot is held until the body ends.
+/// The response with the permit in its body, if the slot is held until the body ends. `IN_BODY` is that of
+/// `Admission::poll_in`.
 #[inline]
-pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
+pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G, const IN_BODY: bool>(
     mut response: http::Response<R>,
     permit: Option<G>,
     waited: Duration,
@@ -67,7 +68,11 @@ impl<C: Capacity> LayerState<C> {
         headers: &http::HeaderMap,
         waited: Duration,
     ) -> http::Response<Bytes> {
+        #[cfg(feature = "place")]
+        let retry_after = rejection.retry_after();
         let mut response = rejection.into_response_to(headers);
+        #[cfg(feature = "place")]
+        self.insert_place(&mut response, headers, retry_after, waited);
         insert_waited(&mut response, waited, self.options());
         response
     }

@@ -10,7 +10,7 @@ use tower_service::Service;
 
 use super::AdmissionHandler;
 use super::served_call::ServedCall;
-use crate::admit::{Capacity, RejectReason, Served, Ticket};
+use crate::admit::{Capacity, ClientRetry, RejectReason, Served, Ticket};
 use crate::clock;
 use crate::gate::{self, Acquire, Permit, ReadinessClaim};
 
@@ -52,9 +52,9 @@ impl<C: Capacity> From<Permit<C>> for Admitted<C> {
 
 /// A request that waits, with the inner service that will be called.
 pub(super) struct PendingCall<S, Req, H> {
-    handler: H,
+    pub(super) handler: H,
     inner: S,
-    request: Req,
+    pub(super) request: Req,
     arrival: Instant,
     deadline: Option<Instant>,
 }
@@ -66,8 +66,12 @@ impl<S, Req, H> PendingCall<S, Req, H> {
             handler,
             inner,
             request,
-            // Not after `now`, whatever the ticket says, so that the wait has a bound.
-            arrival: ticket.arrival.map_or(now, |arrival| arrival.min(now)),
+            arrival: match ticket.client_retry {
+                // The time until its client came back is no wait.
+                ClientRetry::Kept => now,
+                // Not after `now`, whatever the ticket says, so that the wait has a bound.
+                _ => ticket.arrival.map_or(now, |arrival| arrival.min(now)),
+            },
             deadline: ticket.deadline,
         }
     }
@@ -120,7 +124,7 @@ impl<S, Req, H> PendingCall<S, Req, H> {
 /// A request that waits for a slot.
 pub(super) struct WaitingForSlot<C: Capacity, S, Req, H> {
     pub(super) call: PendingCall<S, Req, H>,
-    acquire: Acquire<C>,
+    pub(super) acquire: Acquire<C>,
     /// Whether it may wait longer than the inner service takes to say whether it is ready.
     may_wait: bool,
     /// Whether this request's clone of the inner service was polled, and may hold its readiness.

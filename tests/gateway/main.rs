@@ -37,3 +37,4 @@ mod routing_waiting;
 mod shutdown;
 mod upstream;
 mod waiting;
+mod waiting_status;

@@ -11,10 +11,13 @@ mod inner_service;
 mod order;
 mod panics;
 mod plain;
+#[cfg(feature = "place")]
+mod retry_places;
 #[path = "../support/queue_service.rs"]
 mod service;
 mod shutdown;
 mod stacks;
+mod status;
 mod streams;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -8,7 +8,10 @@ mod new_endpoints;
 mod own_strategy;
 mod recovery;
 mod retries;
+#[cfg(feature = "place")]
+mod retry_places;
 mod sources;
 mod states;
+mod status;
 mod support;
 mod waiting;

@@ -1,0 +1,171 @@
+//! Server-sent events: where a request is in the queue, an error, and text that was no stream of events.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+
+use super::retry_after::whole_seconds;
+
+/// The media type of a stream of events.
+pub(crate) const EVENT_STREAM: &str = "text/event-stream";
+
+/// Whether a response with these headers is a stream of events.
+pub(crate) fn is_event_stream(response: &HeaderMap) -> bool {
+    media_type(response).eq_ignore_ascii_case(EVENT_STREAM.as_bytes())
+}
+
+/// Whether a response with these headers says that its body is JSON.
+pub(crate) fn is_json(response: &HeaderMap) -> bool {
+    let media = media_type(response).to_ascii_lowercase();
+    media == b"application/json" || media.ends_with(b"+json")
+}
+
+/// The media type without its parameters; empty if there is none.
+fn media_type(headers: &HeaderMap) -> &[u8] {
+    let value = headers.get(CONTENT_TYPE);
+    let value = value.map_or(&b""[..], |value| value.as_bytes());
+    let media = value.split(|byte| *byte == b';').next();
+    media.unwrap_or_default().trim_ascii()
+}
+
+/// A comment, which clients ignore: the request's position in the queue, 1 is next, and in how many seconds it will
+/// probably be served.
+pub(crate) fn queue_comment(position: usize, estimated_wait: Option<Duration>) -> Bytes {
+    let text = match estimated_wait {
+        Some(wait) => format!(
+            ": queue position={position} eta={}s\n\n",
+            whole_seconds(wait)
+        ),
+        None => format!(": queue position={position}\n\n"),
+    };
+    text.into()
+}
+
+/// An event of type `error` with this data. Clients join its lines again.
+pub(crate) fn error_event(data: &[u8]) -> Bytes {
+    let mut event = BytesMut::with_capacity(data.len() + 32);
+    event.extend_from_slice(b"event: error\n");
+    let text = data.strip_suffix(b"\n").unwrap_or(data);
+    for line in text.split(|byte| *byte == b'\n') {
+        event.extend_from_slice(b"data: ");
+        // A carriage return would end the line; JSON has none within a string.
+        event.extend(line.iter().filter(|byte| **byte != b'\r'));
+        event.extend_from_slice(b"\n");
+    }
+    event.extend_from_slice(b"\n");
+    event.freeze()
+}
+
+/// Writes text as events, one for each line. A line is passed on piece by piece, as it comes.
+#[derive(Debug, Default)]
+pub(crate) struct LineEvents {
+    /// Whether an event has begun and not ended.
+    in_line: bool,
+    /// Whether the last byte was a carriage return: a line feed after it ends no other line.
+    after_return: bool,
+}
+
+impl LineEvents {
+    /// The events of the text's next piece.
+    pub(crate) fn push(&mut self, piece: &[u8]) -> Bytes {
+        let mut events = BytesMut::with_capacity(piece.len() + 16);
+        for &byte in piece {
+            let is_rest_of_end = byte == b'\n' && self.after_return;
+            self.after_return = byte == b'\r';
+            if is_rest_of_end {
+                continue;
+            }
+            if !self.in_line {
+                events.extend_from_slice(b"data: ");
+            }
+            self.in_line = !matches!(byte, b'\n' | b'\r');
+            match self.in_line {
+                true => events.extend_from_slice(&[byte]),
+                false => events.extend_from_slice(b"\n\n"),
+            }
+        }
+        events.freeze()
+    }
+
+    /// The end of the last event, unless the text ended with a line.
+    pub(crate) fn end(&mut self) -> Option<Bytes> {
+        std::mem::take(&mut self.in_line).then(|| Bytes::from_static(b"\n\n"))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_comment_says_the_position_and_the_seconds() {
+        let millis = Duration::from_millis;
+        let cases = [
+            (3, Some(millis(11_200)), ": queue position=3 eta=12s\n\n"),
+            (1, Some(millis(0)), ": queue position=1 eta=0s\n\n"),
+            (17, None, ": queue position=17\n\n"),
+        ];
+        for (position, wait, expected) in cases {
+            assert_eq!(queue_comment(position, wait), expected);
+        }
+    }
+
+    #[test]
+    fn an_error_s_lines_are_joined_again_by_the_client() {
+        let cases = [
+            (&b"{\"a\":1}"[..], "event: error\ndata: {\"a\":1}\n\n"),
+            (b"{\r\n}\n", "event: error\ndata: {\ndata: }\n\n"),
+            (b"", "event: error\ndata: \n\n"),
+        ];
+        for (data, expected) in cases {
+            assert_eq!(error_event(data), expected);
+        }
+    }
+
+    #[test]
+    fn each_line_is_an_event_however_it_is_cut() {
+        let text = b"one\ntwo\r\nthree\rfour\n\n{\"five\": 5}";
+        let expected = "data: one\n\ndata: two\n\ndata: three\n\ndata: four\n\ndata: \n\ndata: {\"five\": 5}\n\n";
+        for size in 1..=text.len() {
+            let mut events = LineEvents::default();
+            let mut out = BytesMut::new();
+            for piece in text.chunks(size) {
+                out.extend_from_slice(&events.push(piece));
+            }
+            out.extend(events.end());
+            assert_eq!(out, expected, "{size}");
+            assert_eq!(events.end(), None);
+        }
+    }
+
+    #[test]
+    fn a_text_that_ends_with_a_line_needs_no_end() {
+        for text in [&b""[..], b"a\n", b"a\r\n"] {
+            let mut events = LineEvents::default();
+            events.push(text);
+            assert_eq!(events.end(), None);
+        }
+    }
+
+    #[test]
+    fn media_types_are_compared_without_case_and_parameters() {
+        let headers =
+            |value| HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(value))]);
+        for (value, events, json) in [
+            ("text/event-stream", true, false),
+            ("Text/Event-Stream; charset=utf-8", true, false),
+            ("application/json", false, true),
+            ("application/problem+JSON ; x=y", false, true),
+            ("application/jsonl", false, false),
+            ("text/plain", false, false),
+        ] {
+            assert_eq!(is_event_stream(&headers(value)), events, "{value}");
+            assert_eq!(is_json(&headers(value)), json, "{value}");
+        }
+        assert!(!is_event_stream(&HeaderMap::new()) && !is_json(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,72 @@
+//! A routed request that is answered while it waits: the rest of its future goes into the response's body.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::{NotRetryable, RouteBody, RouteFuture, Routed, State, StateProj};
+use crate::gate::QueuePlace;
+use crate::http::PermitBody;
+use crate::route::response_body::{RouteResponseBody, RoutedBody};
+use crate::service::{PendingAnswer, StatusStream, status_response};
+
+impl<S, B, R> RouteFuture<S, B, R>
+where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    R: Body<Data = Bytes> + Send + 'static,
+{
+    /// The response to a request that waits for a slot.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn status_response(self: Pin<&mut Self>) -> Result<Routed<R>, S::Error> {
+        let this = self.project();
+        let admission = match this.state.project() {
+            StateProj::Admitted { admission } => admission.take_queued(),
+            _ => None,
+        };
+        let mut retry = std::mem::replace(this.retry, Err(NotRetryable::NoRetries));
+        if let Ok(retry) = &mut retry {
+            retry.ask_for_identity();
+        }
+        let Some(admission) = admission else {
+            unreachable!("only a request that waits is answered meanwhile");
+        };
+        let pending = Self {
+            state: State::Admitted { admission },
+            retry,
+            metrics: this.metrics.take(),
+        };
+        let body = RouteResponseBody::status(StatusStream::new(pending));
+        Ok(status_response(PermitBody::new(body, None)))
+    }
+}
+
+impl<S, B, R> PendingAnswer<RoutedBody<R>> for RouteFuture<S, B, R>
+where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    R: Body<Data = Bytes> + Send + 'static,
+{
+    fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Routed<R>>> {
+        self.poll_in::<true>(cx).map(Result::ok)
+    }
+
+    fn place(&self) -> Option<QueuePlace> {
+        match &self.state {
+            State::Admitted { admission } => admission.place(),
+            _ => None,
+        }
+    }
+}

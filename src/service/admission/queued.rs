@@ -1,0 +1,120 @@
+//! The instant in which a request is queued: its handler may answer it before its wait is over.
+//!
+//! The rest of its admission is then driven by that answer, or by the future that it was in.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Response;
+use tower_service::Service;
+
+#[cfg(feature = "route")]
+use super::StateProj;
+use super::{Admission, AdmissionHandler, ResponseOptions, State, WaitingForSlot};
+use crate::admit::Capacity;
+use crate::gate::QueuePlace;
+use crate::service::PendingAnswer;
+
+/// A request that has just been queued.
+pub(crate) struct JustQueued<'a, C: Capacity, S, Req, H> {
+    /// Taken if the answer drives the wait.
+    waiting: &'a mut Option<Box<WaitingForSlot<C, S, Req, H>>>,
+    options: ResponseOptions,
+}
+
+impl<'a, C: Capacity, S, Req, H> JustQueued<'a, C, S, Req, H> {
+    /// The handler and the request.
+    pub(crate) fn parts(&mut self) -> Option<(&H, &mut Req)> {
+        let call = &mut self.waiting.as_mut()?.call;
+        Some((&call.handler, &mut call.request))
+    }
+
+    /// Takes the request out of the future that it was in, which must not be polled again.
+    pub(crate) fn take<A>(self) -> Admission<C, S, Req, H, A>
+    where
+        S: Service<Req>,
+    {
+        Admission::queued(self.options, self.waiting.take())
+    }
+}
+
+/// Whether the request has still to be queued.
+pub(super) fn is_arriving<C: Capacity, S, Req, H>(
+    waiting: &Option<Box<WaitingForSlot<C, S, Req, H>>>,
+) -> bool {
+    let waiting = waiting.as_ref();
+    waiting.is_some_and(|waiting| waiting.acquire.is_arriving())
+}
+
+/// Lets the handler answer a request that was polled for the first time and now waits.
+pub(super) fn announce<C, S, Req, H, A>(
+    waiting: &mut Option<Box<WaitingForSlot<C, S, Req, H>>>,
+    options: ResponseOptions,
+) -> Poll<Option<A>>
+where
+    C: Capacity,
+    S: Service<Req>,
+    H: AdmissionHandler<C, Req, S, Answer = A>,
+{
+    // The task's cooperative budget may be used up, and the request not have arrived.
+    if is_arriving(waiting) {
+        return Poll::Pending;
+    }
+    match H::on_queued(JustQueued { waiting, options }) {
+        Some(answer) => Poll::Ready(Some(answer)),
+        None => Poll::Pending,
+    }
+}
+
+impl<C, S, Req, H, A> Admission<C, S, Req, H, A>
+where
+    C: Capacity,
+    S: Service<Req>,
+{
+    fn queued(
+        options: ResponseOptions,
+        waiting: Option<Box<WaitingForSlot<C, S, Req, H>>>,
+    ) -> Self {
+        Self {
+            options,
+            waited: Duration::ZERO,
+            state: State::WaitingForSlot { waiting },
+        }
+    }
+
+    /// Takes out a request that waits for a slot. The future it was in must not be polled again.
+    #[cfg(feature = "route")]
+    pub(crate) fn take_queued(self: Pin<&mut Self>) -> Option<Self> {
+        let this = self.project();
+        match this.state.project() {
+            StateProj::WaitingForSlot { waiting } => {
+                Some(Self::queued(*this.options, Some(waiting.take()?)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Where the request waits for a slot. `None` if it does not.
+    pub(crate) fn place(&self) -> Option<QueuePlace> {
+        match &self.state {
+            State::WaitingForSlot { waiting } => waiting.as_ref()?.acquire.place(),
+            _ => None,
+        }
+    }
+}
+
+impl<C, S, Req, H, T, E> PendingAnswer<T> for Admission<C, S, Req, H, Result<Response<T>, E>>
+where
+    C: Capacity,
+    S: Service<Req> + Clone,
+    H: AdmissionHandler<C, Req, S, Answer = Result<Response<T>, E>>,
+{
+    fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Response<T>>> {
+        self.poll_in::<true>(cx).map(Result::ok)
+    }
+
+    fn place(&self) -> Option<QueuePlace> {
+        Admission::place(self)
+    }
+}

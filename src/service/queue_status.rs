@@ -1,0 +1,30 @@
+//! Status while waiting: a client that asks for it gets its 200 at once, and is told its position while it waits.
+
+use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
+
+use crate::http::{EVENT_STREAM, grpc_content_type};
+
+const X_QUEUE_STATUS: HeaderName = HeaderName::from_static("x-queue-status");
+
+/// Whether a request with these headers asks for its status while it waits. It has to be one for a stream, too.
+pub(crate) fn asks_for_status(request: &HeaderMap) -> bool {
+    let asked = request.get(X_QUEUE_STATUS);
+    asked.is_some_and(|value| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"sse"))
+        && grpc_content_type(request).is_none()
+}
+
+/// Asks the inner service for a body that is not encoded: the head that would name the encoding has gone out.
+pub(crate) fn ask_for_identity(request: &mut HeaderMap) {
+    // Fails if the map can hold no more headers. An encoded answer is refused then.
+    let _ = request.try_insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+}
+
+/// The head of the response, with this body.
+pub(crate) fn status_response<B>(body: B) -> Response<B> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}

@@ -1,0 +1,310 @@
+//! The body of a response that began while its request waited: comments with the position, then the answer.
+//!
+//! The body has the future of the request, and drives it: a server that drops the body ends the wait.
+
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Sleep;
+
+use crate::clock;
+use crate::gate::QueuePlace;
+use crate::http::{
+    LineEvents, Rejection, error_event, is_event_stream, is_json, queue_comment, read_short,
+};
+
+/// A request that has no answer yet.
+pub(crate) trait PendingAnswer<T> {
+    /// Waits for the answer. `None` if there is an error instead of a response.
+    fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Response<T>>>;
+
+    /// Where it waits for a slot. `None` if it does not.
+    fn place(&self) -> Option<QueuePlace>;
+}
+
+/// The body of a response that began while its request waited.
+///
+/// The answer's own head comes too late, so what it says is said as an event:
+///
+/// | answer | what follows the comments |
+/// |---|---|
+/// | a stream of events | its body as it is, with its trailers |
+/// | any other success | an event for each line of its body: a line is sent on as it comes, and lines of JSON stay whole |
+/// | a rejection, any other status, an error | one event of type `error` |
+///
+/// The mutex is never contended. It makes the body `Sync`, which the waiting request may not be.
+pub(crate) struct StatusStream<T>(Mutex<Stage<T>>);
+
+enum Stage<T> {
+    Pending(Comments<T>),
+    Events(Pin<Box<T>>),
+    Text(TextEvents<T>),
+    Failed(FailedAnswer<T>),
+    Ended,
+}
+
+impl<T> StatusStream<T> {
+    pub(crate) fn new(pending: impl PendingAnswer<T> + Send + 'static) -> Self {
+        Self(Mutex::new(Stage::Pending(Comments {
+            pending: Box::pin(pending),
+            due: Due::Now,
+        })))
+    }
+
+    fn look<R>(&self, look: impl FnOnce(&Stage<T>) -> R) -> R {
+        look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<T: Body<Data = Bytes>> Body for StatusStream<T> {
+    type Data = Bytes;
+    type Error = T::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, T::Error>>> {
+        let stage = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let event = |bytes| Poll::Ready(Some(Ok(Frame::data(bytes))));
+        if let Stage::Pending(comments) = stage {
+            match ready!(comments.poll(cx)) {
+                Said::Comment(comment) => return event(comment),
+                Said::Answer(Some(response)) => *stage = Stage::of(response),
+                Said::Answer(None) => {
+                    *stage = Stage::Ended;
+                    let message = "the request failed before there was a response";
+                    return event(failure(StatusCode::INTERNAL_SERVER_ERROR, message));
+                }
+            }
+        }
+        match stage {
+            Stage::Events(body) => body.as_mut().poll_frame(cx),
+            Stage::Text(text) => text.poll_frame(cx),
+            Stage::Failed(failed) => {
+                let error = ready!(failed.poll(cx));
+                *stage = Stage::Ended;
+                event(error)
+            }
+            Stage::Ended => Poll::Ready(None),
+            Stage::Pending(_) => unreachable!("answered above"),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.look(|stage| match stage {
+            Stage::Events(body) => body.is_end_stream(),
+            Stage::Ended => true,
+            Stage::Pending(_) | Stage::Text(_) | Stage::Failed(_) => false,
+        })
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.look(|stage| match stage {
+            Stage::Events(body) => body.size_hint(),
+            Stage::Ended => SizeHint::with_exact(0),
+            Stage::Pending(_) | Stage::Text(_) | Stage::Failed(_) => SizeHint::default(),
+        })
+    }
+}
+
+impl<T> std::fmt::Debug for StatusStream<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StatusStream").finish_non_exhaustive()
+    }
+}
+
+impl<T> Stage<T> {
+    fn of(response: Response<T>) -> Self {
+        let (head, body) = response.into_parts();
+        let body = Box::pin(body);
+        let is_encoded = is_encoded(&head.headers);
+        match head.status.is_success() && !is_encoded {
+            true if is_event_stream(&head.headers) => Self::Events(body),
+            true => Self::Text(TextEvents::new(body)),
+            false => Self::Failed(FailedAnswer {
+                body,
+                read: BytesMut::new(),
+                status: head.status,
+                is_encoded,
+                is_json: is_json(&head.headers),
+            }),
+        }
+    }
+}
+
+/// Whether a response's body is encoded, though that was not asked for.
+fn is_encoded(response: &HeaderMap) -> bool {
+    let encoding = response.get(CONTENT_ENCODING);
+    encoding.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+/// The comments while the request waits.
+struct Comments<T> {
+    pending: Pin<Box<dyn PendingAnswer<T> + Send>>,
+    due: Due,
+}
+
+/// When the next comment is due.
+enum Due {
+    Now,
+    After(Pin<Box<Sleep>>),
+    /// There is no Tokio clock.
+    Never,
+}
+
+enum Said<T> {
+    Comment(Bytes),
+    Answer(Option<Response<T>>),
+}
+
+/// The time from one comment to the next.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The requests that wait look for their positions for at most one part in so many of the time, all together: they do
+/// it under the gate's lock, and in a large room it takes long.
+const SHARE_OF_LOCK: u32 = 20;
+
+impl<T> Comments<T> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Said<T>> {
+        if let Poll::Ready(answer) = self.pending.as_mut().poll_answer(cx) {
+            return Poll::Ready(Said::Answer(answer));
+        }
+        // Ends at the latest when the clock is armed for later.
+        loop {
+            match &mut self.due {
+                Due::Now => {}
+                Due::After(sleep) => ready!(sleep.as_mut().poll(cx)),
+                Due::Never => return Poll::Pending,
+            }
+            let now = clock::now();
+            let place = self.pending.place();
+            let depth = place.map_or(0, |place| place.depth);
+            let took = clock::now().saturating_duration_since(now);
+            self.rest(now + interval(took, depth));
+            if let Some(place) = place {
+                let comment = queue_comment(place.position, place.estimated_wait);
+                return Poll::Ready(Said::Comment(comment));
+            }
+        }
+    }
+
+    fn rest(&mut self, until: std::time::Instant) {
+        match &mut self.due {
+            Due::After(sleep) => sleep.as_mut().reset(until.into()),
+            Due::Now | Due::Never => {
+                let sleep = clock::sleep_until(until);
+                self.due = sleep.map_or(Due::Never, |sleep| Due::After(Box::pin(sleep)));
+            }
+        }
+    }
+}
+
+/// The time to the next comment, if looking for the position took so long in a room with so many waiters.
+fn interval(took: Duration, depth: usize) -> Duration {
+    let waiters = u32::try_from(depth).unwrap_or(u32::MAX);
+    took.saturating_mul(waiters)
+        .saturating_mul(SHARE_OF_LOCK)
+        .max(INTERVAL)
+}
+
+/// A successful answer that is no stream of events, as one.
+struct TextEvents<T> {
+    body: Pin<Box<T>>,
+    lines: LineEvents,
+    trailers: Option<HeaderMap>,
+    is_over: bool,
+}
+
+impl<T> TextEvents<T> {
+    fn new(body: Pin<Box<T>>) -> Self {
+        Self {
+            body,
+            lines: LineEvents::default(),
+            trailers: None,
+            is_over: false,
+        }
+    }
+}
+
+impl<T: Body<Data = Bytes>> TextEvents<T> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, T::Error>>> {
+        // Ends with the first piece of text that is not empty, or with the body.
+        loop {
+            if let Some(trailers) = self.trailers.take() {
+                return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+            }
+            if self.is_over {
+                return Poll::Ready(None);
+            }
+            let events = match ready!(self.body.as_mut().poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(piece) => Some(self.lines.push(&piece)),
+                    Err(frame) => {
+                        self.trailers = frame.into_trailers().ok();
+                        self.lines.end()
+                    }
+                },
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => {
+                    self.is_over = true;
+                    self.lines.end()
+                }
+            };
+            if let Some(events) = events.filter(|events| !events.is_empty()) {
+                return Poll::Ready(Some(Ok(Frame::data(events))));
+            }
+        }
+    }
+}
+
+/// An answer that is no success, while its body is read.
+struct FailedAnswer<T> {
+    body: Pin<Box<T>>,
+    read: BytesMut,
+    status: StatusCode,
+    is_encoded: bool,
+    is_json: bool,
+}
+
+impl<T: Body<Data = Bytes>> FailedAnswer<T> {
+    /// The event that says what is wrong: the body, if it is JSON and was read whole.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
+        let is_whole = ready!(read_short(self.body.as_mut(), &mut self.read, cx));
+        let is_known = is_whole && !self.is_encoded && !self.read.is_empty();
+        Poll::Ready(match std::str::from_utf8(&self.read) {
+            Ok(json) if is_known && self.is_json => error_event(json.as_bytes()),
+            Ok(text) if is_known => failure(self.status, text),
+            _ => {
+                let message = format!("the request was answered with {}", self.status);
+                failure(self.status, &message)
+            }
+        })
+    }
+}
+
+/// An error event in the form of a rejection.
+fn failure(status: StatusCode, message: &str) -> Bytes {
+    let rejection = Rejection::new(status, "upstream_failed", message.to_owned());
+    error_event(rejection.into_response().body())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_are_rarer_the_longer_positions_take() {
+        let micros = Duration::from_micros;
+        assert_eq!(interval(Duration::ZERO, usize::MAX), INTERVAL);
+        assert_eq!(interval(micros(10), 100), INTERVAL);
+        // 10,000 waiters that take 1 ms each: 10 s of the lock's time, a twentieth of 200 s.
+        let seconds = interval(micros(1_000), 10_000).as_secs();
+        assert_eq!(seconds, 200);
+    }
+}

@@ -1,0 +1,64 @@
+//! Routed requests that are rejected and keep their places.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use tower_triage::QueueConfig;
+use tower_triage::queue::RetryPlaces;
+use tower_triage::rejection::RetryAfter;
+use tower_triage::route::RoutingConfig;
+
+use super::support::{TestRouter, endpoint, header, settle, status};
+
+fn named(name: &'static str) -> Request<Full<Bytes>> {
+    let request = Request::post("/").header("x-name", name);
+    request.body(r#"{"model": "m"}"#.into()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_obeyed_goes_before_what_came_meanwhile() {
+    let queue = QueueConfig::default()
+        .max_size(1)
+        .retry_after(RetryAfter::fixed(2))
+        .retry_places(RetryPlaces::random());
+    let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
+    let mut router = TestRouter::with_queue(endpoints, RoutingConfig::default(), queue.clone());
+    router.send(named("at a"));
+    let at_a = router.call().await;
+    router.send(named("at b"));
+    let at_b = router.call().await;
+    router.send(named("waits"));
+    settle().await;
+    let rejected = router.send(named("again")).await.unwrap();
+    assert_eq!(rejected.status(), 503);
+    let token = header(&rejected, "x-triage-place").to_owned();
+
+    tokio::time::advance(Duration::from_secs(1)).await;
+    at_a.ok();
+    let waited = router.call().await;
+    router.send(named("other"));
+    router.handle.reconfigure(queue.max_size(9)).unwrap();
+    tokio::time::advance(Duration::from_millis(1_100)).await;
+    let mut again = named("again");
+    let token = token.parse().unwrap();
+    again.headers_mut().insert("x-triage-place", token);
+    let answered = router.send(again);
+    settle().await;
+    tokio::time::advance(Duration::from_secs(3)).await;
+    waited.ok();
+    let first = router.call().await;
+    assert_eq!(first.headers["x-name"], "again");
+
+    // A failure is tried elsewhere, and its wait is that since its return.
+    first.answer(status(503));
+    let other = router.call().await;
+    assert_eq!(other.headers["x-name"], "other");
+    at_b.ok();
+    let retried = router.call().await;
+    assert_eq!((retried.endpoint(), retried.decision.retries), ("b", 1));
+    retried.ok();
+    let answer = answered.await.unwrap();
+    assert_eq!(header(&answer, "server-timing"), "queue;dur=3000");
+}
