@@ -109,7 +109,6 @@ impl<S, E> RetryState<S, E> {
 
     /// Whether the request may be retried after it failed at `endpoint`. If so, the retry is paid for and its demand
     /// excludes that endpoint.
-    #[inline(always)] // as `next_step` is
     pub(super) fn may_retry(&mut self, endpoint: &EndpointRef, advice: Retry) -> bool {
         match advice {
             Retry::No => return false,
