@@ -10,8 +10,8 @@ use super::overload::{Arriving, Overload, Reserves};
 use super::trim::HighWater;
 use super::waiters::{WaitLimits, WaiterMeta};
 use super::{
-    Discipline, KeptSlots, PoolId, RejectReason, RoomStats, Served, TargetWait, Tenant, Ticket,
-    WaitingRoomConfig,
+    ClientRetry, Discipline, KeptSlots, PoolId, RejectReason, RoomStats, Served, TargetWait,
+    Tenant, Ticket, WaitingRoomConfig,
 };
 
 /// What every waiting room has, whatever its order.
@@ -120,8 +120,8 @@ impl RoomBase {
     pub(crate) fn next_key(&mut self, ticket: &Ticket, limits: WaitLimits) -> ArrivalKey {
         let key = self.key_if_queued(ticket, limits);
         self.seq = key.1;
-        // A requeued ticket may go back in time; the others must not follow it.
-        if !is_requeued(ticket) {
+        // A requeued ticket may go back in time, and an early retry is behind all; the others must not follow them.
+        if !is_requeued(ticket) && !is_early(ticket) {
             self.latest = key.0;
         }
         key
@@ -129,10 +129,12 @@ impl RoomBase {
 
     /// The key that a request would have in the order of arrival if it were queued now.
     pub(crate) fn key_if_queued(&self, ticket: &Ticket, limits: WaitLimits) -> ArrivalKey {
-        match is_requeued(ticket) {
-            true => (limits.arrival, self.seq + 1),
-            false => (self.latest.max(limits.arrival), self.seq + 1),
-        }
+        let since = match is_requeued(ticket) {
+            true => limits.arrival,
+            false => self.latest.max(limits.arrival),
+        };
+        let behind = if is_early(ticket) { BEHIND } else { 0 };
+        (since + behind, self.seq + 1)
     }
 
     /// The reason why this ticket may not wait even in an empty room, if there is one.
@@ -251,7 +253,7 @@ impl RoomBase {
     #[inline]
     pub(crate) fn on_wait_ended(&mut self, pool: PoolId, meta: &WaiterMeta, is_served: bool) {
         if meta.predicted > 0.0 {
-            let actual = seconds(self.now.saturating_sub(meta.since));
+            let actual = seconds(self.now.saturating_sub(meta.limits.arrival));
             let load = self.overload.pool_mut(pool);
             load.on_wait_ended(meta.priority, meta.predicted.into(), actual, is_served);
         }
@@ -322,6 +324,14 @@ impl WaitLimits {
             RejectReason::TimedOut
         }
     }
+}
+
+/// Added to the arrival of a retry that came too early: it goes behind all first attempts. Instants are below this, and
+/// the sum does not overflow.
+pub(crate) const BEHIND: Nanos = 1 << 63;
+
+fn is_early(ticket: &Ticket) -> bool {
+    ticket.client_retry == ClientRetry::Early
 }
 
 /// How long a request would have to wait, by the work ahead of it.

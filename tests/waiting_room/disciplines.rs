@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
+use tower_triage::admit::{ClientRetry, WakeList};
 use tower_triage::{Ticket, WaitingRoomConfig};
 
 use super::scenarios::{HIGH, LOW, NORMAL, Room, config, level};
@@ -106,4 +107,34 @@ fn change_of_discipline_reorders_waiters() {
     assert_eq!(room.position("b1"), Some(3));
     room.reconfigure(in_order_of(Deadline));
     assert_eq!(room.served(), ["b1", "a2", "a3"]);
+}
+
+#[test]
+fn early_retries_go_behind_first_attempts_of_their_level() {
+    each(|mut room| {
+        let early = |ticket: Ticket| ticket.client_retry(ClientRetry::Early);
+        room.waits("retry 1", early);
+        room.waits("first 1", |ticket| ticket);
+        room.waits("low", level(LOW));
+        room.waits("retry 2", early);
+        room.waits("first 2", |ticket| ticket);
+        let order = ["first 1", "first 2", "retry 1", "retry 2", "low"];
+        for (nth, name) in order.into_iter().enumerate() {
+            assert_eq!(room.position(name), Some(nth + 1), "{name}");
+        }
+        assert_eq!(room.served(), order);
+    });
+}
+
+#[test]
+fn waits_of_early_retries_end_in_time() {
+    let config = config(|c| c.max_wait = Some(Duration::from_secs(5)));
+    let mut room = Room::new(config);
+    room.waits("retry", |ticket| ticket.client_retry(ClientRetry::Early));
+    room.waits("first", |ticket| ticket);
+    let end = room.room.next_timeout();
+    assert_eq!(end, Some(room.at(5)));
+    let mut wakes = WakeList::new();
+    room.room.advance(room.at(5), &mut wakes);
+    assert!(room.room.is_empty());
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{DispatchKey, FlowSnapshot};
-use crate::admit::nanos::Nanos;
+use crate::admit::nanos::{NEVER, Nanos};
 use crate::admit::ordered_queue::ArrivalKey;
+use crate::admit::room_base::BEHIND;
 use crate::admit::wait_queue::lanes::MAX_LOOKS;
 use crate::admit::waiters::Waiters;
 
@@ -49,7 +50,16 @@ impl DeadlineQueue {
 
 /// The key of a waiter in its queue.
 pub(super) fn key_of<T>(waiters: &Waiters<T>, idx: u32) -> DeadlineKey {
-    (waiters.end(idx), waiters.meta(idx).key())
+    place(waiters.end(idx), waiters.meta(idx).key())
+}
+
+/// The place of a request with this end and place in the order of arrival. A retry that came too early goes behind all
+/// others, whenever its wait ends.
+pub(super) fn place(end: Nanos, key: ArrivalKey) -> DeadlineKey {
+    match key.0 < BEHIND {
+        true => (end, key),
+        false => (NEVER, key),
+    }
 }
 
 /// The key of a waiter among the heads of other lanes.

@@ -178,7 +178,7 @@ impl LevelQueue {
         match self {
             Self::Fifo(_) => Some(fifo::key(newcomer.key)),
             Self::Fair(queue) => queue.newcomer_key(waiters, newcomer, flow, config),
-            Self::Deadline(_) => Some(deadline::key((newcomer.end, newcomer.key))),
+            Self::Deadline(_) => Some(deadline::key(deadline::place(newcomer.end, newcomer.key))),
         }
     }
 
@@ -206,7 +206,7 @@ impl LevelQueue {
         match self {
             Self::Fifo(queue) => queue.len(),
             Self::Fair(queue) => queue.ahead(waiters, tag),
-            Self::Deadline(queue) => queue.ahead((newcomer.end, newcomer.key)),
+            Self::Deadline(queue) => queue.ahead(deadline::place(newcomer.end, newcomer.key)),
         }
     }
 
