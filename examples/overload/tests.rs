@@ -64,6 +64,63 @@ fn a_room_bounded_by_number_wastes_its_slots() {
     }
 }
 
+fn overloaded(scenario: &str, load: f64, callers: Callers) -> Workload {
+    let scenario = Scenario::named(scenario).unwrap();
+    scenario.build(&source(1.0), load, callers)
+}
+
+/// Nearly all of the slots' time is of use, the served wait little, and next to none of the refused waited.
+#[test]
+fn a_room_bounded_by_time_spends_its_slots_well() {
+    for (load, useful) in [(1.2, 0.94), (1.5, 0.96), (2.0, 0.97)] {
+        let workload = overloaded("conversation", load, Callers::LeaveAndSaySo);
+        let after = figures(AFTER, &workload);
+        assert!(after.useful >= useful, "{load}: {after:?}");
+        let median = after.median_wait.unwrap().as_secs_f64();
+        let patience = workload.patience.as_secs_f64();
+        assert!(median <= 0.12 * patience, "{load}: {after:?}");
+        assert!(after.in_vain <= 0.01, "{load}: {after:?}");
+    }
+}
+
+#[test]
+fn callers_that_say_nothing_are_served_in_time_as_well() {
+    for load in [1.5, 3.0] {
+        let workload = overloaded("poisson", load, Callers::Leave);
+        let [before, after] = [BEFORE, AFTER].map(|policy| figures(policy, &workload));
+        assert!(before.useful < 0.2, "{load}: {before:?}");
+        assert!(after.useful > 0.97, "{load}: {after:?}");
+    }
+}
+
+#[test]
+fn a_room_bounded_by_time_lets_bursts_in() {
+    for (scenario, below) in [("bursty", 0.03), ("on-off", 0.02)] {
+        let workload = overloaded(scenario, 1.1, Callers::LeaveAndSaySo);
+        let after = figures(AFTER, &workload);
+        let bound = most_useful(&workload);
+        assert!(after.useful > bound - below, "{scenario}: {after:?}");
+    }
+}
+
+#[test]
+fn urgent_requests_pay_nothing_for_the_overload_of_others() {
+    for load in [1.2, 1.5, 2.0] {
+        let workload = overloaded("levels", load, Callers::LeaveAndSaySo);
+        let report = Report::new(&workload, &run(AFTER, &workload));
+        assert!(report.groups[0].in_time > 0.999, "{load}");
+        assert!(report.all.useful > 0.93, "{load}: {:?}", report.all);
+    }
+}
+
+#[test]
+fn modest_tenants_pay_nothing_for_a_greedy_one() {
+    let workload = overloaded("tenants", 1.5, Callers::LeaveAndSaySo);
+    let report = Report::new(&workload, &run(AFTER, &workload));
+    assert!(report.groups[1].in_time > 0.96, "{:?}", report.groups);
+    assert!(report.all.useful > 0.96, "{:?}", report.all);
+}
+
 // ## The other policies, as published: the table of the recorded conversation, within the noise of a generated one
 
 fn assert_near(what: &str, value: f64, expected: f64, tolerance: f64) {
