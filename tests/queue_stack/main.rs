@@ -9,6 +9,7 @@ mod inner_not_ready;
 mod inner_ready;
 mod inner_service;
 mod order;
+mod overload;
 mod panics;
 mod plain;
 #[cfg(feature = "place")]
@@ -37,6 +38,7 @@ use tower::buffer::Buffer;
 use tower::limit::ConcurrencyLimit;
 use tower::load_shed::LoadShed;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+use tower_triage::admit::TargetWait;
 use tower_triage::queue::{BoxedError, Overflow, Plain, Queue, Streaming};
 use tower_triage::rejection::Rejection;
 use tower_triage::{

@@ -126,9 +126,10 @@ impl Overload {
         self.shares.on_served(tenant, cost, config, now);
     }
 
-    /// How many slots a pool hands over per second, if that is known.
+    /// How many slots a pool hands over per second, if that is certain.
     pub(crate) fn per_second(&self, PoolId(pool): PoolId) -> Option<f64> {
-        self.pools.get(pool as usize)?.per_second()
+        let load = self.pools.get(pool as usize)?;
+        load.per_second().filter(|_| load.is_certain())
     }
 
     /// How many slots all pools hand over per second, if that is known of any.

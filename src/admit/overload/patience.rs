@@ -7,7 +7,7 @@
 //! earlier lowers it a little, each request that lives longer raises it. Requests that are served before say nothing. As
 //! a room that knows the patience lets nobody run out of it, the estimate also grows with time, so that it is tested.
 
-use std::hash::{BuildHasher, RandomState};
+use std::collections::HashMap;
 
 use crate::admit::Tenant;
 use crate::admit::nanos::{Nanos, seconds};
@@ -16,10 +16,7 @@ use crate::admit::nanos::{Nanos, seconds};
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     overall: Estimate,
-    /// By the tenant's hash, which names its entry: of two tenants with one entry, the one that gave up last has it. Empty
-    /// until a caller with a tenant gives up.
-    tenants: Vec<(u64, Estimate)>,
-    hasher: RandomState,
+    tenants: HashMap<Tenant, Estimate>,
 }
 
 /// The patience of a set of callers.
@@ -48,8 +45,11 @@ const MAX_TENANTS: usize = 256;
 impl Patience {
     /// How long callers of this tenant wait, in seconds; `None` while that is not known.
     pub(crate) fn of(&self, tenant: &Tenant, now: Nanos) -> Option<f64> {
-        let own = self.index(tenant).filter(|(_, is_own)| *is_own);
-        let own = own.map(|(nth, _)| &self.tenants[nth].1);
+        let own = match self.tenants.is_empty() {
+            // In most rooms: spares the look-up.
+            true => None,
+            false => self.tenants.get(tenant),
+        };
         let known = own.filter(|own| own.gave_up >= MIN_GAVE_UP);
         let estimate = known.unwrap_or(&self.overall);
         (estimate.gave_up >= MIN_GAVE_UP).then(|| estimate.at(now))
@@ -59,34 +59,32 @@ impl Patience {
     pub(crate) fn on_gave_up(&mut self, tenant: &Tenant, age: f64, longest: Nanos, now: Nanos) {
         let longest = seconds(longest).min(LONGEST);
         self.overall.on_gave_up(age, longest, now);
-        if self.tenants.is_empty() && !tenant.as_bytes().is_empty() {
-            self.tenants.resize(MAX_TENANTS, (0, Estimate::default()));
+        if tenant.as_bytes().is_empty() {
+            return;
         }
-        if let Some((nth, is_own)) = self.index(tenant) {
-            if !is_own {
-                self.tenants[nth] = (self.hasher.hash_one(tenant), Estimate::default());
-            }
-            self.tenants[nth].1.on_gave_up(age, longest, now);
+        if !self.tenants.contains_key(tenant) && self.tenants.len() >= MAX_TENANTS {
+            self.forget_one();
         }
+        let own = self.tenants.entry(tenant.clone()).or_default();
+        own.on_gave_up(age, longest, now);
     }
 
     /// A request of this tenant was answered after so many seconds, and its caller was still there.
     pub(crate) fn on_answered(&mut self, tenant: &Tenant, age: f64, now: Nanos) {
         self.overall.on_stayed(age, now);
-        if let Some((nth, true)) = self.index(tenant) {
-            self.tenants[nth].1.on_stayed(age, now);
+        if !self.tenants.is_empty()
+            && let Some(own) = self.tenants.get_mut(tenant)
+        {
+            own.on_stayed(age, now);
         }
     }
 
-    /// The tenant's index in `tenants`, and whether the entry there is its own.
-    fn index(&self, tenant: &Tenant) -> Option<(usize, bool)> {
-        // Most rooms know no tenant that gave up: spares the hash.
-        if self.tenants.is_empty() || tenant.as_bytes().is_empty() {
-            return None;
+    /// Forgets the tenant of which nothing was learned for the longest time. O(tenants that are known).
+    fn forget_one(&mut self) {
+        let oldest = self.tenants.iter().min_by_key(|(_, own)| own.changed);
+        if let Some(oldest) = oldest.map(|(tenant, _)| tenant.clone()) {
+            self.tenants.remove(&oldest);
         }
-        let hash = self.hasher.hash_one(tenant);
-        let nth = hash as usize % MAX_TENANTS;
-        Some((nth, self.tenants[nth].0 == hash))
     }
 }
 

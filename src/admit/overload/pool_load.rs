@@ -38,7 +38,7 @@ struct LevelLoad {
 const MEMORY: f64 = 64.0;
 /// And for how long at least, in seconds: at a million hand-overs per second, 64 are a matter of chance.
 const SHORTEST_MEMORY: f64 = 2.0;
-/// Fewer hand-overs say nothing.
+/// Fewer hand-overs say too little.
 const MIN_HANDED_OVER: f64 = 4.0;
 /// A correction counts as 1 until it rests on about as many waits.
 const PRIOR: f64 = 4.0;
@@ -83,10 +83,15 @@ impl PoolLoad {
         }
     }
 
-    /// How many slots go to waiters per second. `None` before that was measured.
+    /// How many slots go to waiters per second. `None` before one did.
     pub(crate) fn per_second(&self) -> Option<f64> {
-        let is_known = self.handed_over >= MIN_HANDED_OVER && self.slot_time > 0.0;
+        let is_known = self.handed_over > 0.0 && self.slot_time > 0.0;
         is_known.then(|| self.slots * self.handed_over / self.slot_time)
+    }
+
+    /// Whether that is known well enough to refuse a request for it.
+    pub(crate) fn is_certain(&self) -> bool {
+        self.handed_over >= MIN_HANDED_OVER
     }
 
     /// What predictions of this level have to be multiplied by, as far as past ones tell. `predicted` is the one to correct.

@@ -3,7 +3,7 @@
 //! In overload something has to be refused. If one tenant sends more than its share, that should be its own requests: what
 //! it had beyond its share is idle, as the others see it.
 
-use std::hash::{BuildHasher, RandomState};
+use std::collections::HashMap;
 
 use crate::admit::nanos::{Nanos, seconds};
 use crate::admit::{Tenant, WaitingRoomConfig};
@@ -11,10 +11,7 @@ use crate::admit::{Tenant, WaitingRoomConfig};
 /// What the tenants had that were served lately.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// By the tenant's hash, which names its entry: of two tenants with one entry, the one that was served last has it.
-    /// Empty until a tenant is served.
-    tenants: Vec<Usage>,
-    hasher: RandomState,
+    tenants: HashMap<Tenant, Usage>,
     /// The weights of all tenants that were served lately.
     weights: f64,
     /// What all of them had.
@@ -28,14 +25,13 @@ pub(crate) struct Shares {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Usage {
-    hash: u64,
     weight: f64,
     /// The costs of its requests, each the less the longer ago it was.
     used: f64,
     at: Nanos,
 }
 
-/// How many tenants are known at most.
+/// How many tenants are known at most: those that had the most.
 const MAX_TENANTS: usize = 256;
 /// A tenant that had less than this in the time constant is not counted: it has not been here lately.
 const LATELY: f64 = 0.05;
@@ -53,25 +49,33 @@ impl Shares {
         config: &WaitingRoomConfig,
         now: Nanos,
     ) {
-        if self.tenants.is_empty() {
-            self.tenants.resize(MAX_TENANTS, Usage::default());
-        }
-        let hash = self.hasher.hash_one(tenant);
         let memory = self.memory;
-        let usage = &mut self.tenants[hash as usize % MAX_TENANTS];
-        if usage.hash != hash {
-            let weight = config
-                .weights
-                .get(tenant)
-                .map_or(1, |&weight| weight.max(1));
-            *usage = Usage {
-                hash,
-                weight: weight.into(),
-                ..Usage::default()
-            };
+        if !self.tenants.contains_key(tenant) {
+            self.insert(tenant, config, now);
         }
+        let Some(usage) = self.tenants.get_mut(tenant) else {
+            return;
+        };
         usage.used = usage.at(now, memory) + cost;
         usage.at = now;
+    }
+
+    /// Adds a tenant, in place of the one that had the least if there are many. O(tenants that are known) then.
+    fn insert(&mut self, tenant: &Tenant, config: &WaitingRoomConfig, now: Nanos) {
+        if self.tenants.len() >= MAX_TENANTS {
+            let used = |usage: &Usage| usage.at(now, self.memory);
+            let all = self.tenants.iter();
+            let least = all.min_by(|(_, a), (_, b)| used(a).total_cmp(&used(b)));
+            if let Some(least) = least.map(|(tenant, _)| tenant.clone()) {
+                self.tenants.remove(&least);
+            }
+        }
+        let usage = Usage {
+            weight: weight(tenant, config),
+            used: 0.0,
+            at: now,
+        };
+        self.tenants.insert(tenant.clone(), usage);
     }
 
     /// Sums up what the tenants had, now and then. `memory`: the time constant, in seconds.
@@ -82,7 +86,7 @@ impl Shares {
         }
         (self.summed_at, self.memory) = (now, memory);
         let present = || {
-            let all = self.tenants.iter();
+            let all = self.tenants.values();
             all.map(|usage| (usage.weight, usage.at(now, memory)))
                 .filter(|&(_, used)| used > LATELY)
         };
@@ -100,24 +104,20 @@ impl Shares {
         if self.excess == 0.0 {
             return 0.0;
         }
-        let hash = self.hasher.hash_one(tenant);
-        let own = self.tenants.get(hash as usize % MAX_TENANTS);
-        let own = own.filter(|own| own.hash == hash);
         // One that was not here lately has a share from now on.
-        let (weight, used) = own.map_or_else(
-            || {
-                let weight = config
-                    .weights
-                    .get(tenant)
-                    .map_or(1, |&weight| weight.max(1));
-                (weight.into(), 0.0)
-            },
-            |own| (own.weight, own.at(now, self.memory)),
-        );
+        let (weight, used) = match self.tenants.get(tenant) {
+            Some(own) => (own.weight, own.at(now, self.memory)),
+            None => (weight(tenant, config), 0.0),
+        };
         let share = weight / self.weights.max(weight);
         let unused = (1.0 - used / self.total / share).max(0.0);
         unused * (self.excess / EXCESS).min(1.0)
     }
+}
+
+fn weight(tenant: &Tenant, config: &WaitingRoomConfig) -> f64 {
+    let weight = config.weights.get(tenant);
+    weight.map_or(1, |&weight| weight.max(1)).into()
 }
 
 impl Usage {
@@ -162,6 +162,17 @@ mod tests {
         assert_eq!(unused([40, 10, 10], &config), [0.0, 0.5, 0.5, 1.0]);
         let weighted = config.weight("a", 4);
         assert_eq!(unused([40, 10, 10], &weighted), [0.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn tenants_without_end_take_no_more_memory() {
+        let (mut shares, config) = (Shares::default(), WaitingRoomConfig::default());
+        shares.on_served(&"a".into(), 1_000.0, &config, SECOND);
+        for nth in 0..10_000 {
+            shares.on_served(&nth.to_string().into(), 1.0, &config, SECOND);
+        }
+        assert_eq!(shares.tenants.len(), MAX_TENANTS);
+        assert!(shares.tenants.contains_key(&Tenant::from("a")));
     }
 
     #[test]

@@ -1,0 +1,119 @@
+//! Requests that would wait for too long, and those that cannot be answered in time, through the HTTP layer.
+
+use std::convert::Infallible;
+
+use super::*;
+
+type Answered = Result<Response<tower_triage::queue::QueueResponseBody<Full<Bytes>>>, Infallible>;
+
+/// A service of one slot that takes a second for each request.
+fn slow(
+    config: QueueConfig,
+) -> (
+    impl Fn(Option<u32>) -> tokio::task::JoinHandle<Answered>,
+    QueueHandle,
+) {
+    let layer = QueueLayer::new(config);
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(|_: Request<Full<Bytes>>| async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+    }));
+    let send = move |timeout: Option<u32>| {
+        let request = Request::builder();
+        let request = match timeout {
+            Some(seconds) => request.header("x-request-timeout", seconds),
+            None => request,
+        };
+        let request = request.body(Full::default()).unwrap();
+        tokio::spawn(service.clone().oneshot(request))
+    };
+    (send, handle)
+}
+
+async fn seconds(n: u64) {
+    settle().await;
+    for _ in 0..n {
+        advance(Duration::from_secs(1)).await;
+        settle().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_would_wait_for_too_long_is_told_at_once() {
+    let (send, handle) = slow(QueueConfig::new(1));
+    let mut sent: Vec<_> = (0..12).map(|_| send(None)).collect();
+    // Five have had a slot, one after the other: now it is known how long that takes.
+    seconds(5).await;
+    assert_eq!(handle.status().depth, 6);
+    // Six are before it, so it would be answered after eight seconds.
+    let patient = send(Some(20));
+    let hasty = send(Some(4));
+    settle().await;
+    assert!(hasty.is_finished() && !patient.is_finished());
+    let hasty = hasty.await.unwrap().unwrap();
+    assert_eq!(hasty.status(), 503);
+    let reason = hasty.extensions().get::<RejectReason>();
+    assert!(
+        matches!(reason, Some(RejectReason::Overloaded { .. })),
+        "{reason:?}"
+    );
+    let retry_after = hasty.headers()["retry-after"].to_str().unwrap();
+    assert!(
+        (3..=10).contains(&retry_after.parse().unwrap()),
+        "{retry_after}"
+    );
+    assert_eq!(handle.status().stats.overloaded, 1);
+    seconds(10).await;
+    sent.push(patient);
+    for request in sent {
+        assert_eq!(request.await.unwrap().unwrap().status(), 200);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_cannot_be_answered_in_time_gets_no_slot() {
+    let (send, handle) = slow(QueueConfig::new(1).target_wait(TargetWait::Off));
+    let warm_up: Vec<_> = (0..25).map(|_| send(None)).collect();
+    seconds(24).await;
+    // One runs, and ends in a second: half a second is left then.
+    advance(Duration::from_millis(500)).await;
+    let hopeless = send(Some(1));
+    let next = send(None);
+    seconds(1).await;
+    let hopeless = hopeless.await.unwrap().unwrap();
+    assert_eq!(hopeless.status(), 504);
+    let reason = hopeless.extensions().get::<RejectReason>();
+    assert_eq!(reason, Some(&RejectReason::DeadlinePassed));
+    assert_eq!(handle.status().running, 1);
+    seconds(1).await;
+    assert_eq!(next.await.unwrap().unwrap().status(), 200);
+    for request in warm_up {
+        assert_eq!(request.await.unwrap().unwrap().status(), 200);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_hang_up_teach_how_long_others_wait() {
+    let (send, handle) = slow(QueueConfig::new(1));
+    // Each second two arrive, and all hang up after three.
+    let mut waiting = std::collections::VecDeque::new();
+    for second in 0..60 {
+        for _ in 0..2 {
+            waiting.push_back((second, send(None)));
+        }
+        settle().await;
+        while waiting
+            .front()
+            .is_some_and(|(since, _)| since + 3 <= second)
+        {
+            let (_, request) = waiting.pop_front().unwrap();
+            request.abort();
+        }
+        seconds(1).await;
+    }
+    let stats = handle.status().stats;
+    assert!(stats.overloaded > 20, "{stats:?}");
+    // Without that, two thirds of the room would hang up later.
+    assert!(handle.status().depth <= 4, "{:?}", handle.status());
+}
