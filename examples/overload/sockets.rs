@@ -45,10 +45,7 @@ pub(crate) fn print(path: &Path, seed: u64) -> Result<(), Box<dyn Error>> {
         "                                       load  useful  urgent in time  urgent p99  refused p99  in vain"
     );
     for (name, room) in [
-        (
-            "bounded by number alone",
-            "target_wait = \"none\"\ndisplace = false\n",
-        ),
+        ("target_wait = none", "target_wait = \"none\"\n"),
         ("the default", ""),
     ] {
         for (callers, is_told) in [("x-request-timeout", true), ("say nothing", false)] {
