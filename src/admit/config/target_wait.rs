@@ -9,7 +9,7 @@ use std::time::Duration;
 /// more likely, and always from twice the target on. One that no waiter goes before is never refused.
 ///
 /// The target holds in lasting overload. It grows with the share of the slots that was idle lately (by the square, up to
-/// a share of 0.2), so that bursts are let in as long as they can still be served in time: as a longer queue is worth
+/// a share of 0.18), so that bursts are let in as long as they can still be served in time: as a longer queue is worth
 /// something only where slots would be idle without it. What lower levels had counts as idle, and with the discipline
 /// `fair`, so does what other tenants had beyond their shares.
 ///
@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum TargetWait {
-    /// 9 % of the caller's patience: of the time until its deadline; for callers that name none, of the time after which
+    /// A twelfth of the caller's patience: of the time until its deadline; for callers that name none, of the time after which
     /// others were seen to give up; and of `max_wait`, if that is less.
     #[default]
     Auto,

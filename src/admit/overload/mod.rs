@@ -68,11 +68,11 @@ pub(crate) struct Arriving {
 }
 
 /// The automatic target's share of the patience.
-const AUTO: f64 = 0.09;
+const AUTO: f64 = 1.0 / 12.0;
 /// Over how long idleness is averaged, in patiences.
 const MEMORY: f64 = 20.0;
 /// From this share on of slots that are idle on average, bursts wait for as long as their callers do.
-const IDLE: f64 = 0.2;
+const IDLE: f64 = 0.18;
 
 /// Over how long the tenants' shares are averaged, in multiples of that: one tenant is served less often than all together.
 const SHARES_MEMORY: f64 = 6.0;
