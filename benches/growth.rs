@@ -105,7 +105,7 @@ fn main() {
             "pick" => _ = black_box(std::mem::replace(picked, black_box(*picked))),
             "cancel" => {
                 let leaves = std::mem::replace(picked, room.enqueue());
-                room.room.cancel(leaves);
+                room.room.cancel(leaves, room.now);
             }
             other => panic!("no operation: {other}"),
         }
