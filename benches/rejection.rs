@@ -31,7 +31,8 @@ fn full_layer() -> (QueueLayer, impl Sized) {
         pending::<Result<Response<Full<Bytes>>, Infallible>>()
     }));
     let requests = [0, 1].map(|_| {
-        let mut request = Box::pin(forever.clone().oneshot(Request::new(Empty::new())));
+        // As urgent as those that are rejected, which would displace it otherwise.
+        let mut request = Box::pin(forever.clone().oneshot(request(client_headers())));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(request.as_mut().poll(&mut cx).is_pending());
         request

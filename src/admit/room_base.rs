@@ -31,6 +31,8 @@ pub(crate) struct RoomBase {
     pub(crate) high_water: HighWater,
     /// The time of the event that is being handled; the epoch if the caller did not read the clock.
     pub(crate) now: Nanos,
+    /// When a request's service was last watched.
+    sampled_at: Nanos,
     /// The sequence number of the latest waiter.
     seq: u64,
     /// The latest arrival so far, those of requeued tickets aside. Never lowered, so keys grow from waiter to waiter.
@@ -51,6 +53,7 @@ impl RoomBase {
             is_closed: false,
             stats: RoomStats::default(),
             high_water: HighWater::default(),
+            sampled_at: 0,
             seq: 0,
             latest: 0,
         }
@@ -213,7 +216,10 @@ impl RoomBase {
         };
         let bound = until(limits.arrival.saturating_add(self.max_wait()));
         // The caller waits for an answer, not for a slot.
-        let service = self.service_time(wait.lane_hash).unwrap_or(0.0);
+        let service = match caller.is_finite() {
+            true => self.service_time(wait.lane_hash).unwrap_or(0.0),
+            false => 0.0,
+        };
         let arriving = Arriving {
             pool: wait.pool,
             level: self.config.levels.clamp(ticket.priority).0,
@@ -257,6 +263,15 @@ impl RoomBase {
             let load = self.overload.pool_mut(pool);
             load.on_wait_ended(meta.priority, meta.predicted.into(), actual, is_served);
         }
+    }
+
+    /// Whether the service of a request that gets its slot now is to be watched: not more often than is of use.
+    pub(crate) fn is_sampled(&mut self) -> bool {
+        let is_due = self.now.saturating_sub(self.sampled_at) >= SAMPLE_INTERVAL;
+        if is_due {
+            self.sampled_at = self.now;
+        }
+        is_due && self.config.needs_clock()
     }
 
     /// The answer to a request begins.
@@ -325,6 +340,9 @@ impl WaitLimits {
         }
     }
 }
+
+/// A thousand services per second teach as much as a million, in nanoseconds.
+const SAMPLE_INTERVAL: Nanos = 1_000_000;
 
 /// Added to the arrival of a retry that came too early: it goes behind all first attempts. Instants are below this, and
 /// the sum does not overflow.

@@ -398,8 +398,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         Some(answer)
     }
 
-    /// [`take_outcome`](Self::take_outcome), with the waiter's demand, and what is to be learned from its service.
-    pub(crate) fn take_answer(&mut self, id: WaiterId) -> Option<(Answer<C>, C::Demand, Served)> {
+    /// [`take_outcome`](Self::take_outcome), with the waiter's demand, and what is to be learned from its
+    /// service, if anything is.
+    pub(crate) fn take_answer(
+        &mut self,
+        id: WaiterId,
+    ) -> Option<(Answer<C>, C::Demand, Option<Served>)> {
         if let State::Waiting(_) = self.waiters().payload(id.idx).state {
             // It stays, and its id stays valid.
             return None;
@@ -412,8 +416,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             // Returned above.
             State::Waiting(_) => return None,
         };
-        // Granted in the present event or before it.
-        let served = Served::from_waiter(meta, self.base().now);
+        // Granted in the latest event or before it.
+        let base = self.room_mut().base_mut();
+        let is_watched = answer.is_ok() && base.is_sampled();
+        let served = is_watched.then(|| Served::from_waiter(meta, base.now));
         Some((answer, demand, served))
     }
 

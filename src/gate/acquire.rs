@@ -49,7 +49,7 @@ struct Waiting<C: Capacity> {
     /// `None` once the outcome was taken.
     place: Option<Place<C>>,
     request: u64,
-    /// What is to be learned from its service, once it was granted a slot.
+    /// What is to be learned from its service, if it is watched, once it was granted a slot.
     served: Option<Served>,
 }
 
@@ -149,7 +149,7 @@ impl<C: Capacity> Acquire<C> {
         })
     }
 
-    /// What the waiting room is to learn from its service, if it waited and was granted a slot. Once.
+    /// What the waiting room is to learn from its service, if it waited, was granted a slot and is watched. Once.
     pub(crate) fn take_served(&mut self) -> Option<Served> {
         match &mut self.0 {
             Step::Waiting(waiting) => waiting.served.take(),
@@ -286,10 +286,10 @@ impl<C: Capacity> Waiting<C> {
     /// Its outcome was taken, so its id is no longer valid.
     fn complete(
         &mut self,
-        (answer, demand, served): (admit::Answer<C>, C::Demand, Served),
+        (answer, demand, served): (admit::Answer<C>, C::Demand, Option<Served>),
         missed_slot: bool,
     ) -> Answer<C> {
-        self.served = answer.is_ok().then_some(served);
+        self.served = served;
         let Some(Place { shared, .. }) = self.place.take() else {
             unreachable!("an outcome is taken once");
         };
