@@ -74,7 +74,8 @@ impl HeaderClassifier {
     /// - The priority header names the level. A missing or unknown name is the default level.
     /// - The tenant header's bytes are the tenant.
     /// - `x-request-timeout` (seconds, which may be a fraction) and `grpc-timeout` set the deadline, counted from
-    ///   `arrival`: the earlier one of the two, or of those that can be read.
+    ///   `arrival`: the earlier one of the two, or of those that can be read. They are the client's whole patience, until
+    ///   the head of the answer: a request that would be answered later is refused, or gets no slot.
     /// - A retry, by `x-stainless-retry-count`, `x-retry-attempt` (more than 0) or `x-envoy-attempt-count` (more than 1),
     ///   is [`ClientRetry::Early`].
     /// - With `retry_places` (feature `place`), a token in `x-triage-place` makes it [`ClientRetry::Kept`], if the time
