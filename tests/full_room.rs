@@ -223,3 +223,21 @@ async fn a_plain_queue_gives_an_error() {
     assert!(error.to_string().contains("full"));
     assert_eq!(handle.status().stats.full, 1);
 }
+
+#[tokio::test]
+async fn a_higher_level_displaces_the_waiter_and_its_equals_do_not() {
+    let mut room = FullRoom::full(config());
+    assert!(room.send(request()).is_ready());
+    let mut high = (room.send)(with("x-priority", "high"));
+    assert!(poll(&mut high).is_pending());
+    let Poll::Ready((status, _)) = poll(&mut room.waiting) else {
+        panic!("a displaced waiter is answered");
+    };
+    assert_eq!((status, room.handle.status().stats.displaced), (503, 1));
+    // Now the room is full for high ones, too.
+    for priority in ["high", "normal"] {
+        assert!(room.send(with("x-priority", priority)).is_ready());
+    }
+    assert_eq!(room.handle.status().stats.full, 3);
+    assert_eq!(room.handle.status().depth, 1);
+}

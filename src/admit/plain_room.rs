@@ -242,6 +242,10 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         &mut self.missed_slot
     }
 
+    fn lowest(&self) -> Option<u32> {
+        self.by_level.lowest_and_latest()
+    }
+
     fn head(&self) -> Option<WaiterId> {
         self.head_idx().map(|idx| self.waiters.id(idx))
     }

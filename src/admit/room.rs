@@ -90,6 +90,9 @@ pub(crate) trait Room<C: Capacity, W> {
     /// Set when the capacity panicked over a waiter's slot: one may be free that no waiter was granted.
     fn missed_slot(&mut self) -> &mut bool;
 
+    /// The waiter that is evicted first: the latest of the lowest level.
+    fn lowest(&self) -> Option<u32>;
+
     /// The waiter that goes before all others.
     fn head(&self) -> Option<WaiterId>;
 

@@ -83,14 +83,11 @@ impl RoomBase {
         self.waiting + self.reserved < self.config.max_size
     }
 
-    /// Whether every place is taken, and no ticket could change that: then an arrival that finds no slot is rejected as
-    /// [`RejectReason::Full`] before its ticket is read. A full partition is the same reason, so it need not be known.
-    pub(crate) fn is_full_for_all(&self) -> bool {
-        // A higher priority may displace a waiter; a tenant's own bound is another reason.
-        let may_displace = self.config.displace && self.config.levels.count() > 1;
-        let depends_on_ticket = may_displace || self.config.max_size_per_tenant.is_some();
-        // Without a waiter all places are reserved, or `max_size` is 0, which is another reason.
-        self.waiting > 0 && !depends_on_ticket && !self.has_room()
+    /// Whether every place is taken, so that an arrival that finds no slot is rejected as [`RejectReason::Full`] unless it
+    /// displaces a waiter. A full partition is the same reason, so it need not be known.
+    pub(crate) fn is_full(&self) -> bool {
+        // Without a waiter all places are reserved, or `max_size` is 0, which is another reason. So is a tenant's own bound.
+        self.waiting > 0 && self.config.max_size_per_tenant.is_none() && !self.has_room()
     }
 
     /// Reserves a place for a request that will arrive, if one is free.

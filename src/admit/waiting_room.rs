@@ -532,9 +532,21 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.base().has_room()
     }
 
-    /// Whether every arrival that finds no slot is rejected as full, whatever its ticket says.
-    pub(crate) fn is_full_for_all(&self) -> bool {
-        self.base().is_full_for_all()
+    /// If the room is full: the level from which on, downwards, every arrival that finds no slot is rejected as full,
+    /// whatever else its ticket says.
+    pub(crate) fn full_from(&self) -> Option<u8> {
+        let base = self.base();
+        if !base.is_full() {
+            return None;
+        }
+        match base.config.displace {
+            // A waiter is displaced only by a higher level than its own.
+            true => {
+                let lowest = self.room().lowest()?;
+                Some(self.waiters().meta(lowest).level)
+            }
+            false => Some(0),
+        }
     }
 
     /// How many requests wait.

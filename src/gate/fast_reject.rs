@@ -27,6 +27,8 @@ pub(crate) struct FullNotice {
     until: AtomicU64,
     /// Departures per second, as the bits of an `f64`; 0 if unknown.
     departure_rate: AtomicU64,
+    /// The level from which on, downwards, the room is full: higher ones may displace a waiter.
+    level: AtomicU64,
     rejected: AtomicU64,
 }
 
@@ -39,21 +41,33 @@ impl FullNotice {
             epoch,
             until: AtomicU64::new(0),
             departure_rate: AtomicU64::new(0),
+            level: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
         }
     }
 
     /// Writes the values. The `FULL` flag is set after this, in the same critical section.
-    pub(crate) fn write<C: Capacity, W>(&self, room: &WaitingRoom<C, W>) {
+    pub(crate) fn write<C: Capacity, W>(&self, room: &WaitingRoom<C, W>, level: u8) {
         let until = room.next_timeout().map_or(FOREVER, |end| self.nanos(end));
-        // Relaxed: the store of the flag that follows publishes both values.
+        // Relaxed: the store of the flag that follows publishes all values.
+        self.level.store(level.into(), Relaxed);
         self.until.store(until, Relaxed);
         let rate = room.departure_rate().unwrap_or(0.0);
         self.departure_rate.store(rate.to_bits(), Relaxed);
     }
 
-    /// Rejects a request that found the `FULL` flag and `waiting` requests before it, unless a wait is over by now.
-    pub(crate) fn reject(&self, waiting: usize) -> Option<RoomFull> {
+    /// Rejects a request that found the `FULL` flag and `waiting` requests before it, unless a wait is over by now, or it
+    /// is, or may be, of a level that displaces a waiter.
+    pub(crate) fn reject(
+        &self,
+        waiting: usize,
+        level: impl FnOnce() -> Option<u8>,
+    ) -> Option<RoomFull> {
+        // Relaxed, as below. Nearly always 0, or the lowest level.
+        let from = self.level.load(Relaxed);
+        if from > 0 && level().is_none_or(|level| u64::from(level) < from) {
+            return None;
+        }
         // Relaxed: the flag was read first, sequentially consistent.
         let is_full = match self.until.load(Relaxed) {
             FOREVER => true, // no need to read the clock

@@ -323,9 +323,10 @@ impl Gate<SlotPool> {
         }
     }
 
-    /// Rejects a request without the lock, if the waiting room is full, whatever its ticket would say.
-    pub(crate) fn fast_reject(&self) -> Option<RoomFull> {
-        self.shared.fast_reject()
+    /// Rejects a request without the lock, if the waiting room is full for its `level`, whatever else its ticket would say.
+    /// The level is asked only if it matters; `None`: not known.
+    pub(crate) fn fast_reject(&self, level: impl FnOnce() -> Option<u8>) -> Option<RoomFull> {
+        self.shared.fast_reject(level)
     }
 
     /// Changes the number of slots. A lower limit takes effect as permits come back; with 0, no request is served

@@ -139,13 +139,15 @@ impl<C: Capacity> Shared<C> {
     /// A rejection without the lock, if the room is full.
     ///
     /// Exact only where all waiters ask the same: elsewhere a slot may be free that none of them can use.
-    pub(super) fn fast_reject(&self) -> Option<RoomFull> {
+    ///
+    /// `level` is asked if the room is full for lower levels only: that of the request, if it is known.
+    pub(super) fn fast_reject(&self, level: impl FnOnce() -> Option<u8>) -> Option<RoomFull> {
         // Sequentially consistent: makes the notice's values visible.
         let word = self.waiting_word();
         if !word.has(Flags::FULL) {
             return None;
         }
-        self.full.reject(word.waiting())
+        self.full.reject(word.waiting(), level)
     }
 
     /// Arrives under the lock. `waker` is woken when the wait is over. What is left over unless the request waits is
@@ -293,8 +295,8 @@ impl<C: Capacity> WithLock for Shared<C> {
 
     fn publish(&self, state: &mut State<C>, wakes: &mut WakeList<Waker>) {
         let mut flags = self.flags(state);
-        if state.room.is_full_for_all() {
-            self.full.write(&state.room); // before the flag
+        if let Some(level) = state.room.full_from() {
+            self.full.write(&state.room, level); // before the flag
             flags |= Flags::FULL;
         }
         let word = WaitingWord::new(state.room.len(), flags);

@@ -69,6 +69,15 @@ impl HeaderClassifier {
         self.levels.default_priority()
     }
 
+    /// The priority of a request with these headers, as in its [`ticket`](Self::ticket).
+    #[must_use]
+    pub fn priority(&self, headers: &HeaderMap) -> Priority {
+        match headers.get(&self.priority_header) {
+            Some(name) => self.levels.parse(name.as_bytes()),
+            None => self.levels.default_priority(),
+        }
+    }
+
     /// The ticket of a request with these headers that arrived at `arrival`.
     ///
     /// - The priority header names the level. A missing or unknown name is the default level.

@@ -44,6 +44,12 @@ use crate::http::HeaderClassifier;
 pub trait Classify<Req> {
     /// The ticket of `request`.
     fn ticket(&self, request: &Req, context: &ClassifyContext<'_>) -> Ticket;
+
+    /// The priority of `request`, if it can be read without the rest of the ticket, with which it has to agree. Then a full
+    /// room rejects it faster where it cannot displace a waiter. Default `None`.
+    fn priority(&self, _request: &Req, _headers: &HeaderClassifier) -> Option<Priority> {
+        None
+    }
 }
 
 /// What a classifier is given beside the request: when it arrived, and what the configuration says.
@@ -118,6 +124,10 @@ impl<B> Classify<http::Request<B>> for FromHeaders {
     fn ticket(&self, request: &http::Request<B>, context: &ClassifyContext<'_>) -> Ticket {
         context.ticket_from_headers(request.headers())
     }
+
+    fn priority(&self, request: &http::Request<B>, headers: &HeaderClassifier) -> Option<Priority> {
+        Some(headers.priority(request.headers()))
+    }
 }
 
 /// Tickets of the default priority for all requests, whatever they are.
@@ -127,6 +137,10 @@ pub struct DefaultPriority;
 impl<Req> Classify<Req> for DefaultPriority {
     fn ticket(&self, _: &Req, context: &ClassifyContext<'_>) -> Ticket {
         context.default_ticket()
+    }
+
+    fn priority(&self, _: &Req, headers: &HeaderClassifier) -> Option<Priority> {
+        Some(headers.default_priority())
     }
 }
 
@@ -165,11 +179,17 @@ mod tests {
             .unwrap();
         let ticket = FromHeaders.ticket(&request, &context);
         assert_eq!(ticket.priority, Priority::HIGHEST);
+        assert_eq!(
+            FromHeaders.priority(&request, &classifier),
+            Some(ticket.priority)
+        );
         assert_eq!(ticket.tenant, "team-a".into());
         assert_eq!(ticket.deadline, Some(arrival + Duration::from_secs(2)));
 
         let ticket = DefaultPriority.ticket(&request, &context);
         assert_eq!((ticket.priority, ticket.deadline), (Priority(1), None));
+        let priority = DefaultPriority.priority(&request, &classifier);
+        assert_eq!(priority, Some(ticket.priority));
     }
 
     #[test]

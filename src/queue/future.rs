@@ -52,7 +52,14 @@ where
 
     #[inline]
     fn fast_reject(&self, request: &Req) -> Option<Self::Answer> {
-        let full = self.state.gate.fast_reject()?; // takes no lock
+        let level = || {
+            let settings = self.state.settings();
+            let priority = self
+                .protocol
+                .priority(request, &sealed::Settings(&settings))?;
+            Some(settings.config.room.levels.clamp(priority).0)
+        };
+        let full = self.state.gate.fast_reject(level)?; // takes no lock
         let reason = RejectReason::Full;
         tracing::debug!(%reason, "request rejected");
         let rejected = sealed::Rejected {

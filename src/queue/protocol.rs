@@ -13,7 +13,7 @@ use super::classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
 use super::error::QueueError;
 use super::future::QueueHandler;
 use super::response_body::{QueueResponseBody, RenderedBody};
-use crate::admit::{RejectReason, SlotPool, Ticket};
+use crate::admit::{Priority, RejectReason, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Permit, RoomFull};
 use crate::http::{Rejection, grpc_content_type, is_overload, queue_full, wants_stream};
 use crate::service::{
@@ -64,6 +64,10 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
     fn on_queued(
         queued: sealed::Queued<'_, S, Req, Self>,
     ) -> Option<Result<Self::Response, Self::Error>>;
+
+    /// The request's priority, if it is read without the rest of its ticket.
+    #[doc(hidden)]
+    fn priority(&self, request: &Req, settings: &sealed::Settings<'_>) -> Option<Priority>;
 
     #[doc(hidden)]
     fn reject(
@@ -173,6 +177,14 @@ where
         ticket
     }
 
+    fn priority(
+        &self,
+        request: &http::Request<B>,
+        settings: &sealed::Settings<'_>,
+    ) -> Option<Priority> {
+        self.classify.priority(request, &settings.0.classifier)
+    }
+
     fn on_queued(
         queued: sealed::Queued<'_, S, http::Request<B>, Self>,
     ) -> Option<Result<Self::Response, S::Error>> {
@@ -280,6 +292,10 @@ where
     fn ticket(&self, request: &Req, settings: &sealed::Settings<'_>, arrival: Instant) -> Ticket {
         let context = ClassifyContext::new(arrival, &settings.0.classifier);
         self.classify.ticket(request, &context)
+    }
+
+    fn priority(&self, request: &Req, settings: &sealed::Settings<'_>) -> Option<Priority> {
+        self.classify.priority(request, &settings.0.classifier)
     }
 
     fn on_queued(_: sealed::Queued<'_, S, Req, Self>) -> Option<Result<S::Response, Self::Error>> {

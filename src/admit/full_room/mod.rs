@@ -229,6 +229,10 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         &mut self.missed_slot
     }
 
+    fn lowest(&self) -> Option<u32> {
+        self.queue.lowest()
+    }
+
     fn head(&self) -> Option<WaiterId> {
         self.queue.peek()
     }

@@ -437,6 +437,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         &mut self.base
     }
 
+    /// The waiter that is evicted first.
+    pub(super) fn lowest(&self) -> Option<u32> {
+        self.by_level.lowest_and_latest()
+    }
+
     pub(super) fn base_and_waiters(&mut self) -> (&mut RoomBase, &Waiters<T>) {
         (&mut self.base, &self.waiters)
     }

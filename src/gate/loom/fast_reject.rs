@@ -17,10 +17,10 @@ fn no_fast_reject_once_a_place_is_free() {
             }
         });
         let was_free = free.load(Ordering::Acquire);
-        let rejected = gate.fast_reject().is_some();
+        let rejected = gate.fast_reject(|| None).is_some();
         assert!(!(was_free && rejected));
         releaser.join().unwrap();
-        assert!(gate.fast_reject().is_none());
+        assert!(gate.fast_reject(|| None).is_none());
         assert_eq!(gate.status().stats.full, u64::from(rejected));
     });
 }
@@ -34,7 +34,7 @@ fn a_request_is_fast_rejected_once() {
         let releaser = spawn(move || drop(held));
         let arrival = with(&gate, |gate| match gate.try_acquire(&()) {
             Some(_permit) => (),
-            None if gate.fast_reject().is_some() => (),
+            None if gate.fast_reject(|| None).is_some() => (),
             None => drop(block_on(acquire(&gate))),
         });
         drop(block_on(waiter).unwrap());
@@ -61,7 +61,7 @@ fn a_closed_gate_does_not_fast_reject() {
             }
         });
         let was_closed = closed.load(Ordering::Acquire);
-        assert!(!(was_closed && gate.fast_reject().is_some()));
+        assert!(!(was_closed && gate.fast_reject(|| None).is_some()));
         closer.join().unwrap();
     });
 }
