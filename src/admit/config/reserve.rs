@@ -29,7 +29,7 @@ impl KeptSlots {
         share: 0.0,
     };
 
-    /// In a pool of `limit` slots. At least one slot is for everyone.
+    /// In a pool of `limit` slots. At least one slot is for all levels.
     #[must_use]
     #[inline]
     pub fn of(self, limit: usize) -> usize {

@@ -73,11 +73,12 @@ const AUTO: f64 = 1.0 / 12.0;
 const MEMORY: f64 = 20.0;
 /// From this share on of slots that are idle on average, bursts wait for as long as their callers do.
 const IDLE: f64 = 0.18;
-
 /// Over how long the tenants' shares are averaged, in multiples of that: one tenant is served less often than all together.
 const SHARES_MEMORY: f64 = 6.0;
 /// From this unused part of its share on, what a tenant sends is let in like a burst.
 const UNUSED: f64 = 0.05;
+/// Pools beyond that are measured as one: a capacity is user code, and may number them as it likes.
+const MAX_POOLS: usize = 1 << 16;
 
 impl Overload {
     pub(crate) fn new(levels: usize) -> Self {
@@ -99,10 +100,10 @@ impl Overload {
         }
     }
 
-    /// The measurements of a pool. Pools are numbered densely.
+    /// The measurements of a pool.
     #[inline]
     pub(crate) fn pool_mut(&mut self, PoolId(pool): PoolId) -> &mut PoolLoad {
-        let (pool, levels) = (pool as usize, self.levels);
+        let (pool, levels) = ((pool as usize).min(MAX_POOLS - 1), self.levels);
         if pool >= self.pools.len() {
             self.pools.resize_with(pool + 1, || PoolLoad::new(levels));
         }
@@ -128,7 +129,7 @@ impl Overload {
 
     /// How many slots a pool hands over per second, if that is certain.
     pub(crate) fn per_second(&self, PoolId(pool): PoolId) -> Option<f64> {
-        let load = self.pools.get(pool as usize)?;
+        let load = self.pools.get((pool as usize).min(MAX_POOLS - 1))?;
         load.per_second().filter(|_| load.is_certain())
     }
 

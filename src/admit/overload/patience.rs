@@ -4,8 +4,8 @@
 //! just left.
 //!
 //! The estimate is a quantile of the time after which callers give up, followed step by step: each caller that gives up
-//! earlier lowers it a little, each request that lives longer raises it. Requests that are served before say nothing. As
-//! a room that knows the patience lets nobody run out of it, the estimate also grows with time, so that it is tested.
+//! earlier lowers it a little, each request that lives longer raises it. Requests that are served before say nothing. A
+//! room that knows the patience of its callers exhausts it rarely, so the estimate also grows with time: it is tested.
 
 use std::collections::HashMap;
 
