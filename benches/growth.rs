@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tower_triage::admit::Tenant;
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, Slot, SlotPool, WaiterId, WaitingRoom, WakeList,
+    AdmitOutcome, Capacity, Slot, SlotPool, TargetWait, WaiterId, WaitingRoom, WakeList,
 };
 use tower_triage::{Discipline, Priority, Ticket, WaitingRoomConfig};
 
@@ -80,7 +80,8 @@ fn main() {
     };
     let [waiting, operations] =
         [waiting, operations].map(|n| n.parse::<usize>().expect("a number"));
-    let mut config = WaitingRoomConfig::default();
+    // With a target, no room gets as full as that.
+    let mut config = WaitingRoomConfig::default().target_wait(TargetWait::Off);
     config.max_size = waiting + 1;
     config.discipline = match configuration.as_str() {
         "plain" | "untimed" => Discipline::Fifo,
