@@ -183,6 +183,9 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         if let Some(why) = self.base.refusal(ticket, limits, self.base.now) {
             return Err(why);
         }
+        if !self.base.is_predicted(ticket) {
+            return Ok(0.0);
+        }
         let per_second = self.base.overload.per_second(ONLY_POOL);
         let ahead = self.by_level.count_above(level);
         let wait = PredictedWait {

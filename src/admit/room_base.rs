@@ -87,7 +87,11 @@ impl RoomBase {
     /// displaces a waiter. A full partition is the same reason, so it need not be known.
     pub(crate) fn is_full(&self) -> bool {
         // Without a waiter all places are reserved, or `max_size` is 0, which is another reason. So is a tenant's own bound.
-        self.waiting > 0 && self.config.max_size_per_tenant.is_none() && !self.has_room()
+        // Where slots are kept for a level, one may be free although others wait.
+        self.waiting > 0
+            && self.config.max_size_per_tenant.is_none()
+            && self.reserves.is_empty()
+            && !self.has_room()
     }
 
     /// Reserves a place for a request that will arrive, if one is free.
@@ -184,6 +188,11 @@ impl RoomBase {
         time_for(ahead, self.overload.total_per_second()?)
     }
 
+    /// Whether the wait of a request is predicted. A requeued one was let in before.
+    pub(crate) fn is_predicted(&self, ticket: &Ticket) -> bool {
+        self.config.target_wait != TargetWait::Off && !is_requeued(ticket)
+    }
+
     /// Whether a request that found no slot may wait for as long as it would have to. Returns the predicted wait, in
     /// seconds; 0 if it is not known.
     pub(crate) fn admit<N>(
@@ -192,11 +201,6 @@ impl RoomBase {
         limits: WaitLimits,
         wait: PredictedWait,
     ) -> Result<f64, RejectReason<N>> {
-        let target = self.config.target_wait;
-        // A retry was let in before.
-        if target == TargetWait::Off || is_requeued(ticket) {
-            return Ok(0.0);
-        }
         let until = |end: Nanos| match end {
             NEVER => f64::INFINITY,
             _ => seconds(end.saturating_sub(self.now)),

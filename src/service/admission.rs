@@ -299,9 +299,14 @@ where
         else {
             unreachable!("called, as there is no answer");
         };
-        let result = ready!(future.poll(cx));
-        if let Some(served) = served.take() {
-            served.answered();
+        // Out of the state while the inner service is polled, so that its panic drops it.
+        let watched = served.take();
+        let Poll::Ready(result) = future.poll(cx) else {
+            *served = watched;
+            return Poll::Pending;
+        };
+        if let Some(watched) = watched {
+            watched.answered();
         }
         Poll::Ready(H::respond::<IN_BODY>(
             *this.options,

@@ -5,7 +5,8 @@
 use crate::admit::{Capacity, Served};
 use crate::gate::Gate;
 
-/// Dropped before it was [`answered`](Self::answered), it reports that the caller gave up.
+/// Dropped before it was [`answered`](Self::answered), it reports that the caller gave up; not if it is dropped by the
+/// panic of the inner service.
 pub(super) struct ServedCall<C: Capacity> {
     gate: Gate<C>,
     served: Option<Served>,
@@ -29,7 +30,9 @@ impl<C: Capacity> ServedCall<C> {
 
 impl<C: Capacity> Drop for ServedCall<C> {
     fn drop(&mut self) {
-        if let Some(served) = self.served.take() {
+        if let Some(served) = self.served.take()
+            && !std::thread::panicking()
+        {
             self.gate.on_abandoned(&served);
         }
     }

@@ -31,6 +31,10 @@ fn slow(
     (send, handle)
 }
 
+fn fail() -> Result<Response<Full<Bytes>>, Infallible> {
+    panic!("a bug")
+}
+
 async fn seconds(n: u64) {
     settle().await;
     for _ in 0..n {
@@ -47,10 +51,10 @@ async fn a_request_that_would_wait_for_too_long_is_told_at_once() {
     seconds(5).await;
     assert_eq!(handle.status().depth, 6);
     // Six are before it, so it would be answered after eight seconds.
-    let patient = send(Some(20));
+    let lasting = send(Some(20));
     let hasty = send(Some(4));
     settle().await;
-    assert!(hasty.is_finished() && !patient.is_finished());
+    assert!(hasty.is_finished() && !lasting.is_finished());
     let hasty = hasty.await.unwrap().unwrap();
     assert_eq!(hasty.status(), 503);
     let reason = hasty.extensions().get::<RejectReason>();
@@ -65,7 +69,7 @@ async fn a_request_that_would_wait_for_too_long_is_told_at_once() {
     );
     assert_eq!(handle.status().stats.overloaded, 1);
     seconds(10).await;
-    sent.push(patient);
+    sent.push(lasting);
     for request in sent {
         assert_eq!(request.await.unwrap().unwrap().status(), 200);
     }
@@ -116,4 +120,24 @@ async fn callers_that_hang_up_teach_how_long_others_wait() {
     assert!(stats.overloaded > 20, "{stats:?}");
     // Without that, two thirds of the room would hang up later.
     assert!(handle.status().depth <= 4, "{:?}", handle.status());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_service_is_no_caller_that_gave_up() {
+    let layer = QueueLayer::new(QueueConfig::new(1));
+    let handle = layer.handle();
+    let service = layer.layer(service_fn(|_: Request<Full<Bytes>>| async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        fail()
+    }));
+    for _ in 0..5 {
+        let burst: Vec<_> = (0..40)
+            .map(|_| tokio::spawn(service.clone().oneshot(Request::new(Full::default()))))
+            .collect();
+        for request in burst {
+            assert!(request.await.unwrap_err().is_panic());
+        }
+    }
+    // The last of a burst waits for 0.4 s: longer than it would seem that callers wait.
+    assert_eq!(handle.status().stats.overloaded, 0);
 }

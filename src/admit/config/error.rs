@@ -28,7 +28,7 @@ pub enum InvalidWaitingRoom {
         /// The level.
         name: String,
         /// The share.
-        share: f32,
+        share: f64,
     },
     /// Not a share of something.
     #[error("`service_quantile` is {0}: it must be from 0 to 1, or `None`")]

@@ -12,14 +12,14 @@ pub enum Reserve {
     /// So many.
     Slots(u32),
     /// This share of the pool's slots, from 0 to 1, rounded up.
-    Share(f32),
+    Share(f64),
 }
 
 /// How many slots of its pool a request has to leave free: those that are kept for higher levels.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct KeptSlots {
     slots: u32,
-    share: f32,
+    share: f64,
 }
 
 impl KeptSlots {
@@ -37,8 +37,8 @@ impl KeptSlots {
         if self == Self::NONE {
             return 0;
         }
-        // Saturates; no number is 0.
-        let share = (f64::from(self.share) * limit as f64).ceil() as usize;
+        // A little less, as 0.07 × 100 is 7.000000000000001. Saturates; no number is 0.
+        let share = (self.share * limit as f64 - 1e-9).ceil() as usize;
         let kept = share.saturating_add(self.slots as usize);
         kept.min(limit.saturating_sub(1))
     }
@@ -68,6 +68,9 @@ mod tests {
         assert_eq!(kept(&[], 8), 0);
         assert_eq!(kept(&[Slots(2)], 8), 2);
         assert_eq!(kept(&[Share(0.1)], 8), 1);
+        assert_eq!(kept(&[Share(0.1)], 10), 1);
+        assert_eq!(kept(&[Share(0.07)], 100), 7);
+        assert_eq!(kept(&[Share(0.1), Share(0.2)], 10), 3);
         assert_eq!(kept(&[Share(0.5)], 8), 4);
         assert_eq!(kept(&[Slots(1), Share(0.25), Slots(1)], 8), 4);
         assert_eq!(kept(&[Slots(9)], 8), 7);

@@ -35,6 +35,9 @@ impl<C: Capacity, W> FullRoom<C, W> {
         if let Some(why) = self.base().refusal(ticket, limits, self.base().now) {
             return Err(why);
         }
+        if !self.base().is_predicted(ticket) {
+            return Ok(0.0);
+        }
         let lanes = self.queue.lanes();
         let Some(&pool) = lanes.pools(lane).first() else {
             return Ok(0.0);

@@ -164,7 +164,7 @@ impl Overload {
         let target = match config.target_wait {
             TargetWait::Auto => AUTO * arriving.patience,
             TargetWait::After(target) => target.as_secs_f64(),
-            TargetWait::Off => return Ok(predicted),
+            TargetWait::Off => f64::INFINITY,
         };
         let mut idle = self.idleness.share(level);
         if arriving.is_fair {

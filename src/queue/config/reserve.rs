@@ -93,7 +93,7 @@ impl Visitor<'_> for LevelReserve<'_> {
 
     fn visit_str<E: Error>(self, share: &str) -> Result<Value, E> {
         let percent = share.strip_suffix('%').map(str::trim);
-        match percent.and_then(|percent| percent.parse::<f32>().ok()) {
+        match percent.and_then(|percent| percent.parse::<f64>().ok()) {
             Some(percent) => Ok(Value::Reserve(Reserve::Share(percent / 100.0))),
             None => Err(self.refusal(Unexpected::Str(share))),
         }
