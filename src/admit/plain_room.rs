@@ -29,7 +29,7 @@ pub(crate) struct PlainRoom<C: Capacity, W> {
 
 /// A capacity of one lane has one pool.
 const ONLY_POOL: PoolId = PoolId(0);
-/// Names the only lane among those whose service times are known. Waiters have it unless another is set.
+/// Identifies the only lane in the service times. Waiters have it unless another is set.
 const ONLY_LANE: u32 = 0;
 
 impl<C: Capacity, W> PlainRoom<C, W> {

@@ -84,7 +84,7 @@ pub(crate) trait Room<C: Capacity, W> {
     /// The first pool that could serve a waiter, also if that was unlinked in the present event.
     fn first_pool(&self, idx: u32) -> PoolId;
 
-    /// Names a demand's lane among those whose service times are known.
+    /// Identifies a demand's lane in the service times.
     fn lane_hash(&self, capacity: &C, demand: &C::Demand) -> u32;
 
     /// Set when the capacity panicked over a waiter's slot: one may be free that no waiter was granted.

@@ -358,7 +358,7 @@ fn is_early(ticket: &Ticket) -> bool {
 pub(crate) struct PredictedWait {
     /// The first pool that could serve it.
     pub(crate) pool: PoolId,
-    /// Names its lane among those whose service times are known.
+    /// Identifies its lane in the service times.
     pub(crate) lane_hash: u32,
     /// Whether no waiter goes before it.
     pub(crate) is_first: bool,

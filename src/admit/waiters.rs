@@ -48,7 +48,7 @@ pub(crate) struct WaiterMeta {
     pub(crate) lane: u32,
     /// Its tenant's flow within the lane.
     pub(crate) flow: u32,
-    /// Names its lane among those whose service times are known, also once the lane is closed.
+    /// Identifies its lane in the service times, also once the lane is closed.
     pub(crate) lane_hash: u32,
     /// How long its wait was predicted to be, in seconds; 0 if that is not known.
     pub(crate) predicted: f32,

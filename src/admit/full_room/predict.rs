@@ -55,7 +55,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         Ok(self.base_mut().admit(ticket, limits, wait)? as f32)
     }
 
-    /// Names a lane among those whose service times are known.
+    /// Identifies a lane in the service times.
     pub(super) fn hash_of_lane(&self, lane: u32) -> u32 {
         match C::SINGLE_LANE {
             // As in the plain room.

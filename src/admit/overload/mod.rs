@@ -48,7 +48,7 @@ pub(crate) struct Overload {
 /// An arrival that found no slot, as far as its wait is concerned. Times are in seconds; infinite without a bound.
 #[derive(Debug)]
 pub(crate) struct Arriving {
-    /// The pool whose measurements are asked: the first that could serve the request.
+    /// The first pool that could serve the request; its corrections apply.
     pub(crate) pool: PoolId,
     pub(crate) level: u8,
     /// Whether no waiter goes before it.

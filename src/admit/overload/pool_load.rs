@@ -144,3 +144,85 @@ impl PoolLoad {
         refuses
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = 1_000_000_000;
+
+    /// A pool of 4 slots that handed one over in each of 100 s in which requests waited.
+    fn steady() -> PoolLoad {
+        let mut load = PoolLoad::new(2);
+        load.observe(SECOND, 4, true);
+        for second in 2..=101 {
+            load.observe(second * SECOND, 4, false);
+            load.on_handed_over();
+        }
+        load
+    }
+
+    fn assert_near(rate: Option<f64>, expected: f64) {
+        let rate = rate.unwrap();
+        assert!((rate - expected).abs() < 0.02 * expected, "{rate}");
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_time_in_which_requests_wait() {
+        let mut load = steady();
+        assert_near(load.per_second(), 1.0);
+        // An hour without a waiter says nothing.
+        load.observe(3_600 * SECOND, 4, true);
+        assert_near(load.per_second(), 1.0);
+        // 100 s without a hand-over do.
+        load.observe(3_700 * SECOND, 4, false);
+        assert_near(load.per_second(), 0.5);
+    }
+
+    #[test]
+    fn the_rate_follows_a_change_of_the_limit_at_once() {
+        let mut load = steady();
+        load.observe(101 * SECOND, 8, false);
+        assert_near(load.per_second(), 2.0);
+    }
+
+    #[test]
+    fn few_hand_overs_are_not_certain() {
+        let mut load = PoolLoad::new(1);
+        assert_eq!(load.per_second(), None);
+        load.observe(SECOND, 1, true);
+        for second in 2..=4 {
+            load.observe(second * SECOND, 1, false);
+            load.on_handed_over();
+        }
+        assert!(load.per_second().is_some() && !load.is_certain());
+        load.on_handed_over();
+        assert!(load.is_certain());
+    }
+
+    #[test]
+    fn predictions_are_corrected_by_level() {
+        let mut load = PoolLoad::new(2);
+        for _ in 0..200 {
+            load.on_wait_ended(1, 1.0, 2.0, true);
+            // Ended early without a slot: not counted.
+            load.on_wait_ended(1, 1.0, 0.5, false);
+        }
+        let corrections = [0, 1, 2].map(|level| load.correction(level, 1.0));
+        assert_eq!((corrections[0], corrections[2]), (1.0, 1.0));
+        assert!((1.9..=2.0).contains(&corrections[1]), "{corrections:?}");
+        for _ in 0..1_000 {
+            load.on_wait_ended(1, 1.0, 100.0, true);
+        }
+        assert_eq!(load.correction(1, 1.0), 4.0);
+    }
+
+    #[test]
+    fn exactly_the_share_is_refused() {
+        let mut load = PoolLoad::new(1);
+        let refused = (0..1_000).filter(|_| load.refuses(0, 0.25)).count();
+        assert_eq!(refused, 250);
+        assert!((0..10).all(|_| load.refuses(0, 1.0)));
+        assert!((0..10).all(|_| !load.refuses(0, 0.0)));
+    }
+}

@@ -18,7 +18,7 @@ struct LevelReserve {
     latest: Nanos,
 }
 
-/// A level whose latest request came earlier lends its slots, in nanoseconds.
+/// A level lends its slots after this time without a request, in nanoseconds.
 const LATELY: Nanos = 10_000_000_000;
 
 impl Reserves {

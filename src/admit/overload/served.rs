@@ -14,7 +14,7 @@ pub struct Served {
     tenant: Option<Box<Tenant>>,
     pub(crate) arrival: Nanos,
     pub(crate) started: Nanos,
-    /// Names its lane among those whose service times are known.
+    /// Identifies its lane in the service times.
     pub(crate) lane_hash: u32,
     /// Whether its caller named a deadline.
     pub(crate) has_deadline: bool,

@@ -32,7 +32,7 @@ pub(crate) type Rank = (u64, DispatchKey);
 #[derive(Debug)]
 struct Lane<L> {
     key: L,
-    /// The hash of its key, which names it among the lanes whose service times are known.
+    /// The hash of its key, which identifies it in the service times.
     hash: u32,
     partition: Partition,
     group: u32,
@@ -280,7 +280,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         (lane.key.clone(), pools, lane.partition)
     }
 
-    /// The number of a lane among those whose service times are known.
+    /// Identifies a lane in the service times.
     #[inline]
     pub(crate) fn hash(&self, lane: u32) -> u32 {
         self.lanes[lane as usize].hash
