@@ -204,3 +204,75 @@ fn burst_target(target: f64, longest: f64, idle: f64) -> f64 {
     let share = (idle / IDLE).min(1.0);
     target + share * share * (longest - target).max(0.0)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = 1_000_000_000;
+
+    /// A room whose slots were never idle, and an arrival that would wait for 10 s, of a caller with a patience of 30 s.
+    fn busy() -> (Overload, Arriving) {
+        let mut overload = Overload::new(1);
+        overload.idleness = Idleness::new(1, 0.0);
+        let arriving = Arriving {
+            pool: PoolId(0),
+            level: 0,
+            is_first: false,
+            is_fair: false,
+            predicted: Some(10.0),
+            patience: 30.0,
+            is_told: true,
+            longest: 30.0,
+            leased: 0,
+        };
+        (overload, arriving)
+    }
+
+    /// How many of 100 such arrivals are refused.
+    fn refused(overload: &mut Overload, arriving: &Arriving, target: TargetWait) -> usize {
+        let config = WaitingRoomConfig::default().target_wait(target);
+        let admit = |_: &i32| {
+            overload
+                .admit(arriving, &Tenant::NONE, &config, SECOND)
+                .is_err()
+        };
+        (0..100).filter(admit).count()
+    }
+
+    fn after(seconds: u64) -> TargetWait {
+        std::time::Duration::from_secs(seconds).into()
+    }
+
+    #[test]
+    fn refusals_rise_from_the_target_to_twice_the_target() {
+        let (mut overload, arriving) = busy();
+        for (target, expected) in [(10, 0), (8, 25), (5, 100), (1, 100)] {
+            let refused = refused(&mut overload, &arriving, after(target));
+            assert_eq!(refused, expected, "{target}");
+        }
+        assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 100);
+        assert_eq!(refused(&mut overload, &arriving, TargetWait::Off), 0);
+    }
+
+    #[test]
+    fn the_first_in_line_is_let_in_unless_it_would_be_late() {
+        let (mut overload, mut arriving) = busy();
+        arriving.is_first = true;
+        assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
+        arriving.longest = 9.0;
+        assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 100);
+        // What was learned of other callers may be wrong for this one.
+        arriving.is_told = false;
+        assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
+    }
+
+    #[test]
+    fn a_burst_is_let_in_where_slots_were_idle_as_long_as_it_is_in_time() {
+        let (mut overload, mut arriving) = busy();
+        overload.idleness = Idleness::new(1, IDLE);
+        assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
+        arriving.longest = 9.0;
+        assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 100);
+    }
+}
