@@ -1,0 +1,115 @@
+//! The end of a wait: its outcome is taken, or the waiter is cancelled; and what is learned from its service.
+
+use std::time::Instant;
+
+use super::{Answer, WaitingRoom};
+use crate::admit::room::{State, Waiter};
+use crate::admit::waiters::WaiterId;
+use crate::admit::{Capacity, RejectReason, Served, Ticket, WakeList};
+
+impl<C: Capacity, W> WaitingRoom<C, W> {
+    /// Takes the waiter's outcome, if its wait is over; its id is invalid then.
+    pub fn take_outcome(
+        &mut self,
+        id: WaiterId,
+    ) -> Option<Result<C::Lease, RejectReason<C::Unservable>>> {
+        let (answer, ..) = self.take_answer(id)?;
+        Some(answer)
+    }
+
+    /// [`take_outcome`](Self::take_outcome), with the waiter's demand, and what is to be learned from its
+    /// service, if anything is.
+    pub(crate) fn take_answer(
+        &mut self,
+        id: WaiterId,
+    ) -> Option<(Answer<C>, C::Demand, Option<Served>)> {
+        if let State::Waiting(_) = self.waiters().payload(id.idx).state {
+            // It stays, and its id stays valid.
+            return None;
+        }
+        let (meta, Waiter { demand, state }) = self.waiters_mut().take(id.idx);
+        self.room_mut().trim_if_empty();
+        let answer = match state {
+            State::Leased(lease) => Ok(lease),
+            State::Rejected(why) => Err(why),
+            // Returned above.
+            State::Waiting(_) => return None,
+        };
+        // Granted in the latest event or before it.
+        let base = self.room_mut().base_mut();
+        let is_watched = answer.is_ok() && base.is_sampled();
+        let served = is_watched.then(|| Served::from_waiter(meta, base.now));
+        Some((answer, demand, served))
+    }
+
+    /// A request with this demand and ticket, which has a slot from now on. For one that did not wait; what a waiter's
+    /// service teaches is known to the gate.
+    #[must_use]
+    pub fn served(
+        &self,
+        capacity: &C,
+        demand: &C::Demand,
+        ticket: &Ticket,
+        now: Instant,
+    ) -> Served {
+        let lane = self.room().lane_hash(capacity, demand);
+        Served::new(ticket, lane, self.base().epoch, now)
+    }
+
+    /// The answer to a request begins. Teaches how long requests of its lane are served, and how long its caller waited
+    /// without giving up.
+    pub fn on_answered(&mut self, served: &Served, now: Instant) {
+        self.room_mut().base_mut().on_answered(served, now);
+    }
+
+    /// The caller of a request gave up before its answer began. If it named no deadline, that teaches how long callers wait.
+    pub fn on_abandoned(&mut self, served: &Served, now: Instant) {
+        self.room_mut().base_mut().on_abandoned(served, now);
+    }
+
+    /// Removes the waiter, whose caller gave up. Returns the slot that it was granted, to be released by the caller, and
+    /// its waker.
+    pub fn cancel(&mut self, id: WaiterId, now: Instant) -> (Option<C::Lease>, Option<W>) {
+        match self.remove(id, now).state {
+            State::Waiting(waker) => (None, waker),
+            State::Leased(lease) => (Some(lease), None),
+            State::Rejected(_) => (None, None),
+        }
+    }
+
+    /// [`cancel`](Self::cancel), with everything that is left of the waiter.
+    pub(crate) fn remove(&mut self, id: WaiterId, now: Instant) -> Waiter<C, W> {
+        let room = self.room_mut();
+        let base = room.base_mut();
+        base.now = base.epoch.nanos(now);
+        // Otherwise it is unlinked already.
+        if let State::Waiting(_) = room.waiters().payload(id.idx).state {
+            room.unlink(id.idx, false);
+            room.base_mut().stats.cancelled += 1;
+            room.on_wait_ended(id.idx, false);
+            let (base, waiters) = room.base_and_waiters();
+            base.on_cancelled(waiters.meta(id.idx));
+        }
+        let waiter = room.waiters_mut().remove(id.idx);
+        room.trim_if_empty();
+        // Granted and never taken: no request ran. A rejection was counted when it happened.
+        if let State::Leased(_) = waiter.state {
+            let stats = &mut room.base_mut().stats;
+            stats.unclaimed += 1;
+            stats.cancelled += 1;
+        }
+        waiter
+    }
+
+    /// Rejects the waiter for this reason, if it still waits.
+    pub fn reject(
+        &mut self,
+        id: WaiterId,
+        why: RejectReason<C::Unservable>,
+        wakes: &mut WakeList<W>,
+    ) {
+        if let State::Waiting(_) = self.waiters().payload(id.idx).state {
+            self.room_mut().reject_idx(id.idx, why, wakes);
+        }
+    }
+}
