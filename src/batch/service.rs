@@ -113,7 +113,7 @@ where
         let item = BatchItem { request, reply };
         let queue = &self.common.queue;
         // Kept until it is used: the cost function may panic.
-        let reservation = self.ready.take();
+        let reservation = self.ready.take().and_then(|prepared| prepared.0);
         let enqueued = queue.enqueue_on(reservation.is_some(), item, ticket);
         reservation.into_iter().for_each(Reserved::hand_over);
         match enqueued {

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::measured::{self, MeasuredAdmission};
 use super::protocol::{Protocol, sealed};
 use crate::admit::{RejectReason, SlotPool, Ticket};
-use crate::gate::{Gate, Permit, Reservation};
-use crate::service::{Admission, AdmissionHandler, JustQueued, LayerState, ResponseOptions};
+use crate::gate::{Gate, Permit};
+use crate::service::{
+    Admission, AdmissionHandler, JustQueued, LayerState, MeasuredCall, Prepare, ResponseOptions,
+};
 
 /// Reads tickets, and writes rejections and responses, for the requests of a queue.
 #[derive(Clone)]
@@ -50,6 +51,15 @@ where
         P::on_queued(sealed::Queued(queued))
     }
 
+    fn measure(&self) -> Option<MeasuredCall> {
+        let is_measured = self.state.prepare().contains(Prepare::MEASUREMENT);
+        is_measured.then(|| MeasuredCall::new(&self.state))
+    }
+
+    fn is_overloaded(result: &Result<S::Response, S::Error>) -> bool {
+        P::is_overloaded(result)
+    }
+
     #[inline]
     fn fast_reject(&self, request: &Req) -> Option<Self::Answer> {
         let level = || {
@@ -83,13 +93,13 @@ where
     }
 
     #[inline]
-    fn respond<const IN_BODY: bool>(
+    fn respond<const IN_BODY: bool, const FAST: bool>(
         options: ResponseOptions,
         result: Result<S::Response, S::Error>,
         permit: Option<Permit<SlotPool>>,
         waited: Duration,
     ) -> Self::Answer {
-        P::respond::<IN_BODY>(result, permit, waited, sealed::Options(options))
+        P::respond::<IN_BODY, FAST>(result, permit, waited, sealed::Options(options))
     }
 }
 
@@ -108,49 +118,7 @@ pin_project! {
         P: Protocol<Req, S>,
     {
         #[pin]
-        kind: Kind<S, Req, P>,
-    }
-}
-
-pin_project! {
-    #[project = KindProj]
-    enum Kind<S, Req, P>
-    where
-        S: Service<Req>,
-        P: Protocol<Req, S>,
-    {
-        Direct { #[pin] admission: Admission<SlotPool, S, Req, QueueHandler<P>, Answer<P, S, Req>> },
-        // Boxed, so that the future is not to grow by what only a limit that adapts needs.
-        Measured { admission: Pin<Box<MeasuredAdmission<S, Req, P>>> },
-    }
-}
-
-impl<S, Req, P> ResponseFuture<S, Req, P>
-where
-    S: Service<Req>,
-    P: Protocol<Req, S>,
-{
-    #[inline]
-    pub(super) fn direct(
-        admission: Admission<SlotPool, S, Req, QueueHandler<P>, Answer<P, S, Req>>,
-    ) -> Self {
-        let kind = Kind::Direct { admission };
-        Self { kind }
-    }
-
-    /// The same, for a limit that adapts.
-    pub(super) fn measured(
-        handler: &QueueHandler<P>,
-        inner: &mut S,
-        request: Req,
-        reservation: Option<Reservation<SlotPool>>,
-    ) -> Self
-    where
-        S: Clone,
-    {
-        let admission = Box::pin(measured::start(handler, inner, request, reservation));
-        let kind = Kind::Measured { admission };
-        Self { kind }
+        pub(super) admission: Admission<SlotPool, S, Req, QueueHandler<P>, Answer<P, S, Req>>,
     }
 }
 
@@ -163,10 +131,7 @@ where
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().kind.project() {
-            KindProj::Direct { admission } => admission.poll(cx),
-            KindProj::Measured { admission } => admission.as_mut().poll(cx),
-        }
+        self.project().admission.poll(cx)
     }
 }
 

@@ -33,7 +33,6 @@ mod handle;
 mod layer;
 #[cfg(feature = "load")]
 mod load;
-mod measured;
 #[cfg(feature = "tonic")]
 mod named_service;
 mod protocol;

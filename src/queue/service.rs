@@ -11,7 +11,7 @@ use super::future::{QueueHandler, ResponseFuture};
 use super::handle::QueueHandle;
 use super::protocol::{Http, Protocol};
 use crate::admit::SlotPool;
-use crate::gate::{Reservation, Shared};
+use crate::gate::Shared;
 use crate::service::{Admission, LayerState, Prepare, ReadyState};
 
 /// A service with a waiting room in front of it. Made by [`QueueLayer`](super::QueueLayer).
@@ -91,11 +91,12 @@ where
 
     #[inline]
     fn call(&mut self, request: Req) -> Self::Future {
-        if !self.ready.is_idle() {
-            return self.call_prepared(request);
-        }
+        let prepared = self.ready.take();
         let (handler, inner) = (&mut self.handler, &mut self.inner);
-        ResponseFuture::direct(Admission::start(handler, inner, request, (), None))
+        // In one expression: a future is large, and each move of it is a copy.
+        ResponseFuture {
+            admission: Admission::start(handler, inner, request, (), prepared),
+        }
     }
 }
 
@@ -109,22 +110,6 @@ impl<S, P> Queue<S, P> {
         }
         self.ready = ReadyState::Reserved(None);
         Poll::Ready(())
-    }
-
-    /// With a reservation, or measured, or both.
-    #[cold]
-    #[inline(never)]
-    fn call_prepared<Req>(&mut self, request: Req) -> ResponseFuture<S, Req, P>
-    where
-        S: Service<Req> + Clone,
-        P: Protocol<Req, S>,
-    {
-        let reservation = self.ready.take().map(Reservation);
-        let (handler, inner) = (&mut self.handler, &mut self.inner);
-        if handler.state.prepare().contains(Prepare::MEASUREMENT) {
-            return ResponseFuture::measured(handler, inner, request, reservation);
-        }
-        ResponseFuture::direct(Admission::start(handler, inner, request, (), reservation))
     }
 }
 

@@ -193,7 +193,7 @@ where
         })
     }
 
-    fn respond<const IN_BODY: bool>(
+    fn respond<const IN_BODY: bool, const FAST: bool>(
         options: ResponseOptions,
         result: Result<Response<R>, S::Error>,
         permit: Option<Permit<Endpoints>>,

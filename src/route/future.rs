@@ -27,8 +27,9 @@ use super::retry::{NotRetryable, RetryState, Retryable};
 use super::shared::RouterShared;
 use crate::admit::RejectReason;
 use crate::endpoints::{EndpointLease, Endpoints};
-use crate::gate::{self, Reservation};
+use crate::gate::{self, Shared};
 use crate::openai::ReadBody;
+use crate::service::Prepared;
 
 mod status;
 
@@ -88,7 +89,7 @@ where
     pub(super) fn new(
         shared: Arc<RouterShared>,
         inner: S,
-        reservation: Option<Reservation<Endpoints>>,
+        prepared: Option<Prepared<Shared<Endpoints>>>,
         request: Request<B>,
     ) -> Self {
         let (head, body) = request.into_parts();
@@ -99,7 +100,7 @@ where
         let head = Some(RequestHead {
             attempt: Attempt::new(shared),
             inner,
-            reservation,
+            prepared,
             head,
         });
         let state = if reads_body {

@@ -12,15 +12,15 @@ use super::attempt::{Admitted, Attempt};
 use super::extract::DemandSource;
 use super::request_body::BufferedBody;
 use crate::endpoints::{Demand, Endpoints, Requirements, RouteError};
-use crate::gate::Reservation;
-use crate::service::Admission;
+use crate::gate::Shared;
+use crate::service::{Admission, Prepared};
 
 /// A request without its body, and what it needs to be admitted.
 pub(super) struct RequestHead<S> {
     pub(super) attempt: Attempt,
     pub(super) inner: S,
-    /// What `poll_ready` reserved.
-    pub(super) reservation: Option<Reservation<Endpoints>>,
+    /// What `poll_ready` prepared.
+    pub(super) prepared: Option<Prepared<Shared<Endpoints>>>,
     pub(super) head: Parts,
 }
 
@@ -29,7 +29,7 @@ impl<S: Clone> Clone for RequestHead<S> {
         Self {
             attempt: self.attempt.clone(),
             inner: self.inner.clone(),
-            reservation: None, // it is for one attempt
+            prepared: None, // it is for one attempt
             head: self.head.clone(),
         }
     }
@@ -77,7 +77,7 @@ impl<S> RequestHead<S> {
     {
         let request = Request::from_parts(self.head, body);
         let (attempt, inner) = (&mut self.attempt, &mut self.inner);
-        Admission::start(attempt, inner, request, demand, self.reservation)
+        Admission::start(attempt, inner, request, demand, self.prepared)
     }
 }
 

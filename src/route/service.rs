@@ -15,7 +15,7 @@ use super::handle::RouterHandle;
 use super::shared::RouterShared;
 use super::{RouteBody, RouteResponseBody};
 use crate::endpoints::Endpoints;
-use crate::gate::{Permit, Reservation, Shared};
+use crate::gate::{Permit, Shared};
 use crate::http::PermitBody;
 use crate::service::ReadyState;
 
@@ -84,11 +84,11 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> RouteFuture<S, B, R> {
-        let reservation = self.ready.take().map(Reservation);
+        let prepared = self.ready.take();
         RouteFuture::new(
             Arc::clone(&self.shared),
             self.inner.clone(),
-            reservation,
+            prepared,
             request,
         )
     }

@@ -21,10 +21,12 @@ use bitflags::bitflags;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::served_call::ServedCall;
+use super::adaptive_limit::MeasuredCall;
+use super::call_watch::CallWatch;
+use super::ready_state::Prepared;
 use super::waiting::{PendingCall, SlotOutcome, WaitOutcome, WaitingForInner, WaitingForSlot};
 use crate::admit::{Capacity, RejectReason, Ticket};
-use crate::gate::{self, Gate, Permit, Reservation};
+use crate::gate::{self, Gate, Permit, Reservation, Shared};
 
 pub(crate) use queued::JustQueued;
 
@@ -50,6 +52,16 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     /// Prepares the request for the slot that it was given.
     fn on_admitted(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
 
+    /// What is to be measured of a call that begins now, if its limit adapts.
+    fn measure(&self) -> Option<MeasuredCall> {
+        None
+    }
+
+    /// Whether the answer to a measured call says that the inner service has too much to do.
+    fn is_overloaded(_: &Result<S::Response, S::Error>) -> bool {
+        false
+    }
+
     /// Answers a request without a ticket, if the waiting room is full.
     fn fast_reject(&self, _request: &Req) -> Option<Self::Answer> {
         None
@@ -64,8 +76,9 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     ) -> Self::Answer;
 
     /// Passes the inner service's response on, with the permit. There is none if the inner service was not called.
-    /// `IN_BODY` is that of `Admission::poll_in`.
-    fn respond<const IN_BODY: bool>(
+    /// `IN_BODY` and `FAST`: the place that it is called from, in `Admission::poll_in` and `State::poll_otherwise`. Each
+    /// place has code of its own, so that it is inlined there.
+    fn respond<const IN_BODY: bool, const FAST: bool>(
         options: ResponseOptions,
         result: Result<S::Response, S::Error>,
         permit: Option<Permit<C>>,
@@ -76,7 +89,7 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
 bitflags! {
     /// The configuration of responses when the request arrived.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(crate) struct ResponseOptions: u8 {
+    pub(crate) struct ResponseOptions: u64 {
         /// The slot is held until the body ends, not only until the headers are there.
         const HOLD_BODY = 1;
         /// A response says in `server-timing` how long its request waited.
@@ -114,8 +127,12 @@ pin_project! {
             #[pin]
             future: F,
             permit: Option<Permit<C>>,
-            // Of a request that waited. Boxed, as most do not.
-            served: Option<Box<ServedCall<C>>>,
+        },
+        // A state of its own, so that other calls have nothing to look for.
+        CallingWatched {
+            #[pin]
+            future: F,
+            watch: Option<Box<CallWatch<C>>>,
         },
     }
 }
@@ -128,25 +145,26 @@ where
 {
     /// Calls `inner` at once if a slot is free and it is ready, which takes no lock, no allocation and no clock.
     /// Otherwise the request waits, with a clone of `inner`, or is rejected.
+    ///
+    /// `prepared`: of a call that has a reservation, or is measured, or both.
     #[inline]
     pub(crate) fn start(
         handler: &mut H,
         inner: &mut S,
         mut request: Req,
         demand: C::Demand,
-        reservation: Option<Reservation<C>>,
+        prepared: Option<Prepared<Shared<C>>>,
     ) -> Self {
         let Some(mut permit) = handler.gate().try_acquire(&demand) else {
-            return Self::wait_for_slot(handler, inner, request, demand, reservation);
+            return Self::wait_for_slot(handler, inner, request, demand, prepared);
         };
-        // A branch here, so that the drop stays out of the fast path.
-        if reservation.is_some() {
-            drop_unused(reservation);
-        }
         // Nearly always ready, and then the request needs no clone. Not ready: it is polled again with a real waker.
         let ready = inner.poll_ready(&mut Context::from_waker(Waker::noop()));
         if !matches!(ready, Poll::Ready(Ok(()))) {
             return Self::not_ready(handler, inner, request, permit, ready);
+        }
+        if let Some(prepared) = prepared {
+            return Self::call_prepared(handler, inner, request, permit, prepared);
         }
         handler.on_admitted(&mut request, permit.lease_mut(), Duration::ZERO);
         // In one expression: a future is large, and each move of it is a copy.
@@ -156,9 +174,29 @@ where
             state: State::Calling {
                 future: inner.call(request),
                 permit: Some(permit),
-                served: None,
             },
         }
+    }
+
+    /// A slot is there and the inner service ready, for a call that had a reservation, or is measured, or both.
+    #[cold]
+    #[inline(never)]
+    fn call_prepared(
+        handler: &mut H,
+        inner: &mut S,
+        mut request: Req,
+        mut permit: Permit<C>,
+        prepared: Prepared<Shared<C>>,
+    ) -> Self {
+        drop(prepared); // the request needs no place in the waiting room
+        handler.on_admitted(&mut request, permit.lease_mut(), Duration::ZERO);
+        let watch = CallWatch {
+            permit,
+            served: None,
+            measured: handler.measure(),
+        };
+        let future = inner.call(request);
+        Self::new(handler, State::calling(future, watch))
     }
 
     /// No slot is free, or other requests wait.
@@ -169,8 +207,9 @@ where
         inner: &S,
         request: Req,
         demand: C::Demand,
-        reservation: Option<Reservation<C>>,
+        prepared: Option<Prepared<Shared<C>>>,
     ) -> Self {
+        let reservation = prepared.and_then(|Prepared(reserved)| reserved.map(Reservation));
         // A reserved place is there even if the room is full for others.
         if reservation.is_none()
             && let Some(answer) = handler.fast_reject(&request)
@@ -233,13 +272,6 @@ where
 type StateOf<C, S, Req, H, A> =
     State<C, S, Req, H, <S as Service<Req>>::Future, A, <S as Service<Req>>::Error>;
 
-/// Frees a place in the waiting room that the request did not need.
-#[cold]
-#[inline(never)]
-fn drop_unused<C: Capacity>(reservation: Option<Reservation<C>>) {
-    drop(reservation);
-}
-
 impl<C, S, Req, H, A> Admission<C, S, Req, H, A>
 where
     C: Capacity,
@@ -250,6 +282,9 @@ where
     pub(crate) fn lease(self: Pin<&mut Self>) -> Option<&C::Lease> {
         match self.project().state.project() {
             StateProj::Calling { permit, .. } => permit.as_ref().map(Permit::lease),
+            StateProj::CallingWatched { watch, .. } => {
+                watch.as_ref().map(|watch| watch.permit.lease())
+            }
             _ => None,
         }
     }
@@ -287,28 +322,15 @@ where
         // Once the inner service was called, only its future is polled.
         if !state.is_calling()
             && let Some(answer) =
-                ready!(state.poll_before_call::<IN_BODY>(*this.options, this.waited, cx))
+                ready!(state.poll_otherwise::<IN_BODY>(*this.options, this.waited, cx))
         {
             return Poll::Ready(answer);
         }
-        let StateProj::Calling {
-            future,
-            permit,
-            served,
-        } = this.state.project()
-        else {
+        let StateProj::Calling { future, permit } = this.state.project() else {
             unreachable!("called, as there is no answer");
         };
-        // Out of the state while the inner service is polled, so that its panic drops it.
-        let watched = served.take();
-        let Poll::Ready(result) = future.poll(cx) else {
-            *served = watched;
-            return Poll::Pending;
-        };
-        if let Some(watched) = watched {
-            watched.answered();
-        }
-        Poll::Ready(H::respond::<IN_BODY>(
+        let result = ready!(future.poll(cx));
+        Poll::Ready(H::respond::<IN_BODY, true>(
             *this.options,
             result,
             permit.take(),
@@ -322,6 +344,16 @@ impl<C: Capacity, S, Req, H, F, A, E> State<C, S, Req, H, F, A, E> {
     fn is_calling(&self) -> bool {
         matches!(self, Self::Calling { .. })
     }
+
+    /// A call that has begun.
+    fn calling(future: F, watch: CallWatch<C>) -> Self {
+        if watch.is_empty() {
+            let permit = Some(watch.permit);
+            return Self::Calling { future, permit };
+        }
+        let watch = Some(Box::new(watch));
+        Self::CallingWatched { future, watch }
+    }
 }
 
 impl<C, S, Req, H, A> StateOf<C, S, Req, H, A>
@@ -330,10 +362,10 @@ where
     S: Service<Req> + Clone,
     H: AdmissionHandler<C, Req, S, Answer = A>,
 {
-    /// Answers the request, or calls the inner service: `None`.
+    /// Answers the request; or has called the inner service, and its call is not watched: `None`.
     #[cold]
     #[inline(never)]
-    fn poll_before_call<const IN_BODY: bool>(
+    fn poll_otherwise<const IN_BODY: bool>(
         mut self: Pin<&mut Self>,
         options: ResponseOptions,
         waited: &mut Duration,
@@ -341,10 +373,23 @@ where
     ) -> Poll<Option<A>> {
         let (call, outcome) = match self.as_mut().project() {
             StateProj::Calling { .. } => return Poll::Ready(None),
+            StateProj::CallingWatched { future, watch } => {
+                // Out of the state while the inner service is polled, so that its panic drops it.
+                let watched = take(watch);
+                let Poll::Ready(result) = future.poll(cx) else {
+                    *watch = Some(watched);
+                    return Poll::Pending;
+                };
+                let permit = watched.answered(|| H::is_overloaded(&result));
+                let answer = H::respond::<IN_BODY, false>(options, result, Some(permit), *waited);
+                return Poll::Ready(Some(answer));
+            }
             StateProj::Rejected { answer } => return Poll::Ready(Some(*take(answer))),
             StateProj::Failed { error } => {
                 let error = Err(take(error));
-                return Poll::Ready(Some(H::respond::<IN_BODY>(options, error, None, *waited)));
+                return Poll::Ready(Some(H::respond::<IN_BODY, false>(
+                    options, error, None, *waited,
+                )));
             }
             StateProj::WaitingForSlot { waiting } => {
                 let arrives = queued::is_arriving(waiting);
@@ -378,23 +423,18 @@ where
                 (take(waiting).call, outcome)
             }
         };
-        Poll::Ready(match outcome {
+        Poll::Ready(Some(match outcome {
             // ## WaitingForSlot | WaitingForInner => Calling
             WaitOutcome::Ready(admitted) => {
-                let (future, permit, served) = call.call_inner(admitted, *waited);
-                let permit = Some(permit);
-                self.set(State::Calling {
-                    future,
-                    permit,
-                    served,
-                });
-                None
+                let (future, watch) = call.call_inner(admitted, *waited);
+                self.set(State::calling(future, watch));
+                return self.poll_otherwise::<IN_BODY>(options, waited, cx);
             }
-            WaitOutcome::Rejected(reason) => Some(call.reject(reason, *waited)),
+            WaitOutcome::Rejected(reason) => call.reject(reason, *waited),
             WaitOutcome::Failed(error) => {
-                Some(H::respond::<IN_BODY>(options, Err(error), None, *waited))
+                H::respond::<IN_BODY, false>(options, Err(error), None, *waited)
             }
-        })
+        }))
     }
 }
 

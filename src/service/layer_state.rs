@@ -3,7 +3,7 @@
 //! axum makes a service per route and per connection, and clones it per request. If each service had its own state, a
 //! limit would hold for each of them.
 
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) struct LayerState<C: Capacity> {
     /// Held while the configuration is changed.
     changing: Mutex<()>,
     /// The [`ResponseOptions`], which every request needs, beside `settings`, which only those that wait need.
-    options: AtomicU8,
+    options: AtomicU64,
     /// What `poll_ready` has to [`Prepare`].
     prepare: AtomicU8,
     /// Finds the number of slots, where that adapts.
@@ -64,7 +64,7 @@ impl<C: Capacity> LayerState<C> {
         let settings = Settings::new(config)?;
         Ok(Arc::new(Self {
             gate: gate(settings.config.effective_room()),
-            options: AtomicU8::new(settings.options().bits()),
+            options: AtomicU64::new(settings.options().bits()),
             prepare: AtomicU8::new(settings.prepare().bits()),
             limiter: Mutex::new(limiter.transpose()?),
             settings: ArcSwap::from_pointee(settings),
@@ -106,7 +106,7 @@ impl<C: Capacity> LayerState<C> {
 
     #[inline]
     pub(crate) fn options(&self) -> ResponseOptions {
-        ResponseOptions::from_bits_truncate(self.options.load(Relaxed)) // read for itself
+        ResponseOptions::from_bits_retain(self.options.load(Relaxed)) // read for itself
     }
 
     /// Whether `poll_ready` is to reserve a place in the waiting room.
@@ -119,7 +119,7 @@ impl<C: Capacity> LayerState<C> {
     /// What `poll_ready` has to prepare.
     #[inline]
     pub(crate) fn prepare(&self) -> Prepare {
-        Prepare::from_bits_truncate(self.prepare.load(Relaxed)) // read for itself
+        Prepare::from_bits_retain(self.prepare.load(Relaxed)) // read for itself
     }
 
     /// Closes the gate inside the token's `cancel`, or at once if that has been called already. The token replaces the

@@ -5,7 +5,9 @@
 //! response. A [`StatusStream`] is the body of a response that begins while its request waits. All services of one layer
 //! share a [`LayerState`]; a [`ReadyState`] is what a service's `poll_ready` reserves.
 
+mod adaptive_limit;
 mod admission;
+mod call_watch;
 mod layer_state;
 #[cfg(feature = "place")]
 mod place;
@@ -16,9 +18,10 @@ mod served_call;
 mod status_stream;
 mod waiting;
 
+pub(crate) use adaptive_limit::MeasuredCall;
 pub(crate) use admission::{Admission, AdmissionHandler, JustQueued, ResponseOptions};
 pub(crate) use layer_state::{LayerState, Prepare, Settings};
 pub(crate) use queue_status::{ask_for_identity, asks_for_status, status_response};
-pub(crate) use ready_state::ReadyState;
+pub(crate) use ready_state::{Prepared, ReadyState};
 pub(crate) use response::{hold_in_body, insert_waited};
 pub(crate) use status_stream::{PendingAnswer, StatusStream};

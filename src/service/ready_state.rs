@@ -14,6 +14,9 @@ pub(crate) enum ReadyState<H: ReservationHost> {
     Reserved(Option<Reserved<H>>),
 }
 
+/// What a call has from `poll_ready`: a place in the waiting room, if one was reserved.
+pub(crate) struct Prepared<H: ReservationHost>(pub(crate) Option<Reserved<H>>);
+
 impl<H: ReservationHost> ReadyState<H> {
     /// Ready once a place is reserved.
     pub(crate) fn poll_reserve(&mut self, host: &Arc<H>, cx: &mut Context<'_>) -> Poll<()> {
@@ -29,28 +32,22 @@ impl<H: ReservationHost> ReadyState<H> {
         }
     }
 
-    /// Whether the call that is made now needs nothing.
+    /// What was prepared for the call that is made now.
     #[inline]
-    pub(crate) fn is_idle(&self) -> bool {
-        matches!(self, Self::Idle)
-    }
-
-    /// The reservation, for the call that is made now.
-    #[inline]
-    pub(crate) fn take(&mut self) -> Option<Reserved<H>> {
+    pub(crate) fn take(&mut self) -> Option<Prepared<H>> {
         match self {
             Self::Idle => None,
-            _ => self.take_reserved(),
+            _ => Some(self.take_prepared()),
         }
     }
 
-    /// Only with `overflow = "backpressure"`.
+    /// Only with `overflow = "backpressure"`, or with a limit that adapts.
     #[cold]
     #[inline(never)]
-    fn take_reserved(&mut self) -> Option<Reserved<H>> {
+    fn take_prepared(&mut self) -> Prepared<H> {
         match std::mem::replace(self, Self::Idle) {
-            Self::Reserved(reserved) => reserved,
-            Self::Idle | Self::Waiting(_) => None,
+            Self::Reserved(reserved) => Prepared(reserved),
+            Self::Idle | Self::Waiting(_) => Prepared(None),
         }
     }
 }

@@ -10,10 +10,10 @@ use crate::admit::{Capacity, RejectReason};
 use crate::http::{PermitBody, Rejection, ToRejection, insert_server_timing};
 use crate::queue::QueueTime;
 
-/// The response with the permit in its body, if the slot is held until the body ends. `IN_BODY` is that of
-/// `Admission::poll_in`.
+/// The response with the permit in its body, if the slot is held until the body ends. `IN_BODY` and
+/// `FAST` are those of `AdmissionHandler::respond`.
 #[inline]
-pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G, const IN_BODY: bool>(
+pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G, const IN_BODY: bool, const FAST: bool>(
     mut response: http::Response<R>,
     permit: Option<G>,
     waited: Duration,

@@ -9,6 +9,7 @@ use tokio::time::Sleep;
 use tower_service::Service;
 
 use super::AdmissionHandler;
+use super::call_watch::CallWatch;
 use super::served_call::ServedCall;
 use crate::admit::{Capacity, ClientRetry, RejectReason, Served, Ticket};
 use crate::clock;
@@ -86,7 +87,7 @@ impl<S, Req, H> PendingCall<S, Req, H> {
         mut self,
         admitted: Admitted<C>,
         waited: Duration,
-    ) -> (S::Future, Permit<C>, Option<Box<ServedCall<C>>>)
+    ) -> (S::Future, CallWatch<C>)
     where
         C: Capacity,
         S: Service<Req>,
@@ -98,12 +99,18 @@ impl<S, Req, H> PendingCall<S, Req, H> {
             served,
         } = admitted;
         let gate = self.handler.gate();
-        let served = served.map(|served| Box::new(ServedCall::new(gate, served)));
+        let served = served.map(|served| ServedCall::new(gate, served));
         self.handler
             .on_admitted(&mut self.request, permit.lease_mut(), waited);
+        let measured = self.handler.measure();
         let future = self.inner.call(self.request);
         drop(claim); // used up: the next head may poll the inner service
-        (future, permit, served)
+        let watch = CallWatch {
+            permit,
+            served,
+            measured,
+        };
+        (future, watch)
     }
 
     #[inline]

@@ -19,14 +19,17 @@ pub enum Reserve {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct KeptSlots {
     slots: u32,
-    share: f64,
+    /// Of all slots, in millionths: so that a share is exact as it is written, and all fits into a register.
+    millionths: u32,
 }
+
+const MILLION: u64 = 1_000_000;
 
 impl KeptSlots {
     /// No slot.
     pub const NONE: Self = Self {
         slots: 0,
-        share: 0.0,
+        millionths: 0,
     };
 
     /// In a pool of `limit` slots. At least one slot is for all levels.
@@ -37,9 +40,10 @@ impl KeptSlots {
         if self == Self::NONE {
             return 0;
         }
-        // A little less, as 0.07 × 100 is 7.000000000000001. Saturates; no number is 0.
-        let share = (self.share * limit as f64 - 1e-9).ceil() as usize;
-        let kept = share.saturating_add(self.slots as usize);
+        let share = (limit as u64)
+            .saturating_mul(self.millionths.into())
+            .div_ceil(MILLION);
+        let kept = (share as usize).saturating_add(self.slots as usize);
         kept.min(limit.saturating_sub(1))
     }
 
@@ -47,7 +51,10 @@ impl KeptSlots {
     pub(crate) fn and(mut self, reserve: Reserve) -> Self {
         match reserve {
             Reserve::Slots(slots) => self.slots = self.slots.saturating_add(slots),
-            Reserve::Share(share) => self.share += share,
+            Reserve::Share(share) => {
+                let millionths = (share * MILLION as f64).round() as u32; // saturates; no number is 0
+                self.millionths = self.millionths.saturating_add(millionths);
+            }
         }
         self
     }
