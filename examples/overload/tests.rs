@@ -95,7 +95,7 @@ fn callers_that_say_nothing_are_served_in_time_as_well() {
 
 #[test]
 fn a_room_bounded_by_time_lets_bursts_in() {
-    for (scenario, below) in [("bursty", 0.03), ("on-off", 0.02)] {
+    for (scenario, below) in [("bursty", 0.02), ("on-off", 0.02)] {
         let workload = overloaded(scenario, 1.1, Callers::LeaveAndSaySo);
         let after = figures(AFTER, &workload);
         let bound = most_useful(&workload);

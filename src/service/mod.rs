@@ -22,6 +22,8 @@ pub(crate) use adaptive_limit::MeasuredCall;
 pub(crate) use admission::{Admission, AdmissionHandler, JustQueued, ResponseOptions};
 pub(crate) use layer_state::{LayerState, Prepare, Settings};
 pub(crate) use queue_status::{ask_for_identity, asks_for_status, status_response};
-pub(crate) use ready_state::{Prepared, ReadyState};
+#[cfg(feature = "route")]
+pub(crate) use ready_state::Prepared;
+pub(crate) use ready_state::ReadyState;
 pub(crate) use response::{hold_in_body, insert_waited};
 pub(crate) use status_stream::{PendingAnswer, StatusStream};

@@ -68,11 +68,14 @@ pub(crate) struct Arriving {
 }
 
 /// The automatic target's share of the patience.
-const AUTO: f64 = 1.0 / 12.0;
+const AUTO: f64 = 0.085;
 /// Over how long idleness is averaged, in patiences.
 const MEMORY: f64 = 20.0;
 /// From this share on of slots that are idle on average, bursts wait for as long as their callers do.
 const IDLE: f64 = 0.18;
+/// By how much a prediction may exceed the longest useful wait in a burst: predictions err, and a slot that would be idle
+/// is worth more than a wait in vain.
+const SLACK: f64 = 0.1;
 /// Over how long the tenants' shares are averaged, in multiples of that: one tenant is served less often than all together.
 const SHARES_MEMORY: f64 = 6.0;
 /// From this unused part of its share on, what a tenant sends is let in like a burst.
@@ -178,12 +181,14 @@ impl Overload {
         };
         let load = self.pool_mut(arriving.pool);
         let wait = predicted * load.correction(level, predicted);
-        let is_late = wait > longest;
+        let burst = (idle / IDLE).min(1.0).powi(2);
+        let is_late = wait > longest * (1.0 + SLACK * burst);
         // If it is refused, the slot that is free next may be idle.
         if arriving.is_first && !(is_late && arriving.is_told) {
             return Ok(predicted);
         }
-        let target = burst_target(target, longest, idle);
+        // It grows with the square of what was idle, up to the longest useful wait.
+        let target = target + burst * (longest - target).max(0.0);
         let excess = wait - target;
         // Its answer would come too late, burst or not.
         if is_late {
@@ -197,12 +202,6 @@ impl Overload {
             false => Ok(predicted),
         }
     }
-}
-
-/// The target where this share of the slots was idle of late: it grows with the square, up to the longest useful wait.
-fn burst_target(target: f64, longest: f64, idle: f64) -> f64 {
-    let share = (idle / IDLE).min(1.0);
-    target + share * share * (longest - target).max(0.0)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -272,6 +271,9 @@ mod tests {
         let (mut overload, mut arriving) = busy();
         overload.idleness = Idleness::new(1, IDLE);
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
+        // By less than what predictions err: on the ramp.
+        arriving.longest = 9.5;
+        assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 5);
         arriving.longest = 9.0;
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 100);
     }
