@@ -17,6 +17,7 @@ mod by_level;
 mod capacity;
 mod compact_slab;
 mod config;
+mod flow;
 mod full_room;
 mod limiter;
 mod nanos;

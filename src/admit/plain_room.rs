@@ -38,6 +38,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         C::SINGLE_LANE
             && config.discipline == Discipline::Fifo
             && config.promote_after.is_none()
+            && config.level_weights.is_empty()
             && config.max_size_per_tenant.is_none()
     }
 

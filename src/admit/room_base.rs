@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::flow::FlowKey;
 use super::nanos::{Epoch, NEVER, Nanos, seconds, span};
 use super::ordered_queue::ArrivalKey;
 use super::overload::{Arriving, Overload, Reserves};
@@ -315,9 +316,15 @@ impl RoomBase {
     #[inline]
     pub(crate) fn on_served(&mut self, level: u8, tenant: &Tenant, cost: f64) {
         self.overload.on_served(level);
-        if self.config.discipline == Discipline::Fair {
-            self.overload
-                .on_tenant_served(tenant, cost, &self.config, self.now);
+        let config = &self.config;
+        if config.discipline == Discipline::Fair || !config.level_weights.is_empty() {
+            let flow = FlowKey::new(level, tenant, config.discipline, config);
+            // As the flow's virtual time counts it.
+            let cost = match config.discipline {
+                Discipline::Fair => cost,
+                _ => 1.0,
+            };
+            self.overload.on_flow_served(flow, cost, config, self.now);
         }
     }
 
@@ -362,7 +369,7 @@ pub(crate) struct PredictedWait {
     pub(crate) lane_hash: u32,
     /// Whether no waiter goes before it.
     pub(crate) is_first: bool,
-    /// Whether its lane is shared among tenants.
+    /// Whether its lane is shared among flows.
     pub(crate) is_fair: bool,
     /// How many leases the capacity has given so far.
     pub(crate) leased: u64,

@@ -7,6 +7,7 @@ mod disciplines;
 mod driver;
 mod fairness;
 mod inconsistent;
+mod level_weights;
 mod model;
 mod overload;
 mod partitions;

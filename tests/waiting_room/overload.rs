@@ -311,6 +311,41 @@ fn tenants_within_their_share_are_not_refused_for_a_greedy_one() {
 }
 
 #[test]
+fn levels_with_weights_have_their_shares_in_overload() {
+    for discipline in [Discipline::Fifo, Discipline::Fair] {
+        for is_told in [true, false] {
+            let run = |load, high| {
+                let all = Study {
+                    config: WaitingRoomConfig::default()
+                        .discipline(discipline)
+                        .level_weight("high", 3),
+                    load,
+                    high,
+                    is_told,
+                    ..Study::default()
+                };
+                // Until then, slots were idle of late.
+                let all = all.run().into_iter();
+                all.filter(|r| r.arrived.as_secs() >= 60)
+                    .collect::<Vec<_>>()
+            };
+            // Each level alone sends twice of what can be served.
+            let all = run(4.0, 0.5);
+            let high = share(&all, |r| r.in_time, |r| r.level == 0);
+            assert!((high / 0.75 - 1.0).abs() <= 0.1, "{discipline:?}: {high}");
+            for level in [0, 1] {
+                let p99 = p99(&all, |r| r.level == level);
+                assert!(p99 <= PATIENCE / 2, "{discipline:?}, {level}: {p99:?}");
+            }
+            for all in [all, run(2.0, 0.0), run(2.0, 1.0)] {
+                let useful = useful(&all, 60);
+                assert!(useful >= 0.98, "{discipline:?}: {useful}");
+            }
+        }
+    }
+}
+
+#[test]
 fn only_a_request_that_finds_waiters_before_it_is_refused_as_overloaded() {
     let all = Study {
         config: WaitingRoomConfig::default().target_wait(Duration::ZERO),

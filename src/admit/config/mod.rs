@@ -1,6 +1,7 @@
 //! The configuration of a waiting room.
 
 mod error;
+mod level_weights;
 mod reserve;
 mod target_wait;
 
@@ -94,6 +95,19 @@ pub struct WaitingRoomConfig {
     /// Whether the slots that are kept for a level are lent to lower ones as long as no request of that level or above
     /// came in the last 10 s. Default `false`. `lend` beside the levels in `reserve`, in a file.
     pub lend: bool,
+    /// The shares of levels, by the level's name: an alternative to strict priorities, with which no level starves. While
+    /// requests of several levels wait, the slots are divided among these levels in proportion; what a level does not use,
+    /// the others have. Levels that are not named weigh 1. Default empty: a more urgent level always goes first.
+    ///
+    /// With [`Discipline::Fifo`], a share is one of requests, whatever they cost. With [`Discipline::Fair`], each tenant of
+    /// a level has a share of its own, of the level's weight times the tenant's, so a level has the more, the more tenants
+    /// it has. [`Discipline::Deadline`] has no shares: for the room it is an error beside this, and in a
+    /// [`Partition`](crate::admit::Partition) of that discipline levels stay strict. Of two disciplines that compete for a
+    /// slot, the waiter that arrived first goes first, whatever its level.
+    ///
+    /// What levels are for otherwise stays: which waiters are displaced and evicted, and what is counted. Excludes
+    /// `reserve` and `promote_after`. `level_weights` in a file: `{ high = 3 }`.
+    pub level_weights: HashMap<String, u32>,
     /// The tenants' shares under [`Discipline::Fair`]. All others weigh 1. Default empty. `tenant_weights` in a file.
     pub weights: HashMap<Tenant, u32>,
 }
@@ -179,6 +193,14 @@ macro_rules! room_methods {
             self
         }
 
+        /// Gives the level of this name a share of `weight`, and all others one of 1 unless they are named, too: no level
+        /// goes before another then.
+        #[must_use]
+        pub fn level_weight(mut self, level: impl Into<String>, weight: u32) -> Self {
+            self$(.$room)?.level_weights.insert(level.into(), weight);
+            self
+        }
+
         /// Gives `tenant` a share of `weight` under [`Discipline::Fair`].
         #[must_use]
         pub fn weight(mut self, tenant: impl Into<Tenant>, weight: u32) -> Self {
@@ -200,8 +222,8 @@ impl WaitingRoomConfig {
             || self.target_wait != TargetWait::Off
     }
 
-    /// Whether the configuration makes sense. Where it is not asked, a weight of 0 counts as 1 and an interval of 0
-    /// promotes no waiter.
+    /// Whether the configuration makes sense. Where it is not asked, a weight of 0 counts as 1, that of an unknown level is
+    /// ignored, and an interval of 0 promotes no waiter.
     ///
     /// # Errors
     ///
@@ -216,13 +238,8 @@ impl WaitingRoomConfig {
             return Err(InvalidWaitingRoom::ServiceQuantile(quantile));
         }
         for (name, reserve) in &self.reserve {
-            if !self
-                .levels
-                .names()
-                .any(|level| level.eq_ignore_ascii_case(name))
-            {
-                let levels = self.levels.names().collect::<Vec<_>>().join("\", \"");
-                let name = name.clone();
+            if !self.has_level(name) {
+                let (name, levels) = (name.clone(), self.level_names());
                 return Err(InvalidWaitingRoom::ReserveLevel { name, levels });
             }
             if let Reserve::Share(share) = *reserve
@@ -232,6 +249,7 @@ impl WaitingRoomConfig {
                 return Err(InvalidWaitingRoom::ReserveShare { name, share });
             }
         }
+        self.validate_level_weights()?;
         match self.weights.iter().find(|(_, weight)| **weight == 0) {
             Some((tenant, _)) => Err(InvalidWaitingRoom::ZeroWeight(tenant.clone())),
             None => Ok(()),
@@ -253,6 +271,7 @@ impl Default for WaitingRoomConfig {
             service_quantile: Some(0.5),
             reserve: HashMap::new(),
             lend: false,
+            level_weights: HashMap::new(),
             weights: HashMap::new(),
         }
     }
@@ -278,6 +297,7 @@ mod tests {
             .service_quantile(0.9)
             .reserve("gold", Reserve::Slots(1))
             .lend(true)
+            .level_weight("gold", 3)
             .weight("team-a", 4);
         let expected = WaitingRoomConfig {
             max_size: 7,
@@ -291,6 +311,7 @@ mod tests {
             service_quantile: Some(0.9),
             reserve: HashMap::from([("gold".to_owned(), Reserve::Slots(1))]),
             lend: true,
+            level_weights: HashMap::from([("gold".to_owned(), 3)]),
             weights: HashMap::from([("team-a".into(), 4)]),
         };
         assert_eq!(room, expected);

@@ -7,8 +7,8 @@
 //! is refused.
 //!
 //! The target is short as long as the slots are never idle: then a longer queue serves no request more. It grows where
-//! slots were idle of late ([`idleness`]), as bursts are then worth waiting for; and for tenants that had less than their
-//! share where another had more ([`shares`]). It depends on how long the caller waits, which is learned if it does not say
+//! slots were idle of late ([`idleness`]), as bursts are then worth waiting for; and for tenants, or levels with weights,
+//! that had less than their share where another had more ([`shares`]). It depends on how long the caller waits, which is learned if it does not say
 //! so ([`patience`]). How long a request is served is known from others of its lane ([`service_times`]).
 //!
 //! The constants are those with which a recorded hour of a language model's requests, at 1.2 to 2 times the load that can
@@ -23,6 +23,7 @@ mod service_times;
 mod shares;
 pub(crate) mod wait;
 
+use super::flow::FlowKey;
 use super::nanos::Nanos;
 use super::{PoolId, TargetWait, Tenant, WaitingRoomConfig};
 use idleness::Idleness;
@@ -53,7 +54,7 @@ pub(crate) struct Arriving {
     pub(crate) level: u8,
     /// Whether no waiter goes before it.
     pub(crate) is_first: bool,
-    /// Whether its lane is shared among tenants.
+    /// Whether its lane is shared among flows.
     pub(crate) is_fair: bool,
     /// The wait that the work ahead leads to, if that is known.
     pub(crate) predicted: Option<f64>,
@@ -116,15 +117,15 @@ impl Overload {
         self.idleness.on_served(level);
     }
 
-    /// A request of this tenant got a slot, where tenants have shares.
-    pub(crate) fn on_tenant_served(
+    /// A request of this flow got a slot, where flows have shares.
+    pub(crate) fn on_flow_served(
         &mut self,
-        tenant: &Tenant,
+        flow: FlowKey<'_>,
         cost: f64,
         config: &WaitingRoomConfig,
         now: Nanos,
     ) {
-        self.shares.on_served(tenant, cost, config, now);
+        self.shares.on_served(flow, cost, config, now);
     }
 
     /// How many slots a pool hands over per second, if that is certain.
@@ -166,10 +167,15 @@ impl Overload {
             TargetWait::After(target) => target.as_secs_f64(),
             TargetWait::Off => f64::INFINITY,
         };
-        let mut idle = self.idleness.share(level);
+        let mut idle = match arriving.is_fair && !config.level_weights.is_empty() {
+            // What other levels had, they had by right: only what was left by all is idle.
+            true => self.idleness.share_of_all(),
+            false => self.idleness.share(level),
+        };
         if arriving.is_fair {
             self.shares.observe(now, SHARES_MEMORY * memory);
-            let unused = self.shares.unused(tenant, config, now);
+            let flow = FlowKey::new(level, tenant, config.discipline, config);
+            let unused = self.shares.unused(flow, config, now);
             idle = idle.max(unused / UNUSED * IDLE);
         }
         let longest = match arriving.is_told {

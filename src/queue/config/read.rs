@@ -51,6 +51,7 @@ const KEYS: &[&str] = &[
     "displace",
     "target_wait",
     "reserve",
+    "level_weights",
     "tenant_weights",
 ];
 
@@ -112,6 +113,7 @@ impl Reader {
             "displace" => room.displace = map.next_value()?,
             "target_wait" => room.target_wait = map.next_value_seed(Target(key))?,
             "reserve" => (room.reserve, room.lend) = map.next_value_seed(Reserves)?,
+            "level_weights" => room.level_weights = map.next_value()?,
             "tenant_weights" => {
                 let weights: HashMap<String, u32> = map.next_value()?;
                 let weights = weights.into_iter().map(|(name, n)| (name.into(), n));

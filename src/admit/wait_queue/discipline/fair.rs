@@ -7,39 +7,50 @@
 //!
 //! When a flow's last waiter is served, virtual time is exactly the flow's tag. So nothing needs to be kept of tenants
 //! that do not wait.
-
-use std::collections::HashMap;
+//!
+//! The same machinery shares the slots among levels that have weights: [`FlowKey`] says what is a flow.
 
 use slab::Slab;
 
 use super::{DispatchKey, FlowSnapshot, FlowState, Newcomer};
+use crate::admit::flow::{FlowKey, FlowMap};
 use crate::admit::ordered_queue::{List, OrderedQueue};
 use crate::admit::wait_queue::heap::Heap;
 use crate::admit::wait_queue::lanes::MAX_LOOKS;
-use crate::admit::waiters::Waiters;
-use crate::admit::{Tenant, WaitingRoomConfig};
+use crate::admit::waiters::{WaiterMeta, Waiters};
+use crate::admit::{Discipline, Tenant, WaitingRoomConfig};
 
 /// Virtual time per unit of cost at weight 1. Divided by any `u32` weight it is at least 1.
 const UNIT: u128 = 1 << 32;
 
-/// The virtual time that a request of this cost takes. Does not overflow: the cost is a `u32`.
-pub(super) fn price(cost: u128, weight: u128) -> u128 {
-    cost * UNIT / weight
+/// The virtual time that a flow's requests take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rate {
+    weight: u128,
+    /// Otherwise each request counts as one.
+    by_cost: bool,
 }
 
-/// The tenant's weight: 1 if none is configured, and at least 1.
-fn weight(config: &WaitingRoomConfig, tenant: &Tenant) -> u128 {
-    config
-        .weights
-        .get(tenant)
-        .map_or(1, |&weight| u128::from(weight.max(1)))
+impl Rate {
+    /// That of a waiter which is in no flow with others.
+    pub(super) const ONE: Self = Self {
+        weight: 1,
+        by_cost: false,
+    };
+
+    /// The virtual time that a request of this cost takes. Does not overflow: the cost is a `u32`.
+    pub(super) fn price(self, cost: u128) -> u128 {
+        let cost = if self.by_cost { cost } else { 1 };
+        cost * UNIT / self.weight
+    }
 }
 
-/// The waiters of one tenant.
+/// The waiters of one flow: of one tenant, say.
 #[derive(Debug)]
 struct Flow {
+    level: u8,
     tenant: Tenant,
-    weight: u128,
+    rate: Rate,
     queue: OrderedQueue,
     state: FlowState,
     /// How many of its waiters are skipped.
@@ -47,9 +58,14 @@ struct Flow {
 }
 
 impl Flow {
+    fn id(&self) -> FlowKey<'_> {
+        let (level, tenant) = (self.level, &self.tenant);
+        FlowKey { level, tenant }
+    }
+
     /// The virtual time at which a head of this cost will have been served.
     fn tag(&self, cost: u128) -> u128 {
-        self.state.start + price(cost, self.weight)
+        self.state.start + self.rate.price(cost)
     }
 
     /// The key of a head of this cost.
@@ -58,21 +74,42 @@ impl Flow {
     }
 }
 
-/// Waiters of one level of one lane: flows, ordered by the tag of their heads.
+/// Waiters of one level of one lane, or of all levels if those have weights: flows, ordered by the tag of their heads.
 #[derive(Debug)]
 pub(crate) struct FairQueue {
-    by_tenant: HashMap<Tenant, u32>,
+    discipline: Discipline,
+    by_key: FlowMap<u32>,
     flows: Slab<Flow>,
     /// The flows with waiters that are not skipped, by key.
     order: Heap<DispatchKey>,
 }
 
 impl FairQueue {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(discipline: Discipline) -> Self {
         Self {
-            by_tenant: HashMap::new(),
+            discipline,
+            by_key: FlowMap::new(),
             flows: Slab::new(),
             order: Heap::new(),
+        }
+    }
+
+    fn key_of<'a>(&self, meta: &'a WaiterMeta, config: &WaitingRoomConfig) -> FlowKey<'a> {
+        FlowKey::new(meta.level, meta.tenant(), self.discipline, config)
+    }
+
+    fn key_of_newcomer<'a>(
+        &self,
+        newcomer: Newcomer<'a>,
+        config: &WaitingRoomConfig,
+    ) -> FlowKey<'a> {
+        FlowKey::new(newcomer.level, newcomer.tenant, self.discipline, config)
+    }
+
+    fn rate(&self, key: FlowKey<'_>, config: &WaitingRoomConfig) -> Rate {
+        Rate {
+            weight: key.weight(config).into(),
+            by_cost: self.discipline == Discipline::Fair,
         }
     }
 
@@ -83,19 +120,20 @@ impl FairQueue {
         state: FlowState,
         config: &WaitingRoomConfig,
     ) -> bool {
-        let tenant = waiters.meta(idx).tenant();
-        let index = match self.by_tenant.get(tenant) {
+        let key = self.key_of(waiters.meta(idx), config);
+        let index = match self.by_key.get(key) {
             Some(&index) => index,
             None => {
                 let flow = Flow {
-                    tenant: tenant.clone(),
-                    weight: weight(config, tenant),
+                    level: key.level,
+                    tenant: key.tenant.clone(),
+                    rate: self.rate(key, config),
                     queue: OrderedQueue::new(List::Lane),
                     state,
                     skipped: 0,
                 };
                 let index = self.flows.insert(flow) as u32;
-                self.by_tenant.insert(tenant.clone(), index);
+                self.by_key.insert(key, index);
                 index
             }
         };
@@ -170,13 +208,14 @@ impl FairQueue {
         state: FlowState,
         config: &WaitingRoomConfig,
     ) -> Option<DispatchKey> {
-        let Some(&index) = self.by_tenant.get(newcomer.tenant) else {
+        let key = self.key_of_newcomer(newcomer, config);
+        let Some(&index) = self.by_key.get(key) else {
             // A flow of its own, which begins now.
-            let tag = state.start + price(newcomer.cost, weight(config, newcomer.tenant));
+            let tag = state.start + self.rate(key, config).price(newcomer.cost);
             return Some(DispatchKey::of_tag(tag, state.since));
         };
         let flow = &self.flows[index as usize];
-        // Only a requeued request goes before others of its tenant.
+        // Only a requeued request goes before others of its flow.
         let head = flow.queue.head();
         let is_first = head.is_none_or(|head| newcomer.key < waiters.meta(head).key());
         is_first.then(|| flow.key(newcomer.cost))
@@ -187,7 +226,7 @@ impl FairQueue {
     pub(super) fn ahead<T>(&self, waiters: &Waiters<T>, tag: u128) -> usize {
         let due = |flow: &Flow| {
             let head = flow.queue.head()?;
-            let price = price(waiters.meta(head).cost(), flow.weight);
+            let price = flow.rate.price(waiters.meta(head).cost());
             // The division's result is at most the queue's length before it is narrowed.
             let turns = tag.saturating_sub(flow.state.start) / price;
             Some(turns.min(flow.queue.len() as u128) as usize)
@@ -198,16 +237,17 @@ impl FairQueue {
         ahead * self.flows.len() / looks.max(1)
     }
 
-    /// The virtual time at which a newcomer's turn is due, behind the waiters of its tenant; `state` as in `push`.
+    /// The virtual time at which a newcomer's turn is due, behind the waiters of its flow; `state` as in `push`.
     pub(super) fn newcomer_tag(
         &self,
         newcomer: Newcomer<'_>,
         state: FlowState,
         config: &WaitingRoomConfig,
     ) -> u128 {
-        let own = self.by_tenant.get(newcomer.tenant);
+        let key = self.key_of_newcomer(newcomer, config);
+        let own = self.by_key.get(key);
         let own = own.map(|&index| &self.flows[index as usize]);
-        let price = price(newcomer.cost, weight(config, newcomer.tenant));
+        let price = self.rate(key, config).price(newcomer.cost);
         let (start, before) =
             own.map_or((state.start, 0), |own| (own.state.start, own.queue.len()));
         // Those before it are taken to cost what it costs.
@@ -223,17 +263,16 @@ impl FairQueue {
             let line = flow.queue.to_vec(waiters);
             // A flow may have nothing but skipped waiters.
             let key = flow.key(waiters.meta(*line.first()?).cost());
-            Some(FlowSnapshot::new(key, flow.weight, line))
+            Some(FlowSnapshot::new(key, flow.rate, line))
         })
     }
 
     /// Rebuilds the flows in as much memory as they need. No waiter is skipped at that time.
     pub(super) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
-        let old = std::mem::replace(self, Self::new());
+        let old = std::mem::replace(self, Self::new(self.discipline));
         for (_, flow) in old.flows {
-            let tenant = flow.tenant.clone();
             let index = self.flows.insert(flow) as u32;
-            self.by_tenant.insert(tenant, index);
+            self.by_key.insert(self.flows[index as usize].id(), index);
             // Flows have new indices.
             for idx in self.flows[index as usize].queue.to_vec(waiters) {
                 waiters.meta_mut(idx).flow = index;
@@ -252,7 +291,7 @@ impl FairQueue {
                 // A skipped waiter needs the flow's state when it is restored.
                 if flow.skipped == 0 {
                     let flow = self.flows.remove(index as usize);
-                    self.by_tenant.remove(&flow.tenant);
+                    self.by_key.remove(flow.id());
                 }
             }
         }

@@ -15,7 +15,7 @@ use crate::admit::ordered_queue::{ArrivalKey, List, OrderedQueue};
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, Tenant, WaitingRoomConfig};
 use deadline::DeadlineQueue;
-use fair::FairQueue;
+use fair::{FairQueue, Rate};
 
 /// The order of heads within a discipline: its own key, then a number that decides between equal keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,7 +70,7 @@ pub(crate) struct Newcomer<'a> {
     pub(crate) end: Nanos,
 }
 
-/// The waiters of one level of one lane, in the order of the discipline.
+/// The waiters of one level of one lane, or of all levels if those have weights, in the order of the discipline.
 #[derive(Debug)]
 pub(crate) enum LevelQueue {
     Fifo(OrderedQueue),
@@ -80,10 +80,11 @@ pub(crate) enum LevelQueue {
 }
 
 impl LevelQueue {
-    pub(crate) fn new(discipline: Discipline) -> Self {
+    /// `is_weighted`: whether levels have weights.
+    pub(crate) fn new(discipline: Discipline, is_weighted: bool) -> Self {
         match discipline {
-            Discipline::Fifo => Self::Fifo(OrderedQueue::new(List::Lane)),
-            Discipline::Fair => Self::Fair(Box::new(FairQueue::new())),
+            Discipline::Fifo if !is_weighted => Self::Fifo(OrderedQueue::new(List::Lane)),
+            Discipline::Fifo | Discipline::Fair => Self::Fair(Box::new(FairQueue::new(discipline))),
             Discipline::Deadline => Self::Deadline(DeadlineQueue::default()),
         }
     }
@@ -236,26 +237,26 @@ impl LevelQueue {
     }
 }
 
-/// A sequence of waiters that keep their order among each other: a tenant's flow, or one waiter.
+/// A sequence of waiters that keep their order among each other: a flow, or one waiter.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlowSnapshot {
     /// The key of its head.
     key: DispatchKey,
-    /// The tenant's weight.
-    weight: u128,
+    /// By what its next key grows.
+    rate: Rate,
     /// The head is last, where it is cheap to take.
     line: Vec<u32>,
 }
 
 impl FlowSnapshot {
     fn one(key: DispatchKey, idx: u32) -> Self {
-        Self::new(key, 1, vec![idx])
+        Self::new(key, Rate::ONE, vec![idx])
     }
 
-    fn new(key: DispatchKey, weight: u128, mut line: Vec<u32>) -> Self {
+    fn new(key: DispatchKey, rate: Rate, mut line: Vec<u32>) -> Self {
         // `forecast` takes from the end.
         line.reverse();
-        Self { key, weight, line }
+        Self { key, rate, line }
     }
 }
 
@@ -274,7 +275,7 @@ pub(crate) fn forecast<T>(
         if let Some(&next) = flow.line.last() {
             // As `FairQueue::serve` does. Other disciplines have no second waiter in a flow.
             dispatches += 1;
-            let price = fair::price(waiters.meta(next).cost(), flow.weight);
+            let price = flow.rate.price(waiters.meta(next).cost());
             flow.key = DispatchKey::of_tag(flow.key.tag() + price, dispatches);
             flows.push(Reverse(flow));
         }

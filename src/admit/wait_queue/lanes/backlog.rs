@@ -17,7 +17,7 @@ pub(crate) const MAX_LOOKS: usize = 64;
 pub(crate) struct Backlog {
     /// About how many waiters go before it.
     pub(crate) ahead: usize,
-    /// Whether it is shared among tenants.
+    /// Whether it is shared among flows.
     pub(crate) is_fair: bool,
 }
 
@@ -39,21 +39,20 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         config: &WaitingRoomConfig,
     ) -> Backlog {
         let own = &self.lanes[lane as usize];
-        let (group, level) = (
-            &self.groups[own.group as usize],
-            usize::from(newcomer.level),
-        );
+        let group = &self.groups[own.group as usize];
+        let level = own.queue_of(newcomer.level);
         let queue = &own.levels[level];
         let above: usize = group.waiting[..level].iter().sum();
-        let is_fair = group.discipline == Discipline::Fair;
+        let is_fair = !group.clocks.is_empty();
+        let in_order = group.discipline == Discipline::Fifo && !is_fair;
         // In the order of arrival, all of its level are before it. With many lanes that is an upper bound.
-        if group.discipline == Discipline::Fifo || group.lanes.len() > MAX_LOOKS {
+        if in_order || group.lanes.len() > MAX_LOOKS {
             let ahead = above + group.waiting[level];
             return Backlog { ahead, is_fair };
         }
         let flow = FlowState {
             start: self.clock_of_newcomer(own.group, level),
-            since: self.dispatches + 1,
+            since: self.next_dispatch(),
         };
         let tag = queue.newcomer_tag(newcomer, flow, config);
         let lanes = group
@@ -75,7 +74,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         others
             .map(|&group| {
                 let group = &self.groups[group as usize];
-                let waiting: usize = group.waiting[..=usize::from(level)].iter().sum();
+                // Where levels have weights, no level goes before another.
+                let levels = match self.is_weighted {
+                    true => group.waiting.len(),
+                    false => usize::from(level) + 1,
+                };
+                let waiting: usize = group.waiting[..levels].iter().sum();
                 waiting as f64 / group.pools.len() as f64
             })
             .sum()

@@ -19,6 +19,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             }
             forecast(waiters, flows, self.dispatches)
         };
+        if self.is_weighted {
+            // No level goes before another, but within the groups that have a queue for each.
+            let orders = groups.iter().map(|&group| {
+                let levels = 0..self.groups[group as usize].waiting.len();
+                levels.flat_map(|level| of_group(group, level)).collect()
+            });
+            return merge(waiters, orders.collect());
+        }
         let of_level = |level: usize| {
             let orders = groups.iter().map(|&group| of_group(group, level));
             merge(waiters, orders.collect())
