@@ -11,8 +11,8 @@ use super::{Discipline, Tenant, WaitingRoomConfig};
 pub(crate) struct FlowKey<'a> {
     /// 0 for all levels, unless they have weights.
     pub(crate) level: u8,
-    /// The same for all tenants, unless they take turns.
-    pub(crate) tenant: &'a Tenant,
+    /// `None` for all tenants, unless they take turns.
+    pub(crate) tenant: Option<&'a Tenant>,
 }
 
 static ALL_TENANTS: Tenant = Tenant::NONE;
@@ -31,15 +31,20 @@ impl<'a> FlowKey<'a> {
             false => level,
         };
         let tenant = match discipline {
-            Discipline::Fair => tenant,
-            _ => &ALL_TENANTS,
+            Discipline::Fair => Some(tenant),
+            _ => None,
         };
         Self { level, tenant }
     }
 
+    /// The name of its tenant; the empty one for all.
+    pub(crate) fn tenant_name(self) -> &'a Tenant {
+        self.tenant.unwrap_or(&ALL_TENANTS)
+    }
+
     /// Its share in proportion to the shares of others; at least 1.
     pub(crate) fn weight(self, config: &WaitingRoomConfig) -> u32 {
-        let tenant = config.weights.get(self.tenant);
+        let tenant = self.tenant.and_then(|tenant| config.weights.get(tenant));
         // A weight of 0 is a mistake, where that was not looked for.
         let tenant = tenant.map_or(1, |&weight| weight.max(1));
         config.level_weight_of(self.level).saturating_mul(tenant)
@@ -58,11 +63,13 @@ impl<V> FlowMap<V> {
 
     #[inline]
     pub(crate) fn get(&self, key: FlowKey<'_>) -> Option<&V> {
-        self.0.get(usize::from(key.level))?.get(key.tenant)
+        self.0.get(usize::from(key.level))?.get(key.tenant_name())
     }
 
     pub(crate) fn get_mut(&mut self, key: FlowKey<'_>) -> Option<&mut V> {
-        self.0.get_mut(usize::from(key.level))?.get_mut(key.tenant)
+        self.0
+            .get_mut(usize::from(key.level))?
+            .get_mut(key.tenant_name())
     }
 
     pub(crate) fn insert(&mut self, key: FlowKey<'_>, value: V) {
@@ -70,12 +77,12 @@ impl<V> FlowMap<V> {
         if level >= self.0.len() {
             self.0.resize_with(level + 1, HashMap::new);
         }
-        self.0[level].insert(key.tenant.clone(), value);
+        self.0[level].insert(key.tenant_name().clone(), value);
     }
 
     pub(crate) fn remove(&mut self, key: FlowKey<'_>) {
         if let Some(level) = self.0.get_mut(usize::from(key.level)) {
-            level.remove(key.tenant);
+            level.remove(key.tenant_name());
         }
     }
 
@@ -83,11 +90,11 @@ impl<V> FlowMap<V> {
         self.0.iter().map(HashMap::len).sum()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (FlowKey<'_>, &V)> {
-        (0u8..).zip(&self.0).flat_map(|(level, tenants)| {
-            tenants
-                .iter()
-                .map(move |(tenant, value)| (FlowKey { level, tenant }, value))
+    /// Each with its level and the name of its tenant.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u8, &Tenant, &V)> {
+        (0..).zip(&self.0).flat_map(|(level, tenants)| {
+            let tenants = tenants.iter();
+            tenants.map(move |(tenant, value)| (level, tenant, value))
         })
     }
 }

@@ -101,7 +101,8 @@ pub struct WaitingRoomConfig {
     ///
     /// With [`Discipline::Fifo`], a share is one of requests, whatever they cost. With [`Discipline::Fair`], each tenant of
     /// a level has a share of its own, of the level's weight times the tenant's, so a level has the more, the more tenants
-    /// it has. [`Discipline::Deadline`] has no shares: for the room it is an error beside this, and in a
+    /// it has. Either is for each lane: where requests for several models compete for a slot, each model has the shares of
+    /// its levels. [`Discipline::Deadline`] has no shares: for the room it is an error beside this, and in a
     /// [`Partition`](crate::admit::Partition) of that discipline levels stay strict. Of two disciplines that compete for a
     /// slot, the waiter that arrived first goes first, whatever its level.
     ///

@@ -65,9 +65,9 @@ impl Shares {
         if self.flows.len() >= MAX_FLOWS {
             let used = |usage: &Usage| usage.at(now, self.memory);
             let all = self.flows.iter();
-            let least = all.min_by(|(_, a), (_, b)| used(a).total_cmp(&used(b)));
-            if let Some((level, tenant)) = least.map(|(key, _)| (key.level, key.tenant.clone())) {
-                let tenant = &tenant;
+            let least = all.min_by(|(.., a), (.., b)| used(a).total_cmp(&used(b)));
+            if let Some((level, tenant)) = least.map(|(level, tenant, _)| (level, tenant.clone())) {
+                let tenant = Some(&tenant);
                 self.flows.remove(FlowKey { level, tenant });
             }
         }
@@ -88,7 +88,7 @@ impl Shares {
         (self.summed_at, self.memory) = (now, memory);
         let present = || {
             let all = self.flows.iter();
-            all.map(|(_, usage)| (usage.weight, usage.at(now, memory)))
+            all.map(|(.., usage)| (usage.weight, usage.at(now, memory)))
                 .filter(|&(_, used)| used > LATELY)
         };
         let (weights, total) = present().fold((0.0, 0.0), |(weights, total), (weight, used)| {
@@ -133,6 +133,7 @@ mod tests {
     use crate::admit::Tenant;
 
     fn flow(tenant: &Tenant) -> FlowKey<'_> {
+        let tenant = Some(tenant);
         FlowKey { level: 0, tenant }
     }
 

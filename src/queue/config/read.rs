@@ -254,6 +254,7 @@ hold = "body"                    # "body" | "headers": when the slot is given ba
 displace = true                  # in a full room, a higher priority replaces the lowest, latest waiter
 target_wait = "auto"             # seconds | "auto" | "none": an arrival that would wait for longer is refused at once
 # reserve = { high = 1 }         # slots, or a share ("10%"), kept for a level and above; lend = true: lent while unused
+# level_weights = { high = 3 }   # shares of levels, in place of strict priorities; all others weigh 1
 
 [queue.tenant_weights]           # for "fair"; all others weigh 1
 # "team-a" = 3
@@ -307,6 +308,7 @@ jitter = 0.2                     # up to this share is added, so that clients do
             target_wait = 0.5
             reserve = { gold = 1, silver = "12.5%", lend = true }
             server_timing = false
+            level_weights = { gold = 5, bronze = 2 }
             tenant_weights = { "team-a" = 3 }
             retry_after = { mode = "fixed", min_seconds = 5, max_seconds = 6, jitter = 0 }
             "#,
@@ -331,6 +333,8 @@ jitter = 0.2                     # up to this share is added, so that clients do
             .reserve("silver", Reserve::Share(0.125))
             .lend(true)
             .server_timing(false)
+            .level_weight("gold", 5)
+            .level_weight("bronze", 2)
             .weight("team-a", 3)
             .retry_after(
                 RetryAfter::fixed(5)
@@ -401,6 +405,8 @@ jitter = 0.2                     # up to this share is added, so that clients do
                 "`fifo`, `fair`, `deadline`",
             ),
             ("enabled = true\ntenant_weights.a = -1", "tenant_weights"),
+            ("enabled = true\nlevel_weights.high = -1", "level_weights"),
+            ("enabled = true\nlevel_weights.high = 1.5", "expected u32"),
         ];
         for (text, key) in cases {
             let error = refusal(text);

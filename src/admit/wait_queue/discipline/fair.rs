@@ -58,8 +58,9 @@ struct Flow {
 }
 
 impl Flow {
+    /// What it is found by.
     fn id(&self) -> FlowKey<'_> {
-        let (level, tenant) = (self.level, &self.tenant);
+        let (level, tenant) = (self.level, Some(&self.tenant));
         FlowKey { level, tenant }
     }
 
@@ -126,7 +127,7 @@ impl FairQueue {
             None => {
                 let flow = Flow {
                     level: key.level,
-                    tenant: key.tenant.clone(),
+                    tenant: key.tenant_name().clone(),
                     rate: self.rate(key, config),
                     queue: OrderedQueue::new(List::Lane),
                     state,
