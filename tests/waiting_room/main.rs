@@ -9,6 +9,7 @@ mod fairness;
 mod inconsistent;
 mod level_weights;
 mod model;
+mod newest_first;
 mod overload;
 mod partitions;
 mod pools;

@@ -46,6 +46,16 @@ pub enum InvalidWaitingRoom {
         "`level_weights` and {0} exclude each other, because {0} is for strict levels: leave one of them out"
     )]
     LevelWeightsBeside(&'static str),
+    /// Without a target no queue stands.
+    #[error(
+        "`lifo_when_standing` is true with `target_wait = \"none\"`: it needs a target, seconds or \"auto\""
+    )]
+    LifoNeedsTarget,
+    /// The order is that of the deadlines.
+    #[error(
+        "`lifo_when_standing` is true with `discipline = \"deadline\"`: it must be \"fifo\" or \"fair\""
+    )]
+    LifoByDeadline,
     /// Not a share of something.
     #[error("`service_quantile` is {0}: it must be from 0 to 1, or `None`")]
     ServiceQuantile(f64),

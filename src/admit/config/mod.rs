@@ -82,6 +82,16 @@ pub struct WaitingRoomConfig {
     /// How long a wait may get before arrivals are refused. Default [`TargetWait::Auto`]. In front of a capacity only:
     /// a [`WaitQueue`](crate::admit::WaitQueue) alone does not know how fast it will be emptied.
     pub target_wait: TargetWait,
+    /// Whether, while the queue stands, the newest of equal rank go first, so that some are served well and not all badly.
+    /// It stands while the waiter that came first, whatever its level, has waited for longer than its target, as
+    /// `target_wait` says for a request like it: so not where slots were idle lately. Equal are requests of a level, and
+    /// with [`Discipline::Fair`] of a tenant; retries that came too early stay behind first attempts.
+    ///
+    /// The price: as long as the overload lasts, those that are passed wait until their time is over, in vain; and newcomers
+    /// are not refused for those they pass, so a room may fill up with them. Default `false`. Needs a `target_wait`; has no
+    /// effect beside [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure), and none on
+    /// [`WaitQueue`](crate::admit::WaitQueue)s and partitions with [`Discipline::Deadline`].
+    pub lifo_when_standing: bool,
     /// A waiter that has less time left until its own deadline than its service will take is rejected when its turn
     /// comes, and the slot goes to the next. What its service will take is this quantile of the times that requests of
     /// its lane took until their answer began, as far as those are reported
@@ -173,6 +183,13 @@ macro_rules! room_methods {
             self
         }
 
+        /// Whether the newest of equal rank go first while the queue stands for longer than the target.
+        #[must_use]
+        pub fn lifo_when_standing(mut self, lifo_when_standing: bool) -> Self {
+            self$(.$room)?.lifo_when_standing = lifo_when_standing;
+            self
+        }
+
         /// Which quantile of the service times has to fit into what is left until a waiter's deadline. `None`: none.
         #[must_use]
         pub fn service_quantile(mut self, quantile: impl Into<Option<f64>>) -> Self {
@@ -215,6 +232,11 @@ pub(crate) use room_methods;
 impl WaitingRoomConfig {
     room_methods!();
 
+    /// Whether requests share the slots as flows.
+    pub(crate) fn has_flows(&self) -> bool {
+        self.discipline == Discipline::Fair || !self.level_weights.is_empty()
+    }
+
     /// Whether a room needs to know the time of a release, and of a waiter that leaves.
     pub(crate) fn needs_clock(&self) -> bool {
         self.promote_after.is_some()
@@ -251,6 +273,12 @@ impl WaitingRoomConfig {
             }
         }
         self.validate_level_weights()?;
+        if self.lifo_when_standing && self.target_wait == TargetWait::Off {
+            return Err(InvalidWaitingRoom::LifoNeedsTarget);
+        }
+        if self.lifo_when_standing && self.discipline == Discipline::Deadline {
+            return Err(InvalidWaitingRoom::LifoByDeadline);
+        }
         match self.weights.iter().find(|(_, weight)| **weight == 0) {
             Some((tenant, _)) => Err(InvalidWaitingRoom::ZeroWeight(tenant.clone())),
             None => Ok(()),
@@ -269,6 +297,7 @@ impl Default for WaitingRoomConfig {
             promote_after: None,
             displace: true,
             target_wait: TargetWait::Auto,
+            lifo_when_standing: false,
             service_quantile: Some(0.5),
             reserve: HashMap::new(),
             lend: false,
@@ -295,6 +324,7 @@ mod tests {
             .promote_after(seconds(10))
             .displace(false)
             .target_wait(seconds(1))
+            .lifo_when_standing(true)
             .service_quantile(0.9)
             .reserve("gold", Reserve::Slots(1))
             .lend(true)
@@ -309,6 +339,7 @@ mod tests {
             promote_after: Some(seconds(10)),
             displace: false,
             target_wait: TargetWait::After(seconds(1)),
+            lifo_when_standing: true,
             service_quantile: Some(0.9),
             reserve: HashMap::from([("gold".to_owned(), Reserve::Slots(1))]),
             lend: true,
@@ -356,5 +387,15 @@ mod tests {
             Ok(())
         );
         assert_eq!(room().weight("", u32::MAX).validate(), Ok(()));
+        let lifo = || room().lifo_when_standing(true);
+        assert_eq!(lifo().discipline(Discipline::Fair).validate(), Ok(()));
+        assert_eq!(
+            refusal(lifo().target_wait(TargetWait::Off)),
+            "`lifo_when_standing` is true with `target_wait = \"none\"`: it needs a target, seconds or \"auto\""
+        );
+        assert_eq!(
+            refusal(lifo().discipline(Discipline::Deadline)),
+            "`lifo_when_standing` is true with `discipline = \"deadline\"`: it must be \"fifo\" or \"fair\""
+        );
     }
 }

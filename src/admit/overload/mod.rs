@@ -162,26 +162,7 @@ impl Overload {
         let Some(predicted) = arriving.predicted else {
             return Ok(0.0);
         };
-        let target = match config.target_wait {
-            TargetWait::Auto => AUTO * arriving.patience,
-            TargetWait::After(target) => target.as_secs_f64(),
-            TargetWait::Off => f64::INFINITY,
-        };
-        let mut idle = match arriving.is_fair && !config.level_weights.is_empty() {
-            // What other levels had, they had by right: only what was left by all is idle.
-            true => self.idleness.share_of_all(),
-            false => self.idleness.share(level),
-        };
-        if arriving.is_fair {
-            self.shares.observe(now, SHARES_MEMORY * memory);
-            let flow = FlowKey::new(level, tenant, config.discipline, config);
-            let unused = self.shares.unused(flow, config, now);
-            idle = idle.max(unused / UNUSED * IDLE);
-        }
-        let longest = match arriving.is_told {
-            true => arriving.longest,
-            false => arriving.longest.max(2.0 * target),
-        };
+        let (target, longest) = self.targets(arriving, tenant, config, now);
         let load = self.pool_mut(arriving.pool);
         let wait = predicted * load.correction(level, predicted);
         let is_late = wait > longest;
@@ -189,7 +170,6 @@ impl Overload {
         if arriving.is_first && !(is_late && arriving.is_told) {
             return Ok(predicted);
         }
-        let target = burst_target(target, longest, idle);
         let excess = wait - target;
         // Its answer would come too late, burst or not.
         if is_late {
@@ -203,11 +183,48 @@ impl Overload {
             false => Ok(predicted),
         }
     }
+
+    /// Beyond which wait a request is refused, perhaps, and beyond which it is late, in seconds.
+    pub(crate) fn targets(
+        &mut self,
+        arriving: &Arriving,
+        tenant: &Tenant,
+        config: &WaitingRoomConfig,
+        now: Nanos,
+    ) -> (f64, f64) {
+        let level = arriving.level;
+        let target = match config.target_wait {
+            TargetWait::Auto => AUTO * arriving.patience,
+            TargetWait::After(target) => target.as_secs_f64(),
+            TargetWait::Off => f64::INFINITY,
+        };
+        let mut idle = match arriving.is_fair && !config.level_weights.is_empty() {
+            // What other levels had, they had by right: only what was left by all is idle.
+            true => self.idleness.share_of_all(),
+            false => self.idleness.share(level),
+        };
+        if arriving.is_fair {
+            let memory = SHARES_MEMORY * MEMORY * arriving.patience;
+            self.shares.observe(now, memory);
+            let flow = FlowKey::new(level, tenant, config.discipline, config);
+            let unused = self.shares.unused(flow, config, now);
+            idle = idle.max(unused / UNUSED * IDLE);
+        }
+        let longest = match arriving.is_told {
+            true => arriving.longest,
+            false => arriving.longest.max(2.0 * target),
+        };
+        (burst_target(target, longest, idle), longest)
+    }
 }
 
 /// The target where this share of the slots was idle of late: it grows with the square, up to the longest useful wait.
 fn burst_target(target: f64, longest: f64, idle: f64) -> f64 {
     let share = (idle / IDLE).min(1.0);
+    // No share of an endless wait is no number.
+    if share <= 0.0 {
+        return target;
+    }
     target + share * share * (longest - target).max(0.0)
 }
 
@@ -271,6 +288,16 @@ mod tests {
         // What was learned of other callers may be wrong for this one.
         arriving.is_told = false;
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
+    }
+
+    #[test]
+    fn an_endless_patience_does_not_lift_the_target_of_busy_slots() {
+        let (mut overload, mut arriving) = busy();
+        (arriving.longest, arriving.is_told) = (f64::INFINITY, false);
+        for (target, expected) in [(10, 0), (8, 25), (5, 100)] {
+            let refused = refused(&mut overload, &arriving, after(target));
+            assert_eq!(refused, expected, "{target}");
+        }
     }
 
     #[test]

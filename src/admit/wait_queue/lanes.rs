@@ -19,6 +19,7 @@ use slab::Slab;
 
 use super::discipline::{DispatchKey, FlowState, LevelQueue};
 use super::heap::Heap;
+use crate::admit::age_order::AgeOrder;
 use crate::admit::capacity::{Partition, PoolId, PoolSet};
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, WaitingRoomConfig};
@@ -109,6 +110,8 @@ pub(crate) struct Lanes<L> {
     levels: usize,
     /// Whether levels have weights.
     is_weighted: bool,
+    /// Which of equals goes next.
+    age_order: AgeOrder,
     discipline: Discipline,
     /// Whether any lane's partition has a bound of its own.
     has_bounds: bool,
@@ -131,6 +134,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             base: 0,
             dispatches: 0,
             levels: config.levels.count(),
+            age_order: AgeOrder::OldestFirst,
             is_weighted: !config.level_weights.is_empty(),
             discipline: config.discipline,
             has_bounds: false,
@@ -143,6 +147,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         Self {
             base: clocks.copied().max().unwrap_or(self.base),
             dispatches: self.dispatches,
+            age_order: self.age_order,
             // A key has the same hash as before.
             by_key: HashMap::with_hasher(self.by_key.hasher().clone()),
             ..Self::new(config)
@@ -287,6 +292,23 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
+    /// Sets which of equals goes next. O(lanes and flows) if it is another than before.
+    pub(crate) fn set_age_order<T>(&mut self, waiters: &Waiters<T>, order: AgeOrder) {
+        if self.age_order == order {
+            return;
+        }
+        self.age_order = order;
+        let lanes: Vec<_> = self.lanes.iter().map(|(lane, _)| lane as u32).collect();
+        for index in lanes {
+            let levels = &mut self.lanes[index as usize].levels;
+            levels
+                .iter_mut()
+                .for_each(|queue| queue.set_age_order(waiters, order));
+            // From the first level on: every head may be another.
+            self.refresh(waiters, index, 0);
+        }
+    }
+
     /// Gives back memory that the present waiters do not need. Their order stays.
     pub(crate) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         for (_, lane) in &mut self.lanes {
@@ -366,7 +388,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let was_occupied = lane.head.is_some();
         // The head was at this level or below, so no level above has a waiter.
         for (level, queue) in (changed..).zip(&lane.levels[changed..]) {
-            if let Some(idx) = queue.head() {
+            if let Some(idx) = queue.head(waiters) {
                 // Also if the head is the same: its key may have changed.
                 order.set(lane.member, (level as u64, queue.head_key(waiters, idx)));
                 let level = level as u8;

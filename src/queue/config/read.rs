@@ -50,6 +50,7 @@ const KEYS: &[&str] = &[
     "promote_after_seconds",
     "displace",
     "target_wait",
+    "lifo_when_standing",
     "reserve",
     "level_weights",
     "tenant_weights",
@@ -112,6 +113,7 @@ impl Reader {
             "promote_after_seconds" => room.promote_after = map.next_value_seed(Seconds(key))?,
             "displace" => room.displace = map.next_value()?,
             "target_wait" => room.target_wait = map.next_value_seed(Target(key))?,
+            "lifo_when_standing" => room.lifo_when_standing = map.next_value()?,
             "reserve" => (room.reserve, room.lend) = map.next_value_seed(Reserves)?,
             "level_weights" => room.level_weights = map.next_value()?,
             "tenant_weights" => {
@@ -253,6 +255,7 @@ streaming = "queue"              # "queue" | "reject": what a saturated gateway 
 hold = "body"                    # "body" | "headers": when the slot is given back
 displace = true                  # in a full room, a higher priority replaces the lowest, latest waiter
 target_wait = "auto"             # seconds | "auto" | "none": an arrival that would wait for longer is refused at once
+lifo_when_standing = false       # while the queue stands longer than the target, the newest of equal rank go first
 # reserve = { high = 1 }         # slots, or a share ("10%"), kept for a level and above; lend = true: lent while unused
 # level_weights = { high = 3 }   # shares of levels, in place of strict priorities; all others weigh 1
 
@@ -306,6 +309,7 @@ jitter = 0.2                     # up to this share is added, so that clients do
             hold = "headers"
             displace = false
             target_wait = 0.5
+            lifo_when_standing = true
             reserve = { gold = 1, silver = "12.5%", lend = true }
             server_timing = false
             level_weights = { gold = 5, bronze = 2 }
@@ -329,6 +333,7 @@ jitter = 0.2                     # up to this share is added, so that clients do
             .hold(Hold::Headers)
             .displace(false)
             .target_wait(Duration::from_millis(500))
+            .lifo_when_standing(true)
             .reserve("gold", Reserve::Slots(1))
             .reserve("silver", Reserve::Share(0.125))
             .lend(true)
@@ -396,6 +401,10 @@ jitter = 0.2                     # up to this share is added, so that clients do
             ),
             ("enabled = true\ntarget_wait = \"never\"", "\"auto\""),
             ("enabled = true\ntarget_wait = -1", "from 0"),
+            (
+                "enabled = true\nlifo_when_standing = 1",
+                "expected a boolean",
+            ),
             ("enabled = true\nreserve.high = -1", "`reserve.high` is -1"),
             ("enabled = true\nreserve.high = \"1\"", "such as \"10%\""),
             ("enabled = true\nreserve.high = true", "`reserve.high` is"),

@@ -13,6 +13,7 @@
 use slab::Slab;
 
 use super::{DispatchKey, FlowSnapshot, FlowState, Newcomer};
+use crate::admit::age_order::AgeOrder;
 use crate::admit::flow::{FlowKey, FlowMap};
 use crate::admit::ordered_queue::{List, OrderedQueue};
 use crate::admit::wait_queue::heap::Heap;
@@ -79,6 +80,8 @@ impl Flow {
 #[derive(Debug)]
 pub(crate) struct FairQueue {
     discipline: Discipline,
+    /// Which waiter of a flow goes next.
+    age_order: AgeOrder,
     by_key: FlowMap<u32>,
     flows: Slab<Flow>,
     /// The flows with waiters that are not skipped, by key.
@@ -86,9 +89,10 @@ pub(crate) struct FairQueue {
 }
 
 impl FairQueue {
-    pub(super) fn new(discipline: Discipline) -> Self {
+    pub(super) fn new(discipline: Discipline, age_order: AgeOrder) -> Self {
         Self {
             discipline,
+            age_order,
             by_key: FlowMap::new(),
             flows: Slab::new(),
             order: Heap::new(),
@@ -141,10 +145,7 @@ impl FairQueue {
         waiters.meta_mut(idx).flow = index;
         let is_head = self.flows[index as usize].queue.push(waiters, idx);
         // The flow's tag depends on the cost of its head.
-        if is_head {
-            self.reorder(waiters, index);
-        }
-        is_head
+        self.reorder_if(is_head, waiters, index)
     }
 
     /// Removes a waiter that got a slot, and returns the virtual time at which its service ends.
@@ -168,10 +169,7 @@ impl FairQueue {
     pub(super) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         let index = waiters.meta(idx).flow;
         let was_head = self.flows[index as usize].queue.remove(waiters, idx);
-        if was_head {
-            self.reorder(waiters, index);
-        }
-        was_head
+        self.reorder_if(was_head, waiters, index)
     }
 
     pub(super) fn skip<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
@@ -185,15 +183,28 @@ impl FairQueue {
         let flow = &mut self.flows[index as usize];
         flow.skipped -= 1;
         let is_head = flow.queue.push(waiters, idx);
-        if is_head {
-            self.reorder(waiters, index);
-        }
-        is_head
+        self.reorder_if(is_head, waiters, index)
     }
 
-    pub(super) fn head(&self) -> Option<u32> {
+    pub(super) fn head<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
         let &(_, flow) = self.order.first()?;
-        self.flows[flow as usize].queue.head()
+        self.head_of(&self.flows[flow as usize], waiters)
+    }
+
+    /// The waiter of a flow that goes next.
+    #[inline]
+    fn head_of<T>(&self, flow: &Flow, waiters: &Waiters<T>) -> Option<u32> {
+        self.age_order.head(&flow.queue, waiters)
+    }
+
+    /// Sets which waiter of each flow goes next.
+    pub(super) fn set_age_order<T>(&mut self, waiters: &Waiters<T>, age_order: AgeOrder) {
+        self.age_order = age_order;
+        let flows: Vec<_> = self.flows.iter().map(|(index, _)| index as u32).collect();
+        // No waiter is skipped at that time, so no flow closes.
+        flows
+            .into_iter()
+            .for_each(|index| self.reorder(waiters, index));
     }
 
     pub(super) fn head_key(&self) -> DispatchKey {
@@ -216,17 +227,18 @@ impl FairQueue {
             return Some(DispatchKey::of_tag(tag, state.since));
         };
         let flow = &self.flows[index as usize];
-        // Only a requeued request goes before others of its flow.
-        let head = flow.queue.head();
-        let is_first = head.is_none_or(|head| newcomer.key < waiters.meta(head).key());
+        // Oldest first, only a requeued request goes before others of its flow.
+        let head = self.head_of(flow, waiters);
+        let key = |key| self.age_order.key(key);
+        let is_first = head.is_none_or(|head| key(newcomer.key) < key(waiters.meta(head).key()));
         is_first.then(|| flow.key(newcomer.cost))
     }
 
     /// About how many waiters go before a newcomer whose turn is due at `tag`: by the prices of the heads, and of many flows
     /// by the first ones.
-    pub(super) fn ahead<T>(&self, waiters: &Waiters<T>, tag: u128) -> usize {
+    pub(super) fn ahead<T>(&self, waiters: &Waiters<T>, tag: u128, passed: Option<u32>) -> usize {
         let due = |flow: &Flow| {
-            let head = flow.queue.head()?;
+            let head = self.head_of(flow, waiters)?;
             let price = flow.rate.price(waiters.meta(head).cost());
             // The division's result is at most the queue's length before it is narrowed.
             let turns = tag.saturating_sub(flow.state.start) / price;
@@ -234,8 +246,16 @@ impl FairQueue {
         };
         let looks = self.flows.len().min(MAX_LOOKS);
         let flows = self.flows.iter().take(looks);
+        let flows = flows.filter(|&(index, _)| Some(index as u32) != passed);
         let ahead: usize = flows.filter_map(|(_, flow)| due(flow)).sum();
         ahead * self.flows.len() / looks.max(1)
+    }
+
+    /// The newcomer's flow, if the newcomer goes before all of it.
+    pub(super) fn passed(&self, newcomer: Newcomer<'_>, config: &WaitingRoomConfig) -> Option<u32> {
+        let key = self.key_of_newcomer(newcomer, config);
+        let own = self.by_key.get(key).copied();
+        own.filter(|_| self.age_order.is_next(newcomer.key))
     }
 
     /// The virtual time at which a newcomer's turn is due, behind the waiters of its flow; `state` as in `push`.
@@ -249,8 +269,11 @@ impl FairQueue {
         let own = self.by_key.get(key);
         let own = own.map(|&index| &self.flows[index as usize]);
         let price = self.rate(key, config).price(newcomer.cost);
-        let (start, before) =
-            own.map_or((state.start, 0), |own| (own.state.start, own.queue.len()));
+        let before = |own: &Flow| match self.age_order.is_next(newcomer.key) {
+            true => 0,
+            false => own.queue.len(),
+        };
+        let (start, before) = own.map_or((state.start, 0), |own| (own.state.start, before(own)));
         // Those before it are taken to cost what it costs.
         start + price * (before as u128 + 1)
     }
@@ -261,7 +284,7 @@ impl FairQueue {
 
     pub(super) fn snapshot<T>(&self, waiters: &Waiters<T>) -> impl Iterator<Item = FlowSnapshot> {
         self.flows.iter().filter_map(|(_, flow)| {
-            let line = flow.queue.to_vec(waiters);
+            let line = self.age_order.to_vec(&flow.queue, waiters);
             // A flow may have nothing but skipped waiters.
             let key = flow.key(waiters.meta(*line.first()?).cost());
             Some(FlowSnapshot::new(key, flow.rate, line))
@@ -270,7 +293,7 @@ impl FairQueue {
 
     /// Rebuilds the flows in as much memory as they need. No waiter is skipped at that time.
     pub(super) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
-        let old = std::mem::replace(self, Self::new(self.discipline));
+        let old = std::mem::replace(self, Self::new(self.discipline, self.age_order));
         for (_, flow) in old.flows {
             let index = self.flows.insert(flow) as u32;
             self.by_key.insert(self.flows[index as usize].id(), index);
@@ -282,10 +305,20 @@ impl FairQueue {
         }
     }
 
+    /// Ranks a flow anew if its first waiter came or left, or the head may be any. Says whether the head may be another now.
+    #[inline]
+    fn reorder_if<T>(&mut self, is_first: bool, waiters: &Waiters<T>, index: u32) -> bool {
+        let may_change = is_first || self.age_order == AgeOrder::NewestFirst;
+        if may_change {
+            self.reorder(waiters, index);
+        }
+        may_change
+    }
+
     /// Ranks a flow by its head, or closes it if none of its waiters is left.
     fn reorder<T>(&mut self, waiters: &Waiters<T>, index: u32) {
         let flow = &self.flows[index as usize];
-        match flow.queue.head() {
+        match self.head_of(flow, waiters) {
             Some(head) => self.order.set(index, flow.key(waiters.meta(head).cost())),
             None => {
                 self.order.remove(index);

@@ -221,6 +221,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// The key by which waiters of two disciplines are ordered.
     fn key_between(&self, level: u8, key: ArrivalKey) -> (u8, ArrivalKey) {
+        let key = self.age_order.key(key);
         match self.is_weighted {
             true => (0, key),
             false => (level, key),
