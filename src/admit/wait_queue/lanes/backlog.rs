@@ -74,7 +74,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// How many waiters of other groups than that of `lane` a slot of `pool` would be spent on first, at this level and
+    /// How many waiters of other groups than that of `lane` a slot of `pool` would be spent on first, at the newcomer's level and
     /// above. A group that several pools can serve spreads over them.
     pub(crate) fn ahead_of_others(&self, pool: PoolId, lane: u32, newcomer: Newcomer<'_>) -> f64 {
         let own = self.group(lane);
