@@ -1,8 +1,10 @@
 //! Levels that share the slots by weights.
 
+use std::time::Instant;
+
 use proptest::prelude::*;
-use tower_triage::admit::Partition;
-use tower_triage::{Discipline, Priority, RejectReason, WaitingRoomConfig};
+use tower_triage::admit::{Partition, WaitQueue};
+use tower_triage::{Discipline, Priority, RejectReason, Ticket, WaitingRoomConfig};
 
 use super::fairness::LaneRoom;
 use super::scenarios::{HIGH, LOW, NORMAL, Room, config, level};
@@ -27,6 +29,27 @@ fn slots_are_divided_by_the_weights_of_levels_that_wait() {
         }
         assert_eq!(room.served(), order);
     }
+}
+
+#[test]
+fn a_queue_without_slots_divides_them_likewise() {
+    let now = Instant::now();
+    let mut queue = WaitQueue::new(weighted(Discipline::Fifo), now);
+    for (level, name) in [
+        (1, "n1"),
+        (1, "n2"),
+        (0, "h1"),
+        (0, "h2"),
+        (0, "h3"),
+        (0, "h4"),
+    ] {
+        let ticket = Ticket::new(Priority(level), now);
+        queue.push(ticket, (), now, |_| name).unwrap();
+    }
+    let forecast: Vec<_> = queue.in_order().iter().map(|&id| *queue.get(id)).collect();
+    let popped: Vec<_> = std::iter::from_fn(|| queue.pop(queue.peek()?)).collect();
+    assert_eq!(popped, ["h1", "h2", "h3", "n1", "h4", "n2"]);
+    assert_eq!(forecast, popped);
 }
 
 #[test]
