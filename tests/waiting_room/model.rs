@@ -521,12 +521,14 @@ impl Model {
             self.waiting[i].request.priority = named.map_or(default, |n| n as u8);
             self.waiting[i].level = self.level_of(&self.waiting[i].request);
         }
+        let may_split = before.is_weighted() || self.is_weighted();
         let mut ranks = BTreeSet::new();
         for (i, mut old_flow) in old_flow.into_iter().enumerate() {
             if let Some(flow) = &mut old_flow
+                && may_split
                 && !ranks.insert(flow.since_dispatch)
             {
-                // The flow is split, perhaps: only one part keeps its place among equals.
+                // Only one part keeps its place among equals.
                 flow.since_dispatch = self.dispatches + 1;
             }
             self.join(i, old_flow);

@@ -316,6 +316,11 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
+    /// Whether levels have weights.
+    pub(crate) fn is_weighted(&self) -> bool {
+        self.is_weighted
+    }
+
     /// The number of the next dispatch.
     pub(crate) fn next_dispatch(&self) -> u64 {
         self.dispatches + 1

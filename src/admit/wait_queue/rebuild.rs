@@ -88,6 +88,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Links all waiters anew, in the order given, which is that of arrival: most are pushed at the end of a queue then.
     pub(crate) fn rebuild(&mut self, relinks: Vec<Relink<L>>, now: Nanos) {
         let old = self.clear_links();
+        // Where levels have weights or had, a flow may be split into several of one queue. Then one part keeps the rank
+        // among equals.
+        let may_split = old.is_weighted() || self.lanes.is_weighted();
         let mut ranks = HashSet::new();
         for Relink {
             idx,
@@ -98,10 +101,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         {
             // Before `link` changes its lane and level: they lead to the flow's old state.
             let mut flow = self.lanes.flow_state_from(&old, &self.waiters, idx);
-            // Of a flow that is split, one part keeps the rank among equals. Ignored for a flow that is open already.
             if let Some(flow) = &mut flow
+                && may_split
                 && !ranks.insert(flow.since)
             {
+                // Ignored for a flow that is open already.
                 flow.since = self.lanes.next_dispatch();
             }
             let lane = self.lane(key, |_| (pools, partition));
