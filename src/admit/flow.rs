@@ -38,11 +38,13 @@ impl<'a> FlowKey<'a> {
     }
 
     /// The name of its tenant; the empty one for all.
+    #[inline]
     pub(crate) fn tenant_name(self) -> &'a Tenant {
         self.tenant.unwrap_or(&ALL_TENANTS)
     }
 
     /// Its share in proportion to the shares of others; at least 1.
+    #[inline]
     pub(crate) fn weight(self, config: &WaitingRoomConfig) -> u32 {
         let tenant = self.tenant.and_then(|tenant| config.weights.get(tenant));
         // A weight of 0 is a mistake, where that was not looked for.
@@ -66,6 +68,7 @@ impl<V> FlowMap<V> {
         self.0.get(usize::from(key.level))?.get(key.tenant_name())
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, key: FlowKey<'_>) -> Option<&mut V> {
         self.0
             .get_mut(usize::from(key.level))?

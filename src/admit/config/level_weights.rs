@@ -4,7 +4,15 @@ use super::{Discipline, InvalidWaitingRoom, WaitingRoomConfig};
 
 impl WaitingRoomConfig {
     /// The weight of a level; at least 1.
+    #[inline]
     pub(crate) fn level_weight_of(&self, level: u8) -> u32 {
+        match self.level_weights.is_empty() {
+            true => 1,
+            false => self.find_level_weight(level),
+        }
+    }
+
+    fn find_level_weight(&self, level: u8) -> u32 {
         let Some(name) = self.levels.names().nth(level.into()) else {
             return 1;
         };

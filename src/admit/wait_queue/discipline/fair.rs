@@ -40,6 +40,7 @@ impl Rate {
     };
 
     /// The virtual time that a request of this cost takes. Does not overflow: the cost is a `u32`.
+    #[inline]
     pub(super) fn price(self, cost: u128) -> u128 {
         let cost = if self.by_cost { cost } else { 1 };
         cost * UNIT / self.weight
@@ -99,10 +100,12 @@ impl FairQueue {
         }
     }
 
+    #[inline]
     fn key_of<'a>(&self, meta: &'a WaiterMeta, config: &WaitingRoomConfig) -> FlowKey<'a> {
         FlowKey::new(meta.level, meta.tenant(), self.discipline, config)
     }
 
+    #[inline]
     fn key_of_newcomer<'a>(
         &self,
         newcomer: Newcomer<'a>,
@@ -111,6 +114,7 @@ impl FairQueue {
         FlowKey::new(newcomer.level, newcomer.tenant, self.discipline, config)
     }
 
+    #[inline]
     fn rate(&self, key: FlowKey<'_>, config: &WaitingRoomConfig) -> Rate {
         Rate {
             weight: key.weight(config).into(),
