@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::age_order::AgeOrder;
 use super::nanos::{NEVER, Nanos};
 use super::ordered_queue::{List, OrderedQueue};
 use super::waiters::Waiters;
@@ -51,6 +52,18 @@ impl ByLevel {
         levels.map(OrderedQueue::len).sum()
     }
 
+    /// How many wait at this level.
+    pub(crate) fn count_in(&self, level: u8) -> usize {
+        self.levels[usize::from(level)].len()
+    }
+
+    /// The waiter of the first level that has one that goes next.
+    #[inline]
+    pub(crate) fn next<T>(&self, waiters: &Waiters<T>, order: AgeOrder) -> Option<u32> {
+        let mut levels = self.levels.iter();
+        levels.find_map(|level| order.head(level, waiters))
+    }
+
     /// The first waiter of each level that has one, the most urgent level first.
     #[inline]
     pub(crate) fn heads(&self) -> impl Iterator<Item = u32> {
@@ -89,9 +102,9 @@ impl ByLevel {
         first.map(|(.., idx)| idx)
     }
 
-    /// All waiters of a level, in order.
-    pub(crate) fn level<T>(&self, waiters: &Waiters<T>, level: u8) -> Vec<u32> {
-        self.levels[usize::from(level)].to_vec(waiters)
+    /// All waiters of a level, in this order.
+    pub(crate) fn level<T>(&self, waiters: &Waiters<T>, level: u8, order: AgeOrder) -> Vec<u32> {
+        order.to_vec(&self.levels[usize::from(level)], waiters)
     }
 }
 

@@ -13,10 +13,12 @@
 //! - `overload`: what a room measures, to refuse early which request would wait too long.
 //! - `waiters`, `ordered_queue`, `by_level`, `room_base`, `nanos`, `trim`: what both rooms are built of.
 
+mod age_order;
 mod by_level;
 mod capacity;
 mod compact_slab;
 mod config;
+mod flow;
 mod full_room;
 mod limiter;
 mod nanos;

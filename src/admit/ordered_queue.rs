@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::nanos::Nanos;
+use super::room_base::BEHIND;
 use super::waiters::{NONE, Waiters};
 
 /// The order of arrival: the instant, then the sequence number. No two waiters have the same.
@@ -150,6 +151,24 @@ impl OrderedQueue {
         (self.tail != NONE).then_some(self.tail)
     }
 
+    /// The waiter with the largest key that is no early retry; if there are only those, the largest. Walks over the early
+    /// retries at the end.
+    pub(crate) fn newest<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
+        let tail = self.tail()?;
+        let is_behind = |&idx: &u32| waiters.meta(idx).since >= BEHIND;
+        if !is_behind(&tail) {
+            return Some(tail);
+        }
+        let links = &waiters.links[self.links as usize];
+        let prev = |&idx: &u32| Some(links[idx as usize].prev).filter(|&prev| prev != NONE);
+        let in_list = std::iter::successors(Some(tail), prev).find(|idx| !is_behind(idx));
+        let in_tree = self.out_of_order.range(..(BEHIND, 0)).next_back();
+        let newest = in_list.into_iter().chain(in_tree.map(|(_, &idx)| idx));
+        newest
+            .max_by_key(|&idx| waiters.meta(idx).key())
+            .or(Some(tail))
+    }
+
     /// All waiters, in order. O(n log n).
     pub(crate) fn to_vec<T>(&self, waiters: &Waiters<T>) -> Vec<u32> {
         let links = &waiters.links[self.links as usize];
@@ -167,6 +186,7 @@ impl OrderedQueue {
 mod tests {
     use super::*;
     use crate::admit::Priority;
+    use crate::admit::age_order::AgeOrder;
     use crate::admit::nanos::NEVER;
     use crate::admit::waiters::{WaitLimits, WaiterMeta};
     use proptest::prelude::*;
@@ -191,6 +211,36 @@ mod tests {
             failure_persistence: None,
             ..ProptestConfig::default()
         })]
+
+        #[test]
+        fn newest_is_the_latest_that_is_no_early_retry(ops in prop::collection::vec((op(), prop::bool::weighted(0.3)), 1..200)) {
+            let mut waiters = Waiters::new(NEVER);
+            let mut queue = OrderedQueue::new(List::Level);
+            let mut model: Vec<(ArrivalKey, u32)> = Vec::new();
+            for (seq, (op, is_early)) in (0u64..).zip(ops) {
+                match op {
+                    Op::Push(_) => {
+                        let key = (seq + if is_early { BEHIND } else { 0 }, seq);
+                        let limits = WaitLimits { arrival: seq, deadline: NEVER };
+                        let priority = Priority::HIGHEST;
+                        let meta = WaiterMeta::new(key, priority, limits, priority.into());
+                        let idx = waiters.insert(meta, |_| ()).idx;
+                        model.push((key, idx));
+                        queue.push(&mut waiters, idx);
+                    }
+                    Op::Remove(which) | Op::Skip(which) if !model.is_empty() => {
+                        let (_, idx) = model.remove(which.index(model.len()));
+                        queue.remove(&mut waiters, idx);
+                        waiters.remove(idx);
+                    }
+                    Op::Remove(_) | Op::Skip(_) => {}
+                }
+                model.sort_unstable_by_key(|&(key, _)| AgeOrder::NewestFirst.key(key));
+                let order: Vec<u32> = model.iter().map(|(_, idx)| *idx).collect();
+                prop_assert_eq!(queue.newest(&waiters), order.first().copied());
+                prop_assert_eq!(AgeOrder::NewestFirst.to_vec(&queue, &waiters), order);
+            }
+        }
 
         #[test]
         fn order_and_ends_are_those_of_a_sorted_list(ops in prop::collection::vec(op(), 1..400)) {

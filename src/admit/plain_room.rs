@@ -38,6 +38,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         C::SINGLE_LANE
             && config.discipline == Discipline::Fifo
             && config.promote_after.is_none()
+            && config.level_weights.is_empty()
             && config.max_size_per_tenant.is_none()
     }
 
@@ -67,7 +68,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     }
 
     fn head_idx(&self) -> Option<u32> {
-        self.by_level.heads().next()
+        self.by_level.next(&self.waiters, self.base.age_order)
     }
 
     /// Adds a waiter to its level.
@@ -119,7 +120,9 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             return true;
         };
         let Priority(level) = self.base.config.levels.clamp(ticket.priority);
-        (level, self.base.key_if_queued(ticket, limits)) < (head.level, head.key())
+        let order = self.base.age_order;
+        let key = self.base.key_if_queued(ticket, limits);
+        (level, order.key(key)) < (head.level, order.key(head.key()))
     }
 
     /// Leases a slot for a newcomer, after every waiter that goes before it was offered one. `Busy`: it has to wait.
@@ -187,7 +190,11 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             return Ok(0.0);
         }
         let per_second = self.base.overload.per_second(ONLY_POOL);
-        let ahead = self.by_level.count_above(level);
+        let mut ahead = self.by_level.count_above(level);
+        let key = self.base.key_if_queued(ticket, limits);
+        if self.base.age_order.is_next(key) {
+            ahead -= self.by_level.count_in(level);
+        }
         let wait = PredictedWait {
             pool: ONLY_POOL,
             lane_hash: ONLY_LANE,
@@ -258,7 +265,8 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         // How many go before all waiters of the present level.
         let mut before = 0;
         for level in 0..=own {
-            let order = self.by_level.level(&self.waiters, level);
+            let order = self.base.age_order;
+            let order = self.by_level.level(&self.waiters, level, order);
             match order.iter().position(|&idx| idx == id.idx) {
                 Some(nth) => return Some(before + nth + 1),
                 None => before += order.len(),
@@ -365,6 +373,11 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
                 .limits
                 .why_expired(self.waiters.max_wait);
             self.reject_idx(idx, why, wakes);
+        }
+        if self.base.has_age_order() {
+            let oldest = self.by_level.oldest(&self.waiters);
+            let oldest = oldest.map(|idx| self.waiters.meta(idx));
+            self.base.update_age_order(oldest);
         }
     }
 

@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::age_order::AgeOrder;
+use super::flow::FlowKey;
 use super::nanos::{Epoch, NEVER, Nanos, seconds, span};
 use super::ordered_queue::ArrivalKey;
 use super::overload::{Arriving, Overload, Reserves};
@@ -28,6 +30,8 @@ pub(crate) struct RoomBase {
     pub(crate) stats: RoomStats,
     pub(crate) overload: Overload,
     pub(crate) reserves: Reserves,
+    /// Which of equals goes next.
+    pub(crate) age_order: AgeOrder,
     pub(crate) high_water: HighWater,
     /// The time of the event that is being handled; the epoch if the caller did not read the clock.
     pub(crate) now: Nanos,
@@ -52,6 +56,7 @@ impl RoomBase {
             reserved: 0,
             is_closed: false,
             stats: RoomStats::default(),
+            age_order: AgeOrder::OldestFirst,
             high_water: HighWater::default(),
             sampled_at: 0,
             seq: 0,
@@ -201,9 +206,28 @@ impl RoomBase {
         limits: WaitLimits,
         wait: PredictedWait,
     ) -> Result<f64, RejectReason<N>> {
+        let level = self.config.levels.clamp(ticket.priority).0;
+        let arriving = self.arriving(level, &ticket.tenant, limits, self.now, wait);
+        let admitted = self
+            .overload
+            .admit(&arriving, &ticket.tenant, &self.config, self.now);
+        admitted.map_err(|excess| RejectReason::Overloaded {
+            retry_after: Duration::try_from_secs_f64(excess).unwrap_or(Duration::MAX),
+        })
+    }
+
+    /// A request as it is at the time `from`, as far as its wait is concerned.
+    fn arriving(
+        &mut self,
+        level: u8,
+        tenant: &Tenant,
+        limits: WaitLimits,
+        from: Nanos,
+        wait: PredictedWait,
+    ) -> Arriving {
         let until = |end: Nanos| match end {
             NEVER => f64::INFINITY,
-            _ => seconds(end.saturating_sub(self.now)),
+            _ => seconds(end.saturating_sub(from)),
         };
         // Only callers that name no deadline have to be guessed at.
         let is_told = limits.deadline < NEVER;
@@ -212,7 +236,7 @@ impl RoomBase {
             false => self
                 .overload
                 .patience
-                .of(&ticket.tenant, self.now)
+                .of(tenant, self.now)
                 .unwrap_or(f64::INFINITY),
         };
         let bound = until(limits.arrival.saturating_add(self.max_wait()));
@@ -221,9 +245,9 @@ impl RoomBase {
             true => self.service_time(wait.lane_hash).unwrap_or(0.0),
             false => 0.0,
         };
-        let arriving = Arriving {
+        Arriving {
             pool: wait.pool,
-            level: self.config.levels.clamp(ticket.priority).0,
+            level,
             is_first: wait.is_first,
             is_fair: wait.is_fair,
             predicted: wait.seconds,
@@ -231,13 +255,25 @@ impl RoomBase {
             patience: caller.min(bound),
             is_told,
             longest: (caller - service).min(bound),
+        }
+    }
+
+    /// Whether a waiter has waited for longer than the target that it had when it arrived, by what is known now.
+    pub(crate) fn is_beyond_target(&mut self, meta: &WaiterMeta) -> bool {
+        let wait = PredictedWait {
+            pool: PoolId(0),
+            lane_hash: meta.lane_hash,
+            is_first: false,
+            is_fair: self.config.has_flows(),
+            leased: 0,
+            seconds: None,
         };
-        let admitted = self
+        let (limits, tenant) = (meta.limits, meta.tenant());
+        let arriving = self.arriving(meta.priority, tenant, limits, limits.arrival, wait);
+        let (target, _) = self
             .overload
-            .admit(&arriving, &ticket.tenant, &self.config, self.now);
-        admitted.map_err(|excess| RejectReason::Overloaded {
-            retry_after: Duration::try_from_secs_f64(excess).unwrap_or(Duration::MAX),
-        })
+            .targets(&arriving, tenant, &self.config, self.now);
+        seconds(self.now.saturating_sub(limits.arrival)) > target
     }
 
     /// How long a request of this lane will be served until its answer begins, in seconds.
@@ -259,7 +295,8 @@ impl RoomBase {
     /// A wait ended: compares it with what was predicted.
     #[inline]
     pub(crate) fn on_wait_ended(&mut self, pool: PoolId, meta: &WaiterMeta, is_served: bool) {
-        if meta.predicted > 0.0 {
+        // Newest first, a prediction means nothing to those that are passed.
+        if meta.predicted > 0.0 && self.age_order == AgeOrder::OldestFirst {
             let actual = seconds(self.now.saturating_sub(meta.limits.arrival));
             let load = self.overload.pool_mut(pool);
             load.on_wait_ended(meta.priority, meta.predicted.into(), actual, is_served);
@@ -315,9 +352,15 @@ impl RoomBase {
     #[inline]
     pub(crate) fn on_served(&mut self, level: u8, tenant: &Tenant, cost: f64) {
         self.overload.on_served(level);
-        if self.config.discipline == Discipline::Fair {
-            self.overload
-                .on_tenant_served(tenant, cost, &self.config, self.now);
+        let config = &self.config;
+        if config.has_flows() {
+            let flow = FlowKey::new(level, tenant, config.discipline, config);
+            // As the flow's virtual time counts it.
+            let cost = match config.discipline {
+                Discipline::Fair => cost,
+                _ => 1.0,
+            };
+            self.overload.on_flow_served(flow, cost, config, self.now);
         }
     }
 
@@ -362,7 +405,7 @@ pub(crate) struct PredictedWait {
     pub(crate) lane_hash: u32,
     /// Whether no waiter goes before it.
     pub(crate) is_first: bool,
-    /// Whether its lane is shared among tenants.
+    /// Whether its lane is shared among flows.
     pub(crate) is_fair: bool,
     /// How many leases the capacity has given so far.
     pub(crate) leased: u64,

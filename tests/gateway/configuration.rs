@@ -76,6 +76,7 @@ async fn invalid_value_error_names_file_line_and_key() {
         "hold = \"forever\"",
         "displace = \"yes\"",
         "tenant_weights = { a = -1 }",
+        "level_weights = { high = -1 }",
         "retry_after = { mode = \"never\" }",
         "retry_after = { min_seconds = -1 }",
     ] {
@@ -114,6 +115,31 @@ async fn invalid_value_error_names_file_line_and_key() {
     assert_refused_at("listen = ", 1, "").await;
     assert_refused_at("[swap]", 1, "swap").await;
     assert_refused_at("[durable]", 1, "durable").await;
+}
+
+#[tokio::test]
+async fn bad_level_weights_error_names_the_key() {
+    for (lines, words) in [
+        ("level_weights.high = 0", ["level_weights", "at least 1"]),
+        (
+            "level_weights.gold = 3",
+            ["level_weights", "\"high\", \"normal\""],
+        ),
+        (
+            "level_weights.high = 3\nreserve.high = 1",
+            ["level_weights", "`reserve`"],
+        ),
+        (
+            "level_weights.high = 3\ndiscipline = \"deadline\"",
+            ["level_weights", "`discipline = \"deadline\"`"],
+        ),
+        (
+            "level_weights.high = 3\npromote_after_seconds = 1",
+            ["level_weights", "`promote_after_seconds`"],
+        ),
+    ] {
+        assert_refused(&format!("[queue]\n{lines}"), &words).await;
+    }
 }
 
 #[tokio::test]

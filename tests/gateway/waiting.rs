@@ -116,6 +116,22 @@ async fn high_priority_overtakes_and_equals_stay_fifo() {
 }
 
 #[tokio::test]
+async fn levels_with_weights_share_the_slot() {
+    let busy = BusyGateway::start("level_weights = { high = 3 }").await;
+    let waiters = [
+        busy.ask("n1"),
+        busy.ask("n2"),
+        busy.ask("h1").high(),
+        busy.ask("h2").high(),
+        busy.ask("h3").high(),
+        busy.ask("h4").high(),
+    ];
+    let waiters = busy.queue(waiters).await;
+    let order = busy.serve(waiters).await;
+    assert_eq!(order, ["h1", "h2", "h3", "n1", "h4", "n2"]);
+}
+
+#[tokio::test]
 async fn priority_names_ignore_case_and_unknown_means_default() {
     let busy = BusyGateway::start("").await;
     let spelt = |label, name: &'static [u8]| busy.ask(label).header("x-priority", name);

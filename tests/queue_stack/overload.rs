@@ -141,3 +141,41 @@ async fn a_panic_of_the_service_is_no_caller_that_gave_up() {
     // The last of a burst waits for 0.4 s: longer than it would seem that callers wait.
     assert_eq!(handle.status().stats.overloaded, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_newest_go_first_while_the_queue_stands() {
+    let config = QueueConfig::new(1)
+        .max_wait(Duration::from_secs(10))
+        .target_wait(Duration::from_secs(2))
+        .lifo_when_standing(true);
+    let started = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&started);
+    let service =
+        QueueLayer::new(config).layer(service_fn(move |request: Request<Full<Bytes>>| {
+            log.lock().unwrap().push(request.uri().path().to_owned());
+            async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+            }
+        }));
+    let send = |path: &str| {
+        let request = Request::builder().uri(path).body(Full::default()).unwrap();
+        tokio::spawn(service.clone().oneshot(request))
+    };
+    // For long enough, one runs and one waits: the slot was never idle lately.
+    send("/before");
+    for _ in 0..1_000 {
+        send("/before");
+        seconds(1).await;
+    }
+    started.lock().unwrap().clear();
+    let sent: Vec<_> = ["/a", "/b", "/c"].map(&send).into();
+    seconds(2).await;
+    advance(Duration::from_millis(500)).await;
+    let later: Vec<_> = ["/d", "/e"].map(&send).into();
+    seconds(6).await;
+    assert_eq!(*started.lock().unwrap(), ["/a", "/b", "/e", "/d", "/c"]);
+    for request in sent.into_iter().chain(later) {
+        assert_eq!(request.await.unwrap().unwrap().status(), 200);
+    }
+}

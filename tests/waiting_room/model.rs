@@ -1,6 +1,6 @@
 //! A model of the waiting room: one list of waiters, searched from end to end, by the rules of the documentation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tower_triage::admit::Partition;
 use tower_triage::{Discipline, RejectReason, WaitingRoomConfig};
@@ -40,7 +40,7 @@ pub(crate) enum Answer {
     Rejected(Why),
 }
 
-/// Names a tenant's flow: lane, level and tenant.
+/// Names a flow: lane, level and tenant.
 type FlowKey = (usize, u8, &'static str);
 
 #[derive(Debug, Clone, Copy)]
@@ -51,8 +51,11 @@ struct Flow {
     since_dispatch: u64,
 }
 
-/// Virtual time per unit of cost. A multiple of all weights in the tests.
-const SHARE: u64 = 4;
+/// Virtual time per unit of cost. A multiple of all weights in the tests, of a level times a tenant.
+const SHARE: u64 = 16;
+
+/// Names a virtual time: pools, discipline and level, 0 for all where levels have weights.
+type ClockKey = (Serves, Discipline, u8);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Model {
@@ -69,8 +72,8 @@ pub(crate) struct Model {
     /// In the order of arrival.
     waiting: Vec<Waiter>,
     flows: BTreeMap<FlowKey, Flow>,
-    /// By pools and level: the virtual time.
-    clocks: BTreeMap<(Serves, u8), u64>,
+    /// The virtual times.
+    clocks: HashMap<ClockKey, u64>,
     dispatches: u64,
     /// The waiters that were answered in the present step, in order.
     pub(crate) answered: Vec<(Number, Answer)>,
@@ -94,7 +97,7 @@ impl Model {
             latest: 0,
             waiting: Vec::new(),
             flows: BTreeMap::new(),
-            clocks: BTreeMap::new(),
+            clocks: HashMap::new(),
             dispatches: 0,
             answered: Vec::new(),
         }
@@ -287,6 +290,32 @@ impl Model {
         own.unwrap_or(self.config.discipline)
     }
 
+    /// Whether the lane's waiters share the slots as flows.
+    pub(crate) fn has_flows(&self, lane: usize) -> bool {
+        match self.discipline(lane) {
+            Discipline::Fair => true,
+            Discipline::Fifo => self.is_weighted(),
+            _ => false,
+        }
+    }
+
+    fn is_weighted(&self) -> bool {
+        !self.config.level_weights.is_empty()
+    }
+
+    /// A level, as far as a more urgent one goes first in the lane.
+    fn strict_level(&self, lane: usize, level: u8) -> u8 {
+        match self.is_weighted() && self.has_flows(lane) {
+            true => 0,
+            false => level,
+        }
+    }
+
+    fn clock_key(&self, (lane, level, _): FlowKey) -> ClockKey {
+        let level = self.strict_level(lane, level);
+        (self.lanes[lane].clone(), self.discipline(lane), level)
+    }
+
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &Arrival> {
         self.waiting.iter().map(|w| &w.request)
     }
@@ -321,7 +350,8 @@ impl Model {
 
     // The order.
 
-    /// Of the best waiter of each discipline, that of the highest level; of equal levels, the first to arrive.
+    /// Of the best waiter of each discipline, that of the highest level; of equal levels, or if levels have weights, the
+    /// first to arrive.
     fn best(&self, among: impl Fn(&Arrival) -> bool) -> Option<usize> {
         let best_of = |discipline| {
             let waiting = (0..self.waiting.len()).filter(|&i| among(&self.waiting[i].request));
@@ -331,7 +361,11 @@ impl Model {
         };
         let disciplines = [Discipline::Fifo, Discipline::Fair, Discipline::Deadline];
         let bests = disciplines.into_iter().filter_map(best_of);
-        bests.min_by_key(|&i| (self.waiting[i].level, i))
+        let level = |i: usize| match self.is_weighted() {
+            true => 0,
+            false => self.waiting[i].level,
+        };
+        bests.min_by_key(|&i| (level(i), i))
     }
 
     /// The order within a discipline: the least rank goes first.
@@ -339,23 +373,28 @@ impl Model {
         let Waiter { request, level, .. } = &self.waiting[i];
         let (first, second) = match self.discipline(request.lane) {
             Discipline::Deadline => (self.end(request).map_or(u64::MAX, |(end, _)| end), 0),
-            Discipline::Fair => {
+            _ if self.has_flows(request.lane) => {
                 let key = self.flow_of(i);
                 let flow = self.flows[&key];
                 let head = (0..=i).find(|&other| self.flow_of(other) == key).unwrap();
-                (
-                    flow.start + self.price(&self.waiting[head].request),
-                    flow.since_dispatch,
-                )
+                (flow.start + self.price(head), flow.since_dispatch)
             }
             _ => (0, 0),
         };
-        (*level, first, second, i)
+        (self.strict_level(request.lane, *level), first, second, i)
     }
 
-    fn price(&self, request: &Arrival) -> u64 {
+    fn price(&self, i: usize) -> u64 {
+        let Waiter { request, level, .. } = &self.waiting[i];
+        let name = self.config.levels.name(tower_triage::Priority(*level));
+        let mut weights = self.config.level_weights.iter();
+        let level = weights.find(|(other, _)| other.eq_ignore_ascii_case(name));
+        let share = SHARE / u64::from(level.map_or(1, |(_, &weight)| weight));
+        if self.discipline(request.lane) == Discipline::Fifo {
+            return share;
+        }
         let weight = self.config.weights.get(request.tenant.as_bytes()).copied();
-        u64::from(request.cost.max(1)) * SHARE / u64::from(weight.unwrap_or(1).max(1))
+        u64::from(request.cost.max(1)) * share / u64::from(weight.unwrap_or(1).max(1))
     }
 
     pub(crate) fn pump(&mut self) {
@@ -377,11 +416,11 @@ impl Model {
     }
 
     fn pay(&mut self, i: usize) {
-        let (key, price) = (self.flow_of(i), self.price(&self.waiting[i].request));
-        if self.discipline(key.0) != Discipline::Fair {
+        let (key, price) = (self.flow_of(i), self.price(i));
+        if !self.has_flows(key.0) {
             return;
         }
-        let clock = (self.lanes[key.0].clone(), key.1);
+        let clock = self.clock_key(key);
         self.dispatches += 1;
         let flow = self.flows.get_mut(&key).unwrap();
         flow.start += price;
@@ -394,12 +433,16 @@ impl Model {
 
     fn flow_of(&self, i: usize) -> FlowKey {
         let Waiter { request, level, .. } = &self.waiting[i];
-        (request.lane, *level, request.tenant)
+        let tenant = match self.discipline(request.lane) {
+            Discipline::Fair => request.tenant,
+            _ => "",
+        };
+        (request.lane, *level, tenant)
     }
 
     fn join(&mut self, i: usize, old_flow: Option<Flow>) {
         let key = self.flow_of(i);
-        let clock = (self.lanes[key.0].clone(), key.1);
+        let clock = self.clock_key(key);
         let start = *self.clocks.entry(clock).or_default();
         self.dispatches += 1;
         let since_dispatch = self.dispatches;
@@ -442,15 +485,15 @@ impl Model {
         let base = self.clocks.values().copied().max().unwrap_or(0);
         let old_flow: Vec<Option<Flow>> = (0..self.waiting.len())
             .map(|i| {
-                let key = self.flow_of(i);
+                let key = before.flow_of(i);
                 let Flow {
                     start,
                     since_dispatch,
                 } = self.flows[&key];
-                if before.discipline(key.0) != Discipline::Fair {
+                if !before.has_flows(key.0) {
                     return None;
                 }
-                let behind = self.clocks[&(before.lanes[key.0].clone(), key.1)] - start;
+                let behind = self.clocks[&before.clock_key(key)] - start;
                 let start = base - behind;
                 Some(Flow {
                     start,
@@ -461,8 +504,11 @@ impl Model {
         let old = std::mem::replace(&mut self.config, config).levels;
         self.flows.clear();
         for level in 0..32 {
-            let all = self.lanes.iter().map(|lane| ((lane.clone(), level), base));
-            self.clocks.extend(all);
+            for discipline in [Discipline::Fifo, Discipline::Fair] {
+                let all = self.lanes.iter();
+                let all = all.map(|lane| ((lane.clone(), discipline, level), base));
+                self.clocks.extend(all);
+            }
         }
         for i in 0..self.waiting.len() {
             let name = old.name(tower_triage::Priority(self.waiting[i].request.priority));
@@ -475,7 +521,18 @@ impl Model {
             self.waiting[i].request.priority = named.map_or(default, |n| n as u8);
             self.waiting[i].level = self.level_of(&self.waiting[i].request);
         }
-        (0..self.waiting.len()).for_each(|i| self.join(i, old_flow[i]));
+        let may_split = before.is_weighted() || self.is_weighted();
+        let mut ranks = BTreeSet::new();
+        for (i, mut old_flow) in old_flow.into_iter().enumerate() {
+            if let Some(flow) = &mut old_flow
+                && may_split
+                && !ranks.insert(flow.since_dispatch)
+            {
+                // Only one part keeps its place among equals.
+                flow.since_dispatch = self.dispatches + 1;
+            }
+            self.join(i, old_flow);
+        }
     }
 
     // Time.

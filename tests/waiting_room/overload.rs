@@ -223,11 +223,15 @@ fn share(
     those / all_of
 }
 
-fn p99(requests: &[Request], of: impl Fn(&Request) -> bool) -> Duration {
+fn quantile(requests: &[Request], of: impl Fn(&Request) -> bool, q: f64) -> Duration {
     let waits = requests.iter().filter(|request| of(request));
     let mut waits: Vec<_> = waits.filter_map(|request| request.wait).collect();
     waits.sort_unstable();
-    waits[waits.len() * 99 / 100]
+    waits[(waits.len() as f64 * q) as usize]
+}
+
+fn p99(requests: &[Request], of: impl Fn(&Request) -> bool) -> Duration {
+    quantile(requests, of, 0.99)
 }
 
 const DISCIPLINES: [Discipline; 3] = [Discipline::Fifo, Discipline::Fair, Discipline::Deadline];
@@ -311,6 +315,41 @@ fn tenants_within_their_share_are_not_refused_for_a_greedy_one() {
 }
 
 #[test]
+fn levels_with_weights_have_their_shares_in_overload() {
+    for discipline in [Discipline::Fifo, Discipline::Fair] {
+        for is_told in [true, false] {
+            let run = |load, high| {
+                let all = Study {
+                    config: WaitingRoomConfig::default()
+                        .discipline(discipline)
+                        .level_weight("high", 3),
+                    load,
+                    high,
+                    is_told,
+                    ..Study::default()
+                };
+                // Until then, slots were idle of late.
+                let all = all.run().into_iter();
+                all.filter(|r| r.arrived.as_secs() >= 60)
+                    .collect::<Vec<_>>()
+            };
+            // Each level alone sends twice of what can be served.
+            let all = run(4.0, 0.5);
+            let high = share(&all, |r| r.in_time, |r| r.level == 0);
+            assert!((high / 0.75 - 1.0).abs() <= 0.1, "{discipline:?}: {high}");
+            for level in [0, 1] {
+                let p99 = p99(&all, |r| r.level == level);
+                assert!(p99 <= PATIENCE / 2, "{discipline:?}, {level}: {p99:?}");
+            }
+            for all in [all, run(2.0, 0.0), run(2.0, 1.0)] {
+                let useful = useful(&all, 60);
+                assert!(useful >= 0.98, "{discipline:?}: {useful}");
+            }
+        }
+    }
+}
+
+#[test]
 fn only_a_request_that_finds_waiters_before_it_is_refused_as_overloaded() {
     let all = Study {
         config: WaitingRoomConfig::default().target_wait(Duration::ZERO),
@@ -339,11 +378,38 @@ fn both_rooms_predict_the_same() {
     };
     let config = WaitingRoomConfig::default;
     let reserve = Reserve::Slots(2);
-    for config in [config(), config().reserve("high", reserve).lend(true)] {
+    for config in [
+        config(),
+        config().reserve("high", reserve).lend(true),
+        config().lifo_when_standing(true),
+    ] {
         let plain = outcomes(config.clone());
         // Only the full room promotes.
         let full = outcomes(config.promote_after(Duration::from_secs(86_400)));
         assert!(plain == full);
+    }
+}
+
+#[test]
+fn newest_first_some_are_served_at_once_and_the_others_wait_in_vain() {
+    for load in [1.5, 3.0] {
+        for is_told in [true, false] {
+            let [oldest_first, newest_first] = [false, true].map(|lifo| {
+                let all = Study {
+                    config: WaitingRoomConfig::default().lifo_when_standing(lifo),
+                    load,
+                    is_told,
+                    ..Study::default()
+                };
+                let all = all.run();
+                let useful = useful(&all, 10);
+                assert!(useful >= 0.98, "{lifo} at {load}: {useful}");
+                let in_vain = share(&all, |r| !r.in_time, |r| r.rejected.is_none());
+                (quantile(&all, |_| true, 0.5), in_vain)
+            });
+            assert!(newest_first.0 * 5 < oldest_first.0, "at {load}");
+            assert!(newest_first.1 > 0.9 && oldest_first.1 < 0.1, "at {load}");
+        }
     }
 }
 

@@ -30,6 +30,32 @@ pub enum InvalidWaitingRoom {
         /// The share.
         share: f64,
     },
+    /// There is no such level.
+    #[error("`level_weights` names the level \"{name}\": it must be one of \"{levels}\"")]
+    LevelWeightLevel {
+        /// The name.
+        name: String,
+        /// The levels that there are.
+        levels: String,
+    },
+    /// This level would never be served.
+    #[error("`level_weights` gives \"{0}\" the weight 0: a weight must be at least 1")]
+    ZeroLevelWeight(String),
+    /// Levels have weights, or they are strict.
+    #[error(
+        "`level_weights` and {0} exclude each other, because {0} is for strict levels: leave one of them out"
+    )]
+    LevelWeightsBeside(&'static str),
+    /// Without a target no queue stands.
+    #[error(
+        "`lifo_when_standing` is true with `target_wait = \"none\"`: it needs a target, seconds or \"auto\""
+    )]
+    LifoNeedsTarget,
+    /// The order is that of the deadlines.
+    #[error(
+        "`lifo_when_standing` is true with `discipline = \"deadline\"`: it must be \"fifo\" or \"fair\""
+    )]
+    LifoByDeadline,
     /// Not a share of something.
     #[error("`service_quantile` is {0}: it must be from 0 to 1, or `None`")]
     ServiceQuantile(f64),

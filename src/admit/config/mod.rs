@@ -1,6 +1,7 @@
 //! The configuration of a waiting room.
 
 mod error;
+mod level_weights;
 mod reserve;
 mod target_wait;
 
@@ -81,6 +82,16 @@ pub struct WaitingRoomConfig {
     /// How long a wait may get before arrivals are refused. Default [`TargetWait::Auto`]. In front of a capacity only:
     /// a [`WaitQueue`](crate::admit::WaitQueue) alone does not know how fast it will be emptied.
     pub target_wait: TargetWait,
+    /// Whether, while the queue stands, the newest of equal rank go first, so that some are served well and not all badly.
+    /// It stands while the waiter that came first, whatever its level, has waited for longer than its target, as
+    /// `target_wait` says for a request like it: so not where slots were idle lately. Equal are requests of a level, and
+    /// with [`Discipline::Fair`] of a tenant; retries that came too early stay behind first attempts.
+    ///
+    /// The price: as long as the overload lasts, those that are passed wait until their time is over, in vain; and newcomers
+    /// are not refused for those they pass, so a room may fill up with them. Default `false`. Needs a `target_wait`; has no
+    /// effect beside [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure), and none on
+    /// [`WaitQueue`](crate::admit::WaitQueue)s and partitions with [`Discipline::Deadline`].
+    pub lifo_when_standing: bool,
     /// A waiter that has less time left until its own deadline than its service will take is rejected when its turn
     /// comes, and the slot goes to the next. What its service will take is this quantile of the times that requests of
     /// its lane took until their answer began, as far as those are reported
@@ -94,6 +105,20 @@ pub struct WaitingRoomConfig {
     /// Whether the slots that are kept for a level are lent to lower ones as long as no request of that level or above
     /// came in the last 10 s. Default `false`. `lend` beside the levels in `reserve`, in a file.
     pub lend: bool,
+    /// The shares of levels, by the level's name: an alternative to strict priorities, with which no level starves. While
+    /// requests of several levels wait, the slots are divided among these levels in proportion; what a level does not use,
+    /// the others have. Levels that are not named weigh 1. Default empty: a more urgent level always goes first.
+    ///
+    /// With [`Discipline::Fifo`], a share is one of requests, whatever they cost. With [`Discipline::Fair`], each tenant of
+    /// a level has a share of its own, of the level's weight times the tenant's, so a level has the more, the more tenants
+    /// it has. Either is for each lane: where requests for several models compete for a slot, each model has the shares of
+    /// its levels. [`Discipline::Deadline`] has no shares: for the room it is an error beside this, and in a
+    /// [`Partition`](crate::admit::Partition) of that discipline levels stay strict. Of two disciplines that compete for a
+    /// slot, the waiter that arrived first goes first, whatever its level.
+    ///
+    /// What levels are for otherwise stays: which waiters are displaced and evicted, and what is counted. Excludes
+    /// `reserve` and `promote_after`. `level_weights` in a file: `{ high = 3 }`.
+    pub level_weights: HashMap<String, u32>,
     /// The tenants' shares under [`Discipline::Fair`]. All others weigh 1. Default empty. `tenant_weights` in a file.
     pub weights: HashMap<Tenant, u32>,
 }
@@ -158,6 +183,13 @@ macro_rules! room_methods {
             self
         }
 
+        /// Whether the newest of equal rank go first while the queue stands for longer than the target.
+        #[must_use]
+        pub fn lifo_when_standing(mut self, lifo_when_standing: bool) -> Self {
+            self$(.$room)?.lifo_when_standing = lifo_when_standing;
+            self
+        }
+
         /// Which quantile of the service times has to fit into what is left until a waiter's deadline. `None`: none.
         #[must_use]
         pub fn service_quantile(mut self, quantile: impl Into<Option<f64>>) -> Self {
@@ -179,6 +211,14 @@ macro_rules! room_methods {
             self
         }
 
+        /// Gives the level of this name a share of `weight`, and all others one of 1 unless they are named, too: no level
+        /// goes before another then.
+        #[must_use]
+        pub fn level_weight(mut self, level: impl Into<String>, weight: u32) -> Self {
+            self$(.$room)?.level_weights.insert(level.into(), weight);
+            self
+        }
+
         /// Gives `tenant` a share of `weight` under [`Discipline::Fair`].
         #[must_use]
         pub fn weight(mut self, tenant: impl Into<Tenant>, weight: u32) -> Self {
@@ -192,6 +232,11 @@ pub(crate) use room_methods;
 impl WaitingRoomConfig {
     room_methods!();
 
+    /// Whether requests share the slots as flows.
+    pub(crate) fn has_flows(&self) -> bool {
+        self.discipline == Discipline::Fair || !self.level_weights.is_empty()
+    }
+
     /// Whether a room needs to know the time of a release, and of a waiter that leaves.
     pub(crate) fn needs_clock(&self) -> bool {
         self.promote_after.is_some()
@@ -200,8 +245,8 @@ impl WaitingRoomConfig {
             || self.target_wait != TargetWait::Off
     }
 
-    /// Whether the configuration makes sense. Where it is not asked, a weight of 0 counts as 1 and an interval of 0
-    /// promotes no waiter.
+    /// Whether the configuration makes sense. Where it is not asked, a weight of 0 counts as 1, that of an unknown level is
+    /// ignored, and an interval of 0 promotes no waiter.
     ///
     /// # Errors
     ///
@@ -216,13 +261,8 @@ impl WaitingRoomConfig {
             return Err(InvalidWaitingRoom::ServiceQuantile(quantile));
         }
         for (name, reserve) in &self.reserve {
-            if !self
-                .levels
-                .names()
-                .any(|level| level.eq_ignore_ascii_case(name))
-            {
-                let levels = self.levels.names().collect::<Vec<_>>().join("\", \"");
-                let name = name.clone();
+            if !self.has_level(name) {
+                let (name, levels) = (name.clone(), self.level_names());
                 return Err(InvalidWaitingRoom::ReserveLevel { name, levels });
             }
             if let Reserve::Share(share) = *reserve
@@ -231,6 +271,13 @@ impl WaitingRoomConfig {
                 let name = name.clone();
                 return Err(InvalidWaitingRoom::ReserveShare { name, share });
             }
+        }
+        self.validate_level_weights()?;
+        if self.lifo_when_standing && self.target_wait == TargetWait::Off {
+            return Err(InvalidWaitingRoom::LifoNeedsTarget);
+        }
+        if self.lifo_when_standing && self.discipline == Discipline::Deadline {
+            return Err(InvalidWaitingRoom::LifoByDeadline);
         }
         match self.weights.iter().find(|(_, weight)| **weight == 0) {
             Some((tenant, _)) => Err(InvalidWaitingRoom::ZeroWeight(tenant.clone())),
@@ -250,9 +297,11 @@ impl Default for WaitingRoomConfig {
             promote_after: None,
             displace: true,
             target_wait: TargetWait::Auto,
+            lifo_when_standing: false,
             service_quantile: Some(0.5),
             reserve: HashMap::new(),
             lend: false,
+            level_weights: HashMap::new(),
             weights: HashMap::new(),
         }
     }
@@ -275,9 +324,11 @@ mod tests {
             .promote_after(seconds(10))
             .displace(false)
             .target_wait(seconds(1))
+            .lifo_when_standing(true)
             .service_quantile(0.9)
             .reserve("gold", Reserve::Slots(1))
             .lend(true)
+            .level_weight("gold", 3)
             .weight("team-a", 4);
         let expected = WaitingRoomConfig {
             max_size: 7,
@@ -288,9 +339,11 @@ mod tests {
             promote_after: Some(seconds(10)),
             displace: false,
             target_wait: TargetWait::After(seconds(1)),
+            lifo_when_standing: true,
             service_quantile: Some(0.9),
             reserve: HashMap::from([("gold".to_owned(), Reserve::Slots(1))]),
             lend: true,
+            level_weights: HashMap::from([("gold".to_owned(), 3)]),
             weights: HashMap::from([("team-a".into(), 4)]),
         };
         assert_eq!(room, expected);
@@ -334,5 +387,15 @@ mod tests {
             Ok(())
         );
         assert_eq!(room().weight("", u32::MAX).validate(), Ok(()));
+        let lifo = || room().lifo_when_standing(true);
+        assert_eq!(lifo().discipline(Discipline::Fair).validate(), Ok(()));
+        assert_eq!(
+            refusal(lifo().target_wait(TargetWait::Off)),
+            "`lifo_when_standing` is true with `target_wait = \"none\"`: it needs a target, seconds or \"auto\""
+        );
+        assert_eq!(
+            refusal(lifo().discipline(Discipline::Deadline)),
+            "`lifo_when_standing` is true with `discipline = \"deadline\"`: it must be \"fifo\" or \"fair\""
+        );
     }
 }

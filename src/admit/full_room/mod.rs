@@ -338,6 +338,9 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         while let Some(expired) = self.queue.expire_next(now) {
             self.reject_unlinked([expired], wakes);
         }
+        if self.base().has_age_order() {
+            self.queue.update_age_order();
+        }
     }
 
     fn unlink(&mut self, idx: u32, is_served: bool) {

@@ -4,6 +4,7 @@ use super::FullRoom;
 use crate::admit::overload::wait::{PoolBacklog, expected_wait};
 use crate::admit::room::{Room, slots};
 use crate::admit::room_base::PredictedWait;
+use crate::admit::wait_queue::Newcomer;
 use crate::admit::waiters::WaitLimits;
 use crate::admit::{Capacity, PoolId, RejectReason, Ticket};
 
@@ -50,7 +51,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
             is_first: backlog.ahead == 0,
             is_fair: backlog.is_fair,
             leased: capacity.leased(),
-            seconds: self.expected_wait(backlog.ahead, newcomer.level, lane),
+            seconds: self.expected_wait(backlog.ahead, newcomer, lane),
         };
         Ok(self.base_mut().admit(ticket, limits, wait)? as f32)
     }
@@ -65,12 +66,12 @@ impl<C: Capacity, W> FullRoom<C, W> {
     }
 
     /// The wait of a newcomer with `ahead` waiters of its group before it; `None` while one of the pools is not measured.
-    fn expected_wait(&self, ahead: usize, level: u8, lane: u32) -> Option<f64> {
+    fn expected_wait(&self, ahead: usize, newcomer: Newcomer<'_>, lane: u32) -> Option<f64> {
         let (base, lanes) = (self.base(), self.queue.lanes());
         let pools = lanes.pools(lane).iter().map(|&pool| {
             Some(PoolBacklog {
                 per_second: base.overload.per_second(pool)?,
-                others: lanes.ahead_of_others(pool, lane, level),
+                others: lanes.ahead_of_others(pool, lane, newcomer),
             })
         });
         let mut pools: Vec<_> = pools.collect::<Option<_>>()?;

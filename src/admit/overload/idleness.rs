@@ -71,6 +71,11 @@ impl Idleness {
         (self.measured_at, self.leased) = (now, leased);
     }
 
+    /// What no level had, from 0 to 1.
+    pub(crate) fn share_of_all(&self) -> f64 {
+        self.levels.last().map_or(0.0, |level| level.idle.max(0.0))
+    }
+
     /// From 0 to 1.
     pub(crate) fn share(&self, level: u8) -> f64 {
         let level = self.levels.get(usize::from(level));

@@ -7,8 +7,8 @@
 //! is refused.
 //!
 //! The target is short as long as the slots are never idle: then a longer queue serves no request more. It grows where
-//! slots were idle of late ([`idleness`]), as bursts are then worth waiting for; and for tenants that had less than their
-//! share where another had more ([`shares`]). It depends on how long the caller waits, which is learned if it does not say
+//! slots were idle of late ([`idleness`]), as bursts are then worth waiting for; and for tenants, or levels with weights,
+//! that had less than their share where another had more ([`shares`]). It depends on how long the caller waits, which is learned if it does not say
 //! so ([`patience`]). How long a request is served is known from others of its lane ([`service_times`]).
 //!
 //! The constants are those with which a recorded hour of a language model's requests, at 1.2 to 2 times the load that can
@@ -23,6 +23,7 @@ mod service_times;
 mod shares;
 pub(crate) mod wait;
 
+use super::flow::FlowKey;
 use super::nanos::Nanos;
 use super::{PoolId, TargetWait, Tenant, WaitingRoomConfig};
 use idleness::Idleness;
@@ -53,7 +54,7 @@ pub(crate) struct Arriving {
     pub(crate) level: u8,
     /// Whether no waiter goes before it.
     pub(crate) is_first: bool,
-    /// Whether its lane is shared among tenants.
+    /// Whether its lane is shared among flows.
     pub(crate) is_fair: bool,
     /// The wait that the work ahead leads to, if that is known.
     pub(crate) predicted: Option<f64>,
@@ -119,15 +120,15 @@ impl Overload {
         self.idleness.on_served(level);
     }
 
-    /// A request of this tenant got a slot, where tenants have shares.
-    pub(crate) fn on_tenant_served(
+    /// A request of this flow got a slot, where flows have shares.
+    pub(crate) fn on_flow_served(
         &mut self,
-        tenant: &Tenant,
+        flow: FlowKey<'_>,
         cost: f64,
         config: &WaitingRoomConfig,
         now: Nanos,
     ) {
-        self.shares.on_served(tenant, cost, config, now);
+        self.shares.on_served(flow, cost, config, now);
     }
 
     /// How many slots a pool hands over per second, if that is certain.
@@ -164,31 +165,14 @@ impl Overload {
         let Some(predicted) = arriving.predicted else {
             return Ok(0.0);
         };
-        let target = match config.target_wait {
-            TargetWait::Auto => AUTO * arriving.patience,
-            TargetWait::After(target) => target.as_secs_f64(),
-            TargetWait::Off => f64::INFINITY,
-        };
-        let mut idle = self.idleness.share(level);
-        if arriving.is_fair {
-            self.shares.observe(now, SHARES_MEMORY * memory);
-            let unused = self.shares.unused(tenant, config, now);
-            idle = idle.max(unused / UNUSED * IDLE);
-        }
-        let longest = match arriving.is_told {
-            true => arriving.longest,
-            false => arriving.longest.max(2.0 * target),
-        };
+        let (target, longest) = self.targets(arriving, tenant, config, now);
         let load = self.pool_mut(arriving.pool);
         let wait = predicted * load.correction(level, predicted);
-        let burst = (idle / IDLE).min(1.0).powi(2);
-        let is_late = wait > longest * (1.0 + SLACK * burst);
+        let is_late = wait > longest;
         // If it is refused, the slot that is free next may be idle.
         if arriving.is_first && !(is_late && arriving.is_told) {
             return Ok(predicted);
         }
-        // It grows with the square of what was idle, up to the longest useful wait.
-        let target = target + burst * (longest - target).max(0.0);
         let excess = wait - target;
         // Its answer would come too late, burst or not.
         if is_late {
@@ -202,6 +186,52 @@ impl Overload {
             false => Ok(predicted),
         }
     }
+
+    /// Beyond which wait a request is refused, perhaps, and beyond which it is late, in seconds.
+    pub(crate) fn targets(
+        &mut self,
+        arriving: &Arriving,
+        tenant: &Tenant,
+        config: &WaitingRoomConfig,
+        now: Nanos,
+    ) -> (f64, f64) {
+        let level = arriving.level;
+        let target = match config.target_wait {
+            TargetWait::Auto => AUTO * arriving.patience,
+            TargetWait::After(target) => target.as_secs_f64(),
+            TargetWait::Off => f64::INFINITY,
+        };
+        let mut idle = match arriving.is_fair && !config.level_weights.is_empty() {
+            // What other levels had, they had by right: only what was left by all is idle.
+            true => self.idleness.share_of_all(),
+            false => self.idleness.share(level),
+        };
+        if arriving.is_fair {
+            let memory = SHARES_MEMORY * MEMORY * arriving.patience;
+            self.shares.observe(now, memory);
+            let flow = FlowKey::new(level, tenant, config.discipline, config);
+            let unused = self.shares.unused(flow, config, now);
+            idle = idle.max(unused / UNUSED * IDLE);
+        }
+        let longest = match arriving.is_told {
+            true => arriving.longest,
+            false => arriving.longest.max(2.0 * target),
+        };
+        let burst = (idle / IDLE).min(1.0).powi(2);
+        (
+            burst_target(target, longest, burst),
+            longest * (1.0 + SLACK * burst),
+        )
+    }
+}
+
+/// The target for a burst, from 0 to 1, that is let in: up to the longest useful wait.
+fn burst_target(target: f64, longest: f64, burst: f64) -> f64 {
+    // No share of an endless wait is no number.
+    if burst <= 0.0 {
+        return target;
+    }
+    target + burst * (longest - target).max(0.0)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -264,6 +294,16 @@ mod tests {
         // What was learned of other callers may be wrong for this one.
         arriving.is_told = false;
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
+    }
+
+    #[test]
+    fn an_endless_patience_does_not_lift_the_target_of_busy_slots() {
+        let (mut overload, mut arriving) = busy();
+        (arriving.longest, arriving.is_told) = (f64::INFINITY, false);
+        for (target, expected) in [(10, 0), (8, 25), (5, 100)] {
+            let refused = refused(&mut overload, &arriving, after(target));
+            assert_eq!(refused, expected, "{target}");
+        }
     }
 
     #[test]

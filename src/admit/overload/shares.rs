@@ -1,22 +1,22 @@
-//! Which tenants had less of the slots than their share of late, with the discipline `fair`.
+//! Which flows had less of the slots than their share of late: tenants, with the discipline `fair`, and levels that have
+//! weights.
 //!
-//! In overload something has to be refused. If one tenant sends more than its share, that should be its own requests: what
+//! In overload something has to be refused. If one flow sends more than its share, that should be its own requests: what
 //! it had beyond its share is idle, as the others see it.
 
-use std::collections::HashMap;
-
+use crate::admit::WaitingRoomConfig;
+use crate::admit::flow::{FlowKey, FlowMap};
 use crate::admit::nanos::{Nanos, seconds};
-use crate::admit::{Tenant, WaitingRoomConfig};
 
-/// What the tenants had that were served lately.
+/// What the flows had that were served lately.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    tenants: HashMap<Tenant, Usage>,
-    /// The weights of all tenants that were served lately.
+    flows: FlowMap<Usage>,
+    /// The weights of all flows that were served lately.
     weights: f64,
     /// What all of them had.
     total: f64,
-    /// The share of the slots that went to tenants beyond their own shares.
+    /// The share of the slots that went to flows beyond their own shares.
     excess: f64,
     summed_at: Nanos,
     /// The time constant of what they had, in seconds.
@@ -31,54 +31,55 @@ struct Usage {
     at: Nanos,
 }
 
-/// How many tenants are known at most: those that had the most.
-const MAX_TENANTS: usize = 256;
-/// A tenant that had less than this in the time constant is not counted: it has not been here lately.
+/// How many flows are known at most: those that had the most.
+const MAX_FLOWS: usize = 256;
+/// A flow that had less than this in the time constant is not counted: it has not been here lately.
 const LATELY: f64 = 0.05;
-/// From this excess on, tenants within their shares are let in for as long as their callers wait.
+/// From this excess on, flows within their shares are let in for as long as their callers wait.
 const EXCESS: f64 = 0.1;
 /// The sums are made so often within the time constant.
 const SUMS: f64 = 64.0;
 
 impl Shares {
-    /// A request of this tenant got a slot.
+    /// A request of this flow got a slot.
     pub(crate) fn on_served(
         &mut self,
-        tenant: &Tenant,
+        flow: FlowKey<'_>,
         cost: f64,
         config: &WaitingRoomConfig,
         now: Nanos,
     ) {
         let memory = self.memory;
-        if !self.tenants.contains_key(tenant) {
-            self.insert(tenant, config, now);
+        if self.flows.get(flow).is_none() {
+            self.insert(flow, config, now);
         }
-        let Some(usage) = self.tenants.get_mut(tenant) else {
+        let Some(usage) = self.flows.get_mut(flow) else {
             return;
         };
         usage.used = usage.at(now, memory) + cost;
         usage.at = now;
     }
 
-    /// Adds a tenant, in place of the one that had the least if there are many. O(tenants that are known) then.
-    fn insert(&mut self, tenant: &Tenant, config: &WaitingRoomConfig, now: Nanos) {
-        if self.tenants.len() >= MAX_TENANTS {
+    /// Adds a flow, in place of the one that had the least if there are many. O(flows that are known) then.
+    fn insert(&mut self, flow: FlowKey<'_>, config: &WaitingRoomConfig, now: Nanos) {
+        if self.flows.len() >= MAX_FLOWS {
             let used = |usage: &Usage| usage.at(now, self.memory);
-            let all = self.tenants.iter();
-            let least = all.min_by(|(_, a), (_, b)| used(a).total_cmp(&used(b)));
-            if let Some(least) = least.map(|(tenant, _)| tenant.clone()) {
-                self.tenants.remove(&least);
+            let all = self.flows.iter();
+            let least = all.min_by(|(.., a), (.., b)| used(a).total_cmp(&used(b)));
+            if let Some((level, tenant)) = least.map(|(level, tenant, _)| (level, tenant.clone())) {
+                let tenant = Some(&tenant);
+                self.flows.remove(FlowKey { level, tenant });
             }
         }
         let usage = Usage {
-            weight: weight(tenant, config),
+            weight: flow.weight(config).into(),
             used: 0.0,
             at: now,
         };
-        self.tenants.insert(tenant.clone(), usage);
+        self.flows.insert(flow, usage);
     }
 
-    /// Sums up what the tenants had, now and then. `memory`: the time constant, in seconds.
+    /// Sums up what the flows had, now and then. `memory`: the time constant, in seconds.
     pub(crate) fn observe(&mut self, now: Nanos, memory: f64) {
         let time = seconds(now.saturating_sub(self.summed_at));
         if time * SUMS < memory || !memory.is_finite() {
@@ -86,8 +87,8 @@ impl Shares {
         }
         (self.summed_at, self.memory) = (now, memory);
         let present = || {
-            let all = self.tenants.values();
-            all.map(|usage| (usage.weight, usage.at(now, memory)))
+            let all = self.flows.iter();
+            all.map(|(.., usage)| (usage.weight, usage.at(now, memory)))
                 .filter(|&(_, used)| used > LATELY)
         };
         let (weights, total) = present().fold((0.0, 0.0), |(weights, total), (weight, used)| {
@@ -99,25 +100,20 @@ impl Shares {
         (self.weights, self.total, self.excess) = (weights, total, excess);
     }
 
-    /// The part of its share that this tenant did not use, from 0 to 1, as far as others used more than theirs.
-    pub(crate) fn unused(&self, tenant: &Tenant, config: &WaitingRoomConfig, now: Nanos) -> f64 {
+    /// The part of its share that this flow did not use, from 0 to 1, as far as others used more than theirs.
+    pub(crate) fn unused(&self, flow: FlowKey<'_>, config: &WaitingRoomConfig, now: Nanos) -> f64 {
         if self.excess == 0.0 {
             return 0.0;
         }
         // One that was not here lately has a share from now on.
-        let (weight, used) = match self.tenants.get(tenant) {
+        let (weight, used) = match self.flows.get(flow) {
             Some(own) => (own.weight, own.at(now, self.memory)),
-            None => (weight(tenant, config), 0.0),
+            None => (flow.weight(config).into(), 0.0),
         };
         let share = weight / self.weights.max(weight);
         let unused = (1.0 - used / self.total / share).max(0.0);
         unused * (self.excess / EXCESS).min(1.0)
     }
-}
-
-fn weight(tenant: &Tenant, config: &WaitingRoomConfig) -> f64 {
-    let weight = config.weights.get(tenant);
-    weight.map_or(1, |&weight| weight.max(1)).into()
 }
 
 impl Usage {
@@ -134,6 +130,12 @@ impl Usage {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::admit::Tenant;
+
+    fn flow(tenant: &Tenant) -> FlowKey<'_> {
+        let tenant = Some(tenant);
+        FlowKey { level: 0, tenant }
+    }
 
     const SECOND: Nanos = 1_000_000_000;
 
@@ -144,13 +146,13 @@ mod tests {
             shares.observe(second * SECOND, 20.0);
             for (tenant, count) in ["a", "b", "c"].into_iter().zip(served) {
                 for _ in 0..count {
-                    shares.on_served(&tenant.into(), 1.0, config, second * SECOND);
+                    shares.on_served(flow(&tenant.into()), 1.0, config, second * SECOND);
                 }
             }
         }
         shares.observe(200 * SECOND, 20.0);
         ["a", "b", "c", "d"].map(|tenant| {
-            let unused = shares.unused(&tenant.into(), config, 200 * SECOND);
+            let unused = shares.unused(flow(&tenant.into()), config, 200 * SECOND);
             (unused * 100.0).round() / 100.0
         })
     }
@@ -167,12 +169,12 @@ mod tests {
     #[test]
     fn tenants_without_end_take_no_more_memory() {
         let (mut shares, config) = (Shares::default(), WaitingRoomConfig::default());
-        shares.on_served(&"a".into(), 1_000.0, &config, SECOND);
+        shares.on_served(flow(&"a".into()), 1_000.0, &config, SECOND);
         for nth in 0..10_000 {
-            shares.on_served(&nth.to_string().into(), 1.0, &config, SECOND);
+            shares.on_served(flow(&nth.to_string().into()), 1.0, &config, SECOND);
         }
-        assert_eq!(shares.tenants.len(), MAX_TENANTS);
-        assert!(shares.tenants.contains_key(&Tenant::from("a")));
+        assert_eq!(shares.flows.len(), MAX_FLOWS);
+        assert!(shares.flows.get(flow(&"a".into())).is_some());
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! to that of models, say. Lanes of one discipline that the same pools can serve are busy together, so they form a group. A
 //! group knows the best head of its lanes, and a pool knows the groups that it can serve, so a release asks for at most one
 //! waiter of each such group.
+//!
+//! Where levels have weights, all levels of a lane are in one queue, and what is said here of a level is of that.
 
 mod backlog;
 mod forecast;
@@ -17,6 +19,7 @@ use slab::Slab;
 
 use super::discipline::{DispatchKey, FlowState, LevelQueue};
 use super::heap::Heap;
+use crate::admit::age_order::AgeOrder;
 use crate::admit::capacity::{Partition, PoolId, PoolSet};
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, WaitingRoomConfig};
@@ -38,15 +41,25 @@ struct Lane<L> {
     group: u32,
     /// Its number among the lanes of its group.
     member: u32,
+    /// By level; one for all where levels have weights.
     levels: Box<[LevelQueue]>,
     /// The first waiter of the first level that has one.
     head: Option<LaneHead>,
+}
+
+impl<L> Lane<L> {
+    /// The index of a level's queue.
+    #[inline]
+    fn queue_of(&self, level: u8) -> usize {
+        usize::from(level).min(self.levels.len() - 1)
+    }
 }
 
 /// The waiter that goes next in a lane.
 #[derive(Debug, Clone, Copy)]
 struct LaneHead {
     idx: u32,
+    /// The index of its queue.
     level: u8,
 }
 
@@ -65,7 +78,7 @@ struct Group {
     looked_again_in: u64,
     /// How many requests wait in it, by level.
     waiting: Box<[usize]>,
-    /// By level, with the fair discipline; else empty. The virtual time: the service that a tenant of weight 1 has had if
+    /// By level, if its waiters are in flows; else empty. The virtual time: the service that a flow of weight 1 has had if
     /// it waited all the time, in units of `cost × 2³² / weight`.
     ///
     /// Each group has its own. With one clock for all, a newcomer to a slow group would wait until its group had served as
@@ -95,6 +108,10 @@ pub(crate) struct Lanes<L> {
     /// How many waiters were queued or served so far.
     dispatches: u64,
     levels: usize,
+    /// Whether levels have weights.
+    is_weighted: bool,
+    /// Which of equals goes next.
+    age_order: AgeOrder,
     discipline: Discipline,
     /// Whether any lane's partition has a bound of its own.
     has_bounds: bool,
@@ -117,6 +134,8 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             base: 0,
             dispatches: 0,
             levels: config.levels.count(),
+            age_order: AgeOrder::OldestFirst,
+            is_weighted: !config.level_weights.is_empty(),
             discipline: config.discipline,
             has_bounds: false,
         }
@@ -128,6 +147,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         Self {
             base: clocks.copied().max().unwrap_or(self.base),
             dispatches: self.dispatches,
+            age_order: self.age_order,
             // A key has the same hash as before.
             by_key: HashMap::with_hasher(self.by_key.hasher().clone()),
             ..Self::new(config)
@@ -143,7 +163,8 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     ) -> Option<FlowState> {
         let meta = waiters.meta(idx);
         // A waiter that comes from a plain room has no lane: `NONE` is out of range.
-        let (lane, level) = (old.lanes.get(meta.lane as usize)?, usize::from(meta.level));
+        let lane = old.lanes.get(meta.lane as usize)?;
+        let level = lane.queue_of(meta.level);
         let FlowState { start, since } = lane.levels[level].flow_state(waiters, idx)?;
         // Neither subtraction underflows: a flow starts at the clock, which only grows, and `base` is the latest clock.
         let behind = old.groups[lane.group as usize].clocks[level] - start;
@@ -175,7 +196,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         config: &WaitingRoomConfig,
     ) {
         let meta = waiters.meta(idx);
-        let (lane, level) = (meta.lane, usize::from(meta.level));
+        let (lane, level) = (meta.lane, self.queue_of(meta.lane, meta.level));
         let start = self.join_clock(self.lanes[lane as usize].group, level);
         self.dispatches += 1;
         let since = self.dispatches;
@@ -193,7 +214,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let clock = self.clock_of_newcomer(group, level);
         let group = &mut self.groups[group as usize];
         group.waiting[level] += 1;
-        // Only the fair discipline has clocks.
+        // Only flows need clocks.
         if let Some(own) = group.clocks.get_mut(level) {
             *own = clock;
         }
@@ -211,11 +232,15 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             return clock;
         }
         // It stood still while other groups on the same pools were served: their tenants are not behind the newcomer.
-        let pools = groups[group as usize].pools.iter();
-        let competitors = pools
+        let group = &groups[group as usize];
+        let competitors = group
+            .pools
+            .iter()
             .flat_map(|&pool| self.groups_on(pool))
-            .filter(|&&other| groups[other as usize].waiting[level] > 0)
-            .filter_map(|&other| groups[other as usize].clocks.get(level));
+            .map(|&other| &groups[other as usize])
+            // Another discipline counts service in another way.
+            .filter(|other| other.discipline == group.discipline && other.waiting[level] > 0)
+            .filter_map(|other| other.clocks.get(level));
         competitors.fold(clock, |latest, &other| latest.max(other))
     }
 
@@ -223,7 +248,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     #[inline]
     pub(crate) fn serve<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         let meta = waiters.meta(idx);
-        let (lane, level) = (meta.lane, usize::from(meta.level));
+        let (lane, level) = (meta.lane, self.queue_of(meta.lane, meta.level));
         self.dispatches += 1;
         let ends = self.lanes[lane as usize].levels[level].serve(waiters, idx, self.dispatches);
         let group = self.group(lane);
@@ -238,7 +263,8 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Removes a waiter from this level for any other reason.
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, level: u8) {
-        let (lane, level) = (waiters.meta(idx).lane, usize::from(level));
+        let lane = waiters.meta(idx).lane;
+        let level = self.queue_of(lane, level);
         let head_may_change = self.lanes[lane as usize].levels[level].remove(waiters, idx);
         let group = self.group(lane);
         self.groups[group as usize].waiting[level] -= 1;
@@ -251,7 +277,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Removes a waiter that will be restored.
     pub(crate) fn skip<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         let meta = waiters.meta(idx);
-        let (lane, level) = (meta.lane, usize::from(meta.level));
+        let (lane, level) = (meta.lane, self.queue_of(meta.lane, meta.level));
         if self.lanes[lane as usize].levels[level].skip(waiters, idx) {
             self.refresh(waiters, lane, level);
         }
@@ -260,9 +286,26 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Adds a waiter that was skipped.
     pub(crate) fn restore<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         let meta = waiters.meta(idx);
-        let (lane, level) = (meta.lane, usize::from(meta.level));
+        let (lane, level) = (meta.lane, self.queue_of(meta.lane, meta.level));
         if self.lanes[lane as usize].levels[level].restore(waiters, idx) {
             self.refresh(waiters, lane, level);
+        }
+    }
+
+    /// Sets which of equals goes next. O(lanes and flows) if it is another than before.
+    pub(crate) fn set_age_order<T>(&mut self, waiters: &Waiters<T>, order: AgeOrder) {
+        if self.age_order == order {
+            return;
+        }
+        self.age_order = order;
+        let lanes: Vec<_> = self.lanes.iter().map(|(lane, _)| lane as u32).collect();
+        for index in lanes {
+            let levels = &mut self.lanes[index as usize].levels;
+            levels
+                .iter_mut()
+                .for_each(|queue| queue.set_age_order(waiters, order));
+            // From the first level on: every head may be another.
+            self.refresh(waiters, index, 0);
         }
     }
 
@@ -271,6 +314,16 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         for (_, lane) in &mut self.lanes {
             lane.levels.iter_mut().for_each(|queue| queue.trim(waiters));
         }
+    }
+
+    /// Whether levels have weights.
+    pub(crate) fn is_weighted(&self) -> bool {
+        self.is_weighted
+    }
+
+    /// The number of the next dispatch.
+    pub(crate) fn next_dispatch(&self) -> u64 {
+        self.dispatches + 1
     }
 
     /// What a lane was opened with: its key, pools and partition.
@@ -315,6 +368,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.lanes[lane as usize].partition
     }
 
+    /// The index of a level's queue in a lane.
+    #[inline]
+    fn queue_of(&self, lane: u32, level: u8) -> usize {
+        self.lanes[lane as usize].queue_of(level)
+    }
+
     /// The groups that a pool can serve.
     #[inline]
     fn groups_on(&self, pool: PoolId) -> &[u32] {
@@ -334,7 +393,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let was_occupied = lane.head.is_some();
         // The head was at this level or below, so no level above has a waiter.
         for (level, queue) in (changed..).zip(&lane.levels[changed..]) {
-            if let Some(idx) = queue.head() {
+            if let Some(idx) = queue.head(waiters) {
                 // Also if the head is the same: its key may have changed.
                 order.set(lane.member, (level as u64, queue.head_key(waiters, idx)));
                 let level = level as u8;

@@ -22,6 +22,7 @@ use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use self::aging::Promotion;
+pub(super) use self::discipline::Newcomer;
 use self::lanes::{Lanes, NO_PUMP, Scope};
 use self::partitions::Partitions;
 pub(super) use self::rebuild::{Relink, rename_levels};
@@ -440,6 +441,14 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The waiter that is evicted first.
     pub(super) fn lowest(&self) -> Option<u32> {
         self.by_level.lowest_and_latest()
+    }
+
+    /// Sets the order of equals, in all lanes.
+    pub(super) fn update_age_order(&mut self) {
+        let oldest = self.by_level.oldest(&self.waiters);
+        let oldest = oldest.map(|idx| self.waiters.meta(idx));
+        self.base.update_age_order(oldest);
+        self.lanes.set_age_order(&self.waiters, self.base.age_order);
     }
 
     pub(super) fn base_and_waiters(&mut self) -> (&mut RoomBase, &Waiters<T>) {

@@ -3,7 +3,7 @@
 //! A change of the configuration, or of the capacity's lanes, may change every index. Entries stay where they are, so that
 //! ids stay valid; everything that refers to them is built again, which is O(n log n).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::time::Instant;
 
@@ -88,6 +88,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Links all waiters anew, in the order given, which is that of arrival: most are pushed at the end of a queue then.
     pub(crate) fn rebuild(&mut self, relinks: Vec<Relink<L>>, now: Nanos) {
         let old = self.clear_links();
+        // Where levels have weights or had, a flow may be split into several of one queue. Then one part keeps the rank
+        // among equals.
+        let may_split = old.is_weighted() || self.lanes.is_weighted();
+        let mut ranks = HashSet::new();
         for Relink {
             idx,
             key,
@@ -96,7 +100,14 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         } in relinks
         {
             // Before `link` changes its lane and level: they lead to the flow's old state.
-            let flow = self.lanes.flow_state_from(&old, &self.waiters, idx);
+            let mut flow = self.lanes.flow_state_from(&old, &self.waiters, idx);
+            if let Some(flow) = &mut flow
+                && may_split
+                && !ranks.insert(flow.since)
+            {
+                // Ignored for a flow that is open already.
+                flow.since = self.lanes.next_dispatch();
+            }
             let lane = self.lane(key, |_| (pools, partition));
             self.link(idx, lane, flow, now);
         }

@@ -50,7 +50,9 @@ const KEYS: &[&str] = &[
     "promote_after_seconds",
     "displace",
     "target_wait",
+    "lifo_when_standing",
     "reserve",
+    "level_weights",
     "tenant_weights",
 ];
 
@@ -111,7 +113,9 @@ impl Reader {
             "promote_after_seconds" => room.promote_after = map.next_value_seed(Seconds(key))?,
             "displace" => room.displace = map.next_value()?,
             "target_wait" => room.target_wait = map.next_value_seed(Target(key))?,
+            "lifo_when_standing" => room.lifo_when_standing = map.next_value()?,
             "reserve" => (room.reserve, room.lend) = map.next_value_seed(Reserves)?,
+            "level_weights" => room.level_weights = map.next_value()?,
             "tenant_weights" => {
                 let weights: HashMap<String, u32> = map.next_value()?;
                 let weights = weights.into_iter().map(|(name, n)| (name.into(), n));
@@ -251,7 +255,9 @@ streaming = "queue"              # "queue" | "reject": what a saturated gateway 
 hold = "body"                    # "body" | "headers": when the slot is given back
 displace = true                  # in a full room, a higher priority replaces the lowest, latest waiter
 target_wait = "auto"             # seconds | "auto" | "none": an arrival that would wait for longer is refused at once
+lifo_when_standing = false       # while the queue stands longer than the target, the newest of equal rank go first
 # reserve = { high = 1 }         # slots, or a share ("10%"), kept for a level and above; lend = true: lent while unused
+# level_weights = { high = 3 }   # shares of levels, in place of strict priorities; all others weigh 1
 
 [queue.tenant_weights]           # for "fair"; all others weigh 1
 # "team-a" = 3
@@ -303,8 +309,10 @@ jitter = 0.2                     # up to this share is added, so that clients do
             hold = "headers"
             displace = false
             target_wait = 0.5
+            lifo_when_standing = true
             reserve = { gold = 1, silver = "12.5%", lend = true }
             server_timing = false
+            level_weights = { gold = 5, bronze = 2 }
             tenant_weights = { "team-a" = 3 }
             retry_after = { mode = "fixed", min_seconds = 5, max_seconds = 6, jitter = 0 }
             "#,
@@ -325,10 +333,13 @@ jitter = 0.2                     # up to this share is added, so that clients do
             .hold(Hold::Headers)
             .displace(false)
             .target_wait(Duration::from_millis(500))
+            .lifo_when_standing(true)
             .reserve("gold", Reserve::Slots(1))
             .reserve("silver", Reserve::Share(0.125))
             .lend(true)
             .server_timing(false)
+            .level_weight("gold", 5)
+            .level_weight("bronze", 2)
             .weight("team-a", 3)
             .retry_after(
                 RetryAfter::fixed(5)
@@ -390,6 +401,10 @@ jitter = 0.2                     # up to this share is added, so that clients do
             ),
             ("enabled = true\ntarget_wait = \"never\"", "\"auto\""),
             ("enabled = true\ntarget_wait = -1", "from 0"),
+            (
+                "enabled = true\nlifo_when_standing = 1",
+                "expected a boolean",
+            ),
             ("enabled = true\nreserve.high = -1", "`reserve.high` is -1"),
             ("enabled = true\nreserve.high = \"1\"", "such as \"10%\""),
             ("enabled = true\nreserve.high = true", "`reserve.high` is"),
@@ -399,6 +414,8 @@ jitter = 0.2                     # up to this share is added, so that clients do
                 "`fifo`, `fair`, `deadline`",
             ),
             ("enabled = true\ntenant_weights.a = -1", "tenant_weights"),
+            ("enabled = true\nlevel_weights.high = -1", "level_weights"),
+            ("enabled = true\nlevel_weights.high = 1.5", "expected u32"),
         ];
         for (text, key) in cases {
             let error = refusal(text);

@@ -7,39 +7,52 @@
 //!
 //! When a flow's last waiter is served, virtual time is exactly the flow's tag. So nothing needs to be kept of tenants
 //! that do not wait.
-
-use std::collections::HashMap;
+//!
+//! The same machinery shares the slots among levels that have weights: [`FlowKey`] says what is a flow.
 
 use slab::Slab;
 
 use super::{DispatchKey, FlowSnapshot, FlowState, Newcomer};
+use crate::admit::age_order::AgeOrder;
+use crate::admit::flow::{FlowKey, FlowMap};
 use crate::admit::ordered_queue::{List, OrderedQueue};
 use crate::admit::wait_queue::heap::Heap;
 use crate::admit::wait_queue::lanes::MAX_LOOKS;
-use crate::admit::waiters::Waiters;
-use crate::admit::{Tenant, WaitingRoomConfig};
+use crate::admit::waiters::{WaiterMeta, Waiters};
+use crate::admit::{Discipline, Tenant, WaitingRoomConfig};
 
 /// Virtual time per unit of cost at weight 1. Divided by any `u32` weight it is at least 1.
 const UNIT: u128 = 1 << 32;
 
-/// The virtual time that a request of this cost takes. Does not overflow: the cost is a `u32`.
-pub(super) fn price(cost: u128, weight: u128) -> u128 {
-    cost * UNIT / weight
+/// The virtual time that a flow's requests take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rate {
+    weight: u128,
+    /// Otherwise each request counts as one.
+    by_cost: bool,
 }
 
-/// The tenant's weight: 1 if none is configured, and at least 1.
-fn weight(config: &WaitingRoomConfig, tenant: &Tenant) -> u128 {
-    config
-        .weights
-        .get(tenant)
-        .map_or(1, |&weight| u128::from(weight.max(1)))
+impl Rate {
+    /// That of a waiter which is in no flow with others.
+    pub(super) const ONE: Self = Self {
+        weight: 1,
+        by_cost: false,
+    };
+
+    /// The virtual time that a request of this cost takes. Does not overflow: the cost is a `u32`.
+    #[inline]
+    pub(super) fn price(self, cost: u128) -> u128 {
+        let cost = if self.by_cost { cost } else { 1 };
+        cost * UNIT / self.weight
+    }
 }
 
-/// The waiters of one tenant.
+/// The waiters of one flow: of one tenant, say.
 #[derive(Debug)]
 struct Flow {
+    level: u8,
     tenant: Tenant,
-    weight: u128,
+    rate: Rate,
     queue: OrderedQueue,
     state: FlowState,
     /// How many of its waiters are skipped.
@@ -47,9 +60,15 @@ struct Flow {
 }
 
 impl Flow {
+    /// What it is found by.
+    fn id(&self) -> FlowKey<'_> {
+        let (level, tenant) = (self.level, Some(&self.tenant));
+        FlowKey { level, tenant }
+    }
+
     /// The virtual time at which a head of this cost will have been served.
     fn tag(&self, cost: u128) -> u128 {
-        self.state.start + price(cost, self.weight)
+        self.state.start + self.rate.price(cost)
     }
 
     /// The key of a head of this cost.
@@ -58,21 +77,48 @@ impl Flow {
     }
 }
 
-/// Waiters of one level of one lane: flows, ordered by the tag of their heads.
+/// Waiters of one level of one lane, or of all levels if those have weights: flows, ordered by the tag of their heads.
 #[derive(Debug)]
 pub(crate) struct FairQueue {
-    by_tenant: HashMap<Tenant, u32>,
+    discipline: Discipline,
+    /// Which waiter of a flow goes next.
+    age_order: AgeOrder,
+    by_key: FlowMap<u32>,
     flows: Slab<Flow>,
     /// The flows with waiters that are not skipped, by key.
     order: Heap<DispatchKey>,
 }
 
 impl FairQueue {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(discipline: Discipline, age_order: AgeOrder) -> Self {
         Self {
-            by_tenant: HashMap::new(),
+            discipline,
+            age_order,
+            by_key: FlowMap::new(),
             flows: Slab::new(),
             order: Heap::new(),
+        }
+    }
+
+    #[inline]
+    fn key_of<'a>(&self, meta: &'a WaiterMeta, config: &WaitingRoomConfig) -> FlowKey<'a> {
+        FlowKey::new(meta.level, meta.tenant(), self.discipline, config)
+    }
+
+    #[inline]
+    fn key_of_newcomer<'a>(
+        &self,
+        newcomer: Newcomer<'a>,
+        config: &WaitingRoomConfig,
+    ) -> FlowKey<'a> {
+        FlowKey::new(newcomer.level, newcomer.tenant, self.discipline, config)
+    }
+
+    #[inline]
+    fn rate(&self, key: FlowKey<'_>, config: &WaitingRoomConfig) -> Rate {
+        Rate {
+            weight: key.weight(config).into(),
+            by_cost: self.discipline == Discipline::Fair,
         }
     }
 
@@ -83,29 +129,27 @@ impl FairQueue {
         state: FlowState,
         config: &WaitingRoomConfig,
     ) -> bool {
-        let tenant = waiters.meta(idx).tenant();
-        let index = match self.by_tenant.get(tenant) {
+        let key = self.key_of(waiters.meta(idx), config);
+        let index = match self.by_key.get(key) {
             Some(&index) => index,
             None => {
                 let flow = Flow {
-                    tenant: tenant.clone(),
-                    weight: weight(config, tenant),
+                    level: key.level,
+                    tenant: key.tenant_name().clone(),
+                    rate: self.rate(key, config),
                     queue: OrderedQueue::new(List::Lane),
                     state,
                     skipped: 0,
                 };
                 let index = self.flows.insert(flow) as u32;
-                self.by_tenant.insert(tenant.clone(), index);
+                self.by_key.insert(key, index);
                 index
             }
         };
         waiters.meta_mut(idx).flow = index;
         let is_head = self.flows[index as usize].queue.push(waiters, idx);
         // The flow's tag depends on the cost of its head.
-        if is_head {
-            self.reorder(waiters, index);
-        }
-        is_head
+        self.reorder_if(is_head, waiters, index)
     }
 
     /// Removes a waiter that got a slot, and returns the virtual time at which its service ends.
@@ -129,10 +173,7 @@ impl FairQueue {
     pub(super) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         let index = waiters.meta(idx).flow;
         let was_head = self.flows[index as usize].queue.remove(waiters, idx);
-        if was_head {
-            self.reorder(waiters, index);
-        }
-        was_head
+        self.reorder_if(was_head, waiters, index)
     }
 
     pub(super) fn skip<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
@@ -146,15 +187,28 @@ impl FairQueue {
         let flow = &mut self.flows[index as usize];
         flow.skipped -= 1;
         let is_head = flow.queue.push(waiters, idx);
-        if is_head {
-            self.reorder(waiters, index);
-        }
-        is_head
+        self.reorder_if(is_head, waiters, index)
     }
 
-    pub(super) fn head(&self) -> Option<u32> {
+    pub(super) fn head<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
         let &(_, flow) = self.order.first()?;
-        self.flows[flow as usize].queue.head()
+        self.head_of(&self.flows[flow as usize], waiters)
+    }
+
+    /// The waiter of a flow that goes next.
+    #[inline]
+    fn head_of<T>(&self, flow: &Flow, waiters: &Waiters<T>) -> Option<u32> {
+        self.age_order.head(&flow.queue, waiters)
+    }
+
+    /// Sets which waiter of each flow goes next.
+    pub(super) fn set_age_order<T>(&mut self, waiters: &Waiters<T>, age_order: AgeOrder) {
+        self.age_order = age_order;
+        let flows: Vec<_> = self.flows.iter().map(|(index, _)| index as u32).collect();
+        // No waiter is skipped at that time, so no flow closes.
+        flows
+            .into_iter()
+            .for_each(|index| self.reorder(waiters, index));
     }
 
     pub(super) fn head_key(&self) -> DispatchKey {
@@ -170,46 +224,60 @@ impl FairQueue {
         state: FlowState,
         config: &WaitingRoomConfig,
     ) -> Option<DispatchKey> {
-        let Some(&index) = self.by_tenant.get(newcomer.tenant) else {
+        let key = self.key_of_newcomer(newcomer, config);
+        let Some(&index) = self.by_key.get(key) else {
             // A flow of its own, which begins now.
-            let tag = state.start + price(newcomer.cost, weight(config, newcomer.tenant));
+            let tag = state.start + self.rate(key, config).price(newcomer.cost);
             return Some(DispatchKey::of_tag(tag, state.since));
         };
         let flow = &self.flows[index as usize];
-        // Only a requeued request goes before others of its tenant.
-        let head = flow.queue.head();
-        let is_first = head.is_none_or(|head| newcomer.key < waiters.meta(head).key());
+        // Oldest first, only a requeued request goes before others of its flow.
+        let head = self.head_of(flow, waiters);
+        let key = |key| self.age_order.key(key);
+        let is_first = head.is_none_or(|head| key(newcomer.key) < key(waiters.meta(head).key()));
         is_first.then(|| flow.key(newcomer.cost))
     }
 
     /// About how many waiters go before a newcomer whose turn is due at `tag`: by the prices of the heads, and of many flows
     /// by the first ones.
-    pub(super) fn ahead<T>(&self, waiters: &Waiters<T>, tag: u128) -> usize {
+    pub(super) fn ahead<T>(&self, waiters: &Waiters<T>, tag: u128, passed: Option<u32>) -> usize {
         let due = |flow: &Flow| {
-            let head = flow.queue.head()?;
-            let price = price(waiters.meta(head).cost(), flow.weight);
+            let head = self.head_of(flow, waiters)?;
+            let price = flow.rate.price(waiters.meta(head).cost());
             // The division's result is at most the queue's length before it is narrowed.
             let turns = tag.saturating_sub(flow.state.start) / price;
             Some(turns.min(flow.queue.len() as u128) as usize)
         };
         let looks = self.flows.len().min(MAX_LOOKS);
         let flows = self.flows.iter().take(looks);
+        let flows = flows.filter(|&(index, _)| Some(index as u32) != passed);
         let ahead: usize = flows.filter_map(|(_, flow)| due(flow)).sum();
         ahead * self.flows.len() / looks.max(1)
     }
 
-    /// The virtual time at which a newcomer's turn is due, behind the waiters of its tenant; `state` as in `push`.
+    /// The newcomer's flow, if the newcomer goes before all of it.
+    pub(super) fn passed(&self, newcomer: Newcomer<'_>, config: &WaitingRoomConfig) -> Option<u32> {
+        let key = self.key_of_newcomer(newcomer, config);
+        let own = self.by_key.get(key).copied();
+        own.filter(|_| self.age_order.is_next(newcomer.key))
+    }
+
+    /// The virtual time at which a newcomer's turn is due, behind the waiters of its flow; `state` as in `push`.
     pub(super) fn newcomer_tag(
         &self,
         newcomer: Newcomer<'_>,
         state: FlowState,
         config: &WaitingRoomConfig,
     ) -> u128 {
-        let own = self.by_tenant.get(newcomer.tenant);
+        let key = self.key_of_newcomer(newcomer, config);
+        let own = self.by_key.get(key);
         let own = own.map(|&index| &self.flows[index as usize]);
-        let price = price(newcomer.cost, weight(config, newcomer.tenant));
-        let (start, before) =
-            own.map_or((state.start, 0), |own| (own.state.start, own.queue.len()));
+        let price = self.rate(key, config).price(newcomer.cost);
+        let before = |own: &Flow| match self.age_order.is_next(newcomer.key) {
+            true => 0,
+            false => own.queue.len(),
+        };
+        let (start, before) = own.map_or((state.start, 0), |own| (own.state.start, before(own)));
         // Those before it are taken to cost what it costs.
         start + price * (before as u128 + 1)
     }
@@ -220,20 +288,19 @@ impl FairQueue {
 
     pub(super) fn snapshot<T>(&self, waiters: &Waiters<T>) -> impl Iterator<Item = FlowSnapshot> {
         self.flows.iter().filter_map(|(_, flow)| {
-            let line = flow.queue.to_vec(waiters);
+            let line = self.age_order.to_vec(&flow.queue, waiters);
             // A flow may have nothing but skipped waiters.
             let key = flow.key(waiters.meta(*line.first()?).cost());
-            Some(FlowSnapshot::new(key, flow.weight, line))
+            Some(FlowSnapshot::new(key, flow.rate, line))
         })
     }
 
     /// Rebuilds the flows in as much memory as they need. No waiter is skipped at that time.
     pub(super) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
-        let old = std::mem::replace(self, Self::new());
+        let old = std::mem::replace(self, Self::new(self.discipline, self.age_order));
         for (_, flow) in old.flows {
-            let tenant = flow.tenant.clone();
             let index = self.flows.insert(flow) as u32;
-            self.by_tenant.insert(tenant, index);
+            self.by_key.insert(self.flows[index as usize].id(), index);
             // Flows have new indices.
             for idx in self.flows[index as usize].queue.to_vec(waiters) {
                 waiters.meta_mut(idx).flow = index;
@@ -242,17 +309,27 @@ impl FairQueue {
         }
     }
 
+    /// Ranks a flow anew if its first waiter came or left, or the head may be any. Says whether the head may be another now.
+    #[inline]
+    fn reorder_if<T>(&mut self, is_first: bool, waiters: &Waiters<T>, index: u32) -> bool {
+        let may_change = is_first || self.age_order == AgeOrder::NewestFirst;
+        if may_change {
+            self.reorder(waiters, index);
+        }
+        may_change
+    }
+
     /// Ranks a flow by its head, or closes it if none of its waiters is left.
     fn reorder<T>(&mut self, waiters: &Waiters<T>, index: u32) {
         let flow = &self.flows[index as usize];
-        match flow.queue.head() {
+        match self.head_of(flow, waiters) {
             Some(head) => self.order.set(index, flow.key(waiters.meta(head).cost())),
             None => {
                 self.order.remove(index);
                 // A skipped waiter needs the flow's state when it is restored.
                 if flow.skipped == 0 {
                     let flow = self.flows.remove(index as usize);
-                    self.by_tenant.remove(&flow.tenant);
+                    self.by_key.remove(flow.id());
                 }
             }
         }

@@ -10,12 +10,14 @@ mod fifo;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::admit::age_order::AgeOrder;
 use crate::admit::nanos::Nanos;
-use crate::admit::ordered_queue::{ArrivalKey, List, OrderedQueue};
+use crate::admit::ordered_queue::ArrivalKey;
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, Tenant, WaitingRoomConfig};
 use deadline::DeadlineQueue;
-use fair::FairQueue;
+use fair::{FairQueue, Rate};
+use fifo::FifoQueue;
 
 /// The order of heads within a discipline: its own key, then a number that decides between equal keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,20 +72,23 @@ pub(crate) struct Newcomer<'a> {
     pub(crate) end: Nanos,
 }
 
-/// The waiters of one level of one lane, in the order of the discipline.
+/// The waiters of one level of one lane, or of all levels if those have weights, in the order of the discipline.
 #[derive(Debug)]
 pub(crate) enum LevelQueue {
-    Fifo(OrderedQueue),
+    Fifo(FifoQueue),
     /// Boxed: it is much larger than the others.
     Fair(Box<FairQueue>),
     Deadline(DeadlineQueue),
 }
 
 impl LevelQueue {
-    pub(crate) fn new(discipline: Discipline) -> Self {
+    /// `is_weighted`: whether levels have weights.
+    pub(crate) fn new(discipline: Discipline, is_weighted: bool, order: AgeOrder) -> Self {
         match discipline {
-            Discipline::Fifo => Self::Fifo(OrderedQueue::new(List::Lane)),
-            Discipline::Fair => Self::Fair(Box::new(FairQueue::new())),
+            Discipline::Fifo if !is_weighted => Self::Fifo(FifoQueue::new(order)),
+            Discipline::Fifo | Discipline::Fair => {
+                Self::Fair(Box::new(FairQueue::new(discipline, order)))
+            }
             Discipline::Deadline => Self::Deadline(DeadlineQueue::default()),
         }
     }
@@ -102,6 +107,15 @@ impl LevelQueue {
             Self::Fifo(queue) => queue.push(waiters, idx),
             Self::Fair(queue) => queue.push(waiters, idx, flow, config),
             Self::Deadline(queue) => queue.push(waiters, idx),
+        }
+    }
+
+    /// Sets which of equals goes next. O(flows).
+    pub(crate) fn set_age_order<T>(&mut self, waiters: &Waiters<T>, order: AgeOrder) {
+        match self {
+            Self::Fifo(queue) => queue.order = order,
+            Self::Fair(queue) => queue.set_age_order(waiters, order),
+            Self::Deadline(_) => {}
         }
     }
 
@@ -148,10 +162,10 @@ impl LevelQueue {
 
     /// The waiter that goes next in this queue.
     #[inline]
-    pub(crate) fn head(&self) -> Option<u32> {
+    pub(crate) fn head<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
         match self {
-            Self::Fifo(queue) => queue.head(),
-            Self::Fair(queue) => queue.head(),
+            Self::Fifo(queue) => queue.head(waiters),
+            Self::Fair(queue) => queue.head(waiters),
             Self::Deadline(queue) => queue.head(),
         }
     }
@@ -160,7 +174,7 @@ impl LevelQueue {
     #[inline]
     pub(crate) fn head_key<T>(&self, waiters: &Waiters<T>, head: u32) -> DispatchKey {
         match self {
-            Self::Fifo(_) => fifo::key(waiters.meta(head).key()),
+            Self::Fifo(queue) => queue.key(waiters.meta(head).key()),
             Self::Fair(queue) => queue.head_key(),
             Self::Deadline(_) => deadline::key(deadline::key_of(waiters, head)),
         }
@@ -176,7 +190,7 @@ impl LevelQueue {
         config: &WaitingRoomConfig,
     ) -> Option<DispatchKey> {
         match self {
-            Self::Fifo(_) => Some(fifo::key(newcomer.key)),
+            Self::Fifo(queue) => Some(queue.key(newcomer.key)),
             Self::Fair(queue) => queue.newcomer_key(waiters, newcomer, flow, config),
             Self::Deadline(_) => Some(deadline::key(deadline::place(newcomer.end, newcomer.key))),
         }
@@ -196,17 +210,27 @@ impl LevelQueue {
         }
     }
 
-    /// About how many of these waiters go before a newcomer of the same group, whose turn is due at `tag`.
+    /// About how many of these waiters go before a newcomer of the same group, whose turn is due at `tag`. `passed`: the
+    /// flow of which none does.
     pub(crate) fn ahead<T>(
         &self,
         waiters: &Waiters<T>,
         newcomer: Newcomer<'_>,
         tag: u128,
+        passed: Option<u32>,
     ) -> usize {
         match self {
             Self::Fifo(queue) => queue.len(),
-            Self::Fair(queue) => queue.ahead(waiters, tag),
+            Self::Fair(queue) => queue.ahead(waiters, tag, passed),
             Self::Deadline(queue) => queue.ahead(deadline::place(newcomer.end, newcomer.key)),
+        }
+    }
+
+    /// The flow of which no waiter goes before a newcomer, if there is one.
+    pub(crate) fn passed(&self, newcomer: Newcomer<'_>, config: &WaitingRoomConfig) -> Option<u32> {
+        match self {
+            Self::Fair(queue) => queue.passed(newcomer, config),
+            _ => None,
         }
     }
 
@@ -229,33 +253,33 @@ impl LevelQueue {
     /// Adds all waiters to `flows`, for a [`forecast`].
     pub(crate) fn snapshot<T>(&self, waiters: &Waiters<T>, flows: &mut Vec<FlowSnapshot>) {
         match self {
-            Self::Fifo(queue) => flows.extend(fifo::snapshot(queue, waiters)),
+            Self::Fifo(queue) => flows.extend(queue.snapshot(waiters)),
             Self::Fair(queue) => flows.extend(queue.snapshot(waiters)),
             Self::Deadline(queue) => flows.extend(queue.snapshot()),
         }
     }
 }
 
-/// A sequence of waiters that keep their order among each other: a tenant's flow, or one waiter.
+/// A sequence of waiters that keep their order among each other: a flow, or one waiter.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlowSnapshot {
     /// The key of its head.
     key: DispatchKey,
-    /// The tenant's weight.
-    weight: u128,
+    /// By what its next key grows.
+    rate: Rate,
     /// The head is last, where it is cheap to take.
     line: Vec<u32>,
 }
 
 impl FlowSnapshot {
     fn one(key: DispatchKey, idx: u32) -> Self {
-        Self::new(key, 1, vec![idx])
+        Self::new(key, Rate::ONE, vec![idx])
     }
 
-    fn new(key: DispatchKey, weight: u128, mut line: Vec<u32>) -> Self {
+    fn new(key: DispatchKey, rate: Rate, mut line: Vec<u32>) -> Self {
         // `forecast` takes from the end.
         line.reverse();
-        Self { key, weight, line }
+        Self { key, rate, line }
     }
 }
 
@@ -274,7 +298,7 @@ pub(crate) fn forecast<T>(
         if let Some(&next) = flow.line.last() {
             // As `FairQueue::serve` does. Other disciplines have no second waiter in a flow.
             dispatches += 1;
-            let price = fair::price(waiters.meta(next).cost(), flow.weight);
+            let price = flow.rate.price(waiters.meta(next).cost());
             flow.key = DispatchKey::of_tag(flow.key.tag() + price, dispatches);
             flows.push(Reverse(flow));
         }

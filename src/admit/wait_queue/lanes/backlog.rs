@@ -17,7 +17,7 @@ pub(crate) const MAX_LOOKS: usize = 64;
 pub(crate) struct Backlog {
     /// About how many waiters go before it.
     pub(crate) ahead: usize,
-    /// Whether it is shared among tenants.
+    /// Whether it is shared among flows.
     pub(crate) is_fair: bool,
 }
 
@@ -39,43 +39,57 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         config: &WaitingRoomConfig,
     ) -> Backlog {
         let own = &self.lanes[lane as usize];
-        let (group, level) = (
-            &self.groups[own.group as usize],
-            usize::from(newcomer.level),
-        );
+        let group = &self.groups[own.group as usize];
+        let level = own.queue_of(newcomer.level);
         let queue = &own.levels[level];
         let above: usize = group.waiting[..level].iter().sum();
-        let is_fair = group.discipline == Discipline::Fair;
+        let is_fair = !group.clocks.is_empty();
+        let in_order = group.discipline == Discipline::Fifo && !is_fair;
         // In the order of arrival, all of its level are before it. With many lanes that is an upper bound.
-        if group.discipline == Discipline::Fifo || group.lanes.len() > MAX_LOOKS {
-            let ahead = above + group.waiting[level];
+        if in_order || group.lanes.len() > MAX_LOOKS {
+            // Newest first, none of its level is.
+            let own = match in_order && self.age_order.is_next(newcomer.key) {
+                true => 0,
+                false => group.waiting[level],
+            };
+            let ahead = above + own;
             return Backlog { ahead, is_fair };
         }
         let flow = FlowState {
             start: self.clock_of_newcomer(own.group, level),
-            since: self.dispatches + 1,
+            since: self.next_dispatch(),
         };
         let tag = queue.newcomer_tag(newcomer, flow, config);
-        let lanes = group
-            .lanes
-            .iter()
-            .map(|(_, &lane)| &self.lanes[lane as usize]);
-        let ahead = lanes.map(|lane| lane.levels[level].ahead(waiters, newcomer, tag));
+        let lanes = group.lanes.iter().map(|(_, &other)| {
+            let queue = &self.lanes[other as usize].levels[level];
+            let passed = match other == lane {
+                true => queue.passed(newcomer, config),
+                false => None,
+            };
+            queue.ahead(waiters, newcomer, tag, passed)
+        });
         Backlog {
-            ahead: above + ahead.sum::<usize>(),
+            ahead: above + lanes.sum::<usize>(),
             is_fair,
         }
     }
 
-    /// How many waiters of other groups than that of `lane` a slot of `pool` would be spent on first, at this level and
+    /// How many waiters of other groups than that of `lane` a slot of `pool` would be spent on first, at the newcomer's level and
     /// above. A group that several pools can serve spreads over them.
-    pub(crate) fn ahead_of_others(&self, pool: PoolId, lane: u32, level: u8) -> f64 {
+    pub(crate) fn ahead_of_others(&self, pool: PoolId, lane: u32, newcomer: Newcomer<'_>) -> f64 {
         let own = self.group(lane);
         let others = self.groups_on(pool).iter().filter(|&&group| group != own);
         others
             .map(|&group| {
                 let group = &self.groups[group as usize];
-                let waiting: usize = group.waiting[..=usize::from(level)].iter().sum();
+                // Newest first, only those above. Where levels have weights, no level goes before another.
+                let levels = match (self.is_weighted, self.age_order.is_next(newcomer.key)) {
+                    (true, false) => group.waiting.len(),
+                    (true, true) => 0,
+                    (false, false) => usize::from(newcomer.level) + 1,
+                    (false, true) => usize::from(newcomer.level),
+                };
+                let waiting: usize = group.waiting[..levels].iter().sum();
                 waiting as f64 / group.pools.len() as f64
             })
             .sum()

@@ -19,29 +19,38 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             }
             forecast(waiters, flows, self.dispatches)
         };
+        if self.is_weighted {
+            // No level goes before another, but within the groups that have a queue for each.
+            let orders = groups.iter().map(|&group| {
+                let levels = 0..self.groups[group as usize].waiting.len();
+                levels.flat_map(|level| of_group(group, level)).collect()
+            });
+            return self.merge(waiters, orders.collect());
+        }
         let of_level = |level: usize| {
             let orders = groups.iter().map(|&group| of_group(group, level));
-            merge(waiters, orders.collect())
+            self.merge(waiters, orders.collect())
         };
         // A higher level goes first, whatever its discipline.
         (0..self.levels).flat_map(of_level).collect()
     }
-}
 
-/// Merges the orders of several disciplines: of their next waiters, the one that arrived first goes first.
-fn merge<T>(waiters: &Waiters<T>, orders: Vec<Vec<u32>>) -> Vec<u32> {
-    let mut orders: Vec<_> = orders
-        .into_iter()
-        .map(|order| order.into_iter().peekable())
-        .collect();
-    // Ends when all orders are used up.
-    std::iter::from_fn(|| {
-        let next = orders.iter_mut().filter_map(|order| {
-            let key = waiters.meta(*order.peek()?).key();
-            Some((key, order))
-        });
-        let (_, first) = next.min_by_key(|&(key, _)| key)?;
-        first.next()
-    })
-    .collect()
+    /// Merges the orders of several disciplines: of their next waiters, the one that arrived first goes first; or last,
+    /// newest first.
+    fn merge<T>(&self, waiters: &Waiters<T>, orders: Vec<Vec<u32>>) -> Vec<u32> {
+        let mut orders: Vec<_> = orders
+            .into_iter()
+            .map(|order| order.into_iter().peekable())
+            .collect();
+        // Ends when all orders are used up.
+        std::iter::from_fn(|| {
+            let next = orders.iter_mut().filter_map(|order| {
+                let key = waiters.meta(*order.peek()?).key();
+                Some((self.age_order.key(key), order))
+            });
+            let (_, first) = next.min_by_key(|&(key, _)| key)?;
+            first.next()
+        })
+        .collect()
+    }
 }

@@ -29,7 +29,8 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         // The number that `insert` gives it below.
         let lane = self.lanes.vacant_key() as u32;
         let member = self.groups[group as usize].lanes.insert(lane) as u32;
-        let levels = (0..self.levels).map(|_| LevelQueue::new(discipline));
+        let levels = 0..self.queues_of(discipline);
+        let levels = levels.map(|_| LevelQueue::new(discipline, self.is_weighted, self.age_order));
         self.lanes.insert(Lane {
             key: key.clone(),
             hash: self.hash_of(&key),
@@ -43,15 +44,25 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         lane
     }
 
+    /// How many queues a lane of this discipline has.
+    fn queues_of(&self, discipline: Discipline) -> usize {
+        match discipline {
+            Discipline::Fifo | Discipline::Fair if self.is_weighted => 1,
+            _ => self.levels,
+        }
+    }
+
     /// The group of lanes with these pools and this discipline, which is opened if there is none.
     fn group_of(&mut self, pools: PoolSet, discipline: Discipline) -> u32 {
+        let levels = self.queues_of(discipline);
         let alike = self.by_pools.entry(pools.clone()).or_default();
         let is_of = |group: &&u32| self.groups[**group as usize].discipline == discipline;
         if let Some(&group) = alike.iter().find(is_of) {
             return group;
         }
         let clocks = match discipline {
-            Discipline::Fair => self.levels,
+            Discipline::Fair => levels,
+            Discipline::Fifo if self.is_weighted => levels,
             _ => 0,
         };
         let group = self.groups.insert(Group {
@@ -61,7 +72,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             order: Heap::new(),
             blocked_in: NOT_BLOCKED,
             looked_again_in: NOT_BLOCKED,
-            waiting: vec![0; self.levels].into(),
+            waiting: vec![0; levels].into(),
             // Not 0: a flow that moves here after a reconfiguration is `base` minus what it is behind.
             clocks: vec![self.base; clocks].into(),
         }) as u32;

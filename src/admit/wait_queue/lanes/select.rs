@@ -2,12 +2,13 @@
 //!
 //! Keys of two disciplines are not comparable: one is an arrival, one a share, one a deadline. So the best waiter of each
 //! discipline is found, and of these, the one of the highest level goes first, and within a level the one that arrived
-//! first.
+//! first. Where levels have weights, simply the one that arrived first: no level goes before another then.
 
 use std::hash::Hash;
 
 use super::{Group, LaneHead, Lanes, NOT_BLOCKED, Rank};
 use crate::admit::capacity::PoolId;
+use crate::admit::ordered_queue::ArrivalKey;
 use crate::admit::wait_queue::discipline::{FlowState, Newcomer};
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, WaitingRoomConfig};
@@ -72,18 +73,19 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         best: Head,
         config: &WaitingRoomConfig,
     ) -> bool {
-        let (own, level) = (&self.lanes[lane as usize], usize::from(newcomer.level));
+        let own = &self.lanes[lane as usize];
+        let level = own.queue_of(newcomer.level);
         // The rank of `best` is that of its group.
         let other = &self.groups[best.group as usize];
         if self.groups[own.group as usize].discipline != other.discipline {
             // Keys of two disciplines are not comparable.
             let best = waiters.meta(best.idx);
-            return (newcomer.level, newcomer.key) < (best.level, best.key());
+            return self.key_between(newcomer.level, newcomer.key)
+                < self.key_between(best.level, best.key());
         }
         let flow = FlowState {
             start: self.clock_of_newcomer(own.group, level),
-            // As `push` would number it.
-            since: self.dispatches + 1,
+            since: self.next_dispatch(),
         };
         // `None`: behind another waiter of its own tenant, which is not before `best`.
         let key = own.levels[level].newcomer_key(waiters, newcomer, flow, config);
@@ -217,6 +219,15 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.lanes[lane as usize].head.as_ref()
     }
 
+    /// The key by which waiters of two disciplines are ordered.
+    fn key_between(&self, level: u8, key: ArrivalKey) -> (u8, ArrivalKey) {
+        let key = self.age_order.key(key);
+        match self.is_weighted {
+            true => (0, key),
+            false => (level, key),
+        }
+    }
+
     /// Whether the best waiter of group `a` goes before that of group `b`.
     fn goes_before<T>(&self, waiters: &Waiters<T>, a: u32, b: u32) -> bool {
         let [a, b] = [a, b].map(|group| &self.groups[group as usize]);
@@ -228,7 +239,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             // A group without waiters goes before none.
             return false;
         };
-        let key = |head: &LaneHead| (head.level, waiters.meta(head.idx).key());
+        let key = |head: &LaneHead| self.key_between(head.level, waiters.meta(head.idx).key());
         key(first) < key(second)
     }
 }

@@ -1,0 +1,114 @@
+//! The weights of levels: what they are, and what they exclude.
+
+use super::{Discipline, InvalidWaitingRoom, WaitingRoomConfig};
+
+impl WaitingRoomConfig {
+    /// The weight of a level; at least 1.
+    #[inline]
+    pub(crate) fn level_weight_of(&self, level: u8) -> u32 {
+        match self.level_weights.is_empty() {
+            true => 1,
+            false => self.find_level_weight(level),
+        }
+    }
+
+    fn find_level_weight(&self, level: u8) -> u32 {
+        let Some(name) = self.levels.names().nth(level.into()) else {
+            return 1;
+        };
+        let mut weights = self.level_weights.iter();
+        let weight = weights.find(|(other, _)| other.eq_ignore_ascii_case(name));
+        weight.map_or(1, |(_, &weight)| weight.max(1))
+    }
+
+    pub(super) fn has_level(&self, name: &str) -> bool {
+        self.levels
+            .names()
+            .any(|level| level.eq_ignore_ascii_case(name))
+    }
+
+    /// The names of all levels, for a message.
+    pub(super) fn level_names(&self) -> String {
+        self.levels.names().collect::<Vec<_>>().join("\", \"")
+    }
+
+    pub(super) fn validate_level_weights(&self) -> Result<(), InvalidWaitingRoom> {
+        if self.level_weights.is_empty() {
+            return Ok(());
+        }
+        for (name, &weight) in &self.level_weights {
+            if !self.has_level(name) {
+                let (name, levels) = (name.clone(), self.level_names());
+                return Err(InvalidWaitingRoom::LevelWeightLevel { name, levels });
+            }
+            if weight == 0 {
+                return Err(InvalidWaitingRoom::ZeroLevelWeight(name.clone()));
+            }
+        }
+        let beside = if !self.reserve.is_empty() {
+            "`reserve`"
+        } else if self.promote_after.is_some() {
+            "`promote_after_seconds`"
+        } else if self.discipline == Discipline::Deadline {
+            "`discipline = \"deadline\"`"
+        } else {
+            return Ok(());
+        };
+        Err(InvalidWaitingRoom::LevelWeightsBeside(beside))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::admit::{PriorityLevels, Reserve};
+
+    fn weighted() -> WaitingRoomConfig {
+        let levels = PriorityLevels::new(["gold", "silver", "bronze"], "silver").unwrap();
+        WaitingRoomConfig::default()
+            .levels(levels)
+            .level_weight("GOLD", 3)
+    }
+
+    #[test]
+    fn a_level_without_a_weight_weighs_1() {
+        let room = weighted().level_weight("bronze", 2);
+        assert_eq!(room.validate(), Ok(()));
+        let weights = [0, 1, 2, 3].map(|level| room.level_weight_of(level));
+        assert_eq!(weights, [3, 1, 2, 1]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let refusal = |room: WaitingRoomConfig| room.validate().unwrap_err().to_string();
+        assert_eq!(
+            refusal(weighted().level_weight("urgent", 2)),
+            "`level_weights` names the level \"urgent\": it must be one of \"gold\", \"silver\", \"bronze\""
+        );
+        assert_eq!(
+            refusal(weighted().level_weight("silver", 0)),
+            "`level_weights` gives \"silver\" the weight 0: a weight must be at least 1"
+        );
+        let excluded = [
+            (weighted().reserve("gold", Reserve::Slots(1)), "`reserve`"),
+            (
+                weighted().promote_after(Duration::from_secs(1)),
+                "`promote_after_seconds`",
+            ),
+            (
+                weighted().discipline(Discipline::Deadline),
+                "`discipline = \"deadline\"`",
+            ),
+        ];
+        for (room, beside) in excluded {
+            let message = refusal(room);
+            assert!(
+                message.starts_with("`level_weights` and ") && message.contains(beside),
+                "{message}"
+            );
+        }
+        assert_eq!(weighted().discipline(Discipline::Fair).validate(), Ok(()));
+    }
+}

@@ -1,0 +1,109 @@
+//! Flows: requests that share the slots with others as one, and the weights of their shares.
+//!
+//! With the discipline `fair` each tenant is a flow. Where levels have weights, so is each level, or each tenant of it.
+
+use std::collections::HashMap;
+
+use super::{Discipline, Tenant, WaitingRoomConfig};
+
+/// Names a flow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FlowKey<'a> {
+    /// 0 for all levels, unless they have weights.
+    pub(crate) level: u8,
+    /// `None` for all tenants, unless they take turns.
+    pub(crate) tenant: Option<&'a Tenant>,
+}
+
+static ALL_TENANTS: Tenant = Tenant::NONE;
+
+impl<'a> FlowKey<'a> {
+    /// The flow of a request in a lane of this discipline.
+    #[inline]
+    pub(crate) fn new(
+        level: u8,
+        tenant: &'a Tenant,
+        discipline: Discipline,
+        config: &WaitingRoomConfig,
+    ) -> Self {
+        let level = match config.level_weights.is_empty() {
+            true => 0,
+            false => level,
+        };
+        let tenant = match discipline {
+            Discipline::Fair => Some(tenant),
+            _ => None,
+        };
+        Self { level, tenant }
+    }
+
+    /// The name of its tenant; the empty one for all.
+    #[inline]
+    pub(crate) fn tenant_name(self) -> &'a Tenant {
+        self.tenant.unwrap_or(&ALL_TENANTS)
+    }
+
+    /// Its share in proportion to the shares of others; at least 1.
+    #[inline]
+    pub(crate) fn weight(self, config: &WaitingRoomConfig) -> u32 {
+        let tenant = self.tenant.and_then(|tenant| config.weights.get(tenant));
+        // A weight of 0 is a mistake, where that was not looked for.
+        let tenant = tenant.map_or(1, |&weight| weight.max(1));
+        config.level_weight_of(self.level).saturating_mul(tenant)
+    }
+}
+
+/// What is known of flows, by their keys. A map for each level, because a key of a level and a borrowed tenant could not be
+/// looked up in a map of both.
+#[derive(Debug)]
+pub(crate) struct FlowMap<V>(Vec<HashMap<Tenant, V>>);
+
+impl<V> FlowMap<V> {
+    pub(crate) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: FlowKey<'_>) -> Option<&V> {
+        self.0.get(usize::from(key.level))?.get(key.tenant_name())
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: FlowKey<'_>) -> Option<&mut V> {
+        self.0
+            .get_mut(usize::from(key.level))?
+            .get_mut(key.tenant_name())
+    }
+
+    pub(crate) fn insert(&mut self, key: FlowKey<'_>, value: V) {
+        let level = usize::from(key.level);
+        if level >= self.0.len() {
+            self.0.resize_with(level + 1, HashMap::new);
+        }
+        self.0[level].insert(key.tenant_name().clone(), value);
+    }
+
+    pub(crate) fn remove(&mut self, key: FlowKey<'_>) {
+        if let Some(level) = self.0.get_mut(usize::from(key.level)) {
+            level.remove(key.tenant_name());
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.iter().map(HashMap::len).sum()
+    }
+
+    /// Each with its level and the name of its tenant.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u8, &Tenant, &V)> {
+        (0..).zip(&self.0).flat_map(|(level, tenants)| {
+            let tenants = tenants.iter();
+            tenants.map(move |(tenant, value)| (level, tenant, value))
+        })
+    }
+}
+
+impl<V> Default for FlowMap<V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
