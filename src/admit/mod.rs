@@ -13,6 +13,7 @@
 //! - `overload`: what a room measures, to refuse early which request would wait too long.
 //! - `waiters`, `ordered_queue`, `by_level`, `room_base`, `nanos`, `trim`: what both rooms are built of.
 
+mod account;
 mod by_level;
 mod capacity;
 mod compact_slab;
@@ -36,6 +37,7 @@ mod waiters;
 mod waiting_room;
 mod wake_list;
 
+pub(crate) use account::Account;
 pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 pub(crate) use config::room_methods;
 pub use config::{
@@ -54,6 +56,6 @@ pub use slot_pool::{Slot, SlotPool};
 pub use ticket::{ClientRetry, Tenant, Ticket};
 pub use wait_queue::{Pushed, Skipped, WaitQueue};
 pub use waiters::WaiterId;
-pub(crate) use waiting_room::Answer;
+pub(crate) use waiting_room::Answered;
 pub use waiting_room::{AdmitOutcome, WaitingRoom};
 pub use wake_list::WakeList;

@@ -315,6 +315,12 @@ impl RoomBase {
     #[inline]
     pub(crate) fn on_served(&mut self, level: u8, tenant: &Tenant, cost: f64) {
         self.overload.on_served(level);
+        self.on_charged(tenant, cost);
+    }
+
+    /// A tenant is charged for a request that is served, or was.
+    #[inline]
+    pub(crate) fn on_charged(&mut self, tenant: &Tenant, cost: f64) {
         if self.config.discipline == Discipline::Fair {
             self.overload
                 .on_tenant_served(tenant, cost, &self.config, self.now);

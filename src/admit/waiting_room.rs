@@ -10,6 +10,8 @@
 
 mod outcome;
 
+pub(crate) use outcome::Answered;
+
 use std::fmt;
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
@@ -24,7 +26,8 @@ use super::wait_queue::lanes::Lanes;
 use super::wait_queue::rename_levels;
 use super::waiters::{WaiterId, Waiters};
 use super::{
-    Capacity, PoolId, Priority, RejectReason, RoomStats, Ticket, WaitingRoomConfig, WakeList,
+    Account, Capacity, PoolId, Priority, RejectReason, RoomStats, Ticket, WaitingRoomConfig,
+    WakeList,
 };
 
 /// The outcome of an arrival.
@@ -55,8 +58,7 @@ type Parts<C, W> = (
 );
 
 /// A slot, or the reason why there is none.
-pub(crate) type Answer<C> =
-    Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Unservable>>;
+type Answer<C> = Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Unservable>>;
 
 /// The bounded, ordered set of waiting tickets in front of a capacity.
 ///
@@ -442,6 +444,22 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 Some(self.waiters().meta(lowest).level)
             }
             false => Some(0),
+        }
+    }
+
+    /// Whether tenants have shares in any lane: what charges are for.
+    #[inline]
+    pub(crate) fn is_fair(&self) -> bool {
+        match &self.room {
+            AnyRoom::Plain(_) => false,
+            AnyRoom::Full(room) => room.is_fair(),
+        }
+    }
+
+    /// Charges a tenant for a request that it was served. No waiter is answered, but the head may be another now.
+    pub(crate) fn charge(&mut self, account: &Account<C::Lane>, cost: u32) {
+        if let AnyRoom::Full(room) = &mut self.room {
+            room.charge(account, cost);
         }
     }
 

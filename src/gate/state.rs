@@ -13,6 +13,7 @@
 //!   waiter that arrived in between nor passes a gate that was closed in between.
 //! - Where all waiters ask the same, a request that finds the `FULL` flag is rejected without the lock. The flag is
 //!   written in the same store as the number of waiters.
+//! - Where tenants have shares, a permit says whose share it is part of (`is_fair`). That needs no lock either.
 //! - A lease is released without the lock, except where slots come from the inner service, and while the capacity
 //!   itself is being asked.
 //!
@@ -21,6 +22,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::AtomicBool; // not modelled: whatever it says will do
 use std::task::Waker;
 use std::time::Instant;
 
@@ -32,8 +34,8 @@ use super::timer::{RuntimeId, TimerHost, TimerRequest, Timers};
 use super::waiting_word::{Flags, WaitingWord};
 use super::with_lock::WithLock;
 use crate::admit::{
-    AdmitOutcome, Arrival, Capacity, PoolId, Ticket, WaiterId, WaitingRoom, WaitingRoomConfig,
-    WakeList,
+    AdmitOutcome, Arrival, Capacity, Discipline, PoolId, Ticket, WaiterId, WaitingRoom,
+    WaitingRoomConfig, WakeList,
 };
 use crate::clock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed, SeqCst};
@@ -44,6 +46,8 @@ pub(crate) struct Shared<C: Capacity> {
     waiting: AtomicU64,
     /// Whether slots come from the inner service's readiness: `state.inner_ready` is there.
     pub(super) from_inner: bool,
+    /// Whether tenants have shares, so that permits say whose share they are part of.
+    is_fair: AtomicBool,
     pub(super) full: FullNotice,
     /// Tells this gate's detached permits from those of others.
     pub(super) nonce: u64,
@@ -53,7 +57,7 @@ pub(crate) struct Shared<C: Capacity> {
 
 pub(crate) struct State<C: Capacity> {
     pub(super) room: WaitingRoom<C, Waker>,
-    pub(super) detached: HashMap<u64, Detached<C::Lease>>,
+    pub(super) detached: HashMap<u64, Detached<C>>,
     /// The last detached permit's number.
     pub(super) serial: u64,
     pub(super) reservation_waiters: ReservationWaiters,
@@ -83,6 +87,7 @@ impl<C: Capacity> Shared<C> {
             capacity,
             waiting: AtomicU64::new(WaitingWord::new(0, flags).0),
             from_inner,
+            is_fair: AtomicBool::new(config.discipline == Discipline::Fair),
             full: FullNotice::new(epoch),
             nonce: random(),
             state: Mutex::new(State {
@@ -101,6 +106,13 @@ impl<C: Capacity> Shared<C> {
     pub(super) fn waiting_word(&self) -> WaitingWord {
         // Sequentially consistent: after a lease or a release of the capacity's atomics.
         WaitingWord(self.waiting.load(SeqCst))
+    }
+
+    /// Whether tenants have shares.
+    #[inline]
+    pub(super) fn is_fair(&self) -> bool {
+        // Relaxed: a permit that is granted while this changes may have an account or not.
+        self.is_fair.load(Relaxed)
     }
 
     /// A slot without the lock, if no request waits and one is free.
@@ -306,6 +318,10 @@ impl<C: Capacity> WithLock for Shared<C> {
         let is_known = self.waiting.load(Relaxed) == word.0 && !word.has(Flags::FULL);
         if !is_known {
             self.waiting.store(word.0, SeqCst);
+        }
+        let is_fair = state.room.is_fair();
+        if is_fair != self.is_fair() {
+            self.is_fair.store(is_fair, Relaxed);
         }
         if !state.reservation_waiters.is_empty()
             && (state.room.has_room() || state.room.is_closed())

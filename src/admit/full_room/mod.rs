@@ -16,8 +16,8 @@ use super::wait_queue::lanes::{Head, Lanes, NO_PUMP, Scope};
 use super::wait_queue::{Relink, WaitQueue};
 use super::waiters::{WaitLimits, WaiterId, Waiters};
 use super::{
-    AdmitOutcome, Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet, RejectReason,
-    Ticket, WakeList,
+    Account, AdmitOutcome, Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet,
+    RejectReason, Ticket, WakeList,
 };
 
 /// Waiters of any number of lanes, in the order of any discipline.
@@ -69,6 +69,19 @@ impl<C: Capacity, W> FullRoom<C, W> {
     /// Takes the room apart, to build another of its waiters.
     pub(crate) fn into_parts(self) -> (RoomBase, Waiters<Waiter<C, W>>, Lanes<C::Lane>) {
         self.queue.into_parts()
+    }
+
+    /// Whether tenants have shares in any lane.
+    pub(crate) fn is_fair(&self) -> bool {
+        self.queue.lanes().is_fair()
+    }
+
+    /// Charges a tenant for a request that it was served. No waiter is answered.
+    pub(crate) fn charge(&mut self, account: &Account<C::Lane>, cost: u32) {
+        self.queue.charge(account, cost);
+        self.queue
+            .base_mut()
+            .on_charged(&account.tenant, cost.into());
     }
 
     /// All waiters, in the order of arrival, and what the capacity says of their lanes now. It may panic.

@@ -6,6 +6,7 @@
 //! waiter of each such group.
 
 mod backlog;
+mod charge;
 mod forecast;
 mod lifecycle;
 mod select;
@@ -98,6 +99,8 @@ pub(crate) struct Lanes<L> {
     discipline: Discipline,
     /// Whether any lane's partition has a bound of its own.
     has_bounds: bool,
+    /// Whether any lane was opened in which tenants have shares.
+    has_fair: bool,
 }
 
 /// Stands for no pump, in a group that none has found busy. Pumps are numbered from 1.
@@ -119,6 +122,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             levels: config.levels.count(),
             discipline: config.discipline,
             has_bounds: false,
+            has_fair: false,
         }
     }
 
@@ -134,7 +138,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// The state of the waiter's flow, as far behind the others as it was in the `old` lanes. `None` if it had no flow.
+    /// The state of the waiter's flow, as far behind the others, or ahead of them, as it was in the `old` lanes. `None` if it had no flow.
     pub(crate) fn flow_state_from<T>(
         &self,
         old: &Self,
@@ -145,9 +149,8 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         // A waiter that comes from a plain room has no lane: `NONE` is out of range.
         let (lane, level) = (old.lanes.get(meta.lane as usize)?, usize::from(meta.level));
         let FlowState { start, since } = lane.levels[level].flow_state(waiters, idx)?;
-        // Neither subtraction underflows: a flow starts at the clock, which only grows, and `base` is the latest clock.
-        let behind = old.groups[lane.group as usize].clocks[level] - start;
-        let start = self.base - behind;
+        // Does not underflow: `base` is the latest clock.
+        let start = self.base + start - old.groups[lane.group as usize].clocks[level];
         Some(FlowState { start, since })
     }
 

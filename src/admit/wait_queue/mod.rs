@@ -31,7 +31,7 @@ use super::nanos::{NEVER, Nanos};
 use super::ordered_queue::List;
 use super::room_base::RoomBase;
 use super::waiters::{WaiterId, Waiters};
-use super::{RejectReason, RoomStats, Tenant, Ticket, WaitingRoomConfig};
+use super::{Account, RejectReason, RoomStats, Tenant, Ticket, WaitingRoomConfig};
 
 /// The pool of all lanes of a queue that is in front of no capacity.
 const ONLY_POOL: PoolId = PoolId(0);
@@ -461,6 +461,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The lanes, to be changed, and the waiters in them.
     pub(super) fn lanes_mut(&mut self) -> (&mut Lanes<L>, &Waiters<T>) {
         (&mut self.lanes, &self.waiters)
+    }
+
+    /// Charges a tenant `cost` units more, in the lane and level in which it was served.
+    pub(super) fn charge(&mut self, account: &Account<L>, cost: u32) {
+        let (waiters, config) = (&self.waiters, &self.base.config);
+        self.lanes.charge(waiters, account, cost, config);
     }
 
     /// The lane with this key. `ask` is called if it has to be opened.

@@ -100,6 +100,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             let lane = self.lane(key, |_| (pools, partition));
             self.link(idx, lane, flow, now);
         }
+        self.lanes.inherit_debts(&old);
     }
 
     /// Unlinks all waiters at once, and returns the old lanes.

@@ -6,12 +6,13 @@
 //! often, and a request of twice the cost counts as two.
 //!
 //! When a flow's last waiter is served, virtual time is exactly the flow's tag. So nothing needs to be kept of tenants
-//! that do not wait.
+//! that do not wait, unless they are charged more afterwards: see [`debts`](super::debts).
 
 use std::collections::HashMap;
 
 use slab::Slab;
 
+use super::debts::Debts;
 use super::{DispatchKey, FlowSnapshot, FlowState, Newcomer};
 use crate::admit::ordered_queue::{List, OrderedQueue};
 use crate::admit::wait_queue::heap::Heap;
@@ -65,6 +66,7 @@ pub(crate) struct FairQueue {
     flows: Slab<Flow>,
     /// The flows with waiters that are not skipped, by key.
     order: Heap<DispatchKey>,
+    debts: Debts,
 }
 
 impl FairQueue {
@@ -73,6 +75,7 @@ impl FairQueue {
             by_tenant: HashMap::new(),
             flows: Slab::new(),
             order: Heap::new(),
+            debts: Debts::default(),
         }
     }
 
@@ -87,11 +90,12 @@ impl FairQueue {
         let index = match self.by_tenant.get(tenant) {
             Some(&index) => index,
             None => {
+                let start = self.debts.start(tenant, state.start);
                 let flow = Flow {
                     tenant: tenant.clone(),
                     weight: weight(config, tenant),
                     queue: OrderedQueue::new(List::Lane),
-                    state,
+                    state: FlowState { start, ..state },
                     skipped: 0,
                 };
                 let index = self.flows.insert(flow) as u32;
@@ -172,7 +176,8 @@ impl FairQueue {
     ) -> Option<DispatchKey> {
         let Some(&index) = self.by_tenant.get(newcomer.tenant) else {
             // A flow of its own, which begins now.
-            let tag = state.start + price(newcomer.cost, weight(config, newcomer.tenant));
+            let start = self.debts.start(newcomer.tenant, state.start);
+            let tag = start + price(newcomer.cost, weight(config, newcomer.tenant));
             return Some(DispatchKey::of_tag(tag, state.since));
         };
         let flow = &self.flows[index as usize];
@@ -208,10 +213,39 @@ impl FairQueue {
         let own = self.by_tenant.get(newcomer.tenant);
         let own = own.map(|&index| &self.flows[index as usize]);
         let price = price(newcomer.cost, weight(config, newcomer.tenant));
-        let (start, before) =
-            own.map_or((state.start, 0), |own| (own.state.start, own.queue.len()));
+        let (start, before) = match own {
+            Some(own) => (own.state.start, own.queue.len()),
+            None => (self.debts.start(newcomer.tenant, state.start), 0),
+        };
         // Those before it are taken to cost what it costs.
         start + price * (before as u128 + 1)
+    }
+
+    /// Moves the tenant's flow later; if it has none, the next one that begins. Says whether the head may be another now.
+    pub(super) fn charge<T>(
+        &mut self,
+        waiters: &Waiters<T>,
+        tenant: &Tenant,
+        cost: u32,
+        clock: u128,
+        config: &WaitingRoomConfig,
+    ) -> bool {
+        let price = price(cost.into(), weight(config, tenant));
+        let Some(&index) = self.by_tenant.get(tenant) else {
+            let start = self.debts.start(tenant, clock) + price;
+            self.debts.set(tenant, start, clock);
+            return false;
+        };
+        let flow = &mut self.flows[index as usize];
+        flow.state.start += price;
+        // Its waiters may all leave without being served.
+        self.debts.set(tenant, flow.state.start, clock);
+        self.reorder(waiters, index);
+        true
+    }
+
+    pub(super) fn inherit_debts(&mut self, old: &Self, old_clock: u128, clock: u128) {
+        self.debts.inherit(&old.debts, old_clock, clock);
     }
 
     pub(super) fn flow_state<T>(&self, waiters: &Waiters<T>, idx: u32) -> FlowState {
@@ -230,6 +264,8 @@ impl FairQueue {
     /// Rebuilds the flows in as much memory as they need. No waiter is skipped at that time.
     pub(super) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         let old = std::mem::replace(self, Self::new());
+        self.debts = old.debts;
+        self.debts.trim();
         for (_, flow) in old.flows {
             let tenant = flow.tenant.clone();
             let index = self.flows.insert(flow) as u32;

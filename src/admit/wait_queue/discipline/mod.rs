@@ -4,6 +4,7 @@
 //! discipline: where two lanes can use the same slot, the smaller key goes first.
 
 mod deadline;
+mod debts;
 mod fair;
 mod fifo;
 
@@ -207,6 +208,29 @@ impl LevelQueue {
             Self::Fifo(queue) => queue.len(),
             Self::Fair(queue) => queue.ahead(waiters, tag),
             Self::Deadline(queue) => queue.ahead(deadline::place(newcomer.end, newcomer.key)),
+        }
+    }
+
+    /// Charges a tenant `cost` units more, and says whether the head may be another now. `clock` is the virtual time at
+    /// which a flow of it would begin.
+    pub(crate) fn charge<T>(
+        &mut self,
+        waiters: &Waiters<T>,
+        tenant: &Tenant,
+        cost: u32,
+        clock: u128,
+        config: &WaitingRoomConfig,
+    ) -> bool {
+        match self {
+            Self::Fair(queue) => queue.charge(waiters, tenant, cost, clock, config),
+            _ => false,
+        }
+    }
+
+    /// Takes over what tenants owe in another queue, whose clock stood at `old_clock` when this one's stands at `clock`.
+    pub(crate) fn inherit_debts(&mut self, old: &Self, old_clock: u128, clock: u128) {
+        if let (Self::Fair(queue), Self::Fair(old)) = (self, old) {
+            queue.inherit_debts(old, old_clock, clock);
         }
     }
 

@@ -25,6 +25,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
         let discipline = partition.discipline.unwrap_or(self.discipline);
         self.has_bounds |= partition.max_size.is_some();
+        self.has_fair |= discipline == Discipline::Fair;
         let group = self.group_of(pools, discipline);
         // The number that `insert` gives it below.
         let lane = self.lanes.vacant_key() as u32;

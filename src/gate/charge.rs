@@ -1,0 +1,73 @@
+//! Charges for service that is known only once it was given: `Permit::charge`.
+
+use super::permit::Permit;
+use super::state::Shared;
+use super::with_lock::WithLock;
+use crate::admit::{Account, Capacity, Tenant, Ticket};
+
+/// A tenant, and the level in which its request was served.
+pub(super) type Share = (Tenant, u8);
+
+/// The share that a request with this ticket uses.
+pub(super) fn share_of(ticket: &Ticket) -> Share {
+    (ticket.tenant.clone(), ticket.priority.0)
+}
+
+impl<C: Capacity> Permit<C> {
+    /// Charges the request's tenant `cost` units more than its ticket's cost: for tokens that were generated, say.
+    ///
+    /// Under [`Fair`](crate::Discipline::Fair) the tenant's next request goes that much later, in the request's lane and
+    /// level. If none waits, that is remembered until the other tenants have had as much. While no request waits that
+    /// competes for the same slots, nothing is charged: the tenant had what no other wanted. So between tenants that
+    /// always wait, the difference of the service they had is bounded by what may be in flight without being charged
+    /// for, however the costs are distributed.
+    ///
+    /// With any other discipline, and for a permit of [`Gate::try_acquire`](crate::Gate::try_acquire), which has no
+    /// ticket, this does nothing. May be called any number of times: as a stream goes on, say. Charge before the permit
+    /// is dropped: its slot then goes to the right tenant.
+    ///
+    /// ```
+    /// use tower_triage::{Discipline, Gate, Priority, SlotPool, Ticket, WaitingRoomConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let config = WaitingRoomConfig::default().discipline(Discipline::Fair);
+    /// let gate = Gate::new(SlotPool::new(1), config);
+    /// let ticket = Ticket::from(Priority::HIGHEST).tenant("team-a".into());
+    /// let permit = gate.acquire(ticket.cost(200), ()).await.unwrap();
+    /// // 1,000 tokens later, each of which costs as much as two of the prompt:
+    /// permit.charge(2 * 1_000);
+    /// # }
+    /// ```
+    pub fn charge(&self, cost: u32) {
+        let origin = self.origin();
+        if let Some(account) = &origin.account {
+            origin.charge(account, cost);
+        }
+    }
+
+    /// Sets whose share the slot is part of, if it is part of one.
+    pub(super) fn for_share(mut self, demand: &C::Demand, share: Option<Share>) -> Self {
+        if let Some((tenant, level)) = share {
+            // The capacity may panic here: the permit then gives the slot back.
+            let lane = self.origin().capacity.lane(demand);
+            let account = Account {
+                tenant,
+                level,
+                lane,
+            };
+            self.set_origin(self.origin().with_account(account));
+        }
+        self
+    }
+}
+
+impl<C: Capacity> Shared<C> {
+    fn charge(&self, account: &Account<C::Lane>, cost: u32) {
+        // Without a waiter no tenant competes.
+        if cost == 0 || self.waiting_word().waiting() == 0 {
+            return;
+        }
+        self.with_lock(|_, state, _| state.room.charge(account, cost));
+    }
+}
