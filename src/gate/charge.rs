@@ -1,9 +1,15 @@
 //! Charges for service that is known only once it was given: `Permit::charge`.
 
+#[cfg(feature = "route")]
+use std::fmt;
+
+use super::origin::Origin;
 use super::permit::Permit;
 use super::state::Shared;
 use super::with_lock::WithLock;
 use crate::admit::{Account, Capacity, Tenant, Ticket};
+#[cfg(feature = "route")]
+use crate::sync::Arc;
 
 /// A tenant, and the level in which its request was served.
 pub(super) type Share = (Tenant, u8);
@@ -40,25 +46,73 @@ impl<C: Capacity> Permit<C> {
     /// # }
     /// ```
     pub fn charge(&self, cost: u32) {
-        let origin = self.origin();
-        if let Some(account) = &origin.account {
-            origin.charge(account, cost);
-        }
+        self.origin().charge_own(cost);
     }
 
-    /// Sets whose share the slot is part of, if it is part of one.
+    /// [`set_share`](Self::set_share), if it is part of one.
     pub(super) fn for_share(mut self, demand: &C::Demand, share: Option<Share>) -> Self {
-        if let Some((tenant, level)) = share {
-            // The capacity may panic here: the permit then gives the slot back.
-            let lane = self.origin().capacity.lane(demand);
-            let account = Account {
-                tenant,
-                level,
-                lane,
-            };
-            self.set_origin(self.origin().with_account(account));
+        if let Some(share) = share {
+            self.set_account(demand, share);
         }
         self
+    }
+
+    /// Sets whose share the slot is part of, for a permit that was given without a ticket.
+    #[cfg(feature = "route")]
+    pub(crate) fn set_share(&mut self, demand: &C::Demand, ticket: &Ticket) {
+        self.set_account(demand, share_of(ticket));
+    }
+
+    fn set_account(&mut self, demand: &C::Demand, (tenant, level): Share) {
+        // The capacity may panic here: the permit then gives the slot back.
+        let lane = self.origin().capacity.lane(demand);
+        let account = Account {
+            tenant,
+            level,
+            lane,
+        };
+        self.set_origin(self.origin().with_account(account));
+    }
+
+    /// Charges its tenant, as long as this is kept. `None` if it has none.
+    #[cfg(feature = "route")]
+    pub(crate) fn charger(&self) -> Option<Charger<C>> {
+        let origin = self.origin();
+        origin
+            .account
+            .is_some()
+            .then(|| Charger(Arc::clone(origin)))
+    }
+}
+
+/// As [`Permit::charge`], whether or not the permit is still there.
+#[cfg(feature = "route")]
+pub(crate) struct Charger<C: Capacity>(Arc<Origin<C>>);
+
+#[cfg(feature = "route")]
+impl<C: Capacity> Charger<C> {
+    pub(crate) fn charge(&self, cost: u32) {
+        self.0.charge_own(cost);
+    }
+
+    /// The lane that is charged for.
+    pub(crate) fn lane(&self) -> Option<&C::Lane> {
+        Some(&self.0.account.as_ref()?.lane)
+    }
+}
+
+#[cfg(feature = "route")]
+impl<C: Capacity> fmt::Debug for Charger<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Charger").finish_non_exhaustive()
+    }
+}
+
+impl<C: Capacity> Origin<C> {
+    fn charge_own(&self, cost: u32) {
+        if let Some(account) = &self.account {
+            self.charge(account, cost);
+        }
     }
 }
 

@@ -64,6 +64,8 @@ use std::time::{Duration, Instant};
 
 pub use acquire::Acquire;
 pub(crate) use acquire::QueuePlace;
+#[cfg(feature = "route")]
+pub(crate) use charge::Charger;
 pub use detached::{DetachedPermit, InvalidDetachedPermit};
 pub use permit::{BodyPermit, Permit, UnassignedPermit};
 pub use reserve::{Reservation, Reserve};
@@ -273,6 +275,13 @@ impl<C: Capacity> Gate<C> {
             estimated_wait: room.estimated_wait(room.len() + 1),
             closed: room.is_closed(),
         }
+    }
+
+    /// Whether tenants have shares.
+    #[cfg(feature = "route")]
+    #[inline]
+    pub(crate) fn is_fair(&self) -> bool {
+        self.origin.is_fair()
     }
 
     /// Whether any request waits, without the lock.

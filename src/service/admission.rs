@@ -47,6 +47,10 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
         None
     }
 
+    /// The request was given a slot before it had a ticket.
+    #[inline]
+    fn on_fast_path(&self, _request: &Req, _demand: &C::Demand, _permit: &mut Permit<C>) {}
+
     /// Prepares the request for the slot that it was given.
     fn on_admitted(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
 
@@ -139,6 +143,7 @@ where
         let Some(mut permit) = handler.gate().try_acquire(&demand) else {
             return Self::wait_for_slot(handler, inner, request, demand, reservation);
         };
+        handler.on_fast_path(&request, &demand, &mut permit);
         // A branch here, so that the drop stays out of the fast path.
         if reservation.is_some() {
             drop_unused(reservation);

@@ -14,6 +14,7 @@ mod adaptive;
 mod churn;
 mod configuration;
 mod environment;
+mod fair_tokens;
 mod forwarding;
 mod hang_up;
 mod log;

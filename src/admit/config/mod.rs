@@ -25,7 +25,8 @@ pub enum Discipline {
     #[default]
     Fifo,
     /// One of the tenant that has had the least of its share: tenants take turns, in proportion to their weights
-    /// and to the [cost](super::Ticket::cost) of their requests.
+    /// and to the [cost](super::Ticket::cost) of their requests, and what they are
+    /// [charged](crate::gate::Permit::charge) afterwards.
     Fair,
     /// The one with the earliest end of its wait, by its own deadline or by `max_wait`; of equal ends, the one that arrived first.
     Deadline,
