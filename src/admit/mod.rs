@@ -30,6 +30,7 @@ mod room;
 mod room_base;
 mod room_stats;
 mod slot_pool;
+mod tenant_leases;
 mod ticket;
 mod trim;
 mod wait_queue;
@@ -37,7 +38,7 @@ mod waiters;
 mod waiting_room;
 mod wake_list;
 
-pub(crate) use account::Account;
+pub(crate) use account::{Account, Share};
 pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 pub(crate) use config::room_methods;
 pub use config::{

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::nanos::{Epoch, NEVER, Nanos, seconds, span};
 use super::ordered_queue::ArrivalKey;
 use super::overload::{Arriving, Overload, Reserves};
+use super::tenant_leases::TenantLeases;
 use super::trim::HighWater;
 use super::waiters::{WaitLimits, WaiterMeta};
 use super::{
@@ -28,6 +29,7 @@ pub(crate) struct RoomBase {
     pub(crate) stats: RoomStats,
     pub(crate) overload: Overload,
     pub(crate) reserves: Reserves,
+    pub(crate) leases: TenantLeases,
     pub(crate) high_water: HighWater,
     /// The time of the event that is being handled; the epoch if the caller did not read the clock.
     pub(crate) now: Nanos,
@@ -45,6 +47,7 @@ impl RoomBase {
         Self {
             overload: Overload::new(config.levels.count()),
             reserves: Reserves::new(&config),
+            leases: TenantLeases::default(),
             config,
             now: epoch.nanos(now),
             epoch,
@@ -87,9 +90,10 @@ impl RoomBase {
     /// displaces a waiter. A full partition is the same reason, so it need not be known.
     pub(crate) fn is_full(&self) -> bool {
         // Without a waiter all places are reserved, or `max_size` is 0, which is another reason. So is a tenant's own bound.
-        // Where slots are kept for a level, one may be free although others wait.
+        // Where slots are kept for a level, or tenants have limits, one may be free although others wait.
         self.waiting > 0
             && self.config.max_size_per_tenant.is_none()
+            && self.config.max_concurrent_per_tenant.is_none()
             && self.reserves.is_empty()
             && !self.has_room()
     }

@@ -26,8 +26,8 @@ use super::wait_queue::lanes::Lanes;
 use super::wait_queue::rename_levels;
 use super::waiters::{WaiterId, Waiters};
 use super::{
-    Account, Capacity, PoolId, Priority, RejectReason, RoomStats, Ticket, WaitingRoomConfig,
-    WakeList,
+    Account, Capacity, PoolId, Priority, RejectReason, RoomStats, Share, Tenant, Ticket,
+    WaitingRoomConfig, WakeList,
 };
 
 /// The outcome of an arrival.
@@ -453,6 +453,27 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         match &self.room {
             AnyRoom::Plain(_) => false,
             AnyRoom::Full(room) => room.is_fair(),
+        }
+    }
+
+    /// The share that a request with this ticket uses, if slots are to be charged or counted for it.
+    pub(crate) fn share_of(&self, ticket: &Ticket) -> Option<Share> {
+        let is_counted = self.config().max_concurrent_per_tenant.is_some();
+        (is_counted || self.is_fair()).then(|| Share {
+            tenant: ticket.tenant.clone(),
+            level: ticket.priority.0,
+            is_counted,
+        })
+    }
+
+    /// A request of `tenant` gives its slot back. To be called once for each slot that was granted while
+    /// [`max_concurrent_per_tenant`](WaitingRoomConfig::max_concurrent_per_tenant) was set, but for a waiter that is
+    /// [cancelled](Self::cancel); and before [`on_release`](Self::on_release), which then lets waiters of the tenant take
+    /// any slot that is free.
+    pub fn on_tenant_released(&mut self, tenant: &Tenant) {
+        match &mut self.room {
+            AnyRoom::Plain(room) => room.base_mut().leases.remove(tenant),
+            AnyRoom::Full(room) => room.on_tenant_released(tenant),
         }
     }
 

@@ -229,9 +229,8 @@ impl<C: Capacity> Arriving<C> {
         } = self;
         let request = ticket.id;
         let now = now.unwrap_or_else(clock::now);
-        let share = origin.is_fair().then(|| share_of(&ticket));
         let reserved = reservation.map(|held| held.0.hand_over()).is_some();
-        let (outcome, leftovers) = origin.arrive(ticket, demand, now, cx.waker(), reserved);
+        let (outcome, leftovers, share) = origin.arrive(ticket, demand, now, cx.waker(), reserved);
         let arrived = match outcome {
             AdmitOutcome::Leased(lease) => {
                 let permit = Permit::new(origin, lease, request);
@@ -363,7 +362,8 @@ impl<C: Capacity> Waiting<C> {
             if origin.from_inner {
                 origin.end_claim(); // it can't have called the inner service
             }
-            origin.release(lease);
+            // Counted or not: the room knows that it is given back.
+            origin.shared().release(lease);
         }
         on_missed_slot(missed_slot, &origin);
     }

@@ -2,21 +2,23 @@
 
 #[cfg(feature = "route")]
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::origin::Origin;
 use super::permit::Permit;
 use super::state::Shared;
 use super::with_lock::WithLock;
-use crate::admit::{Account, Capacity, Tenant, Ticket};
+use crate::admit::{Account, Capacity, Share, Ticket};
 #[cfg(feature = "route")]
 use crate::sync::Arc;
 
-/// A tenant, and the level in which its request was served.
-pub(super) type Share = (Tenant, u8);
-
-/// The share that a request with this ticket uses.
+/// The share that a request with this ticket uses, which is not counted.
 pub(super) fn share_of(ticket: &Ticket) -> Share {
-    (ticket.tenant.clone(), ticket.priority.0)
+    Share {
+        tenant: ticket.tenant.clone(),
+        level: ticket.priority.0,
+        is_counted: false,
+    }
 }
 
 impl<C: Capacity> Permit<C> {
@@ -63,15 +65,23 @@ impl<C: Capacity> Permit<C> {
         self.set_account(demand, share_of(ticket));
     }
 
-    fn set_account(&mut self, demand: &C::Demand, (tenant, level): Share) {
-        // The capacity may panic here: the permit then gives the slot back.
-        let lane = self.origin().capacity.lane(demand);
-        let account = Account {
-            tenant,
-            level,
-            lane,
+    fn set_account(&mut self, demand: &C::Demand, share: Share) {
+        let origin = self.origin();
+        // The capacity may panic. The permit then gives the slot back, counted if it is.
+        let ask = || origin.capacity.lane(demand);
+        let lane = origin
+            .is_fair()
+            .then(|| catch_unwind(AssertUnwindSafe(ask)))
+            .transpose();
+        let (lane, panic) = match lane {
+            Ok(lane) => (lane, None),
+            Err(panic) => (None, Some(panic)),
         };
-        self.set_origin(self.origin().with_account(account));
+        let origin = origin.with_account(Account { share, lane });
+        self.set_origin(origin);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
     }
 
     /// Charges its tenant, as long as this is kept. `None` if it has none.
@@ -97,7 +107,7 @@ impl<C: Capacity> Charger<C> {
 
     /// The lane that is charged for.
     pub(crate) fn lane(&self) -> Option<&C::Lane> {
-        Some(&self.0.account.as_ref()?.lane)
+        self.0.account.as_ref()?.lane.as_ref()
     }
 }
 

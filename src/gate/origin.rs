@@ -16,6 +16,10 @@ pub(super) struct Origin<C: Capacity> {
 }
 
 impl<C: Capacity> Origin<C> {
+    pub(super) fn shared(&self) -> &Arc<Shared<C>> {
+        &self.shared
+    }
+
     pub(super) fn new(shared: Arc<Shared<C>>) -> Arc<Self> {
         let account = None;
         Arc::new(Self { shared, account })
@@ -27,6 +31,17 @@ impl<C: Capacity> Origin<C> {
             shared: Arc::clone(&self.shared),
             account: Some(account),
         })
+    }
+
+    /// Gives a slot back: to the best waiter, if there is one. Never unwinds.
+    #[inline]
+    pub(super) fn release(&self, lease: C::Lease) {
+        match &self.account {
+            Some(Account { share, .. }) if share.is_counted => {
+                self.shared.release_counted(lease, &share.tenant);
+            }
+            _ => self.shared.release(lease),
+        }
     }
 }
 

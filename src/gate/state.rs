@@ -34,8 +34,8 @@ use super::timer::{RuntimeId, TimerHost, TimerRequest, Timers};
 use super::waiting_word::{Flags, WaitingWord};
 use super::with_lock::WithLock;
 use crate::admit::{
-    AdmitOutcome, Arrival, Capacity, Discipline, PoolId, Ticket, WaiterId, WaitingRoom,
-    WaitingRoomConfig, WakeList,
+    AdmitOutcome, Arrival, Capacity, Discipline, PoolId, Share, Tenant, Ticket, WaiterId,
+    WaitingRoom, WaitingRoomConfig, WakeList,
 };
 use crate::clock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed, SeqCst};
@@ -83,6 +83,10 @@ impl<C: Capacity> Shared<C> {
         let epoch = clock::now();
         let mut flags = mode(from_inner);
         flags.set(Flags::RESERVES, !config.reserve.is_empty());
+        flags.set(
+            Flags::TENANT_LIMIT,
+            config.max_concurrent_per_tenant.is_some(),
+        );
         Arc::new(Self {
             capacity,
             waiting: AtomicU64::new(WaitingWord::new(0, flags).0),
@@ -171,15 +175,17 @@ impl<C: Capacity> Shared<C> {
         now: Instant,
         waker: &Waker,
         reserved: bool,
-    ) -> (AdmitOutcome<C>, Option<Leftovers<C>>) {
+    ) -> (AdmitOutcome<C>, Option<Leftovers<C>>, Option<Share>) {
         let waker = waker.clone(); // a caller's code: not under the lock
-        let (outcome, rest, timer) = self.with_lock(|shared, state, wakes| {
+        let (outcome, share, rest, timer) = self.with_lock(|shared, state, wakes| {
             if reserved {
                 state.room.unreserve();
             }
             // Before the look for a slot: a release after this store takes the lock.
             let word = WaitingWord::new(state.room.len() + 1, shared.flags(state));
             shared.waiting.store(word.0, SeqCst);
+            // As the room counts it now: it may be reconfigured before the permit is made.
+            let share = state.room.share_of(&ticket);
             let Arrival { outcome, demand } =
                 state
                     .room
@@ -190,15 +196,15 @@ impl<C: Capacity> Shared<C> {
                 if let Some(inner_ready) = &mut state.inner_ready {
                     inner_ready.on_arrival(waiter, state.room.head());
                 }
-                return (outcome, None, state.arm_timer_here());
+                return (outcome, share, None, state.arm_timer_here());
             }
-            (outcome, Some((waker, demand)), None)
+            (outcome, share, Some((waker, demand)), None)
         });
         if let Some(timer) = timer {
             timer.run(self);
         }
         let outcome = outcome.unwrap_or_else(|panic| resume_unwind(panic));
-        (outcome, rest)
+        (outcome, rest, share)
     }
 
     /// Gives a slot back: to the best waiter, if there is one.
@@ -231,6 +237,33 @@ impl<C: Capacity> Shared<C> {
                 match pool {
                     Some(pool) => state.room.on_release(&shared.capacity, pool, now, wakes),
                     None => state.room.on_capacity_grown(&shared.capacity, now, wakes),
+                }
+            });
+        });
+    }
+
+    /// Gives a slot back that counts for its tenant's limit: to the best waiter, and any other that is free to one of the
+    /// tenant's.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn release_counted(self: &Arc<Self>, lease: C::Lease, tenant: &Tenant) {
+        let from_inner = self.from_inner;
+        self.or_log(|| {
+            let mut lease = Some(lease);
+            let mut release = || lease.take().map(|lease| self.capacity.release(lease));
+            // Not under the lock, if the capacity does not need that.
+            let released = match from_inner {
+                true => Ok(None),
+                false => catch_unwind(AssertUnwindSafe(&mut release)),
+            };
+            self.with_lock(|shared, state, wakes| {
+                // First: the capacity may panic below.
+                state.room.on_tenant_released(tenant);
+                let now = state.now_if_needed();
+                match released {
+                    Ok(Some(pool)) => state.room.on_release(&shared.capacity, pool, now, wakes),
+                    _ if from_inner => drop(release()),
+                    _ => state.room.on_capacity_grown(&shared.capacity, now, wakes),
                 }
             });
         });
@@ -281,7 +314,12 @@ impl<C: Capacity> Shared<C> {
     fn flags(&self, state: &State<C>) -> Flags {
         let mut flags = mode(self.from_inner);
         flags.set(Flags::CLOSED, state.room.is_closed());
-        flags.set(Flags::RESERVES, !state.room.config().reserve.is_empty());
+        let config = state.room.config();
+        flags.set(Flags::RESERVES, !config.reserve.is_empty());
+        flags.set(
+            Flags::TENANT_LIMIT,
+            config.max_concurrent_per_tenant.is_some(),
+        );
         flags
     }
 }

@@ -36,6 +36,7 @@ mod routing_retries;
 mod routing_strategies;
 mod routing_waiting;
 mod shutdown;
+mod tenant_limit;
 mod upstream;
 mod waiting;
 mod waiting_status;

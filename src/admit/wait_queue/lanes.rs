@@ -42,6 +42,8 @@ struct Lane<L> {
     levels: Box<[LevelQueue]>,
     /// The first waiter of the first level that has one.
     head: Option<LaneHead>,
+    /// How many waiters it is kept for that are not in it.
+    parked: usize,
 }
 
 /// The waiter that goes next in a lane.
@@ -82,7 +84,7 @@ pub(crate) struct Lanes<L> {
     lanes: Slab<Lane<L>>,
     /// The lane of the latest arrival, which is often that of the next one: spares hashing its key.
     latest: u32,
-    /// How many lanes have a waiter.
+    /// How many lanes have a waiter, and how many are kept for others.
     occupied: usize,
     /// The groups of lanes that exactly these pools can serve: one for each discipline.
     by_pools: HashMap<PoolSet, Vec<u32>>,
@@ -146,6 +148,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         idx: u32,
     ) -> Option<FlowState> {
         let meta = waiters.meta(idx);
+        if meta.is_parked {
+            return None;
+        }
         // A waiter that comes from a plain room has no lane: `NONE` is out of range.
         let (lane, level) = (old.lanes.get(meta.lane as usize)?, usize::from(meta.level));
         let FlowState { start, since } = lane.levels[level].flow_state(waiters, idx)?;
@@ -298,6 +303,25 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     #[inline]
     pub(crate) fn pools(&self, lane: u32) -> &PoolSet {
         &self.groups[self.lanes[lane as usize].group as usize].pools
+    }
+
+    /// Keeps the lane for a waiter that is not in it.
+    pub(crate) fn park(&mut self, lane: u32) {
+        let parked = &mut self.lanes[lane as usize].parked;
+        *parked += 1;
+        self.occupied += usize::from(*parked == 1);
+    }
+
+    /// That waiter enters the lane, or leaves.
+    pub(crate) fn unpark(&mut self, lane: u32) {
+        let parked = &mut self.lanes[lane as usize].parked;
+        *parked -= 1;
+        self.occupied -= usize::from(*parked == 0);
+    }
+
+    /// The discipline of a lane.
+    pub(crate) fn discipline(&self, lane: u32) -> Discipline {
+        self.groups[self.group(lane) as usize].discipline
     }
 
     /// The group that a lane belongs to.

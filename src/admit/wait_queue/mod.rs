@@ -4,7 +4,7 @@
 //! `RequestQueue` is one behind a lock.
 //!
 //! This file has what a user calls. Behind it: [`places`] says whether a request may wait; [`links`] adds and removes
-//! waiters; [`aging`] promotes them; [`rebuild`] reconfigures; [`memory`] gives memory back. The order itself is that of
+//! waiters; [`tenant_slots`] parks those of tenants at their limit; [`aging`] promotes them; [`rebuild`] reconfigures; [`memory`] gives memory back. The order itself is that of
 //! [`lanes`], and within one level of one lane that of a [`discipline`].
 
 mod aging;
@@ -16,6 +16,7 @@ mod memory;
 mod partitions;
 mod places;
 mod rebuild;
+mod tenant_slots;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -25,6 +26,7 @@ use self::aging::Promotion;
 use self::lanes::{Lanes, NO_PUMP, Scope};
 use self::partitions::Partitions;
 pub(super) use self::rebuild::{Relink, rename_levels};
+use self::tenant_slots::TenantSlots;
 use super::by_level::ByLevel;
 use super::capacity::{Partition, PoolId, PoolSet};
 use super::nanos::{NEVER, Nanos};
@@ -79,6 +81,8 @@ pub struct WaitQueue<L, T> {
     partitions: Partitions,
     /// How many requests of each tenant wait, if that is bounded; else empty.
     tenants: HashMap<Tenant, usize>,
+    /// Where tenants have a limit.
+    tenant_slots: Option<Box<TenantSlots>>,
 }
 
 /// An item that was queued, and the one that it displaced.
@@ -120,6 +124,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             promotions: BTreeSet::new(),
             partitions: Partitions::new(levels),
             tenants: HashMap::new(),
+            tenant_slots: None,
             base,
         }
     }
@@ -363,10 +368,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let order = self
             .lanes
             .forecast(&self.waiters, self.waiters.meta(id.idx).lane);
-        order
-            .iter()
-            .position(|&idx| idx == id.idx)
-            .map(|nth| nth + 1)
+        let nth = match self.waiters.meta(id.idx).is_parked {
+            // About: behind all that stand, and those of its tenant before it.
+            true => Some(order.len() + self.parked_before(id.idx)),
+            false => order.iter().position(|&idx| idx == id.idx),
+        };
+        nth.map(|nth| nth + 1)
     }
 
     /// The head and all items that compete with it, in the order in which they would be taken now. O(n log n).

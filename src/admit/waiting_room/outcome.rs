@@ -5,14 +5,14 @@ use std::time::Instant;
 use super::{Answer, WaitingRoom};
 use crate::admit::room::{State, Waiter};
 use crate::admit::waiters::WaiterId;
-use crate::admit::{Capacity, RejectReason, Served, Tenant, Ticket, WakeList};
+use crate::admit::{Capacity, RejectReason, Served, Share, Ticket, WakeList};
 
 /// The outcome of a wait, and what is left of the waiter.
 pub(crate) struct Answered<C: Capacity> {
     pub(crate) answer: Answer<C>,
     pub(crate) demand: C::Demand,
-    /// Whose share the slot is part of, and the level in which the waiter was served, where tenants have shares.
-    pub(crate) share: Option<(Tenant, u8)>,
+    /// Whose share the slot is part of, where tenants have shares or limits.
+    pub(crate) share: Option<Share>,
     /// What is to be learned from its service, if anything is.
     pub(crate) served: Option<Served>,
 }
@@ -40,7 +40,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             // Returned above.
             State::Waiting(_) => return None,
         };
-        let share = (answer.is_ok() && self.is_fair()).then(|| (meta.tenant().clone(), meta.level));
+        let has_share = answer.is_ok() && (meta.is_counted || self.is_fair());
+        let share = has_share.then(|| Share {
+            tenant: meta.tenant().clone(),
+            level: meta.level,
+            is_counted: meta.is_counted,
+        });
         // Granted in the latest event or before it.
         let base = self.room_mut().base_mut();
         let is_watched = answer.is_ok() && base.is_sampled();
@@ -101,13 +106,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             let (base, waiters) = room.base_and_waiters();
             base.on_cancelled(waiters.meta(id.idx));
         }
-        let waiter = room.waiters_mut().remove(id.idx);
+        let (meta, waiter) = room.waiters_mut().take(id.idx);
         room.trim_if_empty();
         // Granted and never taken: no request ran. A rejection was counted when it happened.
         if let State::Leased(_) = waiter.state {
             let stats = &mut room.base_mut().stats;
             stats.unclaimed += 1;
             stats.cancelled += 1;
+            // The caller releases the slot.
+            if meta.is_counted {
+                self.on_tenant_released(meta.tenant());
+            }
         }
         waiter
     }

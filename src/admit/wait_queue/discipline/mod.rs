@@ -16,6 +16,7 @@ use crate::admit::ordered_queue::{ArrivalKey, List, OrderedQueue};
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, Tenant, WaitingRoomConfig};
 use deadline::DeadlineQueue;
+pub(super) use deadline::key_of as deadline_key;
 use fair::FairQueue;
 
 /// The order of heads within a discipline: its own key, then a number that decides between equal keys.

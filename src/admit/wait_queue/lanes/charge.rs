@@ -25,8 +25,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         config: &WaitingRoomConfig,
     ) {
         // A ticket may name a level below the lowest.
-        let level = usize::from(account.level).min(self.levels - 1);
-        let Some(&index) = self.by_key.get(&account.lane) else {
+        let level = usize::from(account.share.level).min(self.levels - 1);
+        let index = account.lane.as_ref().and_then(|lane| self.by_key.get(lane));
+        let Some(&index) = index else {
             return;
         };
         let group = self.group(index);
@@ -35,7 +36,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
         let clock = self.clock_of_newcomer(group, level);
         let queue = &mut self.lanes[index as usize].levels[level];
-        if queue.charge(waiters, &account.tenant, cost, clock, config) {
+        if queue.charge(waiters, &account.share.tenant, cost, clock, config) {
             self.refresh(waiters, index, level);
         }
     }

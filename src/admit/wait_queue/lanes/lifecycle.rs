@@ -39,6 +39,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             member,
             levels: levels.collect(),
             head: None,
+            parked: 0,
         });
         self.by_key.insert(key, lane);
         lane
@@ -81,13 +82,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     fn close_empty_lanes(&mut self) {
         let (groups, by_key) = (&mut self.groups, &mut self.by_key);
         self.lanes.retain(|_, lane| {
-            if lane.head.is_none() {
+            let is_kept = lane.head.is_some() || lane.parked > 0;
+            if !is_kept {
                 groups[lane.group as usize]
                     .lanes
                     .remove(lane.member as usize);
                 by_key.remove(&lane.key);
             }
-            lane.head.is_some()
+            is_kept
         });
         let (by_pools, by_pool) = (&mut self.by_pools, &mut self.by_pool);
         groups.retain(|index, group| {
