@@ -3,12 +3,16 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Empty;
 use tower::{Layer, ServiceExt, service_fn};
+use tower_triage::admit::TargetWait;
 use tower_triage::gate::{Acquire, Permit};
 use tower_triage::{Gate, Priority, QueueConfig, QueueLayer, SlotPool, Ticket, WaitingRoomConfig};
 
@@ -128,4 +132,45 @@ async fn a_body_holds_its_tenant_s_slot() {
     drop(first);
     drop(second.await.unwrap().unwrap());
     assert_eq!(handle.status().running, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_thread_loses_a_wake_up_or_exceeds_a_limit() {
+    const TENANTS: [&str; 3] = ["a", "b", "c"];
+    const LIMIT: usize = 2;
+    let config = WaitingRoomConfig::default()
+        .max_size(1_000)
+        .max_wait(None)
+        .target_wait(TargetWait::Off)
+        .max_concurrent_per_tenant(LIMIT);
+    let gate = Gate::new(SlotPool::new(5), config);
+    let running: Arc<[AtomicUsize; 3]> = Arc::default();
+    let tasks = (0..24).map(|task| {
+        let (gate, running) = (gate.clone(), Arc::clone(&running));
+        let tenant = task % TENANTS.len();
+        tokio::spawn(async move {
+            for nth in 0..200 {
+                let ticket = Ticket::from(Priority::HIGHEST).tenant(TENANTS[tenant].into());
+                let mut acquire = Box::pin(gate.acquire(ticket, ()));
+                // Some leave again, granted or not.
+                if nth % 7 == 3 {
+                    let polled = poll(&mut acquire);
+                    tokio::task::yield_now().await;
+                    drop((polled, acquire));
+                    continue;
+                }
+                let permit = acquire.await.unwrap();
+                assert!(running[tenant].fetch_add(1, SeqCst) < LIMIT);
+                tokio::task::yield_now().await;
+                running[tenant].fetch_sub(1, SeqCst);
+                drop(permit);
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        let ended = tokio::time::timeout(Duration::from_secs(60), task).await;
+        ended.expect("a wake-up was lost").unwrap();
+    }
+    let status = gate.status();
+    assert_eq!((status.running, status.depth), (0, 0));
 }

@@ -131,7 +131,8 @@ impl<C: Capacity> Gate<C> {
     /// Takes a slot if no request waits and one is free, without a lock.
     ///
     /// While any request waits, for whatever slot, this is `None`: only [`acquire`](Self::acquire) looks at what each
-    /// of them waits for. So it is where slots are kept for some levels, as this has none.
+    /// of them waits for. So it is where slots are kept for some levels, or
+    /// tenants have a limit, as this has neither.
     #[inline]
     #[must_use]
     pub fn try_acquire(&self, demand: &C::Demand) -> Option<Permit<C>> {

@@ -247,23 +247,28 @@ impl<C: Capacity> Shared<C> {
     #[cold]
     #[inline(never)]
     pub(super) fn release_counted(self: &Arc<Self>, lease: C::Lease, tenant: &Tenant) {
-        let from_inner = self.from_inner;
+        // Where slots come from the inner service, they are given back under the lock.
+        let (kept, pool) = match self.from_inner {
+            true => (Some(lease), None),
+            false => {
+                let release = AssertUnwindSafe(|| self.capacity.release(lease));
+                (None, catch_unwind(release).ok())
+            }
+        };
         self.or_log(|| {
-            let mut lease = Some(lease);
-            let mut release = || lease.take().map(|lease| self.capacity.release(lease));
-            // Not under the lock, if the capacity does not need that.
-            let released = match from_inner {
-                true => Ok(None),
-                false => catch_unwind(AssertUnwindSafe(&mut release)),
-            };
             self.with_lock(|shared, state, wakes| {
                 // First: the capacity may panic below.
                 state.room.on_tenant_released(tenant);
                 let now = state.now_if_needed();
-                match released {
-                    Ok(Some(pool)) => state.room.on_release(&shared.capacity, pool, now, wakes),
-                    _ if from_inner => drop(release()),
-                    _ => state.room.on_capacity_grown(&shared.capacity, now, wakes),
+                match (kept, pool) {
+                    (Some(lease), _) => {
+                        shared.capacity.release(lease);
+                    }
+                    (None, Some(pool)) => {
+                        state.room.on_release(&shared.capacity, pool, now, wakes);
+                    }
+                    // It panicked.
+                    (None, None) => state.room.on_capacity_grown(&shared.capacity, now, wakes),
                 }
             });
         });

@@ -44,29 +44,22 @@ struct Moves {
 }
 
 impl InLane {
-    /// Lets as many stand as there are slots `free` for the tenant.
+    /// Lets as many stand as there are slots `free` for the tenant, those first that go before the others.
     fn settle(&mut self, free: usize, moves: &mut Moves) {
+        // Ends because each round takes one of those that are parked.
+        while let Some(first) = self.parked.first()
+            && (self.standing.len() < free || self.standing.last().is_some_and(|last| first < last))
+            && let Some(first) = self.parked.pop_first()
+        {
+            self.standing.insert(first);
+            moves.unpark.push(first.2);
+        }
         while self.standing.len() > free
             && let Some(last) = self.standing.pop_last()
         {
             self.parked.insert(last);
             moves.park.push(last.2);
         }
-        while self.standing.len() < free
-            && let Some(first) = self.parked.pop_first()
-        {
-            self.standing.insert(first);
-            moves.unpark.push(first.2);
-        }
-    }
-
-    /// Adds a waiter where it belongs. The order of the others decides which of them stand.
-    fn add(&mut self, place: Place, free: usize, moves: &mut Moves) {
-        match self.standing.last() {
-            Some(last) if place < *last => self.standing.insert(place),
-            _ => self.parked.insert(place),
-        };
-        self.settle(free, moves);
     }
 }
 
@@ -80,6 +73,11 @@ impl TenantSlots {
 
     pub(super) fn clear(&mut self) {
         self.tenants = HashMap::new();
+    }
+
+    /// Gives back memory.
+    pub(super) fn trim(&mut self) {
+        self.tenants.shrink_to_fit();
     }
 }
 
@@ -113,14 +111,14 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(crate) fn on_leased(&mut self, tenant: &Tenant) {
         if self.tenant_slots.is_some() {
             self.base.leases.add(tenant);
-            self.settle_tenant(tenant);
+            self.settle_tenant(tenant, None);
         }
     }
 
     /// A request of this tenant gave its slot back. Says whether a waiter stands in its lane that was parked.
     pub(crate) fn on_tenant_released(&mut self, tenant: &Tenant) -> bool {
         self.base.leases.remove(tenant);
-        self.settle_tenant(tenant)
+        self.settle_tenant(tenant, None)
     }
 
     /// Adds a waiter to its lane, or parks it. `flow` as for [`Lanes::push`](super::lanes::Lanes::push).
@@ -143,21 +141,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let Some(slots) = &mut self.tenant_slots else {
             return;
         };
-        let free = slots.max.saturating_sub(self.base.leases.of(&tenant));
-        let mut moves = Moves::default();
-        let in_lane = slots.tenants.entry(tenant).or_default();
-        in_lane
-            .entry(lane)
-            .or_default()
-            .add(place, free, &mut moves);
-        // It was inserted among those that stand, or another was unparked in its favour.
-        let stands = in_lane[&lane].standing.contains(&place);
-        moves.unpark.retain(|&other| other != idx);
-        moves.park.retain(|&other| other != idx);
-        if stands {
-            self.unpark(idx, flow);
-        }
-        self.apply(moves);
+        let own = slots.tenants.entry(tenant.clone()).or_default();
+        own.entry(lane).or_default().parked.insert(place);
+        self.settle_tenant(&tenant, Some((idx, flow)));
     }
 
     /// Removes a waiter from this level of its lane, or of those that are parked; with a slot if it `is_served`.
@@ -199,14 +185,18 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         match is_served {
             true => self.on_leased(&tenant),
             false => {
-                self.settle_tenant(&tenant);
+                self.settle_tenant(&tenant, None);
             }
         }
     }
 
-    /// Parks and unparks waiters of a tenant after its number of slots, or of waiters, changed. Says whether any was
-    /// unparked.
-    fn settle_tenant(&mut self, tenant: &Tenant) -> bool {
+    /// Parks and unparks waiters of a tenant after its number of slots, or its waiters, changed. `newcomer`: one that may
+    /// have brought the state of its flow. Says whether any was unparked.
+    fn settle_tenant(
+        &mut self,
+        tenant: &Tenant,
+        newcomer: Option<(u32, Option<FlowState>)>,
+    ) -> bool {
         let Some(slots) = &mut self.tenant_slots else {
             return false;
         };
@@ -218,11 +208,6 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         own.values_mut()
             .for_each(|in_lane| in_lane.settle(free, &mut moves));
         let any = !moves.unpark.is_empty();
-        self.apply(moves);
-        any
-    }
-
-    fn apply(&mut self, moves: Moves) {
         for idx in moves.park {
             let meta = self.waiters.meta_mut(idx);
             meta.is_parked = true;
@@ -231,18 +216,17 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             self.lanes.park(lane);
         }
         for idx in moves.unpark {
-            self.unpark(idx, None);
+            let meta = self.waiters.meta_mut(idx);
+            meta.is_parked = false;
+            let lane = meta.lane;
+            self.lanes.unpark(lane);
+            let own = newcomer.filter(|&(newcomer, _)| newcomer == idx);
+            let flow = own.and_then(|(_, flow)| flow);
+            // At the place of its arrival.
+            self.lanes
+                .push(&mut self.waiters, idx, flow, &self.base.config);
         }
-    }
-
-    /// Adds a parked waiter to its lane, at the place of its arrival.
-    fn unpark(&mut self, idx: u32, flow: Option<FlowState>) {
-        let meta = self.waiters.meta_mut(idx);
-        meta.is_parked = false;
-        let lane = meta.lane;
-        self.lanes.unpark(lane);
-        self.lanes
-            .push(&mut self.waiters, idx, flow, &self.base.config);
+        any
     }
 
     /// How many of its tenant's waiters in its lane go before a parked one.
