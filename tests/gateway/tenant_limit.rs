@@ -52,7 +52,8 @@ async fn a_limit_that_is_raised_lets_waiters_go() {
     gateway.depth(1).await;
     first.answer("fine");
     let third = backend.next().await;
-    (second.answer("fine"), third.answer("fine"));
+    second.answer("fine");
+    third.answer("fine");
     for sent in sent {
         sent.answer().await.assert_ok("fine");
     }
