@@ -89,6 +89,22 @@ impl<V> FlowMap<V> {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(HashMap::is_empty)
+    }
+
+    /// Keeps the values of which this is true.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&V) -> bool) {
+        for tenants in &mut self.0 {
+            tenants.retain(|_, value| keep(value));
+        }
+    }
+
+    /// Gives back memory.
+    pub(crate) fn shrink_to_fit(&mut self) {
+        self.0.iter_mut().for_each(HashMap::shrink_to_fit);
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.iter().map(HashMap::len).sum()
     }

@@ -13,6 +13,7 @@
 //! - `overload`: what a room measures, to refuse early which request would wait too long.
 //! - `waiters`, `ordered_queue`, `by_level`, `room_base`, `nanos`, `trim`: what both rooms are built of.
 
+mod account;
 mod age_order;
 mod by_level;
 mod capacity;
@@ -31,6 +32,7 @@ mod room;
 mod room_base;
 mod room_stats;
 mod slot_pool;
+mod tenant_leases;
 mod ticket;
 mod trim;
 mod wait_queue;
@@ -38,6 +40,7 @@ mod waiters;
 mod waiting_room;
 mod wake_list;
 
+pub(crate) use account::{Account, Share};
 pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet};
 pub(crate) use config::room_methods;
 pub use config::{
@@ -56,6 +59,6 @@ pub use slot_pool::{Slot, SlotPool};
 pub use ticket::{ClientRetry, Tenant, Ticket};
 pub use wait_queue::{Pushed, Skipped, WaitQueue};
 pub use waiters::WaiterId;
-pub(crate) use waiting_room::Answer;
+pub(crate) use waiting_room::Answered;
 pub use waiting_room::{AdmitOutcome, WaitingRoom};
 pub use wake_list::WakeList;

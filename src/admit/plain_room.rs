@@ -40,6 +40,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             && config.promote_after.is_none()
             && config.level_weights.is_empty()
             && config.max_size_per_tenant.is_none()
+            && config.max_concurrent_per_tenant.is_none()
     }
 
     /// A room with these waiters, in the order of their keys.

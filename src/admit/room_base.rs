@@ -9,6 +9,7 @@ use super::flow::FlowKey;
 use super::nanos::{Epoch, NEVER, Nanos, seconds, span};
 use super::ordered_queue::ArrivalKey;
 use super::overload::{Arriving, Overload, Reserves};
+use super::tenant_leases::TenantLeases;
 use super::trim::HighWater;
 use super::waiters::{WaitLimits, WaiterMeta};
 use super::{
@@ -32,6 +33,7 @@ pub(crate) struct RoomBase {
     pub(crate) reserves: Reserves,
     /// Which of equals goes next.
     pub(crate) age_order: AgeOrder,
+    pub(crate) leases: TenantLeases,
     pub(crate) high_water: HighWater,
     /// The time of the event that is being handled; the epoch if the caller did not read the clock.
     pub(crate) now: Nanos,
@@ -49,6 +51,7 @@ impl RoomBase {
         Self {
             overload: Overload::new(config.levels.count()),
             reserves: Reserves::new(&config),
+            leases: TenantLeases::default(),
             config,
             now: epoch.nanos(now),
             epoch,
@@ -92,9 +95,10 @@ impl RoomBase {
     /// displaces a waiter. A full partition is the same reason, so it need not be known.
     pub(crate) fn is_full(&self) -> bool {
         // Without a waiter all places are reserved, or `max_size` is 0, which is another reason. So is a tenant's own bound.
-        // Where slots are kept for a level, one may be free although others wait.
+        // Where slots are kept for a level, or tenants have limits, one may be free although others wait.
         self.waiting > 0
             && self.config.max_size_per_tenant.is_none()
+            && self.config.max_concurrent_per_tenant.is_none()
             && self.reserves.is_empty()
             && !self.has_room()
     }
@@ -360,6 +364,16 @@ impl RoomBase {
                 Discipline::Fair => cost,
                 _ => 1.0,
             };
+            self.overload.on_flow_served(flow, cost, config, self.now);
+        }
+    }
+
+    /// A tenant is charged for a request that was served.
+    #[inline]
+    pub(crate) fn on_charged(&mut self, level: u8, tenant: &Tenant, cost: f64) {
+        let config = &self.config;
+        if config.discipline == Discipline::Fair {
+            let flow = FlowKey::new(level, tenant, config.discipline, config);
             self.overload.on_flow_served(flow, cost, config, self.now);
         }
     }

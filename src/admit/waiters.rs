@@ -58,6 +58,10 @@ pub(crate) struct WaiterMeta {
     pub(crate) level: u8,
     /// `false` once it is unlinked.
     pub(crate) waits: bool,
+    /// Whether it waits for its tenant's own slots, and is in no lane meanwhile.
+    pub(crate) is_parked: bool,
+    /// Whether it was granted a slot that counts for its tenant's limit.
+    pub(crate) is_counted: bool,
     cost: u32,
     /// Boxed, because most tickets name none: an entry fits into fewer cache lines.
     tenant: Option<Box<Tenant>>,
@@ -86,6 +90,8 @@ impl WaiterMeta {
             priority: level,
             level,
             waits: true,
+            is_parked: false,
+            is_counted: false,
             cost: ticket.cost.max(1),
             tenant: has_tenant.then(|| Box::new(ticket.tenant)),
         }

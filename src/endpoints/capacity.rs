@@ -127,6 +127,7 @@ impl Capacity for Endpoints {
             is_probe: candidate.is_probe(),
             called: None,
             in_flight: candidate.in_flight() + 1,
+            prompt_tokens: 0,
             decision: Decision {
                 endpoint: candidate.endpoint().clone(),
                 model: target.model.clone(),
@@ -229,6 +230,8 @@ pub struct EndpointLease {
     pub(crate) called: Option<Instant>,
     /// How many requests the endpoint served once it had this one.
     pub(crate) in_flight: u32,
+    /// About how many tokens the request's prompt has.
+    pub(crate) prompt_tokens: u32,
 }
 
 impl EndpointLease {

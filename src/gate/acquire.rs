@@ -7,13 +7,17 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use super::charge::share_of;
 use super::inner_ready::InnerReady;
+use super::origin::Origin;
 use super::permit::Permit;
 use super::reserve::Reservation;
 use super::state::Shared;
 use super::timer::TimerRequest;
 use super::with_lock::WithLock;
-use crate::admit::{self, AdmitOutcome, Capacity, RejectReason, Served, State, Ticket, WaiterId};
+use crate::admit::{
+    AdmitOutcome, Answered, Capacity, RejectReason, Served, State, Ticket, WaiterId,
+};
 use crate::clock;
 use crate::sync::{Arc, poll_proceed};
 
@@ -36,7 +40,7 @@ enum Step<C: Capacity> {
 }
 
 struct Arriving<C: Capacity> {
-    shared: Arc<Shared<C>>,
+    origin: Arc<Origin<C>>,
     ticket: Ticket,
     demand: C::Demand,
     reservation: Option<Reservation<C>>,
@@ -66,7 +70,7 @@ pub(crate) struct QueuePlace {
 
 /// A waiter's place in the waiting room of its gate.
 struct Place<C: Capacity> {
-    shared: Arc<Shared<C>>,
+    origin: Arc<Origin<C>>,
     waiter: WaiterId,
 }
 
@@ -76,9 +80,9 @@ impl<C: Capacity> Unpin for Acquire<C> {}
 type Answer<C> = Result<Permit<C>, RejectReason<<C as Capacity>::Unservable>>;
 
 impl<C: Capacity> Acquire<C> {
-    pub(super) fn new(shared: Arc<Shared<C>>, ticket: Ticket, demand: C::Demand) -> Self {
+    pub(super) fn new(origin: Arc<Origin<C>>, ticket: Ticket, demand: C::Demand) -> Self {
         Self(Step::Arriving(Arriving {
-            shared,
+            origin,
             ticket,
             demand,
             reservation: None,
@@ -168,7 +172,7 @@ impl<C: Capacity> Acquire<C> {
         match &self.0 {
             Step::Waiting(waiting) => {
                 let place = waiting.place.as_ref()?;
-                Some((&place.shared, place.waiter))
+                Some((&place.origin, place.waiter))
             }
             _ => None,
         }
@@ -184,7 +188,7 @@ impl<C: Capacity> Future for Acquire<C> {
                 // Only here: a task that waits lets others run anyway.
                 let budget = ready!(poll_proceed(cx));
                 budget.made_progress();
-                arriving.shared.try_fast_path(&arriving.demand)
+                arriving.origin.try_fast_path(&arriving.demand)
             }
             Step::Waiting(waiting) => return waiting.poll_outcome(cx),
             Step::Done => panic!("`Acquire` polled after completion"),
@@ -194,7 +198,12 @@ impl<C: Capacity> Future for Acquire<C> {
         };
         match lease {
             Some(lease) => {
-                let permit = Permit::new(arriving.shared, lease, arriving.ticket.id);
+                let is_fair = arriving.origin.is_fair();
+                let permit = Permit::new(arriving.origin, lease, arriving.ticket.id);
+                if is_fair {
+                    let share = share_of(&arriving.ticket);
+                    return Poll::Ready(Ok(permit.for_share(&arriving.demand, Some(share))));
+                }
                 Poll::Ready(Ok(permit))
             }
             None => match arriving.arrive(cx) {
@@ -212,7 +221,7 @@ impl<C: Capacity> Arriving<C> {
     /// Enters the waiting room, or is answered at once.
     fn arrive(self, cx: &mut Context<'_>) -> Result<Waiting<C>, Answer<C>> {
         let Self {
-            shared,
+            origin,
             ticket,
             demand,
             reservation,
@@ -221,12 +230,19 @@ impl<C: Capacity> Arriving<C> {
         let request = ticket.id;
         let now = now.unwrap_or_else(clock::now);
         let reserved = reservation.map(|held| held.0.hand_over()).is_some();
-        let (outcome, leftovers) = shared.arrive(ticket, demand, now, cx.waker(), reserved);
+        let (outcome, leftovers, share) = origin.arrive(ticket, demand, now, cx.waker(), reserved);
         let arrived = match outcome {
-            AdmitOutcome::Leased(lease) => Err(Ok(Permit::new(shared, lease, request))),
+            AdmitOutcome::Leased(lease) => {
+                let permit = Permit::new(origin, lease, request);
+                let demand = leftovers.as_ref().and_then(|(_, demand)| demand.as_ref());
+                Err(Ok(match demand {
+                    Some(demand) => permit.for_share(demand, share),
+                    None => permit,
+                }))
+            }
             AdmitOutcome::Rejected(reason) => Err(Err(reason)),
             AdmitOutcome::Queued(waiter) => Ok(Waiting {
-                place: Some(Place { shared, waiter }),
+                place: Some(Place { origin, waiter }),
                 request,
                 served: None,
             }),
@@ -239,11 +255,11 @@ impl<C: Capacity> Arriving<C> {
 
 impl<C: Capacity> Waiting<C> {
     fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Answer<C>> {
-        let Some(Place { shared, waiter }) = &self.place else {
+        let Some(Place { origin, waiter }) = &self.place else {
             panic!("`Acquire` polled after completion");
         };
         let waiter = *waiter;
-        let mut state = shared.lock();
+        let mut state = origin.lock();
         if let Some(outcome) = state.room.take_answer(waiter) {
             let missed_slot = state.room.take_missed_slot();
             drop(state);
@@ -255,7 +271,7 @@ impl<C: Capacity> Waiting<C> {
         if known == Some(true) {
             let timer = state.arm_timer_here();
             drop(state);
-            run(timer, shared);
+            run(timer, origin);
             return Poll::Pending;
         }
         drop(state);
@@ -264,10 +280,10 @@ impl<C: Capacity> Waiting<C> {
         if known.is_none() {
             self.retry();
         }
-        let Some(Place { shared, .. }) = &self.place else {
+        let Some(Place { origin, .. }) = &self.place else {
             unreachable!("taken only with the outcome");
         };
-        let mut state = shared.lock();
+        let mut state = origin.lock();
         let missed_slot = state.room.take_missed_slot();
         // It may have been answered while the lock was released.
         if let Some(outcome) = state.room.take_answer(waiter) {
@@ -277,28 +293,34 @@ impl<C: Capacity> Waiting<C> {
         let unused = state.room.set_waker(waiter, new).unwrap_or_else(Some);
         let timer = state.arm_timer_here();
         drop(state);
-        run(timer, shared);
-        on_missed_slot(missed_slot, shared);
+        run(timer, origin);
+        on_missed_slot(missed_slot, origin);
         drop(unused); // without the lock
         Poll::Pending
     }
 
     /// Its outcome was taken, so its id is no longer valid.
-    fn complete(
-        &mut self,
-        (answer, demand, served): (admit::Answer<C>, C::Demand, Option<Served>),
-        missed_slot: bool,
-    ) -> Answer<C> {
+    fn complete(&mut self, answered: Answered<C>, missed_slot: bool) -> Answer<C> {
+        let Answered {
+            answer,
+            demand,
+            share,
+            served,
+        } = answered;
         self.served = served;
-        let Some(Place { shared, .. }) = self.place.take() else {
+        let Some(Place { origin, .. }) = self.place.take() else {
             unreachable!("an outcome is taken once");
         };
-        let missed = missed_slot.then(|| Arc::clone(&shared));
-        let answer = answer.map(|lease| Permit::new(shared, lease, self.request));
+        let missed = missed_slot.then(|| Arc::clone(&origin));
+        let answer = answer.map(|lease| Permit::new(origin, lease, self.request));
         // After the permit has been made: a capacity or a caller's destructor may panic.
-        if let Some(shared) = missed {
-            shared.release_slow(None);
+        if let Some(origin) = missed {
+            origin.release_slow(None);
         }
+        let answer = match share {
+            None => answer,
+            share => answer.map(|permit| permit.for_share(&demand, share)),
+        };
         drop(demand);
         answer
     }
@@ -307,42 +329,43 @@ impl<C: Capacity> Waiting<C> {
     /// was to go to this one. If it panics again, this request ends with it, and the slot goes to the next.
     #[cold]
     fn retry(&mut self) {
-        let Some(Place { shared, waiter }) = &self.place else {
+        let Some(Place { origin, waiter }) = &self.place else {
             return; // its outcome was taken
         };
         // The panic is this request's, but the slot must not be lost.
         let retried = catch_unwind(AssertUnwindSafe(|| {
-            shared.with_lock(|shared, state, wakes| {
+            origin.with_lock(|shared, state, wakes| {
                 let now = state.now_if_needed();
                 state.room.retry(&shared.capacity, *waiter, now, wakes);
             });
         }));
         if let Err(panic) = retried {
-            let shared = Arc::clone(shared);
+            let origin = Arc::clone(origin);
             self.cancel();
-            shared.release_slow(None);
+            origin.release_slow(None);
             resume_unwind(panic);
         }
     }
 
     /// Gives up the place in the waiting room, or the slot.
     fn cancel(&mut self) {
-        let Some(Place { shared, waiter }) = self.place.take() else {
+        let Some(Place { origin, waiter }) = self.place.take() else {
             return; // its outcome was taken
         };
         // Taken apart without the lock: the waker and the demand are the caller's, and so are their destructors.
-        let (waiter, missed_slot) = shared.with_lock(|_, state, _| {
+        let (waiter, missed_slot) = origin.with_lock(|_, state, _| {
             let now = state.now_if_needed();
             let waiter = state.room.remove(waiter, now);
             (waiter, state.room.take_missed_slot())
         });
         if let State::Leased(lease) = waiter.state {
-            if shared.from_inner {
-                shared.end_claim(); // it can't have called the inner service
+            if origin.from_inner {
+                origin.end_claim(); // it can't have called the inner service
             }
-            shared.release(lease);
+            // Counted or not: the room knows that it is given back.
+            origin.shared().release(lease);
         }
-        on_missed_slot(missed_slot, &shared);
+        on_missed_slot(missed_slot, &origin);
     }
 }
 

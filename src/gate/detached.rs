@@ -8,7 +8,7 @@ use super::Gate;
 use super::permit::Permit;
 use super::state::Shared;
 use super::with_lock::WithLock;
-use crate::admit::Capacity;
+use crate::admit::{Account, Capacity};
 use crate::clock;
 use crate::sync::Arc;
 
@@ -76,9 +76,10 @@ impl<'de> serde::Deserialize<'de> for DetachedPermit {
 }
 
 /// What the gate keeps of a permit while it is detached.
-pub(crate) struct Detached<L> {
-    lease: L,
+pub(crate) struct Detached<C: Capacity> {
+    lease: C::Lease,
     request: u64,
+    account: Option<Account<C::Lane>>,
     since: Instant,
 }
 
@@ -86,14 +87,17 @@ impl<C: Capacity> Permit<C> {
     /// Turns the permit into a name, without giving its slot back. Only [`Gate::release`] or [`Gate::reattach`] with
     /// the name that is returned do that, wherever they are called.
     pub fn detach(self) -> DetachedPermit {
-        let (shared, lease, request) = self.into_parts();
+        let (origin, lease, request) = self.into_parts();
+        // Not the origin itself: it would keep the gate, which keeps this.
+        let account = origin.account.clone();
         let since = clock::now(); // read without the lock
-        shared.with_lock(|shared, state, _| {
+        origin.with_lock(|shared, state, _| {
             state.serial += 1;
             let serial = state.serial;
             let kept = Detached {
                 lease,
                 request,
+                account,
                 since,
             };
             state.detached.insert(serial, kept);
@@ -115,18 +119,21 @@ impl<C: Capacity> Gate<C> {
     /// Makes a permit of a detached one again. `None` if it is not out, or of another gate.
     #[must_use]
     pub fn reattach(&self, permit: &DetachedPermit) -> Option<Permit<C>> {
-        if permit.gate != self.shared.nonce {
+        if permit.gate != self.origin.nonce {
             return None; // another gate's, or from before a restart
         }
-        let kept = self.shared.lock().detached.remove(&permit.serial)?;
-        let shared = Arc::clone(&self.shared);
-        Some(Permit::new(shared, kept.lease, kept.request))
+        let kept = self.origin.lock().detached.remove(&permit.serial)?;
+        let origin = match kept.account {
+            Some(account) => self.origin.with_account(account),
+            None => Arc::clone(&self.origin),
+        };
+        Some(Permit::new(origin, kept.lease, kept.request))
     }
 
     /// The detached permits that are out, with when they were detached, in that order.
     #[must_use]
     pub fn detached(&self) -> Vec<(DetachedPermit, Instant)> {
-        let shared: &Shared<C> = &self.shared;
+        let shared: &Shared<C> = &self.origin;
         let state = shared.lock();
         let mut all: Vec<_> = state
             .detached

@@ -44,11 +44,13 @@
 //! the next request. Dropping a [`Permit`] never panics.
 
 mod acquire;
+mod charge;
 mod detached;
 mod fast_reject;
 mod inner_ready;
 #[cfg(all(test, loom))]
 mod loom;
+mod origin;
 mod permit;
 pub(crate) mod reserve;
 mod state;
@@ -62,6 +64,8 @@ use std::time::{Duration, Instant};
 
 pub use acquire::Acquire;
 pub(crate) use acquire::QueuePlace;
+#[cfg(feature = "route")]
+pub(crate) use charge::Charger;
 pub use detached::{DetachedPermit, InvalidDetachedPermit};
 pub use permit::{BodyPermit, Permit, UnassignedPermit};
 pub use reserve::{Reservation, Reserve};
@@ -75,6 +79,7 @@ use crate::sync::Arc;
 pub(crate) use fast_reject::RoomFull;
 use inner_ready::InnerReady;
 pub(crate) use inner_ready::ReadinessClaim;
+use origin::Origin;
 pub(crate) use state::Shared;
 use with_lock::WithLock;
 
@@ -102,7 +107,7 @@ use with_lock::WithLock;
 /// # }
 /// ```
 pub struct Gate<C: Capacity> {
-    shared: Arc<Shared<C>>,
+    origin: Arc<Origin<C>>,
 }
 
 impl<C: Capacity> Gate<C> {
@@ -110,7 +115,7 @@ impl<C: Capacity> Gate<C> {
     #[must_use]
     pub fn new(capacity: C, config: WaitingRoomConfig) -> Self {
         Self {
-            shared: Shared::new(capacity, config, None),
+            origin: Origin::new(Shared::new(capacity, config, None)),
         }
     }
 
@@ -120,18 +125,19 @@ impl<C: Capacity> Gate<C> {
     /// nothing if no request waits and a slot is free. The future may be moved to another task, and dropped at any
     /// time.
     pub fn acquire(&self, ticket: Ticket, demand: C::Demand) -> Acquire<C> {
-        Acquire::new(Arc::clone(&self.shared), ticket, demand)
+        Acquire::new(Arc::clone(&self.origin), ticket, demand)
     }
 
     /// Takes a slot if no request waits and one is free, without a lock.
     ///
     /// While any request waits, for whatever slot, this is `None`: only [`acquire`](Self::acquire) looks at what each
-    /// of them waits for. So it is where slots are kept for some levels, as this has none.
+    /// of them waits for. So it is where slots are kept for some levels, or
+    /// tenants have a limit, as this has neither.
     #[inline]
     #[must_use]
     pub fn try_acquire(&self, demand: &C::Demand) -> Option<Permit<C>> {
-        let lease = self.shared.try_fast_path(demand)?;
-        Some(Permit::new(Arc::clone(&self.shared), lease, 0))
+        let lease = self.origin.try_fast_path(demand)?;
+        Some(Permit::new(Arc::clone(&self.origin), lease, 0))
     }
 
     /// Takes a slot for a request that is not known yet, under the conditions of [`try_acquire`](Self::try_acquire).
@@ -149,20 +155,20 @@ impl<C: Capacity> Gate<C> {
     /// The capacity that slots are taken from.
     #[must_use]
     pub fn capacity(&self) -> &C {
-        &self.shared.capacity
+        &self.origin.capacity
     }
 
     /// The waiting room's configuration.
     #[must_use]
     pub fn config(&self) -> WaitingRoomConfig {
-        self.shared.lock().room.config().clone()
+        self.origin.lock().room.config().clone()
     }
 
     /// Changes the waiting room's configuration. Waiters keep their order; those that no longer fit are rejected, the
     /// latest of the lowest level first.
     pub fn reconfigure(&self, config: WaitingRoomConfig) {
         let now = now();
-        let timers = self.shared.with_lock(|shared, state, wakes| {
+        let timers = self.origin.with_lock(|shared, state, wakes| {
             let room = &mut state.room;
             room.reconfigure(&shared.capacity, config, now, wakes);
             // There may be no place to reserve any more.
@@ -172,7 +178,7 @@ impl<C: Capacity> Gate<C> {
             state.timers.rearm_all(state.room.next_timeout())
         });
         if let Some(timers) = timers {
-            timers.run(&self.shared);
+            timers.run(self.shared());
         }
     }
 
@@ -180,16 +186,16 @@ impl<C: Capacity> Gate<C> {
     /// looked at again; those that no longer fit in their partition are rejected. O(n log n) in the number of waiters.
     pub fn capacity_changed(&self) {
         let now = now();
-        self.shared.with_lock(|shared, state, wakes| {
+        self.origin.with_lock(|shared, state, wakes| {
             state.room.on_capacity_changed(&shared.capacity, now, wakes);
         });
     }
 
     /// Closes the gate: all waiters and all later arrivals are rejected at once. Permits that are out stay valid.
     pub fn close(&self) {
-        self.shared
+        self.origin
             .with_lock(|_, state, wakes| state.room.close(wakes));
-        self.shared.notify_if_drained();
+        self.origin.notify_if_drained();
     }
 
     /// Resolves when the gate is closed and the last permit is back, detached ones included.
@@ -199,11 +205,11 @@ impl<C: Capacity> Gate<C> {
     /// It may be dropped and called again at any time.
     pub async fn closed(&self) {
         loop {
-            let mut drained = std::pin::pin!(self.shared.drained.notified());
+            let mut drained = std::pin::pin!(self.origin.drained.notified());
             drained.as_mut().enable(); // before the look, to miss no notification
             // Takes the lock that the notifier took, to see what it saw.
-            let state = self.shared.lock();
-            let is_drained = self.shared.is_drained();
+            let state = self.origin.lock();
+            let is_drained = self.origin.is_drained();
             drop(state);
             if is_drained {
                 return;
@@ -215,20 +221,20 @@ impl<C: Capacity> Gate<C> {
     /// As [`acquire`](Self::acquire), where the clock was read just before. The ticket's own arrival may be any
     /// instant.
     pub(crate) fn acquire_at(&self, ticket: Ticket, now: Instant, demand: C::Demand) -> Acquire<C> {
-        Acquire::new(Arc::clone(&self.shared), ticket, demand).at(now)
+        Acquire::new(Arc::clone(&self.origin), ticket, demand).at(now)
     }
 
     /// The answer to a request that waited begins.
     pub(crate) fn on_answered(&self, served: &Served) {
         // Nothing that is read without the lock changes.
-        let mut state = self.shared.lock();
+        let mut state = self.origin.lock();
         let now = state.now_if_needed();
         state.room.on_answered(served, now);
     }
 
     /// The caller of a request that waited, and has a slot, gave up.
     pub(crate) fn on_abandoned(&self, served: &Served) {
-        let mut state = self.shared.lock();
+        let mut state = self.origin.lock();
         let now = state.now_if_needed();
         state.room.on_abandoned(served, now);
     }
@@ -239,30 +245,30 @@ impl<C: Capacity> Gate<C> {
         arrival: Instant,
         deadline: Option<Instant>,
     ) -> Option<(Instant, RejectReason<C::Unservable>)> {
-        self.shared.lock().room.end_of_wait(arrival, deadline)
+        self.origin.lock().room.end_of_wait(arrival, deadline)
     }
 
     /// How long the next arrival would probably wait. `None` before anything is known.
     #[must_use]
     pub fn estimated_wait(&self) -> Option<Duration> {
-        let state = self.shared.lock();
+        let state = self.origin.lock();
         state.room.estimated_wait(state.room.len() + 1)
     }
 
     /// The gate's numbers at this instant.
     #[must_use]
     pub fn status(&self) -> GateStatus {
-        let state = self.shared.lock();
+        let state = self.origin.lock();
         let room = &state.room;
         let mut stats = room.stats();
-        stats.full += self.shared.full.rejected();
+        stats.full += self.origin.full.rejected();
         GateStatus {
             depth: room.len(),
-            running: self.shared.capacity.in_use(),
-            limit: self.shared.capacity.limit(),
+            running: self.origin.capacity.in_use(),
+            limit: self.origin.capacity.limit(),
             max_size: room.config().max_size,
             served: self
-                .shared
+                .origin
                 .capacity
                 .leased()
                 .saturating_sub(stats.unclaimed),
@@ -272,25 +278,32 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
+    /// Whether tenants have shares.
+    #[cfg(feature = "route")]
+    #[inline]
+    pub(crate) fn is_fair(&self) -> bool {
+        self.origin.is_fair()
+    }
+
     /// Whether any request waits, without the lock.
     pub(crate) fn has_waiters(&self) -> bool {
-        self.shared.waiting_word().waiting() > 0
+        self.origin.waiting_word().waiting() > 0
     }
 
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared<C>> {
-        &self.shared
+        &self.origin
     }
 
     /// Whether slots come from the inner service's readiness.
     #[inline]
     pub(crate) fn is_from_inner(&self) -> bool {
-        self.shared.from_inner
+        self.origin.from_inner
     }
 
     /// The inner service is ready for one call: one slot goes to the waiter that is the head by now.
     pub(crate) fn on_inner_ready(&self) {
-        self.shared.with_lock(|shared, state, wakes| {
+        self.origin.with_lock(|shared, state, wakes| {
             let now = state.now_if_needed();
             if let Some(inner_ready) = &mut state.inner_ready {
                 inner_ready.offer(&shared.capacity, &mut state.room, now, wakes);
@@ -301,12 +314,12 @@ impl<C: Capacity> Gate<C> {
     /// The claim of the request that was just given a slot from the inner service's readiness.
     pub(crate) fn claim_readiness(&self) -> Option<ReadinessClaim<C>> {
         self.is_from_inner()
-            .then(|| ReadinessClaim::new(Arc::clone(&self.shared)))
+            .then(|| ReadinessClaim::new(Arc::clone(self.shared())))
     }
 
     /// Wakes the head to poll the inner service, even if it was notified before.
     pub(crate) fn notify_head(&self) {
-        self.shared.with_lock(|_, state, _| {
+        self.origin.with_lock(|_, state, _| {
             if let Some(inner_ready) = &mut state.inner_ready {
                 inner_ready.forget_notified();
             }
@@ -319,21 +332,21 @@ impl Gate<SlotPool> {
     pub(crate) fn from_inner(config: WaitingRoomConfig) -> Self {
         let inner_ready = InnerReady::new(SlotPool::set_limit);
         Self {
-            shared: Shared::new(SlotPool::new(0), config, Some(inner_ready)),
+            origin: Origin::new(Shared::new(SlotPool::new(0), config, Some(inner_ready))),
         }
     }
 
     /// Rejects a request without the lock, if the waiting room is full for its `level`, whatever else its ticket would say.
     /// The level is asked only if it matters; `None`: not known.
     pub(crate) fn fast_reject(&self, level: impl FnOnce() -> Option<u8>) -> Option<RoomFull> {
-        self.shared.fast_reject(level)
+        self.origin.fast_reject(level)
     }
 
     /// Changes the number of slots. A lower limit takes effect as permits come back; with 0, no request is served
     /// until it is raised again. A limit above [`SlotPool::MAX`] counts as that.
     pub fn set_limit(&self, limit: usize) {
-        if self.shared.capacity.set_limit(limit) {
-            self.shared.on_capacity_grown();
+        if self.origin.capacity.set_limit(limit) {
+            self.origin.on_capacity_grown();
         }
     }
 }
@@ -341,7 +354,7 @@ impl Gate<SlotPool> {
 impl<C: Capacity> Clone for Gate<C> {
     fn clone(&self) -> Self {
         Self {
-            shared: Arc::clone(&self.shared),
+            origin: Arc::clone(&self.origin),
         }
     }
 }

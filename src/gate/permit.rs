@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::state::Shared;
+use super::origin::Origin;
 use crate::admit::{Capacity, Slot, SlotPool};
 use crate::sync::Arc;
 
@@ -21,15 +21,15 @@ pub struct Permit<C: Capacity> {
 
 /// What the permit gives back.
 struct Held<C: Capacity> {
-    shared: Arc<Shared<C>>,
+    origin: Arc<Origin<C>>,
     lease: C::Lease,
 }
 
 impl<C: Capacity> Permit<C> {
     #[inline]
-    pub(super) fn new(shared: Arc<Shared<C>>, lease: C::Lease, request: u64) -> Self {
+    pub(super) fn new(origin: Arc<Origin<C>>, lease: C::Lease, request: u64) -> Self {
         Self {
-            held: Some(Held { shared, lease }),
+            held: Some(Held { origin, lease }),
             request,
         }
     }
@@ -50,18 +50,31 @@ impl<C: Capacity> Permit<C> {
         }
     }
 
+    pub(super) fn origin(&self) -> &Arc<Origin<C>> {
+        match &self.held {
+            Some(held) => &held.origin,
+            None => unreachable!("a permit is emptied only when it is consumed"),
+        }
+    }
+
+    pub(super) fn set_origin(&mut self, origin: Arc<Origin<C>>) {
+        if let Some(held) = &mut self.held {
+            held.origin = origin;
+        }
+    }
+
     /// The id of the ticket that it was given for; 0 if there was none.
     #[must_use]
     pub fn request(&self) -> u64 {
         self.request
     }
 
-    /// The gate's side and the slot, which this permit no longer gives back.
+    /// Where it is from and the slot, which this permit no longer gives back.
     #[inline]
-    pub(super) fn into_parts(mut self) -> (Arc<Shared<C>>, C::Lease, u64) {
+    pub(super) fn into_parts(mut self) -> (Arc<Origin<C>>, C::Lease, u64) {
         // The destructor that follows finds nothing.
         match self.held.take() {
-            Some(held) => (held.shared, held.lease, self.request),
+            Some(held) => (held.origin, held.lease, self.request),
             None => unreachable!("a permit is emptied only when it is consumed"),
         }
     }
@@ -70,8 +83,8 @@ impl<C: Capacity> Permit<C> {
 impl<C: Capacity> Drop for Permit<C> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(Held { shared, lease }) = self.held.take() {
-            shared.release(lease); // never unwinds
+        if let Some(Held { origin, lease }) = self.held.take() {
+            origin.release(lease); // never unwinds
         }
     }
 }
@@ -87,22 +100,22 @@ impl<C: Capacity> fmt::Debug for Permit<C> {
 /// The permit of a [`SlotPool`] in a response body: 8 bytes, as it has no request's id. Dropping it gives the slot back.
 #[must_use = "a permit that is dropped gives its slot back"]
 pub struct BodyPermit {
-    shared: Arc<Shared<SlotPool>>,
+    origin: Arc<Origin<SlotPool>>,
     slot: Slot,
 }
 
 impl From<Permit<SlotPool>> for BodyPermit {
     #[inline]
     fn from(permit: Permit<SlotPool>) -> Self {
-        let (shared, slot, _) = permit.into_parts();
-        Self { shared, slot }
+        let (origin, slot, _) = permit.into_parts();
+        Self { origin, slot }
     }
 }
 
 impl Drop for BodyPermit {
     #[inline]
     fn drop(&mut self) {
-        self.shared.release(self.slot.take()); // never unwinds
+        self.origin.release(self.slot.take()); // never unwinds
     }
 }
 

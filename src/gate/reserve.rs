@@ -33,7 +33,7 @@ pub struct Reserve<C: Capacity>(Reserving<Shared<C>>);
 
 impl<C: Capacity> Reserve<C> {
     pub(super) fn new(gate: &Gate<C>) -> Self {
-        Self(Reserving::new(Arc::clone(&gate.shared)))
+        Self(Reserving::new(Arc::clone(gate.shared())))
     }
 
     /// Waits until a place is free and reserves it. `None` if there will never be one: the gate is closed, or the

@@ -13,6 +13,7 @@
 //!   waiter that arrived in between nor passes a gate that was closed in between.
 //! - Where all waiters ask the same, a request that finds the `FULL` flag is rejected without the lock. The flag is
 //!   written in the same store as the number of waiters.
+//! - Where tenants have shares, a permit says whose share it is part of (`is_fair`). That needs no lock either.
 //! - A lease is released without the lock, except where slots come from the inner service, and while the capacity
 //!   itself is being asked.
 //!
@@ -21,6 +22,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::AtomicBool; // not modelled: whatever it says will do
 use std::task::Waker;
 use std::time::Instant;
 
@@ -32,8 +34,8 @@ use super::timer::{RuntimeId, TimerHost, TimerRequest, Timers};
 use super::waiting_word::{Flags, WaitingWord};
 use super::with_lock::WithLock;
 use crate::admit::{
-    AdmitOutcome, Arrival, Capacity, PoolId, Ticket, WaiterId, WaitingRoom, WaitingRoomConfig,
-    WakeList,
+    AdmitOutcome, Arrival, Capacity, Discipline, PoolId, Share, Tenant, Ticket, WaiterId,
+    WaitingRoom, WaitingRoomConfig, WakeList,
 };
 use crate::clock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed, SeqCst};
@@ -44,6 +46,8 @@ pub(crate) struct Shared<C: Capacity> {
     waiting: AtomicU64,
     /// Whether slots come from the inner service's readiness: `state.inner_ready` is there.
     pub(super) from_inner: bool,
+    /// Whether tenants have shares, so that permits say whose share they are part of.
+    is_fair: AtomicBool,
     pub(super) full: FullNotice,
     /// Tells this gate's detached permits from those of others.
     pub(super) nonce: u64,
@@ -53,7 +57,7 @@ pub(crate) struct Shared<C: Capacity> {
 
 pub(crate) struct State<C: Capacity> {
     pub(super) room: WaitingRoom<C, Waker>,
-    pub(super) detached: HashMap<u64, Detached<C::Lease>>,
+    pub(super) detached: HashMap<u64, Detached<C>>,
     /// The last detached permit's number.
     pub(super) serial: u64,
     pub(super) reservation_waiters: ReservationWaiters,
@@ -79,10 +83,15 @@ impl<C: Capacity> Shared<C> {
         let epoch = clock::now();
         let mut flags = mode(from_inner);
         flags.set(Flags::RESERVES, !config.reserve.is_empty());
+        flags.set(
+            Flags::TENANT_LIMIT,
+            config.max_concurrent_per_tenant.is_some(),
+        );
         Arc::new(Self {
             capacity,
             waiting: AtomicU64::new(WaitingWord::new(0, flags).0),
             from_inner,
+            is_fair: AtomicBool::new(config.discipline == Discipline::Fair),
             full: FullNotice::new(epoch),
             nonce: random(),
             state: Mutex::new(State {
@@ -101,6 +110,13 @@ impl<C: Capacity> Shared<C> {
     pub(super) fn waiting_word(&self) -> WaitingWord {
         // Sequentially consistent: after a lease or a release of the capacity's atomics.
         WaitingWord(self.waiting.load(SeqCst))
+    }
+
+    /// Whether tenants have shares.
+    #[inline]
+    pub(super) fn is_fair(&self) -> bool {
+        // Relaxed: a permit that is granted while this changes may have an account or not.
+        self.is_fair.load(Relaxed)
     }
 
     /// A slot without the lock, if no request waits and one is free.
@@ -159,15 +175,17 @@ impl<C: Capacity> Shared<C> {
         now: Instant,
         waker: &Waker,
         reserved: bool,
-    ) -> (AdmitOutcome<C>, Option<Leftovers<C>>) {
+    ) -> (AdmitOutcome<C>, Option<Leftovers<C>>, Option<Share>) {
         let waker = waker.clone(); // a caller's code: not under the lock
-        let (outcome, rest, timer) = self.with_lock(|shared, state, wakes| {
+        let (outcome, share, rest, timer) = self.with_lock(|shared, state, wakes| {
             if reserved {
                 state.room.unreserve();
             }
             // Before the look for a slot: a release after this store takes the lock.
             let word = WaitingWord::new(state.room.len() + 1, shared.flags(state));
             shared.waiting.store(word.0, SeqCst);
+            // As the room counts it now: it may be reconfigured before the permit is made.
+            let share = state.room.share_of(&ticket);
             let Arrival { outcome, demand } =
                 state
                     .room
@@ -178,15 +196,15 @@ impl<C: Capacity> Shared<C> {
                 if let Some(inner_ready) = &mut state.inner_ready {
                     inner_ready.on_arrival(waiter, state.room.head());
                 }
-                return (outcome, None, state.arm_timer_here());
+                return (outcome, share, None, state.arm_timer_here());
             }
-            (outcome, Some((waker, demand)), None)
+            (outcome, share, Some((waker, demand)), None)
         });
         if let Some(timer) = timer {
             timer.run(self);
         }
         let outcome = outcome.unwrap_or_else(|panic| resume_unwind(panic));
-        (outcome, rest)
+        (outcome, rest, share)
     }
 
     /// Gives a slot back: to the best waiter, if there is one.
@@ -219,6 +237,38 @@ impl<C: Capacity> Shared<C> {
                 match pool {
                     Some(pool) => state.room.on_release(&shared.capacity, pool, now, wakes),
                     None => state.room.on_capacity_grown(&shared.capacity, now, wakes),
+                }
+            });
+        });
+    }
+
+    /// Gives a slot back that counts for its tenant's limit: to the best waiter, and any other that is free to one of the
+    /// tenant's.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn release_counted(self: &Arc<Self>, lease: C::Lease, tenant: &Tenant) {
+        // Where slots come from the inner service, they are given back under the lock.
+        let (kept, pool) = match self.from_inner {
+            true => (Some(lease), None),
+            false => {
+                let release = AssertUnwindSafe(|| self.capacity.release(lease));
+                (None, catch_unwind(release).ok())
+            }
+        };
+        self.or_log(|| {
+            self.with_lock(|shared, state, wakes| {
+                // First: the capacity may panic below.
+                state.room.on_tenant_released(tenant);
+                let now = state.now_if_needed();
+                match (kept, pool) {
+                    (Some(lease), _) => {
+                        shared.capacity.release(lease);
+                    }
+                    (None, Some(pool)) => {
+                        state.room.on_release(&shared.capacity, pool, now, wakes);
+                    }
+                    // It panicked.
+                    (None, None) => state.room.on_capacity_grown(&shared.capacity, now, wakes),
                 }
             });
         });
@@ -269,7 +319,12 @@ impl<C: Capacity> Shared<C> {
     fn flags(&self, state: &State<C>) -> Flags {
         let mut flags = mode(self.from_inner);
         flags.set(Flags::CLOSED, state.room.is_closed());
-        flags.set(Flags::RESERVES, !state.room.config().reserve.is_empty());
+        let config = state.room.config();
+        flags.set(Flags::RESERVES, !config.reserve.is_empty());
+        flags.set(
+            Flags::TENANT_LIMIT,
+            config.max_concurrent_per_tenant.is_some(),
+        );
         flags
     }
 }
@@ -306,6 +361,10 @@ impl<C: Capacity> WithLock for Shared<C> {
         let is_known = self.waiting.load(Relaxed) == word.0 && !word.has(Flags::FULL);
         if !is_known {
             self.waiting.store(word.0, SeqCst);
+        }
+        let is_fair = state.room.is_fair();
+        if is_fair != self.is_fair() {
+            self.is_fair.store(is_fair, Relaxed);
         }
         if !state.reservation_waiters.is_empty()
             && (state.room.has_room() || state.room.is_closed())

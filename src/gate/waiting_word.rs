@@ -14,6 +14,8 @@ bitflags! {
         const FULL = 1 << 61;
         /// Slots are kept for some levels, so every arrival goes through the lock, where its ticket is read.
         const RESERVES = 1 << 60;
+        /// Tenants have a limit, so every arrival goes through the lock, likewise.
+        const TENANT_LIMIT = 1 << 59;
     }
 }
 

@@ -6,5 +6,7 @@
 mod json;
 mod read_body;
 mod requirements;
+mod usage;
 
 pub use read_body::ReadBody;
+pub(crate) use usage::UsageReader;

@@ -13,7 +13,7 @@ use super::RouteBody;
 use super::request_body::BufferedBody;
 use super::shared::RouterShared;
 use crate::admit::{ClientRetry, Priority, RejectReason, Ticket};
-use crate::endpoints::{EndpointLease, Endpoints, RouteError, Via};
+use crate::endpoints::{Demand, EndpointLease, Endpoints, Requirements, RouteError, Via};
 use crate::gate::{self, Gate, Permit};
 use crate::http::wants_stream;
 use crate::service::{
@@ -28,6 +28,8 @@ pub(super) struct Attempt {
     pub(super) body: Option<BufferedBody>,
     /// Whether the request asks for a stream.
     pub(super) stream: bool,
+    /// About how many tokens its prompt has.
+    pub(super) prompt_tokens: u32,
     /// Since when its body was read, if that was not there at once.
     pub(super) since: Option<Instant>,
     /// When the request first arrived, if this is a retry.
@@ -69,10 +71,17 @@ impl Attempt {
             shared,
             body: None,
             stream: false,
+            prompt_tokens: 0,
             since: None,
             first_arrival: None,
             waits: None,
         }
+    }
+
+    /// Notes what the request asks.
+    #[inline]
+    pub(super) fn ask(&mut self, asked: &Requirements<'_>) {
+        (self.stream, self.prompt_tokens) = (asked.stream, asked.estimated_tokens);
     }
 
     /// The ticket by `headers`. The client's timeout counts from the first arrival, or the start of the body.
@@ -118,10 +127,27 @@ where
             // The place in the queue counts from the end of the body.
             (None, _) => ticket.arrival = Some(now),
         }
+        if self.shared.charges_tokens() {
+            ticket = ticket.cost(self.prompt_tokens);
+        }
         let rejects_streams = self.shared.state.settings().rejects_streams();
         match rejects_streams && (self.stream || wants_stream(headers)) {
             true => ticket.no_wait(),
             false => ticket,
+        }
+    }
+
+    /// A request that did not wait has no ticket yet, and is to be charged all the same.
+    #[inline]
+    fn on_fast_path(
+        &self,
+        request: &Request<RouteBody<B>>,
+        demand: &Demand,
+        permit: &mut Permit<Endpoints>,
+    ) {
+        if self.shared.charges_tokens() {
+            let ticket = self.classify(request.headers(), gate::now());
+            permit.set_share(demand, &ticket);
         }
     }
 
@@ -166,6 +192,7 @@ where
         request.extensions_mut().insert(decision.clone());
         let now = gate::now();
         lease.called = Some(now);
+        lease.prompt_tokens = self.prompt_tokens;
         if lease.is_probe {
             // No other request gets the endpoint for now: those that wait for it may have a fallback.
             self.shared.state.gate.capacity_changed();

@@ -62,6 +62,7 @@ mod service;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod token_meter;
 
 pub use builder::{InvalidRoute, RouteLayerBuilder};
 pub use future::RouteFuture;
@@ -71,4 +72,6 @@ pub use request_body::RouteBody;
 pub use response_body::RouteResponseBody;
 pub use service::Route;
 
-pub use crate::endpoints::config::{InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice};
+pub use crate::endpoints::config::{
+    FairBy, InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice,
+};

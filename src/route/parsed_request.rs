@@ -47,7 +47,7 @@ impl<S> RequestHead<S> {
         }
         let (asked, model_at) = Requirements::read(&bytes)?;
         let demand = self.attempt.shared.endpoints().demand(&asked);
-        self.attempt.stream = asked.stream;
+        self.attempt.ask(&asked);
         let model_at = Some(model_at);
         let body = self.attempt.body.insert(BufferedBody { bytes, model_at });
         Ok((demand, body.clone().unchanged()))
@@ -60,7 +60,7 @@ impl<S> RequestHead<S> {
         };
         let asked = extract(&self.head)?;
         let demand = self.attempt.shared.endpoints().demand(&asked);
-        self.attempt.stream = asked.stream;
+        self.attempt.ask(&asked);
         if body.is_end_stream() {
             let empty = self.attempt.body.insert(BufferedBody::default()); // can be sent again
             return Ok((demand, empty.clone().unchanged()));

@@ -107,7 +107,9 @@ pub(super) fn next_step<const IN_BODY: bool, S, R: Body<Data = Bytes>, E>(
                 let is_unknown = matches!(class, ResponseClass::Unknown { .. });
                 let is_measured = !is_unknown && !response.status().is_server_error();
                 let called = called.filter(|_| is_measured);
-                let response = response.map(|body| RouteResponseBody::new(body, metrics, called));
+                let tokens = metrics.shared.token_meter(&permit, &response);
+                let response =
+                    response.map(|body| RouteResponseBody::new(body, metrics, called, tokens));
                 hold_in_body::<_, _, IN_BODY, true>(response, Some(permit), waited, options)
             }))
         }

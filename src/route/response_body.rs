@@ -12,6 +12,7 @@ use pin_project_lite::pin_project;
 
 use super::metrics::RequestOutcome;
 use super::request_metrics::RequestMetrics;
+use super::token_meter::TokenMeter;
 use crate::endpoints::Endpoints;
 use crate::endpoints::latency::CoarseInstant;
 use crate::gate::{self, Permit};
@@ -56,17 +57,25 @@ struct Measure {
     called: Option<Instant>,
     /// The outcome if the body is read to its end.
     outcome: RequestOutcome,
+    /// Where the tokens of the response are charged for.
+    tokens: Option<Box<TokenMeter>>,
 }
 
 impl<B: Body> RouteResponseBody<B> {
     /// `metrics` has the outcome for the case that this body is read to its end.
-    pub(super) fn new(body: B, mut metrics: RequestMetrics, called: Option<Instant>) -> Self {
+    pub(super) fn new(
+        body: B,
+        mut metrics: RequestMetrics,
+        called: Option<Instant>,
+        tokens: Option<Box<TokenMeter>>,
+    ) -> Self {
         // Dropped before that, the request counts as cancelled.
         let outcome = std::mem::replace(&mut metrics.outcome, RequestOutcome::Cancelled);
         let mut measure = Some(Measure {
             metrics,
             called,
             outcome,
+            tokens,
         });
         if body.is_end_stream() {
             measure.take().into_iter().for_each(Measure::end);
@@ -96,10 +105,16 @@ impl Measure {
             state.ejection.ended();
         }
         self.metrics.outcome = self.outcome;
+        if let Some(tokens) = self.tokens {
+            tokens.end();
+        }
     }
 
     /// A frame of the body has come.
-    fn frame(&self) {
+    fn frame(&mut self, frame: &Frame<Bytes>) {
+        if let Some(tokens) = &mut self.tokens {
+            tokens.read(frame);
+        }
         if let Some(decision) = &self.metrics.decision {
             decision.endpoint.state().activity.fetch_add(1, Relaxed);
         }
@@ -138,8 +153,8 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
             ContentProj::Status { stream } => return poll_status(stream, cx),
         };
         let frame = ready!(body.as_mut().poll_frame(cx));
-        if let (Some(Ok(_)), Some(measure)) = (&frame, &measured) {
-            measure.frame();
+        if let (Some(Ok(frame)), Some(measure)) = (&frame, &mut *measured) {
+            measure.frame(frame);
         }
         match &frame {
             Some(Ok(_)) if !body.is_end_stream() => {}

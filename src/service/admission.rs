@@ -49,6 +49,10 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
         None
     }
 
+    /// The request was given a slot before it had a ticket.
+    #[inline]
+    fn on_fast_path(&self, _request: &Req, _demand: &C::Demand, _permit: &mut Permit<C>) {}
+
     /// Prepares the request for the slot that it was given.
     fn on_admitted(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
 
@@ -158,6 +162,7 @@ where
         let Some(mut permit) = handler.gate().try_acquire(&demand) else {
             return Self::wait_for_slot(handler, inner, request, demand, prepared);
         };
+        handler.on_fast_path(&request, &demand, &mut permit);
         // Nearly always ready, and then the request needs no clone. Not ready: it is polled again with a real waker.
         let ready = inner.poll_ready(&mut Context::from_waker(Waker::noop()));
         if !matches!(ready, Poll::Ready(Ok(()))) {

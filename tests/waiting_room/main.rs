@@ -19,6 +19,7 @@ mod reserves;
 mod rooms;
 mod scale;
 mod scenarios;
+mod tenant_limit;
 mod trims;
 mod untold_release;
 mod wait_queue;

@@ -26,7 +26,8 @@ pub enum Discipline {
     #[default]
     Fifo,
     /// One of the tenant that has had the least of its share: tenants take turns, in proportion to their weights
-    /// and to the [cost](super::Ticket::cost) of their requests.
+    /// and to the [cost](super::Ticket::cost) of their requests, and what they are
+    /// [charged](crate::gate::Permit::charge) afterwards.
     Fair,
     /// The one with the earliest end of its wait, by its own deadline or by `max_wait`; of equal ends, the one that arrived first.
     Deadline,
@@ -66,6 +67,13 @@ pub struct WaitingRoomConfig {
     /// How many requests of one tenant may wait. `None` (default): as many as of all together. `max_size_per_tenant`
     /// in a file, where 0 stands for `None`.
     pub max_size_per_tenant: Option<usize>,
+    /// How many slots one tenant may have. Its other requests wait although slots are free, and keep no other tenant from
+    /// those; whether the room's target is exceeded is not asked for them. `None` (default): as many as there are.
+    /// `max_concurrent_per_tenant` in a file, where 0 stands for `None`.
+    ///
+    /// Every arrival goes through the lock then. When the limit is set for a gate in use, requests that have a slot already
+    /// do not count. [`WaitQueue`](crate::admit::WaitQueue)s, which have no slots, ignore it.
+    pub max_concurrent_per_tenant: Option<usize>,
     /// How long a request may wait, from its arrival. `None`: until its own deadline, if it has one. Default 30 s.
     /// `max_wait_seconds` in a file: a number, which may be a fraction, or `"none"`.
     pub max_wait: Option<Duration>,
@@ -137,6 +145,13 @@ macro_rules! room_methods {
         #[must_use]
         pub fn max_size_per_tenant(mut self, max_size: impl Into<Option<usize>>) -> Self {
             self$(.$room)?.max_size_per_tenant = max_size.into().filter(|max_size| *max_size > 0);
+            self
+        }
+
+        /// Lets one tenant have `max` slots. `None` and 0: as many as there are.
+        #[must_use]
+        pub fn max_concurrent_per_tenant(mut self, max: impl Into<Option<usize>>) -> Self {
+            self$(.$room)?.max_concurrent_per_tenant = max.into().filter(|max| *max > 0);
             self
         }
 
@@ -291,6 +306,7 @@ impl Default for WaitingRoomConfig {
         Self {
             max_size: 100,
             max_size_per_tenant: None,
+            max_concurrent_per_tenant: None,
             max_wait: Some(Duration::from_secs(30)),
             discipline: Discipline::Fifo,
             levels: PriorityLevels::default(),
@@ -318,6 +334,7 @@ mod tests {
         let room = WaitingRoomConfig::default()
             .max_size(7)
             .max_size_per_tenant(3)
+            .max_concurrent_per_tenant(2)
             .max_wait(seconds(5))
             .discipline(Discipline::Deadline)
             .levels(levels.clone())
@@ -333,6 +350,7 @@ mod tests {
         let expected = WaitingRoomConfig {
             max_size: 7,
             max_size_per_tenant: Some(3),
+            max_concurrent_per_tenant: Some(2),
             max_wait: Some(seconds(5)),
             discipline: Discipline::Deadline,
             levels,
@@ -354,7 +372,9 @@ mod tests {
             .promote_after(None);
         let limits = (room.max_size_per_tenant, room.max_wait, room.promote_after);
         assert_eq!(limits, (None, None, None));
-        assert_eq!(room.max_size_per_tenant(0).max_size_per_tenant, None);
+        let room = room.max_size_per_tenant(0).max_concurrent_per_tenant(0);
+        let limits = (room.max_size_per_tenant, room.max_concurrent_per_tenant);
+        assert_eq!(limits, (None, None));
     }
 
     #[test]

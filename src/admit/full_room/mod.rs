@@ -9,6 +9,7 @@ mod pump;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::account::Share;
 use super::nanos::Nanos;
 use super::room::{Arrival, Room, Waiter, lease};
 use super::room_base::RoomBase;
@@ -16,8 +17,8 @@ use super::wait_queue::lanes::{Head, Lanes, NO_PUMP, Scope};
 use super::wait_queue::{Relink, WaitQueue};
 use super::waiters::{WaitLimits, WaiterId, Waiters};
 use super::{
-    AdmitOutcome, Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet, RejectReason,
-    Ticket, WakeList,
+    Account, AdmitOutcome, Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet,
+    RejectReason, Tenant, Ticket, WakeList,
 };
 
 /// Waiters of any number of lanes, in the order of any discipline.
@@ -27,6 +28,8 @@ pub(crate) struct FullRoom<C: Capacity, W> {
     pumps: u64,
     /// As [`Room::missed_slot`].
     missed_slot: bool,
+    /// Whether a waiter stands in its lane again for which any slot may be free: its tenant was at its limit.
+    unparked: bool,
 }
 
 /// What the capacity says to an arrival.
@@ -41,7 +44,9 @@ enum Attempt<C: Capacity> {
 
 impl<C: Capacity, W> FullRoom<C, W> {
     pub(crate) fn new(base: RoomBase) -> Self {
-        Self::of(WaitQueue::from_base(base))
+        let mut queue = WaitQueue::from_base(base);
+        queue.limit_tenants();
+        Self::of(queue)
     }
 
     /// A room in the order of this queue.
@@ -50,6 +55,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
             queue,
             pumps: 0,
             missed_slot: false,
+            unparked: false,
         }
     }
 
@@ -69,6 +75,24 @@ impl<C: Capacity, W> FullRoom<C, W> {
     /// Takes the room apart, to build another of its waiters.
     pub(crate) fn into_parts(self) -> (RoomBase, Waiters<Waiter<C, W>>, Lanes<C::Lane>) {
         self.queue.into_parts()
+    }
+
+    /// Whether tenants have shares in any lane.
+    pub(crate) fn is_fair(&self) -> bool {
+        self.queue.lanes().is_fair()
+    }
+
+    /// A request of this tenant gave its slot back, or is about to: the release of the slot follows.
+    pub(crate) fn on_tenant_released(&mut self, tenant: &Tenant) {
+        self.unparked |= self.queue.on_tenant_released(tenant);
+    }
+
+    /// Charges a tenant for a request that it was served. No waiter is answered.
+    pub(crate) fn charge(&mut self, account: &Account<C::Lane>, cost: u32) {
+        self.queue.charge(account, cost);
+        let Share { tenant, level, .. } = &account.share;
+        let base = self.queue.base_mut();
+        base.on_charged(*level, tenant, cost.into());
     }
 
     /// All waiters, in the order of arrival, and what the capacity says of their lanes now. It may panic.
@@ -108,6 +132,11 @@ impl<C: Capacity, W> FullRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> Result<C::Lease, LeaseError<C::Unservable>> {
         loop {
+            // Each round: waiters of its own tenant may have been served.
+            if !self.queue.may_lease(&ticket.tenant) {
+                return Err(LeaseError::Busy);
+            }
+
             let (lease, pool) = lease(capacity, demand, self.kept(ticket, limits, now))?;
             let (scope, best) = self.best_for(pool, lane);
             let goes_first = best.is_none_or(|best| {
@@ -169,7 +198,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> Attempt<C> {
         // Without a waiter there is no better one: no lane is needed to know that.
-        if self.queue.is_empty() {
+        if self.queue.is_empty() && self.queue.may_lease(&ticket.tenant) {
             match lease(capacity, demand, self.kept(ticket, limits, now)) {
                 Ok((lease, _)) => return Attempt::Leased(lease),
                 Err(LeaseError::Unservable(why)) => return Attempt::Unservable(why),
@@ -179,7 +208,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         let ask = |lane: &C::Lane| (capacity.pools(lane), capacity.partition(lane));
         let lane = self.queue.lane(capacity.lane(demand), ask);
         if self.queue.is_empty() {
-            // Busy, as found above.
+            // Busy, as found above; or its tenant is at its limit.
             return Attempt::Busy { lane };
         }
         match self.lease_in_order(capacity, demand, (ticket, limits), (lane, now), wakes) {
@@ -261,6 +290,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         let lane = match attempt {
             Err(panic) => return Arrival::panicked(panic, demand),
             Ok(Attempt::Leased(lease)) => {
+                self.queue.on_leased(&ticket.tenant);
                 return Arrival::ended(AdmitOutcome::Leased(lease), demand);
             }
             Ok(Attempt::Unservable(why)) => {
@@ -292,7 +322,11 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
 
     fn on_release(&mut self, capacity: &C, pool: PoolId, wakes: &mut WakeList<W>) {
         self.observe(capacity, pool);
-        self.pump(capacity, Scope::Pool(pool), wakes);
+        let scope = match self.unparked {
+            true => Scope::All,
+            false => Scope::Pool(pool),
+        };
+        self.pump(capacity, scope, wakes);
     }
 
     fn on_capacity_grown(&mut self, capacity: &C, wakes: &mut WakeList<W>) {
@@ -312,7 +346,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
 
     /// As [`lease_in_order`](Self::lease_in_order), for a waiter that is queued already. Ends for the same reasons.
     fn retry(&mut self, capacity: &C, id: WaiterId, wakes: &mut WakeList<W>) {
-        while self.queue.waits(id) {
+        while self.queue.waits(id) && !self.waiters().meta(id.idx).is_parked {
             // Not `lease_for`: this is its own task, and a panic of the capacity goes to its caller.
             let kept = self.base().kept_above(self.waiters().meta(id.idx).level);
             let (lease, pool) = match lease(capacity, &self.queue.get(id).demand, kept) {

@@ -36,7 +36,9 @@ impl<C: Capacity, W> FullRoom<C, W> {
         if let Some(why) = self.base().refusal(ticket, limits, self.base().now) {
             return Err(why);
         }
-        if !self.base().is_predicted(ticket) {
+        // The backlog of others is not what it waits for.
+        let is_limited = self.queue.waits_for_its_tenant(&ticket.tenant, lane);
+        if is_limited || !self.base().is_predicted(ticket) {
             return Ok(0.0);
         }
         let lanes = self.queue.lanes();

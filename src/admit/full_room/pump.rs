@@ -15,7 +15,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         let pump = self.pumps;
         // All groups are asked for, so no slot stays missed.
         if matches!(scope, Scope::All) {
-            self.missed_slot = false;
+            (self.missed_slot, self.unparked) = (false, false);
         }
         while let Some(best) = self.queue.lanes().best(self.queue.waiters(), scope, pump) {
             if matches!(scope, Scope::All)

@@ -27,11 +27,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             let old = meta.level;
             // Above 0: `next_promotion` is `None` at level 0.
             meta.level -= 1;
-            self.lanes.remove(&mut self.waiters, idx, old);
+            self.leave_lane(idx, old, false);
             self.unlink_level(idx, old);
             // Its tenant's flow at the new level is another one.
-            self.lanes
-                .push(&mut self.waiters, idx, None, &self.base.config);
+            self.enter_lane(idx, None);
             self.link_level(idx);
         }
     }

@@ -8,6 +8,7 @@
 //! Where levels have weights, all levels of a lane are in one queue, and what is said here of a level is of that.
 
 mod backlog;
+mod charge;
 mod forecast;
 mod lifecycle;
 mod select;
@@ -45,6 +46,8 @@ struct Lane<L> {
     levels: Box<[LevelQueue]>,
     /// The first waiter of the first level that has one.
     head: Option<LaneHead>,
+    /// How many waiters it is kept for that are not in it.
+    parked: usize,
 }
 
 impl<L> Lane<L> {
@@ -94,7 +97,7 @@ pub(crate) struct Lanes<L> {
     lanes: Slab<Lane<L>>,
     /// The lane of the latest arrival, which is often that of the next one: spares hashing its key.
     latest: u32,
-    /// How many lanes have a waiter.
+    /// How many lanes have a waiter, and how many are kept for others.
     occupied: usize,
     /// The groups of lanes that exactly these pools can serve: one for each discipline.
     by_pools: HashMap<PoolSet, Vec<u32>>,
@@ -115,6 +118,8 @@ pub(crate) struct Lanes<L> {
     discipline: Discipline,
     /// Whether any lane's partition has a bound of its own.
     has_bounds: bool,
+    /// Whether any lane was opened in which tenants have shares.
+    has_fair: bool,
 }
 
 /// Stands for no pump, in a group that none has found busy. Pumps are numbered from 1.
@@ -138,6 +143,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             is_weighted: !config.level_weights.is_empty(),
             discipline: config.discipline,
             has_bounds: false,
+            has_fair: false,
         }
     }
 
@@ -154,7 +160,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// The state of the waiter's flow, as far behind the others as it was in the `old` lanes. `None` if it had no flow.
+    /// The state of the waiter's flow, as far behind the others, or ahead of them, as it was in the `old` lanes. `None` if it had no flow.
     pub(crate) fn flow_state_from<T>(
         &self,
         old: &Self,
@@ -162,13 +168,15 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         idx: u32,
     ) -> Option<FlowState> {
         let meta = waiters.meta(idx);
+        if meta.is_parked {
+            return None;
+        }
         // A waiter that comes from a plain room has no lane: `NONE` is out of range.
         let lane = old.lanes.get(meta.lane as usize)?;
         let level = lane.queue_of(meta.level);
         let FlowState { start, since } = lane.levels[level].flow_state(waiters, idx)?;
-        // Neither subtraction underflows: a flow starts at the clock, which only grows, and `base` is the latest clock.
-        let behind = old.groups[lane.group as usize].clocks[level] - start;
-        let start = self.base - behind;
+        // Does not underflow: `base` is the latest clock.
+        let start = self.base + start - old.groups[lane.group as usize].clocks[level];
         Some(FlowState { start, since })
     }
 
@@ -348,6 +356,25 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     #[inline]
     pub(crate) fn pools(&self, lane: u32) -> &PoolSet {
         &self.groups[self.lanes[lane as usize].group as usize].pools
+    }
+
+    /// Keeps the lane for a waiter that is not in it.
+    pub(crate) fn park(&mut self, lane: u32) {
+        let parked = &mut self.lanes[lane as usize].parked;
+        *parked += 1;
+        self.occupied += usize::from(*parked == 1);
+    }
+
+    /// That waiter enters the lane, or leaves.
+    pub(crate) fn unpark(&mut self, lane: u32) {
+        let parked = &mut self.lanes[lane as usize].parked;
+        *parked -= 1;
+        self.occupied -= usize::from(*parked == 0);
+    }
+
+    /// The discipline of a lane.
+    pub(crate) fn discipline(&self, lane: u32) -> Discipline {
+        self.groups[self.group(lane) as usize].discipline
     }
 
     /// The group that a lane belongs to.

@@ -41,9 +41,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         // It may have waited before, in another room: promotions by now count.
         let level = self.level_of(Priority(meta.priority), meta.limits.arrival, now);
         let meta = self.waiters.meta_mut(idx);
-        (meta.level, meta.lane) = (level, lane);
-        self.lanes
-            .push(&mut self.waiters, idx, flow, &self.base.config);
+        (meta.level, meta.lane, meta.is_parked) = (level, lane, false);
+        self.enter_lane(idx, flow);
         self.base.on_queued();
         if self.base.config.max_size_per_tenant.is_some() {
             let tenant = self.waiters.meta(idx).tenant().clone();
@@ -97,10 +96,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let meta = self.waiters.meta_mut(idx);
         meta.waits = false;
         let level = meta.level;
-        match is_served {
-            true => self.lanes.serve(&mut self.waiters, idx),
-            false => self.lanes.remove(&mut self.waiters, idx, level),
-        }
+        self.leave_lane(idx, level, is_served);
         self.base.waiting -= 1;
         if self.base.config.max_size_per_tenant.is_some() {
             self.unlink_tenant(idx);

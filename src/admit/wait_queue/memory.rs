@@ -40,6 +40,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.waiters.trim();
         self.lanes.trim(&mut self.waiters);
         self.tenants.shrink_to_fit();
+        if let Some(slots) = &mut self.tenant_slots {
+            slots.trim();
+        }
     }
 
     /// Gives memory back, or says when to look again; `None`: not before another item waits. For a timer that has nothing

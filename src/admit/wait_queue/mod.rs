@@ -4,7 +4,7 @@
 //! `RequestQueue` is one behind a lock.
 //!
 //! This file has what a user calls. Behind it: [`places`] says whether a request may wait; [`links`] adds and removes
-//! waiters; [`aging`] promotes them; [`rebuild`] reconfigures; [`memory`] gives memory back. The order itself is that of
+//! waiters; [`tenant_slots`] parks those of tenants at their limit; [`aging`] promotes them; [`rebuild`] reconfigures; [`memory`] gives memory back. The order itself is that of
 //! [`lanes`], and within one level of one lane that of a [`discipline`].
 
 mod aging;
@@ -16,6 +16,7 @@ mod memory;
 mod partitions;
 mod places;
 mod rebuild;
+mod tenant_slots;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -26,13 +27,14 @@ pub(super) use self::discipline::Newcomer;
 use self::lanes::{Lanes, NO_PUMP, Scope};
 use self::partitions::Partitions;
 pub(super) use self::rebuild::{Relink, rename_levels};
+use self::tenant_slots::TenantSlots;
 use super::by_level::ByLevel;
 use super::capacity::{Partition, PoolId, PoolSet};
 use super::nanos::{NEVER, Nanos};
 use super::ordered_queue::List;
 use super::room_base::RoomBase;
 use super::waiters::{WaiterId, Waiters};
-use super::{RejectReason, RoomStats, Tenant, Ticket, WaitingRoomConfig};
+use super::{Account, RejectReason, RoomStats, Tenant, Ticket, WaitingRoomConfig};
 
 /// The pool of all lanes of a queue that is in front of no capacity.
 const ONLY_POOL: PoolId = PoolId(0);
@@ -80,6 +82,8 @@ pub struct WaitQueue<L, T> {
     partitions: Partitions,
     /// How many requests of each tenant wait, if that is bounded; else empty.
     tenants: HashMap<Tenant, usize>,
+    /// Where tenants have a limit.
+    tenant_slots: Option<Box<TenantSlots>>,
 }
 
 /// An item that was queued, and the one that it displaced.
@@ -121,6 +125,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             promotions: BTreeSet::new(),
             partitions: Partitions::new(levels),
             tenants: HashMap::new(),
+            tenant_slots: None,
             base,
         }
     }
@@ -364,10 +369,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let order = self
             .lanes
             .forecast(&self.waiters, self.waiters.meta(id.idx).lane);
-        order
-            .iter()
-            .position(|&idx| idx == id.idx)
-            .map(|nth| nth + 1)
+        let nth = match self.waiters.meta(id.idx).is_parked {
+            // About: behind all that stand, and those of its tenant before it.
+            true => Some(order.len() + self.parked_before(id.idx)),
+            false => order.iter().position(|&idx| idx == id.idx),
+        };
+        nth.map(|nth| nth + 1)
     }
 
     /// The head and all items that compete with it, in the order in which they would be taken now. O(n log n).
@@ -470,6 +477,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The lanes, to be changed, and the waiters in them.
     pub(super) fn lanes_mut(&mut self) -> (&mut Lanes<L>, &Waiters<T>) {
         (&mut self.lanes, &self.waiters)
+    }
+
+    /// Charges a tenant `cost` units more, in the lane and level in which it was served.
+    pub(super) fn charge(&mut self, account: &Account<L>, cost: u32) {
+        let (waiters, config) = (&self.waiters, &self.base.config);
+        self.lanes.charge(waiters, account, cost, config);
     }
 
     /// The lane with this key. `ask` is called if it has to be opened.

@@ -76,6 +76,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let lanes = lanes.unwrap_or_else(|| Lanes::new(&base.config));
         let mut queue = Self::empty(base, lanes);
         queue.waiters = waiters;
+        queue.limit_tenants();
         queue.rebuild(relinks, now);
         queue
     }
@@ -111,6 +112,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             let lane = self.lane(key, |_| (pools, partition));
             self.link(idx, lane, flow, now);
         }
+        self.lanes.inherit_debts(&old);
     }
 
     /// Unlinks all waiters at once, and returns the old lanes.
@@ -121,6 +123,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.promotions.clear();
         self.partitions = Partitions::new(levels);
         self.tenants = HashMap::new();
+        if let Some(slots) = &mut self.tenant_slots {
+            slots.clear();
+        }
         // `link` counts them again.
         self.base.waiting = 0;
         let new = self.lanes.renewed(&self.base.config);

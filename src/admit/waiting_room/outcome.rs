@@ -5,7 +5,17 @@ use std::time::Instant;
 use super::{Answer, WaitingRoom};
 use crate::admit::room::{State, Waiter};
 use crate::admit::waiters::WaiterId;
-use crate::admit::{Capacity, RejectReason, Served, Ticket, WakeList};
+use crate::admit::{Capacity, RejectReason, Served, Share, Ticket, WakeList};
+
+/// The outcome of a wait, and what is left of the waiter.
+pub(crate) struct Answered<C: Capacity> {
+    pub(crate) answer: Answer<C>,
+    pub(crate) demand: C::Demand,
+    /// Whose share the slot is part of, where tenants have shares or limits.
+    pub(crate) share: Option<Share>,
+    /// What is to be learned from its service, if anything is.
+    pub(crate) served: Option<Served>,
+}
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Takes the waiter's outcome, if its wait is over; its id is invalid then.
@@ -13,16 +23,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         &mut self,
         id: WaiterId,
     ) -> Option<Result<C::Lease, RejectReason<C::Unservable>>> {
-        let (answer, ..) = self.take_answer(id)?;
-        Some(answer)
+        Some(self.take_answer(id)?.answer)
     }
 
-    /// [`take_outcome`](Self::take_outcome), with the waiter's demand, and what is to be learned from its
-    /// service, if anything is.
-    pub(crate) fn take_answer(
-        &mut self,
-        id: WaiterId,
-    ) -> Option<(Answer<C>, C::Demand, Option<Served>)> {
+    /// [`take_outcome`](Self::take_outcome), with what is left of the waiter.
+    pub(crate) fn take_answer(&mut self, id: WaiterId) -> Option<Answered<C>> {
         if let State::Waiting(_) = self.waiters().payload(id.idx).state {
             // It stays, and its id stays valid.
             return None;
@@ -35,11 +40,22 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             // Returned above.
             State::Waiting(_) => return None,
         };
+        let has_share = answer.is_ok() && (meta.is_counted || self.is_fair());
+        let share = has_share.then(|| Share {
+            tenant: meta.tenant().clone(),
+            level: meta.level,
+            is_counted: meta.is_counted,
+        });
         // Granted in the latest event or before it.
         let base = self.room_mut().base_mut();
         let is_watched = answer.is_ok() && base.is_sampled();
         let served = is_watched.then(|| Served::from_waiter(meta, base.now));
-        Some((answer, demand, served))
+        Some(Answered {
+            answer,
+            demand,
+            share,
+            served,
+        })
     }
 
     /// A request with this demand and ticket, which has a slot from now on. For one that did not wait; what a waiter's
@@ -90,13 +106,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             let (base, waiters) = room.base_and_waiters();
             base.on_cancelled(waiters.meta(id.idx));
         }
-        let waiter = room.waiters_mut().remove(id.idx);
+        let (meta, waiter) = room.waiters_mut().take(id.idx);
         room.trim_if_empty();
         // Granted and never taken: no request ran. A rejection was counted when it happened.
         if let State::Leased(_) = waiter.state {
             let stats = &mut room.base_mut().stats;
             stats.unclaimed += 1;
             stats.cancelled += 1;
+            // The caller releases the slot.
+            if meta.is_counted {
+                self.on_tenant_released(meta.tenant());
+            }
         }
         waiter
     }

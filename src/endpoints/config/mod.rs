@@ -3,6 +3,7 @@
 mod aliases;
 mod choices;
 mod error;
+mod fair_by;
 #[cfg(feature = "serde")]
 mod read;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 pub use choices::StrategyChoice;
 pub use error::{InvalidRouting, RoutingWarning};
+pub use fair_by::FairBy;
 
 use super::{FallbackWhen, ModelRoom, Strategy, Weights};
 
@@ -50,6 +52,9 @@ pub struct RoutingConfig {
     /// Whether a fallback is taken only when no endpoint can serve the model asked for, or also when all that can are
     /// busy. Default: `unavailable`.
     pub fallback_when: FallbackWhen,
+    /// What a request uses of its tenant's share, with the discipline `fair`: the tokens of its prompt and its answer, or
+    /// one. Default: `tokens`.
+    pub fair_by: FairBy,
     /// How often a request that failed at an endpoint is tried again, each time at another one; if there is none, the
     /// failure is the response. After a connection that broke off it is tried once more at most; a request with a
     /// streamed body never is. Default 2.
@@ -91,6 +96,7 @@ impl Default for RoutingConfig {
             aliases: BTreeMap::new(),
             fallbacks: BTreeMap::new(),
             fallback_when: FallbackWhen::Unavailable,
+            fair_by: FairBy::Tokens,
             max_retries: 2,
             retry_share: 0.2,
             retry_body_limit_bytes: 1 << 20,
@@ -155,6 +161,13 @@ impl RoutingConfig {
     #[must_use]
     pub fn max_ejected_percent(mut self, percent: u32) -> Self {
         self.max_ejected_percent = percent;
+        self
+    }
+
+    /// What a request uses of its tenant's share, with the discipline `fair`.
+    #[must_use]
+    pub fn fair_by(mut self, fair_by: FairBy) -> Self {
+        self.fair_by = fair_by;
         self
     }
 

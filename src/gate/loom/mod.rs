@@ -123,7 +123,7 @@ fn assert_idle(gate: &Gate<SlotPool>, served: u64) {
 impl Gate<SlotPool> {
     /// The part of the timer, which does not run in a model.
     fn expire(&self, now: Instant) {
-        self.shared
+        self.origin
             .with_lock(|_, state, wakes| state.room.advance(now, wakes));
     }
 }

@@ -78,7 +78,8 @@ pub struct QueueConfig {
     pub overflow: Overflow,
     /// The request header that names the priority level. Default `x-priority`.
     pub priority_header: String,
-    /// The request header that names the tenant; `None`: all requests are of one tenant. Default `x-tenant-id`.
+    /// The request header that names the tenant, which is whatever shares and limits are for: a team, a key, or, with
+    /// `x-session-id`, a conversation. `None`: all requests are of one tenant. Default `x-tenant-id`.
     pub tenant_header: Option<String>,
     /// What happens to a request for a stream of events when every slot is busy. Default [`Streaming::Queue`].
     pub streaming: Streaming,

@@ -43,6 +43,7 @@ const KEYS: &[&str] = &[
     // Those of the waiting room:
     "max_size",
     "max_size_per_tenant",
+    "max_concurrent_per_tenant",
     "max_wait_seconds",
     "discipline",
     "priorities",
@@ -105,6 +106,9 @@ impl Reader {
             "max_size" => room.max_size = map.next_value()?,
             "max_size_per_tenant" => {
                 room.max_size_per_tenant = Some(map.next_value()?).filter(|n| *n > 0);
+            }
+            "max_concurrent_per_tenant" => {
+                room.max_concurrent_per_tenant = Some(map.next_value()?).filter(|n| *n > 0);
             }
             "max_wait_seconds" => room.max_wait = map.next_value_seed(Seconds(key))?,
             "discipline" => room.discipline = map.next_value()?,
@@ -250,6 +254,7 @@ default_priority = "normal"      # what a missing or unknown name gets
 priority_header = "x-priority"
 tenant_header = "x-tenant-id"    # names the tenant, for "fair"; or "none"
 max_size_per_tenant = 0          # 0: no limit of its own
+max_concurrent_per_tenant = 0    # the same
 # promote_after_seconds = 10     # a waiter is promoted by one level per interval waited; absent: never
 streaming = "queue"              # "queue" | "reject": what a saturated gateway does with a request for a stream
 hold = "body"                    # "body" | "headers": when the slot is given back
@@ -304,6 +309,7 @@ jitter = 0.2                     # up to this share is added, so that clients do
             priority_header = "x-class"
             tenant_header = "x-team"
             max_size_per_tenant = 3
+            max_concurrent_per_tenant = 2
             promote_after_seconds = 10
             streaming = "reject"
             hold = "headers"
@@ -328,6 +334,7 @@ jitter = 0.2                     # up to this share is added, so that clients do
             .priority_header("x-class")
             .tenant_header("x-team")
             .max_size_per_tenant(3)
+            .max_concurrent_per_tenant(2)
             .promote_after(Duration::from_secs(10))
             .streaming(Streaming::Reject)
             .hold(Hold::Headers)

@@ -10,7 +10,7 @@ use crate::admit::wait_queue::lanes::MAX_LOOKS;
 use crate::admit::waiters::Waiters;
 
 /// The end of a wait; equal ends, and waits without one, in the order of arrival.
-type DeadlineKey = (Nanos, ArrivalKey);
+pub(in crate::admit::wait_queue) type DeadlineKey = (Nanos, ArrivalKey);
 
 /// Waiters of one level of one lane, in the order in which their waits end.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ impl DeadlineQueue {
 }
 
 /// The key of a waiter in its queue.
-pub(super) fn key_of<T>(waiters: &Waiters<T>, idx: u32) -> DeadlineKey {
+pub(in crate::admit::wait_queue) fn key_of<T>(waiters: &Waiters<T>, idx: u32) -> DeadlineKey {
     place(waiters.end(idx), waiters.meta(idx).key())
 }
 

@@ -6,20 +6,22 @@
 //! often, and a request of twice the cost counts as two.
 //!
 //! When a flow's last waiter is served, virtual time is exactly the flow's tag. So nothing needs to be kept of tenants
-//! that do not wait.
+//! that do not wait, unless they are charged more afterwards: see [`debts`](super::debts).
 //!
 //! The same machinery shares the slots among levels that have weights: [`FlowKey`] says what is a flow.
 
 use slab::Slab;
 
+use super::debts::Debts;
 use super::{DispatchKey, FlowSnapshot, FlowState, Newcomer};
+use crate::admit::account::Share;
 use crate::admit::age_order::AgeOrder;
 use crate::admit::flow::{FlowKey, FlowMap};
 use crate::admit::ordered_queue::{List, OrderedQueue};
 use crate::admit::wait_queue::heap::Heap;
 use crate::admit::wait_queue::lanes::MAX_LOOKS;
 use crate::admit::waiters::{WaiterMeta, Waiters};
-use crate::admit::{Discipline, Tenant, WaitingRoomConfig};
+use crate::admit::{Discipline, Priority, Tenant, WaitingRoomConfig};
 
 /// Virtual time per unit of cost at weight 1. Divided by any `u32` weight it is at least 1.
 const UNIT: u128 = 1 << 32;
@@ -87,6 +89,7 @@ pub(crate) struct FairQueue {
     flows: Slab<Flow>,
     /// The flows with waiters that are not skipped, by key.
     order: Heap<DispatchKey>,
+    debts: Debts,
 }
 
 impl FairQueue {
@@ -97,6 +100,7 @@ impl FairQueue {
             by_key: FlowMap::new(),
             flows: Slab::new(),
             order: Heap::new(),
+            debts: Debts::default(),
         }
     }
 
@@ -133,12 +137,13 @@ impl FairQueue {
         let index = match self.by_key.get(key) {
             Some(&index) => index,
             None => {
+                let start = self.debts.start(key, state.start);
                 let flow = Flow {
                     level: key.level,
                     tenant: key.tenant_name().clone(),
                     rate: self.rate(key, config),
                     queue: OrderedQueue::new(List::Lane),
-                    state,
+                    state: FlowState { start, ..state },
                     skipped: 0,
                 };
                 let index = self.flows.insert(flow) as u32;
@@ -227,7 +232,8 @@ impl FairQueue {
         let key = self.key_of_newcomer(newcomer, config);
         let Some(&index) = self.by_key.get(key) else {
             // A flow of its own, which begins now.
-            let tag = state.start + self.rate(key, config).price(newcomer.cost);
+            let start = self.debts.start(key, state.start);
+            let tag = start + self.rate(key, config).price(newcomer.cost);
             return Some(DispatchKey::of_tag(tag, state.since));
         };
         let flow = &self.flows[index as usize];
@@ -277,9 +283,44 @@ impl FairQueue {
             true => 0,
             false => own.queue.len(),
         };
-        let (start, before) = own.map_or((state.start, 0), |own| (own.state.start, before(own)));
+        let (start, before) = match own {
+            Some(own) => (own.state.start, before(own)),
+            None => (self.debts.start(key, state.start), 0),
+        };
         // Those before it are taken to cost what it costs.
         start + price * (before as u128 + 1)
+    }
+
+    /// Moves a tenant's flow later; if it has none, the next one that begins. Says whether the head may be another now.
+    pub(super) fn charge<T>(
+        &mut self,
+        waiters: &Waiters<T>,
+        share: &Share,
+        cost: u32,
+        clock: u128,
+        config: &WaitingRoomConfig,
+    ) -> bool {
+        if self.discipline != Discipline::Fair {
+            return false; // each request counts as one
+        }
+        let level = config.levels.clamp(Priority(share.level)).0;
+        let key = FlowKey::new(level, &share.tenant, self.discipline, config);
+        let price = self.rate(key, config).price(cost.into());
+        let Some(&index) = self.by_key.get(key) else {
+            let start = self.debts.start(key, clock) + price;
+            self.debts.set(key, start, clock);
+            return false;
+        };
+        let flow = &mut self.flows[index as usize];
+        flow.state.start += price;
+        // Its waiters may all leave without being served.
+        self.debts.set(key, flow.state.start, clock);
+        self.reorder(waiters, index);
+        true
+    }
+
+    pub(super) fn inherit_debts(&mut self, old: &Self, old_clock: u128, clock: u128) {
+        self.debts.inherit(&old.debts, old_clock, clock);
     }
 
     pub(super) fn flow_state<T>(&self, waiters: &Waiters<T>, idx: u32) -> FlowState {
@@ -298,6 +339,8 @@ impl FairQueue {
     /// Rebuilds the flows in as much memory as they need. No waiter is skipped at that time.
     pub(super) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         let old = std::mem::replace(self, Self::new(self.discipline, self.age_order));
+        self.debts = old.debts;
+        self.debts.trim();
         for (_, flow) in old.flows {
             let index = self.flows.insert(flow) as u32;
             self.by_key.insert(self.flows[index as usize].id(), index);

@@ -4,18 +4,21 @@
 //! discipline: where two lanes can use the same slot, the smaller key goes first.
 
 mod deadline;
+mod debts;
 mod fair;
 mod fifo;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::admit::account::Share;
 use crate::admit::age_order::AgeOrder;
 use crate::admit::nanos::Nanos;
 use crate::admit::ordered_queue::ArrivalKey;
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, Tenant, WaitingRoomConfig};
 use deadline::DeadlineQueue;
+pub(super) use deadline::key_of as deadline_key;
 use fair::{FairQueue, Rate};
 use fifo::FifoQueue;
 
@@ -231,6 +234,29 @@ impl LevelQueue {
         match self {
             Self::Fair(queue) => queue.passed(newcomer, config),
             _ => None,
+        }
+    }
+
+    /// Charges a share `cost` units more, and says whether the head may be another now. `clock` is the virtual time at
+    /// which a flow of it would begin.
+    pub(crate) fn charge<T>(
+        &mut self,
+        waiters: &Waiters<T>,
+        share: &Share,
+        cost: u32,
+        clock: u128,
+        config: &WaitingRoomConfig,
+    ) -> bool {
+        match self {
+            Self::Fair(queue) => queue.charge(waiters, share, cost, clock, config),
+            _ => false,
+        }
+    }
+
+    /// Takes over what tenants owe in another queue, whose clock stood at `old_clock` when this one's stands at `clock`.
+    pub(crate) fn inherit_debts(&mut self, old: &Self, old_clock: u128, clock: u128) {
+        if let (Self::Fair(queue), Self::Fair(old)) = (self, old) {
+            queue.inherit_debts(old, old_clock, clock);
         }
     }
 

@@ -25,6 +25,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
         let discipline = partition.discipline.unwrap_or(self.discipline);
         self.has_bounds |= partition.max_size.is_some();
+        self.has_fair |= discipline == Discipline::Fair;
         let group = self.group_of(pools, discipline);
         // The number that `insert` gives it below.
         let lane = self.lanes.vacant_key() as u32;
@@ -39,6 +40,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             member,
             levels: levels.collect(),
             head: None,
+            parked: 0,
         });
         self.by_key.insert(key, lane);
         lane
@@ -91,13 +93,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     fn close_empty_lanes(&mut self) {
         let (groups, by_key) = (&mut self.groups, &mut self.by_key);
         self.lanes.retain(|_, lane| {
-            if lane.head.is_none() {
+            let is_kept = lane.head.is_some() || lane.parked > 0;
+            if !is_kept {
                 groups[lane.group as usize]
                     .lanes
                     .remove(lane.member as usize);
                 by_key.remove(&lane.key);
             }
-            lane.head.is_some()
+            is_kept
         });
         let (by_pools, by_pool) = (&mut self.by_pools, &mut self.by_pool);
         groups.retain(|index, group| {

@@ -1,0 +1,124 @@
+//! What flows without waiters owe: service that their tenants had and were charged for when none of them waited.
+//!
+//! A flow that begins where something is owed begins later than others. A debt ends once virtual time has passed
+//! it. It outlasts the moments in which no request waits: otherwise a tenant would pay for what it used only while others
+//! happen to wait at that very moment. While none waits, virtual time stands still, and no debt grows.
+
+use crate::admit::flow::{FlowKey, FlowMap};
+
+/// The virtual times before which flows have had their share, if they are ahead of the clock.
+#[derive(Debug, Default)]
+pub(super) struct Debts(FlowMap<u128>);
+
+/// How many are kept at most: the largest. Names of tenants come from clients.
+const MAX: usize = 256;
+
+impl Debts {
+    /// The virtual time at which a flow begins that would begin at `clock`.
+    pub(super) fn start(&self, flow: FlowKey<'_>, clock: u128) -> u128 {
+        // Nearly always: spares hashing.
+        if self.0.is_empty() {
+            return clock;
+        }
+        self.0.get(flow).map_or(clock, |&debt| debt.max(clock))
+    }
+
+    /// Notes that a flow has had its share until `start`.
+    pub(super) fn set(&mut self, flow: FlowKey<'_>, start: u128, clock: u128) {
+        if start <= clock {
+            self.0.remove(flow);
+        } else if let Some(debt) = self.0.get_mut(flow) {
+            *debt = start;
+        } else if self.make_room(start, clock) {
+            self.0.insert(flow, start);
+        }
+    }
+
+    /// Makes room for a debt, unless there are many that are larger. O(debts) if there are many.
+    fn make_room(&mut self, start: u128, clock: u128) -> bool {
+        if self.0.len() < MAX {
+            return true;
+        }
+        self.0.retain(|debt| *debt > clock);
+        if self.0.len() < MAX {
+            return true;
+        }
+        let least = self.0.iter().min_by_key(|&(_, _, &debt)| debt);
+        let Some((level, tenant)) = least
+            .filter(|&(_, _, &debt)| debt < start)
+            .map(|(level, tenant, _)| (level, tenant.clone()))
+        else {
+            return false;
+        };
+        let tenant = Some(&tenant);
+        self.0.remove(FlowKey { level, tenant });
+        true
+    }
+
+    /// Takes over the debts of another queue, whose clock stood at `old_clock` when this one's stands at `clock`.
+    pub(super) fn inherit(&mut self, old: &Self, old_clock: u128, clock: u128) {
+        for (level, tenant, &debt) in old.0.iter() {
+            if debt > old_clock {
+                let tenant = Some(tenant);
+                let flow = FlowKey { level, tenant };
+                self.set(flow, clock + (debt - old_clock), clock);
+            }
+        }
+    }
+
+    /// Gives back memory.
+    pub(super) fn trim(&mut self) {
+        self.0.shrink_to_fit();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::admit::Tenant;
+
+    fn flow(tenant: &Tenant) -> FlowKey<'_> {
+        FlowKey {
+            level: 0,
+            tenant: Some(tenant),
+        }
+    }
+
+    #[test]
+    fn debts_end_when_the_clock_has_passed_them() {
+        let (mut debts, tenant) = (Debts::default(), Tenant::from("a"));
+        debts.set(flow(&tenant), 10, 5);
+        assert_eq!(debts.start(flow(&tenant), 7), 10);
+        assert_eq!(debts.start(flow(&tenant), 12), 12);
+        assert_eq!(debts.start(flow(&"b".into()), 7), 7);
+        debts.set(flow(&tenant), 12, 12);
+        assert!(debts.0.is_empty());
+    }
+
+    #[test]
+    fn tenants_without_end_take_no_more_memory() {
+        let mut debts = Debts::default();
+        debts.set(flow(&"large".into()), 1 << 40, 0);
+        for nth in 1..10_000_u128 {
+            debts.set(flow(&nth.to_string().into()), nth, 0);
+        }
+        assert_eq!(debts.0.len(), MAX);
+        assert_eq!(debts.start(flow(&"large".into()), 0), 1 << 40);
+        // Smaller than all that are kept.
+        debts.set(flow(&"small".into()), 1, 0);
+        assert_eq!(debts.start(flow(&"small".into()), 0), 0);
+        // All but one are over.
+        debts.set(flow(&"late".into()), 1 << 30, 1 << 20);
+        assert_eq!(debts.0.len(), 2);
+    }
+
+    #[test]
+    fn another_queue_takes_over_what_is_not_over() {
+        let (mut old, mut new) = (Debts::default(), Debts::default());
+        old.set(flow(&"a".into()), 10, 0);
+        old.set(flow(&"b".into()), 20, 0);
+        new.inherit(&old, 15, 100);
+        assert_eq!(new.start(flow(&"a".into()), 100), 100);
+        assert_eq!(new.start(flow(&"b".into()), 100), 105);
+    }
+}

@@ -1,0 +1,72 @@
+//! Charges for service that was not known when its request went.
+
+use std::hash::Hash;
+
+use super::Lanes;
+use crate::admit::account::Account;
+use crate::admit::waiters::Waiters;
+use crate::admit::{Discipline, WaitingRoomConfig};
+
+impl<L: Clone + Eq + Hash> Lanes<L> {
+    /// Whether tenants have shares in any lane.
+    pub(crate) fn is_fair(&self) -> bool {
+        self.discipline == Discipline::Fair || self.has_fair
+    }
+
+    /// Charges a tenant `cost` units more, in the lane and level in which it was served.
+    ///
+    /// Ignored while no request waits there that competes for the same slots: whatever the tenant used, no other was kept
+    /// from it. So it is in a lane that has never had a waiter.
+    pub(crate) fn charge<T>(
+        &mut self,
+        waiters: &Waiters<T>,
+        account: &Account<L>,
+        cost: u32,
+        config: &WaitingRoomConfig,
+    ) {
+        let index = account.lane.as_ref().and_then(|lane| self.by_key.get(lane));
+        let Some(&index) = index else {
+            return;
+        };
+        let (group, level) = (self.group(index), self.queue_of(index, account.share.level));
+        if !self.is_contested(group, level) {
+            return;
+        }
+        let clock = self.clock_of_newcomer(group, level);
+        let queue = &mut self.lanes[index as usize].levels[level];
+        if queue.charge(waiters, &account.share, cost, clock, config) {
+            self.refresh(waiters, index, level);
+        }
+    }
+
+    /// Whether a request of this level waits for a slot that the group could use.
+    fn is_contested(&self, group: u32, level: usize) -> bool {
+        let pools = self.groups[group as usize].pools.iter();
+        let competitors = pools.flat_map(|&pool| self.groups_on(pool));
+        std::iter::once(&group)
+            .chain(competitors)
+            .any(|&group| self.groups[group as usize].waiting[level] > 0)
+    }
+
+    /// Takes over what tenants owe in lanes that were there before, and still have waiters.
+    pub(crate) fn inherit_debts(&mut self, old: &Self) {
+        if !old.is_fair() {
+            return;
+        }
+        for (_, lane) in &mut self.lanes {
+            let Some(&old_lane) = old.by_key.get(&lane.key) else {
+                continue;
+            };
+            let old_lane = &old.lanes[old_lane as usize];
+            let levels = lane.levels.iter_mut().zip(&old_lane.levels).enumerate();
+            for (level, (queue, old_queue)) in levels {
+                let clock = |of: &super::Group| of.clocks.get(level).copied();
+                let old_clock = clock(&old.groups[old_lane.group as usize]);
+                let clock = clock(&self.groups[lane.group as usize]);
+                if let (Some(old_clock), Some(clock)) = (old_clock, clock) {
+                    queue.inherit_debts(old_queue, old_clock, clock);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The limit of a tenant's slots: which of its waiters stand in their lanes, and which are parked.
+//!
+//! If all waiters of a tenant at its limit stood in their lanes, each release would have to look past them. So in each
+//! lane no more of a tenant's waiters stand than the tenant may still have slots: its most urgent ones. The others are
+//! parked: they wait as all do, for as long as all do, but no slot is offered to them. What changes is O(log n) for each
+//! lane in which the tenant waits.
+//!
+//! A parked waiter stands behind others of its tenant that want the same slots, so no slot stays free for it; or its
+//! tenant is at its limit, and one of its slots has yet to come back.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
+
+use super::WaitQueue;
+use super::discipline::FlowState;
+use crate::admit::nanos::Nanos;
+use crate::admit::ordered_queue::ArrivalKey;
+use crate::admit::{Discipline, Tenant};
+
+/// The order of a tenant's waiters in one lane: by level, where that is the discipline by the end of the wait, by arrival.
+type Place = (u8, (Nanos, ArrivalKey), u32);
+
+/// The waiters of tenants, where those have a limit.
+#[derive(Debug)]
+pub(super) struct TenantSlots {
+    /// How many slots a tenant may have.
+    max: usize,
+    /// By tenant and lane. Without a waiter, a tenant is not kept.
+    tenants: HashMap<Tenant, BTreeMap<u32, InLane>>,
+}
+
+/// A tenant's waiters in one lane. All that stand are before all that are parked.
+#[derive(Debug, Default)]
+struct InLane {
+    standing: BTreeSet<Place>,
+    parked: BTreeSet<Place>,
+}
+
+/// What a change makes of other waiters.
+#[derive(Debug, Default)]
+struct Moves {
+    park: Vec<u32>,
+    unpark: Vec<u32>,
+}
+
+impl InLane {
+    /// Lets as many stand as there are slots `free` for the tenant, those first that go before the others.
+    fn settle(&mut self, free: usize, moves: &mut Moves) {
+        // Ends because each round takes one of those that are parked.
+        while let Some(first) = self.parked.first()
+            && (self.standing.len() < free || self.standing.last().is_some_and(|last| first < last))
+            && let Some(first) = self.parked.pop_first()
+        {
+            self.standing.insert(first);
+            moves.unpark.push(first.2);
+        }
+        while self.standing.len() > free
+            && let Some(last) = self.standing.pop_last()
+        {
+            self.parked.insert(last);
+            moves.park.push(last.2);
+        }
+    }
+}
+
+impl TenantSlots {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            max,
+            tenants: HashMap::new(),
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.tenants = HashMap::new();
+    }
+
+    /// Gives back memory.
+    pub(super) fn trim(&mut self) {
+        self.tenants.shrink_to_fit();
+    }
+}
+
+impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
+    /// Limits the slots of a tenant, if that is configured. For a queue in front of slots.
+    pub(crate) fn limit_tenants(&mut self) {
+        let max = self.base.config.max_concurrent_per_tenant;
+        self.tenant_slots = max.map(TenantSlots::new).map(Box::new);
+    }
+
+    /// Whether the tenant may have one more slot.
+    #[inline]
+    pub(crate) fn may_lease(&self, tenant: &Tenant) -> bool {
+        match &self.tenant_slots {
+            None => true,
+            Some(slots) => self.base.leases.of(tenant) < slots.max,
+        }
+    }
+
+    /// Whether a newcomer to the lane would have to wait for others of its tenant.
+    pub(crate) fn waits_for_its_tenant(&self, tenant: &Tenant, lane: u32) -> bool {
+        let Some(slots) = &self.tenant_slots else {
+            return false;
+        };
+        let in_lane = slots.tenants.get(tenant).and_then(|own| own.get(&lane));
+        let standing = in_lane.map_or(0, |own| own.standing.len());
+        self.base.leases.of(tenant) + standing >= slots.max
+    }
+
+    /// A request of this tenant has a slot from now on.
+    pub(crate) fn on_leased(&mut self, tenant: &Tenant) {
+        if self.tenant_slots.is_some() {
+            self.base.leases.add(tenant);
+            self.settle_tenant(tenant, None);
+        }
+    }
+
+    /// A request of this tenant gave its slot back. Says whether a waiter stands in its lane that was parked.
+    pub(crate) fn on_tenant_released(&mut self, tenant: &Tenant) -> bool {
+        self.base.leases.remove(tenant);
+        self.settle_tenant(tenant, None)
+    }
+
+    /// Adds a waiter to its lane, or parks it. `flow` as for [`Lanes::push`](super::lanes::Lanes::push).
+    #[inline]
+    pub(super) fn enter_lane(&mut self, idx: u32, flow: Option<FlowState>) {
+        if self.tenant_slots.is_none() {
+            return self
+                .lanes
+                .push(&mut self.waiters, idx, flow, &self.base.config);
+        }
+        self.enter_limited(idx, flow);
+    }
+
+    fn enter_limited(&mut self, idx: u32, flow: Option<FlowState>) {
+        let place = self.place(idx, self.waiters.meta(idx).level);
+        let meta = self.waiters.meta_mut(idx);
+        meta.is_parked = true;
+        let (lane, tenant) = (meta.lane, meta.tenant().clone());
+        self.lanes.park(lane);
+        let Some(slots) = &mut self.tenant_slots else {
+            return;
+        };
+        let own = slots.tenants.entry(tenant.clone()).or_default();
+        own.entry(lane).or_default().parked.insert(place);
+        self.settle_tenant(&tenant, Some((idx, flow)));
+    }
+
+    /// Removes a waiter from this level of its lane, or of those that are parked; with a slot if it `is_served`.
+    #[inline]
+    pub(super) fn leave_lane(&mut self, idx: u32, level: u8, is_served: bool) {
+        if self.tenant_slots.is_some() {
+            return self.leave_limited(idx, level, is_served);
+        }
+        match is_served {
+            true => self.lanes.serve(&mut self.waiters, idx),
+            false => self.lanes.remove(&mut self.waiters, idx, level),
+        }
+    }
+
+    fn leave_limited(&mut self, idx: u32, level: u8, is_served: bool) {
+        let place = self.place(idx, level);
+        let meta = self.waiters.meta_mut(idx);
+        let (lane, tenant) = (meta.lane, meta.tenant().clone());
+        meta.is_counted = is_served;
+        match (std::mem::take(&mut meta.is_parked), is_served) {
+            (true, _) => self.lanes.unpark(lane),
+            (false, true) => self.lanes.serve(&mut self.waiters, idx),
+            (false, false) => self.lanes.remove(&mut self.waiters, idx, level),
+        }
+        if let Some(slots) = &mut self.tenant_slots
+            && let Some(own) = slots.tenants.get_mut(&tenant)
+            && let Some(in_lane) = own.get_mut(&lane)
+        {
+            if !in_lane.standing.remove(&place) {
+                in_lane.parked.remove(&place);
+            }
+            if in_lane.standing.is_empty() && in_lane.parked.is_empty() {
+                own.remove(&lane);
+            }
+            if own.is_empty() {
+                slots.tenants.remove(&tenant);
+            }
+        }
+        match is_served {
+            true => self.on_leased(&tenant),
+            false => {
+                self.settle_tenant(&tenant, None);
+            }
+        }
+    }
+
+    /// Parks and unparks waiters of a tenant after its number of slots, or its waiters, changed. `newcomer`: one that may
+    /// have brought the state of its flow. Says whether any was unparked.
+    fn settle_tenant(
+        &mut self,
+        tenant: &Tenant,
+        newcomer: Option<(u32, Option<FlowState>)>,
+    ) -> bool {
+        let Some(slots) = &mut self.tenant_slots else {
+            return false;
+        };
+        let Some(own) = slots.tenants.get_mut(tenant) else {
+            return false;
+        };
+        let free = slots.max.saturating_sub(self.base.leases.of(tenant));
+        let mut moves = Moves::default();
+        own.values_mut()
+            .for_each(|in_lane| in_lane.settle(free, &mut moves));
+        let any = !moves.unpark.is_empty();
+        for idx in moves.park {
+            let meta = self.waiters.meta_mut(idx);
+            meta.is_parked = true;
+            let (lane, level) = (meta.lane, meta.level);
+            self.lanes.remove(&mut self.waiters, idx, level);
+            self.lanes.park(lane);
+        }
+        for idx in moves.unpark {
+            let meta = self.waiters.meta_mut(idx);
+            meta.is_parked = false;
+            let lane = meta.lane;
+            self.lanes.unpark(lane);
+            let own = newcomer.filter(|&(newcomer, _)| newcomer == idx);
+            let flow = own.and_then(|(_, flow)| flow);
+            // At the place of its arrival.
+            self.lanes
+                .push(&mut self.waiters, idx, flow, &self.base.config);
+        }
+        any
+    }
+
+    /// How many of its tenant's waiters in its lane go before a parked one.
+    pub(super) fn parked_before(&self, idx: u32) -> usize {
+        let meta = self.waiters.meta(idx);
+        let place = self.place(idx, meta.level);
+        let slots = self.tenant_slots.as_ref();
+        let own = slots.and_then(|slots| slots.tenants.get(meta.tenant())?.get(&meta.lane));
+        own.map_or(0, |own| own.parked.range(..place).count())
+    }
+
+    fn place(&self, idx: u32, level: u8) -> Place {
+        let meta = self.waiters.meta(idx);
+        let order = match self.lanes.discipline(meta.lane) {
+            Discipline::Deadline => super::discipline::deadline_key(&self.waiters, idx),
+            _ => (0, meta.key()),
+        };
+        (level, order, idx)
+    }
+}

@@ -1,0 +1,97 @@
+//! Charges a request's tenant for the tokens of its answer, with the discipline `fair`.
+
+use bytes::Bytes;
+use http::Response;
+use http_body::Frame;
+
+use super::shared::RouterShared;
+use crate::admit::{Capacity, Discipline};
+use crate::endpoints::Endpoints;
+use crate::endpoints::config::FairBy;
+use crate::gate::{Charger, Permit};
+use crate::http::is_event_stream;
+use crate::openai::UsageReader;
+
+/// Counts the tokens of an answer, and charges for them when it is dropped: at the end of the answer, or where it breaks
+/// off. Before the permit gives its slot back, so that the next request is chosen by it.
+#[derive(Debug)]
+pub(super) struct TokenMeter {
+    charger: Charger<Endpoints>,
+    reader: UsageReader,
+    /// What the ticket cost.
+    estimated_prompt: u32,
+    is_whole: bool,
+}
+
+/// A token of an answer costs as much as two of a prompt.
+const OUTPUT_WEIGHT: u64 = 2;
+
+impl TokenMeter {
+    /// A frame of the answer has come.
+    pub(super) fn read(&mut self, frame: &Frame<Bytes>) {
+        if let Some(data) = frame.data_ref() {
+            self.reader.read(data);
+        }
+    }
+
+    /// The answer was read to its end.
+    pub(super) fn end(mut self) {
+        self.is_whole = true;
+    }
+}
+
+impl Drop for TokenMeter {
+    fn drop(&mut self) {
+        let prompt = self.reader.prompt_tokens().unwrap_or(0);
+        let more = prompt.saturating_sub(self.estimated_prompt.into());
+        let output = self.reader.output_tokens(self.is_whole);
+        let cost = more.saturating_add(output.saturating_mul(OUTPUT_WEIGHT));
+        self.charger.charge(u32::try_from(cost).unwrap_or(u32::MAX));
+    }
+}
+
+impl RouterShared {
+    /// Whether requests cost their tokens.
+    pub(super) fn charges_tokens(&self) -> bool {
+        // In this order: nearly always the first says no.
+        self.state.gate.is_fair() && self.endpoints().routing().fair_by == FairBy::Tokens
+    }
+
+    /// Counts the tokens of this answer, if its tenant is to be charged for them.
+    #[inline]
+    pub(super) fn token_meter<R>(
+        &self,
+        permit: &Permit<Endpoints>,
+        response: &Response<R>,
+    ) -> Option<Box<TokenMeter>> {
+        // Nearly always.
+        if !self.state.gate.is_fair() {
+            return None;
+        }
+        self.meter(permit, response)
+    }
+
+    #[cold]
+    fn meter<R>(
+        &self,
+        permit: &Permit<Endpoints>,
+        response: &Response<R>,
+    ) -> Option<Box<TokenMeter>> {
+        let charger = permit.charger()?;
+        let of_lane = self.endpoints().partition(charger.lane()?).discipline;
+        let discipline = of_lane.unwrap_or(self.state.settings().config.room.discipline);
+        if discipline != Discipline::Fair
+            || !self.charges_tokens()
+            || !response.status().is_success()
+        {
+            return None;
+        }
+        let is_stream = is_event_stream(response.headers());
+        Some(Box::new(TokenMeter {
+            charger,
+            reader: UsageReader::new(is_stream),
+            estimated_prompt: permit.lease().prompt_tokens,
+            is_whole: false,
+        }))
+    }
+}

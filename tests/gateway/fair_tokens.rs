@@ -1,0 +1,169 @@
+//! Tests of the discipline `fair` by tokens: those of the prompt, and twice those of the answer.
+
+use http::Response;
+
+use crate::backend::{Backend, BackendRequest};
+use crate::client::PendingResponse;
+use crate::process::{Gateway, Setup};
+
+/// How many tokens the prompt of a test has, about: a message of 40 characters.
+const PROMPT: u64 = 10;
+/// How many tokens the answers of tenant `a` have, and those of `b`.
+const OUTPUT: [u64; 2] = [400, 40];
+
+/// A gateway with the discipline `fair`, one backend for model `m`, and its only slot taken.
+struct FairGateway {
+    gateway: Gateway,
+    backend: Backend,
+    first: PendingResponse,
+    running: BackendRequest,
+    waiting: Vec<PendingResponse>,
+}
+
+impl FairGateway {
+    async fn start(queue: &str, routing: &str) -> Self {
+        let backend = Backend::start().await;
+        let queue =
+            format!("max_size = 200\ndiscipline = \"fair\"\nmax_wait_seconds = 600\n{queue}");
+        let setup =
+            Setup::new()
+                .queue(&queue)
+                .routing(routing)
+                .backend("gpu-1", &backend, 1, &["m"]);
+        let gateway = setup.start().await;
+        let first = gateway.ask("m").tenant("first").send();
+        let running = backend.next().await;
+        Self {
+            gateway,
+            backend,
+            first,
+            running,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Sends requests that wait, by the value of this header.
+    async fn queue(&mut self, header: &'static str, value: &str, count: usize) {
+        let text = "x".repeat(4 * PROMPT as usize);
+        let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{text}"}}]}}"#);
+        for _ in 0..count {
+            let ask = self.gateway.ask("m").label(value).header(header, value);
+            self.waiting.push(ask.body(body.clone()).send());
+        }
+        self.gateway.depth(self.waiting.len() as u64).await;
+    }
+
+    /// Frees the slot and serves all waiters. Returns their labels in the order of service.
+    async fn serve(self, answer: impl Fn(BackendRequest)) -> Vec<String> {
+        self.running.answer("");
+        let mut order = Vec::new();
+        for _ in &self.waiting {
+            let next = self.backend.next().await;
+            order.push(next.label().to_owned());
+            answer(next);
+        }
+        self.first.answer().await.assert_ok("");
+        for waiter in self.waiting {
+            waiter.answer().await;
+        }
+        order
+    }
+}
+
+fn output_of(label: &str) -> u64 {
+    OUTPUT[usize::from(label == "b")]
+}
+
+/// An answer with `usage`, and with a text that says nothing of its length.
+fn with_usage(arrived: BackendRequest) {
+    let usage = format!(
+        r#"{{"prompt_tokens":{PROMPT},"completion_tokens":{}}}"#,
+        output_of(arrived.label())
+    );
+    let body = format!(r#"{{"choices":[{{"message":{{"content":"fine"}}}}],"usage":{usage}}}"#);
+    let response = Response::builder().header("content-type", "application/json");
+    arrived.respond(response.body(body).unwrap());
+}
+
+/// A stream without `usage`.
+fn with_pieces(arrived: BackendRequest) {
+    let pieces = output_of(arrived.label());
+    let stream = arrived.stream();
+    for _ in 0..pieces {
+        stream.send("data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n");
+    }
+    stream.end();
+}
+
+/// How many tokens of both tenants were served at most, one more than the other, while both had waiters.
+fn largest_difference(order: &[String]) -> u64 {
+    let last = |tenant| order.iter().rposition(|label| label == tenant).unwrap();
+    let both = last("a").min(last("b"));
+    let mut cost = [0_i64; 2];
+    let mut range = (0, 0);
+    for label in &order[..both] {
+        cost[usize::from(label == "b")] += (PROMPT + 2 * output_of(label)) as i64;
+        let difference = cost[0] - cost[1];
+        range = (range.0.min(difference), range.1.max(difference));
+    }
+    (range.1 - range.0) as u64
+}
+
+#[tokio::test]
+async fn tenants_get_as_many_tokens_whatever_the_length_of_their_answers() {
+    for answer in [with_usage, with_pieces] {
+        let mut fair = FairGateway::start("", "").await;
+        fair.queue("x-tenant-id", "a", 6).await;
+        fair.queue("x-tenant-id", "b", 80).await;
+        let order = fair.serve(answer).await;
+        // One slot: what is in flight is one answer.
+        let in_flight = PROMPT + 2 * OUTPUT[0];
+        let difference = largest_difference(&order);
+        assert!(difference <= 2 * in_flight, "{difference}: {order:?}");
+        let last_of_a = order.iter().rposition(|label| label == "a").unwrap();
+        // Five answers of `a` are as long as fifty of `b`.
+        assert!((40..=60).contains(&(last_of_a - 5)), "{order:?}");
+    }
+}
+
+#[tokio::test]
+async fn by_requests_tenants_take_turns() {
+    let mut fair = FairGateway::start("", "fair_by = \"requests\"").await;
+    fair.queue("x-tenant-id", "a", 10).await;
+    fair.queue("x-tenant-id", "b", 10).await;
+    let order = fair.serve(with_usage).await;
+    for turn in order.chunks(2) {
+        assert_ne!(turn[0], turn[1], "{order:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_charged_for_what_there_was() {
+    let mut fair = FairGateway::start("", "max_retries = 0").await;
+    fair.queue("x-tenant-id", "a", 2).await;
+    fair.queue("x-tenant-id", "b", 20).await;
+    let order = fair
+        .serve(|arrived| match arrived.label() {
+            "a" => {
+                let stream = arrived.stream();
+                (0..100).for_each(|_| stream.send("data: x\n\n"));
+                stream.abort();
+            }
+            _ => arrived.answer(""),
+        })
+        .await;
+    let second_of_a = order.iter().rposition(|label| label == "a").unwrap();
+    // 200 is the cost of 20 prompts.
+    assert!(second_of_a > 15, "{order:?}");
+}
+
+#[tokio::test]
+async fn sessions_take_turns_where_they_are_the_tenants() {
+    let mut fair = FairGateway::start("tenant_header = \"x-session-id\"", "").await;
+    fair.queue("x-session-id", "a", 10).await;
+    fair.queue("x-session-id", "b", 10).await;
+    let order = fair.serve(|arrived| arrived.answer("")).await;
+    for turn in order.chunks(2) {
+        assert_ne!(turn[0], turn[1], "{order:?}");
+    }
+}
