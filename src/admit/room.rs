@@ -90,6 +90,13 @@ pub(crate) trait Room<C: Capacity, W> {
     /// Set when the capacity panicked over a waiter's slot: one may be free that no waiter was granted.
     fn missed_slot(&mut self) -> &mut bool;
 
+    /// How many wait at this level.
+    fn waiting_at(&self, level: u8) -> usize;
+
+    /// How long an arrival at this level would wait, by the work ahead of it, behind all that wait at this level and above;
+    /// 0 if it would find a slot free. `None` while that is not known.
+    fn expected_wait_at(&self, capacity: &C, level: u8) -> Option<ExpectedWait>;
+
     /// The waiter that is evicted first: the latest of the lowest level.
     fn lowest(&self) -> Option<u32>;
 
@@ -146,9 +153,20 @@ pub(crate) trait Room<C: Capacity, W> {
 
     /// Grants a waiter its slot, which is one of `pool`.
     #[inline]
-    fn grant(&mut self, idx: u32, (lease, pool): (C::Lease, PoolId), wakes: &mut WakeList<W>) {
+    fn grant(
+        &mut self,
+        capacity: &C,
+        idx: u32,
+        (lease, pool): (C::Lease, PoolId),
+        wakes: &mut WakeList<W>,
+    ) {
         self.unlink(idx, true);
         let (base, waiters) = self.base_and_waiters();
+        if base.reserves.may_lend() {
+            let level = waiters.meta(idx).level;
+            base.reserves
+                .on_leased(level, pool, usage(capacity, pool), base.now);
+        }
         base.overload.pool_mut(pool).on_handed_over();
         let meta = waiters.meta(idx);
         base.on_served(meta.priority, meta.tenant(), meta.cost() as f64);
@@ -158,8 +176,14 @@ pub(crate) trait Room<C: Capacity, W> {
     /// Ends a wait without a slot.
     fn reject_idx(&mut self, idx: u32, why: RejectReason<C::Unservable>, wakes: &mut WakeList<W>) {
         self.unlink(idx, false);
-        self.base_mut().stats.reject(&why);
+        self.count_rejected(idx, &why);
         self.finish(idx, State::Rejected(why), wakes);
+    }
+
+    /// Counts the rejection of a waiter.
+    fn count_rejected(&mut self, idx: u32, why: &RejectReason<C::Unservable>) {
+        let (base, waiters) = self.base_and_waiters();
+        base.on_rejected(waiters.meta(idx).priority, why);
     }
 
     /// Rejects waiters that are unlinked already.
@@ -172,7 +196,7 @@ pub(crate) trait Room<C: Capacity, W> {
     {
         for (id, why) in unlinked {
             // Not `reject_idx`: it would unlink them twice.
-            self.base_mut().stats.reject(&why);
+            self.count_rejected(id.idx, &why);
             self.finish(id.idx, State::Rejected(why), wakes);
         }
     }
@@ -222,6 +246,36 @@ pub(crate) fn lease<C: Capacity>(
             resume_unwind(panic)
         }
     }
+}
+
+/// The wait of an arrival, as the work ahead of it says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExpectedWait {
+    /// The pool for which predictions are corrected.
+    pub(crate) pool: PoolId,
+    pub(crate) seconds: f64,
+}
+
+impl ExpectedWait {
+    /// An arrival finds a slot of `pool` free.
+    pub(crate) fn none(pool: PoolId) -> Self {
+        Self { pool, seconds: 0.0 }
+    }
+}
+
+/// How many slots a pool has, and how many of them are free; as [`slots`].
+pub(crate) fn usage<C: Capacity>(capacity: &C, pool: PoolId) -> (usize, usize) {
+    let ask = || {
+        let slots = capacity.slots(pool);
+        (slots, slots.saturating_sub(capacity.taken(pool)))
+    };
+    catch_unwind(AssertUnwindSafe(ask)).unwrap_or((0, 0))
+}
+
+/// Whether a slot of `pool` is free for a request that has to leave the `kept` ones.
+pub(crate) fn is_free<C: Capacity>(capacity: &C, pool: PoolId, kept: KeptSlots) -> bool {
+    let (slots, free) = usage(capacity, pool);
+    free > kept.of(slots)
 }
 
 /// How many slots a pool has. The capacity may be user code; if it panics when it is asked that, no request has anything

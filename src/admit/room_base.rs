@@ -26,6 +26,8 @@ pub(crate) struct RoomBase {
     pub(crate) reserved: usize,
     pub(crate) is_closed: bool,
     pub(crate) stats: RoomStats,
+    /// The same by level, as far as it is known.
+    pub(crate) stats_by_level: Vec<RoomStats>,
     pub(crate) overload: Overload,
     pub(crate) reserves: Reserves,
     pub(crate) high_water: HighWater,
@@ -44,6 +46,7 @@ impl RoomBase {
         let epoch = Epoch(now);
         Self {
             overload: Overload::new(config.levels.count()),
+            stats_by_level: vec![RoomStats::default(); config.levels.count()],
             reserves: Reserves::new(&config),
             config,
             now: epoch.nanos(now),
@@ -63,7 +66,30 @@ impl RoomBase {
     pub(crate) fn set_config(&mut self, config: WaitingRoomConfig) {
         self.overload.set_levels(config.levels.count());
         self.reserves = Reserves::new(&config);
+        // A level keeps its counts by name.
+        let old: Vec<_> = self.config.levels.names().collect();
+        let counts = config.levels.names().map(|name| {
+            let level = old.iter().position(|old| old.eq_ignore_ascii_case(name));
+            level.map_or_else(RoomStats::default, |level| self.stats_by_level[level])
+        });
+        self.stats_by_level = counts.collect();
         self.config = config;
+    }
+
+    /// A request of this level was rejected.
+    pub(crate) fn on_rejected<N>(&mut self, level: u8, why: &RejectReason<N>) {
+        self.stats.reject(why);
+        if let Some(level) = self.stats_by_level.get_mut(usize::from(level)) {
+            level.reject(why);
+        }
+    }
+
+    /// The caller of a request of this level went away.
+    pub(crate) fn count_cancelled(&mut self, level: u8) {
+        self.stats.cancelled += 1;
+        if let Some(level) = self.stats_by_level.get_mut(usize::from(level)) {
+            level.cancelled += 1;
+        }
     }
 
     /// The slots that a request of this level has to leave free.

@@ -8,6 +8,7 @@
 //! [full room](super::full_room) every other. Configuration and capacity choose the room, never a ticket; a
 //! reconfiguration moves waiters from one to the other, in order.
 
+mod levels;
 mod outcome;
 
 use std::fmt;
@@ -220,22 +221,25 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> Arrival<C> {
         let (room, now) = self.at(now, wakes);
+        let Priority(level) = room.base().config.levels.clamp(ticket.priority);
         // Before the capacity is asked: a closed room gives no slot either.
         let arrival = if room.base().is_closed {
             Arrival::ended(AdmitOutcome::Rejected(RejectReason::ShuttingDown), demand)
         } else {
-            let base = room.base_mut();
-            let Priority(level) = base.config.levels.clamp(ticket.priority);
-            base.reserves.on_arrival(level, now);
+            room.base_mut().reserves.on_arrival(level, now);
             let arrival = room.arrive(capacity, ticket, demand, now, wakes);
-            if let Ok(AdmitOutcome::Leased(_)) = arrival.outcome {
-                room.base_mut().overload.on_served(level);
+            if let Ok(AdmitOutcome::Leased(lease)) = &arrival.outcome {
+                let base = room.base_mut();
+                base.overload.on_served(level);
+                if base.reserves.may_lend() {
+                    base.on_leased(capacity, level, lease);
+                }
             }
             arrival
         };
         // Waiters that are rejected later are counted where that happens.
         if let Ok(AdmitOutcome::Rejected(why)) = &arrival.outcome {
-            room.base_mut().stats.reject(why);
+            room.base_mut().on_rejected(level, why);
         }
         arrival
     }

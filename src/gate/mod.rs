@@ -67,6 +67,8 @@ pub use permit::{BodyPermit, Permit, UnassignedPermit};
 pub use reserve::{Reservation, Reserve};
 pub use status::GateStatus;
 
+pub use crate::admit::LevelStatus;
+
 pub use crate::http::PermitBody;
 
 use crate::admit::{Capacity, RejectReason, Served, SlotPool, Ticket, WaitingRoomConfig};
@@ -164,6 +166,8 @@ impl<C: Capacity> Gate<C> {
         let now = now();
         let timers = self.shared.with_lock(|shared, state, wakes| {
             let room = &mut state.room;
+            // While the levels have the names under which they were counted.
+            shared.full.hand_over(room);
             room.reconfigure(&shared.capacity, config, now, wakes);
             // There may be no place to reserve any more.
             state.reservation_waiters.wake_all(wakes);
@@ -252,10 +256,15 @@ impl<C: Capacity> Gate<C> {
     /// The gate's numbers at this instant.
     #[must_use]
     pub fn status(&self) -> GateStatus {
-        let state = self.shared.lock();
+        let mut state = self.shared.lock();
+        let now = state.now_if_needed();
+        let mut levels = state.room.levels(&self.shared.capacity, now);
         let room = &state.room;
         let mut stats = room.stats();
         stats.full += self.shared.full.rejected();
+        for (level, status) in levels.iter_mut().enumerate() {
+            status.stats.full += self.shared.full.rejected_at(level);
+        }
         GateStatus {
             depth: room.len(),
             running: self.shared.capacity.in_use(),
@@ -269,7 +278,14 @@ impl<C: Capacity> Gate<C> {
             stats,
             estimated_wait: room.estimated_wait(room.len() + 1),
             closed: room.is_closed(),
+            levels,
         }
+    }
+
+    /// How many requests run and wait, without the lock.
+    #[cfg(feature = "load")]
+    pub(crate) fn load(&self) -> usize {
+        self.shared.capacity.in_use() + self.shared.waiting_word().waiting()
     }
 
     /// Whether any request waits, without the lock.

@@ -16,6 +16,7 @@ mod configuration;
 mod environment;
 mod forwarding;
 mod hang_up;
+mod levels;
 mod log;
 mod log_stuck;
 mod metrics;

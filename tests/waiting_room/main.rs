@@ -7,6 +7,7 @@ mod disciplines;
 mod driver;
 mod fairness;
 mod inconsistent;
+mod levels;
 mod model;
 mod overload;
 mod partitions;

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::nanos::Nanos;
-use super::room::{Arrival, Room, Waiter, lease};
+use super::room::{Arrival, ExpectedWait, Room, Waiter, lease};
 use super::room_base::RoomBase;
 use super::wait_queue::lanes::{Head, Lanes, NO_PUMP, Scope};
 use super::wait_queue::{Relink, WaitQueue};
@@ -229,6 +229,14 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         &mut self.missed_slot
     }
 
+    fn waiting_at(&self, level: u8) -> usize {
+        self.queue.waiting_at(level)
+    }
+
+    fn expected_wait_at(&self, capacity: &C, level: u8) -> Option<ExpectedWait> {
+        self.longest_wait(capacity, level)
+    }
+
     fn lowest(&self) -> Option<u32> {
         self.queue.lowest()
     }
@@ -325,7 +333,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
             let (scope, best) = self.best_for(pool, self.queue.waiters().meta(id.idx).lane);
             // `None` if the capacity names a pool that does not serve the waiter's lane.
             if best.is_none_or(|best| best.idx == id.idx) {
-                return self.grant(id.idx, (lease, pool), wakes);
+                return self.grant(capacity, id.idx, (lease, pool), wakes);
             }
             if !self.pass_on(capacity, lease, scope, wakes) {
                 return;

@@ -2,7 +2,7 @@
 
 use super::FullRoom;
 use crate::admit::overload::wait::{PoolBacklog, expected_wait};
-use crate::admit::room::{Room, slots};
+use crate::admit::room::{ExpectedWait, Room, is_free, slots};
 use crate::admit::room_base::PredictedWait;
 use crate::admit::waiters::WaitLimits;
 use crate::admit::{Capacity, PoolId, RejectReason, Ticket};
@@ -62,6 +62,34 @@ impl<C: Capacity, W> FullRoom<C, W> {
             true => 0,
             false => self.queue.lanes().hash(lane),
         }
+    }
+
+    /// The longest wait of a newcomer of this level, behind all waiters of the level and above, over the slots for which
+    /// requests wait now.
+    pub(super) fn longest_wait(&self, capacity: &C, level: u8) -> Option<ExpectedWait> {
+        let (base, lanes) = (self.base(), self.queue.lanes());
+        let kept = base.kept_above(level);
+        let has_free = |pools: &[PoolId]| pools.iter().any(|&pool| is_free(capacity, pool, kept));
+        if self.queue.is_empty() {
+            let pools = capacity.all_pools();
+            let &pool = pools.first()?;
+            if has_free(&pools) {
+                return Some(ExpectedWait::none(pool));
+            }
+            let seconds = base.overload.total_per_second()?.recip();
+            return Some(ExpectedWait { pool, seconds });
+        }
+        let waits = lanes.one_of_each_group().filter_map(|lane| {
+            let pools = lanes.pools(lane);
+            let &pool = pools.first()?;
+            let ahead = lanes.waiting_above(lane, level);
+            if ahead == 0 && has_free(pools) {
+                return Some(ExpectedWait::none(pool));
+            }
+            let seconds = self.expected_wait(ahead, level, lane)?;
+            Some(ExpectedWait { pool, seconds })
+        });
+        waits.max_by(|a, b| a.seconds.total_cmp(&b.seconds))
     }
 
     /// The wait of a newcomer with `ahead` waiters of its group before it; `None` while one of the pools is not measured.

@@ -17,6 +17,7 @@
 mod idleness;
 mod patience;
 mod pool_load;
+mod report;
 mod reserves;
 mod served;
 mod service_times;
@@ -161,11 +162,7 @@ impl Overload {
         let Some(predicted) = arriving.predicted else {
             return Ok(0.0);
         };
-        let target = match config.target_wait {
-            TargetWait::Auto => AUTO * arriving.patience,
-            TargetWait::After(target) => target.as_secs_f64(),
-            TargetWait::Off => f64::INFINITY,
-        };
+        let target = busy_target(config, arriving.patience);
         let mut idle = self.idleness.share(level);
         if arriving.is_fair {
             self.shares.observe(now, SHARES_MEMORY * memory);
@@ -196,6 +193,15 @@ impl Overload {
             true => Err(excess),
             false => Ok(predicted),
         }
+    }
+}
+
+/// The target where no slot was idle of late.
+fn busy_target(config: &WaitingRoomConfig, patience: f64) -> f64 {
+    match config.target_wait {
+        TargetWait::Auto => AUTO * patience,
+        TargetWait::After(target) => target.as_secs_f64(),
+        TargetWait::Off => f64::INFINITY,
     }
 }
 

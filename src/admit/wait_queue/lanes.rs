@@ -7,6 +7,7 @@
 
 mod backlog;
 mod forecast;
+mod groups;
 mod lifecycle;
 mod select;
 
