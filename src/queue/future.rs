@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::measured::{self, MeasuredAdmission};
-use super::protocol::{Protocol, sealed};
+use super::protocol::{Protocol, QueuedFor, sealed};
 use crate::admit::{RejectReason, SlotPool, Ticket};
 use crate::gate::{Gate, Permit, Reservation};
 use crate::service::{Admission, AdmissionHandler, JustQueued, LayerState, ResponseOptions};
@@ -47,7 +47,7 @@ where
     }
 
     fn on_queued(queued: JustQueued<'_, SlotPool, S, Req, Self>) -> Option<Self::Answer> {
-        P::on_queued(sealed::Queued(queued))
+        P::on_queued(sealed::Queued(QueuedFor::Call(queued)))
     }
 
     #[inline]

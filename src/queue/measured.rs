@@ -14,14 +14,14 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::future::{Answer, QueueHandler};
-use super::protocol::Protocol;
+use super::protocol::{Protocol, QueuedFor, sealed};
 use crate::admit::{
     AdaptiveLimit, Capacity, InvalidAdaptiveLimit, LimitOutcome, LimitSample, Limiter,
     RejectReason, SlotPool, Ticket,
 };
 use crate::clock;
 use crate::gate::{Gate, Permit, Reservation};
-use crate::service::{Admission, AdmissionHandler, LayerState, ResponseOptions};
+use crate::service::{Admission, AdmissionHandler, JustQueued, LayerState, ResponseOptions};
 
 /// An admission whose call is measured.
 pub(super) type MeasuredAdmission<S, Req, P> =
@@ -177,6 +177,12 @@ where
 #[derive(Clone)]
 pub(super) struct MeasuredHandler<P>(QueueHandler<P>);
 
+impl<P> MeasuredHandler<P> {
+    pub(super) fn state(&self) -> &LayerState<SlotPool> {
+        &self.0.state
+    }
+}
+
 impl<Req, S, P> AdmissionHandler<SlotPool, Req, Measured<S, P>> for MeasuredHandler<P>
 where
     S: Service<Req>,
@@ -194,6 +200,12 @@ where
 
     fn ticket(&mut self, request: &Req, now: Instant) -> Ticket {
         AdmissionHandler::<SlotPool, Req, S>::ticket(&mut self.0, request, now)
+    }
+
+    fn on_queued(
+        queued: JustQueued<'_, SlotPool, Measured<S, P>, Req, Self>,
+    ) -> Option<Self::Answer> {
+        P::on_queued(sealed::Queued(QueuedFor::MeasuredCall(queued)))
     }
 
     fn fast_reject(&self, request: &Req) -> Option<Self::Answer> {

@@ -12,6 +12,7 @@ use tower_service::Service;
 use super::classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
 use super::error::QueueError;
 use super::future::QueueHandler;
+use super::measured::{Measured, MeasuredHandler};
 use super::response_body::{QueueResponseBody, RenderedBody};
 use crate::admit::{Priority, RejectReason, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Permit, RoomFull};
@@ -92,10 +93,7 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
 }
 
 pub(super) mod sealed {
-    use super::{
-        Duration, JustQueued, LayerState, QueueHandler, RejectReason, ResponseOptions, RoomFull,
-        SlotPool,
-    };
+    use super::{Duration, LayerState, RejectReason, ResponseOptions, RoomFull, SlotPool};
 
     /// Allows no protocols but those of this module.
     pub trait Sealed {}
@@ -110,9 +108,7 @@ pub(super) mod sealed {
         pub(in crate::queue) full: Option<RoomFull>,
     }
     /// A request that has just been queued.
-    pub struct Queued<'a, S, Req, P>(
-        pub(in crate::queue) JustQueued<'a, SlotPool, S, Req, QueueHandler<P>>,
-    );
+    pub struct Queued<'a, S, Req, P>(pub(in crate::queue) super::QueuedFor<'a, S, Req, P>);
     /// How a response is passed on.
     #[derive(Clone, Copy)]
     pub struct Options(pub(in crate::queue) ResponseOptions);
@@ -188,18 +184,20 @@ where
     fn on_queued(
         queued: sealed::Queued<'_, S, http::Request<B>, Self>,
     ) -> Option<Result<Self::Response, S::Error>> {
-        let mut queued = queued.0;
-        let (handler, request) = queued.parts()?;
-        let headers = request.headers_mut();
-        if !asks_for_status(headers)
-            || !wants_stream(headers)
-            || !handler.state.settings().config.status_stream
-        {
-            return None;
-        }
-        ask_for_identity(headers);
-        let body = RenderedBody::new(StatusStream::new(queued.take()));
-        Some(Ok(status_response(QueueResponseBody::rendered(body))))
+        let body = match queued.0 {
+            QueuedFor::Call(mut queued) => {
+                let (handler, request) = queued.parts()?;
+                prepare_for_status(&handler.state, request)?;
+                StatusStream::new(queued.take())
+            }
+            QueuedFor::MeasuredCall(mut queued) => {
+                let (handler, request) = queued.parts()?;
+                prepare_for_status(handler.state(), request)?;
+                StatusStream::new(queued.take())
+            }
+        };
+        let body = QueueResponseBody::rendered(RenderedBody::new(body));
+        Some(Ok(status_response(body)))
     }
 
     #[inline]
@@ -267,6 +265,23 @@ where
         let response = hold_in_body::<_, _, IN_BODY>(result?, permit, waited, options.0);
         Ok(response.map(QueueResponseBody::held))
     }
+}
+
+/// A request that has just been queued, for a call of the inner service that is measured or is not.
+pub(super) enum QueuedFor<'a, S, Req, P> {
+    Call(JustQueued<'a, SlotPool, S, Req, QueueHandler<P>>),
+    MeasuredCall(JustQueued<'a, SlotPool, Measured<S, P>, Req, MeasuredHandler<P>>),
+}
+
+/// `None` unless the request is to be told its position while it waits. Then its head is changed for that.
+fn prepare_for_status<B>(
+    state: &LayerState<SlotPool>,
+    request: &mut http::Request<B>,
+) -> Option<()> {
+    let headers = request.headers_mut();
+    let is_told =
+        asks_for_status(headers) && wants_stream(headers) && state.settings().config.status_stream;
+    is_told.then(|| ask_for_identity(headers))
 }
 
 /// Anything else: rejections are [`QueueError`]s, and the slot is held until the response is there.

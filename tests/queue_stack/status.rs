@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tower::util::BoxCloneSyncService;
 use tower_triage::queue::QueueResponseBody;
 
+use super::adaptive::aimd;
 use super::*;
 
 type Events = UnsyncBoxBody<Bytes, BoxError>;
@@ -206,6 +207,49 @@ async fn the_slot_is_held_until_the_events_end() {
     assert_eq!(queue.handle.status().running, 1);
     assert_eq!(rest(body).await, "");
     nothing_is_left(&queue.handle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_a_limit_that_adapts_a_waiter_hears_its_position() {
+    let mut queue = TestQueue::new(aimd(2));
+    drop((queue.send(&[]), queue.send(&[])));
+    let (first, _second) = (queue.call().await, queue.call().await);
+    let mut body = queue.ask().await.into_body();
+    let unread = queue.ask().await;
+    for _ in 0..2 {
+        assert_eq!(next(&mut body).await.unwrap(), ": queue position=1\n\n");
+    }
+    drop(unread);
+    assert_eq!(queue.handle.status().depth, 1);
+    first.answer(events(&[]));
+    let reading = tokio::spawn(async move { (next(&mut body).await, body) });
+    let call = queue.call().await;
+    assert_eq!(call.headers["accept-encoding"], "identity");
+    call.answer(events(&["data: a\n\n"]));
+    let (said, body) = reading.await.unwrap();
+    assert_eq!(said.unwrap(), "data: a\n\n");
+    assert_eq!(queue.handle.status().running, 2);
+    assert_eq!(rest(body).await, "");
+    assert_eq!(queue.handle.status().running, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_in_a_status_stream_is_measured() {
+    let mut queue = TestQueue::new(aimd(10));
+    (0..10).for_each(|_| drop(queue.send(&[])));
+    let mut running = Vec::new();
+    for _ in 0..10 {
+        running.push(queue.call().await);
+    }
+    let body = queue.ask().await.into_body();
+    let reading = tokio::spawn(rest(body));
+    settle().await;
+    running.pop().unwrap().answer(events(&[]));
+    let call = queue.call().await;
+    assert_eq!(queue.handle.status().limit, 10);
+    call.answer(answer(429, "text/plain", &["slow down"]));
+    assert!(reading.await.unwrap().contains("slow down"));
+    assert_eq!(queue.handle.status().limit, 9);
 }
 
 #[tokio::test(start_paused = true)]
