@@ -341,6 +341,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
     }
 
     fn on_capacity_grown(&mut self, capacity: &C, wakes: &mut WakeList<W>) {
+        self.observe(capacity);
         self.missed_slot = false;
         self.pump(capacity, false, wakes);
     }

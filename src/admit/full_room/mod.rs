@@ -304,6 +304,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
     }
 
     fn on_capacity_grown(&mut self, capacity: &C, wakes: &mut WakeList<W>) {
+        self.observe_waiters(capacity);
         self.pump(capacity, Scope::All, wakes);
     }
 
@@ -315,6 +316,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         self.queue
             .evict_from_partitions(|id, why| evicted.push((id, why)));
         self.reject_unlinked(evicted, wakes);
+        self.observe_waiters(capacity);
         self.pump(capacity, Scope::All, wakes);
     }
 

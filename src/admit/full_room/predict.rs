@@ -24,6 +24,14 @@ impl<C: Capacity, W> FullRoom<C, W> {
         }
     }
 
+    /// The same, for all pools for which requests wait.
+    pub(super) fn observe_waiters(&mut self, capacity: &C) {
+        let lanes: Vec<u32> = self.queue.lanes().one_of_each_group().collect();
+        for lane in lanes {
+            self.observe_lane(capacity, lane);
+        }
+    }
+
     /// The wait of a newcomer to `lane`, in seconds; 0 if that is not known. Or the reason why it may not wait.
     pub(super) fn predict(
         &mut self,
