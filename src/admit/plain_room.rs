@@ -242,6 +242,10 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         ONLY_POOL
     }
 
+    fn is_fair(&self, _: u32) -> bool {
+        false
+    }
+
     fn lane_hash(&self, _: &C, _: &C::Demand) -> u32 {
         ONLY_LANE
     }

@@ -84,6 +84,9 @@ pub(crate) trait Room<C: Capacity, W> {
     /// The first pool that could serve a waiter, also if that was unlinked in the present event.
     fn first_pool(&self, idx: u32) -> PoolId;
 
+    /// Whether the lane of a waiter is shared among tenants; as [`first_pool`](Self::first_pool).
+    fn is_fair(&self, idx: u32) -> bool;
+
     /// Identifies a demand's lane in the service times.
     fn lane_hash(&self, capacity: &C, demand: &C::Demand) -> u32;
 
@@ -161,6 +164,7 @@ pub(crate) trait Room<C: Capacity, W> {
         wakes: &mut WakeList<W>,
     ) {
         self.unlink(idx, true);
+        let is_fair = self.is_fair(idx);
         let (base, waiters) = self.base_and_waiters();
         if base.reserves.may_lend() {
             let level = waiters.meta(idx).level;
@@ -169,7 +173,8 @@ pub(crate) trait Room<C: Capacity, W> {
         }
         base.overload.pool_mut(pool).on_handed_over();
         let meta = waiters.meta(idx);
-        base.on_served(meta.priority, meta.tenant(), meta.cost() as f64);
+        let tenant = is_fair.then(|| (meta.tenant(), meta.cost() as f64));
+        base.on_served(meta.priority, tenant);
         self.finish(idx, State::Leased(lease), wakes);
     }
 

@@ -10,8 +10,8 @@ use super::overload::{Arriving, Overload, Reserves};
 use super::trim::HighWater;
 use super::waiters::{WaitLimits, WaiterMeta};
 use super::{
-    ClientRetry, Discipline, KeptSlots, PoolId, RejectReason, RoomStats, Served, TargetWait,
-    Tenant, Ticket, WaitingRoomConfig,
+    ClientRetry, KeptSlots, PoolId, RejectReason, RoomStats, Served, TargetWait, Tenant, Ticket,
+    WaitingRoomConfig,
 };
 
 /// What every waiting room has, whatever its order.
@@ -337,11 +337,11 @@ impl RoomBase {
         }
     }
 
-    /// A request got a slot under the lock.
+    /// A waiter got a slot. Its tenant and cost are given where tenants have shares.
     #[inline]
-    pub(crate) fn on_served(&mut self, level: u8, tenant: &Tenant, cost: f64) {
+    pub(crate) fn on_served(&mut self, level: u8, tenant: Option<(&Tenant, f64)>) {
         self.overload.on_served(level);
-        if self.config.discipline == Discipline::Fair {
+        if let Some((tenant, cost)) = tenant {
             self.overload
                 .on_tenant_served(tenant, cost, &self.config, self.now);
         }

@@ -217,6 +217,11 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         pools.first().copied().unwrap_or(PoolId(0))
     }
 
+    fn is_fair(&self, idx: u32) -> bool {
+        let lane = self.waiters().meta(idx).lane;
+        self.queue.lanes().is_fair(lane)
+    }
+
     fn lane_hash(&self, capacity: &C, demand: &C::Demand) -> u32 {
         match C::SINGLE_LANE {
             // As in the plain room.

@@ -1,8 +1,9 @@
-//! Looks at all groups in which requests wait, for reports.
+//! What is asked of groups for predictions and reports.
 
 use std::hash::Hash;
 
 use super::Lanes;
+use crate::admit::Discipline;
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
     /// A lane of each group in which requests wait.
@@ -10,6 +11,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let groups = self.groups.iter().map(|(_, group)| group);
         let occupied = groups.filter(|group| group.order.first().is_some());
         occupied.filter_map(|group| group.lanes.iter().next().map(|(_, &lane)| lane))
+    }
+
+    /// Whether a lane is shared among tenants.
+    #[inline]
+    pub(crate) fn is_fair(&self, lane: u32) -> bool {
+        self.groups[self.group(lane) as usize].discipline == Discipline::Fair
     }
 
     /// How many requests wait in the group of `lane`, at this level and above.
