@@ -205,8 +205,12 @@ fn busy_target(config: &WaitingRoomConfig, patience: f64) -> f64 {
     }
 }
 
-/// The target where this share of the slots was idle of late: it grows with the square, up to the longest useful wait.
+/// The target where this share of the slots was idle of late: it grows with the square, up to the longest useful wait, if
+/// there is one.
 fn burst_target(target: f64, longest: f64, idle: f64) -> f64 {
+    if longest == f64::INFINITY {
+        return target;
+    }
     let share = (idle / IDLE).min(1.0);
     target + share * share * (longest - target).max(0.0)
 }
@@ -271,6 +275,20 @@ mod tests {
         // What was learned of other callers may be wrong for this one.
         arriving.is_told = false;
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
+    }
+
+    #[test]
+    fn without_a_longest_wait_the_target_is_what_was_configured() {
+        let (mut overload, mut arriving) = busy();
+        (arriving.patience, arriving.longest) = (f64::INFINITY, f64::INFINITY);
+        for idle in [0.0, IDLE] {
+            overload.idleness = Idleness::new(1, idle);
+            for (target, expected) in [(10, 0), (8, 25), (5, 100)] {
+                let refused = refused(&mut overload, &arriving, after(target));
+                assert_eq!(refused, expected, "{target}, {idle} idle");
+            }
+            assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
+        }
     }
 
     #[test]
