@@ -65,14 +65,18 @@ impl RoomBase {
     /// Replaces the configuration.
     pub(crate) fn set_config(&mut self, config: WaitingRoomConfig) {
         self.overload.set_levels(config.levels.count());
-        self.reserves = Reserves::new(&config);
-        // A level keeps its counts by name.
+        // What is known of a level is known by its name.
         let old: Vec<_> = self.config.levels.names().collect();
-        let counts = config.levels.names().map(|name| {
-            let level = old.iter().position(|old| old.eq_ignore_ascii_case(name));
+        let names = config.levels.names();
+        let names = names.map(|name| old.iter().position(|old| old.eq_ignore_ascii_case(name)));
+        let old_levels: Vec<Option<usize>> = names.collect();
+        let mut reserves = Reserves::new(&config);
+        reserves.go_on_from(&self.reserves, |level| old_levels[level]);
+        self.reserves = reserves;
+        let stats = old_levels.iter().map(|&level| {
             level.map_or_else(RoomStats::default, |level| self.stats_by_level[level])
         });
-        self.stats_by_level = counts.collect();
+        self.stats_by_level = stats.collect();
         self.config = config;
     }
 

@@ -220,6 +220,42 @@ fn a_reconfiguration_frees_kept_slots() {
 }
 
 #[test]
+fn a_slot_is_lent_once_its_level_is_silent_though_none_comes_back() {
+    each(
+        |config| config.reserve("high", Reserve::Slots(1)).lend(true),
+        |mut room| {
+            assert!(room.arrives("high", 0, HIGH));
+            assert_eq!(room.ends("high", 1), [""; 0]);
+            assert!(room.arrives("low 1", 2, LOW) && !room.arrives("low 2", 2, LOW));
+            let timeout = room.room.next_timeout().unwrap();
+            let silent = room.begin + Duration::from_secs(10);
+            assert!(timeout > silent && timeout < silent + Duration::from_millis(1));
+            let mut wakes = WakeList::new();
+            assert!(!room.room.advance(silent, &mut wakes));
+            assert!(room.room.advance(timeout, &mut wakes));
+            room.room
+                .on_capacity_grown(&room.slots, timeout, &mut wakes);
+            assert_eq!(room.started(wakes), ["low 2"]);
+            assert_eq!(room.room.next_timeout(), None);
+        },
+    );
+}
+
+#[test]
+fn a_reconfiguration_does_not_forget_that_a_level_sent_requests() {
+    each(
+        |config| config.reserve("high", Reserve::Slots(1)).lend(true),
+        |mut room| {
+            assert!(room.arrives("high", 100, HIGH));
+            assert_eq!(room.ends("high", 101), [""; 0]);
+            let larger = room.room.config().clone().max_size(50);
+            assert_eq!(room.reconfigures(larger, 102), [""; 0]);
+            assert!(room.arrives("low 1", 103, LOW) && !room.arrives("low 2", 103, LOW));
+        },
+    );
+}
+
+#[test]
 fn one_slot_is_for_every_level() {
     let config = config(|_| {}).reserve("high", Reserve::Share(1.0));
     let mut room = SlotRoom::new(1, config);

@@ -3,7 +3,7 @@
 mod lent;
 
 use self::lent::Lent;
-use crate::admit::nanos::Nanos;
+use crate::admit::nanos::{NEVER, Nanos};
 use crate::admit::{KeptSlots, PoolId, Reserve, WaitingRoomConfig};
 
 /// The reserves of a configuration.
@@ -27,6 +27,18 @@ struct LevelReserve {
     reserve: Option<Reserve>,
     /// When a request of this level or above came last; 0: never.
     latest: Nanos,
+    /// Whether waiters were offered its slots since then.
+    is_offered: bool,
+}
+
+impl LevelReserve {
+    /// When waiters are to be offered its slots; `NEVER` if it has none, or has lent them all the time.
+    fn lends_from(&self) -> Nanos {
+        match self.reserve.is_some() && self.latest > 0 && !self.is_offered {
+            true => self.latest.saturating_add(LATELY + 1),
+            false => NEVER,
+        }
+    }
 }
 
 /// A level lends its slots after this time without a request, in nanoseconds.
@@ -44,6 +56,7 @@ impl Reserves {
                 .find(|(other, _)| other.eq_ignore_ascii_case(name))
                 .map(|(_, &reserve)| reserve),
             latest: 0,
+            is_offered: false,
         });
         Self {
             levels: levels.collect(),
@@ -57,7 +70,35 @@ impl Reserves {
     pub(crate) fn on_arrival(&mut self, level: u8, now: Nanos) {
         // What is kept for a level is for those above, too.
         for level in self.levels.iter_mut().skip(level.into()) {
-            level.latest = now;
+            (level.latest, level.is_offered) = (now, false);
+        }
+    }
+
+    /// When a level begins to lend slots, which waiters are to be offered then; `NEVER` if none will.
+    pub(crate) fn next_lending(&self) -> Nanos {
+        match self.lend {
+            true => self.levels.iter().map(LevelReserve::lends_from).min(),
+            false => None,
+        }
+        .unwrap_or(NEVER)
+    }
+
+    /// Whether a level lends slots at `now` that waiters were not offered. They are to be offered then.
+    pub(crate) fn begin_lending(&mut self, now: Nanos) -> bool {
+        if self.next_lending() > now {
+            return false;
+        }
+        for level in &mut self.levels {
+            level.is_offered |= level.lends_from() <= now;
+        }
+        true
+    }
+
+    /// The same levels, by name, were last asked for when they were in `old`.
+    pub(crate) fn go_on_from(&mut self, old: &Self, level_of: impl Fn(usize) -> Option<usize>) {
+        for (nth, level) in self.levels.iter_mut().enumerate() {
+            let old = level_of(nth).and_then(|nth| old.levels.get(nth));
+            level.latest = old.map_or(0, |old| old.latest);
         }
     }
 
@@ -116,12 +157,16 @@ impl Reserves {
         (limit, free): (usize, usize),
     ) -> (usize, usize) {
         self.lent.settle(pool, self.missing(limit, free));
-        (self.kept_for(level, limit), self.lent.of(pool, level))
+        let kept = self.kept_for(level, limit);
+        // Fewer may be kept than were, where the limit was lowered.
+        (kept, self.lent.of(pool, level).min(kept))
     }
 
     /// How many slots of a pool are kept and not free.
     fn missing(&self, limit: usize, free: usize) -> usize {
-        kept(&self.levels).of(limit).saturating_sub(free)
+        // No level is below the last: from that, none is kept.
+        let above = self.levels.split_last().map_or(&[][..], |(_, above)| above);
+        kept(above).of(limit).saturating_sub(free)
     }
 
     /// How many slots of a pool are kept for this level, beside those that are kept for higher ones.

@@ -1,7 +1,8 @@
 //! The kept slots that lower levels have.
 //!
 //! A lease does not say of which level its request is, so this is counted when the slot is taken: it was lent if it left
-//! fewer slots free than are kept. A slot that comes back is one of these first, as more of the kept ones are free then.
+//! fewer slots free than are kept. No more are lent than kept slots are missing, so those that come back are counted down
+//! where they stay free. If several slots are kept, and one that was lent goes to its own level at once, that is not seen.
 
 use std::collections::HashMap;
 
