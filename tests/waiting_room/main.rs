@@ -19,5 +19,6 @@ mod rooms;
 mod scale;
 mod scenarios;
 mod trims;
+mod unmodelled;
 mod untold_release;
 mod wait_queue;
