@@ -90,13 +90,6 @@ mod model {
             old
         }
 
-        pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-            Fences::BeforeReads.at(order);
-            let old = self.0.fetch_add(value, order);
-            Fences::AfterWrites.at(order);
-            old
-        }
-
         pub(crate) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
             Fences::BeforeReads.at(order);
             let old = self.0.fetch_sub(value, order);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::{Instant, advance, sleep, timeout};
-use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
+use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet, Reserve};
 use tower_triage::gate::{Acquire, DetachedPermit, Gate, Permit};
 use tower_triage::{Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
@@ -100,6 +100,34 @@ async fn a_position_counts_promotions_that_are_due() {
     assert_eq!((high.position(), low.position()), (Some(2), Some(1)));
     drop(held);
     assert!(poll(&mut low).is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kept_slot_is_lent_after_10_s_of_silence_without_any_event() {
+    let config = config(9, None)
+        .reserve("high", Reserve::Slots(1))
+        .lend(true);
+    let gate = Gate::new(SlotPool::new(2), config);
+    let of_level = |level| {
+        let now = Instant::now().into_std();
+        gate.acquire(Ticket::new(Priority(level), now), ())
+    };
+    drop(of_level(0).await.unwrap());
+    let start = Instant::now();
+    let _first = of_level(1).await.unwrap();
+    advance(ms(2_000)).await;
+    // Its position is asked for all the time, as a status stream does.
+    let mut second = of_level(1);
+    loop {
+        assert!(start.elapsed() < ms(11_000), "it waits beside a free slot");
+        if let Poll::Ready(answer) = poll(&mut second) {
+            assert!(answer.is_ok());
+            break;
+        }
+        assert_eq!(second.position(), Some(1));
+        sleep(ms(100)).await;
+    }
+    assert!(start.elapsed() >= ms(10_000));
 }
 
 #[tokio::test(start_paused = true)]

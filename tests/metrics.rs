@@ -16,9 +16,10 @@ use metrics::set_default_local_recorder;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::time::sleep;
 use tower::{Service, ServiceExt, service_fn};
+use tower_triage::admit::TargetWait;
 use tower_triage::endpoints::{Endpoint, Model, Registry};
 use tower_triage::route::{RouteBody, RouteLayerBuilder, RoutingConfig};
-use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
+use tower_triage::{PriorityLevels, QueueConfig, RouteLayer, RouterHandle};
 
 type Body = UnsyncBoxBody<Bytes, BrokenOff>;
 
@@ -208,6 +209,43 @@ async fn a_recorder_installed_late_gets_later_requests() {
     assert_eq!(series(&snapshotter)["requests_total gpu-1 m ok"], 1.0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn levels_are_counted_and_their_gauges_end_with_them() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = set_default_local_recorder(&recorder);
+    let config = QueueConfig::default()
+        .max_size(1)
+        .target_wait(TargetWait::Off);
+    let router = TestRouter::new(builder().queue(config));
+    let mut asked = Vec::new();
+    for _ in 0..3 {
+        let mut request = Box::pin(router.ask("m", "hang"));
+        let _ = futures_util::poll!(&mut request);
+        asked.push(request);
+    }
+    router.handle.record_gauges();
+    let shown = series(&snapshotter);
+    assert_eq!(shown["level_waiting normal"], 1.0);
+    assert_eq!(shown["level_rejected_total normal queue_full"], 1.0);
+    assert_eq!(shown["level_target_wait_seconds normal"], f64::INFINITY);
+    assert!(
+        !shown
+            .keys()
+            .any(|name| name.starts_with("level_rejected_total high"))
+    );
+
+    let levels = PriorityLevels::new(["high", "low"], "low").unwrap();
+    router
+        .handle
+        .reconfigure(QueueConfig::default().levels(levels))
+        .unwrap();
+    router.handle.record_gauges();
+    let shown = series(&snapshotter);
+    assert_eq!(shown["level_waiting low"], 1.0);
+    assert_eq!(shown["level_waiting normal"], 0.0);
+}
+
 #[tokio::test]
 async fn gauges_are_current_and_zero_for_endpoints_that_left() {
     let recorder = DebuggingRecorder::new();
@@ -236,6 +274,7 @@ async fn gauges_are_current_and_zero_for_endpoints_that_left() {
     let mut expected: BTreeMap<_, _> = [
         gauges("in_flight", 1.0, 0.0),
         gauges("limit", 1.0, 1.0),
+        gauges("limit_adaptive", 0.0, 0.0),
         gauges("healthy", 1.0, 0.0),
     ]
     .into_iter()
@@ -243,6 +282,19 @@ async fn gauges_are_current_and_zero_for_endpoints_that_left() {
     .collect();
     expected.insert("queue_depth".to_owned(), 1.0);
     expected.insert("running".to_owned(), 1.0);
+    // No slot has come back yet, so no wait is known.
+    for (level, waiting) in [("high", 0.0), ("normal", 1.0)] {
+        let estimate = shown.remove(&format!("level_estimated_wait_seconds {level}"));
+        assert!(estimate.unwrap().is_nan());
+        for (gauge, value) in [
+            ("waiting", waiting),
+            ("reserved_slots", 0.0),
+            ("lent_slots", 0.0),
+            ("target_wait_seconds", 30.0),
+        ] {
+            expected.insert(format!("level_{gauge} {level}"), value);
+        }
+    }
     assert_eq!(shown, expected);
 
     drop((running, waiting));

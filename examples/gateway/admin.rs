@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use tower_triage::admit::AdaptiveLimit;
 
 /// State of the gateway at one moment.
 #[derive(Debug, Clone, Serialize)]
@@ -23,13 +24,37 @@ pub(crate) struct QueueState {
     pub(crate) cancelled: u64,
     /// Requests rejected since the start, by the `code` of the error.
     pub(crate) rejected: BTreeMap<&'static str, u64>,
+    /// The same by priority level, highest first.
+    pub(crate) levels: Vec<LevelState>,
+}
+
+/// One priority level of the queue.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct LevelState {
+    pub(crate) name: String,
+    /// Requests that are waiting.
+    pub(crate) waiting: usize,
+    /// Requests that were refused since the start, or waited in vain.
+    pub(crate) refused: u64,
+    /// For how long one more request would wait, in the longest queue; null while that is not known.
+    pub(crate) estimated_wait_seconds: Option<f64>,
+    /// The wait from which on requests are refused as `overloaded`; null without one.
+    pub(crate) target_wait_seconds: Option<f64>,
+    /// Slots that are kept for this level and those above.
+    pub(crate) reserved: usize,
+    /// How many of these requests of lower levels have.
+    pub(crate) lent: usize,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct EndpointState {
     pub(crate) name: String,
     pub(crate) in_flight: u32,
+    /// Slots now.
     pub(crate) limit: u32,
+    /// How the limit is found, if it adapts; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) adaptive: Option<AdaptiveLimit>,
     pub(crate) healthy: bool,
     pub(crate) draining: bool,
     pub(crate) priority: u32,

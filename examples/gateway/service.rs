@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tower::Layer;
 use tower_triage::endpoints::{Changes, EndpointRef};
+use tower_triage::gate::LevelStatus;
 use tower_triage::route::InvalidRoute;
 use tower_triage::upstream::HealthChecks;
 use tower_triage::{Route, RouteLayer, RouterHandle};
 
-use crate::admin::{EndpointState, QueueState, Snapshot};
+use crate::admin::{EndpointState, LevelState, QueueState, Snapshot};
 use crate::config::{Client, Config};
 
 pub(crate) type Routed = Route<Client>;
@@ -60,6 +61,7 @@ impl Handle {
                 served: status.served,
                 cancelled: status.stats.cancelled,
                 rejected: self.0.rejected(),
+                levels: status.levels.into_iter().map(level_state).collect(),
             },
             endpoints: self.0.endpoints().iter().map(endpoint_state).collect(),
         }
@@ -98,12 +100,25 @@ impl Handle {
     }
 }
 
+fn level_state(level: LevelStatus) -> LevelState {
+    LevelState {
+        waiting: level.waiting,
+        refused: level.stats.rejected(),
+        estimated_wait_seconds: level.estimated_wait.map(|wait| wait.as_secs_f64()),
+        target_wait_seconds: level.target_wait.map(|wait| wait.as_secs_f64()),
+        reserved: level.reserved,
+        lent: level.lent,
+        name: level.name,
+    }
+}
+
 fn endpoint_state(endpoint: &EndpointRef) -> EndpointState {
     let models = endpoint.config().models.iter();
     EndpointState {
         name: endpoint.name().to_owned(),
         in_flight: endpoint.in_flight(),
         limit: endpoint.limit(),
+        adaptive: endpoint.config().limit,
         healthy: endpoint.healthy(),
         draining: endpoint.draining(),
         priority: endpoint.priority(),

@@ -46,6 +46,12 @@ impl ByLevel {
         }
     }
 
+    /// How many wait at this level.
+    pub(crate) fn count(&self, level: u8) -> usize {
+        let level = self.levels.get(usize::from(level));
+        level.map_or(0, OrderedQueue::len)
+    }
+
     /// How many wait at this level and those above.
     pub(crate) fn count_above(&self, level: u8) -> usize {
         let levels = self.levels.iter().take(usize::from(level) + 1);

@@ -137,6 +137,16 @@ pub trait Capacity: Send + Sync + 'static {
         1
     }
 
+    /// How many slots of a pool are taken, for reports. Default: all leases that are out, as if there were one pool.
+    fn taken(&self, _pool: PoolId) -> usize {
+        self.in_use()
+    }
+
+    /// The pools that there are, for reports. Default: one, with the number 0.
+    fn all_pools(&self) -> PoolSet {
+        PoolSet::one(PoolId(0))
+    }
+
     /// How many leases are out.
     fn in_use(&self) -> usize;
 

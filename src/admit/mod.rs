@@ -5,7 +5,8 @@
 //!
 //! The files, in the order in which to read them:
 //!
-//! - `ticket`, `priority`, `config`, `capacity`: what goes in; `reject_reason`, `room_stats`, `wake_list`: what comes out.
+//! - `ticket`, `priority`, `config`, `capacity`: what goes in; `reject_reason`, `room_stats`, `level_status`, `wake_list`:
+//!   what comes out.
 //! - `room`: what a waiting room has to do. `plain_room` does it for the usual configuration, `full_room` for every other.
 //!   `waiting_room` is the public type, which picks one of the two.
 //! - `limiter`: how many slots there are, where that is found by measurement.
@@ -21,6 +22,7 @@ mod compact_slab;
 mod config;
 mod flow;
 mod full_room;
+mod level_status;
 mod limiter;
 mod nanos;
 mod ordered_queue;
@@ -46,10 +48,14 @@ pub(crate) use config::room_methods;
 pub use config::{
     Discipline, InvalidWaitingRoom, KeptSlots, Reserve, TargetWait, WaitingRoomConfig,
 };
+pub use level_status::LevelStatus;
+#[cfg(feature = "serde")]
+pub(crate) use level_status::seconds;
 pub use limiter::{
     AdaptiveLimit, InvalidAdaptiveLimit, LimitAlgorithm, LimitOutcome, LimitSample, Limiter,
 };
 pub use overload::Served;
+pub(crate) use priority::MAX_LEVELS;
 pub use priority::{InvalidPriorityLevels, Priority, PriorityLevels};
 pub use reject_reason::RejectReason;
 pub(crate) use room::{Arrival, State};

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::by_level::ByLevel;
 use super::nanos::Nanos;
 use super::ordered_queue::List;
-use super::room::{Arrival, Room, Waiter, lease, lease_for, slots};
+use super::room::{Arrival, ExpectedWait, Room, Waiter, is_free, lease, lease_for, slots};
 use super::room_base::{PredictedWait, RoomBase};
 use super::trim::KEPT;
 use super::waiters::{WaitLimits, WaiterId, WaiterMeta, Waiters};
@@ -99,7 +99,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
                     self.reject_idx(idx, RejectReason::DeadlinePassed, wakes);
                 }
                 Ok(leased) => {
-                    self.grant(idx, leased, wakes);
+                    self.grant(capacity, idx, leased, wakes);
                     // A slot that was kept may be lent by now.
                     if only_one && self.base.reserves.is_empty() {
                         return;
@@ -190,7 +190,6 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         if !self.base.is_predicted(ticket) {
             return Ok(0.0);
         }
-        let per_second = self.base.overload.per_second(ONLY_POOL);
         let mut ahead = self.by_level.count_above(level);
         let key = self.base.key_if_queued(ticket, limits);
         if self.base.age_order.is_next(key) {
@@ -200,12 +199,18 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             pool: ONLY_POOL,
             lane_hash: ONLY_LANE,
             is_first: ahead == 0,
-            is_fair: false,
+            flows: None,
             leased: capacity.leased(),
-            // It gets the slot after those of the waiters before it.
-            seconds: per_second.map(|per_second| (ahead + 1) as f64 / per_second),
+            seconds: self.expected_wait(ahead),
         };
         Ok(self.base.admit(ticket, limits, wait)? as f32)
+    }
+
+    /// The wait of a newcomer with `ahead` waiters before it, in seconds; `None` while the pool is not measured.
+    fn expected_wait(&self, ahead: usize) -> Option<f64> {
+        let per_second = self.base.overload.per_second(ONLY_POOL)?;
+        // It gets the slot after those of the waiters before it.
+        Some((ahead + 1) as f64 / per_second)
     }
 
     /// Gives memory back if few requests have waited for a while.
@@ -245,12 +250,30 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         ONLY_POOL
     }
 
+    fn flows(&self, _: u32) -> Option<Discipline> {
+        None
+    }
+
     fn lane_hash(&self, _: &C, _: &C::Demand) -> u32 {
         ONLY_LANE
     }
 
     fn missed_slot(&mut self) -> &mut bool {
         &mut self.missed_slot
+    }
+
+    fn waiting_at(&self, level: u8) -> usize {
+        self.by_level.count(level)
+    }
+
+    fn expected_wait_at(&self, capacity: &C, level: u8) -> Option<ExpectedWait> {
+        let ahead = self.by_level.count_above(level);
+        if ahead == 0 && is_free(capacity, ONLY_POOL, self.base.kept_above(level)) {
+            return Some(ExpectedWait::none(ONLY_POOL));
+        }
+        let pool = ONLY_POOL;
+        let seconds = self.expected_wait(ahead)?;
+        Some(ExpectedWait { pool, seconds })
     }
 
     fn lowest(&self) -> Option<u32> {
@@ -331,6 +354,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
     }
 
     fn on_capacity_grown(&mut self, capacity: &C, wakes: &mut WakeList<W>) {
+        self.observe(capacity);
         self.missed_slot = false;
         self.pump(capacity, false, wakes);
     }
@@ -347,7 +371,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
                 // Not `lease_for`: this is its own task, and a panic of the capacity goes to its caller.
                 let kept = self.base.kept_above(self.waiters.meta(id.idx).level);
                 match lease(capacity, &self.waiters.payload(id.idx).demand, kept) {
-                    Ok(leased) => self.grant(id.idx, leased, wakes),
+                    Ok(leased) => self.grant(capacity, id.idx, leased, wakes),
                     // It goes on waiting, for a release.
                     Err(LeaseError::Busy) => {}
                     Err(LeaseError::Unservable(why)) => {

@@ -143,7 +143,7 @@ impl fmt::Debug for PriorityLevels {
 }
 
 /// Each level costs each lane a queue, and more than a few are of no use.
-const MAX_LEVELS: usize = 32;
+pub(crate) const MAX_LEVELS: usize = 32;
 
 fn find(names: &[Box<str>], name: &[u8]) -> Option<Priority> {
     names

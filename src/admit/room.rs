@@ -14,7 +14,8 @@ use super::nanos::Nanos;
 use super::room_base::RoomBase;
 use super::waiters::{WaiterId, Waiters};
 use super::{
-    AdmitOutcome, Capacity, KeptSlots, LeaseError, PoolId, RejectReason, Ticket, WakeList,
+    AdmitOutcome, Capacity, Discipline, KeptSlots, LeaseError, PoolId, RejectReason, Ticket,
+    WakeList,
 };
 
 /// What a waiter in front of a capacity carries.
@@ -84,11 +85,21 @@ pub(crate) trait Room<C: Capacity, W> {
     /// The first pool that could serve a waiter, also if that was unlinked in the present event.
     fn first_pool(&self, idx: u32) -> PoolId;
 
+    /// The discipline whose flows share the lane of a waiter, if it has flows; as [`first_pool`](Self::first_pool).
+    fn flows(&self, idx: u32) -> Option<Discipline>;
+
     /// Identifies a demand's lane in the service times.
     fn lane_hash(&self, capacity: &C, demand: &C::Demand) -> u32;
 
     /// Set when the capacity panicked over a waiter's slot: one may be free that no waiter was granted.
     fn missed_slot(&mut self) -> &mut bool;
+
+    /// How many wait at this level.
+    fn waiting_at(&self, level: u8) -> usize;
+
+    /// How long an arrival at this level would wait, by the work ahead of it, behind all that wait at this level and above;
+    /// 0 if it would find a slot free. `None` while that is not known.
+    fn expected_wait_at(&self, capacity: &C, level: u8) -> Option<ExpectedWait>;
 
     /// The waiter that is evicted first: the latest of the lowest level.
     fn lowest(&self) -> Option<u32>;
@@ -146,20 +157,39 @@ pub(crate) trait Room<C: Capacity, W> {
 
     /// Grants a waiter its slot, which is one of `pool`.
     #[inline]
-    fn grant(&mut self, idx: u32, (lease, pool): (C::Lease, PoolId), wakes: &mut WakeList<W>) {
+    fn grant(
+        &mut self,
+        capacity: &C,
+        idx: u32,
+        (lease, pool): (C::Lease, PoolId),
+        wakes: &mut WakeList<W>,
+    ) {
         self.unlink(idx, true);
+        let flows = self.flows(idx);
         let (base, waiters) = self.base_and_waiters();
+        if base.reserves.may_lend() {
+            let level = waiters.meta(idx).level;
+            base.reserves
+                .on_leased(level, pool, usage(capacity, pool), base.now);
+        }
         base.overload.pool_mut(pool).on_handed_over();
         let meta = waiters.meta(idx);
-        base.on_served(meta.priority, meta.tenant(), meta.cost() as f64);
+        let flow = flows.map(|discipline| (discipline, meta.tenant(), meta.cost() as f64));
+        base.on_served(meta.priority, flow);
         self.finish(idx, State::Leased(lease), wakes);
     }
 
     /// Ends a wait without a slot.
     fn reject_idx(&mut self, idx: u32, why: RejectReason<C::Unservable>, wakes: &mut WakeList<W>) {
         self.unlink(idx, false);
-        self.base_mut().stats.reject(&why);
+        self.count_rejected(idx, &why);
         self.finish(idx, State::Rejected(why), wakes);
+    }
+
+    /// Counts the rejection of a waiter.
+    fn count_rejected(&mut self, idx: u32, why: &RejectReason<C::Unservable>) {
+        let (base, waiters) = self.base_and_waiters();
+        base.on_rejected(waiters.meta(idx).priority, why);
     }
 
     /// Rejects waiters that are unlinked already.
@@ -172,7 +202,7 @@ pub(crate) trait Room<C: Capacity, W> {
     {
         for (id, why) in unlinked {
             // Not `reject_idx`: it would unlink them twice.
-            self.base_mut().stats.reject(&why);
+            self.count_rejected(id.idx, &why);
             self.finish(id.idx, State::Rejected(why), wakes);
         }
     }
@@ -222,6 +252,36 @@ pub(crate) fn lease<C: Capacity>(
             resume_unwind(panic)
         }
     }
+}
+
+/// The wait of an arrival, as the work ahead of it says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExpectedWait {
+    /// The pool for which predictions are corrected.
+    pub(crate) pool: PoolId,
+    pub(crate) seconds: f64,
+}
+
+impl ExpectedWait {
+    /// An arrival finds a slot of `pool` free.
+    pub(crate) fn none(pool: PoolId) -> Self {
+        Self { pool, seconds: 0.0 }
+    }
+}
+
+/// How many slots a pool has, and how many of them are free; as [`slots`].
+pub(crate) fn usage<C: Capacity>(capacity: &C, pool: PoolId) -> (usize, usize) {
+    let ask = || {
+        let slots = capacity.slots(pool);
+        (slots, slots.saturating_sub(capacity.taken(pool)))
+    };
+    catch_unwind(AssertUnwindSafe(ask)).unwrap_or((0, 0))
+}
+
+/// Whether a slot of `pool` is free for a request that has to leave the `kept` ones.
+pub(crate) fn is_free<C: Capacity>(capacity: &C, pool: PoolId, kept: KeptSlots) -> bool {
+    let (slots, free) = usage(capacity, pool);
+    free > kept.of(slots)
 }
 
 /// How many slots a pool has. The capacity may be user code; if it panics when it is asked that, no request has anything

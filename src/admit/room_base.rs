@@ -29,6 +29,8 @@ pub(crate) struct RoomBase {
     pub(crate) reserved: usize,
     pub(crate) is_closed: bool,
     pub(crate) stats: RoomStats,
+    /// The same by level, as far as it is known.
+    pub(crate) stats_by_level: Vec<RoomStats>,
     pub(crate) overload: Overload,
     pub(crate) reserves: Reserves,
     /// Which of equals goes next.
@@ -50,6 +52,7 @@ impl RoomBase {
         let epoch = Epoch(now);
         Self {
             overload: Overload::new(config.levels.count()),
+            stats_by_level: vec![RoomStats::default(); config.levels.count()],
             reserves: Reserves::new(&config),
             leases: TenantLeases::default(),
             config,
@@ -70,8 +73,35 @@ impl RoomBase {
     /// Replaces the configuration.
     pub(crate) fn set_config(&mut self, config: WaitingRoomConfig) {
         self.overload.set_levels(config.levels.count());
-        self.reserves = Reserves::new(&config);
+        // What is known of a level is known by its name.
+        let old: Vec<_> = self.config.levels.names().collect();
+        let names = config.levels.names();
+        let names = names.map(|name| old.iter().position(|old| old.eq_ignore_ascii_case(name)));
+        let old_levels: Vec<Option<usize>> = names.collect();
+        let mut reserves = Reserves::new(&config);
+        reserves.go_on_from(&self.reserves, |level| old_levels[level]);
+        self.reserves = reserves;
+        let stats = old_levels.iter().map(|&level| {
+            level.map_or_else(RoomStats::default, |level| self.stats_by_level[level])
+        });
+        self.stats_by_level = stats.collect();
         self.config = config;
+    }
+
+    /// A request of this level was rejected.
+    pub(crate) fn on_rejected<N>(&mut self, level: u8, why: &RejectReason<N>) {
+        self.stats.reject(why);
+        if let Some(level) = self.stats_by_level.get_mut(usize::from(level)) {
+            level.reject(why);
+        }
+    }
+
+    /// The caller of a request of this level went away.
+    pub(crate) fn count_cancelled(&mut self, level: u8) {
+        self.stats.cancelled += 1;
+        if let Some(level) = self.stats_by_level.get_mut(usize::from(level)) {
+            level.cancelled += 1;
+        }
     }
 
     /// The slots that a request of this level has to leave free.
@@ -253,7 +283,7 @@ impl RoomBase {
             pool: wait.pool,
             level,
             is_first: wait.is_first,
-            is_fair: wait.is_fair,
+            flows: wait.flows,
             predicted: wait.seconds,
             leased: wait.leased,
             patience: caller.min(bound),
@@ -268,7 +298,7 @@ impl RoomBase {
             pool: PoolId(0),
             lane_hash: meta.lane_hash,
             is_first: false,
-            is_fair: self.config.has_flows(),
+            flows: self.config.has_flows().then_some(self.config.discipline),
             leased: 0,
             seconds: None,
         };
@@ -352,30 +382,27 @@ impl RoomBase {
         }
     }
 
-    /// A request got a slot under the lock.
+    /// A waiter got a slot. Where its lane has flows: by which discipline, its tenant, and its cost.
     #[inline]
-    pub(crate) fn on_served(&mut self, level: u8, tenant: &Tenant, cost: f64) {
+    pub(crate) fn on_served(&mut self, level: u8, flow: Option<(Discipline, &Tenant, f64)>) {
         self.overload.on_served(level);
-        let config = &self.config;
-        if config.has_flows() {
-            let flow = FlowKey::new(level, tenant, config.discipline, config);
+        if let Some((discipline, tenant, cost)) = flow {
             // As the flow's virtual time counts it.
-            let cost = match config.discipline {
+            let cost = match discipline {
                 Discipline::Fair => cost,
                 _ => 1.0,
             };
-            self.overload.on_flow_served(flow, cost, config, self.now);
+            let flow = FlowKey::new(level, tenant, discipline, &self.config);
+            self.overload
+                .on_flow_served(flow, cost, &self.config, self.now);
         }
     }
 
-    /// A tenant is charged for a request that was served.
-    #[inline]
+    /// A tenant is charged for a request that was served, in a lane that is shared among tenants.
     pub(crate) fn on_charged(&mut self, level: u8, tenant: &Tenant, cost: f64) {
-        let config = &self.config;
-        if config.discipline == Discipline::Fair {
-            let flow = FlowKey::new(level, tenant, config.discipline, config);
-            self.overload.on_flow_served(flow, cost, config, self.now);
-        }
+        let flow = FlowKey::new(level, tenant, Discipline::Fair, &self.config);
+        self.overload
+            .on_flow_served(flow, cost, &self.config, self.now);
     }
 
     /// One more request waits.
@@ -419,8 +446,8 @@ pub(crate) struct PredictedWait {
     pub(crate) lane_hash: u32,
     /// Whether no waiter goes before it.
     pub(crate) is_first: bool,
-    /// Whether its lane is shared among flows.
-    pub(crate) is_fair: bool,
+    /// The discipline whose flows share its lane, if it has flows.
+    pub(crate) flows: Option<Discipline>,
     /// How many leases the capacity has given so far.
     pub(crate) leased: u64,
     /// `None` while that is not known.

@@ -8,6 +8,7 @@
 //! [full room](super::full_room) every other. Configuration and capacity choose the room, never a ticket; a
 //! reconfiguration moves waiters from one to the other, in order.
 
+mod levels;
 mod outcome;
 
 pub(crate) use outcome::Answered;
@@ -222,22 +223,30 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> Arrival<C> {
         let (room, now) = self.at(now, wakes);
+        let Priority(level) = room.base().config.levels.clamp(ticket.priority);
         // Before the capacity is asked: a closed room gives no slot either.
         let arrival = if room.base().is_closed {
             Arrival::ended(AdmitOutcome::Rejected(RejectReason::ShuttingDown), demand)
         } else {
             let base = room.base_mut();
-            let Priority(level) = base.config.levels.clamp(ticket.priority);
+            if base.waiting == 0 {
+                // There is no waiter to offer slots to.
+                base.reserves.begin_lending(now);
+            }
             base.reserves.on_arrival(level, now);
             let arrival = room.arrive(capacity, ticket, demand, now, wakes);
-            if let Ok(AdmitOutcome::Leased(_)) = arrival.outcome {
-                room.base_mut().overload.on_served(level);
+            if let Ok(AdmitOutcome::Leased(lease)) = &arrival.outcome {
+                let base = room.base_mut();
+                base.overload.on_served(level);
+                if base.reserves.may_lend() {
+                    base.on_leased(capacity, level, lease);
+                }
             }
             arrival
         };
         // Waiters that are rejected later are counted where that happens.
         if let Ok(AdmitOutcome::Rejected(why)) = &arrival.outcome {
-            room.base_mut().stats.reject(why);
+            room.base_mut().on_rejected(level, why);
         }
         arrival
     }
@@ -344,15 +353,30 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Brings the room up to `now`: waiters that have expired are rejected, and those that are due are promoted. To be called at [`next_timeout`](Self::next_timeout), or at any other time.
-    pub fn advance(&mut self, now: Instant, wakes: &mut WakeList<W>) {
+    /// Brings the room up to `now`: waiters that have expired are rejected, and those that are due are promoted. To be
+    /// called at [`next_timeout`](Self::next_timeout), or at any other time.
+    ///
+    /// Returns whether slots are lent from now on that were kept for a level: then call
+    /// [`on_capacity_grown`](Self::on_capacity_grown).
+    pub fn advance(&mut self, now: Instant, wakes: &mut WakeList<W>) -> bool {
+        let (room, now) = self.at(now, wakes);
+        room.base_mut().reserves.begin_lending(now)
+    }
+
+    /// [`advance`](Self::advance), where slots that are lent from now on are left to the next call of that.
+    pub(crate) fn advance_waits(&mut self, now: Instant, wakes: &mut WakeList<W>) {
         self.at(now, wakes);
     }
 
-    /// When to call [`advance`](Self::advance) next. `None` if no wait ends.
+    /// When to call [`advance`](Self::advance) next. `None` if no wait ends, and no slots will be lent.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.base().epoch.instant(self.room().next_timeout())
+        let (base, end) = (self.base(), self.room().next_timeout());
+        let lending = match base.waiting {
+            0 => NEVER,
+            _ => base.reserves.next_lending(),
+        };
+        base.epoch.instant(end.min(lending))
     }
 
     /// Sets the waiter's waker. Returns the one that it replaces.

@@ -167,6 +167,26 @@ impl Capacity for Endpoints {
         self.table.load().partition(lane)
     }
 
+    fn slots(&self, pool: PoolId) -> usize {
+        let table = self.table.load();
+        let endpoint = table.endpoint(pool);
+        endpoint.map_or(0, |it| it.state().word.load().slots() as usize)
+    }
+
+    fn taken(&self, pool: PoolId) -> usize {
+        let table = self.table.load();
+        let endpoint = table.endpoint(pool);
+        endpoint.map_or(0, |endpoint| endpoint.in_flight() as usize)
+    }
+
+    /// Those of the endpoints that are in service.
+    fn all_pools(&self) -> PoolSet {
+        let table = self.table.load();
+        let endpoints = table.endpoints.iter();
+        let in_service = endpoints.filter(|it| it.state().word.is_in_service());
+        in_service.map(EndpointRef::pool).collect()
+    }
+
     fn in_use(&self) -> usize {
         let table = self.table.load();
         let endpoints = table.endpoints.iter().chain(&table.leaving);

@@ -327,7 +327,15 @@ impl Snapshot {
         HealthFlags::from_bits_retain((self.0 >> (2 * COUNT_BITS)) as u8)
     }
 
-    /// Whether there is a slot for one more. A new endpoint has one slot.
+    /// How many slots there are. A new endpoint has one slot.
+    pub(super) fn slots(self) -> u32 {
+        match self.flags().is_new() {
+            true => self.limit().min(1),
+            false => self.limit(),
+        }
+    }
+
+    /// Whether there is a slot for one more.
     #[inline]
     pub(super) fn is_free(self) -> bool {
         self.in_use() < self.limit() && (self.in_use() == 0 || !self.flags().is_new())

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{EndpointRef, EngineLoad};
+use crate::admit::AdaptiveLimit;
 
 /// An endpoint's live numbers at one moment. Made by [`EndpointRef::status`].
 ///
@@ -19,6 +20,9 @@ pub struct EndpointStatus {
     pub in_flight: u32,
     /// How many requests it may serve at a time.
     pub limit: u32,
+    /// How the limit is found, if it adapts. Absent otherwise.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub adaptive: Option<AdaptiveLimit>,
     /// Whether neither its checks nor its failures keep requests away.
     pub healthy: bool,
     /// Whether the operator keeps new requests away.
@@ -59,6 +63,7 @@ impl EndpointRef {
             priority: self.priority(),
             in_flight: self.in_flight(),
             limit: self.limit(),
+            adaptive: self.config().limit,
             healthy: self.healthy(),
             draining: self.draining(),
             first_byte_latency: self.first_byte_latency(),

@@ -15,7 +15,7 @@ use super::strategy::{Candidate, Candidates, Choice, ask};
 use super::{
     Demand, EndpointRef, FallbackWhen, Lane, Registry, Requirements, RouteError, RoutingRules, Via,
 };
-use crate::admit::{KeptSlots, LeaseError, Partition, PoolSet};
+use crate::admit::{KeptSlots, LeaseError, Partition, PoolId, PoolSet};
 
 #[derive(Debug)]
 pub(crate) struct RoutingTable {
@@ -25,6 +25,8 @@ pub(crate) struct RoutingTable {
     pub(super) endpoints: Arc<[EndpointRef]>,
     /// Endpoints that are no longer registered and have requests in flight.
     pub(super) leaving: Vec<EndpointRef>,
+    /// The index of each endpoint, by the number of its pool.
+    by_pool: Vec<Option<usize>>,
     resolutions: Vec<Resolution>,
     /// Indices into `resolutions`.
     by_name: HashMap<Arc<str>, usize>,
@@ -72,9 +74,16 @@ impl RoutingTable {
             strategy_name: rules.strategy.name(),
             registry,
             rules,
+            by_pool: by_pool(&endpoints),
             endpoints,
             leaving,
         }
+    }
+
+    /// The endpoint with the slots of this pool.
+    pub(super) fn endpoint(&self, PoolId(pool): PoolId) -> Option<&EndpointRef> {
+        let idx = *self.by_pool.get(pool as usize)?;
+        Some(&self.endpoints[idx?])
     }
 
     pub(super) fn demand(&self, asked: &Requirements<'_>) -> Demand {
@@ -343,6 +352,19 @@ impl RoutingTable {
         let models = present.flat_map(|present| &present.config().models);
         models.filter_map(|model| self.model(&model.name))
     }
+}
+
+/// Pools are numbered densely, but those of endpoints that left are missing.
+fn by_pool(endpoints: &[EndpointRef]) -> Vec<Option<usize>> {
+    let mut by_pool = Vec::new();
+    for (idx, endpoint) in endpoints.iter().enumerate() {
+        let pool = endpoint.pool().0 as usize;
+        if pool >= by_pool.len() {
+            by_pool.resize(pool + 1, None);
+        }
+        by_pool[pool] = Some(idx);
+    }
+    by_pool
 }
 
 /// A half-open endpoint with a slot free.

@@ -6,9 +6,10 @@
 //! So each change under the lock that leaves the room full writes a [`FullNotice`]: until when the room is certainly
 //! full, and how fast it drains. Its values are valid only while the `FULL` flag is set in the gate's waiting word.
 
+use std::sync::atomic::AtomicU64 as Counter; // not of the models: it orders nothing
 use std::time::{Duration, Instant};
 
-use crate::admit::{Capacity, WaitingRoom, time_for};
+use crate::admit::{Capacity, MAX_LEVELS, WaitingRoom, time_for};
 use crate::clock;
 use crate::sync::{AtomicU64, Relaxed};
 
@@ -29,7 +30,8 @@ pub(crate) struct FullNotice {
     departure_rate: AtomicU64,
     /// The level from which on, downwards, the room is full: higher ones may displace a waiter.
     level: AtomicU64,
-    rejected: AtomicU64,
+    /// By level, and last those of which the level is not known.
+    rejected: [Counter; MAX_LEVELS + 1],
 }
 
 /// No wait in the room ends by itself.
@@ -42,7 +44,7 @@ impl FullNotice {
             until: AtomicU64::new(0),
             departure_rate: AtomicU64::new(0),
             level: AtomicU64::new(0),
-            rejected: AtomicU64::new(0),
+            rejected: [const { Counter::new(0) }; MAX_LEVELS + 1],
         }
     }
 
@@ -65,7 +67,8 @@ impl FullNotice {
     ) -> Option<RoomFull> {
         // Relaxed, as below. Nearly always 0, or the lowest level.
         let from = self.level.load(Relaxed);
-        if from > 0 && level().is_none_or(|level| u64::from(level) < from) {
+        let level = level();
+        if from > 0 && level.is_none_or(|level| u64::from(level) < from) {
             return None;
         }
         // Relaxed: the flag was read first, sequentially consistent.
@@ -76,7 +79,8 @@ impl FullNotice {
         if !is_full {
             return None;
         }
-        self.rejected.fetch_add(1, Relaxed); // a statistic
+        let counter = level.map_or(MAX_LEVELS, usize::from).min(MAX_LEVELS);
+        self.rejected[counter].fetch_add(1, Relaxed); // a statistic
         Some(RoomFull {
             estimated_wait: self.estimated_wait(waiting + 1),
         })
@@ -84,7 +88,22 @@ impl FullNotice {
 
     /// How many requests were rejected without the lock.
     pub(crate) fn rejected(&self) -> u64 {
-        self.rejected.load(Relaxed) // a statistic
+        let all = self.rejected.iter();
+        all.map(|rejected| rejected.load(Relaxed)).sum() // a statistic
+    }
+
+    /// The same of one level, as far as it was known.
+    pub(crate) fn rejected_at(&self, level: usize) -> u64 {
+        let rejected = self.rejected[..MAX_LEVELS].get(level);
+        rejected.map_or(0, |rejected| rejected.load(Relaxed)) // a statistic
+    }
+
+    /// Moves the counts into the room, which gives its levels new names. A request that is rejected meanwhile may be counted
+    /// for the level that has its number afterwards.
+    pub(crate) fn hand_over<C: Capacity, W>(&self, room: &mut WaitingRoom<C, W>) {
+        for (level, rejected) in self.rejected.iter().enumerate() {
+            room.count_full(level, rejected.swap(0, Relaxed)); // a statistic
+        }
     }
 
     /// How long the last of `count` waiters would wait.

@@ -71,6 +71,8 @@ pub use permit::{BodyPermit, Permit, UnassignedPermit};
 pub use reserve::{Reservation, Reserve};
 pub use status::GateStatus;
 
+pub use crate::admit::LevelStatus;
+
 pub use crate::http::PermitBody;
 
 use crate::admit::{Capacity, RejectReason, Served, SlotPool, Ticket, WaitingRoomConfig};
@@ -170,6 +172,8 @@ impl<C: Capacity> Gate<C> {
         let now = now();
         let timers = self.origin.with_lock(|shared, state, wakes| {
             let room = &mut state.room;
+            // While the levels have the names under which they were counted.
+            shared.full.hand_over(room);
             room.reconfigure(&shared.capacity, config, now, wakes);
             // There may be no place to reserve any more.
             state.reservation_waiters.wake_all(wakes);
@@ -258,10 +262,15 @@ impl<C: Capacity> Gate<C> {
     /// The gate's numbers at this instant.
     #[must_use]
     pub fn status(&self) -> GateStatus {
-        let state = self.origin.lock();
+        let mut state = self.origin.lock();
+        let now = state.now_if_needed();
+        let mut levels = state.room.levels(&self.origin.capacity, now);
         let room = &state.room;
         let mut stats = room.stats();
         stats.full += self.origin.full.rejected();
+        for (level, status) in levels.iter_mut().enumerate() {
+            status.stats.full += self.origin.full.rejected_at(level);
+        }
         GateStatus {
             depth: room.len(),
             running: self.origin.capacity.in_use(),
@@ -275,6 +284,7 @@ impl<C: Capacity> Gate<C> {
             stats,
             estimated_wait: room.estimated_wait(room.len() + 1),
             closed: room.is_closed(),
+            levels,
         }
     }
 
@@ -283,6 +293,12 @@ impl<C: Capacity> Gate<C> {
     #[inline]
     pub(crate) fn is_fair(&self) -> bool {
         self.origin.is_fair()
+    }
+
+    /// How many requests run and wait, without the lock.
+    #[cfg(feature = "load")]
+    pub(crate) fn load(&self) -> usize {
+        self.origin.capacity.in_use() + self.origin.waiting_word().waiting()
     }
 
     /// Whether any request waits, without the lock.

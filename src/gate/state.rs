@@ -400,7 +400,7 @@ impl<C: Capacity> State<C> {
         wakes: &mut WakeList<Waker>,
     ) -> Option<usize> {
         let now = self.now_if_needed();
-        self.room.advance(now, wakes);
+        self.room.advance_waits(now, wakes);
         self.room.position(waiter)
     }
 
@@ -413,12 +413,17 @@ impl<C: Capacity> State<C> {
 impl<C: Capacity> TimerHost for Shared<C> {
     fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant> {
         let now = clock::now();
-        self.with_lock(|_, state, wakes| {
-            state.room.advance(now, wakes);
+        let (sleep, lends) = self.with_lock(|_, state, wakes| {
+            let lends = state.room.advance(now, wakes);
             let next_end = state.room.next_timeout();
             let trim = state.room.trim_idle(now);
-            state.timers.on_woken(runtime, now, next_end, trim)
-        })
+            let sleep = state.timers.on_woken(runtime, now, next_end, trim);
+            (sleep, lends)
+        });
+        if lends {
+            self.or_log(|| self.on_capacity_grown());
+        }
+        sleep
     }
 
     /// Requests that waited there and have moved to another runtime are woken, to arm the timer of that one.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::admit::RoomStats;
+use crate::admit::{LevelStatus, RoomStats};
 
 /// The state of a [`Gate`](super::Gate) at one instant: how many wait and run, and what happened so far.
 ///
@@ -28,7 +28,7 @@ pub struct GateStatus {
     pub depth: usize,
     /// The number of leases that are out.
     pub running: usize,
-    /// The number of leases that may be out.
+    /// The number of leases that may be out now. It changes where it adapts.
     pub limit: usize,
     /// The number of requests that may wait.
     pub max_size: usize,
@@ -40,16 +40,16 @@ pub struct GateStatus {
     /// known.
     #[cfg_attr(
         feature = "serde",
-        serde(rename = "estimated_wait_seconds", serialize_with = "seconds")
+        serde(
+            rename = "estimated_wait_seconds",
+            serialize_with = "crate::admit::seconds"
+        )
     )]
     pub estimated_wait: Option<Duration>,
     /// Whether the gate is closed.
     pub closed: bool,
-}
-
-#[cfg(feature = "serde")]
-fn seconds<S: serde::Serializer>(wait: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
-    serde::Serialize::serialize(&wait.map(|wait| wait.as_secs_f64()), to)
+    /// The same by level, highest first: how many wait, how many were refused, and how long one more would wait.
+    pub levels: Vec<LevelStatus>,
 }
 
 #[cfg(all(test, feature = "serde", not(loom)))]
@@ -71,11 +71,12 @@ mod tests {
             stats,
             estimated_wait: Some(Duration::from_millis(1_500)),
             closed: false,
+            levels: Vec::new(),
         };
         let json = serde_json::to_value(status).unwrap();
         assert_eq!(json["depth"], 1);
         assert_eq!(json["stats"]["timed_out"], 3);
         assert_eq!(json["estimated_wait_seconds"], 1.5);
-        assert_eq!(json.as_object().unwrap().len(), 8);
+        assert_eq!(json.as_object().unwrap().len(), 9);
     }
 }

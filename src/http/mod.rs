@@ -33,5 +33,6 @@ pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};
 pub(crate) use short_body::read_short;
 pub(crate) use sse::{
     EVENT_STREAM, LineEvents, error_event, is_event_stream, is_json, queue_comment,
+    with_retry_after,
 };
 pub(crate) use timing::insert_server_timing;

@@ -159,6 +159,11 @@ impl Rejection {
         render::http(&self)
     }
 
+    /// The JSON body of the response over HTTP.
+    pub(crate) fn to_json(&self) -> String {
+        render::json(self)
+    }
+
     /// The response to the client that sent these headers. By their content type:
     ///
     /// | request | response |

@@ -53,7 +53,7 @@ const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-m
 /// Clients read it into 32 bits, and take a number that does not fit for "never try again".
 const MAX_PUSHBACK: u128 = i32::MAX as u128;
 
-fn json(rejection: &Rejection) -> String {
+pub(super) fn json(rejection: &Rejection) -> String {
     let mut out = String::with_capacity(128 + rejection.message().len());
     out.push_str(r#"{"error":{"message":"#);
     quote(rejection.message(), &mut out);

@@ -1,5 +1,6 @@
 //! Server-sent events: where a request is in the queue, an error, and text that was no stream of events.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -56,6 +57,25 @@ pub(crate) fn error_event(data: &[u8]) -> Bytes {
     }
     event.extend_from_slice(b"\n");
     event.freeze()
+}
+
+/// The JSON of an error, with the seconds of its `Retry-After`, which an event has no header for. What is not shaped like
+/// OpenAI's errors, or says it already, stays as it is.
+pub(crate) fn with_retry_after(json: &str, seconds: u64) -> Cow<'_, str> {
+    const WHITE: [char; 4] = [' ', '\t', '\n', '\r'];
+    let opening = ["{", "\"error\"", ":", "{"];
+    let members = opening.iter().try_fold(json, |rest, token| {
+        rest.trim_start_matches(WHITE).strip_prefix(token)
+    });
+    match members {
+        Some(members) if !json.contains("\"retry_after\"") => {
+            let opening = &json[..json.len() - members.len()];
+            let is_empty = members.trim_start_matches(WHITE).starts_with('}');
+            let comma = if is_empty { "" } else { "," };
+            format!("{opening}\"retry_after\":{seconds}{comma}{members}").into()
+        }
+        _ => json.into(),
+    }
 }
 
 /// Writes text as events, one for each line. A line is passed on piece by piece, as it comes.
@@ -123,6 +143,34 @@ mod tests {
         ];
         for (data, expected) in cases {
             assert_eq!(error_event(data), expected);
+        }
+    }
+
+    #[test]
+    fn the_time_to_retry_is_put_into_an_error_object() {
+        let cases = [
+            (
+                r#"{"error":{"message":"busy"}}"#,
+                r#"{"error":{"retry_after":7,"message":"busy"}}"#,
+            ),
+            (
+                "{ \"error\" :\r\n{\n\"code\": 1}, \"x\": {}}",
+                "{ \"error\" :\r\n{\"retry_after\":7,\n\"code\": 1}, \"x\": {}}",
+            ),
+            (r#"{"error":{ }}"#, r#"{"error":{"retry_after":7 }}"#),
+        ];
+        for (json, expected) in cases {
+            assert_eq!(with_retry_after(json, 7), expected);
+        }
+        for other in [
+            "",
+            "{",
+            r#"{"error":"busy"}"#,
+            r#"{"errors":{"message":"busy"}}"#,
+            r#"{"id":1,"error":{}}"#,
+            r#"{"error":{"retry_after":3}}"#,
+        ] {
+            assert_eq!(with_retry_after(other, 7), other);
         }
     }
 

@@ -77,7 +77,14 @@ use crate::service::LayerState;
 /// The head has been sent by then, so its status says nothing of the outcome, and the answer's own headers are lost. A
 /// rejection, an error of the inner service and any status but 2xx come as one last event of type `error`, with the
 /// JSON body of the rejection or of the answer; what is no JSON (or more than 64 KiB) comes as the message of such a
-/// body, with the code `upstream_failed`. A successful answer that is no stream of events comes as one event for each
+/// body, with the code `upstream_failed`. The seconds of its `Retry-After` are beside code and message:
+///
+/// ```text
+/// event: error
+/// data: {"error":{"retry_after":3,"message":"…","type":"server_error","param":null,"code":"queue_timeout"}}
+/// ```
+///
+/// A successful answer that is no stream of events comes as one event for each
 /// line of its body: so a line that is JSON arrives whole, and nothing has to be collected first.
 ///
 /// The body drives the request: a server that drops it, because the client has left, frees the place in the waiting room

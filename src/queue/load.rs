@@ -22,7 +22,6 @@ impl<S, P> Load for Queue<S, P> {
     type Metric = usize;
 
     fn load(&self) -> usize {
-        let status = self.handle().status();
-        status.running + status.depth
+        self.handle().0.gate.load()
     }
 }

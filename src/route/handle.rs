@@ -56,8 +56,9 @@ impl RouterHandle {
         rejected.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets the gauges of the `metrics` facade: how many requests wait and run, and how busy and healthy each endpoint is.
-    /// Those of endpoints that have left become 0.
+    /// Sets the gauges of the `metrics` facade: how many requests wait and run, how long each level waits, which slots are
+    /// kept for it and lent, and how busy and healthy each endpoint is; and the counters of what each level was refused.
+    /// Gauges of endpoints and levels that have left become 0.
     ///
     /// Call it before each scrape, or every few seconds. The first call also describes all metrics to the
     /// recorder, which has to be installed by then.

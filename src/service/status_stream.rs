@@ -2,13 +2,14 @@
 //!
 //! The body has the future of the request, and drives it: a server that drops the body ends the wait.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::CONTENT_ENCODING;
+use http::header::{CONTENT_ENCODING, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
@@ -17,6 +18,7 @@ use crate::clock;
 use crate::gate::QueuePlace;
 use crate::http::{
     LineEvents, Rejection, error_event, is_event_stream, is_json, queue_comment, read_short,
+    with_retry_after,
 };
 
 /// A request that has no answer yet.
@@ -79,7 +81,8 @@ impl<T: Body<Data = Bytes>> Body for StatusStream<T> {
                 Said::Answer(None) => {
                     *stage = Stage::Ended;
                     let message = "the request failed before there was a response";
-                    return event(failure(StatusCode::INTERNAL_SERVER_ERROR, message));
+                    let error = failure(StatusCode::INTERNAL_SERVER_ERROR, message);
+                    return event(error_event(error.as_bytes()));
                 }
             }
         }
@@ -133,6 +136,7 @@ impl<T> Stage<T> {
                 status: head.status,
                 is_encoded,
                 is_json: is_json(&head.headers),
+                retry_after: retry_after(&head.headers),
             }),
         }
     }
@@ -142,6 +146,17 @@ impl<T> Stage<T> {
 fn is_encoded(response: &HeaderMap) -> bool {
     let encoding = response.get(CONTENT_ENCODING);
     encoding.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+/// After how many seconds to try again, if a response says so. A date says nothing.
+fn retry_after(response: &HeaderMap) -> Option<u64> {
+    response
+        .get(RETRY_AFTER)?
+        .to_str()
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// The comments while the request waits.
@@ -270,6 +285,7 @@ struct FailedAnswer<T> {
     status: StatusCode,
     is_encoded: bool,
     is_json: bool,
+    retry_after: Option<u64>,
 }
 
 impl<T: Body<Data = Bytes>> FailedAnswer<T> {
@@ -277,21 +293,25 @@ impl<T: Body<Data = Bytes>> FailedAnswer<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
         let is_whole = ready!(read_short(self.body.as_mut(), &mut self.read, cx));
         let is_known = is_whole && !self.is_encoded && !self.read.is_empty();
-        Poll::Ready(match std::str::from_utf8(&self.read) {
-            Ok(json) if is_known && self.is_json => error_event(json.as_bytes()),
-            Ok(text) if is_known => failure(self.status, text),
+        let error: Cow<'_, str> = match std::str::from_utf8(&self.read) {
+            Ok(json) if is_known && self.is_json => json.into(),
+            Ok(text) if is_known => failure(self.status, text).into(),
             _ => {
                 let message = format!("the request was answered with {}", self.status);
-                failure(self.status, &message)
+                failure(self.status, &message).into()
             }
-        })
+        };
+        let error = match self.retry_after {
+            Some(seconds) => with_retry_after(&error, seconds),
+            None => error,
+        };
+        Poll::Ready(error_event(error.as_bytes()))
     }
 }
 
-/// An error event in the form of a rejection.
-fn failure(status: StatusCode, message: &str) -> Bytes {
-    let rejection = Rejection::new(status, "upstream_failed", message.to_owned());
-    error_event(rejection.into_response().body())
+/// An error in the form of a rejection.
+fn failure(status: StatusCode, message: &str) -> String {
+    Rejection::new(status, "upstream_failed", message.to_owned()).to_json()
 }
 
 #[cfg(all(test, not(loom)))]

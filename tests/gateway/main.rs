@@ -17,6 +17,7 @@ mod environment;
 mod fair_tokens;
 mod forwarding;
 mod hang_up;
+mod levels;
 mod log;
 mod log_stuck;
 mod metrics;

@@ -7,7 +7,7 @@ use crate::pages::full;
 use crate::process::{Gateway, Setup};
 
 /// The samples of `/metrics`, by name and labels in Prometheus' notation.
-async fn scrape(gateway: &Gateway) -> HashMap<String, f64> {
+pub(crate) async fn scrape(gateway: &Gateway) -> HashMap<String, f64> {
     let answer = gateway.get("/metrics").answer().await;
     let content_type = answer.header("content-type").unwrap();
     assert!(content_type.starts_with("text/plain"), "{content_type}");
@@ -15,7 +15,7 @@ async fn scrape(gateway: &Gateway) -> HashMap<String, f64> {
 }
 
 #[track_caller]
-fn assert_samples(samples: &HashMap<String, f64>, expected: &[(&str, f64)]) {
+pub(crate) fn assert_samples(samples: &HashMap<String, f64>, expected: &[(&str, f64)]) {
     for &(sample, value) in expected {
         assert_eq!(samples.get(sample), Some(&value), "{sample}\n{samples:#?}");
     }

@@ -4,7 +4,7 @@ use tower_triage::queue::Concurrency;
 
 use super::*;
 
-fn aimd(initial: usize) -> QueueConfig {
+pub(crate) fn aimd(initial: usize) -> QueueConfig {
     let limit = AdaptiveLimit::default()
         .algorithm(LimitAlgorithm::Aimd)
         .initial(initial);

@@ -8,6 +8,7 @@ mod grpc;
 mod inner_not_ready;
 mod inner_ready;
 mod inner_service;
+mod levels;
 mod order;
 mod overload;
 mod panics;

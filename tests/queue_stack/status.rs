@@ -10,7 +10,9 @@ use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{mpsc, oneshot};
 use tower::util::BoxCloneSyncService;
 use tower_triage::queue::QueueResponseBody;
+use tower_triage::rejection::RetryAfter;
 
+use super::adaptive::aimd;
 use super::*;
 
 type Events = UnsyncBoxBody<Bytes, BoxError>;
@@ -209,22 +211,73 @@ async fn the_slot_is_held_until_the_events_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejection_is_an_event_with_the_same_body() {
-    let config = QueueConfig::new(1).max_wait(secs(1.5));
+async fn behind_a_limit_that_adapts_a_waiter_hears_its_position() {
+    let mut queue = TestQueue::new(aimd(2));
+    drop((queue.send(&[]), queue.send(&[])));
+    let (first, _second) = (queue.call().await, queue.call().await);
+    let mut body = queue.ask().await.into_body();
+    let unread = queue.ask().await;
+    for _ in 0..2 {
+        assert_eq!(next(&mut body).await.unwrap(), ": queue position=1\n\n");
+    }
+    drop(unread);
+    assert_eq!(queue.handle.status().depth, 1);
+    first.answer(events(&[]));
+    let reading = tokio::spawn(async move { (next(&mut body).await, body) });
+    let call = queue.call().await;
+    assert_eq!(call.headers["accept-encoding"], "identity");
+    call.answer(events(&["data: a\n\n"]));
+    let (said, body) = reading.await.unwrap();
+    assert_eq!(said.unwrap(), "data: a\n\n");
+    assert_eq!(queue.handle.status().running, 2);
+    assert_eq!(rest(body).await, "");
+    assert_eq!(queue.handle.status().running, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_in_a_status_stream_is_measured() {
+    let mut queue = TestQueue::new(aimd(10));
+    (0..10).for_each(|_| drop(queue.send(&[])));
+    let mut running = Vec::new();
+    for _ in 0..10 {
+        running.push(queue.call().await);
+    }
+    let body = queue.ask().await.into_body();
+    let reading = tokio::spawn(rest(body));
+    settle().await;
+    running.pop().unwrap().answer(events(&[]));
+    let call = queue.call().await;
+    assert_eq!(queue.handle.status().limit, 10);
+    call.answer(answer(429, "text/plain", &["slow down"]));
+    assert!(reading.await.unwrap().contains("slow down"));
+    assert_eq!(queue.handle.status().limit, 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejection_is_an_event_with_the_same_body_and_when_to_retry() {
+    let config = QueueConfig::new(1)
+        .max_wait(secs(1.5))
+        .retry_after(RetryAfter::fixed(7));
     let (queue, first) = TestQueue::busy(config).await;
     let plain = queue.send(&[("accept", "text/event-stream")]);
     let body = queue.ask().await.into_body();
     let said = rest(body).await;
-    let rejection = text(plain.await.unwrap().unwrap()).await;
+    let plain = plain.await.unwrap().unwrap();
+    let retry_after = plain.headers()["retry-after"].to_str().unwrap().to_owned();
+    assert_eq!(retry_after, "7");
+    let rejection = text(plain).await;
     assert!(
         rejection.contains(r#""code":"queue_timeout""#),
         "{rejection}"
     );
     let comments = ": queue position=2\n\n".repeat(2);
-    assert_eq!(
-        said,
-        format!("{comments}event: error\ndata: {rejection}\n\n")
-    );
+    let event = said
+        .strip_prefix(&format!("{comments}event: error\ndata: "))
+        .unwrap();
+    let event: serde_json::Value = serde_json::from_str(event.trim_end()).unwrap();
+    let mut expected: serde_json::Value = serde_json::from_str(&rejection).unwrap();
+    expected["error"]["retry_after"] = 7.into();
+    assert_eq!(event, expected);
     drop(first);
     settle().await;
     nothing_is_left(&queue.handle);
@@ -326,6 +379,28 @@ async fn an_answer_that_is_no_success_is_an_error_event() {
     let message = "the request failed before there was a response";
     let data = wrapped("server_error", message);
     assert_eq!(said, format!("event: error\ndata: {data}\n\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_says_when_to_retry_says_so_in_its_event() {
+    let slow_down = |content_type, body, retry_after| {
+        let mut answer = answer(429, content_type, body);
+        let retry_after = HeaderValue::from_static(retry_after);
+        answer.headers_mut().insert("retry-after", retry_after);
+        answer
+    };
+    let json = "application/json";
+    let said = after_comment(Ok(slow_down(json, &[r#"{"error":{"code":1}}"#], "30"))).await;
+    let data = r#"{"error":{"retry_after":30,"code":1}}"#;
+    assert_eq!(said, format!("event: error\ndata: {data}\n\n"));
+    let said = after_comment(Ok(slow_down("text/plain", &["later"], "30"))).await;
+    assert!(
+        said.contains(r#"{"error":{"retry_after":30,"message":"later","#),
+        "{said}"
+    );
+    let date = "Wed, 21 Oct 2026 07:28:00 GMT";
+    let said = after_comment(Ok(slow_down("text/plain", &["later"], date))).await;
+    assert!(said.contains(r#"{"error":{"message":"later","#), "{said}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -104,6 +104,11 @@ async fn a_rejection_is_an_error_event() {
     let error: serde_json::Value = serde_json::from_str(data.trim_end()).unwrap();
     assert_eq!(error["error"]["code"], "no_healthy_backend");
     assert!(error["error"]["param"].is_null());
+    assert!(
+        error["error"]["retry_after"]
+            .as_u64()
+            .is_some_and(|seconds| seconds > 0)
+    );
     assert_eq!(router.handle.status().depth, 0);
 }
 

@@ -2,10 +2,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, Reserve, Served, Slot, TargetWait, WaiterId, WaitingRoom, WakeList,
+    AdmitOutcome, Capacity, LeaseError, Partition, PoolId, PoolSet, Reserve, Served, Slot,
+    TargetWait, WaiterId, WaitingRoom, WakeList,
 };
 use tower_triage::{Discipline, Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
@@ -62,25 +64,85 @@ struct Request {
     rejected: Option<RejectReason>,
 }
 
-struct Run {
+struct Run<C: Capacity> {
     study: Study,
     begin: Instant,
-    room: WaitingRoom<SlotPool, usize>,
-    slots: SlotPool,
+    room: WaitingRoom<C, usize>,
+    slots: C,
     requests: Vec<Request>,
     events: BinaryHeap<Reverse<(Duration, Event)>>,
     random: fastrand::Rng,
     now: Duration,
 }
 
+/// A capacity of plain slots.
+trait Slots: Capacity<Demand = (), Lease = Slot, Unservable = Infallible> {}
+impl<C: Capacity<Demand = (), Lease = Slot, Unservable = Infallible>> Slots for C {}
+
+/// The slots of a partition with a discipline of its own.
+struct Partitioned(SlotPool, Discipline);
+
+impl Capacity for Partitioned {
+    type Demand = ();
+    type Lease = Slot;
+    type Lane = ();
+    type Unservable = Infallible;
+
+    fn try_lease(&self, (): &()) -> Result<Slot, LeaseError<Infallible>> {
+        self.0.try_lease(&())
+    }
+
+    fn release(&self, slot: Slot) -> PoolId {
+        self.0.release(slot)
+    }
+
+    fn pool(&self, slot: &Slot) -> PoolId {
+        self.0.pool(slot)
+    }
+
+    fn lane(&self, (): &()) {}
+
+    fn pools(&self, (): &()) -> PoolSet {
+        PoolSet::one(PoolId(0))
+    }
+
+    fn partition(&self, (): &()) -> Partition {
+        Partition {
+            id: 1,
+            max_size: None,
+            discipline: Some(self.1),
+        }
+    }
+
+    fn slots(&self, pool: PoolId) -> usize {
+        self.0.slots(pool)
+    }
+
+    fn in_use(&self) -> usize {
+        self.0.in_use()
+    }
+
+    fn limit(&self) -> usize {
+        self.0.limit()
+    }
+
+    fn leased(&self) -> u64 {
+        self.0.leased()
+    }
+}
+
 impl Study {
     fn run(self) -> Vec<Request> {
+        self.run_with(SlotPool::new(SLOTS))
+    }
+
+    fn run_with(self, slots: impl Slots) -> Vec<Request> {
         let begin = Instant::now();
         let mut run = Run {
             room: WaitingRoom::new(self.config.clone(), begin),
             study: self,
             begin,
-            slots: SlotPool::new(SLOTS),
+            slots,
             requests: Vec::new(),
             events: BinaryHeap::from([Reverse((Duration::ZERO, Event::Arrival))]),
             random: fastrand::Rng::with_seed(7),
@@ -97,7 +159,7 @@ impl Study {
     }
 }
 
-impl Run {
+impl<C: Slots> Run<C> {
     fn now(&self) -> Instant {
         self.begin + self.now
     }
@@ -347,6 +409,22 @@ fn levels_with_weights_have_their_shares_in_overload() {
             }
         }
     }
+}
+
+#[test]
+fn shares_are_those_of_the_partition_s_discipline() {
+    let served = |room, partition| {
+        let all = Study {
+            config: WaitingRoomConfig::default().discipline(room),
+            tenants: 10,
+            ..Study::default()
+        };
+        let all = all.run_with(Partitioned(SlotPool::new(SLOTS), partition));
+        share(&all, |r| r.tenant > 0, |r| r.in_time)
+    };
+    let fair = served(Discipline::Fifo, Discipline::Fair);
+    let fifo = served(Discipline::Fair, Discipline::Fifo);
+    assert!(fifo < 0.75 && fair >= 0.97, "{fifo} {fair}");
 }
 
 #[test]

@@ -171,7 +171,11 @@ impl Policy for Ours {
 
     fn advance(&mut self, now: Duration, decisions: &mut Vec<Decision>) {
         let mut wakes = WakeList::new();
-        self.room.advance(self.base + now, &mut wakes);
+        let instant = self.base + now;
+        if self.room.advance(instant, &mut wakes) {
+            self.room
+                .on_capacity_grown(&self.slots, instant, &mut wakes);
+        }
         self.pass_on(wakes, now, decisions);
     }
 }

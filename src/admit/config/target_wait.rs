@@ -11,7 +11,8 @@ use std::time::Duration;
 /// The target holds in lasting overload. It grows with the share of the slots that was idle lately (by the square, up to
 /// a share of 0.18), so that bursts are let in as long as they can still be served in time: as a longer queue is worth
 /// something only where slots would be idle without it. What lower levels had counts as idle, unless levels have
-/// weights; and with the discipline `fair`, or with weights, so does what others had beyond their shares.
+/// weights; and with the discipline `fair`, or with weights, so does what others had beyond their shares. Where no wait
+/// is too long (without `max_wait`, for callers that name no deadline), the target does not grow.
 ///
 /// In a configuration file: a number of seconds, which may be a fraction, `"auto"` or `"none"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -11,13 +11,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::account::Share;
 use super::nanos::Nanos;
-use super::room::{Arrival, Room, Waiter, lease};
+use super::room::{Arrival, ExpectedWait, Room, Waiter, lease};
 use super::room_base::RoomBase;
 use super::wait_queue::lanes::{Head, Lanes, NO_PUMP, Scope};
 use super::wait_queue::{Relink, WaitQueue};
 use super::waiters::{WaitLimits, WaiterId, Waiters};
 use super::{
-    Account, AdmitOutcome, Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet,
+    Account, AdmitOutcome, Capacity, Discipline, KeptSlots, LeaseError, Partition, PoolId, PoolSet,
     RejectReason, Tenant, Ticket, WakeList,
 };
 
@@ -79,7 +79,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
 
     /// Whether tenants have shares in any lane.
     pub(crate) fn is_fair(&self) -> bool {
-        self.queue.lanes().is_fair()
+        self.queue.lanes().have_shares()
     }
 
     /// A request of this tenant gave its slot back, or is about to: the release of the slot follows.
@@ -246,6 +246,11 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         pools.first().copied().unwrap_or(PoolId(0))
     }
 
+    fn flows(&self, idx: u32) -> Option<Discipline> {
+        let lane = self.waiters().meta(idx).lane;
+        self.queue.lanes().flows(lane)
+    }
+
     fn lane_hash(&self, capacity: &C, demand: &C::Demand) -> u32 {
         match C::SINGLE_LANE {
             // As in the plain room.
@@ -256,6 +261,14 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
 
     fn missed_slot(&mut self) -> &mut bool {
         &mut self.missed_slot
+    }
+
+    fn waiting_at(&self, level: u8) -> usize {
+        self.queue.waiting_at(level)
+    }
+
+    fn expected_wait_at(&self, capacity: &C, level: u8) -> Option<ExpectedWait> {
+        self.longest_wait(capacity, level)
     }
 
     fn lowest(&self) -> Option<u32> {
@@ -330,6 +343,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
     }
 
     fn on_capacity_grown(&mut self, capacity: &C, wakes: &mut WakeList<W>) {
+        self.observe_waiters(capacity);
         self.pump(capacity, Scope::All, wakes);
     }
 
@@ -341,6 +355,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         self.queue
             .evict_from_partitions(|id, why| evicted.push((id, why)));
         self.reject_unlinked(evicted, wakes);
+        self.observe_waiters(capacity);
         self.pump(capacity, Scope::All, wakes);
     }
 
@@ -359,7 +374,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
             let (scope, best) = self.best_for(pool, self.queue.waiters().meta(id.idx).lane);
             // `None` if the capacity names a pool that does not serve the waiter's lane.
             if best.is_none_or(|best| best.idx == id.idx) {
-                return self.grant(id.idx, (lease, pool), wakes);
+                return self.grant(capacity, id.idx, (lease, pool), wakes);
             }
             if !self.pass_on(capacity, lease, scope, wakes) {
                 return;

@@ -2,7 +2,7 @@
 
 use super::FullRoom;
 use crate::admit::overload::wait::{PoolBacklog, expected_wait};
-use crate::admit::room::{Room, slots};
+use crate::admit::room::{ExpectedWait, Room, is_free, slots};
 use crate::admit::room_base::PredictedWait;
 use crate::admit::wait_queue::Newcomer;
 use crate::admit::waiters::WaitLimits;
@@ -22,6 +22,14 @@ impl<C: Capacity, W> FullRoom<C, W> {
         // Cloned, as the set is shared and the measurements are changed on the way.
         for &pool in self.queue.lanes().pools(lane).clone().iter() {
             self.observe(capacity, pool);
+        }
+    }
+
+    /// The same, for all pools for which requests wait.
+    pub(super) fn observe_waiters(&mut self, capacity: &C) {
+        let lanes: Vec<u32> = self.queue.lanes().one_of_each_group().collect();
+        for lane in lanes {
+            self.observe_lane(capacity, lane);
         }
     }
 
@@ -51,7 +59,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
             pool,
             lane_hash: self.hash_of_lane(lane),
             is_first: backlog.ahead == 0,
-            is_fair: backlog.is_fair,
+            flows: backlog.flows,
             leased: capacity.leased(),
             seconds: self.expected_wait(backlog.ahead, newcomer, lane),
         };
@@ -65,6 +73,35 @@ impl<C: Capacity, W> FullRoom<C, W> {
             true => 0,
             false => self.queue.lanes().hash(lane),
         }
+    }
+
+    /// The longest wait of a newcomer of this level, behind all waiters of the level and above, over the slots for which
+    /// requests wait now.
+    pub(super) fn longest_wait(&self, capacity: &C, level: u8) -> Option<ExpectedWait> {
+        let (base, lanes) = (self.base(), self.queue.lanes());
+        let kept = base.kept_above(level);
+        let has_free = |pools: &[PoolId]| pools.iter().any(|&pool| is_free(capacity, pool, kept));
+        if self.queue.is_empty() {
+            let pools = capacity.all_pools();
+            let &pool = pools.first()?;
+            if has_free(&pools) {
+                return Some(ExpectedWait::none(pool));
+            }
+            let seconds = base.overload.total_per_second()?.recip();
+            return Some(ExpectedWait { pool, seconds });
+        }
+        let newcomer = Newcomer::after_all(level, base.now);
+        let waits = lanes.one_of_each_group().filter_map(|lane| {
+            let pools = lanes.pools(lane);
+            let &pool = pools.first()?;
+            let ahead = lanes.ahead_in_group(lane, newcomer);
+            if ahead == 0 && has_free(pools) {
+                return Some(ExpectedWait::none(pool));
+            }
+            let seconds = self.expected_wait(ahead, newcomer, lane)?;
+            Some(ExpectedWait { pool, seconds })
+        });
+        waits.max_by(|a, b| a.seconds.total_cmp(&b.seconds))
     }
 
     /// The wait of a newcomer with `ahead` waiters of its group before it; `None` while one of the pools is not measured.

@@ -41,7 +41,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
                         self.reject_idx(best.idx, RejectReason::DeadlinePassed, wakes);
                         continue;
                     }
-                    self.grant(best.idx, (lease, pool), wakes);
+                    self.grant(capacity, best.idx, (lease, pool), wakes);
                     // The slot that was released is granted. Every other one has a release of its own.
                     // But one that was kept may be lent by now.
                     if scope.is_about(pool) && self.base().reserves.is_empty() {

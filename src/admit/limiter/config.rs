@@ -17,7 +17,7 @@ use crate::admit::SlotPool;
 /// With feature `serde` the same is read from a file: `limit = { algorithm = "vegas", min = 1, max = 64, initial = 20 }`,
 /// in which every key is optional.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 #[non_exhaustive]
 pub struct AdaptiveLimit {
@@ -39,7 +39,7 @@ pub struct AdaptiveLimit {
 /// Whatever it is, the limit holds while less than half of it is in use and no request waits: then nothing is learned about
 /// a higher one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum LimitAlgorithm {

@@ -17,6 +17,7 @@
 mod idleness;
 mod patience;
 mod pool_load;
+mod report;
 mod reserves;
 mod served;
 mod service_times;
@@ -25,7 +26,7 @@ pub(crate) mod wait;
 
 use super::flow::FlowKey;
 use super::nanos::Nanos;
-use super::{PoolId, TargetWait, Tenant, WaitingRoomConfig};
+use super::{Discipline, PoolId, TargetWait, Tenant, WaitingRoomConfig};
 use idleness::Idleness;
 use patience::Patience;
 use pool_load::PoolLoad;
@@ -54,8 +55,8 @@ pub(crate) struct Arriving {
     pub(crate) level: u8,
     /// Whether no waiter goes before it.
     pub(crate) is_first: bool,
-    /// Whether its lane is shared among flows.
-    pub(crate) is_fair: bool,
+    /// The discipline whose flows share its lane, if it has flows.
+    pub(crate) flows: Option<Discipline>,
     /// The wait that the work ahead leads to, if that is known.
     pub(crate) predicted: Option<f64>,
     /// How long the caller waits for the beginning of an answer, or the room lets it.
@@ -196,20 +197,12 @@ impl Overload {
         now: Nanos,
     ) -> (f64, f64) {
         let level = arriving.level;
-        let target = match config.target_wait {
-            TargetWait::Auto => AUTO * arriving.patience,
-            TargetWait::After(target) => target.as_secs_f64(),
-            TargetWait::Off => f64::INFINITY,
-        };
-        let mut idle = match arriving.is_fair && !config.level_weights.is_empty() {
-            // What other levels had, they had by right: only what was left by all is idle.
-            true => self.idleness.share_of_all(),
-            false => self.idleness.share(level),
-        };
-        if arriving.is_fair {
+        let target = busy_target(config, arriving.patience);
+        let mut idle = self.idle_for(level, arriving.flows.is_some(), config);
+        if let Some(discipline) = arriving.flows {
             let memory = SHARES_MEMORY * MEMORY * arriving.patience;
             self.shares.observe(now, memory);
-            let flow = FlowKey::new(level, tenant, config.discipline, config);
+            let flow = FlowKey::new(level, tenant, discipline, config);
             let unused = self.shares.unused(flow, config, now);
             idle = idle.max(unused / UNUSED * IDLE);
         }
@@ -217,21 +210,40 @@ impl Overload {
             true => arriving.longest,
             false => arriving.longest.max(2.0 * target),
         };
-        let burst = (idle / IDLE).min(1.0).powi(2);
-        (
-            burst_target(target, longest, burst),
-            longest * (1.0 + SLACK * burst),
-        )
+        let late = longest * (1.0 + SLACK * burst(idle));
+        (burst_target(target, longest, idle), late)
+    }
+
+    /// The share of the slots that was idle of late, as a level sees it. `has_flows`: of a lane that flows share.
+    fn idle_for(&self, level: u8, has_flows: bool, config: &WaitingRoomConfig) -> f64 {
+        match has_flows && !config.level_weights.is_empty() {
+            // What other levels had, they had by right: only what was left by all is idle.
+            true => self.idleness.share_of_all(),
+            false => self.idleness.share(level),
+        }
     }
 }
 
-/// The target for a burst, from 0 to 1, that is let in: up to the longest useful wait.
-fn burst_target(target: f64, longest: f64, burst: f64) -> f64 {
-    // No share of an endless wait is no number.
-    if burst <= 0.0 {
+/// The target where no slot was idle of late.
+fn busy_target(config: &WaitingRoomConfig, patience: f64) -> f64 {
+    match config.target_wait {
+        TargetWait::Auto => AUTO * patience,
+        TargetWait::After(target) => target.as_secs_f64(),
+        TargetWait::Off => f64::INFINITY,
+    }
+}
+
+/// How far bursts are let in where this share of the slots was idle of late: from 0 to 1, with the square.
+fn burst(idle: f64) -> f64 {
+    (idle / IDLE).min(1.0).powi(2)
+}
+
+/// The target where this share of the slots was idle of late: it grows up to the longest useful wait, if there is one.
+fn burst_target(target: f64, longest: f64, idle: f64) -> f64 {
+    if longest == f64::INFINITY {
         return target;
     }
-    target + burst * (longest - target).max(0.0)
+    target + burst(idle) * (longest - target).max(0.0)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -248,7 +260,7 @@ mod tests {
             pool: PoolId(0),
             level: 0,
             is_first: false,
-            is_fair: false,
+            flows: None,
             predicted: Some(10.0),
             patience: 30.0,
             is_told: true,
@@ -297,12 +309,16 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_patience_does_not_lift_the_target_of_busy_slots() {
+    fn without_a_longest_wait_the_target_is_what_was_configured() {
         let (mut overload, mut arriving) = busy();
-        (arriving.longest, arriving.is_told) = (f64::INFINITY, false);
-        for (target, expected) in [(10, 0), (8, 25), (5, 100)] {
-            let refused = refused(&mut overload, &arriving, after(target));
-            assert_eq!(refused, expected, "{target}");
+        (arriving.patience, arriving.longest) = (f64::INFINITY, f64::INFINITY);
+        for idle in [0.0, IDLE] {
+            overload.idleness = Idleness::new(1, idle);
+            for (target, expected) in [(10, 0), (8, 25), (5, 100)] {
+                let refused = refused(&mut overload, &arriving, after(target));
+                assert_eq!(refused, expected, "{target}, {idle} idle");
+            }
+            assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
         }
     }
 

@@ -64,13 +64,13 @@ impl PoolLoad {
     /// Counts the time up to `now`. `is_empty`: no request has waited for the pool since the last call.
     #[inline]
     pub(crate) fn observe(&mut self, now: Nanos, slots: usize, is_empty: bool) {
-        // A limit of 0 is that of slots which come from elsewhere, one at a time.
-        self.slots = slots.max(1) as f64;
         if !is_empty && self.counted_to > 0 {
-            // Saturates where the caller did not read the clock.
+            // Of the slots that there were. Saturates where the caller did not read the clock.
             self.slot_time += seconds(now.saturating_sub(self.counted_to)) * self.slots;
         }
         self.counted_to = self.counted_to.max(now);
+        // A limit of 0 is that of slots which come from elsewhere, one at a time.
+        self.slots = slots.max(1) as f64;
     }
 
     /// A slot went to a waiter.

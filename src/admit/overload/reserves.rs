@@ -1,7 +1,10 @@
 //! The slots that are kept for each level, and whether they are lent to those below.
 
-use crate::admit::nanos::Nanos;
-use crate::admit::{KeptSlots, Reserve, WaitingRoomConfig};
+mod lent;
+
+use self::lent::Lent;
+use crate::admit::nanos::{NEVER, Nanos};
+use crate::admit::{KeptSlots, PoolId, Reserve, WaitingRoomConfig};
 
 /// The reserves of a configuration.
 #[derive(Debug, Default)]
@@ -9,6 +12,14 @@ pub(crate) struct Reserves {
     /// By level; empty without reserves.
     levels: Vec<LevelReserve>,
     lend: bool,
+    /// What lower levels have of them.
+    lent: Lent,
+}
+
+/// The slots that all these levels keep.
+fn kept<'a>(levels: impl IntoIterator<Item = &'a LevelReserve>) -> KeptSlots {
+    let reserves = levels.into_iter().filter_map(|level| level.reserve);
+    reserves.fold(KeptSlots::NONE, KeptSlots::and)
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -16,6 +27,18 @@ struct LevelReserve {
     reserve: Option<Reserve>,
     /// When a request of this level or above came last; 0: never.
     latest: Nanos,
+    /// Whether waiters were offered its slots since then.
+    is_offered: bool,
+}
+
+impl LevelReserve {
+    /// When waiters are to be offered its slots; `NEVER` if it has none, or has lent them all the time.
+    fn lends_from(&self) -> Nanos {
+        match self.reserve.is_some() && self.latest > 0 && !self.is_offered {
+            true => self.latest.saturating_add(LATELY + 1),
+            false => NEVER,
+        }
+    }
 }
 
 /// A level lends its slots after this time without a request, in nanoseconds.
@@ -33,10 +56,12 @@ impl Reserves {
                 .find(|(other, _)| other.eq_ignore_ascii_case(name))
                 .map(|(_, &reserve)| reserve),
             latest: 0,
+            is_offered: false,
         });
         Self {
             levels: levels.collect(),
             lend: config.lend,
+            lent: Lent::default(),
         }
     }
 
@@ -45,7 +70,35 @@ impl Reserves {
     pub(crate) fn on_arrival(&mut self, level: u8, now: Nanos) {
         // What is kept for a level is for those above, too.
         for level in self.levels.iter_mut().skip(level.into()) {
-            level.latest = now;
+            (level.latest, level.is_offered) = (now, false);
+        }
+    }
+
+    /// When a level begins to lend slots, which waiters are to be offered then; `NEVER` if none will.
+    pub(crate) fn next_lending(&self) -> Nanos {
+        match self.lend {
+            true => self.levels.iter().map(LevelReserve::lends_from).min(),
+            false => None,
+        }
+        .unwrap_or(NEVER)
+    }
+
+    /// Whether a level lends slots at `now` that waiters were not offered. They are to be offered then.
+    pub(crate) fn begin_lending(&mut self, now: Nanos) -> bool {
+        if self.next_lending() > now {
+            return false;
+        }
+        for level in &mut self.levels {
+            level.is_offered |= level.lends_from() <= now;
+        }
+        true
+    }
+
+    /// The same levels, by name, were last asked for when they were in `old`.
+    pub(crate) fn go_on_from(&mut self, old: &Self, level_of: impl Fn(usize) -> Option<usize>) {
+        for (nth, level) in self.levels.iter_mut().enumerate() {
+            let old = level_of(nth).and_then(|nth| old.levels.get(nth));
+            level.latest = old.map_or(0, |old| old.latest);
         }
     }
 
@@ -59,9 +112,66 @@ impl Reserves {
     #[inline]
     pub(crate) fn above(&self, level: u8, now: Nanos) -> KeptSlots {
         let above = self.levels.iter().take(level.into());
-        above
-            .filter(|above| !self.lend || now.saturating_sub(above.latest) <= LATELY)
-            .filter_map(|above| above.reserve)
-            .fold(KeptSlots::NONE, KeptSlots::and)
+        kept(above.filter(|above| !self.lends(above, now)))
+    }
+
+    /// Whether the slots of a level may go to those below.
+    #[inline]
+    fn lends(&self, level: &LevelReserve, now: Nanos) -> bool {
+        self.lend && now.saturating_sub(level.latest) > LATELY
+    }
+
+    /// Whether slots that are kept may be lent.
+    #[inline]
+    pub(crate) fn may_lend(&self) -> bool {
+        self.lend && !self.levels.is_empty()
+    }
+
+    /// A request of this level took a slot of a pool, which has `limit` slots, `free` of them still free.
+    pub(crate) fn on_leased(
+        &mut self,
+        level: u8,
+        pool: PoolId,
+        (limit, free): (usize, usize),
+        now: Nanos,
+    ) {
+        // Before: one more was free.
+        self.lent.settle(pool, self.missing(limit, free + 1));
+        let above = &self.levels[..usize::from(level).min(self.levels.len())];
+        if kept(above).of(limit) > free {
+            // Of those that lend, the lowest.
+            let lender = above.iter().enumerate().rev().find(|&(nth, above)| {
+                self.lends(above, now) && self.lent.of(pool, nth) < self.kept_for(nth, limit)
+            });
+            if let Some((lender, _)) = lender {
+                self.lent.add(pool, lender, self.levels.len());
+            }
+        }
+    }
+
+    /// How many slots of a pool are kept for this level, and how many of them lower levels have.
+    pub(crate) fn status(
+        &mut self,
+        level: usize,
+        pool: PoolId,
+        (limit, free): (usize, usize),
+    ) -> (usize, usize) {
+        self.lent.settle(pool, self.missing(limit, free));
+        let kept = self.kept_for(level, limit);
+        // Fewer may be kept than were, where the limit was lowered.
+        (kept, self.lent.of(pool, level).min(kept))
+    }
+
+    /// How many slots of a pool are kept and not free.
+    fn missing(&self, limit: usize, free: usize) -> usize {
+        // No level is below the last: from that, none is kept.
+        let above = self.levels.split_last().map_or(&[][..], |(_, above)| above);
+        kept(above).of(limit).saturating_sub(free)
+    }
+
+    /// How many slots of a pool are kept for this level, beside those that are kept for higher ones.
+    fn kept_for(&self, level: usize, limit: usize) -> usize {
+        let up_to = |level: usize| kept(self.levels.iter().take(level)).of(limit);
+        up_to(level + 1) - up_to(level)
     }
 }

@@ -10,6 +10,7 @@
 mod backlog;
 mod charge;
 mod forecast;
+mod groups;
 mod lifecycle;
 mod select;
 

@@ -445,6 +445,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         &mut self.base
     }
 
+    /// How many wait at this level.
+    pub(super) fn waiting_at(&self, level: u8) -> usize {
+        self.by_level.count(level)
+    }
+
     /// The waiter that is evicted first.
     pub(super) fn lowest(&self) -> Option<u32> {
         self.by_level.lowest_and_latest()

@@ -101,18 +101,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         // Otherwise it is unlinked already.
         if let State::Waiting(_) = room.waiters().payload(id.idx).state {
             room.unlink(id.idx, false);
-            room.base_mut().stats.cancelled += 1;
             room.on_wait_ended(id.idx, false);
             let (base, waiters) = room.base_and_waiters();
+            base.count_cancelled(waiters.meta(id.idx).priority);
             base.on_cancelled(waiters.meta(id.idx));
         }
         let (meta, waiter) = room.waiters_mut().take(id.idx);
         room.trim_if_empty();
         // Granted and never taken: no request ran. A rejection was counted when it happened.
         if let State::Leased(_) = waiter.state {
-            let stats = &mut room.base_mut().stats;
-            stats.unclaimed += 1;
-            stats.cancelled += 1;
+            room.base_mut().stats.unclaimed += 1;
+            room.base_mut().count_cancelled(meta.priority);
             // The caller releases the slot.
             if meta.is_counted {
                 self.on_tenant_released(meta.tenant());

@@ -2,6 +2,7 @@ mod changes;
 mod conformance;
 mod decisions;
 mod ejection;
+mod estimates;
 mod naive;
 mod strategies;
 

@@ -14,8 +14,9 @@ use metrics::{
 };
 
 use super::RequestOutcome;
+use crate::admit::RoomStats;
 use crate::endpoints::{Decision, EndpointRef, Endpoints};
-use crate::gate::GateStatus;
+use crate::gate::{GateStatus, LevelStatus};
 
 const REQUESTS: &str = "triage_requests_total";
 const QUEUE_WAIT: &str = "triage_queue_wait_seconds";
@@ -24,8 +25,15 @@ const FALLBACKS: &str = "triage_fallbacks_total";
 const HEALTH_CHANGES: &str = "triage_endpoint_health_changes_total";
 const QUEUE_DEPTH: &str = "triage_queue_depth";
 const RUNNING: &str = "triage_running";
+const LEVEL_WAITING: &str = "triage_level_waiting";
+const LEVEL_REJECTED: &str = "triage_level_rejected_total";
+const LEVEL_ESTIMATE: &str = "triage_level_estimated_wait_seconds";
+const LEVEL_TARGET: &str = "triage_level_target_wait_seconds";
+const LEVEL_RESERVED: &str = "triage_level_reserved_slots";
+const LEVEL_LENT: &str = "triage_level_lent_slots";
 const IN_FLIGHT: &str = "triage_endpoint_in_flight";
 const LIMIT: &str = "triage_endpoint_limit";
+const ADAPTIVE: &str = "triage_endpoint_limit_adaptive";
 const HEALTHY: &str = "triage_endpoint_healthy";
 
 static METADATA: Metadata<'static> =
@@ -40,17 +48,34 @@ fn describe() {
         (RETRIES, retries),
         (FALLBACKS, fallbacks),
         (HEALTH_CHANGES, health_changes),
+        (LEVEL_REJECTED, "Requests that the queue refused, by level."),
     ] {
         describe_counter!(counter, Unit::Count, what);
     }
     for (gauge, what) in [
         (QUEUE_DEPTH, "Requests that wait."),
         (RUNNING, "Requests that are being served."),
+        (LEVEL_WAITING, "Requests that wait, by level."),
+        (LEVEL_RESERVED, "Slots kept for a level and those above."),
+        (LEVEL_LENT, "Kept slots that lower levels have."),
         (IN_FLIGHT, "Requests that an endpoint serves."),
         (LIMIT, "Requests that an endpoint may serve at a time."),
     ] {
         describe_gauge!(gauge, Unit::Count, what);
     }
+    for (gauge, what) in [
+        (
+            LEVEL_ESTIMATE,
+            "How long one more request of a level would wait; NaN while that is not known.",
+        ),
+        (
+            LEVEL_TARGET,
+            "The wait from which on requests of a level are refused; +Inf without one.",
+        ),
+    ] {
+        describe_gauge!(gauge, Unit::Seconds, what);
+    }
+    describe_gauge!(ADAPTIVE, "Whether an endpoint's limit adapts: 1 or 0.");
     describe_gauge!(HEALTHY, "Whether an endpoint is healthy: 1 or 0.");
     let what = "How long requests waited for a slot, of those that had to wait and got one.";
     describe_histogram!(QUEUE_WAIT, Unit::Seconds, what);
@@ -60,8 +85,14 @@ fn describe() {
 #[derive(Debug, Default)]
 pub(in crate::route) struct Metrics {
     described: OnceLock<()>,
-    /// The names of the endpoints in the gauges.
-    shown: Mutex<BTreeSet<String>>,
+    shown: Mutex<Shown>,
+}
+
+/// The names in the gauges.
+#[derive(Debug, Default)]
+struct Shown {
+    endpoints: BTreeSet<String>,
+    levels: BTreeSet<String>,
 }
 
 impl Metrics {
@@ -111,28 +142,86 @@ impl Metrics {
         counter!(HEALTH_CHANGES, "endpoint" => endpoint.name().to_owned()).increment(1);
     }
 
-    /// Sets all gauges to the present values.
+    /// Sets all gauges, and the counters of levels, to the present values.
     pub(in crate::route) fn record_gauges(&self, status: &GateStatus, endpoints: &[EndpointRef]) {
         self.described.get_or_init(describe);
         gauge!(QUEUE_DEPTH).set(status.depth as f64);
         gauge!(RUNNING).set(status.running as f64);
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        for endpoint in endpoints {
-            shown.remove(endpoint.name());
-            let healthy = if endpoint.healthy() { 1.0 } else { 0.0 };
-            let (in_flight, limit) = (endpoint.in_flight(), endpoint.limit());
-            set(endpoint.name(), in_flight.into(), limit.into(), healthy);
+        let now = endpoints.iter().map(|e| e.name().to_owned()).collect();
+        let before = std::mem::replace(&mut shown.endpoints, now);
+        for gone in before.difference(&shown.endpoints) {
+            set_endpoint(gone, [0.0; 4]);
         }
-        shown.iter().for_each(|gone| set(gone, 0.0, 0.0, 0.0));
-        *shown = endpoints.iter().map(|e| e.name().to_owned()).collect();
+        for endpoint in endpoints {
+            let flag = |is_set: bool| if is_set { 1.0 } else { 0.0 };
+            let (in_flight, limit) = (endpoint.in_flight().into(), endpoint.limit().into());
+            let (adaptive, healthy) = (flag(endpoint.is_adaptive()), flag(endpoint.healthy()));
+            set_endpoint(endpoint.name(), [in_flight, limit, adaptive, healthy]);
+        }
+        let now = status.levels.iter().map(|level| level.name.clone());
+        let before = std::mem::replace(&mut shown.levels, now.collect());
+        for gone in before.difference(&shown.levels) {
+            set_level(gone, [0.0, 0.0, 0.0, f64::NAN, f64::INFINITY]);
+        }
+        status.levels.iter().for_each(record_level);
     }
 }
 
-fn set(endpoint: &str, in_flight: f64, limit: f64, healthy: f64) {
+fn set_endpoint(endpoint: &str, values: [f64; 4]) {
     let name = SharedString::from_shared(endpoint.into());
-    gauge!(IN_FLIGHT, "endpoint" => name.clone()).set(in_flight);
-    gauge!(LIMIT, "endpoint" => name.clone()).set(limit);
-    gauge!(HEALTHY, "endpoint" => name).set(healthy);
+    for (gauge, value) in [IN_FLIGHT, LIMIT, ADAPTIVE, HEALTHY]
+        .into_iter()
+        .zip(values)
+    {
+        gauge!(gauge, "endpoint" => name.clone()).set(value);
+    }
+}
+
+fn record_level(level: &LevelStatus) {
+    let counts = [level.waiting, level.reserved, level.lent].map(|count| count as f64);
+    let [waiting, reserved, lent] = counts;
+    let seconds = |wait: Option<Duration>| wait.map(|wait| wait.as_secs_f64());
+    let estimate = seconds(level.estimated_wait).unwrap_or(f64::NAN);
+    let target = seconds(level.target_wait).unwrap_or(f64::INFINITY);
+    set_level(&level.name, [waiting, reserved, lent, estimate, target]);
+    for (code, count) in by_code(&level.stats) {
+        // A level is counted for a code from its first such request on, as are all labels of counters.
+        if count > 0 {
+            let name = level.name.clone();
+            counter!(LEVEL_REJECTED, "priority" => name, "code" => code).absolute(count);
+        }
+    }
+}
+
+fn set_level(level: &str, values: [f64; 5]) {
+    let name = SharedString::from_shared(level.into());
+    let gauges = [
+        LEVEL_WAITING,
+        LEVEL_RESERVED,
+        LEVEL_LENT,
+        LEVEL_ESTIMATE,
+        LEVEL_TARGET,
+    ];
+    for (gauge, value) in gauges.into_iter().zip(values) {
+        gauge!(gauge, "priority" => name.clone()).set(value);
+    }
+}
+
+/// The rejections by the code of the error. Why an endpoint can never serve a request has many codes.
+fn by_code(stats: &RoomStats) -> [(&'static str, u64); 10] {
+    [
+        ("queue_full", stats.full),
+        ("overloaded", stats.overloaded),
+        ("tenant_queue_full", stats.tenant_full),
+        ("queue_timeout", stats.timed_out),
+        ("deadline_exceeded", stats.deadline_passed),
+        ("queue_disabled", stats.disabled),
+        ("streaming_not_queued", stats.not_queued),
+        ("displaced", stats.displaced),
+        ("shutting_down", stats.shutting_down),
+        ("unservable", stats.unservable),
+    ]
 }
 
 fn shared(name: &Arc<str>) -> SharedString {

@@ -13,7 +13,7 @@ use std::collections::BinaryHeap;
 
 use crate::admit::account::Share;
 use crate::admit::age_order::AgeOrder;
-use crate::admit::nanos::Nanos;
+use crate::admit::nanos::{NEVER, Nanos};
 use crate::admit::ordered_queue::ArrivalKey;
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, Tenant, WaitingRoomConfig};
@@ -73,6 +73,21 @@ pub(crate) struct Newcomer<'a> {
     pub(crate) cost: u128,
     /// The end of its wait.
     pub(crate) end: Nanos,
+}
+
+static NO_TENANT: Tenant = Tenant::NONE;
+
+impl Newcomer<'static> {
+    /// One of no tenant that arrives now, behind all of this level.
+    pub(crate) fn after_all(level: u8, now: Nanos) -> Self {
+        Self {
+            key: (now, u64::MAX),
+            level,
+            tenant: &NO_TENANT,
+            cost: 1,
+            end: NEVER,
+        }
+    }
 }
 
 /// The waiters of one level of one lane, or of all levels if those have weights, in the order of the discipline.

@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use super::Lanes;
+use super::{Group, Lanes};
 use crate::admit::capacity::PoolId;
 use crate::admit::wait_queue::discipline::{FlowState, Newcomer};
 use crate::admit::waiters::Waiters;
@@ -18,7 +18,7 @@ pub(crate) struct Backlog {
     /// About how many waiters go before it.
     pub(crate) ahead: usize,
     /// Whether it is shared among flows.
-    pub(crate) is_fair: bool,
+    pub(crate) flows: Option<Discipline>,
 }
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
@@ -43,8 +43,8 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let level = own.queue_of(newcomer.level);
         let queue = &own.levels[level];
         let above: usize = group.waiting[..level].iter().sum();
-        let is_fair = !group.clocks.is_empty();
-        let in_order = group.discipline == Discipline::Fifo && !is_fair;
+        let flows = group.flows();
+        let in_order = group.discipline == Discipline::Fifo && flows.is_none();
         // In the order of arrival, all of its level are before it. With many lanes that is an upper bound.
         if in_order || group.lanes.len() > MAX_LOOKS {
             // Newest first, none of its level is.
@@ -53,7 +53,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
                 false => group.waiting[level],
             };
             let ahead = above + own;
-            return Backlog { ahead, is_fair };
+            return Backlog { ahead, flows };
         }
         let flow = FlowState {
             start: self.clock_of_newcomer(own.group, level),
@@ -70,7 +70,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         });
         Backlog {
             ahead: above + lanes.sum::<usize>(),
-            is_fair,
+            flows,
         }
     }
 
@@ -82,16 +82,20 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         others
             .map(|&group| {
                 let group = &self.groups[group as usize];
-                // Newest first, only those above. Where levels have weights, no level goes before another.
-                let levels = match (self.is_weighted, self.age_order.is_next(newcomer.key)) {
-                    (true, false) => group.waiting.len(),
-                    (true, true) => 0,
-                    (false, false) => usize::from(newcomer.level) + 1,
-                    (false, true) => usize::from(newcomer.level),
-                };
-                let waiting: usize = group.waiting[..levels].iter().sum();
-                waiting as f64 / group.pools.len() as f64
+                self.before(group, newcomer) as f64 / group.pools.len() as f64
             })
             .sum()
+    }
+
+    /// How many waiters of a group go before a newcomer that goes behind all of its level.
+    pub(super) fn before(&self, group: &Group, newcomer: Newcomer<'_>) -> usize {
+        // Newest first, only those above. Where levels have weights, no level goes before another.
+        let levels = match (self.is_weighted, self.age_order.is_next(newcomer.key)) {
+            (true, false) => group.waiting.len(),
+            (true, true) => 0,
+            (false, false) => usize::from(newcomer.level) + 1,
+            (false, true) => usize::from(newcomer.level),
+        };
+        group.waiting.iter().take(levels).sum()
     }
 }

@@ -9,7 +9,7 @@ use crate::admit::{Discipline, WaitingRoomConfig};
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Whether tenants have shares in any lane.
-    pub(crate) fn is_fair(&self) -> bool {
+    pub(crate) fn have_shares(&self) -> bool {
         self.discipline == Discipline::Fair || self.has_fair
     }
 
@@ -50,7 +50,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// Takes over what tenants owe in lanes that were there before, and still have waiters.
     pub(crate) fn inherit_debts(&mut self, old: &Self) {
-        if !old.is_fair() {
+        if !old.have_shares() {
             return;
         }
         for (_, lane) in &mut self.lanes {

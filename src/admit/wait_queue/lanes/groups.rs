@@ -1,0 +1,35 @@
+//! What is asked of groups for predictions and reports.
+
+use std::hash::Hash;
+
+use super::{Group, Lanes};
+use crate::admit::Discipline;
+use crate::admit::wait_queue::discipline::Newcomer;
+
+impl Group {
+    /// The discipline whose flows share it, if it has flows.
+    #[inline]
+    pub(super) fn flows(&self) -> Option<Discipline> {
+        (!self.clocks.is_empty()).then_some(self.discipline)
+    }
+}
+
+impl<L: Clone + Eq + Hash> Lanes<L> {
+    /// A lane of each group in which requests wait.
+    pub(crate) fn one_of_each_group(&self) -> impl Iterator<Item = u32> {
+        let groups = self.groups.iter().map(|(_, group)| group);
+        let occupied = groups.filter(|group| group.order.first().is_some());
+        occupied.filter_map(|group| group.lanes.iter().next().map(|(_, &lane)| lane))
+    }
+
+    /// The discipline whose flows share a lane, if it has flows.
+    #[inline]
+    pub(crate) fn flows(&self, lane: u32) -> Option<Discipline> {
+        self.groups[self.group(lane) as usize].flows()
+    }
+
+    /// How many requests of the group of `lane` go before a newcomer that goes behind all of its level.
+    pub(crate) fn ahead_in_group(&self, lane: u32, newcomer: Newcomer<'_>) -> usize {
+        self.before(&self.groups[self.group(lane) as usize], newcomer)
+    }
+}

@@ -1,0 +1,585 @@
+//! Random runs with targets and reserves, for which there is no model: what is promised whatever is predicted.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use tower_triage::admit::{
+    AdmitOutcome, Capacity, KeptSlots, LeaseError, LevelStatus, PoolId, PoolSet, Reserve, Served,
+    TargetWait, WaiterId, WaitingRoom, WakeList,
+};
+use tower_triage::{Discipline, Priority, PriorityLevels, RejectReason, Ticket, WaitingRoomConfig};
+
+const LEVELS: [&str; 3] = ["high", "normal", "low"];
+const POOLS: usize = 2;
+/// The pools of each lane.
+const LANES: [&[usize]; 3] = [&[0], &[1], &[0, 1]];
+/// A level lends its slots after this time without a request.
+const LATELY: Duration = Duration::from_secs(10);
+
+/// What a request asks: a lane, and, for the test, its level.
+#[derive(Debug, Clone, Copy)]
+struct Demand {
+    lane: usize,
+    level: usize,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Pool {
+    slots: usize,
+    taken: usize,
+}
+
+impl Pool {
+    fn free(self) -> usize {
+        self.slots.saturating_sub(self.taken)
+    }
+}
+
+/// Pools with slots that may be kept. `ONE`: with one lane, so that a plain room serves it if the configuration allows.
+#[derive(Debug, Default)]
+struct Pools<const ONE: bool>(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    pools: [Pool; POOLS],
+    leased: u64,
+    /// How many slots a level has to leave free, by level and pool, as the test knows it.
+    kept: [[usize; POOLS]; LEVELS.len()],
+    /// What took a slot that is kept.
+    taken_wrongly: Option<Demand>,
+}
+
+impl State {
+    /// Whether a request may take a slot of this pool.
+    fn may_take(&self, level: usize, pool: usize) -> bool {
+        self.pools[pool].free() > self.kept[level][pool]
+    }
+}
+
+impl<const ONE: bool> Pools<ONE> {
+    fn lane_of(demand: &Demand) -> usize {
+        if ONE { 0 } else { demand.lane }
+    }
+}
+
+impl<const ONE: bool> Capacity for Pools<ONE> {
+    type Demand = Demand;
+    type Lease = usize;
+    type Lane = usize;
+    type Unservable = Infallible;
+
+    const SINGLE_LANE: bool = ONE;
+
+    fn try_lease(&self, demand: &Demand) -> Result<usize, LeaseError<Infallible>> {
+        self.try_lease_keeping(demand, KeptSlots::NONE)
+    }
+
+    fn try_lease_keeping(
+        &self,
+        demand: &Demand,
+        kept: KeptSlots,
+    ) -> Result<usize, LeaseError<Infallible>> {
+        let mut state = self.0.lock().unwrap();
+        let mut pools = LANES[Self::lane_of(demand)].iter().copied();
+        let is_free = |&pool: &usize| {
+            let pool = state.pools[pool];
+            pool.free() > kept.of(pool.slots)
+        };
+        let pool = pools.find(is_free).ok_or(LeaseError::Busy)?;
+        // Not asserted here: the room catches the panics of a capacity.
+        if !state.may_take(demand.level, pool) {
+            state.taken_wrongly = Some(*demand);
+        }
+        state.pools[pool].taken += 1;
+        state.leased += 1;
+        Ok(pool)
+    }
+
+    fn release(&self, pool: usize) -> PoolId {
+        self.0.lock().unwrap().pools[pool].taken -= 1;
+        PoolId(pool as u32)
+    }
+
+    fn pool(&self, &pool: &usize) -> PoolId {
+        PoolId(pool as u32)
+    }
+
+    fn lane(&self, demand: &Demand) -> usize {
+        Self::lane_of(demand)
+    }
+
+    fn pools(&self, &lane: &usize) -> PoolSet {
+        LANES[lane]
+            .iter()
+            .map(|&pool| PoolId(pool as u32))
+            .collect()
+    }
+
+    fn slots(&self, pool: PoolId) -> usize {
+        self.0.lock().unwrap().pools[pool.0 as usize].slots
+    }
+
+    fn taken(&self, pool: PoolId) -> usize {
+        self.0.lock().unwrap().pools[pool.0 as usize].taken
+    }
+
+    fn all_pools(&self) -> PoolSet {
+        (0..if ONE { 1 } else { POOLS as u32 })
+            .map(PoolId)
+            .collect()
+    }
+
+    fn in_use(&self) -> usize {
+        let state = self.0.lock().unwrap();
+        state.pools.iter().map(|pool| pool.taken).sum()
+    }
+
+    fn limit(&self) -> usize {
+        let state = self.0.lock().unwrap();
+        state.pools.iter().map(|pool| pool.slots).sum()
+    }
+
+    fn leased(&self) -> u64 {
+        self.0.lock().unwrap().leased
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Arrive {
+        lane: usize,
+        level: usize,
+        tenant: &'static str,
+        /// In how many milliseconds its caller gives up, if it says so.
+        within: Option<u64>,
+    },
+    /// A request ends; its answer began so early, or its caller gave up before it began.
+    End(Index, bool),
+    Cancel(Index),
+    /// Milliseconds.
+    Advance(u64),
+    SetSlots {
+        pool: usize,
+        slots: usize,
+    },
+    Reconfigure(Options),
+}
+
+#[derive(Debug, Clone)]
+struct Options {
+    discipline: Discipline,
+    max_size: usize,
+    max_wait: Option<u64>,
+    target: TargetWait,
+    displace: bool,
+    reserves: [Option<Reserve>; LEVELS.len()],
+    lend: bool,
+}
+
+impl Options {
+    fn keeps_any(&self) -> bool {
+        self.reserves.iter().any(Option::is_some)
+    }
+
+    fn config(&self) -> WaitingRoomConfig {
+        let levels = PriorityLevels::new(LEVELS, "normal").unwrap();
+        let config = WaitingRoomConfig::default()
+            .levels(levels)
+            .discipline(self.discipline)
+            .max_size(self.max_size)
+            .max_wait(self.max_wait.map(Duration::from_millis))
+            .target_wait(self.target)
+            .displace(self.displace)
+            .lend(self.lend);
+        let reserves = LEVELS.into_iter().zip(self.reserves);
+        reserves.fold(config, |config, (level, reserve)| match reserve {
+            Some(reserve) => config.reserve(level, reserve),
+            None => config,
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Waiting {
+    id: WaiterId,
+    demand: Demand,
+}
+
+#[derive(Debug)]
+struct Running {
+    pool: usize,
+    level: usize,
+    served: Served,
+}
+
+struct Driver<const ONE: bool> {
+    room: WaitingRoom<Pools<ONE>, usize>,
+    pools: Pools<ONE>,
+    options: Options,
+    now: Instant,
+    /// When a request of each level, or of one above it, came last.
+    latest: [Option<Instant>; LEVELS.len()],
+    tickets: Vec<(Ticket, Demand)>,
+    waiting: BTreeMap<usize, Waiting>,
+    running: BTreeMap<usize, Running>,
+    served: usize,
+    rejected: [usize; LEVELS.len()],
+    cancelled: usize,
+    /// Whether several slots were kept at any time.
+    keeps_several: bool,
+}
+
+impl<const ONE: bool> Driver<ONE> {
+    fn new(options: Options, slots: [usize; POOLS]) -> Self {
+        let begin = Instant::now();
+        let pools = Pools::default();
+        pools.0.lock().unwrap().pools = slots.map(|slots| Pool { slots, taken: 0 });
+        Self {
+            room: WaitingRoom::new(options.config(), begin),
+            pools,
+            options,
+            now: begin,
+            latest: [None; LEVELS.len()],
+            tickets: Vec::new(),
+            waiting: BTreeMap::new(),
+            running: BTreeMap::new(),
+            served: 0,
+            rejected: [0; LEVELS.len()],
+            cancelled: 0,
+            keeps_several: false,
+        }
+    }
+
+    /// Tells the capacity how many slots each level has to leave free now.
+    fn update_kept(&mut self) {
+        let is_lent = |above: usize| {
+            let is_recent =
+                |latest: Option<Instant>| latest.is_some_and(|at| self.now - at <= LATELY);
+            self.options.lend && !is_recent(self.latest[above])
+        };
+        let mut state = self.pools.0.lock().unwrap();
+        for level in 0..LEVELS.len() {
+            let (mut slots, mut share) = (0.0, 0.0);
+            for above in (0..level).filter(|&above| !is_lent(above)) {
+                match self.options.reserves[above] {
+                    Some(Reserve::Slots(kept)) => slots += f64::from(kept),
+                    Some(Reserve::Share(kept)) => share += kept,
+                    _ => {}
+                }
+            }
+            for pool in 0..POOLS {
+                let limit = state.pools[pool].slots;
+                let kept = slots + (share * limit as f64 - 1e-6).ceil();
+                state.kept[level][pool] = (kept as usize).min(limit.saturating_sub(1));
+            }
+        }
+    }
+
+    fn apply(&mut self, event: Event) {
+        let mut wakes = WakeList::new();
+        match event {
+            Event::Arrive {
+                lane,
+                level,
+                tenant,
+                within,
+            } => self.arrive(Demand { lane, level }, tenant, within, &mut wakes),
+            Event::End(which, is_answered) => {
+                if let Some(number) = pick(&self.running, which) {
+                    let Running { pool, served, .. } = self.running.remove(&number).unwrap();
+                    match is_answered {
+                        true => self.room.on_answered(&served, self.now),
+                        false => self.room.on_abandoned(&served, self.now),
+                    }
+                    self.update_kept();
+                    let pool = self.pools.release(pool);
+                    self.room
+                        .on_release(&self.pools, pool, self.now, &mut wakes);
+                }
+            }
+            Event::Cancel(which) => {
+                if let Some(number) = pick(&self.waiting, which) {
+                    let Waiting { id, .. } = self.waiting.remove(&number).unwrap();
+                    let (lease, waker) = self.room.cancel(id, self.now);
+                    assert_eq!((lease, waker), (None, Some(number)));
+                    self.cancelled += 1;
+                }
+            }
+            Event::Advance(millis) => {
+                self.now += Duration::from_millis(millis);
+                self.update_kept();
+                self.advance(&mut wakes);
+            }
+            Event::SetSlots { pool, slots } => {
+                self.pools.0.lock().unwrap().pools[pool].slots = slots;
+                self.update_kept();
+                self.room
+                    .on_capacity_grown(&self.pools, self.now, &mut wakes);
+            }
+            Event::Reconfigure(options) => {
+                self.options = options;
+                if !self.options.keeps_any() {
+                    self.latest = [None; LEVELS.len()];
+                }
+                self.update_kept();
+                let config = self.options.config();
+                self.room
+                    .reconfigure(&self.pools, config, self.now, &mut wakes);
+            }
+        }
+        self.take(wakes);
+        self.check();
+    }
+
+    fn advance(&mut self, wakes: &mut WakeList<usize>) {
+        if self.room.advance(self.now, wakes) {
+            self.room.on_capacity_grown(&self.pools, self.now, wakes);
+        }
+    }
+
+    fn arrive(
+        &mut self,
+        demand: Demand,
+        tenant: &'static str,
+        within: Option<u64>,
+        wakes: &mut WakeList<usize>,
+    ) {
+        let number = self.tickets.len();
+        let mut ticket = Ticket::new(Priority(demand.level as u8), self.now).tenant(tenant.into());
+        if let Some(within) = within {
+            ticket = ticket.timeout(Duration::from_millis(within));
+        }
+        self.tickets.push((ticket.clone(), demand));
+        // Elsewhere it is not looked at.
+        if self.options.keeps_any() {
+            for level in demand.level..LEVELS.len() {
+                self.latest[level] = Some(self.now);
+            }
+        }
+        self.update_kept();
+        let pools = LANES[Pools::<ONE>::lane_of(&demand)];
+        let was_free = {
+            let state = self.pools.0.lock().unwrap();
+            pools.iter().any(|&pool| state.may_take(demand.level, pool))
+        };
+        let is_before = |other: &Waiting| {
+            let (lane, other_lane) = [demand, other.demand]
+                .map(|it| Pools::<ONE>::lane_of(&it))
+                .into();
+            lane == other_lane && other.demand.level <= demand.level
+        };
+        let is_first = !self.waiting.values().any(is_before);
+        let outcome = self
+            .room
+            .arrive(&self.pools, ticket, demand, self.now, wakes);
+        match outcome {
+            AdmitOutcome::Leased(pool) => self.start(number, pool),
+            AdmitOutcome::Queued(id) => {
+                self.room.set_waker(id, number).unwrap();
+                self.waiting.insert(number, Waiting { id, demand });
+            }
+            AdmitOutcome::Rejected(why) => {
+                if let RejectReason::Overloaded { retry_after } = why {
+                    assert!(!was_free, "a slot was free");
+                    assert!(!is_first || within.is_some(), "none went before it");
+                    assert!(
+                        retry_after < Duration::from_secs(100_000),
+                        "{retry_after:?}"
+                    );
+                    assert!(self.options.target != TargetWait::Off);
+                }
+                self.rejected[demand.level] += 1;
+            }
+        }
+    }
+
+    fn start(&mut self, number: usize, pool: usize) {
+        let (ticket, demand) = &self.tickets[number];
+        let served = self.room.served(&self.pools, demand, ticket, self.now);
+        let level = demand.level;
+        let running = Running {
+            pool,
+            level,
+            served,
+        };
+        assert!(self.running.insert(number, running).is_none());
+        self.served += 1;
+    }
+
+    fn take(&mut self, wakes: WakeList<usize>) {
+        for number in wakes {
+            let Waiting { id, demand } = self.waiting.remove(&number).unwrap();
+            match self.room.take_outcome(id).unwrap() {
+                Ok(pool) => self.start(number, pool),
+                Err(_) => self.rejected[demand.level] += 1,
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        self.update_kept();
+        assert_eq!(self.room.len(), self.waiting.len());
+        assert!(self.room.len() <= self.options.max_size);
+        assert_eq!(self.pools.in_use(), self.running.len());
+        {
+            let state = self.pools.0.lock().unwrap();
+            assert!(state.taken_wrongly.is_none(), "{state:?}");
+            for (number, waiting) in &self.waiting {
+                let pools = LANES[Pools::<ONE>::lane_of(&waiting.demand)];
+                let level = waiting.demand.level;
+                let fits = pools.iter().find(|&&pool| state.may_take(level, pool));
+                assert_eq!(
+                    fits, None,
+                    "{number} of level {level} waits beside it: {state:?}"
+                );
+            }
+        }
+        let stats = self.room.stats();
+        assert_eq!(
+            stats.rejected() as usize,
+            self.rejected.iter().sum::<usize>()
+        );
+        assert_eq!(stats.cancelled as usize, self.cancelled);
+        let ended = self.served + self.waiting.len() + self.cancelled;
+        assert_eq!(ended + stats.rejected() as usize, self.tickets.len());
+        self.check_levels();
+    }
+
+    fn check_levels(&mut self) {
+        let levels = self.room.levels(&self.pools, self.now);
+        for (nth, level) in levels.iter().enumerate() {
+            let waiting = self.waiting.values();
+            let waiting = waiting.filter(|waiting| waiting.demand.level == nth);
+            assert_eq!(level.waiting, waiting.count());
+            assert_eq!(level.stats.rejected() as usize, self.rejected[nth]);
+            assert!(level.lent <= level.reserved);
+            assert!(level.lent == 0 || self.options.lend);
+        }
+        let sum = |of: fn(&LevelStatus) -> usize| levels.iter().map(of).sum::<usize>();
+        let below = self.running.values().filter(|running| running.level > 0);
+        // If there ever were more, it is not exact.
+        self.keeps_several |= sum(|level| level.reserved) > 1;
+        if !self.keeps_several {
+            assert!(sum(|level| level.lent) <= below.count());
+        }
+    }
+
+    /// Ends the run: each request ends once.
+    fn finish(mut self) {
+        for pool in 0..POOLS {
+            self.apply(Event::SetSlots { pool, slots: 2 });
+        }
+        while let Some((&number, _)) = self.running.first_key_value() {
+            let Running { pool, .. } = self.running.remove(&number).unwrap();
+            self.now += Duration::from_secs(1);
+            self.update_kept();
+            let mut wakes = WakeList::new();
+            self.advance(&mut wakes);
+            let pool = self.pools.release(pool);
+            self.room
+                .on_release(&self.pools, pool, self.now, &mut wakes);
+            self.take(wakes);
+            self.check();
+        }
+        assert!(self.room.is_empty() && self.waiting.is_empty());
+    }
+}
+
+fn pick<T>(all: &BTreeMap<usize, T>, which: Index) -> Option<usize> {
+    let nth = (!all.is_empty()).then(|| which.index(all.len()))?;
+    all.keys().nth(nth).copied()
+}
+
+fn options() -> impl Strategy<Value = Options> {
+    let reserve = || {
+        prop_oneof![
+            3 => Just(None),
+            2 => (0u32..3).prop_map(|slots| Some(Reserve::Slots(slots))),
+            1 => prop::sample::select(&[0.1, 0.25, 0.5, 1.0][..]).prop_map(|share| Some(Reserve::Share(share))),
+        ]
+    };
+    let target = prop_oneof![
+        3 => Just(TargetWait::Auto),
+        3 => (0u64..4_000).prop_map(|millis| TargetWait::After(Duration::from_millis(millis))),
+        1 => Just(TargetWait::Off),
+    ];
+    (
+        prop::sample::select(&[Discipline::Fifo, Discipline::Fair, Discipline::Deadline][..]),
+        prop_oneof![1 => 1usize..4, 3 => 4usize..30],
+        prop::option::weighted(0.7, 100u64..20_000),
+        target,
+        any::<bool>(),
+        [reserve(), reserve(), reserve()],
+        any::<bool>(),
+    )
+        .prop_map(
+            |(discipline, max_size, max_wait, target, displace, reserves, lend)| Options {
+                discipline,
+                max_size,
+                max_wait,
+                target,
+                displace,
+                reserves,
+                lend,
+            },
+        )
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let arrival = (
+        0..LANES.len(),
+        prop_oneof![1 => Just(0usize), 2 => Just(1), 2 => Just(2)],
+        prop::sample::select(&["", "ann", "bob"][..]),
+        prop::option::weighted(0.4, 1u64..10_000),
+    )
+        .prop_map(|(lane, level, tenant, within)| Event::Arrive {
+            lane,
+            level,
+            tenant,
+            within,
+        });
+    let event = prop_oneof![
+        60 => arrival,
+        40 => (any::<Index>(), prop::bool::weighted(0.8)).prop_map(|(which, is)| Event::End(which, is)),
+        8 => any::<Index>().prop_map(Event::Cancel),
+        30 => prop_oneof![4 => 0u64..1_000, 1 => 1_000u64..15_000].prop_map(Event::Advance),
+        2 => (0..POOLS, 0usize..6).prop_map(|(pool, slots)| Event::SetSlots { pool, slots }),
+        2 => options().prop_map(Event::Reconfigure),
+    ];
+    prop::collection::vec(event, 1..200)
+}
+
+fn run<const ONE: bool>(options: Options, slots: [usize; POOLS], events: Vec<Event>) {
+    let mut driver = Driver::<ONE>::new(options, slots);
+    events.into_iter().for_each(|event| driver.apply(event));
+    driver.finish();
+}
+
+fn slots() -> impl Strategy<Value = [usize; POOLS]> {
+    prop::array::uniform2(0usize..6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn one_lane_keeps_what_is_promised(options in options(), slots in slots(), events in events()) {
+        run::<true>(options, slots, events);
+    }
+
+    #[test]
+    fn lanes_with_pools_in_common_keep_what_is_promised(
+        options in options(),
+        slots in slots(),
+        events in events(),
+    ) {
+        run::<false>(options, slots, events);
+    }
+}
