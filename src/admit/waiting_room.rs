@@ -481,12 +481,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// The share that a request with this ticket uses, if slots are to be charged or counted for it.
-    pub(crate) fn share_of(&self, ticket: &Ticket) -> Option<Share> {
+    pub(crate) fn share_of(&self, ticket: &Ticket) -> Option<Box<Share>> {
         let is_counted = self.config().max_concurrent_per_tenant.is_some();
-        (is_counted || self.is_fair()).then(|| Share {
-            tenant: ticket.tenant.clone(),
-            level: ticket.priority.0,
-            is_counted,
+        // Boxed, as most requests have none, and what is returned is moved several times.
+        (is_counted || self.is_fair()).then(|| {
+            Box::new(Share {
+                tenant: ticket.tenant.clone(),
+                level: ticket.priority.0,
+                is_counted,
+            })
         })
     }
 

@@ -202,7 +202,8 @@ impl<C: Capacity> Future for Acquire<C> {
                 let permit = Permit::new(arriving.origin, lease, arriving.ticket.id);
                 if is_fair {
                     let share = share_of(&arriving.ticket);
-                    return Poll::Ready(Ok(permit.for_share(&arriving.demand, Some(share))));
+                    let share = Some(Box::new(share));
+                    return Poll::Ready(Ok(permit.for_share(&arriving.demand, share)));
                 }
                 Poll::Ready(Ok(permit))
             }

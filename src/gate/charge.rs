@@ -52,9 +52,9 @@ impl<C: Capacity> Permit<C> {
     }
 
     /// [`set_share`](Self::set_share), if it is part of one.
-    pub(super) fn for_share(mut self, demand: &C::Demand, share: Option<Share>) -> Self {
+    pub(super) fn for_share(mut self, demand: &C::Demand, share: Option<Box<Share>>) -> Self {
         if let Some(share) = share {
-            self.set_account(demand, share);
+            self.set_account(demand, *share);
         }
         self
     }

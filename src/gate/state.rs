@@ -175,7 +175,7 @@ impl<C: Capacity> Shared<C> {
         now: Instant,
         waker: &Waker,
         reserved: bool,
-    ) -> (AdmitOutcome<C>, Option<Leftovers<C>>, Option<Share>) {
+    ) -> (AdmitOutcome<C>, Option<Leftovers<C>>, Option<Box<Share>>) {
         let waker = waker.clone(); // a caller's code: not under the lock
         let (outcome, share, rest, timer) = self.with_lock(|shared, state, wakes| {
             if reserved {

@@ -12,7 +12,7 @@ pub(crate) struct Answered<C: Capacity> {
     pub(crate) answer: Answer<C>,
     pub(crate) demand: C::Demand,
     /// Whose share the slot is part of, where tenants have shares or limits.
-    pub(crate) share: Option<Share>,
+    pub(crate) share: Option<Box<Share>>,
     /// What is to be learned from its service, if anything is.
     pub(crate) served: Option<Served>,
 }
@@ -41,10 +41,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             State::Waiting(_) => return None,
         };
         let has_share = answer.is_ok() && (meta.is_counted || self.is_fair());
-        let share = has_share.then(|| Share {
-            tenant: meta.tenant().clone(),
-            level: meta.level,
-            is_counted: meta.is_counted,
+        let share = has_share.then(|| {
+            Box::new(Share {
+                tenant: meta.tenant().clone(),
+                level: meta.level,
+                is_counted: meta.is_counted,
+            })
         });
         // Granted in the latest event or before it.
         let base = self.room_mut().base_mut();
