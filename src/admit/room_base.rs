@@ -62,7 +62,7 @@ impl RoomBase {
     /// Replaces the configuration.
     pub(crate) fn set_config(&mut self, config: WaitingRoomConfig) {
         self.overload.set_levels(config.levels.count());
-        self.reserves = Reserves::new(&config);
+        self.reserves.set_config(&config);
         self.config = config;
     }
 

@@ -348,9 +348,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// When to call [`advance`](Self::advance) next. `None` if no wait ends.
+    ///
+    /// Where kept slots are lent ([`WaitingRoomConfig::lend`]), also when that begins: call
+    /// [`on_capacity_grown`](Self::on_capacity_grown) then, because nothing else may happen.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.base().epoch.instant(self.room().next_timeout())
+        let (base, end) = (self.base(), self.room().next_timeout());
+        let next = match base.waiting > 0 {
+            true => end.min(base.reserves.next_lent(base.now)),
+            false => end,
+        };
+        base.epoch.instant(next)
     }
 
     /// Sets the waiter's waker. Returns the one that it replaces.

@@ -353,6 +353,10 @@ impl<C: Capacity> State<C> {
 
 impl<C: Capacity> TimerHost for Shared<C> {
     fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant> {
+        // Kept slots may be lent from now on.
+        if self.waiting_word().has(Flags::RESERVES) {
+            self.or_log(|| self.on_capacity_grown());
+        }
         let now = clock::now();
         self.with_lock(|_, state, wakes| {
             state.room.advance(now, wakes);

@@ -131,6 +131,38 @@ fn kept_slots_are_lent_while_their_level_is_silent() {
 }
 
 #[test]
+fn a_waiter_is_told_when_a_kept_slot_is_lent() {
+    each(
+        |config| config.reserve("high", Reserve::Slots(1)).lend(true),
+        |mut room| {
+            assert!(room.arrives("high", 0, HIGH));
+            assert_eq!(room.ends("high", 1), [""; 0]);
+            assert!(room.arrives("low 1", 2, LOW) && !room.arrives("low 2", 2, LOW));
+            // Nothing else happens.
+            let due = room.room.next_timeout().expect("a time at which to look");
+            assert!(due <= room.begin + Duration::from_secs(11), "{due:?}");
+            let mut wakes = WakeList::new();
+            room.room.on_capacity_grown(&room.slots, due, &mut wakes);
+            assert_eq!(room.started(wakes), ["low 2"]);
+        },
+    );
+}
+
+#[test]
+fn a_reconfiguration_lends_no_slot_of_a_level_that_came_lately() {
+    each(
+        |config| config.reserve("high", Reserve::Slots(1)).lend(true),
+        |mut room| {
+            assert!(room.arrives("high", 0, HIGH));
+            assert_eq!(room.ends("high", 1), [""; 0]);
+            let same = room.room.config().clone().max_size(7);
+            assert_eq!(room.reconfigures(same, 2), [""; 0]);
+            assert!(room.arrives("low 1", 3, LOW) && !room.arrives("low 2", 3, LOW));
+        },
+    );
+}
+
+#[test]
 fn a_reconfiguration_frees_kept_slots() {
     each(
         |config| config.reserve("high", Reserve::Slots(1)),

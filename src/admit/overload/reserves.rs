@@ -1,6 +1,6 @@
 //! The slots that are kept for each level, and whether they are lent to those below.
 
-use crate::admit::nanos::Nanos;
+use crate::admit::nanos::{NEVER, Nanos};
 use crate::admit::{KeptSlots, Reserve, WaitingRoomConfig};
 
 /// The reserves of a configuration.
@@ -40,6 +40,14 @@ impl Reserves {
         }
     }
 
+    /// The reserves of another configuration, whose levels are taken to be the same.
+    pub(crate) fn set_config(&mut self, config: &WaitingRoomConfig) {
+        let old = std::mem::replace(self, Self::new(config));
+        for (level, old) in self.levels.iter_mut().zip(old.levels) {
+            level.latest = old.latest;
+        }
+    }
+
     /// A request of this level came.
     #[inline]
     pub(crate) fn on_arrival(&mut self, level: u8, now: Nanos) {
@@ -55,12 +63,20 @@ impl Reserves {
         self.levels.is_empty()
     }
 
+    /// When slots that are kept now are lent; `NEVER` if none are.
+    pub(crate) fn next_lent(&self, now: Nanos) -> Nanos {
+        let kept = self.levels.iter().filter(|level| level.reserve.is_some());
+        let lent = kept.map(|level| level.latest.saturating_add(LATELY));
+        let next = lent.filter(|&lent| self.lend && lent > now).min();
+        next.unwrap_or(NEVER)
+    }
+
     /// The slots that a request of this level has to leave free.
     #[inline]
     pub(crate) fn above(&self, level: u8, now: Nanos) -> KeptSlots {
         let above = self.levels.iter().take(level.into());
         above
-            .filter(|above| !self.lend || now.saturating_sub(above.latest) <= LATELY)
+            .filter(|above| !self.lend || now.saturating_sub(above.latest) < LATELY)
             .filter_map(|above| above.reserve)
             .fold(KeptSlots::NONE, KeptSlots::and)
     }
