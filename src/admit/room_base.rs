@@ -61,7 +61,7 @@ impl RoomBase {
 
     /// Replaces the configuration.
     pub(crate) fn set_config(&mut self, config: WaitingRoomConfig) {
-        self.overload.set_levels(config.levels.count());
+        self.overload.set_config(&config);
         self.reserves.set_config(&config);
         self.config = config;
     }

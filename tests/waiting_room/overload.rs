@@ -25,6 +25,10 @@ struct Study {
     is_told: bool,
     /// Of how many tenants each sends as much as another; the first sends as much as all others together.
     tenants: usize,
+    /// From when to when the service stands still, in seconds.
+    pause: (u64, u64),
+    /// The share of the first tenant's requests that are given up after 1 ms.
+    hasty: f64,
 }
 
 impl Default for Study {
@@ -35,6 +39,8 @@ impl Default for Study {
             high: 0.0,
             is_told: true,
             tenants: 1,
+            pause: (0, 0),
+            hasty: 0.0,
         }
     }
 }
@@ -136,8 +142,12 @@ impl Run {
             false => self.random.usize(..self.study.tenants),
         };
         let mut ticket = Ticket::new(Priority(level), self.now()).tenant(tenant.to_string().into());
+        let mut patience = PATIENCE;
+        if tenant == 0 && self.study.hasty > 0.0 && self.random.f64() < self.study.hasty {
+            patience = Duration::from_millis(1);
+        }
         if self.study.is_told {
-            ticket = ticket.timeout(PATIENCE);
+            ticket = ticket.timeout(patience);
         }
         self.requests.push(Request {
             level,
@@ -152,7 +162,7 @@ impl Run {
             AdmitOutcome::Queued(waiter) => {
                 self.room.set_waker(waiter, number).unwrap();
                 self.requests[number].waiter = Some(waiter);
-                self.after(PATIENCE, Event::Leaves(number));
+                self.after(patience, Event::Leaves(number));
             }
             AdmitOutcome::Rejected(why) => self.requests[number].rejected = Some(why),
         }
@@ -170,7 +180,12 @@ impl Run {
         request.served = Some(self.room.served(&self.slots, &(), &ticket, now));
         request.wait = Some(self.now - request.arrived);
         request.slot = Some(slot);
-        self.after(SERVICE, Event::Ends(number));
+        let (begin, end) = self.study.pause;
+        let mut service = SERVICE;
+        if self.now.as_secs() < end && self.now + SERVICE >= Duration::from_secs(begin) {
+            service += Duration::from_secs(end) - self.now.max(Duration::from_secs(begin));
+        }
+        self.after(service, Event::Ends(number));
     }
 
     /// A backend notices that its caller went away when it has finished.
@@ -279,6 +294,19 @@ fn the_patience_of_silent_callers_is_learned_within_10_s() {
 }
 
 #[test]
+fn a_service_that_stood_still_is_used_again_at_once() {
+    for (is_told, pause) in [(true, (20, 50)), (true, (10, 80)), (false, (20, 30))] {
+        let all = Study {
+            is_told,
+            pause,
+            ..Study::default()
+        };
+        let useful = useful(&all.run(), pause.1 + 5);
+        assert!(useful >= 0.95, "{is_told} {pause:?}: {useful}");
+    }
+}
+
+#[test]
 fn a_high_level_is_served_as_if_it_were_alone() {
     for load in [1.5, 3.0] {
         let all = Study {
@@ -298,16 +326,20 @@ fn a_high_level_is_served_as_if_it_were_alone() {
 
 #[test]
 fn tenants_within_their_share_are_not_refused_for_a_greedy_one() {
-    let served = |discipline| {
+    let served = |discipline, hasty| {
         let all = Study {
             config: WaitingRoomConfig::default().discipline(discipline),
             tenants: 10,
+            hasty,
             ..Study::default()
         };
         share(&all.run(), |r| r.tenant > 0, |r| r.in_time)
     };
-    let (fifo, fair) = (served(Discipline::Fifo), served(Discipline::Fair));
+    let (fifo, fair) = (served(Discipline::Fifo, 0.0), served(Discipline::Fair, 0.0));
     assert!(fifo < 0.75 && fair >= 0.97, "{fifo} {fair}");
+    // Nor does it gain by deadlines that make the room forget.
+    let hasty = served(Discipline::Fair, 0.01);
+    assert!(hasty >= 0.97, "{hasty}");
 }
 
 #[test]
