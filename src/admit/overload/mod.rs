@@ -73,8 +73,8 @@ pub(crate) struct Arriving {
 const AUTO: f64 = 0.085;
 /// Over how long idleness is averaged, in patiences.
 const MEMORY: f64 = 20.0;
-/// How far one arrival moves the mean patience. It is the mean of logarithms, so that no caller can make the memory long or
-/// short by what it says.
+/// How far a caller that names its patience moves the mean. It is the mean of logarithms, so that no caller can make the
+/// memory long or short by what it says.
 const PATIENCE_WEIGHT: f64 = 1.0 / 64.0;
 /// From this share on of slots that are idle on average, bursts wait for as long as their callers do.
 const IDLE: f64 = 0.18;
@@ -152,10 +152,15 @@ impl Overload {
     }
 
     /// The mean patience, this one included. Infinite as long as none was bounded.
-    fn mean_patience(&mut self, patience: f64) -> f64 {
+    fn mean_patience(&mut self, arriving: &Arriving) -> f64 {
+        let patience = arriving.patience;
         if patience.is_finite() && patience > 0.0 {
             let mean = self.patience_ln.get_or_insert(patience.ln());
-            *mean += PATIENCE_WEIGHT * (patience.ln() - *mean);
+            let weight = match arriving.is_told {
+                true => PATIENCE_WEIGHT,
+                false => 1.0, // learned from many
+            };
+            *mean += weight * (patience.ln() - *mean);
         }
         self.patience_ln.map_or(f64::INFINITY, f64::exp)
     }
@@ -174,7 +179,7 @@ impl Overload {
         now: Nanos,
     ) -> Result<f64, f64> {
         let level = arriving.level;
-        let memory = MEMORY * self.mean_patience(arriving.patience);
+        let memory = MEMORY * self.mean_patience(arriving);
         if self.total_per_second().is_some() {
             let pools = &mut self.pools;
             let possible = |time| pools.iter_mut().map(|pool| pool.take_possible(time)).sum();
