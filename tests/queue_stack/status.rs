@@ -283,6 +283,24 @@ async fn dropping_the_body_cancels_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_panic_behind_the_comments_costs_no_slot() {
+    let layer = QueueLayer::new(QueueConfig::new(1));
+    let service = layer.layer(service_fn(|_: Request<Full<Bytes>>| async {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        assert!(tokio::task::try_id().is_none(), "a bug");
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+    }));
+    let first = tokio::spawn(service.clone().oneshot(request(&[])));
+    settle().await;
+    let second = service.oneshot(request(&ASKS)).await.unwrap();
+    let second = tokio::spawn(rest(second.into_body()));
+    assert!(first.await.unwrap_err().is_panic());
+    assert_eq!(layer.handle().status().running, 1);
+    assert!(second.await.unwrap_err().is_panic());
+    nothing_is_left(&layer.handle());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_answer_that_is_no_success_is_an_error_event() {
     let json = r#"{"error":{"message":"too long","type":"invalid_request_error","param":null,"code":"context"}}"#;
     let wrapped = |kind: &str, message: &str| {

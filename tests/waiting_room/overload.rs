@@ -414,3 +414,73 @@ fn a_request_that_can_not_be_answered_in_time_is_not_started() {
         assert!(room.take_outcome(in_time).unwrap().is_ok());
     }
 }
+
+/// A room in front of one slot, of which it is known that it serves a request in 200 ms. The slot is taken, and none waits.
+fn known() -> (WaitingRoom<SlotPool, ()>, SlotPool, Instant) {
+    let (mut now, slots) = (Instant::now(), SlotPool::new(1));
+    let mut room = WaitingRoom::new(WaitingRoomConfig::default(), now);
+    let mut wakes = WakeList::new();
+    let ticket = |now| Ticket::new(Priority::HIGHEST, now);
+    let mut slot = slots.try_lease(&()).unwrap();
+    for _ in 0..30 {
+        let id = queued(room.arrive(&slots, ticket(now), (), now, &mut wakes));
+        let served = room.served(&slots, &(), &ticket(now), now);
+        now += SERVICE;
+        room.on_answered(&served, now);
+        let pool = slots.release(slot);
+        room.on_release(&slots, pool, now, &mut wakes);
+        slot = room.take_outcome(id).unwrap().unwrap();
+    }
+    (room, slots, now)
+}
+
+fn queued(outcome: AdmitOutcome<SlotPool>) -> WaiterId {
+    match outcome {
+        AdmitOutcome::Queued(id) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_time_of_service_counts_against_the_patience() {
+    let (mut room, slots, now) = known();
+    let mut arrive = |millis| {
+        let ticket = Ticket::new(Priority::HIGHEST, now).timeout(Duration::from_millis(millis));
+        let outcome = room.arrive(&slots, ticket, (), now, &mut WakeList::new());
+        if let AdmitOutcome::Queued(id) = outcome {
+            room.cancel(id, now);
+        }
+        matches!(outcome, AdmitOutcome::Queued(_))
+    };
+    // The first of those that would be late finds out whether that is still so.
+    assert!(arrive(300));
+    assert!(!arrive(300) && arrive(500));
+}
+
+#[test]
+fn callers_that_name_a_deadline_teach_nothing_about_others() {
+    let (mut room, slots, now) = known();
+    let mut wakes = WakeList::new();
+    for _ in 0..20 {
+        let told = Ticket::new(Priority::HIGHEST, now).timeout(PATIENCE);
+        let id = queued(room.arrive(&slots, told, (), now, &mut wakes));
+        room.cancel(id, now + Duration::from_millis(1));
+    }
+    let silent = || Ticket::new(Priority::HIGHEST, now);
+    queued(room.arrive(&slots, silent(), (), now, &mut wakes));
+    queued(room.arrive(&slots, silent(), (), now, &mut wakes));
+}
+
+#[test]
+fn a_requeued_request_was_let_in_before() {
+    let (mut room, slots, now) = known();
+    let mut arrive = |ticket: Ticket| {
+        let ticket = ticket.timeout(Duration::from_millis(500));
+        room.arrive(&slots, ticket, (), now, &mut WakeList::new())
+    };
+    let ticket = || Ticket::new(Priority::HIGHEST, now);
+    queued(arrive(ticket()));
+    let refused = arrive(ticket());
+    assert!(matches!(refused, AdmitOutcome::Rejected(_)), "{refused:?}");
+    queued(arrive(ticket().requeued()));
+}

@@ -131,6 +131,18 @@ fn kept_slots_are_lent_while_their_level_is_silent() {
 }
 
 #[test]
+fn what_is_kept_for_a_level_is_not_lent_while_a_higher_one_comes() {
+    each(
+        |config| config.reserve("normal", Reserve::Slots(1)).lend(true),
+        |mut room| {
+            assert!(room.arrives("high", 0, HIGH));
+            assert_eq!(room.ends("high", 1), [""; 0]);
+            assert!(room.arrives("low 1", 2, LOW) && !room.arrives("low 2", 2, LOW));
+        },
+    );
+}
+
+#[test]
 fn a_waiter_is_told_when_a_kept_slot_is_lent() {
     each(
         |config| config.reserve("high", Reserve::Slots(1)).lend(true),

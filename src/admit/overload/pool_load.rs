@@ -225,6 +225,17 @@ mod tests {
     }
 
     #[test]
+    fn the_rate_follows_a_service_that_becomes_faster() {
+        let mut load = steady();
+        for tenth in 1..=400 {
+            load.observe(101 * SECOND + tenth * SECOND / 10, 4, false);
+            load.on_handed_over();
+        }
+        let rate = load.per_second().unwrap();
+        assert!(rate > 5.0, "{rate}");
+    }
+
+    #[test]
     fn the_rate_follows_a_change_of_the_limit_at_once() {
         let mut load = steady();
         load.observe(101 * SECOND, 8, false);
