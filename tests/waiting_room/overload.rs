@@ -9,6 +9,8 @@ use tower_triage::admit::{
 };
 use tower_triage::{Discipline, Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
+use super::pools::{TestPools, TestSlot};
+
 const SLOTS: usize = 8;
 const SERVICE: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -461,7 +463,7 @@ fn the_time_of_service_counts_against_the_patience() {
 fn callers_that_name_a_deadline_teach_nothing_about_others() {
     let (mut room, slots, now) = known();
     let mut wakes = WakeList::new();
-    for _ in 0..20 {
+    for _ in 0..60 {
         let told = Ticket::new(Priority::HIGHEST, now).timeout(PATIENCE);
         let id = queued(room.arrive(&slots, told, (), now, &mut wakes));
         room.cancel(id, now + Duration::from_millis(1));
@@ -483,4 +485,38 @@ fn a_requeued_request_was_let_in_before() {
     let refused = arrive(ticket());
     assert!(matches!(refused, AdmitOutcome::Rejected(_)), "{refused:?}");
     queued(arrive(ticket().requeued()));
+}
+
+#[test]
+fn the_waiters_of_other_lanes_count_where_they_compete_for_slots() {
+    // One pool serves the first lane, and both serve the second.
+    let (mut now, pools) = (
+        Instant::now(),
+        TestPools::new(&[1, 1], &[vec![0], vec![0, 1]]),
+    );
+    let mut room: WaitingRoom<TestPools, ()> = WaitingRoom::new(WaitingRoomConfig::default(), now);
+    let mut wakes = WakeList::new();
+    let _held = (pools.try_lease(&1).unwrap(), pools.try_lease(&1).unwrap());
+    let mut arrive = |room: &mut WaitingRoom<TestPools, ()>, lane, now, timeout| {
+        let ticket = Ticket::new(Priority::HIGHEST, now).timeout(timeout);
+        match room.arrive(&pools, ticket, lane, now, &mut wakes) {
+            AdmitOutcome::Queued(id) => Some(id),
+            AdmitOutcome::Rejected(RejectReason::Overloaded { .. }) => None,
+            other => panic!("{other:?}"),
+        }
+    };
+    for _ in 0..30 {
+        let id = arrive(&mut room, 0, now, 10 * PATIENCE).unwrap();
+        now += SERVICE;
+        let pool = pools.release(TestSlot(0));
+        room.on_release(&pools, pool, now, &mut WakeList::new());
+        assert!(room.take_outcome(id).unwrap().is_ok());
+    }
+    for _ in 0..12 {
+        assert!(arrive(&mut room, 1, now, 60 * PATIENCE).is_some());
+    }
+    // Six are before it, at five per second. The first that would be late finds out whether that is still so.
+    let probe = arrive(&mut room, 0, now, PATIENCE).unwrap();
+    room.cancel(probe, now);
+    assert!(arrive(&mut room, 0, now, PATIENCE).is_none());
 }
