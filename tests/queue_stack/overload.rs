@@ -141,3 +141,23 @@ async fn a_panic_of_the_service_is_no_caller_that_gave_up() {
     // The last of a burst waits for 0.4 s: longer than it would seem that callers wait.
     assert_eq!(handle.status().stats.overloaded, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_full_room_rejects_no_request_that_has_a_kept_slot() {
+    let config = QueueConfig::new(2).max_size(1).displace(false);
+    let reserve = tower_triage::admit::Reserve::Slots(1);
+    let layer = QueueLayer::new(config.reserve("high", reserve));
+    let service = layer.layer(service_fn(|_: Request<Full<Bytes>>| async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+    }));
+    let send = |level: &'static str| {
+        tokio::spawn(service.clone().oneshot(request(&[("x-priority", level)])))
+    };
+    let _low = [send("low"), send("low")];
+    settle().await;
+    let status = layer.handle().status();
+    assert_eq!((status.running, status.depth), (1, 1));
+    let high = send("high").await.unwrap().unwrap();
+    assert_eq!(high.status(), 200);
+}
