@@ -374,6 +374,21 @@ async fn an_answer_that_is_no_stream_is_an_event_per_line() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_trailers_of_a_text_follow_its_last_event() {
+    let (mut queue, first) = TestQueue::busy(QueueConfig::new(1)).await;
+    let body = queue.ask().await.into_body();
+    drop(first);
+    let said = tokio::spawn(body.collect());
+    let trailers = HeaderMap::from_iter([("x-sum".parse().unwrap(), HeaderValue::from(7))]);
+    let body = frames([data("a"), Frame::trailers(trailers.clone())]);
+    queue.call().await.answer(Response::new(body));
+    let said = said.await.unwrap().unwrap();
+    assert_eq!(said.trailers(), Some(&trailers));
+    let text = String::from_utf8(said.to_bytes().to_vec()).unwrap();
+    assert!(text.ends_with("data: a\n\n"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_a_stream_that_asks_for_it_is_answered_while_it_waits() {
     let (queue, _first) = TestQueue::busy(QueueConfig::new(1)).await;
     let cases: [&[(&str, &str)]; 5] = [
