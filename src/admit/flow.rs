@@ -109,6 +109,16 @@ impl<V> FlowMap<V> {
         self.0.iter().map(HashMap::len).sum()
     }
 
+    /// Each with its key.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (FlowKey<'_>, &mut V)> {
+        (0..).zip(&mut self.0).flat_map(|(level, tenants)| {
+            tenants.iter_mut().map(move |(tenant, value)| {
+                let tenant = Some(tenant);
+                (FlowKey { level, tenant }, value)
+            })
+        })
+    }
+
     /// Each with its level and the name of its tenant.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u8, &Tenant, &V)> {
         (0..).zip(&self.0).flat_map(|(level, tenants)| {

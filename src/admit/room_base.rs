@@ -72,7 +72,7 @@ impl RoomBase {
 
     /// Replaces the configuration.
     pub(crate) fn set_config(&mut self, config: WaitingRoomConfig) {
-        self.overload.set_levels(config.levels.count());
+        self.overload.set_config(&config);
         // What is known of a level is known by its name.
         let old: Vec<_> = self.config.levels.names().collect();
         let names = config.levels.names();

@@ -190,14 +190,13 @@ where
     ) -> Option<Result<Self::Response, S::Error>> {
         let mut queued = queued.0;
         let (handler, request) = queued.parts()?;
-        let headers = request.headers_mut();
-        if !asks_for_status(headers)
-            || !wants_stream(headers)
+        if !asks_for_status(request)
+            || !wants_stream(request.headers())
             || !handler.state.settings().config.status_stream
         {
             return None;
         }
-        ask_for_identity(headers);
+        ask_for_identity(request.headers_mut());
         let body = RenderedBody::new(StatusStream::new(queued.take()));
         Some(Ok(status_response(QueueResponseBody::rendered(body))))
     }

@@ -155,14 +155,13 @@ where
         mut queued: JustQueued<'_, Endpoints, S, Request<RouteBody<B>>, Self>,
     ) -> Option<Self::Answer> {
         let (attempt, request) = queued.parts()?;
-        let headers = request.headers_mut();
-        if !asks_for_status(headers)
-            || !(attempt.stream || wants_stream(headers))
+        if !asks_for_status(request)
+            || !(attempt.stream || wants_stream(request.headers()))
             || !attempt.shared.state.settings().config.status_stream
         {
             return None;
         }
-        ask_for_identity(headers);
+        ask_for_identity(request.headers_mut());
         Some(None)
     }
 

@@ -1,17 +1,19 @@
 //! Status while waiting: a client that asks for it gets its 200 at once, and is told its position while it waits.
 
 use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 
 use crate::http::{EVENT_STREAM, grpc_content_type};
 
 const X_QUEUE_STATUS: HeaderName = HeaderName::from_static("x-queue-status");
 
-/// Whether a request with these headers asks for its status while it waits. It has to be one for a stream, too.
-pub(crate) fn asks_for_status(request: &HeaderMap) -> bool {
-    let asked = request.get(X_QUEUE_STATUS);
+/// Whether a request asks for its status while it waits. It has to be one for a stream, too.
+pub(crate) fn asks_for_status<B>(request: &Request<B>) -> bool {
+    let asked = request.headers().get(X_QUEUE_STATUS);
     asked.is_some_and(|value| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"sse"))
-        && grpc_content_type(request).is_none()
+        && grpc_content_type(request.headers()).is_none()
+        // Its response has no body that could drive the wait.
+        && request.method() != Method::HEAD
 }
 
 /// Asks the inner service for a body that is not encoded: the head that would name the encoding has gone out.

@@ -179,3 +179,23 @@ async fn the_newest_go_first_while_the_queue_stands() {
         assert_eq!(request.await.unwrap().unwrap().status(), 200);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_full_room_rejects_no_request_that_has_a_kept_slot() {
+    let config = QueueConfig::new(2).max_size(1).displace(false);
+    let reserve = tower_triage::admit::Reserve::Slots(1);
+    let layer = QueueLayer::new(config.reserve("high", reserve));
+    let service = layer.layer(service_fn(|_: Request<Full<Bytes>>| async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+    }));
+    let send = |level: &'static str| {
+        tokio::spawn(service.clone().oneshot(request(&[("x-priority", level)])))
+    };
+    let _low = [send("low"), send("low")];
+    settle().await;
+    let status = layer.handle().status();
+    assert_eq!((status.running, status.depth), (1, 1));
+    let high = send("high").await.unwrap().unwrap();
+    assert_eq!(high.status(), 200);
+}

@@ -336,6 +336,24 @@ async fn dropping_the_body_cancels_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_panic_behind_the_comments_costs_no_slot() {
+    let layer = QueueLayer::new(QueueConfig::new(1));
+    let service = layer.layer(service_fn(|_: Request<Full<Bytes>>| async {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        assert!(tokio::task::try_id().is_none(), "a bug");
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+    }));
+    let first = tokio::spawn(service.clone().oneshot(request(&[])));
+    settle().await;
+    let second = service.oneshot(request(&ASKS)).await.unwrap();
+    let second = tokio::spawn(rest(second.into_body()));
+    assert!(first.await.unwrap_err().is_panic());
+    assert_eq!(layer.handle().status().running, 1);
+    assert!(second.await.unwrap_err().is_panic());
+    nothing_is_left(&layer.handle());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_answer_that_is_no_success_is_an_error_event() {
     let json = r#"{"error":{"message":"too long","type":"invalid_request_error","param":null,"code":"context"}}"#;
     let wrapped = |kind: &str, message: &str| {
@@ -431,6 +449,21 @@ async fn an_answer_that_is_no_stream_is_an_event_per_line() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_trailers_of_a_text_follow_its_last_event() {
+    let (mut queue, first) = TestQueue::busy(QueueConfig::new(1)).await;
+    let body = queue.ask().await.into_body();
+    drop(first);
+    let said = tokio::spawn(body.collect());
+    let trailers = HeaderMap::from_iter([("x-sum".parse().unwrap(), HeaderValue::from(7))]);
+    let body = frames([data("a"), Frame::trailers(trailers.clone())]);
+    queue.call().await.answer(Response::new(body));
+    let said = said.await.unwrap().unwrap();
+    assert_eq!(said.trailers(), Some(&trailers));
+    let text = String::from_utf8(said.to_bytes().to_vec()).unwrap();
+    assert!(text.ends_with("data: a\n\n"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_a_stream_that_asks_for_it_is_answered_while_it_waits() {
     let (queue, _first) = TestQueue::busy(QueueConfig::new(1)).await;
     let cases: [&[(&str, &str)]; 5] = [
@@ -445,6 +478,11 @@ async fn only_a_stream_that_asks_for_it_is_answered_while_it_waits() {
         assert!(!is_done(&sent).await, "{headers:?}");
         sent.abort();
     }
+    // The server drops the body of its response.
+    let mut head = request(&ASKS);
+    *head.method_mut() = http::Method::HEAD;
+    let sent = tokio::spawn(queue.queue.clone().oneshot(head));
+    assert!(!is_done(&sent).await);
     let off = QueueConfig::new(1).status_stream(false);
     let (queue, _first) = TestQueue::busy(off).await;
     assert!(!is_done(&queue.send(&ASKS)).await);

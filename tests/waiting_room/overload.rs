@@ -11,6 +11,8 @@ use tower_triage::admit::{
 };
 use tower_triage::{Discipline, Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
+use super::pools::{TestPools, TestSlot};
+
 const SLOTS: usize = 8;
 const SERVICE: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -27,6 +29,10 @@ struct Study {
     is_told: bool,
     /// Of how many tenants each sends as much as another; the first sends as much as all others together.
     tenants: usize,
+    /// From when to when the service stands still, in seconds.
+    pause: (u64, u64),
+    /// The share of the first tenant's requests that are given up after 1 ms.
+    hasty: f64,
 }
 
 impl Default for Study {
@@ -37,6 +43,8 @@ impl Default for Study {
             high: 0.0,
             is_told: true,
             tenants: 1,
+            pause: (0, 0),
+            hasty: 0.0,
         }
     }
 }
@@ -198,8 +206,12 @@ impl<C: Slots> Run<C> {
             false => self.random.usize(..self.study.tenants),
         };
         let mut ticket = Ticket::new(Priority(level), self.now()).tenant(tenant.to_string().into());
+        let mut patience = PATIENCE;
+        if tenant == 0 && self.study.hasty > 0.0 && self.random.f64() < self.study.hasty {
+            patience = Duration::from_millis(1);
+        }
         if self.study.is_told {
-            ticket = ticket.timeout(PATIENCE);
+            ticket = ticket.timeout(patience);
         }
         self.requests.push(Request {
             level,
@@ -214,7 +226,7 @@ impl<C: Slots> Run<C> {
             AdmitOutcome::Queued(waiter) => {
                 self.room.set_waker(waiter, number).unwrap();
                 self.requests[number].waiter = Some(waiter);
-                self.after(PATIENCE, Event::Leaves(number));
+                self.after(patience, Event::Leaves(number));
             }
             AdmitOutcome::Rejected(why) => self.requests[number].rejected = Some(why),
         }
@@ -232,7 +244,12 @@ impl<C: Slots> Run<C> {
         request.served = Some(self.room.served(&self.slots, &(), &ticket, now));
         request.wait = Some(self.now - request.arrived);
         request.slot = Some(slot);
-        self.after(SERVICE, Event::Ends(number));
+        let (begin, end) = self.study.pause;
+        let mut service = SERVICE;
+        if self.now.as_secs() < end && self.now + SERVICE >= Duration::from_secs(begin) {
+            service += Duration::from_secs(end) - self.now.max(Duration::from_secs(begin));
+        }
+        self.after(service, Event::Ends(number));
     }
 
     /// A backend notices that its caller went away when it has finished.
@@ -345,6 +362,19 @@ fn the_patience_of_silent_callers_is_learned_within_10_s() {
 }
 
 #[test]
+fn a_service_that_stood_still_is_used_again_at_once() {
+    for (is_told, pause) in [(true, (20, 50)), (true, (10, 80)), (false, (20, 30))] {
+        let all = Study {
+            is_told,
+            pause,
+            ..Study::default()
+        };
+        let useful = useful(&all.run(), pause.1 + 5);
+        assert!(useful >= 0.95, "{is_told} {pause:?}: {useful}");
+    }
+}
+
+#[test]
 fn a_high_level_is_served_as_if_it_were_alone() {
     for load in [1.5, 3.0] {
         let all = Study {
@@ -364,16 +394,20 @@ fn a_high_level_is_served_as_if_it_were_alone() {
 
 #[test]
 fn tenants_within_their_share_are_not_refused_for_a_greedy_one() {
-    let served = |discipline| {
+    let served = |discipline, hasty| {
         let all = Study {
             config: WaitingRoomConfig::default().discipline(discipline),
             tenants: 10,
+            hasty,
             ..Study::default()
         };
         share(&all.run(), |r| r.tenant > 0, |r| r.in_time)
     };
-    let (fifo, fair) = (served(Discipline::Fifo), served(Discipline::Fair));
+    let (fifo, fair) = (served(Discipline::Fifo, 0.0), served(Discipline::Fair, 0.0));
     assert!(fifo < 0.75 && fair >= 0.97, "{fifo} {fair}");
+    // Nor does it gain by deadlines that make the room forget.
+    let hasty = served(Discipline::Fair, 0.01);
+    assert!(hasty >= 0.97, "{hasty}");
 }
 
 #[test]
@@ -525,4 +559,108 @@ fn a_request_that_can_not_be_answered_in_time_is_not_started() {
         assert_eq!(rejected, Some(RejectReason::DeadlinePassed));
         assert!(room.take_outcome(in_time).unwrap().is_ok());
     }
+}
+
+/// A room in front of one slot, of which it is known that it serves a request in 200 ms. The slot is taken, and none waits.
+fn known() -> (WaitingRoom<SlotPool, ()>, SlotPool, Instant) {
+    let (mut now, slots) = (Instant::now(), SlotPool::new(1));
+    let mut room = WaitingRoom::new(WaitingRoomConfig::default(), now);
+    let mut wakes = WakeList::new();
+    let ticket = |now| Ticket::new(Priority::HIGHEST, now);
+    let mut slot = slots.try_lease(&()).unwrap();
+    for _ in 0..30 {
+        let id = queued(room.arrive(&slots, ticket(now), (), now, &mut wakes));
+        let served = room.served(&slots, &(), &ticket(now), now);
+        now += SERVICE;
+        room.on_answered(&served, now);
+        let pool = slots.release(slot);
+        room.on_release(&slots, pool, now, &mut wakes);
+        slot = room.take_outcome(id).unwrap().unwrap();
+    }
+    (room, slots, now)
+}
+
+fn queued(outcome: AdmitOutcome<SlotPool>) -> WaiterId {
+    match outcome {
+        AdmitOutcome::Queued(id) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_time_of_service_counts_against_the_patience() {
+    let (mut room, slots, now) = known();
+    let mut arrive = |millis| {
+        let ticket = Ticket::new(Priority::HIGHEST, now).timeout(Duration::from_millis(millis));
+        let outcome = room.arrive(&slots, ticket, (), now, &mut WakeList::new());
+        if let AdmitOutcome::Queued(id) = outcome {
+            room.cancel(id, now);
+        }
+        matches!(outcome, AdmitOutcome::Queued(_))
+    };
+    // The first of those that would be late finds out whether that is still so.
+    assert!(arrive(300));
+    assert!(!arrive(300) && arrive(500));
+}
+
+#[test]
+fn callers_that_name_a_deadline_teach_nothing_about_others() {
+    let (mut room, slots, now) = known();
+    let mut wakes = WakeList::new();
+    for _ in 0..60 {
+        let told = Ticket::new(Priority::HIGHEST, now).timeout(PATIENCE);
+        let id = queued(room.arrive(&slots, told, (), now, &mut wakes));
+        room.cancel(id, now + Duration::from_millis(1));
+    }
+    let silent = || Ticket::new(Priority::HIGHEST, now);
+    queued(room.arrive(&slots, silent(), (), now, &mut wakes));
+    queued(room.arrive(&slots, silent(), (), now, &mut wakes));
+}
+
+#[test]
+fn a_requeued_request_was_let_in_before() {
+    let (mut room, slots, now) = known();
+    let mut arrive = |ticket: Ticket| {
+        let ticket = ticket.timeout(Duration::from_millis(500));
+        room.arrive(&slots, ticket, (), now, &mut WakeList::new())
+    };
+    let ticket = || Ticket::new(Priority::HIGHEST, now);
+    queued(arrive(ticket()));
+    let refused = arrive(ticket());
+    assert!(matches!(refused, AdmitOutcome::Rejected(_)), "{refused:?}");
+    queued(arrive(ticket().requeued()));
+}
+
+#[test]
+fn the_waiters_of_other_lanes_count_where_they_compete_for_slots() {
+    // One pool serves the first lane, and both serve the second.
+    let (mut now, pools) = (
+        Instant::now(),
+        TestPools::new(&[1, 1], &[vec![0], vec![0, 1]]),
+    );
+    let mut room: WaitingRoom<TestPools, ()> = WaitingRoom::new(WaitingRoomConfig::default(), now);
+    let mut wakes = WakeList::new();
+    let _held = (pools.try_lease(&1).unwrap(), pools.try_lease(&1).unwrap());
+    let mut arrive = |room: &mut WaitingRoom<TestPools, ()>, lane, now, timeout| {
+        let ticket = Ticket::new(Priority::HIGHEST, now).timeout(timeout);
+        match room.arrive(&pools, ticket, lane, now, &mut wakes) {
+            AdmitOutcome::Queued(id) => Some(id),
+            AdmitOutcome::Rejected(RejectReason::Overloaded { .. }) => None,
+            other => panic!("{other:?}"),
+        }
+    };
+    for _ in 0..30 {
+        let id = arrive(&mut room, 0, now, 10 * PATIENCE).unwrap();
+        now += SERVICE;
+        let pool = pools.release(TestSlot(0));
+        room.on_release(&pools, pool, now, &mut WakeList::new());
+        assert!(room.take_outcome(id).unwrap().is_ok());
+    }
+    for _ in 0..12 {
+        assert!(arrive(&mut room, 1, now, 60 * PATIENCE).is_some());
+    }
+    // Six are before it, at five per second. The first that would be late finds out whether that is still so.
+    let probe = arrive(&mut room, 0, now, PATIENCE).unwrap();
+    room.cancel(probe, now);
+    assert!(arrive(&mut room, 0, now, PATIENCE).is_none());
 }

@@ -170,12 +170,42 @@ fn lent_slots_are_counted_until_they_come_back() {
 }
 
 #[test]
+fn what_is_kept_for_a_level_is_not_lent_while_a_higher_one_comes() {
+    each(
+        |config| config.reserve("normal", Reserve::Slots(1)).lend(true),
+        |mut room| {
+            assert!(room.arrives("high", 0, HIGH));
+            assert_eq!(room.ends("high", 1), [""; 0]);
+            assert!(room.arrives("low 1", 2, LOW) && !room.arrives("low 2", 2, LOW));
+        },
+    );
+}
+
+#[test]
 fn a_level_uses_its_own_slots_and_borrows_none() {
     each(
         |config| config.reserve("high", Reserve::Slots(1)).lend(true),
         |mut room| {
             assert!(room.arrives("high 1", 0, HIGH) && room.arrives("high 2", 0, HIGH));
             assert_eq!(room.reserved_and_lent(0), (1, 0));
+        },
+    );
+}
+
+#[test]
+fn a_waiter_is_told_when_a_kept_slot_is_lent() {
+    each(
+        |config| config.reserve("high", Reserve::Slots(1)).lend(true),
+        |mut room| {
+            assert!(room.arrives("high", 0, HIGH));
+            assert_eq!(room.ends("high", 1), [""; 0]);
+            assert!(room.arrives("low 1", 2, LOW) && !room.arrives("low 2", 2, LOW));
+            // Nothing else happens.
+            let due = room.room.next_timeout().expect("a time at which to look");
+            assert!(due <= room.begin + Duration::from_secs(11), "{due:?}");
+            let mut wakes = WakeList::new();
+            room.room.on_capacity_grown(&room.slots, due, &mut wakes);
+            assert_eq!(room.started(wakes), ["low 2"]);
         },
     );
 }
@@ -205,6 +235,20 @@ fn of_several_levels_the_lowest_that_is_silent_lends() {
     assert_eq!(lent(&mut room, 121), [(1, 1), (1, 1), (0, 0)]);
     assert_eq!(room.ends("low 2", 122), [""; 0]);
     assert_eq!(lent(&mut room, 122), [(1, 0), (1, 1), (0, 0)]);
+}
+
+#[test]
+fn a_reconfiguration_lends_no_slot_of_a_level_that_came_lately() {
+    each(
+        |config| config.reserve("high", Reserve::Slots(1)).lend(true),
+        |mut room| {
+            assert!(room.arrives("high", 0, HIGH));
+            assert_eq!(room.ends("high", 1), [""; 0]);
+            let same = room.room.config().clone().max_size(7);
+            assert_eq!(room.reconfigures(same, 2), [""; 0]);
+            assert!(room.arrives("low 1", 3, LOW) && !room.arrives("low 2", 3, LOW));
+        },
+    );
 }
 
 #[test]

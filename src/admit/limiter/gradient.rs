@@ -139,4 +139,20 @@ mod tests {
         assert!((after_fall(0.3) - 0.3).abs() < 1e-9);
         assert!((after_fall(0.15) - 0.1).abs() < 1e-9);
     }
+
+    #[test]
+    fn the_lowest_limit_is_left_though_the_latency_stays() {
+        let mut gradient = Gradient::new(1);
+        gradient.baseline = 0.1;
+        let sample = LimitSample {
+            latency: std::time::Duration::from_millis(300),
+            in_flight: 1,
+            waiting: true,
+            outcome: crate::admit::LimitOutcome::Ok,
+        };
+        for _ in 0..1_000 {
+            gradient.observe(sample, Bounds { min: 1, max: 200 });
+        }
+        assert!(gradient.limit > 2, "{gradient:?}");
+    }
 }

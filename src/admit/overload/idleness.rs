@@ -45,15 +45,21 @@ impl Idleness {
         }
     }
 
-    /// A request finds no slot. `leased`: how many leases there were so far; `per_second`: how many there could be;
-    /// `memory`: the time constant of the average, in seconds.
-    pub(crate) fn observe(&mut self, now: Nanos, leased: u64, per_second: f64, memory: f64) {
+    /// A request finds no slot. `leased`: how many leases there were so far; `possible`: how many there could have been in
+    /// so many seconds, up to now; `memory`: the time constant of the average, in seconds.
+    pub(crate) fn observe(
+        &mut self,
+        now: Nanos,
+        leased: u64,
+        possible: impl FnOnce(f64) -> f64,
+        memory: f64,
+    ) {
         let time = seconds(now.saturating_sub(self.measured_at));
         // Also without a time constant: then no bound is set for waits, and nothing asks for the average.
         if time * MEASUREMENTS < memory || !memory.is_finite() {
             return;
         }
-        let possible = per_second * time;
+        let possible = possible(time);
         // The longer this measurement, the less the old ones count. The first one measures nothing yet.
         let weight = match self.measured_at {
             0 => 0.0,
@@ -65,7 +71,10 @@ impl Idleness {
         let mut used = unknown as f64;
         for level in &mut self.levels {
             used += std::mem::take(&mut level.served) as f64;
-            let idle = (1.0 - used / possible).max(-1.0);
+            let idle = match possible > 0.0 {
+                true => (1.0 - used / possible).max(-1.0),
+                false => 0.0, // the service stood still
+            };
             level.idle += (idle - level.idle) * weight;
         }
         (self.measured_at, self.leased) = (now, leased);
@@ -96,7 +105,7 @@ mod tests {
             // Of ten that could be served, three were urgent, five were not, and of one the level is not known.
             (0..3).for_each(|_| idleness.on_served(0));
             (0..5).for_each(|_| idleness.on_served(1));
-            idleness.observe(second * SECOND, second * 9, 10.0, 10.0);
+            idleness.observe(second * SECOND, second * 9, |time| 10.0 * time, 10.0);
         }
         let shares = [0, 1, 2].map(|level| (idleness.share(level) * 1_000.0).round());
         assert_eq!(shares, [600.0, 100.0, 0.0]);
@@ -107,10 +116,10 @@ mod tests {
         let mut idleness = Idleness::new(1, 0.2);
         for second in 1..=100 {
             (0..10).for_each(|_| idleness.on_served(0));
-            idleness.observe(second * SECOND, second * 10, 10.0, 10.0);
+            idleness.observe(second * SECOND, second * 10, |time| 10.0 * time, 10.0);
         }
         assert!(idleness.share(0) < 0.001);
-        idleness.observe(200 * SECOND, 1_000, 10.0, 10.0);
+        idleness.observe(200 * SECOND, 1_000, |time| 10.0 * time, 10.0);
         assert!(idleness.share(0) > 0.999);
     }
 }

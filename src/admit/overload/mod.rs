@@ -41,6 +41,8 @@ pub(crate) struct Overload {
     /// By pool.
     pools: Vec<PoolLoad>,
     levels: usize,
+    /// The mean logarithm of the patiences of late, in seconds, if any was bounded.
+    patience_ln: Option<f64>,
     idleness: Idleness,
     shares: Shares,
     pub(crate) service: ServiceTimes,
@@ -73,8 +75,13 @@ pub(crate) struct Arriving {
 const AUTO: f64 = 0.085;
 /// Over how long idleness is averaged, in patiences.
 const MEMORY: f64 = 20.0;
+/// How far a caller that names its patience moves the mean. It is the mean of logarithms, so that no caller can make the
+/// memory long or short by what it says.
+const PATIENCE_WEIGHT: f64 = 1.0 / 64.0;
 /// From this share on of slots that are idle on average, bursts wait for as long as their callers do.
 const IDLE: f64 = 0.18;
+/// What is taken to be idle before that was measured.
+const INITIAL: f64 = 0.16;
 /// By how much a prediction may exceed the longest useful wait in a burst: predictions err, and a slot that would be idle
 /// is worth more than a wait in vain.
 const SLACK: f64 = 0.1;
@@ -89,16 +96,18 @@ impl Overload {
     pub(crate) fn new(levels: usize) -> Self {
         Self {
             levels,
-            idleness: Idleness::new(levels, IDLE),
+            idleness: Idleness::new(levels, INITIAL),
             ..Self::default()
         }
     }
 
-    /// For a configuration with this many levels.
-    pub(crate) fn set_levels(&mut self, levels: usize) {
+    /// Another configuration holds from now on.
+    pub(crate) fn set_config(&mut self, config: &WaitingRoomConfig) {
+        self.shares.set_config(config);
+        let levels = config.levels.count();
         if self.levels != levels {
             self.levels = levels;
-            self.idleness = Idleness::new(levels, IDLE);
+            self.idleness = Idleness::new(levels, INITIAL);
             self.pools
                 .iter_mut()
                 .for_each(|pool| pool.set_levels(levels));
@@ -144,6 +153,20 @@ impl Overload {
         Some(known.sum()).filter(|&total| total > 0.0)
     }
 
+    /// The mean patience, this one included. Infinite as long as none was bounded.
+    fn mean_patience(&mut self, arriving: &Arriving) -> f64 {
+        let patience = arriving.patience;
+        if patience.is_finite() && patience > 0.0 {
+            let mean = self.patience_ln.get_or_insert(patience.ln());
+            let weight = match arriving.is_told {
+                true => PATIENCE_WEIGHT,
+                false => 1.0, // learned from many
+            };
+            *mean += weight * (patience.ln() - *mean);
+        }
+        self.patience_ln.map_or(f64::INFINITY, f64::exp)
+    }
+
     /// Whether an arrival is let in. Returns the wait as it was predicted, for [`PoolLoad::on_wait_ended`]; 0 if it is
     /// not known.
     ///
@@ -158,10 +181,12 @@ impl Overload {
         now: Nanos,
     ) -> Result<f64, f64> {
         let level = arriving.level;
-        let memory = MEMORY * arriving.patience;
-        if let Some(per_second) = self.total_per_second() {
+        let memory = MEMORY * self.mean_patience(arriving);
+        if self.total_per_second().is_some() {
+            let pools = &mut self.pools;
+            let possible = |time| pools.iter_mut().map(|pool| pool.take_possible(time)).sum();
             self.idleness
-                .observe(now, arriving.leased, per_second, memory);
+                .observe(now, arriving.leased, possible, memory);
         }
         let Some(predicted) = arriving.predicted else {
             return Ok(0.0);
@@ -171,7 +196,9 @@ impl Overload {
         let wait = predicted * load.correction(level, predicted);
         let is_late = wait > longest;
         // If it is refused, the slot that is free next may be idle.
-        if arriving.is_first && !(is_late && arriving.is_told) {
+        if arriving.is_first
+            && (!is_late || !arriving.is_told || load.is_probed_by(now, arriving.patience))
+        {
             return Ok(predicted);
         }
         let excess = wait - target;

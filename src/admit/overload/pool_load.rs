@@ -9,12 +9,18 @@ use crate::admit::nanos::{Nanos, seconds};
 /// The measurements of one pool.
 #[derive(Debug)]
 pub(crate) struct PoolLoad {
-    /// How much slot time passed while requests waited, in seconds.
+    /// How much slot time passed while requests waited, up to the last hand-over, in seconds.
     slot_time: f64,
     /// How many slots went to a waiter in that time.
     handed_over: f64,
-    /// Up to when `slot_time` is counted.
+    /// How much slot time passed so since then.
+    since: f64,
+    /// Since it was last [taken](Self::take_possible): how long requests waited, in seconds, and the hand-overs.
+    recent: (f64, f64),
+    /// Up to when all that is counted.
     counted_to: Nanos,
+    /// When a request was last let in to find out whether the rate is still as low as measured.
+    probed: Nanos,
     /// How many slots it had then.
     slots: f64,
     /// By level.
@@ -43,14 +49,17 @@ const MIN_HANDED_OVER: f64 = 4.0;
 /// A correction counts as 1 until it rests on about as many waits.
 const PRIOR: f64 = 4.0;
 /// The limits of a correction, so that one strange hour does not stop all waiting.
-const CORRECTION: std::ops::RangeInclusive<f64> = 0.25..=4.0;
+const CORRECTION: (f64, f64) = (0.25, 4.0);
 
 impl PoolLoad {
     pub(crate) fn new(levels: usize) -> Self {
         Self {
             slot_time: 0.0,
             handed_over: 0.0,
+            since: 0.0,
+            recent: (0.0, 0.0),
             counted_to: 0,
+            probed: 0,
             slots: 1.0,
             levels: vec![LevelLoad::default(); levels].into(),
         }
@@ -66,7 +75,9 @@ impl PoolLoad {
     pub(crate) fn observe(&mut self, now: Nanos, slots: usize, is_empty: bool) {
         if !is_empty && self.counted_to > 0 {
             // Of the slots that there were. Saturates where the caller did not read the clock.
-            self.slot_time += seconds(now.saturating_sub(self.counted_to)) * self.slots;
+            let time = seconds(now.saturating_sub(self.counted_to));
+            self.since += time * self.slots;
+            self.recent.0 += time;
         }
         self.counted_to = self.counted_to.max(now);
         // A limit of 0 is that of slots which come from elsewhere, one at a time.
@@ -76,8 +87,16 @@ impl PoolLoad {
     /// A slot went to a waiter.
     #[inline]
     pub(crate) fn on_handed_over(&mut self) {
+        let shortest = SHORTEST_MEMORY * self.slots;
+        // A service that stood still works again: however long that was, it counts no more than all the time before.
+        self.slot_time += match self.is_certain() {
+            true => self.since.min(self.slot_time.max(shortest)),
+            false => self.since,
+        };
+        self.since = 0.0;
+        self.recent.1 += 1.0;
         self.handed_over += 1.0;
-        if self.handed_over >= 2.0 * MEMORY && self.slot_time >= SHORTEST_MEMORY * self.slots {
+        if self.handed_over >= 2.0 * MEMORY && self.slot_time >= shortest {
             self.handed_over /= 2.0;
             self.slot_time /= 2.0;
         }
@@ -85,13 +104,31 @@ impl PoolLoad {
 
     /// How many slots go to waiters per second. `None` before one did.
     pub(crate) fn per_second(&self) -> Option<f64> {
-        let is_known = self.handed_over > 0.0 && self.slot_time > 0.0;
-        is_known.then(|| self.slots * self.handed_over / self.slot_time)
+        let slot_time = self.slot_time + self.since;
+        let is_known = self.handed_over > 0.0 && slot_time > 0.0;
+        is_known.then(|| self.slots * self.handed_over / slot_time)
+    }
+
+    /// How many slots it could have handed over in the last so many seconds, since this was last asked. While requests wait,
+    /// no slot is idle, however few are handed over.
+    pub(crate) fn take_possible(&mut self, time: f64) -> f64 {
+        let (waited, handed_over) = std::mem::take(&mut self.recent);
+        self.per_second().unwrap_or(0.0) * (time - waited).max(0.0) + handed_over
     }
 
     /// Whether that is known well enough to refuse a request for it.
     pub(crate) fn is_certain(&self) -> bool {
         self.handed_over >= MIN_HANDED_OVER
+    }
+
+    /// Whether to let a request in though it would wait for too long: one in `patience`, in seconds. While none waits nothing
+    /// is measured, so without that a pool that was slow would be taken to be so for ever.
+    pub(crate) fn is_probed_by(&mut self, now: Nanos, patience: f64) -> bool {
+        let is_due = seconds(now.saturating_sub(self.probed)) >= patience;
+        if is_due {
+            self.probed = now;
+        }
+        is_due
     }
 
     /// What predictions of this level have to be multiplied by, as far as past ones tell. `predicted` is the one to correct.
@@ -101,13 +138,9 @@ impl PoolLoad {
         };
         let prior = PRIOR * predicted;
         let ratio = (level.actual + prior) / (level.predicted + prior);
-        // 0 / 0, which is no number, compares with nothing.
-        if CORRECTION.contains(&ratio) {
-            ratio
-        } else if ratio > 1.0 {
-            *CORRECTION.end()
-        } else {
-            1.0
+        match ratio.is_nan() {
+            true => 1.0, // 0 / 0
+            false => ratio.clamp(CORRECTION.0, CORRECTION.1),
         }
     }
 
@@ -180,6 +213,29 @@ mod tests {
     }
 
     #[test]
+    fn a_service_that_stood_still_is_as_fast_as_before_or_half_as_fast() {
+        let mut load = steady();
+        load.observe(3_701 * SECOND, 4, false);
+        assert_near(load.per_second(), 100.0 / 3_700.0);
+        load.on_handed_over();
+        assert_near(load.per_second(), 0.5);
+        assert!(load.is_probed_by(3_701 * SECOND, 60.0));
+        assert!(!load.is_probed_by(3_760 * SECOND, 60.0));
+        assert!(load.is_probed_by(3_761 * SECOND, 60.0));
+    }
+
+    #[test]
+    fn the_rate_follows_a_service_that_becomes_faster() {
+        let mut load = steady();
+        for tenth in 1..=400 {
+            load.observe(101 * SECOND + tenth * SECOND / 10, 4, false);
+            load.on_handed_over();
+        }
+        let rate = load.per_second().unwrap();
+        assert!(rate > 5.0, "{rate}");
+    }
+
+    #[test]
     fn the_rate_follows_a_change_of_the_limit_at_once() {
         let mut load = steady();
         load.observe(101 * SECOND, 8, false);
@@ -215,6 +271,13 @@ mod tests {
             load.on_wait_ended(1, 1.0, 100.0, true);
         }
         assert_eq!(load.correction(1, 1.0), 4.0);
+        for _ in 0..1_000 {
+            load.on_wait_ended(0, 1.0, 0.01, true);
+        }
+        assert_eq!(load.correction(0, 1.0), 0.25);
+        // As long as nothing is known.
+        assert_eq!(load.correction(1, 0.0), 4.0);
+        assert_eq!(PoolLoad::new(1).correction(0, 0.0), 1.0);
     }
 
     #[test]

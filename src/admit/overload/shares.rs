@@ -41,6 +41,13 @@ const EXCESS: f64 = 0.1;
 const SUMS: f64 = 64.0;
 
 impl Shares {
+    /// The weights of flows may have changed.
+    pub(crate) fn set_config(&mut self, config: &WaitingRoomConfig) {
+        for (flow, usage) in self.flows.iter_mut() {
+            usage.weight = flow.weight(config).into();
+        }
+    }
+
     /// A request of this flow got a slot.
     pub(crate) fn on_served(
         &mut self,
@@ -164,6 +171,20 @@ mod tests {
         assert_eq!(unused([40, 10, 10], &config), [0.0, 0.5, 0.5, 1.0]);
         let weighted = config.weight("a", 4);
         assert_eq!(unused([40, 10, 10], &weighted), [0.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn weights_that_change_hold_from_the_next_sums_on() {
+        let (mut shares, config) = (Shares::default(), WaitingRoomConfig::default());
+        for tenant in ["a", "b"] {
+            shares.on_served(flow(&tenant.into()), 10.0, &config, SECOND);
+        }
+        let config = config.weight("b", 3);
+        shares.set_config(&config);
+        shares.observe(SECOND, 1.0);
+        // It had a half, and three quarters are its share.
+        let unused = shares.unused(flow(&"b".into()), &config, SECOND);
+        assert!((unused - 1.0 / 3.0).abs() < 1e-9, "{unused}");
     }
 
     #[test]

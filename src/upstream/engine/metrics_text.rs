@@ -1,6 +1,6 @@
 //! Prometheus's text format, as far as the load of an engine needs it.
 //!
-//! A line is a comment, or `name{labels} value timestamp`, of which the labels and the timestamp may be absent. The value
+//! A line is a comment, or `name {labels} value timestamp`, of which the labels and the timestamp may be absent. The value
 //! of a label is quoted, and may have spaces, braces and escaped quotes in it.
 
 use crate::endpoints::EngineLoad;
@@ -37,7 +37,7 @@ fn metric(line: &str) -> Option<(&str, f64)> {
     let line = line.trim_start();
     let end = line.find(|c: char| c == '{' || c.is_whitespace())?;
     let (name, rest) = line.split_at(end);
-    let rest = match rest.strip_prefix('{') {
+    let rest = match rest.trim_start().strip_prefix('{') {
         Some(labels) => after_labels(labels)?,
         None => rest,
     };
@@ -94,6 +94,7 @@ vllm:kv_cache_usage_perc{engine="1",model_name="a"} 0.75
     fn labels_may_have_anything_in_them() {
         let line = r#"tgi_queue_size{a="b } 9 c",d="\" } 8 ",e="\\"} 4 1700000000000"#;
         assert_eq!(loads(line), (Some(4.0), None));
+        assert_eq!(loads("\ttgi_queue_size {a=\"b\"}\t4"), (Some(4.0), None));
     }
 
     #[test]
