@@ -41,22 +41,6 @@ async fn a_wait_ends_at_the_request_s_own_deadline() {
     assert_eq!(gate.status().stats.deadline_passed, 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_waiter_gets_a_kept_slot_when_that_is_lent_though_nothing_else_happens() {
-    for max_wait in [None, Some(ms(30_000))] {
-        let config = WaitingRoomConfig::default().max_wait(max_wait);
-        let config = config.reserve("high", Reserve::Slots(1)).lend(true);
-        let gate = Gate::new(SlotPool::new(2), config);
-        let low = || Ticket::new(Priority(2), Instant::now().into_std());
-        drop(gate.acquire(ticket(), ()).await.unwrap());
-        let _held = gate.acquire(low(), ()).await.unwrap();
-        let start = Instant::now();
-        let waited = timeout(ms(60_000), gate.acquire(low(), ())).await;
-        assert!(matches!(waited, Ok(Ok(_))), "{waited:?}");
-        assert_eq!(start.elapsed(), ms(10_000));
-    }
-}
-
 #[test]
 fn seeded_random_numbers_give_no_two_gates_the_same_names() {
     let [one, other] = [(), ()].map(|()| {

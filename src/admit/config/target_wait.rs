@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum TargetWait {
-    /// About a twelfth (8.5 %) of the caller's patience: of the time until its deadline; for callers that name none, of the time after which
+    /// About a tenth (9.5 %) of the caller's patience: of the time until its deadline; for callers that name none, of the time after which
     /// others were seen to give up; and of `max_wait`, if that is less.
     #[default]
     Auto,

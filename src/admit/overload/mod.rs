@@ -72,7 +72,7 @@ pub(crate) struct Arriving {
 }
 
 /// The automatic target's share of the patience.
-const AUTO: f64 = 0.085;
+const AUTO: f64 = 0.095;
 /// Over how long idleness is averaged, in patiences.
 const MEMORY: f64 = 20.0;
 /// How far a caller that names its patience moves the mean. It is the mean of logarithms, so that no caller can make the
@@ -81,10 +81,10 @@ const PATIENCE_WEIGHT: f64 = 1.0 / 64.0;
 /// From this share on of slots that are idle on average, bursts wait for as long as their callers do.
 const IDLE: f64 = 0.18;
 /// What is taken to be idle before that was measured.
-const INITIAL: f64 = 0.16;
+const INITIAL: f64 = IDLE;
 /// By how much a prediction may exceed the longest useful wait in a burst: predictions err, and a slot that would be idle
 /// is worth more than a wait in vain.
-const SLACK: f64 = 0.1;
+const SLACK: f64 = 0.125;
 /// Over how long the tenants' shares are averaged, in multiples of that: one tenant is served less often than all together.
 const SHARES_MEMORY: f64 = 6.0;
 /// From this unused part of its share on, what a tenant sends is let in like a burst.
@@ -227,7 +227,8 @@ impl Overload {
         let target = busy_target(config, arriving.patience);
         let mut idle = self.idle_for(level, arriving.flows.is_some(), config);
         if let Some(discipline) = arriving.flows {
-            let memory = SHARES_MEMORY * MEMORY * arriving.patience;
+            let patience = self.patience_ln.map_or(arriving.patience, f64::exp);
+            let memory = SHARES_MEMORY * MEMORY * patience;
             self.shares.observe(now, memory);
             let flow = FlowKey::new(level, tenant, discipline, config);
             let unused = self.shares.unused(flow, config, now);
