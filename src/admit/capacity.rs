@@ -142,9 +142,10 @@ pub trait Capacity: Send + Sync + 'static {
         self.in_use()
     }
 
-    /// The pools that there are, for reports. Default: one, with the number 0.
-    fn all_pools(&self) -> PoolSet {
-        PoolSet::one(PoolId(0))
+    /// The pools that are in service: what others handed over is not expected of them any more, and reports are about
+    /// these. `None` (default) if that is not known: then all are that ever handed a slot over.
+    fn all_pools(&self) -> Option<PoolSet> {
+        None
     }
 
     /// How many leases are out.

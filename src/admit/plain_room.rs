@@ -200,7 +200,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             lane_hash: ONLY_LANE,
             is_first: ahead == 0,
             flows: None,
-            leased: capacity.leased(),
+            leased: self.base.leases_used(capacity.leased()),
             seconds: self.expected_wait(ahead),
         };
         Ok(self.base.admit(ticket, limits, wait)? as f32)

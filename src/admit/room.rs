@@ -14,8 +14,8 @@ use super::nanos::Nanos;
 use super::room_base::RoomBase;
 use super::waiters::{WaiterId, Waiters};
 use super::{
-    AdmitOutcome, Capacity, Discipline, KeptSlots, LeaseError, PoolId, RejectReason, Ticket,
-    WakeList,
+    AdmitOutcome, Capacity, Discipline, KeptSlots, LeaseError, PoolId, PoolSet, RejectReason,
+    Ticket, WakeList,
 };
 
 /// What a waiter in front of a capacity carries.
@@ -267,6 +267,13 @@ impl ExpectedWait {
     pub(crate) fn none(pool: PoolId) -> Self {
         Self { pool, seconds: 0.0 }
     }
+}
+
+/// The pools that are in service, for reports: one, with the number 0, if that is not known.
+pub(crate) fn all_pools<C: Capacity>(capacity: &C) -> PoolSet {
+    capacity
+        .all_pools()
+        .unwrap_or_else(|| PoolSet::one(PoolId(0)))
 }
 
 /// How many slots a pool has, and how many of them are free; as [`slots`].

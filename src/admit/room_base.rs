@@ -227,6 +227,11 @@ impl RoomBase {
         time_for(ahead, self.overload.total_per_second()?)
     }
 
+    /// How many of so many leases were used by requests.
+    pub(crate) fn leases_used(&self, leased: u64) -> u64 {
+        leased.saturating_sub(self.stats.unclaimed)
+    }
+
     /// Whether the wait of a request is predicted. A requeued one was let in before.
     pub(crate) fn is_predicted(&self, ticket: &Ticket) -> bool {
         self.config.target_wait != TargetWait::Off && !is_requeued(ticket)

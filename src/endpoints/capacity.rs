@@ -180,11 +180,11 @@ impl Capacity for Endpoints {
     }
 
     /// Those of the endpoints that are in service.
-    fn all_pools(&self) -> PoolSet {
+    fn all_pools(&self) -> Option<PoolSet> {
         let table = self.table.load();
         let endpoints = table.endpoints.iter();
         let in_service = endpoints.filter(|it| it.state().word.is_in_service());
-        in_service.map(EndpointRef::pool).collect()
+        Some(in_service.map(EndpointRef::pool).collect())
     }
 
     fn in_use(&self) -> usize {

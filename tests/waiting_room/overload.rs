@@ -588,6 +588,38 @@ fn queued(outcome: AdmitOutcome<SlotPool>) -> WaiterId {
 }
 
 #[test]
+fn nothing_is_expected_of_a_pool_that_is_out_of_service() {
+    // Two pools of one slot each, of which each serves five requests per second.
+    let pools = TestPools::new(&[1, 1], &[vec![0, 1]]);
+    let (mut now, mut wakes) = (Instant::now(), WakeList::<()>::new());
+    let mut room = WaitingRoom::new(WaitingRoomConfig::default(), now);
+    let ticket = |now| Ticket::new(Priority::HIGHEST, now);
+    let mut slots = [pools.try_lease(&0).unwrap(), pools.try_lease(&0).unwrap()];
+    for nth in 0..60 {
+        let id = match room.arrive(&pools, ticket(now), 0, now, &mut wakes) {
+            AdmitOutcome::Queued(id) => id,
+            other => panic!("{other:?}"),
+        };
+        now += SERVICE / 2;
+        let slot = std::mem::replace(&mut slots[nth % 2], TestSlot(0));
+        let pool = pools.release(slot);
+        room.on_release(&pools, pool, now, &mut wakes);
+        slots[nth % 2] = room.take_outcome(id).unwrap().unwrap();
+    }
+    let both = room.estimated_wait(10).unwrap();
+    pools.set_slots(1, 0);
+    pools.set_serves(0, vec![0]);
+    room.on_capacity_changed(&pools, now, &mut wakes);
+    let one = room.estimated_wait(10).unwrap();
+    assert_eq!(one.as_millis(), 2 * both.as_millis());
+    // It is as fast as before when it is back.
+    pools.set_slots(1, 1);
+    pools.set_serves(0, vec![0, 1]);
+    room.on_capacity_changed(&pools, now, &mut wakes);
+    assert_eq!(room.estimated_wait(10), Some(both));
+}
+
+#[test]
 fn the_time_of_service_counts_against_the_patience() {
     let (mut room, slots, now) = known();
     let mut arrive = |millis| {

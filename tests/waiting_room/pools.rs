@@ -146,6 +146,14 @@ impl Capacity for TestPools {
         self.partitions.lock().unwrap()[**lane]
     }
 
+    /// Those with slots.
+    fn all_pools(&self) -> Option<PoolSet> {
+        let pools = self.pools.lock().unwrap();
+        let pools = (0..).zip(pools.iter());
+        let with_slots = pools.filter(|(_, pool)| pool.slots > 0);
+        Some(with_slots.map(|(nth, _)| PoolId(nth)).collect())
+    }
+
     fn in_use(&self) -> usize {
         self.taken().iter().sum()
     }

@@ -127,10 +127,9 @@ impl<const ONE: bool> Capacity for Pools<ONE> {
         self.0.lock().unwrap().pools[pool.0 as usize].taken
     }
 
-    fn all_pools(&self) -> PoolSet {
-        (0..if ONE { 1 } else { POOLS as u32 })
-            .map(PoolId)
-            .collect()
+    fn all_pools(&self) -> Option<PoolSet> {
+        let pools = if ONE { 1 } else { POOLS as u32 };
+        Some((0..pools).map(PoolId).collect())
     }
 
     fn in_use(&self) -> usize {

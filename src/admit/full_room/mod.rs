@@ -355,6 +355,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         self.queue
             .evict_from_partitions(|id, why| evicted.push((id, why)));
         self.reject_unlinked(evicted, wakes);
+        self.observe_pools_in_service(capacity);
         self.observe_waiters(capacity);
         self.pump(capacity, Scope::All, wakes);
     }

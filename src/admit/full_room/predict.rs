@@ -1,8 +1,10 @@
 //! How long a newcomer would have to wait, by the work ahead of it on the pools that could serve it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::FullRoom;
 use crate::admit::overload::wait::{PoolBacklog, expected_wait};
-use crate::admit::room::{ExpectedWait, Room, is_free, slots};
+use crate::admit::room::{ExpectedWait, Room, all_pools, is_free, slots};
 use crate::admit::room_base::PredictedWait;
 use crate::admit::wait_queue::Newcomer;
 use crate::admit::waiters::WaitLimits;
@@ -22,6 +24,14 @@ impl<C: Capacity, W> FullRoom<C, W> {
         // Cloned, as the set is shared and the measurements are changed on the way.
         for &pool in self.queue.lanes().pools(lane).clone().iter() {
             self.observe(capacity, pool);
+        }
+    }
+
+    /// Expects nothing of pools that are out of service.
+    pub(super) fn observe_pools_in_service(&mut self, capacity: &C) {
+        // A panic is none of the business of the requests that wait.
+        if let Ok(Some(pools)) = catch_unwind(AssertUnwindSafe(|| capacity.all_pools())) {
+            self.queue.base_mut().overload.set_in_service(&pools);
         }
     }
 
@@ -60,7 +70,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
             lane_hash: self.hash_of_lane(lane),
             is_first: backlog.ahead == 0,
             flows: backlog.flows,
-            leased: capacity.leased(),
+            leased: self.base().leases_used(capacity.leased()),
             seconds: self.expected_wait(backlog.ahead, newcomer, lane),
         };
         Ok(self.base_mut().admit(ticket, limits, wait)? as f32)
@@ -82,7 +92,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         let kept = base.kept_above(level);
         let has_free = |pools: &[PoolId]| pools.iter().any(|&pool| is_free(capacity, pool, kept));
         if self.queue.is_empty() {
-            let pools = capacity.all_pools();
+            let pools = all_pools(capacity);
             let &pool = pools.first()?;
             if has_free(&pools) {
                 return Some(ExpectedWait::none(pool));

@@ -114,6 +114,16 @@ impl Overload {
         }
     }
 
+    /// These pools are in service. What was measured of others is kept until they are again.
+    pub(crate) fn set_in_service(&mut self, pools: &[PoolId]) {
+        self.pools
+            .iter_mut()
+            .for_each(|load| load.is_in_service = false);
+        for &pool in pools {
+            self.pool_mut(pool).is_in_service = true;
+        }
+    }
+
     /// The measurements of a pool.
     #[inline]
     pub(crate) fn pool_mut(&mut self, PoolId(pool): PoolId) -> &mut PoolLoad {
@@ -149,7 +159,8 @@ impl Overload {
 
     /// How many slots all pools hand over per second, if that is known of any.
     pub(crate) fn total_per_second(&self) -> Option<f64> {
-        let known = self.pools.iter().filter_map(PoolLoad::per_second);
+        let known = self.pools.iter().filter(|pool| pool.is_in_service);
+        let known = known.filter_map(PoolLoad::per_second);
         Some(known.sum()).filter(|&total| total > 0.0)
     }
 
@@ -358,7 +369,7 @@ mod tests {
         // By less than what predictions err: on the ramp.
         arriving.longest = 9.5;
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 5);
-        arriving.longest = 9.0;
+        arriving.longest = 8.5;
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 100);
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct PoolLoad {
     probed: Nanos,
     /// How many slots it had then.
     slots: f64,
+    /// Whether it can hand slots over now.
+    pub(crate) is_in_service: bool,
     /// By level.
     levels: Box<[LevelLoad]>,
 }
@@ -61,6 +63,7 @@ impl PoolLoad {
             counted_to: 0,
             probed: 0,
             slots: 1.0,
+            is_in_service: true,
             levels: vec![LevelLoad::default(); levels].into(),
         }
     }
@@ -113,7 +116,11 @@ impl PoolLoad {
     /// no slot is idle, however few are handed over.
     pub(crate) fn take_possible(&mut self, time: f64) -> f64 {
         let (waited, handed_over) = std::mem::take(&mut self.recent);
-        self.per_second().unwrap_or(0.0) * (time - waited).max(0.0) + handed_over
+        let more = match self.is_in_service {
+            true => self.per_second().unwrap_or(0.0) * (time - waited).max(0.0),
+            false => 0.0,
+        };
+        more + handed_over
     }
 
     /// Whether that is known well enough to refuse a request for it.

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::WaitingRoom;
-use crate::admit::room::{ExpectedWait, usage};
+use crate::admit::room::{ExpectedWait, all_pools, usage};
 use crate::admit::room_base::RoomBase;
 use crate::admit::{Capacity, LevelStatus, Priority, Tenant};
 
@@ -62,7 +62,7 @@ impl RoomBase {
             return (0, 0);
         }
         let mut sum = (0, 0);
-        for &pool in capacity.all_pools().iter() {
+        for &pool in all_pools(capacity).iter() {
             let (reserved, lent) = self
                 .reserves
                 .status(level.into(), pool, usage(capacity, pool));
