@@ -13,6 +13,8 @@ use crate::sync::Arc;
 pub(super) struct Origin<C: Capacity> {
     shared: Arc<Shared<C>>,
     pub(super) account: Option<Account<C::Lane>>,
+    /// Whether a slot is given back to the capacity alone, if no request waits: nearly always.
+    is_plain: bool,
 }
 
 impl<C: Capacity> Origin<C> {
@@ -21,8 +23,12 @@ impl<C: Capacity> Origin<C> {
     }
 
     pub(super) fn new(shared: Arc<Shared<C>>) -> Arc<Self> {
-        let account = None;
-        Arc::new(Self { shared, account })
+        let is_plain = !shared.from_inner;
+        Arc::new(Self {
+            shared,
+            account: None,
+            is_plain,
+        })
     }
 
     /// The origin of a permit in the same gate, with this account.
@@ -30,12 +36,22 @@ impl<C: Capacity> Origin<C> {
         Arc::new(Self {
             shared: Arc::clone(&self.shared),
             account: Some(account),
+            is_plain: false,
         })
     }
 
     /// Gives a slot back: to the best waiter, if there is one. Never unwinds.
     #[inline]
     pub(super) fn release(&self, lease: C::Lease) {
+        match self.is_plain {
+            true => self.shared.release_plain(lease),
+            false => self.release_otherwise(lease),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn release_otherwise(&self, lease: C::Lease) {
         match &self.account {
             Some(Account { share, .. }) if share.is_counted => {
                 self.shared.release_counted(lease, &share.tenant);

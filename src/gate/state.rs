@@ -216,6 +216,12 @@ impl<C: Capacity> Shared<C> {
         if self.from_inner {
             return self.release_under_lock(lease);
         }
+        self.release_plain(lease);
+    }
+
+    /// The same, where slots do not come from the inner service.
+    #[inline]
+    pub(super) fn release_plain(self: &Arc<Self>, lease: C::Lease) {
         // Not to unwind out of a destructor.
         let released = catch_unwind(AssertUnwindSafe(|| self.capacity.release(lease)));
         // After the release: an arrival that saw no slot has raised the word by now.

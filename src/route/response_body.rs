@@ -63,6 +63,7 @@ struct Measure {
 
 impl<B: Body> RouteResponseBody<B> {
     /// `metrics` has the outcome for the case that this body is read to its end.
+    #[inline]
     pub(super) fn new(
         body: B,
         mut metrics: RequestMetrics,

@@ -188,14 +188,11 @@ fn a_target_is_there_unless_it_is_off() {
     each(
         |config| config.max_wait = Some(Duration::from_secs(30)),
         |mut room| {
-            // Nothing was idle for long enough to say so: a burst may wait for as long as the room lets it.
-            let longest = room.room.config().max_wait;
-            assert!(longest.is_some());
-            assert!(
-                room.levels()
-                    .iter()
-                    .all(|level| level.target_wait == longest)
-            );
+            // What is idle is not known yet: a burst may wait for nearly as long as the room lets it.
+            for level in room.levels() {
+                let target = level.target_wait.map_or(0.0, |target| target.as_secs_f64());
+                assert!((20.0..30.0).contains(&target), "{target}");
+            }
         },
     );
 }

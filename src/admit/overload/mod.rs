@@ -81,7 +81,7 @@ const PATIENCE_WEIGHT: f64 = 1.0 / 64.0;
 /// From this share on of slots that are idle on average, bursts wait for as long as their callers do.
 const IDLE: f64 = 0.18;
 /// What is taken to be idle before that was measured.
-const INITIAL: f64 = IDLE;
+const INITIAL: f64 = 0.16;
 /// By how much a prediction may exceed the longest useful wait in a burst: predictions err, and a slot that would be idle
 /// is worth more than a wait in vain.
 const SLACK: f64 = 0.125;
