@@ -195,6 +195,11 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         if self.base.age_order.is_next(key) {
             ahead -= self.by_level.count_in(level);
         }
+        let oldest = || {
+            let oldest = self.by_level.oldest(&self.waiters)?;
+            Some(self.waiters.meta(oldest).limits.arrival)
+        };
+        let ahead = self.base.ahead_of(ticket, limits, ahead, oldest);
         let wait = PredictedWait {
             pool: ONLY_POOL,
             lane_hash: ONLY_LANE,

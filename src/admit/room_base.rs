@@ -232,9 +232,30 @@ impl RoomBase {
         leased.saturating_sub(self.stats.unclaimed)
     }
 
-    /// Whether the wait of a request is predicted. A requeued one was let in before.
+    /// Whether the wait of a request is predicted. A requeued one was let in before, unless its client brought it back.
     pub(crate) fn is_predicted(&self, ticket: &Ticket) -> bool {
-        self.config.target_wait != TargetWait::Off && !is_requeued(ticket)
+        self.config.target_wait != TargetWait::Off && (!is_requeued(ticket) || is_kept(ticket))
+    }
+
+    /// How many of `ahead` waiters go before a request, where the first of all arrived at `oldest`. One that kept its place
+    /// goes before those that arrived later; they are taken to have arrived evenly.
+    pub(crate) fn ahead_of(
+        &self,
+        ticket: &Ticket,
+        limits: WaitLimits,
+        ahead: usize,
+        oldest: impl FnOnce() -> Option<Nanos>,
+    ) -> usize {
+        if !is_kept(ticket) {
+            return ahead;
+        }
+        let Some(oldest) = oldest() else {
+            return ahead;
+        };
+        let age = |arrival: Nanos| seconds(self.now.saturating_sub(arrival));
+        // 0 / 0, which is no number, is 0 then.
+        let earlier = (1.0 - age(limits.arrival) / age(oldest)).max(0.0);
+        (ahead as f64 * earlier).ceil() as usize
     }
 
     /// Whether a request that found no slot may wait for as long as it would have to. Returns the predicted wait, in
@@ -250,9 +271,14 @@ impl RoomBase {
         let admitted = self
             .overload
             .admit(&arriving, &ticket.tenant, &self.config, self.now);
-        admitted.map_err(|excess| RejectReason::Overloaded {
-            retry_after: Duration::try_from_secs_f64(excess).unwrap_or(Duration::MAX),
-        })
+        match admitted {
+            // Its wait counts from its first arrival, and would teach that predictions are too short.
+            Ok(_) if is_kept(ticket) => Ok(0.0),
+            Ok(predicted) => Ok(predicted),
+            Err(excess) => Err(RejectReason::Overloaded {
+                retry_after: Duration::try_from_secs_f64(excess).unwrap_or(Duration::MAX),
+            }),
+        }
     }
 
     /// A request as it is at the time `from`, as far as its wait is concerned.
@@ -437,6 +463,10 @@ const SAMPLE_INTERVAL: Nanos = 1_000_000;
 /// Added to the arrival of a retry that came too early: it goes behind all first attempts. Instants are below this, and
 /// the sum does not overflow.
 pub(crate) const BEHIND: Nanos = 1 << 63;
+
+fn is_kept(ticket: &Ticket) -> bool {
+    ticket.client_retry == ClientRetry::Kept
+}
 
 fn is_early(ticket: &Ticket) -> bool {
     ticket.client_retry == ClientRetry::Early

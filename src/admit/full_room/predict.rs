@@ -65,13 +65,15 @@ impl<C: Capacity, W> FullRoom<C, W> {
         };
         let newcomer = self.queue.newcomer(ticket, limits, self.base().now);
         let backlog = lanes.backlog(self.waiters(), newcomer, lane, &self.base().config);
+        let oldest = || self.queue.oldest_arrival();
+        let ahead = self.base().ahead_of(ticket, limits, backlog.ahead, oldest);
         let wait = PredictedWait {
             pool,
             lane_hash: self.hash_of_lane(lane),
-            is_first: backlog.ahead == 0,
+            is_first: ahead == 0,
             flows: backlog.flows,
             leased: self.base().leases_used(capacity.leased()),
-            seconds: self.expected_wait(backlog.ahead, newcomer, lane),
+            seconds: self.expected_wait(ahead, newcomer, lane),
         };
         Ok(self.base_mut().admit(ticket, limits, wait)? as f32)
     }

@@ -392,10 +392,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The arrival of the item that arrived first. O(levels).
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
-        let first = self.by_level.oldest(&self.waiters)?;
-        self.base
-            .epoch
-            .instant(self.waiters.meta(first).limits.arrival)
+        self.base.epoch.instant(self.oldest_arrival()?)
     }
 
     /// The number of an instant, for several methods at one time: the conversion takes longer than most of them.
@@ -435,6 +432,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(super) fn from_base(base: RoomBase) -> Self {
         let lanes = Lanes::new(&base.config);
         Self::empty(base, lanes)
+    }
+
+    /// As [`oldest`](Self::oldest).
+    pub(super) fn oldest_arrival(&self) -> Option<Nanos> {
+        let first = self.by_level.oldest(&self.waiters)?;
+        Some(self.waiters.meta(first).limits.arrival)
     }
 
     pub(super) fn base(&self) -> &RoomBase {
