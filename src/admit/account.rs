@@ -1,4 +1,4 @@
-//! Whose share a slot is part of.
+//! The tenant that a slot belongs to.
 
 use super::Tenant;
 

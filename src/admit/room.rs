@@ -85,7 +85,7 @@ pub(crate) trait Room<C: Capacity, W> {
     /// The first pool that could serve a waiter, also if that was unlinked in the present event.
     fn first_pool(&self, idx: u32) -> PoolId;
 
-    /// The discipline whose flows share the lane of a waiter, if it has flows; as [`first_pool`](Self::first_pool).
+    /// The discipline of a waiter's lane, if that is shared by flows; as [`first_pool`](Self::first_pool).
     fn flows(&self, idx: u32) -> Option<Discipline>;
 
     /// Identifies a demand's lane in the service times.

@@ -481,7 +481,7 @@ pub(crate) struct PredictedWait {
     pub(crate) lane_hash: u32,
     /// Whether no waiter goes before it.
     pub(crate) is_first: bool,
-    /// The discipline whose flows share its lane, if it has flows.
+    /// The discipline of its lane, if that is shared by flows.
     pub(crate) flows: Option<Discipline>,
     /// How many leases the capacity has given so far.
     pub(crate) leased: u64,

@@ -59,7 +59,7 @@ impl<C: Capacity> Permit<C> {
         self
     }
 
-    /// Sets whose share the slot is part of, for a permit that was given without a ticket.
+    /// Sets the tenant that the slot belongs to, for a permit that was given without a ticket.
     #[cfg(feature = "route")]
     pub(crate) fn set_share(&mut self, demand: &C::Demand, ticket: &Ticket) {
         self.set_account(demand, share_of(ticket));

@@ -6,7 +6,7 @@ use super::state::Shared;
 use crate::admit::{Account, Capacity};
 use crate::sync::Arc;
 
-/// Where a permit is from: its gate, and whose share its slot is part of, where tenants have shares.
+/// Where a permit is from: its gate, and the tenant that its slot belongs to, where tenants have shares.
 ///
 /// A gate has one without an account, which all other permits share. So those take no more memory, and no more time, for
 /// what they do not have; and a permit in a body is one pointer, with an account or without.

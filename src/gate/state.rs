@@ -13,7 +13,7 @@
 //!   waiter that arrived in between nor passes a gate that was closed in between.
 //! - Where all waiters ask the same, a request that finds the `FULL` flag is rejected without the lock. The flag is
 //!   written in the same store as the number of waiters.
-//! - Where tenants have shares, a permit says whose share it is part of (`is_fair`). That needs no lock either.
+//! - Where tenants have shares, a permit names the tenant that it belongs to (`is_fair`). That needs no lock either.
 //! - A lease is released without the lock, except where slots come from the inner service, and while the capacity
 //!   itself is being asked.
 //!
@@ -46,7 +46,7 @@ pub(crate) struct Shared<C: Capacity> {
     waiting: AtomicU64,
     /// Whether slots come from the inner service's readiness: `state.inner_ready` is there.
     pub(super) from_inner: bool,
-    /// Whether tenants have shares, so that permits say whose share they are part of.
+    /// Whether tenants have shares, so that permits name the tenants that they belong to.
     is_fair: AtomicBool,
     pub(super) full: FullNotice,
     /// Tells this gate's detached permits from those of others.

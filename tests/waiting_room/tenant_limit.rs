@@ -211,7 +211,7 @@ impl LimitRoom {
         self.check();
     }
 
-    /// No slot is free that a waiter could use whose tenant may have it.
+    /// No slot is free that a waiter could use, if its tenant may have one more.
     fn check(&self) {
         assert_eq!(self.room.len(), self.waiting.len());
         for (&number, &id) in &self.waiting {

@@ -90,6 +90,11 @@ impl<C: Capacity, W> FullRoom<C, W> {
     /// Charges a tenant for a request that it was served. No waiter is answered.
     pub(crate) fn charge(&mut self, account: &Account<C::Lane>, cost: u32) {
         self.queue.charge(account, cost);
+        let lanes = self.queue.lanes();
+        let lane = account.lane.as_ref();
+        if lane.map(|lane| lanes.discipline_of(lane)) != Some(Discipline::Fair) {
+            return;
+        }
         let Share { tenant, level, .. } = &account.share;
         let base = self.queue.base_mut();
         base.on_charged(*level, tenant, cost.into());

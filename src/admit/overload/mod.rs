@@ -57,7 +57,7 @@ pub(crate) struct Arriving {
     pub(crate) level: u8,
     /// Whether no waiter goes before it.
     pub(crate) is_first: bool,
-    /// The discipline whose flows share its lane, if it has flows.
+    /// The discipline of its lane, if that is shared by flows.
     pub(crate) flows: Option<Discipline>,
     /// The wait that the work ahead leads to, if that is known.
     pub(crate) predicted: Option<f64>,

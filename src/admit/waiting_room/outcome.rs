@@ -11,7 +11,7 @@ use crate::admit::{Capacity, RejectReason, Served, Share, Ticket, WakeList};
 pub(crate) struct Answered<C: Capacity> {
     pub(crate) answer: Answer<C>,
     pub(crate) demand: C::Demand,
-    /// Whose share the slot is part of, where tenants have shares or limits.
+    /// The tenant that the slot belongs to, where tenants have shares or limits.
     pub(crate) share: Option<Box<Share>>,
     /// What is to be learned from its service, if anything is.
     pub(crate) served: Option<Served>,

@@ -55,7 +55,7 @@ impl Debts {
         true
     }
 
-    /// Takes over the debts of another queue, whose clock stood at `old_clock` when this one's stands at `clock`.
+    /// Takes over the debts of another queue. `old_clock` and `clock`: the virtual times there and here.
     pub(super) fn inherit(&mut self, old: &Self, old_clock: u128, clock: u128) {
         for (level, tenant, &debt) in old.0.iter() {
             if debt > old_clock {

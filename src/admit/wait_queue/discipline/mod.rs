@@ -268,7 +268,7 @@ impl LevelQueue {
         }
     }
 
-    /// Takes over what tenants owe in another queue, whose clock stood at `old_clock` when this one's stands at `clock`.
+    /// Takes over what tenants owe in another queue. `old_clock` and `clock`: the virtual times there and here.
     pub(crate) fn inherit_debts(&mut self, old: &Self, old_clock: u128, clock: u128) {
         if let (Self::Fair(queue), Self::Fair(old)) = (self, old) {
             queue.inherit_debts(old, old_clock, clock);

@@ -13,6 +13,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.discipline == Discipline::Fair || self.has_fair
     }
 
+    /// The discipline of the lane with this key; that of the room if it was never opened.
+    pub(crate) fn discipline_of(&self, key: &L) -> Discipline {
+        let Some(&lane) = self.by_key.get(key) else {
+            return self.discipline;
+        };
+        self.groups[self.group(lane) as usize].discipline
+    }
+
     /// Charges a tenant `cost` units more, in the lane and level in which it was served.
     ///
     /// Ignored while no request waits there that competes for the same slots: whatever the tenant used, no other was kept

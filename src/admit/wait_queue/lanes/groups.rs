@@ -7,7 +7,7 @@ use crate::admit::Discipline;
 use crate::admit::wait_queue::discipline::Newcomer;
 
 impl Group {
-    /// The discipline whose flows share it, if it has flows.
+    /// Its discipline, if it is shared by flows.
     #[inline]
     pub(super) fn flows(&self) -> Option<Discipline> {
         (!self.clocks.is_empty()).then_some(self.discipline)
@@ -22,7 +22,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         occupied.filter_map(|group| group.lanes.iter().next().map(|(_, &lane)| lane))
     }
 
-    /// The discipline whose flows share a lane, if it has flows.
+    /// The discipline of a lane, if that is shared by flows.
     #[inline]
     pub(crate) fn flows(&self, lane: u32) -> Option<Discipline> {
         self.groups[self.group(lane) as usize].flows()
