@@ -1,0 +1,301 @@
+//! Sets of models that may run together, and what it costs to stop each.
+
+mod parse;
+mod solve;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use thiserror::Error;
+
+pub use self::parse::ExpressionError;
+use self::parse::{Expression, is_name, parse};
+use self::solve::{Mask, Node, Solver};
+use super::{ModelId, Plan, Running, Swapper, model_named, runs};
+
+/// The configuration of a [`Matrix`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MatrixConfig {
+    /// Short names for models, to be used in `sets`: the short name, and the model's.
+    pub vars: Vec<(String, String)>,
+    /// What it costs to stop a model, by its short name or its own: at least 1, which is the default.
+    pub evict_costs: Vec<(String, u64)>,
+    /// Which models may run together, by name: `"(g | q) & v"`. Each set is a permission: any part of one of its
+    /// combinations may run. `+name` stands for another set. Of two that cost the same, the one that is defined first
+    /// is chosen.
+    pub sets: Vec<(String, String)>,
+}
+
+/// Why a matrix is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum InvalidMatrix {
+    /// There is no set.
+    #[error("sets: there has to be at least one")]
+    NoSets,
+    /// A short name or a set's name that could not be used in an expression.
+    #[error("{key}: `{name}` is no name: it may have letters, digits, `-`, `_` and `.`")]
+    InvalidName {
+        /// `vars` or `sets`.
+        key: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A name that is defined twice.
+    #[error("{key}: `{name}` is there twice")]
+    Twice {
+        /// `vars`, `sets` or `evict_costs`.
+        key: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A short name for a model that is not configured.
+    #[error("vars: `{var}` stands for `{model}`, and there is no such model")]
+    UnknownModel {
+        /// The short name.
+        var: String,
+        /// The model.
+        model: String,
+    },
+    /// The cost of a model that is not configured.
+    #[error("evict_costs: `{0}` is neither in `vars` nor a model")]
+    UnknownCost(String),
+    /// A cost of 0.
+    #[error("evict_costs: `{0}` costs 0, and the least is 1")]
+    NoCost(String),
+    /// An expression that can't be read.
+    #[error("sets: `{set}`, column {column}: {error}")]
+    Expression {
+        /// The set.
+        set: String,
+        /// Where, counted in characters from 1.
+        column: usize,
+        /// What is wrong.
+        error: ExpressionError,
+    },
+    /// More models than can be reckoned with.
+    #[error("sets: they name {0} models, and may name {MAX_MODELS}")]
+    TooManyModels(usize),
+}
+
+/// Models are bits of a [`Mask`].
+const MAX_MODELS: usize = Mask::BITS as usize;
+
+/// A [`Swapper`] by sets of models that may run together.
+#[derive(Debug, Clone)]
+pub struct Matrix {
+    nodes: Vec<Node>,
+    /// The node of each set, in their order.
+    sets: Vec<usize>,
+    /// The bits of the models that are in a set.
+    bits: HashMap<ModelId, u32>,
+    /// By bit.
+    costs: Vec<u64>,
+}
+
+impl Matrix {
+    /// A matrix of `models`, by name.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, and where.
+    pub fn new(models: &[String], config: &MatrixConfig) -> Result<Self, InvalidMatrix> {
+        Builder::new(models, config)?.build()
+    }
+
+    fn bit(&self, model: ModelId) -> Mask {
+        self.bits.get(&model).map_or(0, |&bit| 1 << bit)
+    }
+}
+
+impl Swapper for Matrix {
+    fn plan(&self, target: ModelId, running: &[Running]) -> Plan {
+        if runs(target, running).is_some() {
+            return Plan::default();
+        }
+        let bits = running.iter().map(|running| self.bit(running.model));
+        let running_bits = bits.fold(0, |all, bit| all | bit);
+        let mut solver = Solver::new(&self.nodes, &self.costs, self.bit(target), running_bits);
+        let mut best = None;
+        for &set in &self.sets {
+            // Of equal costs the set that was defined first stays.
+            let cost = solver.least_cost(set);
+            if let Some(cost) = cost.filter(|&cost| best.is_none_or(|(_, least)| cost < least)) {
+                best = Some((set, cost));
+            }
+        }
+        // A target in no set runs alone.
+        let kept = best.map_or(0, |(set, cost)| solver.first(set, cost));
+        let evicted = running.iter().map(|running| running.model);
+        Plan {
+            evict: evicted.filter(|&model| kept & self.bit(model) == 0).collect(),
+            pool: 0,
+        }
+    }
+}
+
+/// A matrix on its way.
+struct Builder<'a> {
+    models: &'a [String],
+    config: &'a MatrixConfig,
+    vars: HashMap<&'a str, ModelId>,
+    matrix: Matrix,
+    /// By set: its node, once that is known.
+    known: Vec<Option<usize>>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(models: &'a [String], config: &'a MatrixConfig) -> Result<Self, InvalidMatrix> {
+        let mut vars = HashMap::new();
+        for (var, model) in &config.vars {
+            check_name("vars", var)?;
+            let Some(id) = model_named(models, model) else {
+                let (var, model) = (var.clone(), model.clone());
+                return Err(InvalidMatrix::UnknownModel { var, model });
+            };
+            if vars.insert(var.as_str(), id).is_some() {
+                return Err(twice("vars", var));
+            }
+        }
+        for (nth, (set, _)) in config.sets.iter().enumerate() {
+            check_name("sets", set)?;
+            if config.sets[..nth].iter().any(|(other, _)| other == set) {
+                return Err(twice("sets", set));
+            }
+        }
+        Ok(Self {
+            models,
+            config,
+            vars,
+            matrix: Matrix {
+                nodes: Vec::new(),
+                sets: Vec::new(),
+                bits: HashMap::new(),
+                costs: Vec::new(),
+            },
+            known: vec![None; config.sets.len()],
+        })
+    }
+
+    fn build(mut self) -> Result<Matrix, InvalidMatrix> {
+        if self.config.sets.is_empty() {
+            return Err(InvalidMatrix::NoSets);
+        }
+        for set in 0..self.config.sets.len() {
+            let node = self.set(set, &mut Vec::new())?;
+            self.matrix.sets.push(node);
+        }
+        match self.matrix.bits.len() {
+            0..=MAX_MODELS => {}
+            many => return Err(InvalidMatrix::TooManyModels(many)),
+        }
+        self.matrix.costs = vec![1; self.matrix.bits.len()];
+        let mut costs = HashMap::new();
+        for (name, cost) in &self.config.evict_costs {
+            let Some(model) = self.model(name) else {
+                return Err(InvalidMatrix::UnknownCost(name.clone()));
+            };
+            if *cost == 0 {
+                return Err(InvalidMatrix::NoCost(name.clone()));
+            }
+            if costs.insert(model, *cost).is_some() {
+                return Err(twice("evict_costs", name));
+            }
+        }
+        for (model, bit) in &self.matrix.bits {
+            self.matrix.costs[*bit as usize] = costs.get(model).copied().unwrap_or(1);
+        }
+        Ok(self.matrix)
+    }
+
+    /// The model with this short name; or else with this name.
+    fn model(&self, name: &str) -> Option<ModelId> {
+        let var = self.vars.get(name).copied();
+        var.or_else(|| model_named(self.models, name))
+    }
+
+    /// The node of a set. `within`: the sets whose expressions led here.
+    fn set(&mut self, set: usize, within: &mut Vec<usize>) -> Result<usize, InvalidMatrix> {
+        if let Some(node) = self.known[set] {
+            return Ok(node);
+        }
+        let (name, text) = &self.config.sets[set];
+        let located = |(column, error)| InvalidMatrix::Expression {
+            set: name.clone(),
+            column,
+            error,
+        };
+        let expression = parse(text).map_err(located)?;
+        within.push(set);
+        let node = self.node(&expression, within)?;
+        within.pop();
+        self.known[set] = Some(node);
+        Ok(node)
+    }
+
+    /// The node of an expression of the last of `within`.
+    fn node(
+        &mut self,
+        expression: &Expression,
+        within: &mut Vec<usize>,
+    ) -> Result<usize, InvalidMatrix> {
+        let config = self.config;
+        let own = within.last().map_or("", |&set| config.sets[set].0.as_str());
+        let error = |column, error| InvalidMatrix::Expression {
+            set: own.to_owned(),
+            column,
+            error,
+        };
+        let node = match expression {
+            Expression::Name { name, column } => {
+                let Some(model) = self.model(name) else {
+                    return Err(error(*column, ExpressionError::UnknownName(name.clone())));
+                };
+                let next = self.matrix.bits.len() as u32;
+                let bit = *self.matrix.bits.entry(model).or_insert(next);
+                // One too many is reported once all are counted.
+                Node::Model(1u128.checked_shl(bit).unwrap_or(0))
+            }
+            Expression::Set { name, column } => {
+                let set = config.sets.iter().position(|(set, _)| set == name);
+                let Some(set) = set else {
+                    return Err(error(*column, ExpressionError::UnknownSet(name.clone())));
+                };
+                if within.contains(&set) {
+                    return Err(error(*column, ExpressionError::Cycle(name.clone())));
+                }
+                Node::Same(self.set(set, within)?)
+            }
+            Expression::All(parts) => Node::All(self.nodes(parts, within)?),
+            Expression::OneOf(parts) => Node::OneOf(self.nodes(parts, within)?),
+        };
+        self.matrix.nodes.push(node);
+        Ok(self.matrix.nodes.len() - 1)
+    }
+
+    fn nodes(
+        &mut self,
+        parts: &[Expression],
+        within: &mut Vec<usize>,
+    ) -> Result<Vec<usize>, InvalidMatrix> {
+        let parts = parts.iter();
+        parts.map(|part| self.node(part, within)).collect()
+    }
+}
+
+fn check_name(key: &'static str, name: &str) -> Result<(), InvalidMatrix> {
+    match is_name(name) {
+        true => Ok(()),
+        false => Err(InvalidMatrix::InvalidName {
+            key,
+            name: name.to_owned(),
+        }),
+    }
+}
+
+fn twice(key: &'static str, name: &str) -> InvalidMatrix {
+    let name = name.to_owned();
+    InvalidMatrix::Twice { key, name }
+}

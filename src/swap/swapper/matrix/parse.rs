@@ -1,0 +1,233 @@
+//! Reading the expression of a set.
+//!
+//! ```text
+//! or   := and ('|' and)*
+//! and  := atom ('&' atom)*
+//! atom := name | '+' set | '(' or ')'
+//! ```
+
+use thiserror::Error;
+
+/// What an expression says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Expression {
+    /// A model, by its short name or its own.
+    Name { name: String, column: usize },
+    /// What another set says.
+    Set { name: String, column: usize },
+    All(Vec<Self>),
+    OneOf(Vec<Self>),
+}
+
+/// What is wrong with an expression.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ExpressionError {
+    /// A name is none of the short names and models.
+    #[error("`{0}` is neither in `vars` nor a model")]
+    UnknownName(String),
+    /// There is no such set.
+    #[error("there is no set `{0}`")]
+    UnknownSet(String),
+    /// A set refers to itself.
+    #[error("set `{0}` would be a part of itself")]
+    Cycle(String),
+    /// A character that means nothing here.
+    #[error("`{0}` is not expected here: there may be names, `+set`, `&`, `|` and parentheses")]
+    Stray(char),
+    /// A name, a set or a parenthesis is missing.
+    #[error("a name, `+set` or `(` is missing here")]
+    Missing,
+    /// A parenthesis that is not closed.
+    #[error("this `(` is not closed")]
+    NotClosed,
+    /// A parenthesis that was not opened.
+    #[error("this `)` closes nothing")]
+    NotOpened,
+    /// Parentheses in parentheses without end.
+    #[error("more than {MAX_DEPTH} parentheses are open here")]
+    TooDeep,
+}
+
+/// So many parentheses may be open.
+const MAX_DEPTH: usize = 64;
+
+/// Where an error is, counted in characters from 1, and what it is.
+pub(super) type Located = (usize, ExpressionError);
+
+pub(super) fn parse(text: &str) -> Result<Expression, Located> {
+    let mut parser = Parser {
+        chars: text.chars().collect(),
+        at: 0,
+        depth: 0,
+    };
+    let expression = parser.one_of()?;
+    match parser.next() {
+        None => Ok(expression),
+        Some(')') => Err((parser.column(), ExpressionError::NotOpened)),
+        Some(stray) => Err((parser.column(), ExpressionError::Stray(stray))),
+    }
+}
+
+/// Whether a name can stand in an expression.
+pub(super) fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(is_of_name)
+}
+
+fn is_of_name(char: char) -> bool {
+    char.is_alphanumeric() || matches!(char, '-' | '_' | '.')
+}
+
+struct Parser {
+    chars: Vec<char>,
+    at: usize,
+    /// How many parentheses are open.
+    depth: usize,
+}
+
+impl Parser {
+    /// The next character that is no white space; it is not passed.
+    fn next(&mut self) -> Option<char> {
+        while self.chars.get(self.at).is_some_and(|char| char.is_whitespace()) {
+            self.at += 1;
+        }
+        self.chars.get(self.at).copied()
+    }
+
+    fn column(&self) -> usize {
+        self.at + 1
+    }
+
+    /// Passes the next character if it is this one.
+    fn passes(&mut self, char: char) -> bool {
+        let is_next = self.next() == Some(char);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    fn one_of(&mut self) -> Result<Expression, Located> {
+        let mut all = vec![self.all()?];
+        while self.passes('|') {
+            all.push(self.all()?);
+        }
+        Ok(one_or(all, Expression::OneOf))
+    }
+
+    fn all(&mut self) -> Result<Expression, Located> {
+        let mut all = vec![self.atom()?];
+        while self.passes('&') {
+            all.push(self.atom()?);
+        }
+        Ok(one_or(all, Expression::All))
+    }
+
+    fn atom(&mut self) -> Result<Expression, Located> {
+        let next = self.next();
+        let column = self.column();
+        match next {
+            Some('(') => self.in_parentheses(column),
+            Some('+') => {
+                self.at += 1;
+                // No space between: `+ set` is more likely a mistake.
+                let name = self.name();
+                match name.is_empty() {
+                    true => Err((self.column(), ExpressionError::Missing)),
+                    false => Ok(Expression::Set { name, column }),
+                }
+            }
+            Some(char) if is_of_name(char) => {
+                let name = self.name();
+                Ok(Expression::Name { name, column })
+            }
+            None | Some('&' | '|' | ')') => Err((column, ExpressionError::Missing)),
+            Some(stray) => Err((column, ExpressionError::Stray(stray))),
+        }
+    }
+
+    fn in_parentheses(&mut self, column: usize) -> Result<Expression, Located> {
+        // Bounds the recursion, whatever the text.
+        if self.depth == MAX_DEPTH {
+            return Err((column, ExpressionError::TooDeep));
+        }
+        self.depth += 1;
+        self.at += 1;
+        let inner = self.one_of()?;
+        self.depth -= 1;
+        match self.next() {
+            Some(')') => {
+                self.at += 1;
+                Ok(inner)
+            }
+            None => Err((column, ExpressionError::NotClosed)),
+            Some(stray) => Err((self.column(), ExpressionError::Stray(stray))),
+        }
+    }
+
+    fn name(&mut self) -> String {
+        let rest = self.chars[self.at..].iter();
+        let name: String = rest.copied().take_while(|&char| is_of_name(char)).collect();
+        self.at += name.chars().count();
+        name
+    }
+}
+
+fn one_or(mut all: Vec<Expression>, many: fn(Vec<Expression>) -> Expression) -> Expression {
+    match all.len() {
+        1 => all.remove(0),
+        _ => many(all),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With all parentheses.
+    fn written(expression: &Expression) -> String {
+        let join = |all: &[Expression], by: &str| {
+            let all: Vec<_> = all.iter().map(written).collect();
+            format!("({})", all.join(by))
+        };
+        match expression {
+            Expression::Name { name, .. } => name.clone(),
+            Expression::Set { name, .. } => format!("+{name}"),
+            Expression::All(all) => join(all, "&"),
+            Expression::OneOf(all) => join(all, "|"),
+        }
+    }
+
+    #[test]
+    fn and_binds_tighter_than_or() {
+        for (text, expected) in [
+            ("a", "a"),
+            (" a & b|c ", "((a&b)|c)"),
+            ("a&(b|c)&+x", "(a&(b|c)&+x)"),
+            ("((a))", "a"),
+            ("qwen-2.5_7b | é", "(qwen-2.5_7b|é)"),
+        ] {
+            assert_eq!(written(&parse(text).unwrap()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_say_where_and_what() {
+        use ExpressionError::*;
+        for (text, column, error) in [
+            ("", 1, Missing),
+            ("a &", 4, Missing),
+            ("a | | b", 5, Missing),
+            ("a & (b | c", 5, NotClosed),
+            ("a)", 2, NotOpened),
+            ("()", 2, Missing),
+            ("a b", 3, Stray('b')),
+            ("a , b", 3, Stray(',')),
+            ("(a b)", 4, Stray('b')),
+            ("a & + x", 6, Missing),
+            ("a/b", 2, Stray('/')),
+        ] {
+            assert_eq!(parse(text), Err((column, error)), "{text}");
+        }
+        let deep = "(".repeat(100_000);
+        assert_eq!(parse(&deep), Err((65, TooDeep)));
+    }
+}

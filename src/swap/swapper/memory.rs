@@ -1,0 +1,323 @@
+//! Models that fit into memory together.
+
+use thiserror::Error;
+
+use super::{ModelId, Plan, Running, Swapper, model_named, runs};
+
+/// The configuration of a [`MemoryBudget`]. Memory is in any unit, the same everywhere.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct MemoryConfig {
+    /// The memory that there is, by the name of the pool: one, or one for each GPU. A model is in one pool.
+    pub pools: Vec<(String, f64)>,
+    /// What each model takes, by its name.
+    pub models: Vec<(String, f64)>,
+    /// What it costs to stop a model, by its name: at least 1, which is the default. For example, how long it takes to
+    /// load.
+    pub evict_costs: Vec<(String, u64)>,
+}
+
+/// Why a memory budget is invalid.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum InvalidMemory {
+    /// There is no pool.
+    #[error("memory: there has to be a budget, or at least one pool")]
+    NoPools,
+    /// A number that is no amount of memory.
+    #[error("memory of `{name}`: {memory} is not between 0 and a billion")]
+    NoAmount {
+        /// The pool or the model.
+        name: String,
+        /// What was given.
+        memory: f64,
+    },
+    /// A model without an amount of memory.
+    #[error("model `{0}`: `memory` is missing")]
+    Missing(String),
+    /// An amount or a cost for a model that is not configured.
+    #[error("there is no model `{0}`")]
+    UnknownModel(String),
+    /// A model that fits nowhere.
+    #[error("model `{model}` takes {memory}, and the largest pool has {largest}")]
+    TooLarge {
+        /// The model.
+        model: String,
+        /// What it takes.
+        memory: f64,
+        /// What there is.
+        largest: f64,
+    },
+}
+
+/// A [`Swapper`] by memory: the models that were not used for the longest time stop until the new one fits.
+///
+/// Models that serve or are being loaded come last. Of several pools, the one is chosen where the least has to stop.
+#[derive(Debug, Clone)]
+pub struct MemoryBudget {
+    /// In millionths, so that sums are exact.
+    pools: Vec<u64>,
+    /// By model.
+    models: Vec<u64>,
+    /// By model.
+    costs: Vec<u64>,
+}
+
+impl MemoryBudget {
+    /// A budget for `models`, by name.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, no amount of memory, or larger than any pool.
+    pub fn new(models: &[String], config: &MemoryConfig) -> Result<Self, InvalidMemory> {
+        let amounts = |all: &[(String, f64)]| -> Result<Vec<u64>, InvalidMemory> {
+            let all = all.iter();
+            all.map(|(name, memory)| amount(name, *memory)).collect()
+        };
+        let pools = amounts(&config.pools)?;
+        let Some(&largest) = pools.iter().max() else {
+            return Err(InvalidMemory::NoPools);
+        };
+        let mut taken = vec![None; models.len()];
+        for ((name, memory), amount) in config.models.iter().zip(amounts(&config.models)?) {
+            let Some(ModelId(model)) = model_named(models, name) else {
+                return Err(InvalidMemory::UnknownModel(name.clone()));
+            };
+            if amount > largest {
+                return Err(InvalidMemory::TooLarge {
+                    model: name.clone(),
+                    memory: *memory,
+                    largest: largest as f64 / MILLION,
+                });
+            }
+            taken[model as usize] = Some(amount);
+        }
+        let taken = taken.into_iter().zip(models);
+        let taken = taken.map(|(taken, name)| taken.ok_or(InvalidMemory::Missing(name.clone())));
+        let mut costs = vec![1; models.len()];
+        for (name, cost) in &config.evict_costs {
+            let Some(ModelId(model)) = model_named(models, name) else {
+                return Err(InvalidMemory::UnknownModel(name.clone()));
+            };
+            costs[model as usize] = (*cost).max(1);
+        }
+        Ok(Self {
+            pools,
+            models: taken.collect::<Result<_, _>>()?,
+            costs,
+        })
+    }
+
+    /// What has to stop so that `needed` is free in a pool.
+    fn room_in(&self, pool: u32, needed: u64, running: &[Running]) -> Room {
+        let mut there: Vec<&Running> = running.iter().filter(|one| one.pool == pool).collect();
+        let budget = self.pools[pool as usize];
+        let mut used: u64 = there.iter().map(|one| self.memory(one.model)).sum();
+        there.sort_by_key(|one| (one.is_busy, one.last_used));
+        let fits = |used: u64| used.saturating_add(needed) <= budget;
+        let mut stopped = Vec::new();
+        for one in there {
+            if fits(used) {
+                break;
+            }
+            used -= self.memory(one.model);
+            stopped.push(one);
+        }
+        // A large one may have made room enough for others that were taken before it. The dearest stays first; of equal
+        // ones that which was used last.
+        stopped.sort_by_key(|one| {
+            let cost = u64::MAX - self.cost(one.model);
+            (!one.is_busy, cost, u64::MAX - one.last_used)
+        });
+        stopped.retain(|one| {
+            let stays = fits(used + self.memory(one.model));
+            used += u64::from(stays) * self.memory(one.model);
+            !stays
+        });
+        Room {
+            has_busy: stopped.iter().any(|one| one.is_busy),
+            cost: stopped.iter().map(|one| self.cost(one.model)).sum(),
+            left: budget.saturating_sub(used.saturating_add(needed)),
+            pool,
+            stopped: stopped.iter().map(|one| one.model).collect(),
+        }
+    }
+
+    /// 0 for a model that is not configured any more.
+    fn memory(&self, ModelId(model): ModelId) -> u64 {
+        self.models.get(model as usize).copied().unwrap_or(0)
+    }
+
+    fn cost(&self, ModelId(model): ModelId) -> u64 {
+        self.costs.get(model as usize).copied().unwrap_or(1)
+    }
+}
+
+/// How room can be made in a pool. In the order in which pools are preferred.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Room {
+    has_busy: bool,
+    cost: u64,
+    /// The less is left, the larger is what remains elsewhere.
+    left: u64,
+    pool: u32,
+    stopped: Vec<ModelId>,
+}
+
+impl Swapper for MemoryBudget {
+    fn plan(&self, target: ModelId, running: &[Running]) -> Plan {
+        if let Some(target) = runs(target, running) {
+            return Plan {
+                evict: Vec::new(),
+                pool: target.pool,
+            };
+        }
+        let needed = self.memory(target);
+        // A pool that is too small has no room even without all others.
+        let pools = (0..self.pools.len() as u32).filter(|&pool| self.pools[pool as usize] >= needed);
+        let best = pools.map(|pool| self.room_in(pool, needed, running)).min();
+        let Some(best) = best else {
+            return Plan::default();
+        };
+        let evicted = running.iter().map(|one| one.model);
+        Plan {
+            evict: evicted.filter(|model| best.stopped.contains(model)).collect(),
+            pool: best.pool,
+        }
+    }
+}
+
+/// An amount in this unit, times this.
+const MILLION: f64 = 1e6;
+
+fn amount(name: &str, memory: f64) -> Result<u64, InvalidMemory> {
+    match (0.0..=1e9).contains(&memory) {
+        true => Ok((memory * MILLION).round() as u64),
+        false => Err(InvalidMemory::NoAmount {
+            name: name.to_owned(),
+            memory,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODELS: [(&str, f64); 5] = [("a", 8.0), ("b", 8.0), ("c", 16.0), ("d", 0.1), ("e", 0.2)];
+
+    fn budget(pools: &[f64], costs: &[(&str, u64)]) -> MemoryBudget {
+        let pools = pools.iter().enumerate();
+        let config = MemoryConfig {
+            pools: pools.map(|(nth, size)| (format!("gpu{nth}"), *size)).collect(),
+            models: MODELS.map(|(name, memory)| (name.to_owned(), memory)).into(),
+            evict_costs: costs.iter().map(|(name, cost)| ((*name).to_owned(), *cost)).collect(),
+        };
+        MemoryBudget::new(&names(), &config).unwrap()
+    }
+
+    fn names() -> Vec<String> {
+        MODELS.map(|(name, _)| name.to_owned()).into()
+    }
+
+    /// What stops for `target`, and where it runs. `running`: pool and model, in capitals if it is busy, the one that was
+    /// used last in the end.
+    fn plan(budget: &MemoryBudget, target: &str, running: &str) -> (String, u32) {
+        let id = |name: &str| model_named(&names(), &name.to_lowercase()).unwrap();
+        let running = running.split_terminator(' ').zip(1..).map(|(one, last_used)| {
+            let (pool, name) = one.split_at(1);
+            Running {
+                model: id(name),
+                pool: pool.parse().unwrap(),
+                last_used,
+                is_busy: name.chars().all(char::is_uppercase),
+            }
+        });
+        let plan = budget.plan(id(target), &running.collect::<Vec<_>>());
+        let evict = plan.evict.iter().map(|model| MODELS[model.0 as usize].0);
+        (evict.collect::<Vec<_>>().join(" "), plan.pool)
+    }
+
+    #[test]
+    fn what_was_not_used_for_the_longest_time_stops_until_it_fits() {
+        let one = budget(&[24.0], &[]);
+        for (target, running, expected) in [
+            ("a", "", ""),
+            ("a", "0c", ""),
+            ("c", "0a", ""),
+            ("c", "0a 0b", "a"),
+            ("c", "0b 0a", "b"),
+            ("b", "0a 0c", "a"),
+            ("b", "0c 0a", "c"),
+            // It runs.
+            ("a", "0a 0c", ""),
+        ] {
+            assert_eq!(plan(&one, target, running), (expected.to_owned(), 0), "{target} beside {running}");
+        }
+    }
+
+    #[test]
+    fn no_more_stops_than_has_to() {
+        let one = budget(&[16.2], &[]);
+        // a alone does not make room for c, and b does with it; d need not stop.
+        assert_eq!(plan(&one, "c", "0d 0a 0b").0, "a b");
+        // Exactly, where a sum of fractions is not.
+        assert_eq!(plan(&budget(&[16.3], &[]), "d", "0a 0b 0e").0, "");
+    }
+
+    #[test]
+    fn the_dearest_goes_on_running() {
+        let dear = budget(&[24.0], &[("b", 9)]);
+        assert_eq!(plan(&dear, "c", "0b 0a").0, "b");
+        let room_for_one = budget(&[25.0], &[("a", 9)]);
+        assert_eq!(plan(&room_for_one, "c", "0a 0d 0b").0, "a");
+    }
+
+    #[test]
+    fn what_is_busy_stops_last() {
+        let one = budget(&[24.0], &[]);
+        assert_eq!(plan(&one, "c", "0A 0b").0, "b");
+        assert_eq!(plan(&one, "c", "0A 0B").0, "A".to_lowercase());
+    }
+
+    #[test]
+    fn of_several_pools_that_is_chosen_where_the_least_stops() {
+        let two = budget(&[16.0, 24.0], &[("c", 5)]);
+        for (target, running, expected) in [
+            // Where less remains.
+            ("a", "", ("", 0)),
+            ("a", "0c", ("", 1)),
+            ("c", "0a", ("", 1)),
+            ("c", "0a 1b 1d", ("a", 0)),
+            ("c", "0A 1b 1d", ("b", 1)),
+            // It would cost more in the other one.
+            ("a", "0c 1b 1d 1e", ("", 1)),
+        ] {
+            let (evicted, pool) = expected;
+            assert_eq!(plan(&two, target, running), (evicted.to_owned(), pool), "{target} beside {running}");
+        }
+    }
+
+    #[test]
+    fn errors_name_model_and_amounts() {
+        let error = |pools: &[f64], models: &[(&str, f64)]| {
+            let pools = pools.iter().map(|&size| ("gpu".to_owned(), size));
+            let config = MemoryConfig {
+                pools: pools.collect(),
+                models: models.iter().map(|(name, memory)| ((*name).to_owned(), *memory)).collect(),
+                evict_costs: Vec::new(),
+            };
+            MemoryBudget::new(&["a".to_owned(), "b".to_owned()], &config).unwrap_err().to_string()
+        };
+        for (found, expected) in [
+            (error(&[], &[]), "memory: there has to be a budget, or at least one pool"),
+            (error(&[8.0], &[("a", 1.0)]), "model `b`: `memory` is missing"),
+            (error(&[8.0], &[("x", 1.0)]), "there is no model `x`"),
+            (error(&[8.0], &[("a", -1.0)]), "memory of `a`: -1 is not between 0 and a billion"),
+            (error(&[f64::NAN], &[]), "memory of `gpu`: NaN is not between 0 and a billion"),
+            (error(&[8.0, 6.0], &[("a", 9.5)]), "model `a` takes 9.5, and the largest pool has 8"),
+        ] {
+            assert_eq!(found, expected);
+        }
+    }
+}

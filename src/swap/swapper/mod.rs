@@ -1,0 +1,62 @@
+//! Which running models have to stop so that another one can run.
+
+mod groups;
+mod matrix;
+mod memory;
+
+use std::fmt;
+
+pub use groups::{Group, Groups, InvalidGroups};
+pub use matrix::{InvalidMatrix, Matrix, MatrixConfig};
+pub use memory::{InvalidMemory, MemoryBudget, MemoryConfig};
+
+/// A model, by its number in the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ModelId(pub u32);
+
+/// A model that runs, or is about to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Running {
+    /// The model.
+    pub model: ModelId,
+    /// The number of the memory pool that it is in. 0 where there is one, or none.
+    pub pool: u32,
+    /// When it was last used, in any unit that grows with time.
+    pub last_used: u64,
+    /// Whether it serves a request or is being loaded: it has to be waited for.
+    pub is_busy: bool,
+}
+
+/// What has to be done so that a model can run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// The models that have to stop, in the order of the running ones that were passed.
+    pub evict: Vec<ModelId>,
+    /// The number of the memory pool that it will be in.
+    pub pool: u32,
+}
+
+/// A policy: which running models have to stop so that another one can run.
+///
+/// It decides from what it is given, knows no requests and starts nothing.
+pub trait Swapper: fmt::Debug + Send + Sync {
+    /// What has to stop so that `target` can run beside what is left of `running`. Asked far more often than models are
+    /// swapped, so it must be quick, change nothing and log nothing. If `target` runs already, nothing has to stop.
+    fn plan(&self, target: ModelId, running: &[Running]) -> Plan;
+
+    /// Called once for each swap, when it begins: the place to log.
+    fn on_swap_start(&self, target: ModelId, plan: &Plan) {
+        let _ = (target, plan);
+    }
+}
+
+/// The number of the model with this name.
+fn model_named(models: &[String], name: &str) -> Option<ModelId> {
+    let nth = models.iter().position(|model| model == name)?;
+    Some(ModelId(nth as u32))
+}
+
+/// Whether the target is among those that run.
+fn runs(target: ModelId, running: &[Running]) -> Option<&Running> {
+    running.iter().find(|running| running.model == target)
+}
