@@ -1,0 +1,4 @@
+//! Models that are started when they are asked for.
+
+mod scheduler;
+mod swapper;

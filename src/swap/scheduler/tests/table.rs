@@ -1,0 +1,243 @@
+//! One case after the other.
+
+use super::*;
+
+const A: ModelId = ModelId(0);
+const B: ModelId = ModelId(1);
+const C: ModelId = ModelId(2);
+
+#[test]
+fn a_request_starts_its_model_and_others_join() {
+    let mut test = Test::with_memory(1, 2);
+    test.ask(A, 0);
+    assert_eq!(test.world.said(), "start a");
+    test.ask(A, 0);
+    assert_eq!(test.world.said(), "");
+    assert!(!test.end(true));
+    assert_eq!(test.world.said(), "open a");
+    assert_eq!((test.world.of(A).serves, test.world.of(A).waiting.len()), (1, 1));
+}
+
+#[test]
+fn what_is_in_the_way_is_stopped_when_it_is_idle() {
+    let mut test = Test::with_memory(1, 2);
+    test.ask(A, 0);
+    test.end(true);
+    test.ask(B, 0);
+    assert_eq!(test.world.said(), "start a, open a");
+    test.serve(A);
+    assert_eq!(test.world.said(), "start b for a");
+    // Its own requests wait until then.
+    test.ask(A, 0);
+    test.end(true);
+    assert_eq!(test.world.said(), "open b");
+    test.serve(B);
+    assert_eq!(test.world.said(), "start a for b");
+}
+
+#[test]
+fn models_that_fit_are_loaded_side_by_side() {
+    let mut test = Test::with_memory(2, 3);
+    test.ask(A, 0);
+    test.ask(B, 0);
+    assert_eq!(test.world.said(), "start a, start b");
+    // Both are being loaded, so there is nothing to stop for it.
+    test.ask(C, 0);
+    assert_eq!(test.world.said(), "");
+    test.end(true);
+    test.serve(A);
+    assert_eq!(test.world.said(), "open a, start c for a");
+}
+
+#[test]
+fn a_model_yields_to_a_waiter_of_ten_seconds() {
+    let mut test = Test::with_memory(1, 2);
+    test.slots = 2;
+    test.ask(A, 0);
+    test.end(true);
+    test.ask(B, 0);
+    test.world.said();
+    // It is never idle.
+    for _ in 0..9 {
+        test.pass(1);
+        test.ask(A, 0);
+        test.serve(A);
+    }
+    assert_eq!(test.world.said(), "");
+    test.pass(1);
+    assert_eq!(test.world.said(), "close a");
+    test.ask(A, 0);
+    assert_eq!(test.world.of(A).waiting.len(), 1);
+    test.serve(A);
+    assert_eq!(test.world.said(), "start b for a");
+}
+
+#[test]
+fn a_waiter_that_leaves_gives_the_slots_back() {
+    let mut test = Test::with_memory(1, 2);
+    test.ask(A, 0);
+    test.end(true);
+    test.ask(B, 0);
+    test.pass(10);
+    test.world.said();
+    test.leave(B);
+    assert_eq!(test.world.said(), "open a");
+}
+
+#[test]
+fn a_more_urgent_waiter_is_not_kept_waiting_by_waiting_ones() {
+    let mut test = Test::with_memory(1, 2);
+    test.ask(A, 1);
+    test.end(true);
+    test.ask(A, 1);
+    test.world.said();
+    test.ask(B, 0);
+    assert_eq!(test.world.said(), "close a");
+    test.serve(A);
+    assert_eq!(test.world.said(), "start b for a");
+}
+
+#[test]
+fn a_load_ends_with_its_last_waiter_unless_a_model_was_stopped_for_it() {
+    let mut test = Test::with_memory(1, 2);
+    test.ask(A, 0);
+    test.ask(A, 0);
+    test.leave(A);
+    assert_eq!(test.world.said(), "start a");
+    test.leave(A);
+    assert_eq!(test.world.said(), "abort");
+    // A new one joins, and starts it again.
+    test.ask(A, 0);
+    assert_eq!(test.world.said(), "");
+    assert!(!test.end(true), "it did not fail");
+    assert_eq!(test.world.said(), "start a");
+    test.end(true);
+    test.serve(A);
+    test.ask(B, 0);
+    test.leave(B);
+    assert_eq!(test.world.said(), "open a, start b for a");
+}
+
+#[test]
+fn a_model_that_fails_is_tried_again_later_and_later() {
+    let mut test = Test::with_memory(1, 1);
+    test.ask(A, 0);
+    for seconds in [1, 2, 4] {
+        assert_eq!(test.world.said(), "start a");
+        assert!(test.end(false), "its waiters are told");
+        test.pass(seconds - 1);
+        assert_eq!(test.world.said(), "");
+        test.pass(1);
+    }
+    test.end(true);
+    assert_eq!(test.world.said(), "start a, open a");
+    // From the beginning.
+    test.serve(A);
+    test.world.of_mut(A).is_up = false;
+    test.scheduler.on_exit(A, test.now, &mut test.world);
+    test.ask(A, 0);
+    test.end(false);
+    test.pass(1);
+    test.ask(A, 0);
+    assert_eq!(test.world.said(), "close a, start a, start a");
+}
+
+#[test]
+fn the_end_of_a_forgotten_swap_concerns_no_other() {
+    let mut test = Test::with_memory(1, 1);
+    test.ask(A, 0);
+    test.end(true);
+    test.world.said();
+    let old = Generation(1);
+    assert!(!test.scheduler.on_swap_done(old, false, test.now, &mut test.world));
+    assert_eq!(test.scheduler.phase(A), Phase::Ready);
+    assert_eq!(test.world.said(), "");
+}
+
+#[test]
+fn an_unload_waits_for_what_is_served_or_does_not() {
+    let mut test = Test::with_memory(1, 1);
+    for at_once in [false, true] {
+        test.ask(A, 0);
+        test.end(true);
+        test.world.said();
+        test.scheduler.on_unload(A, at_once, test.now, &mut test.world);
+        if !at_once {
+            assert_eq!(test.world.said(), "close a");
+            test.serve(A);
+            assert_eq!(test.world.said(), "close a, stop a");
+            test.end(true);
+        } else {
+            assert_eq!(test.world.said(), "close a, close a, stop a");
+        }
+    }
+}
+
+#[test]
+fn an_idle_model_is_stopped_after_its_time() {
+    let mut test = Test::with_memory(1, 1);
+    test.scheduler.settings.ttl[0] = 5 * SECOND;
+    test.ask(A, 0);
+    test.pass(60);
+    test.end(true);
+    test.pass(60);
+    test.serve(A);
+    test.pass(4);
+    assert_eq!(test.world.said(), "start a, open a");
+    test.pass(1);
+    assert_eq!(test.world.said(), "close a, stop a");
+}
+
+#[test]
+fn a_model_that_was_just_loaded_is_kept() {
+    let mut test = Test::with_memory(1, 2);
+    test.scheduler.settings.min_loaded = 5 * SECOND;
+    test.ask(A, 0);
+    test.end(true);
+    test.ask(B, 0);
+    test.serve(A);
+    test.pass(4);
+    assert_eq!(test.world.said(), "start a, open a");
+    test.pass(1);
+    assert_eq!(test.world.said(), "start b for a");
+}
+
+#[test]
+fn later_work_does_not_get_in_the_way_of_a_waiter() {
+    // a and b are busy and c waits for one of them: when b is idle, it is c's turn, though d asks as well.
+    let mut test = Test::with_memory(2, 4);
+    let d = ModelId(3);
+    for model in [A, B] {
+        test.ask(model, 0);
+        test.end(true);
+    }
+    test.ask(C, 0);
+    test.pass(1);
+    test.ask(d, 0);
+    test.world.said();
+    test.serve(B);
+    assert_eq!(test.world.said(), "start c for b");
+    // Until that has ended, b takes memory, too.
+    test.serve(A);
+    assert_eq!(test.world.said(), "");
+    test.end(true);
+    assert_eq!(test.world.said(), "open c, start d for a");
+}
+
+#[test]
+fn abcabc_is_served_as_aabbcc() {
+    let mut test = Test::new(one_at_a_time(3), 3);
+    for model in [A, B, C, A, B, C] {
+        test.ask(model, 0);
+    }
+    let mut order = String::new();
+    while !test.world.begun.is_empty() {
+        test.end(true);
+        // Ends because each round serves a request.
+        while let Some(model) = [A, B, C].into_iter().find(|&model| test.world.of(model).serves > 0) {
+            order.push(letter(model));
+            test.serve(model);
+        }
+    }
+    assert_eq!(order, "aabbcc");
+}
