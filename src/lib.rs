@@ -46,6 +46,14 @@
     doc = "| `upstream` | `Forward`, which sends a routed request over HTTP, and health checks (feature `client`) |"
 )]
 #![cfg_attr(
+    feature = "swap",
+    doc = "| [`swap`] | models that are started when they are asked for, under limited memory |"
+)]
+#![cfg_attr(
+    not(feature = "swap"),
+    doc = "| `swap` | models that are started when they are asked for, under limited memory (feature `swap`) |"
+)]
+#![cfg_attr(
     feature = "batch",
     doc = "| [`batch`] | [`RequestQueue`]: a waiting room to take requests from; [`BatchLayer`] |"
 )]
@@ -80,6 +88,7 @@
 //! | `load` | `tower::load::Load` for a queue, for load balancers |
 //! | `place` | rejected requests that come back when they are told to keep their places |
 //! | `tonic` | `tonic::server::NamedService` for a queue, around a single gRPC service |
+//! | `swap` | `SwapLayer`: models that are started when they are asked for |
 //! | `full` | all of these |
 //!
 //! Waits end by time only in a Tokio runtime with its timer enabled.
@@ -103,6 +112,8 @@ pub mod rejection;
 #[cfg(feature = "route")]
 pub mod route;
 mod service;
+#[cfg(feature = "swap")]
+pub mod swap;
 mod sync;
 #[cfg(feature = "client")]
 pub mod upstream;

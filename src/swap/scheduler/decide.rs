@@ -71,16 +71,27 @@ impl Scheduler {
             return Err(Blocked::Waits);
         }
         // Also while it has to wait for others, as what is in its way is in theirs.
-        if before.iter().any(|&other| self.hinders(target, other, &plan, &running)) {
+        if before
+            .iter()
+            .any(|&other| self.hinders(target, other, &plan, &running))
+        {
             return Err(Blocked::Waits);
         }
-        let loaded = plan.evict.iter().map(|&model| self.model(model).ready_since);
-        let kept_until = loaded.max().map_or(0, |since| since.saturating_add(self.settings.min_loaded));
+        let loaded = plan
+            .evict
+            .iter()
+            .map(|&model| self.model(model).ready_since);
+        let kept_until = loaded
+            .max()
+            .map_or(0, |since| since.saturating_add(self.settings.min_loaded));
         if kept_until > now {
             self.tick_at(kept_until);
             return Err(Blocked::Waits);
         }
-        let has_traffic = plan.evict.iter().any(|&model| self.has_traffic(model, effects));
+        let has_traffic = plan
+            .evict
+            .iter()
+            .any(|&model| self.has_traffic(model, effects));
         if has_traffic && !self.goes_before_traffic(head, &plan.evict, now) {
             return Err(Blocked::Waits);
         }
@@ -120,7 +131,11 @@ impl Scheduler {
             return true;
         }
         let due = head.arrival.saturating_add(self.settings.swap_after);
-        if models().any(|model| model.waiter.is_some_and(|other| other.arrival < head.arrival)) {
+        if models().any(|model| {
+            model
+                .waiter
+                .is_some_and(|other| other.arrival < head.arrival)
+        }) {
             return false; // until that waiter is gone, which is an event
         }
         if due > now {
@@ -132,7 +147,10 @@ impl Scheduler {
     /// Whether a plan and a swap that has begun want to stop the same, or each other.
     fn collides(&self, plan: &Plan) -> bool {
         let is_changing = |model: &ModelId| {
-            matches!(self.model(*model).phase, Phase::Starting(_) | Phase::Stopping(_))
+            matches!(
+                self.model(*model).phase,
+                Phase::Starting(_) | Phase::Stopping(_)
+            )
         };
         plan.evict.iter().any(is_changing)
     }

@@ -173,7 +173,11 @@ impl Scheduler {
         now: Nanos,
         effects: &mut dyn Effects,
     ) -> bool {
-        let Some(nth) = self.swaps.iter().position(|swap| swap.generation == generation) else {
+        let Some(nth) = self
+            .swaps
+            .iter()
+            .position(|swap| swap.generation == generation)
+        else {
             return false; // forgotten
         };
         let swap = self.swaps.swap_remove(nth);
@@ -192,7 +196,9 @@ impl Scheduler {
         } else {
             target.phase = Phase::Stopped;
             if !swap.is_aborted {
-                let wait = backoff.saturating_mul(1 << target.failures.min(32)).min(longest);
+                let wait = backoff
+                    .saturating_mul(1 << target.failures.min(32))
+                    .min(longest);
                 target.not_before = now.saturating_add(wait);
                 target.failures += 1;
             }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::*;
-use crate::swapper::{Group, Groups, MemoryBudget, MemoryConfig};
+use crate::swap::swapper::{Group, Groups, MemoryBudget, MemoryConfig};
 
 const SECOND: Nanos = 1_000_000_000;
 
@@ -87,7 +87,10 @@ impl Effects for World {
     fn swap(&mut self, generation: Generation, target: ModelId, plan: &Plan) {
         for &model in &plan.evict {
             assert!(!self.is_busy(model), "a model that serves is stopped");
-            assert!(!self.of(model).is_open, "a model that gives slots is stopped");
+            assert!(
+                !self.of(model).is_open,
+                "a model that gives slots is stopped"
+            );
         }
         self.log.push(match plan.evict.as_slice() {
             [] => format!("start {}", letter(target)),
@@ -157,7 +160,11 @@ impl Test {
 
     fn pass(&mut self, seconds: u64) {
         self.now += seconds * SECOND;
-        if self.scheduler.next_tick().is_some_and(|tick| tick <= self.now) {
+        if self
+            .scheduler
+            .next_tick()
+            .is_some_and(|tick| tick <= self.now)
+        {
             self.scheduler.on_tick(self.now, &mut self.world);
         }
     }
@@ -191,7 +198,8 @@ impl Test {
 
     fn tell(&mut self, model: ModelId) {
         let head = self.world.of(model).waiting.front().copied();
-        self.scheduler.on_waiter(model, head, self.now, &mut self.world);
+        self.scheduler
+            .on_waiter(model, head, self.now, &mut self.world);
     }
 
     /// What the room does with free slots.
@@ -223,11 +231,13 @@ impl Test {
             Some(target) => {
                 self.world.of_mut(target).is_up = has_started;
                 let (now, world) = (self.now, &mut self.world);
-                self.scheduler.on_swap_done(begun.generation, has_started, now, world)
+                self.scheduler
+                    .on_swap_done(begun.generation, has_started, now, world)
             }
             None => {
                 let (now, world) = (self.now, &mut self.world);
-                self.scheduler.on_stopped(begun.generation, begun.stops[0], now, world);
+                self.scheduler
+                    .on_stopped(begun.generation, begun.stops[0], now, world);
                 false
             }
         };
@@ -237,7 +247,9 @@ impl Test {
 }
 
 fn memory_of(memory: u32, models: u32) -> Arc<dyn Swapper> {
-    let names: Vec<_> = (0..models).map(|model| letter(ModelId(model)).to_string()).collect();
+    let names: Vec<_> = (0..models)
+        .map(|model| letter(ModelId(model)).to_string())
+        .collect();
     let config = MemoryConfig {
         pools: vec![("all".to_owned(), memory.into())],
         models: names.iter().map(|name| (name.clone(), 1.0)).collect(),
@@ -248,7 +260,9 @@ fn memory_of(memory: u32, models: u32) -> Arc<dyn Swapper> {
 
 /// One model of all at a time.
 fn one_at_a_time(models: u32) -> Arc<dyn Swapper> {
-    let names: Vec<_> = (0..models).map(|model| letter(ModelId(model)).to_string()).collect();
+    let names: Vec<_> = (0..models)
+        .map(|model| letter(ModelId(model)).to_string())
+        .collect();
     let group = ("all".to_owned(), Group::new(names.clone()));
     Arc::new(Groups::new(&names, [group]).unwrap())
 }

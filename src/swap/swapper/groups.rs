@@ -155,7 +155,10 @@ mod tests {
         let models = ["a", "b", "c", "d", "e", "f", "g"].map(str::to_owned);
         let groups = [
             ("main".to_owned(), Group::new(["a", "b", "c"])),
-            ("small".to_owned(), Group::new(["d", "e"]).swap(false).exclusive(false)),
+            (
+                "small".to_owned(),
+                Group::new(["d", "e"]).swap(false).exclusive(false),
+            ),
             ("stays".to_owned(), Group::new(["f"]).persistent(true)),
         ];
         let groups = Groups::new(&models, groups).unwrap();
@@ -173,7 +176,10 @@ mod tests {
             is_busy: false,
         });
         let plan = groups.plan(id(target), &running.collect::<Vec<_>>());
-        let names = plan.evict.iter().map(|model| models[model.0 as usize].as_str());
+        let names = plan
+            .evict
+            .iter()
+            .map(|model| models[model.0 as usize].as_str());
         names.collect::<Vec<_>>().join(" ")
     }
 

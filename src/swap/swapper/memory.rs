@@ -174,14 +174,17 @@ impl Swapper for MemoryBudget {
         }
         let needed = self.memory(target);
         // A pool that is too small has no room even without all others.
-        let pools = (0..self.pools.len() as u32).filter(|&pool| self.pools[pool as usize] >= needed);
+        let pools =
+            (0..self.pools.len() as u32).filter(|&pool| self.pools[pool as usize] >= needed);
         let best = pools.map(|pool| self.room_in(pool, needed, running)).min();
         let Some(best) = best else {
             return Plan::default();
         };
         let evicted = running.iter().map(|one| one.model);
         Plan {
-            evict: evicted.filter(|model| best.stopped.contains(model)).collect(),
+            evict: evicted
+                .filter(|model| best.stopped.contains(model))
+                .collect(),
             pool: best.pool,
         }
     }
@@ -209,9 +212,16 @@ mod tests {
     fn budget(pools: &[f64], costs: &[(&str, u64)]) -> MemoryBudget {
         let pools = pools.iter().enumerate();
         let config = MemoryConfig {
-            pools: pools.map(|(nth, size)| (format!("gpu{nth}"), *size)).collect(),
-            models: MODELS.map(|(name, memory)| (name.to_owned(), memory)).into(),
-            evict_costs: costs.iter().map(|(name, cost)| ((*name).to_owned(), *cost)).collect(),
+            pools: pools
+                .map(|(nth, size)| (format!("gpu{nth}"), *size))
+                .collect(),
+            models: MODELS
+                .map(|(name, memory)| (name.to_owned(), memory))
+                .into(),
+            evict_costs: costs
+                .iter()
+                .map(|(name, cost)| ((*name).to_owned(), *cost))
+                .collect(),
         };
         MemoryBudget::new(&names(), &config).unwrap()
     }
@@ -224,15 +234,18 @@ mod tests {
     /// used last in the end.
     fn plan(budget: &MemoryBudget, target: &str, running: &str) -> (String, u32) {
         let id = |name: &str| model_named(&names(), &name.to_lowercase()).unwrap();
-        let running = running.split_terminator(' ').zip(1..).map(|(one, last_used)| {
-            let (pool, name) = one.split_at(1);
-            Running {
-                model: id(name),
-                pool: pool.parse().unwrap(),
-                last_used,
-                is_busy: name.chars().all(char::is_uppercase),
-            }
-        });
+        let running = running
+            .split_terminator(' ')
+            .zip(1..)
+            .map(|(one, last_used)| {
+                let (pool, name) = one.split_at(1);
+                Running {
+                    model: id(name),
+                    pool: pool.parse().unwrap(),
+                    last_used,
+                    is_busy: name.chars().all(char::is_uppercase),
+                }
+            });
         let plan = budget.plan(id(target), &running.collect::<Vec<_>>());
         let evict = plan.evict.iter().map(|model| MODELS[model.0 as usize].0);
         (evict.collect::<Vec<_>>().join(" "), plan.pool)
@@ -252,7 +265,11 @@ mod tests {
             // It runs.
             ("a", "0a 0c", ""),
         ] {
-            assert_eq!(plan(&one, target, running), (expected.to_owned(), 0), "{target} beside {running}");
+            assert_eq!(
+                plan(&one, target, running),
+                (expected.to_owned(), 0),
+                "{target} beside {running}"
+            );
         }
     }
 
@@ -294,7 +311,11 @@ mod tests {
             ("a", "0c 1b 1d 1e", ("", 1)),
         ] {
             let (evicted, pool) = expected;
-            assert_eq!(plan(&two, target, running), (evicted.to_owned(), pool), "{target} beside {running}");
+            assert_eq!(
+                plan(&two, target, running),
+                (evicted.to_owned(), pool),
+                "{target} beside {running}"
+            );
         }
     }
 
@@ -304,18 +325,38 @@ mod tests {
             let pools = pools.iter().map(|&size| ("gpu".to_owned(), size));
             let config = MemoryConfig {
                 pools: pools.collect(),
-                models: models.iter().map(|(name, memory)| ((*name).to_owned(), *memory)).collect(),
+                models: models
+                    .iter()
+                    .map(|(name, memory)| ((*name).to_owned(), *memory))
+                    .collect(),
                 evict_costs: Vec::new(),
             };
-            MemoryBudget::new(&["a".to_owned(), "b".to_owned()], &config).unwrap_err().to_string()
+            MemoryBudget::new(&["a".to_owned(), "b".to_owned()], &config)
+                .unwrap_err()
+                .to_string()
         };
         for (found, expected) in [
-            (error(&[], &[]), "memory: there has to be a budget, or at least one pool"),
-            (error(&[8.0], &[("a", 1.0)]), "model `b`: `memory` is missing"),
+            (
+                error(&[], &[]),
+                "memory: there has to be a budget, or at least one pool",
+            ),
+            (
+                error(&[8.0], &[("a", 1.0)]),
+                "model `b`: `memory` is missing",
+            ),
             (error(&[8.0], &[("x", 1.0)]), "there is no model `x`"),
-            (error(&[8.0], &[("a", -1.0)]), "memory of `a`: -1 is not between 0 and a billion"),
-            (error(&[f64::NAN], &[]), "memory of `gpu`: NaN is not between 0 and a billion"),
-            (error(&[8.0, 6.0], &[("a", 9.5)]), "model `a` takes 9.5, and the largest pool has 8"),
+            (
+                error(&[8.0], &[("a", -1.0)]),
+                "memory of `a`: -1 is not between 0 and a billion",
+            ),
+            (
+                error(&[f64::NAN], &[]),
+                "memory of `gpu`: NaN is not between 0 and a billion",
+            ),
+            (
+                error(&[8.0, 6.0], &[("a", 9.5)]),
+                "model `a` takes 9.5, and the largest pool has 8",
+            ),
         ] {
             assert_eq!(found, expected);
         }

@@ -1,13 +1,15 @@
 //! Random requests, ends, failures, unloads and crashes: what has to hold after each step.
 
 use super::*;
-use crate::swapper::{Matrix, MatrixConfig};
+use crate::swap::swapper::{Matrix, MatrixConfig};
 
 /// What may run together, said in another way than the swappers say it.
 type Permits = Box<dyn Fn(&[ModelId]) -> bool>;
 
 fn swappers() -> Vec<(Arc<dyn Swapper>, Permits)> {
-    let names: Vec<_> = (0..5).map(|model| letter(ModelId(model)).to_string()).collect();
+    let names: Vec<_> = (0..5)
+        .map(|model| letter(ModelId(model)).to_string())
+        .collect();
     let memory = [1.0, 2.0, 3.0, 1.5, 0.5];
     let config = MemoryConfig {
         pools: vec![("all".to_owned(), 4.0)],
@@ -15,19 +17,28 @@ fn swappers() -> Vec<(Arc<dyn Swapper>, Permits)> {
         evict_costs: Vec::new(),
     };
     let budget = MemoryBudget::new(&names, &config).unwrap();
-    let fits = move |up: &[ModelId]| up.iter().map(|model| memory[model.0 as usize]).sum::<f64>() <= 4.0;
+    let fits =
+        move |up: &[ModelId]| up.iter().map(|model| memory[model.0 as usize]).sum::<f64>() <= 4.0;
     let sets = MatrixConfig {
-        sets: vec![("one".to_owned(), "(a|b)&c".to_owned()), ("two".to_owned(), "c&d|e".to_owned())],
+        sets: vec![
+            ("one".to_owned(), "(a|b)&c".to_owned()),
+            ("two".to_owned(), "c&d|e".to_owned()),
+        ],
         ..MatrixConfig::default()
     };
     let matrix = Matrix::new(&names, &sets).unwrap();
     let in_a_set = |up: &[ModelId]| {
         let up = letters(up);
-        ["ac", "bc", "cd", "e"].iter().any(|set| up.chars().all(|model| set.contains(model)))
+        ["ac", "bc", "cd", "e"]
+            .iter()
+            .any(|set| up.chars().all(|model| set.contains(model)))
     };
     let groups = [
         ("one".to_owned(), Group::new(["a", "b"])),
-        ("two".to_owned(), Group::new(["c", "d"]).swap(false).exclusive(false)),
+        (
+            "two".to_owned(),
+            Group::new(["c", "d"]).swap(false).exclusive(false),
+        ),
     ];
     let groups = Groups::new(&names, groups).unwrap();
     let one_of_each = |up: &[ModelId]| {
@@ -44,9 +55,20 @@ fn swappers() -> Vec<(Arc<dyn Swapper>, Permits)> {
 /// The models that are up, or are about to be once what is in their way has stopped.
 fn up(test: &Test) -> Vec<ModelId> {
     let all = (0..5).map(ModelId);
-    let stops = |model| test.world.begun.iter().any(|begun| begun.stops.contains(&model));
-    let starts = |model| test.world.begun.iter().any(|begun| begun.target == Some(model));
-    all.filter(|&model| starts(model) || (test.world.of(model).is_up && !stops(model))).collect()
+    let stops = |model| {
+        test.world
+            .begun
+            .iter()
+            .any(|begun| begun.stops.contains(&model))
+    };
+    let starts = |model| {
+        test.world
+            .begun
+            .iter()
+            .any(|begun| begun.target == Some(model))
+    };
+    all.filter(|&model| starts(model) || (test.world.of(model).is_up && !stops(model)))
+        .collect()
 }
 
 fn step(test: &mut Test, random: &mut fastrand::Rng, is_calm: bool) {
@@ -101,7 +123,12 @@ fn no_forbidden_models_run_together_and_every_waiter_is_served() {
             assert!(permits(&up), "seed {seed}: {up:?} run together");
         }
         // No new requests: all that wait are served.
-        let waits = |test: &Test| test.world.models.iter().any(|model| !model.waiting.is_empty());
+        let waits = |test: &Test| {
+            test.world
+                .models
+                .iter()
+                .any(|model| !model.waiting.is_empty())
+        };
         let mut steps = 0;
         while waits(&test) {
             step(&mut test, &mut random, true);

@@ -15,7 +15,10 @@ fn a_request_starts_its_model_and_others_join() {
     assert_eq!(test.world.said(), "");
     assert!(!test.end(true));
     assert_eq!(test.world.said(), "open a");
-    assert_eq!((test.world.of(A).serves, test.world.of(A).waiting.len()), (1, 1));
+    assert_eq!(
+        (test.world.of(A).serves, test.world.of(A).waiting.len()),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -149,7 +152,11 @@ fn the_end_of_a_forgotten_swap_concerns_no_other() {
     test.end(true);
     test.world.said();
     let old = Generation(1);
-    assert!(!test.scheduler.on_swap_done(old, false, test.now, &mut test.world));
+    assert!(
+        !test
+            .scheduler
+            .on_swap_done(old, false, test.now, &mut test.world)
+    );
     assert_eq!(test.scheduler.phase(A), Phase::Ready);
     assert_eq!(test.world.said(), "");
 }
@@ -161,7 +168,8 @@ fn an_unload_waits_for_what_is_served_or_does_not() {
         test.ask(A, 0);
         test.end(true);
         test.world.said();
-        test.scheduler.on_unload(A, at_once, test.now, &mut test.world);
+        test.scheduler
+            .on_unload(A, at_once, test.now, &mut test.world);
         if !at_once {
             assert_eq!(test.world.said(), "close a");
             test.serve(A);
@@ -234,7 +242,10 @@ fn abcabc_is_served_as_aabbcc() {
     while !test.world.begun.is_empty() {
         test.end(true);
         // Ends because each round serves a request.
-        while let Some(model) = [A, B, C].into_iter().find(|&model| test.world.of(model).serves > 0) {
+        while let Some(model) = [A, B, C]
+            .into_iter()
+            .find(|&model| test.world.of(model).serves > 0)
+        {
             order.push(letter(model));
             test.serve(model);
         }

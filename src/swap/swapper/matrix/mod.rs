@@ -130,7 +130,9 @@ impl Swapper for Matrix {
         let kept = best.map_or(0, |(set, cost)| solver.first(set, cost));
         let evicted = running.iter().map(|running| running.model);
         Plan {
-            evict: evicted.filter(|&model| kept & self.bit(model) == 0).collect(),
+            evict: evicted
+                .filter(|&model| kept & self.bit(model) == 0)
+                .collect(),
             pool: 0,
         }
     }

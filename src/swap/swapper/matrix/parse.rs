@@ -12,9 +12,15 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expression {
     /// A model, by its short name or its own.
-    Name { name: String, column: usize },
+    Name {
+        name: String,
+        column: usize,
+    },
     /// What another set says.
-    Set { name: String, column: usize },
+    Set {
+        name: String,
+        column: usize,
+    },
     All(Vec<Self>),
     OneOf(Vec<Self>),
 }
@@ -88,7 +94,11 @@ struct Parser {
 impl Parser {
     /// The next character that is no white space; it is not passed.
     fn next(&mut self) -> Option<char> {
-        while self.chars.get(self.at).is_some_and(|char| char.is_whitespace()) {
+        while self
+            .chars
+            .get(self.at)
+            .is_some_and(|char| char.is_whitespace())
+        {
             self.at += 1;
         }
         self.chars.get(self.at).copied()

@@ -7,7 +7,9 @@ fn names(models: &str) -> Vec<String> {
 
 fn pairs<T: Clone>(pairs: &[(&str, T)]) -> Vec<(String, T)> {
     let pairs = pairs.iter();
-    pairs.map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+    pairs
+        .map(|(name, value)| ((*name).to_owned(), value.clone()))
+        .collect()
 }
 
 fn config(sets: &[(&str, &str)], costs: &[(&str, u64)]) -> MatrixConfig {
@@ -37,7 +39,9 @@ fn evicted(models: &str, config: &MatrixConfig, target: &str, runs: &str) -> Str
     let runs: Vec<_> = runs.split_terminator(' ').map(id).collect();
     let plan = matrix.plan(id(target), &running(&runs));
     let evict = plan.evict.iter();
-    let evict: Vec<_> = evict.map(|model| models[model.0 as usize].as_str()).collect();
+    let evict: Vec<_> = evict
+        .map(|model| models[model.0 as usize].as_str())
+        .collect();
     evict.join(" ")
 }
 
@@ -63,7 +67,11 @@ fn the_cheapest_combination_with_the_target_is_chosen() {
         // It runs.
         ("g", "g L", ""),
     ] {
-        assert_eq!(evicted(models, &config, target, runs), expected, "{target} beside {runs}");
+        assert_eq!(
+            evicted(models, &config, target, runs),
+            expected,
+            "{target} beside {runs}"
+        );
     }
 }
 
@@ -94,25 +102,35 @@ fn a_model_in_no_set_runs_alone() {
 fn short_names_go_before_models() {
     let mut config = config(&[("one", "b&c")], &[("b", 3)]);
     config.vars = pairs(&[("b", "vendor/a:7b".to_owned())]);
-    assert_eq!(evicted("vendor/a:7b b c", &config, "c", "vendor/a:7b b"), "b");
+    assert_eq!(
+        evicted("vendor/a:7b b c", &config, "c", "vendor/a:7b b"),
+        "b"
+    );
 }
 
 /// All combinations in the order in which they are written.
-fn combinations(expression: &Expression, sets: &[(String, String)], models: &[String]) -> Vec<Vec<ModelId>> {
+fn combinations(
+    expression: &Expression,
+    sets: &[(String, String)],
+    models: &[String],
+) -> Vec<Vec<ModelId>> {
     match expression {
         Expression::Name { name, .. } => vec![vec![model_named(models, name).unwrap()]],
         Expression::Set { name, .. } => {
             let (_, text) = sets.iter().find(|(set, _)| set == name).unwrap();
             combinations(&parse(text).unwrap(), sets, models)
         }
-        Expression::OneOf(parts) => {
-            parts.iter().flat_map(|part| combinations(part, sets, models)).collect()
-        }
+        Expression::OneOf(parts) => parts
+            .iter()
+            .flat_map(|part| combinations(part, sets, models))
+            .collect(),
         Expression::All(parts) => parts.iter().fold(vec![Vec::new()], |united, part| {
             let part = combinations(part, sets, models);
             let unite = |one: &Vec<ModelId>| {
                 let one = one.clone();
-                part.iter().map(move |other| [one.clone(), other.clone()].concat()).collect::<Vec<_>>()
+                part.iter()
+                    .map(move |other| [one.clone(), other.clone()].concat())
+                    .collect::<Vec<_>>()
             };
             united.iter().flat_map(unite).collect()
         }),
@@ -130,7 +148,10 @@ fn by_brute_force(
         return Vec::new();
     }
     let cost = |model: &ModelId| {
-        let own = config.evict_costs.iter().find(|(name, _)| models[model.0 as usize] == *name);
+        let own = config
+            .evict_costs
+            .iter()
+            .find(|(name, _)| models[model.0 as usize] == *name);
         own.map_or(1, |(_, cost)| *cost)
     };
     let mut best: Option<(u64, Vec<ModelId>)> = None;
@@ -151,11 +172,17 @@ fn by_brute_force(
 }
 
 /// An expression of at most this depth. `sets`: those that it may refer to.
-fn random_expression(random: &mut fastrand::Rng, models: &[String], sets: &[String], depth: u32) -> String {
+fn random_expression(
+    random: &mut fastrand::Rng,
+    models: &[String],
+    sets: &[String],
+    depth: u32,
+) -> String {
     match random.u32(..if depth == 0 { 2 } else { 5 }) {
         1 if !sets.is_empty() => format!("+{}", sets[random.usize(..sets.len())]),
         2 | 3 => {
-            let parts = (0..random.usize(2..4)).map(|_| random_expression(random, models, sets, depth - 1));
+            let parts =
+                (0..random.usize(2..4)).map(|_| random_expression(random, models, sets, depth - 1));
             let parts: Vec<_> = parts.collect();
             format!("({})", parts.join(["&", "|"][random.usize(..2)]))
         }
@@ -177,7 +204,10 @@ fn decisions_are_those_of_brute_force() {
             sets.insert(at, (format!("s{nth}"), text));
         }
         let costs: Vec<_> = models.iter().filter(|_| random.bool()).cloned().collect();
-        let costs = costs.into_iter().map(|model| (model, random.u64(1..4))).collect();
+        let costs = costs
+            .into_iter()
+            .map(|model| (model, random.u64(1..4)))
+            .collect();
         let config = MatrixConfig {
             vars: Vec::new(),
             evict_costs: costs,
@@ -190,7 +220,10 @@ fn decisions_are_those_of_brute_force() {
             let target = ModelId(random.u32(..models.len() as u32));
             let plan = matrix.plan(target, &running(&runs));
             let expected = by_brute_force(&config, &models, target, &runs);
-            assert_eq!(plan.evict, expected, "round {round}: {target:?} beside {runs:?} in {config:?}");
+            assert_eq!(
+                plan.evict, expected,
+                "round {round}: {target:?} beside {runs:?} in {config:?}"
+            );
         }
     }
 }
@@ -199,7 +232,10 @@ fn decisions_are_those_of_brute_force() {
 fn many_combinations_are_not_written_out() {
     // 10 of each of 7 kinds: ten million combinations, which would take minutes.
     let models: Vec<String> = (0..70).map(|nth| format!("m{nth}")).collect();
-    let kinds: Vec<_> = models.chunks(10).map(|kind| format!("({})", kind.join("|"))).collect();
+    let kinds: Vec<_> = models
+        .chunks(10)
+        .map(|kind| format!("({})", kind.join("|")))
+        .collect();
     let config = config(&[("all", &kinds.join("&"))], &[]);
     let matrix = Matrix::new(&models, &config).unwrap();
     let runs: Vec<_> = (0..7).map(|kind| ModelId(kind * 10)).collect();
@@ -219,19 +255,58 @@ fn errors_name_the_key_and_the_place() {
     let one = [("one", "a")];
     for (found, expected) in [
         (error(&[], &[], &[]), "sets: there has to be at least one"),
-        (error(&[("x", "y")], &[], &one), "vars: `x` stands for `y`, and there is no such model"),
-        (error(&[("x y", "a")], &[], &one), "vars: `x y` is no name: it may have letters, digits, `-`, `_` and `.`"),
-        (error(&[("x", "a"), ("x", "b")], &[], &one), "vars: `x` is there twice"),
-        (error(&[], &[("x", 2)], &one), "evict_costs: `x` is neither in `vars` nor a model"),
-        (error(&[], &[("a", 0)], &one), "evict_costs: `a` costs 0, and the least is 1"),
-        (error(&[("x", "a")], &[("a", 2), ("x", 3)], &one), "evict_costs: `x` is there twice"),
-        (error(&[], &[], &[("one", "a"), ("one", "b")]), "sets: `one` is there twice"),
-        (error(&[], &[], &[("one", "a & x")]), "sets: `one`, column 5: `x` is neither in `vars` nor a model"),
-        (error(&[], &[], &[("one", "a & +x")]), "sets: `one`, column 5: there is no set `x`"),
-        (error(&[], &[], &[("one", "a"), ("two", "b | +two")]), "sets: `two`, column 5: set `two` would be a part of itself"),
-        (error(&[], &[], &[("one", "+two"), ("two", "(a | +one)")]), "sets: `two`, column 6: set `one` would be a part of itself"),
-        (error(&[], &[], &[("one", "a ; b")]), "sets: `one`, column 3: `;` is not expected here: there may be names, `+set`, `&`, `|` and parentheses"),
-        (error(&[], &[], &[("one", "(a | b")]), "sets: `one`, column 1: this `(` is not closed"),
+        (
+            error(&[("x", "y")], &[], &one),
+            "vars: `x` stands for `y`, and there is no such model",
+        ),
+        (
+            error(&[("x y", "a")], &[], &one),
+            "vars: `x y` is no name: it may have letters, digits, `-`, `_` and `.`",
+        ),
+        (
+            error(&[("x", "a"), ("x", "b")], &[], &one),
+            "vars: `x` is there twice",
+        ),
+        (
+            error(&[], &[("x", 2)], &one),
+            "evict_costs: `x` is neither in `vars` nor a model",
+        ),
+        (
+            error(&[], &[("a", 0)], &one),
+            "evict_costs: `a` costs 0, and the least is 1",
+        ),
+        (
+            error(&[("x", "a")], &[("a", 2), ("x", 3)], &one),
+            "evict_costs: `x` is there twice",
+        ),
+        (
+            error(&[], &[], &[("one", "a"), ("one", "b")]),
+            "sets: `one` is there twice",
+        ),
+        (
+            error(&[], &[], &[("one", "a & x")]),
+            "sets: `one`, column 5: `x` is neither in `vars` nor a model",
+        ),
+        (
+            error(&[], &[], &[("one", "a & +x")]),
+            "sets: `one`, column 5: there is no set `x`",
+        ),
+        (
+            error(&[], &[], &[("one", "a"), ("two", "b | +two")]),
+            "sets: `two`, column 5: set `two` would be a part of itself",
+        ),
+        (
+            error(&[], &[], &[("one", "+two"), ("two", "(a | +one)")]),
+            "sets: `two`, column 6: set `one` would be a part of itself",
+        ),
+        (
+            error(&[], &[], &[("one", "a ; b")]),
+            "sets: `one`, column 3: `;` is not expected here: there may be names, `+set`, `&`, `|` and parentheses",
+        ),
+        (
+            error(&[], &[], &[("one", "(a | b")]),
+            "sets: `one`, column 1: this `(` is not closed",
+        ),
     ] {
         assert_eq!(found, expected);
     }

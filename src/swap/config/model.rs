@@ -1,0 +1,133 @@
+//! The configuration of one model.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::endpoints::Model;
+
+/// A model that is started when it is asked for.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_triage::swap::SwapModel;
+///
+/// let model = SwapModel::new("qwen:7b", "llama-server --port ${PORT} -m qwen.gguf")
+///     .memory(8.0)
+///     .concurrency(4)
+///     .ttl(Duration::from_secs(300));
+/// assert_eq!(model.health_path.as_deref(), Some("/health"));
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct SwapModel {
+    /// Its name, and what it can do.
+    pub model: Model,
+    /// The command line that serves it. `${PORT}` stands for a free port, on which it has to listen on loopback. Split
+    /// into words as a shell does, and run without one.
+    pub cmd: String,
+    /// Variables of its environment, besides those of this process. `${PORT}` stands for the port, as in `cmd`.
+    pub env: BTreeMap<String, String>,
+    /// How much memory it takes, in the unit of the budget. Default: 0.
+    pub memory: Option<f64>,
+    /// What it costs to stop it, at least 1: among models to stop, the least total goes. Default 1.
+    pub evict_cost: u64,
+    /// How many requests each of its instances serves at a time, at least 1. Default 4.
+    pub concurrency: u32,
+    /// How many processes of it may run, at least 1. A further one is started when those that run are busy and
+    /// requests wait. Default 1.
+    pub instances: u32,
+    /// A `GET` of this path with a 2xx answer says that it is ready. `None`: ready as soon as it runs. Default `/health`.
+    pub health_path: Option<String>,
+    /// How often its health is asked while it runs; after three failures in a row it is taken to have crashed.
+    /// `None`: only until it is ready. Default 10 s.
+    pub health_interval: Option<Duration>,
+    /// It is taken to have crashed if it serves requests and sends not a byte for so long. `None` (default): never.
+    pub hang_timeout: Option<Duration>,
+    /// How long it may be idle before it is stopped. `None`: for ever. Default 5 min.
+    pub ttl: Option<Duration>,
+    /// Never stopped for another model or for being idle, and started with the layer. Default `false`.
+    pub pinned: bool,
+    /// Started with the layer. Default `false`.
+    pub preload: bool,
+    /// A command line that stops it, in place of a signal. `${PORT}` and `${PID}` stand for those of the process.
+    pub stop_cmd: Option<String>,
+    /// The signal that asks it to stop. Default [`StopSignal::Term`].
+    pub stop_signal: StopSignal,
+    /// How long it may take to stop. Then its process group is killed. Default 10 s.
+    pub stop_grace: Duration,
+    /// How long to wait after its process has ended until its memory counts as free. Default 0.
+    pub settle: Duration,
+    /// How long it may take until it is ready. `None`: the default of the [`SwapConfig`](super::SwapConfig).
+    pub start_timeout: Option<Duration>,
+    /// `POST` to this path puts it to sleep instead of stopping it: its process stays, and its memory counts as free.
+    pub sleep_path: Option<String>,
+    /// `POST` to this path wakes it.
+    pub wake_path: Option<String>,
+}
+
+/// The signal that asks a process to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum StopSignal {
+    /// `SIGTERM`.
+    #[default]
+    Term,
+    /// `SIGINT`.
+    Int,
+    /// `SIGQUIT`.
+    Quit,
+    /// `SIGHUP`.
+    Hup,
+    /// `SIGKILL`.
+    Kill,
+}
+
+impl SwapModel {
+    /// A model with this name that is served by this command line.
+    #[must_use]
+    pub fn new(name: impl Into<String>, cmd: impl Into<String>) -> Self {
+        Self {
+            model: Model::new(name),
+            cmd: cmd.into(),
+            env: BTreeMap::new(),
+            memory: None,
+            evict_cost: 1,
+            concurrency: 4,
+            instances: 1,
+            health_path: Some("/health".to_owned()),
+            health_interval: Some(Duration::from_secs(10)),
+            hang_timeout: None,
+            ttl: Some(Duration::from_secs(300)),
+            pinned: false,
+            preload: false,
+            stop_cmd: None,
+            stop_signal: StopSignal::Term,
+            stop_grace: Duration::from_secs(10),
+            settle: Duration::ZERO,
+            start_timeout: None,
+            sleep_path: None,
+            wake_path: None,
+        }
+    }
+
+    /// How much memory it takes.
+    #[must_use]
+    pub fn memory(mut self, memory: f64) -> Self {
+        self.memory = Some(memory);
+        self
+    }
+
+    /// How many requests each of its instances serves at a time.
+    #[must_use]
+    pub fn concurrency(mut self, requests: u32) -> Self {
+        self.concurrency = requests;
+        self
+    }
+
+    /// How long it may be idle before it is stopped.
+    #[must_use]
+    pub fn ttl(mut self, ttl: impl Into<Option<Duration>>) -> Self {
+        self.ttl = ttl.into();
+        self
+    }
+}

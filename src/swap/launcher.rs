@@ -1,0 +1,100 @@
+//! What starts and stops models: processes here, or containers, or jobs elsewhere.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::Uri;
+
+use super::{Progress, SwapModel};
+
+/// A future on the heap.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Starts models.
+pub trait Launcher: fmt::Debug + Send + Sync + 'static {
+    /// Starts an instance of a model. Resolves when it can serve requests.
+    ///
+    /// # Cancel safety
+    ///
+    /// A start that is dropped is given up: what was started of it is stopped.
+    fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn Instance>, StartError>>;
+}
+
+/// What is to be started.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Launch {
+    /// The model.
+    pub model: Arc<SwapModel>,
+    /// The name of the instance: that of the model, with `#2` and so on for further ones.
+    pub name: Arc<str>,
+    /// The number and the name of the memory pool that it is placed in, where there are several.
+    pub pool: Option<(u32, Arc<str>)>,
+    /// How long the start may take.
+    pub timeout: std::time::Duration,
+    /// Takes how far the load has come.
+    pub progress: Progress,
+}
+
+/// A model that can serve requests.
+///
+/// Dropping it ends it at once, with all that it started.
+pub trait Instance: fmt::Debug + Send + Sync + 'static {
+    /// Where requests to it go.
+    fn url(&self) -> Uri;
+
+    /// Resolves with the reason when it has ended, or is to be taken for ended because it answers no more.
+    fn ended(&self) -> BoxFuture<String>;
+
+    /// Stops it: asks it to, and ends it at once if it takes too long. Resolves when its memory is free.
+    fn stop(&self) -> BoxFuture<()>;
+
+    /// Ends it at once, with all that it started. Resolves when its memory is free.
+    fn kill(&self) -> BoxFuture<()>;
+
+    /// Puts it to sleep: it frees its memory, and serves no request until it is woken. `None` (default) if it can't.
+    fn sleep(&self) -> Option<BoxFuture<Result<(), String>>> {
+        None
+    }
+
+    /// Wakes it. Resolves when it can serve requests.
+    fn wake(&self, progress: Progress) -> BoxFuture<Result<(), StartError>> {
+        _ = progress;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Told as requests are sent to it, and bytes come back: it has `busy` requests, and something came from it just now.
+    fn on_activity(&self, busy: u32) {
+        _ = busy;
+    }
+}
+
+/// Why a model could not be started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+#[non_exhaustive]
+pub struct StartError {
+    /// What went wrong.
+    pub reason: String,
+    /// The last lines of its output.
+    pub output: Vec<String>,
+}
+
+impl StartError {
+    /// An error without output.
+    #[must_use]
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            output: Vec::new(),
+        }
+    }
+
+    /// The last lines of its output.
+    #[must_use]
+    pub fn output(mut self, lines: Vec<String>) -> Self {
+        self.output = lines;
+        self
+    }
+}

@@ -1,0 +1,97 @@
+//! What is reported of models.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed; // a number for reports
+use std::time::Duration;
+
+/// What a model does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ModelState {
+    /// It does not run, and is started when it is asked for.
+    Unloaded,
+    /// It is being started.
+    Loading,
+    /// It serves requests.
+    Loaded,
+    /// Its process runs and has freed its memory.
+    Sleeping,
+    /// It is being stopped.
+    Unloading,
+    /// Its last start failed, and it is not tried again yet.
+    Failed,
+}
+
+impl ModelState {
+    /// Its name: `unloaded`, `loading`, `loaded`, `sleeping`, `unloading`, `failed`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unloaded => "unloaded",
+            Self::Loading => "loading",
+            Self::Loaded => "loaded",
+            Self::Sleeping => "sleeping",
+            Self::Unloading => "unloading",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// The status of one model.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ModelStatus {
+    /// Its name.
+    pub name: String,
+    /// What it does; of several instances, the one that is nearest to serving.
+    pub state: ModelState,
+    /// For how long it has done that.
+    pub since: Duration,
+    /// How many of its instances run.
+    pub running: u32,
+    /// How many requests it serves.
+    pub in_flight: u32,
+    /// How many requests wait for it.
+    pub waiting: usize,
+    /// How far its load has come, from 0 to 1, while it is being loaded and that is known.
+    pub progress: Option<f32>,
+    /// Why it last failed to start, or ended by itself.
+    pub last_error: Option<String>,
+    /// Where it can be reached while it runs.
+    pub url: Option<String>,
+}
+
+/// Something that happened to a model.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct SwapEvent {
+    /// The model.
+    pub model: Arc<str>,
+    /// What it does from now on.
+    pub state: ModelState,
+    /// How far its load has come, from 0 to 1, if that is what has changed.
+    pub progress: Option<f32>,
+    /// Why it failed to start or ended.
+    pub error: Option<String>,
+}
+
+/// How far a load has come. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Progress(Arc<AtomicU32>);
+
+impl Progress {
+    /// Sets how far the load has come, from 0 to 1.
+    pub fn set(&self, share: f32) {
+        // In millionths, plus 1: 0 stands for unknown.
+        self.0
+            .store((share.clamp(0.0, 1.0) * 1e6) as u32 + 1, Relaxed);
+    }
+
+    /// How far the load has come, if that was told.
+    #[must_use]
+    pub fn get(&self) -> Option<f32> {
+        let share = self.0.load(Relaxed).checked_sub(1)?;
+        Some(share as f32 / 1e6)
+    }
+}
