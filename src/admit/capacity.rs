@@ -87,6 +87,10 @@ pub trait Capacity: Send + Sync + 'static {
     /// are served by a simpler, faster waiting room. Default `false`.
     const SINGLE_LANE: bool = false;
 
+    /// Whether slots may first have to be made, as by a process that has to be started. Then
+    /// [`is_made`](Self::is_made) and [`on_first_waiters`](Self::on_first_waiters) are called. Default `false`.
+    const MAKES_SLOTS: bool = false;
+
     /// Takes a slot for `demand`, if one is free.
     ///
     /// # Errors
@@ -147,6 +151,18 @@ pub trait Capacity: Send + Sync + 'static {
     fn all_pools(&self) -> Option<PoolSet> {
         None
     }
+
+    /// Whether the slots of a pool are there. While they are not, requests wait for them as for busy ones, and how long
+    /// says nothing of how fast they are handed over. Default: always.
+    fn is_made(&self, _pool: PoolId) -> bool {
+        true
+    }
+
+    /// The first waiter of some lane may be another one than before, or there may be none any more. The gate's
+    /// `first_waiters` says which there are; by what they wait for, slots can be made. By default nothing is done.
+    ///
+    /// Called under the gate's lock, so it must not call the gate.
+    fn on_first_waiters(&self) {}
 
     /// How many leases are out.
     fn in_use(&self) -> usize;

@@ -66,5 +66,5 @@ pub use ticket::{ClientRetry, Tenant, Ticket};
 pub use wait_queue::{Pushed, Skipped, WaitQueue};
 pub use waiters::WaiterId;
 pub(crate) use waiting_room::Answered;
-pub use waiting_room::{AdmitOutcome, WaitingRoom};
+pub use waiting_room::{AdmitOutcome, FirstWaiter, WaitingRoom};
 pub use wake_list::WakeList;

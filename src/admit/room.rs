@@ -297,6 +297,11 @@ pub(crate) fn slots<C: Capacity>(capacity: &C, pool: PoolId) -> usize {
     catch_unwind(AssertUnwindSafe(|| capacity.slots(pool))).unwrap_or(1)
 }
 
+/// Whether the slots of a pool are there. A panic is dealt with as in [`slots`].
+pub(crate) fn is_made<C: Capacity>(capacity: &C, pool: PoolId) -> bool {
+    catch_unwind(AssertUnwindSafe(|| capacity.is_made(pool))).unwrap_or(true)
+}
+
 /// Takes a slot for a waiter, in the task of another request: mostly the one that just released its slot.
 ///
 /// The capacity may be user code. If it panics, that must not hit the other request. So the waiter is woken to
