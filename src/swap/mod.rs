@@ -6,10 +6,10 @@ mod scheduler;
 mod status;
 mod swapper;
 
-pub use config::{AbandonedLoad, StopSignal, SwapConfig, SwapModel, SwapPolicy};
+pub use config::{AbandonedLoad, InvalidSwap, StopSignal, SwapConfig, SwapModel, SwapPolicy};
 pub use launcher::{BoxFuture, Instance, Launch, Launcher, StartError};
 pub use status::{ModelState, ModelStatus, Progress, SwapEvent};
 pub use swapper::{
-    Group, Groups, InvalidGroups, InvalidMatrix, InvalidMemory, Matrix, MatrixConfig, MemoryBudget,
-    MemoryConfig, ModelId, Plan, Running, Swapper,
+    ExpressionError, Group, Groups, InvalidGroups, InvalidMatrix, InvalidMemory, Matrix,
+    MatrixConfig, MemoryBudget, MemoryConfig, ModelId, Plan, Running, Swapper,
 };
