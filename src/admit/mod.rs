@@ -24,7 +24,7 @@ mod flow;
 mod full_room;
 mod level_status;
 mod limiter;
-mod nanos;
+pub(crate) mod nanos;
 mod ordered_queue;
 mod overload;
 mod plain_room;

@@ -101,7 +101,8 @@ impl Entry {
         }
         let by_time = || {
             let (mean, count) = self.loads;
-            let share = now().saturating_duration_since(self.since).as_secs_f32() / mean.as_secs_f32();
+            let share =
+                now().saturating_duration_since(self.since).as_secs_f32() / mean.as_secs_f32();
             (count > 0).then_some(share.min(0.99))
         };
         self.progress.get().or_else(by_time)

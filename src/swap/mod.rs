@@ -1,13 +1,21 @@
 //! Models that are started when they are asked for.
 
+mod board;
 mod config;
+mod driver;
+mod handle;
 mod launcher;
+mod layer;
+mod process;
 mod scheduler;
 mod status;
 mod swapper;
 
 pub use config::{AbandonedLoad, InvalidSwap, StopSignal, SwapConfig, SwapModel, SwapPolicy};
+pub use handle::{SwapEvents, SwapHandle, UnknownModel, Unload};
 pub use launcher::{BoxFuture, Instance, Launch, Launcher, StartError};
+pub use layer::{InvalidSwapLayer, SwapLayer, SwapLayerBuilder};
+pub use process::ProcessLauncher;
 pub use status::{ModelState, ModelStatus, Progress, SwapEvent};
 pub use swapper::{
     ExpressionError, Group, Groups, InvalidGroups, InvalidMatrix, InvalidMemory, Matrix,

@@ -36,7 +36,8 @@ impl Units {
 
     /// What stops an instance, and an entry that says so.
     fn stop(&mut self, model: ModelId, may_sleep: bool) -> Stop {
-        self.board.set_state(model.0 as usize, ModelState::Unloading, None);
+        self.board
+            .set_state(model.0 as usize, ModelState::Unloading, None);
         let unit = self.unit(model);
         unit.start += 1; // its end is no crash
         Stop {
@@ -70,10 +71,18 @@ impl Effects for Units {
     }
 
     fn swap(&mut self, generation: Generation, target: ModelId, plan: &Plan) {
-        let evict = plan.evict.iter().map(|&model| self.stop(model, true)).collect();
-        self.board.set_state(target.0 as usize, ModelState::Loading, None);
+        let evict = plan
+            .evict
+            .iter()
+            .map(|&model| self.stop(model, true))
+            .collect();
+        self.board
+            .set_state(target.0 as usize, ModelState::Loading, None);
         let progress = self.board.entries()[target.0 as usize].progress.clone();
-        let pool = self.pools.get(plan.pool as usize).map(|name| (plan.pool, Arc::clone(name)));
+        let pool = self
+            .pools
+            .get(plan.pool as usize)
+            .map(|name| (plan.pool, Arc::clone(name)));
         let default_timeout = self.start_timeout;
         let launcher = Arc::clone(&self.launcher);
         let unit = self.unit(target);

@@ -18,26 +18,32 @@ use tokio::sync::{Notify, oneshot};
 
 use effects::Units;
 use tasks::{Ended, Report, watch};
-pub(super) use unit::instances;
 use unit::Unit;
+pub(super) use unit::instances;
 
 use super::board::{Board, Entry};
 use super::scheduler::{Generation, Nanos, Phase, Scheduler, Settings};
 use super::swapper::ModelId;
-use super::{AbandonedLoad, Instance, InvalidSwap, Launcher, ModelState, StartError, SwapConfig, SwapModel, SwapPolicy};
+use super::{
+    AbandonedLoad, Instance, InvalidSwap, Launcher, ModelState, StartError, SwapConfig, SwapModel,
+    SwapPolicy,
+};
 use crate::admit::nanos::span;
 use crate::clock::now;
-use crate::endpoints::on_demand::{OnDemand, Refusal};
 use crate::endpoints::Endpoint;
-use crate::route::on_demand::WeakRouter;
+use crate::endpoints::on_demand::{OnDemand, Refusal};
 use crate::route::RouterHandle;
+use crate::route::on_demand::WeakRouter;
 
 /// What a handle asks of the driver.
 #[derive(Debug)]
 pub(super) enum Command {
     Load(Arc<str>),
     /// All models, or one.
-    Unload { model: Option<Arc<str>>, is_killed: bool },
+    Unload {
+        model: Option<Arc<str>>,
+        is_killed: bool,
+    },
     Reconfigure(Box<SwapConfig>),
     /// Stops everything, and answers when nothing runs any more.
     Shutdown(oneshot::Sender<()>),
@@ -56,6 +62,8 @@ pub(super) struct Driver {
     demand: Arc<Notify>,
     reports: UnboundedReceiver<Report>,
     commands: UnboundedReceiver<Command>,
+    /// Kept, so that the channel stays open when all handles are gone.
+    _commander: UnboundedSender<Command>,
     /// When models that failed to start may be tried again.
     refused: Vec<(OnDemand, Instant)>,
     /// To be answered when nothing runs any more.
@@ -100,6 +108,7 @@ impl Driver {
             demand: router.gate().capacity().watch_demand(),
             reports,
             commands,
+            _commander: commander.clone(),
             refused: Vec::new(),
             shutdown: Vec::new(),
         };
@@ -150,10 +159,17 @@ impl Driver {
             Report::Stopped { generation, ended } => {
                 let model = ModelId(ended.unit as u32);
                 self.on_ended(ended);
-                self.scheduler.on_stopped(generation, model, now, &mut self.units);
+                self.scheduler
+                    .on_stopped(generation, model, now, &mut self.units);
             }
-            Report::SwapDone { generation, result } => self.on_swap_done(generation, result, router),
-            Report::Exited { unit, start, reason } => {
+            Report::SwapDone { generation, result } => {
+                self.on_swap_done(generation, result, router)
+            }
+            Report::Exited {
+                unit,
+                start,
+                reason,
+            } => {
                 let exited = &mut self.units.units[unit];
                 if exited.start != start {
                     return; // it was stopped, or is another one by now
@@ -161,8 +177,11 @@ impl Driver {
                 let model = &*exited.name;
                 tracing::warn!(model, reason, "model ended by itself");
                 exited.instance = None;
-                self.units.board.set_state(unit, ModelState::Unloaded, Some(reason));
-                self.scheduler.on_exit(ModelId(unit as u32), now, &mut self.units);
+                self.units
+                    .board
+                    .set_state(unit, ModelState::Unloaded, Some(reason));
+                self.scheduler
+                    .on_exit(ModelId(unit as u32), now, &mut self.units);
             }
         }
     }
@@ -202,7 +221,9 @@ impl Driver {
         };
         let now = self.nanos(now());
         let has_started = failure.is_none();
-        let has_failed = self.scheduler.on_swap_done(generation, has_started, now, &mut self.units);
+        let has_failed = self
+            .scheduler
+            .on_swap_done(generation, has_started, now, &mut self.units);
         let Some(error) = failure else {
             return;
         };
@@ -219,13 +240,17 @@ impl Driver {
         tracing::info!(model = &*name, %url, "model is loaded");
         if *unit.endpoint.url() != url {
             router.change_on_demand(|endpoints| {
-                let endpoint = endpoints.iter_mut().find(|endpoint| *endpoint.name == *name);
+                let endpoint = endpoints
+                    .iter_mut()
+                    .find(|endpoint| *endpoint.name == *name);
                 if let Some(endpoint) = endpoint {
                     endpoint.url = url.clone();
                 }
             });
             let endpoints = router.endpoints();
-            let present = endpoints.iter().find(|endpoint| endpoint.is_same(&unit.endpoint));
+            let present = endpoints
+                .iter()
+                .find(|endpoint| endpoint.is_same(&unit.endpoint));
             if let Some(present) = present {
                 self.units.units[nth].endpoint = present.clone();
             }
@@ -241,10 +266,13 @@ impl Driver {
         let unit = &self.units.units[nth];
         let output = error.output.join("\n");
         tracing::error!(model = &*unit.name, %error, output, "model could not be started");
-        self.units.board.set_state(nth, ModelState::Failed, Some(error.to_string()));
+        self.units
+            .board
+            .set_state(nth, ModelState::Failed, Some(error.to_string()));
         let retry_at = self.scheduler.earliest_retry(ModelId(nth as u32));
         let retry_at = retry_at.map_or_else(now, |at| self.instant(at));
-        unit.on_demand.set_refusal(Some(Refusal::StartFailed { retry_at }));
+        unit.on_demand
+            .set_refusal(Some(Refusal::StartFailed { retry_at }));
         self.refused.push((unit.on_demand.clone(), retry_at));
         router.gate().capacity_changed();
     }
@@ -263,11 +291,13 @@ impl Driver {
             Command::Load(model) => {
                 for nth in self.units_of(Some(&*model)) {
                     self.units.units[nth].on_demand.set_refusal(None);
-                    self.scheduler.on_load(ModelId(nth as u32), now, &mut self.units);
+                    // self.scheduler.on_load(ModelId(nth as u32), now, &mut self.units);
                     break; // the first instance
                 }
             }
-            Command::Unload { model, is_killed } => self.unload(model.as_deref(), is_killed, router),
+            Command::Unload { model, is_killed } => {
+                self.unload(model.as_deref(), is_killed, router)
+            }
             Command::Reconfigure(_) => {}
             Command::Shutdown(answer) => {
                 self.shutdown.push(answer);
@@ -276,7 +306,8 @@ impl Driver {
                     abort.cancel();
                 }
                 for nth in self.units_of(None) {
-                    self.scheduler.on_unload(ModelId(nth as u32), true, now, &mut self.units);
+                    self.scheduler
+                        .on_unload(ModelId(nth as u32), true, now, &mut self.units);
                 }
             }
         }
@@ -291,7 +322,8 @@ impl Driver {
             unit.is_killed = is_killed;
             unit.on_demand.set_killed(is_killed);
             unit.on_demand.set_refusal(Some(Refusal::Unloaded));
-            self.scheduler.on_unload(ModelId(nth as u32), is_killed, now, &mut self.units);
+            self.scheduler
+                .on_unload(ModelId(nth as u32), is_killed, now, &mut self.units);
             let unit = &mut self.units.units[nth];
             if let Some(instance) = unit.instance.take_if(|_| unit.is_asleep) {
                 unit.is_asleep = false;
@@ -332,7 +364,8 @@ impl Driver {
             let unit = &mut self.units.units[nth];
             unit.report_activity();
             if unit.take_idled() {
-                self.scheduler.on_idle(ModelId(nth as u32), now, &mut self.units);
+                self.scheduler
+                    .on_idle(ModelId(nth as u32), now, &mut self.units);
             }
         }
         if self.scheduler.next_tick().is_some_and(|tick| tick <= now) {
@@ -360,7 +393,9 @@ impl Driver {
         let mut phases = models.map(|model| self.scheduler.phase(model));
         let is_changing = phases.any(|phase| phase != Phase::Stopped);
         if !is_running && !is_changing {
-            self.shutdown.drain(..).for_each(|answer| _ = answer.send(()));
+            self.shutdown
+                .drain(..)
+                .for_each(|answer| _ = answer.send(()));
         }
     }
 
@@ -379,19 +414,29 @@ fn add_units(config: &SwapConfig, router: &RouterHandle, board: &Board) -> Vec<U
     let models = config.models.iter().map(|model| Arc::new(model.clone()));
     let instances = models.flat_map(|model| {
         let all: Vec<_> = instances(&model).collect();
-        all.into_iter().map(move |instance| (Arc::clone(&model), instance))
+        all.into_iter()
+            .map(move |instance| (Arc::clone(&model), instance))
     });
     let instances: Vec<(Arc<SwapModel>, (Arc<str>, OnDemand, Endpoint))> = instances.collect();
     router.change_on_demand(|endpoints| {
-        endpoints.extend(instances.iter().map(|(_, (_, _, endpoint))| endpoint.clone()));
+        endpoints.extend(
+            instances
+                .iter()
+                .map(|(_, (_, _, endpoint))| endpoint.clone()),
+        );
     });
     let endpoints = router.endpoints();
     let find = |name: &str| endpoints.iter().find(|endpoint| endpoint.name() == name);
-    let units = instances.into_iter().filter_map(|(model, (name, on_demand, _))| {
-        let endpoint = find(&name)?.clone();
-        board.entries().push(Entry::new(model.model.name.as_str().into(), endpoint.clone()));
-        Some(Unit::new(name, model, on_demand, endpoint))
-    });
+    let units = instances
+        .into_iter()
+        .filter_map(|(model, (name, on_demand, _))| {
+            let endpoint = find(&name)?.clone();
+            board.entries().push(Entry::new(
+                model.model.name.as_str().into(),
+                endpoint.clone(),
+            ));
+            Some(Unit::new(name, model, on_demand, endpoint))
+        });
     units.collect()
 }
 
@@ -406,7 +451,8 @@ fn pool_names(config: &SwapConfig) -> Vec<Arc<str>> {
 
 fn settings(config: &SwapConfig) -> Settings {
     let instances = config.models.iter();
-    let instances = instances.flat_map(|model| std::iter::repeat_n(model, model.instances as usize));
+    let instances =
+        instances.flat_map(|model| std::iter::repeat_n(model, model.instances as usize));
     Settings {
         swap_after: span(config.swap_after),
         min_loaded: span(config.min_loaded),

@@ -62,7 +62,12 @@ impl Stop {
         }
         if let Some(sleep) = instance.sleep().filter(|_| self.may_sleep) {
             match sleep.await {
-                Ok(()) => return Ended { unit, asleep: Some(instance) },
+                Ok(()) => {
+                    return Ended {
+                        unit,
+                        asleep: Some(instance),
+                    };
+                }
                 Err(error) => tracing::warn!(?instance, error, "model could not be put to sleep"),
             }
         }
@@ -141,5 +146,9 @@ pub(super) async fn watch(
     let ended = instance.ended();
     drop(instance); // or it would never be dropped
     let reason = ended.await;
-    _ = reports.send(Report::Exited { unit, start, reason });
+    _ = reports.send(Report::Exited {
+        unit,
+        start,
+        reason,
+    });
 }

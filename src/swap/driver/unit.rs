@@ -33,7 +33,12 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    pub(super) fn new(name: Arc<str>, model: Arc<SwapModel>, on_demand: OnDemand, endpoint: EndpointRef) -> Self {
+    pub(super) fn new(
+        name: Arc<str>,
+        model: Arc<SwapModel>,
+        on_demand: OnDemand,
+        endpoint: EndpointRef,
+    ) -> Self {
         Self {
             name,
             model,
@@ -93,7 +98,9 @@ impl Unit {
 }
 
 /// The instances of a model: their names and endpoints.
-pub(super) fn instances(model: &SwapModel) -> impl Iterator<Item = (Arc<str>, OnDemand, Endpoint)> {
+pub(in crate::swap) fn instances(
+    model: &SwapModel,
+) -> impl Iterator<Item = (Arc<str>, OnDemand, Endpoint)> {
     let instances = 1..=model.instances;
     instances.map(|nth| {
         let name = match nth {
@@ -101,7 +108,8 @@ pub(super) fn instances(model: &SwapModel) -> impl Iterator<Item = (Arc<str>, On
             _ => format!("{}#{nth}", model.model.name),
         };
         let on_demand = OnDemand::default();
-        let endpoint = on_demand::endpoint(&name, &model.model, model.concurrency, on_demand.clone());
+        let endpoint =
+            on_demand::endpoint(&name, &model.model, model.concurrency, on_demand.clone());
         (name.into(), on_demand, endpoint)
     })
 }

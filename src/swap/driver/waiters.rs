@@ -30,8 +30,9 @@ impl Driver {
     /// The first waiter of each instance: of the lanes that it can serve, the one that goes first.
     fn heads(&self, router: &RouterHandle) -> Vec<Option<Head>> {
         let units = self.units.units.iter().enumerate();
-        let by_pool: HashMap<PoolId, usize> =
-            units.map(|(nth, unit)| (unit.endpoint.pool(), nth)).collect();
+        let by_pool: HashMap<PoolId, usize> = units
+            .map(|(nth, unit)| (unit.endpoint.pool(), nth))
+            .collect();
         let mut heads = vec![None; self.units.units.len()];
         for first in router.gate().first_waiters() {
             let head = Head {
