@@ -88,7 +88,7 @@ pub trait Capacity: Send + Sync + 'static {
     const SINGLE_LANE: bool = false;
 
     /// Whether slots may first have to be made, as by a process that has to be started. Then
-    /// [`is_made`](Self::is_made) and [`on_first_waiters`](Self::on_first_waiters) are called. Default `false`.
+    /// [`slot_state`](Self::slot_state) and [`on_first_waiters`](Self::on_first_waiters) are called. Default `false`.
     const MAKES_SLOTS: bool = false;
 
     /// Takes a slot for `demand`, if one is free.
@@ -154,8 +154,8 @@ pub trait Capacity: Send + Sync + 'static {
 
     /// Whether the slots of a pool are there. While they are not, requests wait for them as for busy ones, and how long
     /// says nothing of how fast they are handed over. Default: always.
-    fn is_made(&self, _pool: PoolId) -> bool {
-        true
+    fn slot_state(&self, _pool: PoolId) -> SlotState {
+        SlotState::Made
     }
 
     /// The first waiter of some lane may be another one than before, or there may be none any more. The gate's
@@ -172,6 +172,20 @@ pub trait Capacity: Send + Sync + 'static {
 
     /// How many leases were given so far. May start again from 0 after 2⁴⁰.
     fn leased(&self) -> u64;
+}
+
+/// Whether the slots of a pool are there.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum SlotState {
+    /// They are.
+    Made,
+    /// They are not.
+    Unmade,
+    /// They will be soon.
+    Making {
+        /// How far that has come, from 0 to 1, if it is known.
+        progress: Option<f32>,
+    },
 }
 
 /// The reason why [`Capacity::try_lease`] gave no slot.

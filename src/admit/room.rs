@@ -15,7 +15,7 @@ use super::room_base::RoomBase;
 use super::waiters::{WaiterId, Waiters};
 use super::{
     AdmitOutcome, Capacity, Discipline, KeptSlots, LeaseError, PoolId, PoolSet, RejectReason,
-    Ticket, WakeList,
+    SlotState, Ticket, WakeList,
 };
 
 /// What a waiter in front of a capacity carries.
@@ -298,8 +298,8 @@ pub(crate) fn slots<C: Capacity>(capacity: &C, pool: PoolId) -> usize {
 }
 
 /// Whether the slots of a pool are there. A panic is dealt with as in [`slots`].
-pub(crate) fn is_made<C: Capacity>(capacity: &C, pool: PoolId) -> bool {
-    catch_unwind(AssertUnwindSafe(|| capacity.is_made(pool))).unwrap_or(true)
+pub(crate) fn slot_state<C: Capacity>(capacity: &C, pool: PoolId) -> SlotState {
+    catch_unwind(AssertUnwindSafe(|| capacity.slot_state(pool))).unwrap_or(SlotState::Made)
 }
 
 /// Takes a slot for a waiter, in the task of another request: mostly the one that just released its slot.

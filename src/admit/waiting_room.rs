@@ -14,6 +14,7 @@ mod outcome;
 mod tenants;
 
 pub use first_waiters::FirstWaiter;
+pub(crate) use first_waiters::Making;
 pub(crate) use outcome::Answered;
 
 use std::fmt;

@@ -12,8 +12,12 @@ use arc_swap::ArcSwap;
 
 use super::config::RoutingConfig;
 use super::endpoint_word::HealthChange;
+#[cfg(feature = "swap")]
+use super::on_demand::OnDemand;
 use super::table::RoutingTable;
 use super::{Decision, EndpointRef, Lane, Registry, Requirements, RouteError, RoutingRules};
+#[cfg(feature = "swap")]
+use crate::admit::SlotState;
 use crate::admit::{Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet};
 
 /// Many endpoints as one capacity, with a pool of slots for each.
@@ -203,9 +207,11 @@ impl Capacity for Endpoints {
     }
 
     #[cfg(feature = "swap")]
-    fn is_made(&self, pool: PoolId) -> bool {
+    fn slot_state(&self, pool: PoolId) -> SlotState {
         let table = self.table.load();
-        table.endpoint(pool).is_none_or(|it| !it.is_stopped())
+        let endpoint = table.endpoint(pool).filter(|it| it.is_stopped());
+        let on_demand = endpoint.and_then(EndpointRef::on_demand);
+        on_demand.map_or(SlotState::Made, OnDemand::slot_state)
     }
 
     #[cfg(feature = "swap")]

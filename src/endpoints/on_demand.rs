@@ -3,6 +3,8 @@
 //! One that is stopped gives no slot, so its requests wait as for a busy one. What starts it learns of them by
 //! [`Demanded`], and says by [`OnDemand`] why it can't be waited for.
 
+mod loading;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -13,7 +15,10 @@ use tokio::sync::Notify;
 
 use super::endpoint_word::EndpointWord;
 use super::{EndpointRef, Endpoints, Model, RouteError};
+use crate::admit::SlotState;
 use crate::gate;
+pub(crate) use loading::Loading;
+pub use loading::Progress;
 
 /// What an endpoint shares with what starts and stops it. Clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +29,7 @@ struct Shared {
     refusal: ArcSwapOption<Refusal>,
     is_killed: AtomicBool,
     idled: AtomicU64,
+    loading: ArcSwapOption<Loading>,
 }
 
 /// Why requests do not wait for an endpoint.
@@ -56,6 +62,21 @@ impl OnDemand {
             },
             Refusal::Unloaded => RouteError::ModelUnloaded { model },
         })
+    }
+
+    /// It is being started from now on, or not any more.
+    pub(crate) fn set_loading(&self, loading: Option<Loading>) {
+        self.0.loading.store(loading.map(Arc::new));
+    }
+
+    /// The state of the slots of an endpoint that is stopped.
+    pub(super) fn slot_state(&self) -> SlotState {
+        match &*self.0.loading.load() {
+            None => SlotState::Unmade,
+            Some(loading) => SlotState::Making {
+                progress: loading.progress(),
+            },
+        }
     }
 
     /// It serves no request any more.

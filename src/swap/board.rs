@@ -8,6 +8,7 @@ use tokio::sync::broadcast;
 use super::{ModelState, Progress, SwapEvent};
 use crate::clock::now;
 use crate::endpoints::EndpointRef;
+use crate::endpoints::on_demand::{Loading, OnDemand};
 
 /// How many events a reader may be behind.
 const EVENTS: usize = 256;
@@ -26,7 +27,8 @@ pub(super) struct Entry {
     pub(super) endpoint: EndpointRef,
     pub(super) state: ModelState,
     pub(super) since: Instant,
-    pub(super) progress: Progress,
+    on_demand: OnDemand,
+    loading: Option<Loading>,
     /// How long its loads took, on average, and how many there were.
     pub(super) loads: (Duration, u32),
     pub(super) last_error: Option<String>,
@@ -67,9 +69,7 @@ impl Board {
         if let Some(error) = &error {
             entry.last_error = Some(error.clone());
         }
-        if state == ModelState::Loading {
-            entry.progress = Progress::default();
-        }
+        entry.set_loading(state == ModelState::Loading);
         // No one may listen.
         _ = self.events.send(SwapEvent {
             model: Arc::clone(&entry.model),
@@ -81,31 +81,41 @@ impl Board {
 }
 
 impl Entry {
-    pub(super) fn new(model: Arc<str>, endpoint: EndpointRef) -> Self {
+    pub(super) fn new(model: Arc<str>, endpoint: EndpointRef, on_demand: OnDemand) -> Self {
         Self {
             model,
             endpoint,
             state: ModelState::Unloaded,
             since: now(),
-            progress: Progress::default(),
+            on_demand,
+            loading: None,
             loads: (Duration::ZERO, 0),
             last_error: None,
             url: None,
         }
     }
 
-    /// How far its load has come: what its engine says, or else by how long its loads took so far.
+    /// How far its load has come, if it is being loaded and that is known.
     pub(super) fn progress(&self) -> Option<f32> {
-        if self.state != ModelState::Loading {
-            return None;
-        }
-        let by_time = || {
-            let (mean, count) = self.loads;
-            let share =
-                now().saturating_duration_since(self.since).as_secs_f32() / mean.as_secs_f32();
-            (count > 0).then_some(share.min(0.99))
-        };
-        self.progress.get().or_else(by_time)
+        self.loading.as_ref()?.progress()
+    }
+
+    /// Where its engine says how far its load has come.
+    pub(super) fn told(&self) -> Progress {
+        let loading = self.loading.as_ref();
+        loading
+            .map(|loading| loading.told.clone())
+            .unwrap_or_default()
+    }
+
+    fn set_loading(&mut self, is_loading: bool) {
+        let (mean, count) = self.loads;
+        self.loading = is_loading.then(|| Loading {
+            told: Progress::default(),
+            began: now(),
+            usual: (count > 0).then_some(mean),
+        });
+        self.on_demand.set_loading(self.loading.clone());
     }
 
     fn loaded(&mut self) {

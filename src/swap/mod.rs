@@ -11,12 +11,13 @@ mod scheduler;
 mod status;
 mod swapper;
 
+pub use crate::endpoints::on_demand::Progress;
 pub use config::{AbandonedLoad, InvalidSwap, StopSignal, SwapConfig, SwapModel, SwapPolicy};
 pub use handle::{SwapEvents, SwapHandle, UnknownModel, Unload};
 pub use launcher::{BoxFuture, Instance, Launch, Launcher, StartError};
 pub use layer::{InvalidSwapLayer, SwapLayer, SwapLayerBuilder};
 pub use process::ProcessLauncher;
-pub use status::{ModelState, ModelStatus, Progress, SwapEvent};
+pub use status::{ModelState, ModelStatus, SwapEvent};
 pub use swapper::{
     ExpressionError, Group, Groups, InvalidGroups, InvalidMatrix, InvalidMemory, Matrix,
     MatrixConfig, MemoryBudget, MemoryConfig, ModelId, Plan, Running, Swapper,

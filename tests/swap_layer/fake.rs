@@ -258,6 +258,22 @@ impl Rig {
         (status, body, self.begin.elapsed().as_secs())
     }
 
+    /// The body of an answer to a request for a stream that is told where it waits.
+    pub(crate) async fn ask_with_status(&self, model: &str) -> String {
+        let (world, answer) = (Arc::clone(&self.world), self.answer);
+        let service = tower::service_fn(move |request: Request<_>| {
+            let decision: Decision = request.extensions().get::<Decision>().unwrap().clone();
+            serve(Arc::clone(&world), decision, answer)
+        });
+        let mut service = self.layer.layer(service);
+        let body = format!(r#"{{"model": "{model}", "stream": true}}"#);
+        let request = Request::post("/v1/chat/completions").header("x-queue-status", "sse");
+        let request = request.body(Full::new(Bytes::from(body))).unwrap();
+        let response = service.ready().await.unwrap().call(request).await.unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+
     /// Sends a request in a task of its own, so that it waits before the next line of the test runs.
     pub(crate) async fn send(&self, model: &str, priority: &str) -> Sent {
         let (rig, model, priority) = (self.clone(), model.to_owned(), priority.to_owned());

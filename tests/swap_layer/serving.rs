@@ -176,3 +176,23 @@ async fn models_end_with_their_layer() {
     sleep(Duration::from_millis(1)).await;
     assert!(world.running().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_told_how_far_the_load_has_come() {
+    let mut config = one_of_three();
+    config.models[0].ttl = Some(Duration::from_secs(1));
+    let rig = Rig::new(config);
+    // No load has taken any time yet.
+    let first = rig.ask_with_status("a").await;
+    assert!(
+        first.contains(": queue position=1 state=loading\n"),
+        "{first}"
+    );
+    assert!(!first.contains("progress"), "{first}");
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(rig.state("a"), "unloaded");
+    let second = rig.ask_with_status("a").await;
+    let said = ": queue position=1 state=loading progress=0.50\n";
+    assert!(second.contains(said), "{second}");
+    assert!(second.ends_with("data: a\n\n"), "{second}");
+}

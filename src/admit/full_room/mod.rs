@@ -88,6 +88,11 @@ impl<C: Capacity, W> FullRoom<C, W> {
         heads.map(|(lane, idx)| (lane, self.queue.waiters().meta(idx)))
     }
 
+    /// The pools that could serve a waiter.
+    pub(crate) fn pools(&self, id: WaiterId) -> &PoolSet {
+        self.queue.lanes().pools(self.waiters().meta(id.idx).lane)
+    }
+
     /// Whether any of these may be another one since this was last called.
     pub(crate) fn take_heads_changed(&mut self) -> bool {
         self.queue.lanes_mut().0.take_heads_changed()

@@ -7,7 +7,8 @@ use std::hash::Hash;
 use std::time::Instant;
 
 use super::{AnyRoom, WaitingRoom};
-use crate::admit::{Capacity, Priority};
+use crate::admit::room::slot_state;
+use crate::admit::{Capacity, Priority, SlotState, WaiterId};
 
 /// The waiter of a lane that goes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +20,13 @@ pub struct FirstWaiter<L> {
     pub level: Priority,
     /// When it arrived.
     pub arrival: Instant,
+}
+
+/// Slots that are being made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Making {
+    /// How far that has come, from 0 to 1, if it is known.
+    pub(crate) progress: Option<f32>,
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
@@ -39,6 +47,24 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 .unwrap_or(base.epoch.0),
         });
         first.collect()
+    }
+
+    /// How far the slots have come that a waiter waits for, if none of them is there and some are being made.
+    pub(crate) fn making(&self, capacity: &C, id: WaiterId) -> Option<Making> {
+        let AnyRoom::Full(room) = &self.room else {
+            return None;
+        };
+        let mut making = None;
+        for &pool in room.pools(id).iter() {
+            match slot_state(capacity, pool) {
+                SlotState::Made => return None,
+                SlotState::Unmade => {}
+                SlotState::Making { progress } => {
+                    making.get_or_insert(Making { progress });
+                }
+            }
+        }
+        making
     }
 
     /// Whether any of the first waiters may be another one since this was last called.

@@ -78,7 +78,7 @@ impl Effects for Units {
             .collect();
         self.board
             .set_state(target.0 as usize, ModelState::Loading, None);
-        let progress = self.board.entries()[target.0 as usize].progress.clone();
+        let progress = self.board.entries()[target.0 as usize].told();
         let pool = self
             .pools
             .get(plan.pool as usize)

@@ -431,10 +431,9 @@ fn add_units(config: &SwapConfig, router: &RouterHandle, board: &Board) -> Vec<U
         .into_iter()
         .filter_map(|(model, (name, on_demand, _))| {
             let endpoint = find(&name)?.clone();
-            board.entries().push(Entry::new(
-                model.model.name.as_str().into(),
-                endpoint.clone(),
-            ));
+            let of: Arc<str> = model.model.name.as_str().into();
+            let entry = Entry::new(of, endpoint.clone(), on_demand.clone());
+            board.entries().push(entry);
             Some(Unit::new(name, model, on_demand, endpoint))
         });
     units.collect()

@@ -74,7 +74,11 @@ impl Unit {
     }
 
     pub(super) fn give(&self) {
-        self.endpoint.state().word.start();
+        let state = self.endpoint.state();
+        // Failures of an earlier process say nothing of this one.
+        state.ejection.reset_failures();
+        _ = state.word.close();
+        state.word.start();
     }
 
     /// Tells what runs that something came from it, or that requests began or ended, since this was last called.
