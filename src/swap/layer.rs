@@ -7,8 +7,9 @@ use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
 use super::board::Board;
-use super::driver::{Driver, instances};
+use super::driver::Driver;
 use super::{InvalidSwap, Launcher, ProcessLauncher, SwapConfig, SwapHandle};
+use crate::endpoints::on_demand::{self, OnDemand};
 use crate::endpoints::{InvalidRegistry, Registry};
 use crate::route::{InvalidRoute, Route, RouteLayer, RouteLayerBuilder, RouterHandle};
 
@@ -99,7 +100,12 @@ impl SwapLayerBuilder {
             None => RouteLayer::builder(Registry::new(Vec::new())?),
         };
         let models = self.config.models.iter();
-        let endpoints = models.flat_map(|model| instances(model).map(|(_, _, endpoint)| endpoint));
+        let endpoints = models.flat_map(|model| {
+            let names = model.instance_names();
+            names.map(|name| {
+                on_demand::endpoint(&name, &model.model, model.concurrency, OnDemand::default())
+            })
+        });
         let all = route
             .registry()
             .endpoints()

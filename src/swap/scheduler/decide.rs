@@ -12,6 +12,8 @@ pub(super) enum Blocked {
     Waits(Waiting),
     /// What it needs serves requests, and gives no more slots until it was started.
     ByTraffic(Waiting),
+    /// By instances of the same model, which serve its requests.
+    ByItsOwn,
     /// By models that are never stopped.
     ForEver,
 }
@@ -37,6 +39,7 @@ impl Scheduler {
             for (head, target) in self.wanted(now) {
                 match self.try_swap(target, head, &before, &running, now, effects) {
                     Ok(()) => running = self.running(effects),
+                    Err(Blocked::ByItsOwn) => {}
                     Err(Blocked::ForEver) => {
                         self.back_off(target, now);
                         effects.impossible(target);
@@ -87,6 +90,9 @@ impl Scheduler {
         let plan = self.swapper.plan(target, running);
         if plan.evict.iter().any(|&model| self.is_pinned(model)) {
             return Err(Blocked::ForEver);
+        }
+        if self.stops_its_own(target, &plan) {
+            return Err(Blocked::ByItsOwn);
         }
         let waits = |evict| Err(Blocked::Waits(Waiting { target, evict }));
         let mut others = before.iter();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Effects, Model, ModelId, Nanos, Phase, Scheduler, Swapper};
+use super::{Effects, Model, ModelId, Nanos, Phase, Plan, Scheduler, Swapper};
 
 /// The configuration of a scheduler.
 #[derive(Debug, Clone)]
@@ -30,6 +30,8 @@ pub(crate) struct ModelSettings {
     pub(crate) ttl: Nanos,
     /// Whether it is never stopped, but when it is unloaded.
     pub(crate) is_pinned: bool,
+    /// If its model has several instances, the same for all of them: none is stopped for another one.
+    pub(crate) instance_of: Option<u32>,
 }
 
 impl Scheduler {
@@ -66,6 +68,13 @@ impl Scheduler {
     /// The configuration of a model, if it has one.
     pub(super) fn of(&self, ModelId(model): ModelId) -> Option<ModelSettings> {
         self.settings.models.get(model as usize).copied().flatten()
+    }
+
+    /// Whether a plan would stop an instance of the model that it is to start.
+    pub(super) fn stops_its_own(&self, target: ModelId, plan: &Plan) -> bool {
+        let of = |id| self.of(id).and_then(|model| model.instance_of);
+        let target = of(target);
+        target.is_some() && plan.evict.iter().any(|&model| of(model) == target)
     }
 
     /// Whether a model is never stopped while it runs. If it is to be stopped all the same, it is no more.
