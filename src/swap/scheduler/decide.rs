@@ -6,6 +6,10 @@ use super::{Effects, Head, ModelId, Nanos, Phase, Plan, Running, Scheduler, Swap
 /// once some of these have what they want.
 const MAX_LOOKS: usize = 16;
 
+/// How long a waiter may take to get the slot of the model that was loaded for it, in nanoseconds: with a
+/// `swap_after` of 0 the model would be stopped before.
+const TAKES_SLOT: Nanos = 1_000_000_000;
+
 /// Why a model can't be started now.
 pub(super) enum Blocked {
     /// Until an event, or the next tick.
@@ -160,7 +164,8 @@ impl Scheduler {
             .iter()
             .filter(|&&model| self.model(model).owes_service && !effects.is_busy(model));
         let owing = owing.map(|&model| self.model(model).ready_since).max();
-        let owed_until = owing.map_or(0, |since| since.saturating_add(self.settings.swap_after));
+        let longest = self.settings.swap_after.max(TAKES_SLOT);
+        let owed_until = owing.map_or(0, |since| since.saturating_add(longest));
         if owed_until > now {
             self.tick_at(owed_until);
             return false;
