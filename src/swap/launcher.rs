@@ -37,6 +37,20 @@ pub struct Launch {
     pub progress: Progress,
 }
 
+impl Launch {
+    /// A start of a model's only instance, which may take so long.
+    #[must_use]
+    pub fn new(model: Arc<SwapModel>, timeout: std::time::Duration) -> Self {
+        Self {
+            name: model.model.name.as_str().into(),
+            model,
+            pool: None,
+            timeout,
+            progress: Progress::default(),
+        }
+    }
+}
+
 /// A model that can serve requests.
 ///
 /// Dropping it ends it at once, with all that it started.

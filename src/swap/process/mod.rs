@@ -1,0 +1,17 @@
+//! Models that are processes of the operating system.
+
+mod activity;
+mod command;
+mod engine;
+mod group;
+mod health;
+mod instance;
+mod launcher;
+mod life;
+mod output;
+mod port;
+mod ready;
+mod stop;
+mod supervise;
+
+pub use self::launcher::ProcessLauncher;
