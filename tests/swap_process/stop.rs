@@ -132,3 +132,16 @@ async fn its_memory_is_free_some_time_after_its_end() {
     soon(instance.stop()).await;
     assert!(began.elapsed() >= settle);
 }
+
+#[tokio::test]
+async fn its_health_does_not_matter_while_it_stops() {
+    let mut model = server();
+    let program = std::mem::take(&mut model.cmd);
+    model.cmd = format!("/bin/sh -c 'trap \"\" TERM; exec \"$@\"' sh {program}");
+    model.health_interval = Some(Duration::from_millis(50));
+    model.stop_grace = Duration::from_secs(1);
+    let instance = started(model).await;
+    let fail = get(&*instance, "/fail/1000000");
+    soon(async { tokio::join!(instance.stop(), fail) }).await;
+    assert_eq!(soon(instance.ended()).await, KILLED);
+}

@@ -21,7 +21,6 @@ use crate::swap::{Launch, StartError};
 use crate::upstream::Prober;
 
 /// A process, and what is known of it.
-#[derive(Debug)]
 pub(super) struct Engine {
     pub(super) launch: Launch,
     pub(super) port: Port,
@@ -33,6 +32,8 @@ pub(super) struct Engine {
     pub(super) life: LifeReader,
     /// Tells its supervisor that it is ready.
     pub(super) ready: Notify,
+    /// Tells its supervisor that it was asked to stop.
+    pub(super) stops: Notify,
     asleep: AtomicBool,
     asked_to_stop: AtomicBool,
 }
@@ -68,6 +69,7 @@ impl Engine {
             activity: Activity::default(),
             life,
             ready: Notify::new(),
+            stops: Notify::new(),
             asleep: AtomicBool::new(false),
             asked_to_stop: AtomicBool::new(false),
         });
@@ -92,6 +94,7 @@ impl Engine {
     /// Whether it is to be asked to stop now. Only the first call says so: many programs take a second signal for an
     /// order to give up what they still do.
     pub(super) fn first_to_ask(&self) -> bool {
+        self.stops.notify_one();
         !self.asked_to_stop.swap(true, Relaxed)
     }
 }

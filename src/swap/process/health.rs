@@ -7,10 +7,12 @@ use tokio::time::{sleep, timeout};
 
 use crate::upstream::{CheckError, Prober};
 
-/// How long an answer about its health may take.
+/// How long an answer about its health may take at most, and at least while it is asked more often.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// The pauses between questions while it starts: the first one, which doubles, and the longest.
-const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
+const LEAST_ANSWER_LIMIT: Duration = Duration::from_secs(1);
+/// The first pause between questions while it starts. It doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// So many checks have to fail one after the other.
 const FAILURES: u32 = 3;
 
@@ -38,11 +40,11 @@ impl Client {
 
     /// Asks for its health until the answer is 2xx. Keeps why the last question failed in `last_error`.
     pub(super) async fn until_healthy(&self, path: &str, last_error: &mut Option<CheckError>) {
-        let [mut pause, longest] = PAUSES;
+        let mut pause = FIRST_PAUSE;
         while let Err(error) = self.check(path, ANSWER_LIMIT).await {
             *last_error = Some(error);
             sleep(pause).await;
-            pause = longest.min(pause * 2);
+            pause = LONGEST_PAUSE.min(pause * 2);
         }
     }
 
@@ -57,6 +59,7 @@ impl Client {
         activity: impl Fn() -> u32,
         sleeps: impl Fn() -> bool,
     ) -> CheckError {
+        let limit = interval.clamp(LEAST_ANSWER_LIMIT, ANSWER_LIMIT);
         let mut failures = 0;
         loop {
             sleep(interval).await;
@@ -65,7 +68,7 @@ impl Client {
                 continue;
             }
             let activity_before = activity();
-            match self.check(path, interval.min(ANSWER_LIMIT)).await {
+            match self.check(path, limit).await {
                 Ok(()) => failures = 0,
                 Err(error) if error.is_our_own() => {}
                 Err(error) if error.is_late() && activity() != activity_before => {}
@@ -91,10 +94,19 @@ impl Client {
     }
 }
 
-impl std::fmt::Debug for Client {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client")
-            .field("port", &self.port)
-            .finish_non_exhaustive()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_sleeps_is_not_asked() {
+        let client = Client::new(Prober::local(), 0); // not even connected to
+        let interval = Duration::from_secs(10);
+        let check = |sleeps| {
+            let failed = client.until_unhealthy("/health", interval, || 0, move || sleeps);
+            timeout(interval * 10, failed)
+        };
+        assert!(check(true).await.is_err());
+        assert!(check(false).await.is_ok());
     }
 }

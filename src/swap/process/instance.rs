@@ -1,5 +1,6 @@
 //! A process as an [`Instance`].
 
+use std::fmt;
 use std::sync::Arc;
 
 use http::Uri;
@@ -9,7 +10,6 @@ use super::{ready, stop};
 use crate::swap::{BoxFuture, Instance, Progress, StartError};
 
 /// A process that serves a model. Dropping it kills the process and all that it started.
-#[derive(Debug)]
 pub(super) struct ProcessInstance(pub(super) Arc<Engine>);
 
 impl Instance for ProcessInstance {
@@ -58,5 +58,15 @@ impl Instance for ProcessInstance {
 impl Drop for ProcessInstance {
     fn drop(&mut self) {
         self.0.group.kill();
+    }
+}
+
+/// Without the environment, which may have secrets.
+impl fmt::Debug for ProcessInstance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProcessInstance")
+            .field("name", &self.0.launch.name)
+            .field("url", &self.0.url)
+            .finish_non_exhaustive()
     }
 }

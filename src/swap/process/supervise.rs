@@ -58,6 +58,8 @@ async fn failure(engine: &Engine) -> String {
     tokio::select! {
         reason = unhealthy(engine) => reason,
         reason = hangs(engine) => reason,
+        // While it stops it need not answer.
+        () = engine.stops.notified() => pending().await,
     }
 }
 
