@@ -8,7 +8,7 @@ use tower_layer::Layer;
 
 use super::board::Board;
 use super::driver::Driver;
-use super::{InvalidSwap, Launcher, ProcessLauncher, SwapConfig, SwapHandle};
+use super::{InvalidSwap, Launcher, SwapConfig, SwapHandle};
 use crate::endpoints::on_demand::{self, OnDemand};
 use crate::endpoints::{InvalidRegistry, Registry};
 use crate::route::{InvalidRoute, Route, RouteLayer, RouteLayerBuilder, RouterHandle};
@@ -37,7 +37,7 @@ pub struct SwapLayer {
 pub struct SwapLayerBuilder {
     config: SwapConfig,
     route: Option<RouteLayerBuilder>,
-    launcher: Arc<dyn Launcher>,
+    launcher: Option<Arc<dyn Launcher>>,
 }
 
 impl SwapLayer {
@@ -46,7 +46,7 @@ impl SwapLayer {
         SwapLayerBuilder {
             config,
             route: None,
-            launcher: Arc::new(ProcessLauncher::default()),
+            launcher: None,
         }
     }
 
@@ -80,9 +80,9 @@ impl SwapLayerBuilder {
         self
     }
 
-    /// What starts the models. Default: [`ProcessLauncher`].
+    /// What starts the models. Default: [`ProcessLauncher`](super::ProcessLauncher), where there is one.
     pub fn launcher(mut self, launcher: impl Launcher) -> Self {
-        self.launcher = Arc::new(launcher);
+        self.launcher = Some(Arc::new(launcher));
         self
     }
 
@@ -114,9 +114,12 @@ impl SwapLayerBuilder {
             .chain(endpoints);
         Registry::new(all.collect())?;
         let route = route.try_build()?;
+        let launcher = self
+            .launcher
+            .or_else(processes)
+            .ok_or(InvalidSwapLayer::NoLauncher)?;
         let (board, router) = (Arc::new(Board::default()), route.handle());
-        let (driver, commands) =
-            Driver::new(&self.config, &router, Arc::clone(&board), self.launcher)?;
+        let (driver, commands) = Driver::new(&self.config, &router, Arc::clone(&board), launcher)?;
         runtime.spawn(driver.run());
         let handle = SwapHandle {
             router,
@@ -139,6 +142,16 @@ impl SwapLayerBuilder {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+#[cfg(unix)]
+fn processes() -> Option<Arc<dyn Launcher>> {
+    Some(Arc::new(super::ProcessLauncher::default()))
+}
+
+#[cfg(not(unix))]
+fn processes() -> Option<Arc<dyn Launcher>> {
+    None
 }
 
 impl<S> Layer<S> for SwapLayer {
@@ -165,4 +178,7 @@ pub enum InvalidSwapLayer {
     /// It needs a Tokio runtime.
     #[error("a `SwapLayer` has to be built in a Tokio runtime, in which models are started")]
     NoRuntime,
+    /// There is no launcher of processes for this system.
+    #[error("processes can't be started as models on this system: set a `launcher`")]
+    NoLauncher,
 }
