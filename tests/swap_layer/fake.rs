@@ -336,7 +336,7 @@ impl Rig {
 
     /// Waits until the driver has seen all that happened.
     pub(crate) async fn settle(&self) {
-        sleep(Duration::from_millis(1)).await;
+        sleep(Duration::from_millis(3)).await;
     }
 
     pub(crate) fn state(&self, model: &str) -> &'static str {

@@ -49,7 +49,6 @@ impl Driver {
     /// An instance was stopped, or sleeps.
     fn on_ended(&mut self, Ended { unit, asleep }: Ended) {
         let ended = &mut self.units.units[unit];
-        ended.on_demand.set_killed(false);
         ended.is_asleep = asleep.is_some();
         let state = match ended.is_asleep {
             true => ModelState::Sleeping,

@@ -285,8 +285,11 @@ impl Scheduler {
         let model = self.model(id);
         let ttl = self.of(id).map_or(0, |model| model.ttl);
         let is_kept = ttl == 0 || self.is_pinned(id) || self.settings.default == Some(id);
-        if is_closed || is_kept || model.waiter.is_some() || effects.is_busy(id) {
+        if is_closed || is_kept || model.waiter.is_some() {
             return;
+        }
+        if effects.is_busy(id) {
+            return self.tick_at(now.saturating_add(ttl)); // its end may not be told before
         }
         let ends = model.last_used.saturating_add(ttl);
         if ends > now {
