@@ -154,6 +154,10 @@ impl Swapper for Groups {
             ..Plan::default()
         }
     }
+
+    fn regards_use(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

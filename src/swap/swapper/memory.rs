@@ -110,31 +110,29 @@ impl MemoryBudget {
 
     /// What has to stop so that `needed` is free in a pool.
     fn room_in(&self, pool: u32, needed: u64, running: &[Running]) -> Room {
-        let mut there: Vec<&Running> = running.iter().filter(|one| one.pool == pool).collect();
+        let there = || running.iter().filter(|one| one.pool == pool);
         let budget = self.pools[pool as usize];
-        let mut used: u64 = there.iter().map(|one| one.memory).sum();
-        there.sort_by_key(|one| (one.is_pinned, !one.is_stopping, one.is_busy, one.last_used));
+        let mut used: u64 = there().map(|one| one.memory).sum();
         let fits = |used: u64| used.saturating_add(needed) <= budget;
-        let mut stopped = Vec::new();
-        for one in there {
-            if fits(used) {
-                break;
-            }
-            used -= one.memory;
-            stopped.push(one);
+        let mut stopped: Vec<&Running> = Vec::new();
+        // Ends because each round stops one: all of them leave enough.
+        while !fits(used) {
+            let left = there().filter(|one| !stopped.iter().any(|other| other.model == one.model));
+            let next = left.min_by_key(|one| {
+                let is_free = !one.is_stopping;
+                (one.is_pinned, is_free, one.is_busy, one.last_used)
+            });
+            let Some(next) = next else { break };
+            used -= next.memory;
+            stopped.push(next);
         }
-        // A large one may have made room enough for others that were taken before it. The dearest stays first; of equal
-        // ones that which was used last.
-        stopped.sort_by_key(|one| {
-            let cost = u64::MAX - self.cost(one);
-            let latest = u64::MAX - one.last_used;
-            (!one.is_pinned, one.is_stopping, !one.is_busy, cost, latest)
-        });
-        stopped.retain(|one| {
-            let stays = fits(used.saturating_add(one.memory));
-            used += u64::from(stays) * one.memory;
-            !stays
-        });
+        if stopped.len() > 1 {
+            self.keep(&mut stopped, |one| {
+                let stays = fits(used.saturating_add(one.memory));
+                used += u64::from(stays) * one.memory;
+                stays
+            });
+        }
         Room {
             has_pinned: stopped.iter().any(|one| one.is_pinned),
             has_busy: stopped.iter().any(|one| one.is_busy),
@@ -143,6 +141,18 @@ impl MemoryBudget {
             pool,
             stopped: stopped.iter().map(|one| one.model).collect(),
         }
+    }
+
+    /// Keeps those that can stay: a large one may have made room enough for others that were taken before it. The dearest
+    /// stays first; of equal ones that which was used last.
+    fn keep(&self, stopped: &mut Vec<&Running>, mut stays: impl FnMut(&Running) -> bool) {
+        stopped.sort_by_key(|one| {
+            let cost = u64::MAX - self.cost(one);
+            let latest = u64::MAX - one.last_used;
+            let is_busy = one.is_busy;
+            (!one.is_pinned, one.is_stopping, !is_busy, cost, latest)
+        });
+        stopped.retain(|one| !stays(one));
     }
 
     /// 0 for a model that is not configured any more.

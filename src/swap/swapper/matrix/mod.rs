@@ -171,6 +171,10 @@ impl Swapper for Matrix {
             ..Plan::default()
         }
     }
+
+    fn regards_use(&self) -> bool {
+        false
+    }
 }
 
 /// A matrix on its way.
