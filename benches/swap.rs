@@ -180,7 +180,7 @@ fn main() {
         println!("\nA decision with {MODELS} models and 1,000 waiting  (goal: ≤ 10 µs)");
         println!(
             "  {:<24} {:>14} {:>14} {:>14}",
-            "µs", "no time is up", "all are due", "a whole swap"
+            "µs", "no time is up", "all are due", "of a swap"
         );
     }
     for (name, swapper) in swappers() {
@@ -200,7 +200,7 @@ fn main() {
                 "  {name:<24} {:>14.2} {:>14.2} {:>14.2}",
                 fresh / 1e3,
                 due / 1e3,
-                swap / 1e3
+                swap / 4e3 // idle, ready, served, waiting
             );
         }
     }

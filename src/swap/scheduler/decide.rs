@@ -22,6 +22,33 @@ pub(super) struct Waiting {
     is_behind: bool,
 }
 
+/// The models that wait before the one that is looked at, which must not make it harder for them.
+#[derive(Default)]
+pub(super) struct Before {
+    waiting: Vec<Waiting>,
+    /// By model: whether one of them has to stop it.
+    is_taken: Vec<bool>,
+}
+
+impl Before {
+    fn push(&mut self, waiting: Waiting) {
+        for &ModelId(model) in &waiting.plan.evict {
+            let model = model as usize;
+            if self.is_taken.len() <= model {
+                self.is_taken.resize(model + 1, false);
+            }
+            self.is_taken[model] = true;
+        }
+        self.waiting.push(waiting);
+    }
+
+    fn is_taken(&self, ModelId(model): ModelId) -> bool {
+        self.is_taken
+            .get(model as usize)
+            .is_some_and(|taken| *taken)
+    }
+}
+
 impl Scheduler {
     /// Does what can be done now.
     ///
@@ -32,14 +59,13 @@ impl Scheduler {
         if !self.is_closed {
             let mut plans = std::mem::take(&mut self.plans);
             plans.are_for(self.running(effects));
-            // The models that wait before the one that is looked at. It must not make it harder for them.
-            let mut before: Vec<Waiting> = Vec::new();
+            let mut before = Before::default();
             let mut with_old_plans = 0;
             for (head, target) in self.wanted(now) {
                 match self.try_swap(target, head, &before, &mut plans, now, effects) {
                     Ok(()) => {
                         plans.are_for(self.running(effects));
-                        with_old_plans = before.len();
+                        with_old_plans = before.waiting.len();
                     }
                     Err(Blocked::ForEver) => {
                         self.back_off(target, now);
@@ -52,7 +78,7 @@ impl Scheduler {
                     }
                 }
             }
-            for waiting in before.into_iter().skip(with_old_plans) {
+            for waiting in before.waiting.into_iter().skip(with_old_plans) {
                 plans.keep(waiting.target, waiting.plan);
             }
             self.return_to_default(&mut plans, now, effects);
@@ -86,7 +112,7 @@ impl Scheduler {
         &mut self,
         target: ModelId,
         head: Head,
-        before: &[Waiting],
+        before: &Before,
         plans: &mut Plans,
         now: Nanos,
         effects: &mut dyn Effects,
@@ -102,8 +128,7 @@ impl Scheduler {
             is_behind,
         };
         // What another one has to stop is left to it.
-        let takes = |other: &Waiting| other.plan.evict.iter().any(|one| plan.evict.contains(one));
-        if before.iter().any(takes) {
+        if plan.evict.iter().any(|&model| before.is_taken(model)) {
             return Err(Blocked::Waits(waiting(plan, true)));
         }
         if self.is_changing(&plan)
@@ -113,7 +138,13 @@ impl Scheduler {
             self.abort_spare(&plan, effects);
             return Err(Blocked::Waits(waiting(plan, false)));
         }
-        if self.hinders(target, head.level, &plan, before, plans.running()) {
+        // Of its own level only those count that wait for no other: for the rest there will be other plans by then.
+        let counts = |other: &&Waiting| !other.is_behind || other.level < head.level;
+        let hinders = |other: &Waiting| {
+            let other = (other.target, &other.plan);
+            plans.hinders((target, &plan), other, &*self.swapper)
+        };
+        if before.waiting.iter().filter(counts).any(hinders) {
             return Err(Blocked::Waits(waiting(plan, true)));
         }
         if plan.evict.iter().any(|&model| effects.is_busy(model)) {
@@ -195,34 +226,6 @@ impl Scheduler {
             self.tick_at(due);
         }
         due <= now
-    }
-
-    /// Whether more would have to stop for one of those that wait before `target`, if that were started. Of its own level
-    /// only those count that wait for no other: for the rest there will be other plans by then.
-    fn hinders(
-        &self,
-        target: ModelId,
-        level: u8,
-        plan: &Plan,
-        before: &[Waiting],
-        running: &[Running],
-    ) -> bool {
-        let mut then: Vec<Running> = running.to_vec();
-        then.retain(|one| !plan.evict.contains(&one.model));
-        then.push(Running {
-            pool: plan.pool,
-            memory: plan.memory,
-            last_used: Nanos::MAX,
-            is_busy: true,
-            is_pinned: self.is_pinned(target),
-            ..Running::new(target)
-        });
-        let count = |other: &&Waiting| !other.is_behind || other.level < level;
-        before.iter().filter(count).any(|other| {
-            let others = self.swapper.plan(other.target, &then);
-            let mut evict = others.evict.iter();
-            evict.any(|model| !other.plan.evict.contains(model))
-        })
     }
 
     /// All models that take memory, or are to.

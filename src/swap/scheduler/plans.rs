@@ -1,6 +1,8 @@
 //! The plans for models that wait, until other models run.
 
-use super::{ModelId, Plan, Running, Swapper};
+use std::collections::HashSet;
+
+use super::{ModelId, Nanos, Plan, Running, Swapper};
 
 /// What the swapper said, for the models that run.
 #[derive(Debug, Default)]
@@ -8,6 +10,8 @@ pub(super) struct Plans {
     running: Vec<Running>,
     /// By model.
     known: Vec<Option<Plan>>,
+    /// Pairs of models: if the first were started, no more would have to stop for the second.
+    harmless: HashSet<(ModelId, ModelId)>,
 }
 
 impl Plans {
@@ -15,18 +19,42 @@ impl Plans {
     pub(super) fn are_for(&mut self, running: Vec<Running>) {
         if self.running != running {
             self.known.clear();
+            self.harmless.clear();
             self.running = running;
         }
-    }
-
-    pub(super) fn running(&self) -> &[Running] {
-        &self.running
     }
 
     /// Takes the plan for a model.
     pub(super) fn take(&mut self, ModelId(model): ModelId, swapper: &dyn Swapper) -> Plan {
         let known = self.known.get_mut(model as usize).and_then(Option::take);
         known.unwrap_or_else(|| swapper.plan(ModelId(model), &self.running))
+    }
+
+    /// Whether more would have to stop for `other` if `target` were started.
+    pub(super) fn hinders(
+        &mut self,
+        (target, plan): (ModelId, &Plan),
+        (other, others): (ModelId, &Plan),
+        swapper: &dyn Swapper,
+    ) -> bool {
+        if self.harmless.contains(&(target, other)) {
+            return false;
+        }
+        let mut then = self.running.clone();
+        then.retain(|one| !plan.evict.contains(&one.model));
+        then.push(Running {
+            pool: plan.pool,
+            memory: plan.memory,
+            last_used: Nanos::MAX,
+            is_busy: true,
+            ..Running::new(target)
+        });
+        let then = swapper.plan(other, &then);
+        let is_harmless = then.evict.iter().all(|model| others.evict.contains(model));
+        if is_harmless {
+            self.harmless.insert((target, other));
+        }
+        !is_harmless
     }
 
     /// Puts the plan for a model back.

@@ -1,5 +1,6 @@
 //! Loads that no request waits for: of the default model, and those that were abandoned. They yield to any request.
 
+use super::decide::Before;
 use super::plans::Plans;
 use super::{Effects, Head, ModelId, Nanos, Phase, Plan, Scheduler};
 
@@ -70,7 +71,8 @@ impl Scheduler {
             level: u8::MAX,
             arrival: now,
         };
-        if self.try_swap(id, head, &[], plans, now, effects).is_ok() {
+        let none = Before::default();
+        if self.try_swap(id, head, &none, plans, now, effects).is_ok() {
             self.model_mut(id).is_spare = true;
         }
     }

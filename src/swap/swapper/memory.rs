@@ -109,7 +109,7 @@ impl MemoryBudget {
     }
 
     /// What has to stop so that `needed` is free in a pool.
-    fn room_in(&self, pool: u32, needed: u64, running: &[Running]) -> Room {
+    fn room_in<'a>(&self, pool: u32, needed: u64, running: &'a [Running]) -> Room<'a> {
         let there = || running.iter().filter(|one| one.pool == pool);
         let budget = self.pools[pool as usize];
         let mut used: u64 = there().map(|one| one.memory).sum();
@@ -117,12 +117,11 @@ impl MemoryBudget {
         let mut stopped: Vec<&Running> = Vec::new();
         // Ends because each round stops one: all of them leave enough.
         while !fits(used) {
-            let left = there().filter(|one| !stopped.iter().any(|other| other.model == one.model));
-            let next = left.min_by_key(|one| {
-                let is_free = !one.is_stopping;
-                (one.is_pinned, is_free, one.is_busy, one.last_used)
-            });
-            let Some(next) = next else { break };
+            let is_left = |one: &&Running| stopped.iter().all(|other| other.model != one.model);
+            let left = there().filter(is_left);
+            let Some(next) = left.min_by_key(|one| stops_first(one)) else {
+                break;
+            };
             used -= next.memory;
             stopped.push(next);
         }
@@ -139,7 +138,7 @@ impl MemoryBudget {
             cost: stopped.iter().map(|one| self.cost(one)).sum(),
             left: budget.saturating_sub(used.saturating_add(needed)),
             pool,
-            stopped: stopped.iter().map(|one| one.model).collect(),
+            stopped,
         }
     }
 
@@ -166,16 +165,28 @@ impl MemoryBudget {
     }
 }
 
-/// How room can be made in a pool. In the order in which pools are preferred.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Room {
+/// How room can be made in a pool.
+struct Room<'a> {
     has_pinned: bool,
     has_busy: bool,
     cost: u64,
-    /// The less is left, the larger is what remains elsewhere.
     left: u64,
     pool: u32,
-    stopped: Vec<ModelId>,
+    stopped: Vec<&'a Running>,
+}
+
+impl Room<'_> {
+    /// The order in which pools are preferred. The less is left, the larger is what remains elsewhere.
+    fn rank(&self) -> (bool, bool, u64, u64) {
+        (self.has_pinned, self.has_busy, self.cost, self.left)
+    }
+}
+
+/// The order in which models are stopped.
+fn stops_first(one: &Running) -> (u8, u64) {
+    let class =
+        4 * u8::from(one.is_pinned) + 2 * u8::from(!one.is_stopping) + u8::from(one.is_busy);
+    (class, one.last_used)
 }
 
 impl Swapper for MemoryBudget {
@@ -191,15 +202,18 @@ impl Swapper for MemoryBudget {
         // A pool that is too small has no room even without all others.
         let pools =
             (0..self.pools.len() as u32).filter(|&pool| self.pools[pool as usize] >= needed);
-        let best = pools.map(|pool| self.room_in(pool, needed, running)).min();
-        let Some(best) = best else {
+        let rooms = pools.map(|pool| self.room_in(pool, needed, running));
+        // Of equal ones, the first.
+        let Some(best) = rooms.min_by_key(Room::rank) else {
             return Plan::default();
         };
-        let evicted = running.iter().map(|one| one.model);
+        let mut evict: Vec<ModelId> = best.stopped.iter().map(|one| one.model).collect();
+        if evict.len() > 1 {
+            let all = running.iter().map(|one| one.model);
+            evict = all.filter(|model| evict.contains(model)).collect();
+        }
         Plan {
-            evict: evicted
-                .filter(|model| best.stopped.contains(model))
-                .collect(),
+            evict,
             pool: best.pool,
             memory: needed,
         }
