@@ -139,9 +139,13 @@ fn swappers() -> Vec<(&'static str, Arc<dyn Swapper>)> {
     let kinds = || names.chunks((MODELS / RUNNING) as usize);
     let memory = |pools: usize| MemoryConfig {
         pools: (0..pools)
-            .map(|pool| (pool.to_string(), f64::from(RUNNING) / pools as f64))
+            .map(|pool| (pool.to_string(), f64::from(RUNNING) / pools as f64 + 0.1))
             .collect(),
-        models: names.iter().map(|name| (name.clone(), 1.0)).collect(),
+        // Of 20 sizes.
+        models: (0..)
+            .zip(&names)
+            .map(|(nth, name)| (name.clone(), 1.0 + f64::from(nth % 20) / 1e4))
+            .collect(),
         ..MemoryConfig::default()
     };
     let groups = kinds().enumerate().map(|(nth, models)| {

@@ -134,6 +134,10 @@ impl Swapper for Instances {
         }
     }
 
+    fn kind(&self, target: ModelId) -> u32 {
+        self.swapper.kind(self.inner(target))
+    }
+
     fn regards_use(&self) -> bool {
         self.swapper.regards_use()
     }

@@ -1,5 +1,7 @@
 //! The decision after each event: which swaps begin, which models give slots, and which are stopped for being idle.
 
+use std::sync::Arc;
+
 use super::plans::Plans;
 use super::{Effects, Head, ModelId, Nanos, Phase, Plan, Running, Scheduler, Swap};
 
@@ -17,7 +19,7 @@ pub(super) enum Blocked {
 pub(super) struct Waiting {
     target: ModelId,
     level: u8,
-    plan: Plan,
+    plan: Arc<Plan>,
     /// Whether it waits for another one that waits.
     is_behind: bool,
 }
@@ -60,13 +62,9 @@ impl Scheduler {
             let mut plans = std::mem::take(&mut self.plans);
             plans.are_for(self.running(effects));
             let mut before = Before::default();
-            let mut with_old_plans = 0;
             for (head, target) in self.wanted(now) {
                 match self.try_swap(target, head, &before, &mut plans, now, effects) {
-                    Ok(()) => {
-                        plans.are_for(self.running(effects));
-                        with_old_plans = before.waiting.len();
-                    }
+                    Ok(()) => plans.are_for(self.running(effects)),
                     Err(Blocked::ForEver) => {
                         self.back_off(target, now);
                         effects.impossible(target);
@@ -77,9 +75,6 @@ impl Scheduler {
                         before.push(waiting);
                     }
                 }
-            }
-            for waiting in before.waiting.into_iter().skip(with_old_plans) {
-                plans.keep(waiting.target, waiting.plan);
             }
             self.return_to_default(&mut plans, now, effects);
             self.plans = plans;
@@ -117,7 +112,7 @@ impl Scheduler {
         now: Nanos,
         effects: &mut dyn Effects,
     ) -> Result<(), Blocked> {
-        let plan = plans.take(target, &*self.swapper);
+        let plan = plans.plan(target, &*self.swapper);
         if plan.evict.iter().any(|&model| self.is_pinned(model)) {
             return Err(Blocked::ForEver);
         }
@@ -141,8 +136,8 @@ impl Scheduler {
         // Of its own level only those count that wait for no other: for the rest there will be other plans by then.
         let counts = |other: &&Waiting| !other.is_behind || other.level < head.level;
         let hinders = |other: &Waiting| {
-            let other = (other.target, &other.plan);
-            plans.hinders((target, &plan), other, &*self.swapper)
+            let other = (other.target, &*other.plan);
+            plans.hinders((target, &*plan), other, &*self.swapper)
         };
         if before.waiting.iter().filter(counts).any(hinders) {
             return Err(Blocked::Waits(waiting(plan, true)));
@@ -158,7 +153,7 @@ impl Scheduler {
             }
             self.model_mut(model).is_open = false;
         }
-        self.start(target, plan, effects);
+        self.start(target, &plan, effects);
         Ok(())
     }
 
@@ -252,7 +247,7 @@ impl Scheduler {
         all.collect()
     }
 
-    fn start(&mut self, target: ModelId, plan: Plan, effects: &mut dyn Effects) {
+    fn start(&mut self, target: ModelId, plan: &Plan, effects: &mut dyn Effects) {
         let generation = self.next_generation();
         for &model in &plan.evict {
             self.model_mut(model).phase = Phase::Stopping(generation);
@@ -261,12 +256,12 @@ impl Scheduler {
         started.phase = Phase::Starting(generation);
         (started.pool, started.memory) = (plan.pool, plan.memory);
         started.is_spare = false;
-        self.swapper.on_swap_start(target, &plan);
-        effects.swap(generation, target, &plan);
+        self.swapper.on_swap_start(target, plan);
+        effects.swap(generation, target, plan);
         self.swaps.push(Swap {
             generation,
             target,
-            evict: plan.evict,
+            evict: plan.evict.clone(),
             is_aborted: false,
         });
     }

@@ -1,6 +1,7 @@
 //! The plans for models that wait, until other models run.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::{ModelId, Nanos, Plan, Running, Swapper};
 
@@ -8,8 +9,8 @@ use super::{ModelId, Nanos, Plan, Running, Swapper};
 #[derive(Debug, Default)]
 pub(super) struct Plans {
     running: Vec<Running>,
-    /// By model.
-    known: Vec<Option<Plan>>,
+    /// By kind of model.
+    known: Vec<Option<Arc<Plan>>>,
     /// Pairs of models: if the first were started, no more would have to stop for the second.
     harmless: HashSet<(ModelId, ModelId)>,
 }
@@ -24,10 +25,14 @@ impl Plans {
         }
     }
 
-    /// Takes the plan for a model.
-    pub(super) fn take(&mut self, ModelId(model): ModelId, swapper: &dyn Swapper) -> Plan {
-        let known = self.known.get_mut(model as usize).and_then(Option::take);
-        known.unwrap_or_else(|| swapper.plan(ModelId(model), &self.running))
+    /// The plan for a model that does not run.
+    pub(super) fn plan(&mut self, target: ModelId, swapper: &dyn Swapper) -> Arc<Plan> {
+        let kind = swapper.kind(target) as usize;
+        if self.known.len() <= kind {
+            self.known.resize(kind + 1, None);
+        }
+        let plan = || Arc::new(swapper.plan(target, &self.running));
+        Arc::clone(self.known[kind].get_or_insert_with(plan))
     }
 
     /// Whether more would have to stop for `other` if `target` were started.
@@ -55,14 +60,5 @@ impl Plans {
             self.harmless.insert((target, other));
         }
         !is_harmless
-    }
-
-    /// Puts the plan for a model back.
-    pub(super) fn keep(&mut self, ModelId(model): ModelId, plan: Plan) {
-        let model = model as usize;
-        if self.known.len() <= model {
-            self.known.resize(model + 1, None);
-        }
-        self.known[model] = Some(plan);
     }
 }

@@ -155,6 +155,10 @@ impl Swapper for Groups {
         }
     }
 
+    fn kind(&self, target: ModelId) -> u32 {
+        self.group_of(target) as u32
+    }
+
     fn regards_use(&self) -> bool {
         false
     }

@@ -61,6 +61,8 @@ pub struct MemoryBudget {
     models: Vec<u64>,
     /// By model.
     costs: Vec<u64>,
+    /// By model: the first one that takes as much.
+    kinds: Vec<u32>,
 }
 
 impl MemoryBudget {
@@ -101,9 +103,13 @@ impl MemoryBudget {
             };
             costs[model as usize] = (*cost).max(1);
         }
+        let models: Vec<u64> = taken.collect::<Result<_, _>>()?;
+        let first = |taken: &u64| models.iter().position(|other| other == taken);
+        let kinds = models.iter().filter_map(first).map(|nth| nth as u32);
         Ok(Self {
             pools,
-            models: taken.collect::<Result<_, _>>()?,
+            kinds: kinds.collect(),
+            models,
             costs,
         })
     }
@@ -217,6 +223,10 @@ impl Swapper for MemoryBudget {
             pool: best.pool,
             memory: needed,
         }
+    }
+
+    fn kind(&self, ModelId(target): ModelId) -> u32 {
+        self.kinds.get(target as usize).copied().unwrap_or(target)
     }
 }
 
