@@ -62,7 +62,7 @@ impl Scheduler {
             let mut plans = std::mem::take(&mut self.plans);
             plans.are_for(self.running(effects));
             let mut before = Before::default();
-            for (head, target) in self.wanted(now) {
+            for (head, _, target) in self.wanted(now) {
                 match self.try_swap(target, head, &before, &mut plans, now, effects) {
                     Ok(()) => plans.are_for(self.running(effects)),
                     Err(Blocked::ForEver) => {
@@ -84,8 +84,9 @@ impl Scheduler {
         }
     }
 
-    /// The models that are to be started, those that wait first before others.
-    fn wanted(&mut self, now: Nanos) -> Vec<(Head, ModelId)> {
+    /// The models that are to be started, those that wait first before others; of equal ones, those that were not used for
+    /// longer.
+    fn wanted(&mut self, now: Nanos) -> Vec<(Head, Nanos, ModelId)> {
         let mut wanted = Vec::new();
         for id in self.all() {
             let model = self.model(id);
@@ -95,7 +96,7 @@ impl Scheduler {
             let Some(head) = model.head() else { continue };
             match model.not_before {
                 later if later > now => self.tick_at(later),
-                _ => wanted.push((head, id)),
+                _ => wanted.push((head, model.last_used, id)),
             }
         }
         wanted.sort_unstable();
