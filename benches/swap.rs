@@ -6,13 +6,7 @@ use std::sync::Arc;
 use support::{Bench, is_measuring};
 
 /// The code itself: it is not public.
-#[allow(
-    dead_code,
-    missing_docs,
-    unexpected_cfgs,
-    unreachable_pub,
-    unused_imports
-)]
+#[allow(dead_code, missing_docs, unreachable_pub, unused_imports)]
 #[path = "../src/swap"]
 mod swap {
     pub mod scheduler;

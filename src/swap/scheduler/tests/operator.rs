@@ -153,6 +153,19 @@ fn the_default_model_returns_after_the_rush() {
 }
 
 #[test]
+fn the_default_model_does_not_return_while_requests_run() {
+    // There would be room.
+    let mut test = Test::with_memory(2, 2);
+    test.scheduler.settings.default = Some(A);
+    test.goes(&[
+        ("ask b", "start b"),
+        ("ok", "open b"),
+        ("pass 100", ""),
+        ("serve b", "start a"),
+    ]);
+}
+
+#[test]
 fn the_default_model_yields_while_it_is_being_loaded() {
     let mut test = with_default();
     (test.scheduler).on_tick(test.now, &mut test.world);
@@ -286,9 +299,10 @@ fn another_configuration_lets_removed_models_run_out() {
         ("ok", "start b"),
         ("ok", ""),
         ("ok", ""),
-        ("ask a", ""),
         ("load c", ""),
     ]);
+    // Nor when it is back.
+    assert_eq!(test.reconfigure(&[true, true, true], &[]), "");
     assert_eq!(test.scheduler.phase(A), Phase::Stopped);
     assert_eq!(test.scheduler.phase(C), Phase::Stopped);
 }
