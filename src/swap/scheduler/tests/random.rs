@@ -76,33 +76,23 @@ fn reject(test: &mut Test, model: ModelId) {
 fn step(test: &mut Test, random: &mut fastrand::Rng, is_calm: bool, may_fail: bool) {
     let model = ModelId(random.u32(..MODELS));
     match random.u32(..if is_calm { 6 } else { 12 }) {
-        0..3 => {
-            if test.world.of(model).serves > 0 {
-                test.serve(model);
-            }
-        }
-        3 | 4 => {
-            if !test.world.begun.is_empty() {
-                let nth = random.usize(..test.world.begun.len());
-                let begun = &test.world.begun[nth];
-                let target = begun.target;
-                match begun.stops.first().filter(|_| target.is_some()) {
-                    Some(&model) if random.bool() => test.has_stopped(model),
-                    _ => {
-                        let is_told = test.end_nth(nth, !may_fail || random.u8(..5) > 0);
-                        if let Some(target) = target.filter(|_| is_told) {
-                            reject(test, target);
-                        }
+        0..3 if test.world.of(model).serves > 0 => test.serve(model),
+        3 | 4 if !test.world.begun.is_empty() => {
+            let nth = random.usize(..test.world.begun.len());
+            let begun = &test.world.begun[nth];
+            let target = begun.target;
+            match begun.stops.first().filter(|_| target.is_some()) {
+                Some(&model) if random.bool() => test.has_stopped(model),
+                _ => {
+                    let is_told = test.end_nth(nth, !may_fail || random.u8(..5) > 0);
+                    if let Some(target) = target.filter(|_| is_told) {
+                        reject(test, target);
                     }
                 }
             }
         }
         5 => test.pass(random.u64(..5)),
-        6 | 7 => {
-            if test.scheduler.of(model).is_some() {
-                test.ask(model, random.u8(..2));
-            }
-        }
+        6 | 7 if test.scheduler.of(model).is_some() => test.ask(model, random.u8(..2)),
         8 => test.leave(model),
         9 => match random.u8(..3) {
             0 => {
