@@ -31,32 +31,37 @@ impl Scheduler {
         effects: &dyn Effects,
     ) -> bool {
         let models = plan.evict.iter().copied();
-        let models: Vec<_> = models
-            .filter(|&model| self.has_traffic(model, effects))
-            .collect();
-        if models.is_empty() {
+        let models = models.filter(|&model| self.has_traffic(model, effects));
+        let mut owed_until = 0;
+        let (mut has_traffic, mut is_above_all, mut is_behind) = (false, true, false);
+        for id in models {
+            has_traffic = true;
+            let model = self.model(id);
+            // It was loaded for a waiter: that one at least is served, if it takes the slot.
+            if model.owes_service && !effects.is_busy(id) {
+                let until = model.ready_since.saturating_add(self.settings.swap_after);
+                owed_until = until.max(owed_until);
+            }
+            let is_above = |other: Head| other.level > head.level;
+            is_above_all &= model.waiter.is_some_and(is_above);
+            let came_before =
+                |other: Head| other.level <= head.level && other.arrival < head.arrival;
+            is_behind |= model.waiter.is_some_and(came_before);
+        }
+        if !has_traffic {
             return true;
         }
-        let waiters = || models.iter().map(|&model| self.model(model).waiter);
-        // A model was loaded for a waiter: that one at least is served, if it takes the slot.
-        let owing = models
-            .iter()
-            .filter(|&&model| self.model(model).owes_service && !effects.is_busy(model));
-        let owing = owing.map(|&model| self.model(model).ready_since).max();
-        let owed_until = owing.map_or(0, |since| since.saturating_add(self.settings.swap_after));
         if owed_until > now {
             self.tick_at(owed_until);
             return false;
         }
-        let is_above = |other: &Head| other.level > head.level;
-        if waiters().all(|waiter| waiter.as_ref().is_some_and(is_above)) {
+        if is_above_all {
             return true;
         }
-        let due = head.arrival.saturating_add(self.settings.swap_after);
-        let came_before = |other: Head| other.level <= head.level && other.arrival < head.arrival;
-        if waiters().flatten().any(came_before) {
+        if is_behind {
             return false; // until that waiter is gone, which is an event
         }
+        let due = head.arrival.saturating_add(self.settings.swap_after);
         if due > now {
             self.tick_at(due);
         }
