@@ -31,6 +31,23 @@ fn a_pinned_model_is_never_stopped() {
 }
 
 #[test]
+fn a_pinned_model_that_was_unloaded_is_pinned_again_when_it_is_back() {
+    let mut test = Test::with_memory(1, 3);
+    test.settings(A).is_pinned = true;
+    test.goes(&[
+        ("ask a", "start a"),
+        ("ok", "open a"),
+        ("unload a", "close a"),
+        ("ask b", ""),
+        ("serve a", "start b for a"),
+        ("ok", "open b"),
+        ("serve b", ""),
+        ("ask a", "start a for b"),
+        ("ask c", "fail c"),
+    ]);
+}
+
+#[test]
 fn waiters_that_a_pinned_model_is_in_the_way_of_are_told() {
     let mut test = Test::with_memory(1, 3);
     test.settings(A).is_pinned = true;
