@@ -1,0 +1,183 @@
+//! A capacity that makes its slots when requests wait for them, through a `Gate`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet, SlotState, TargetWait};
+use tower_triage::{Gate, Priority, RejectReason, Ticket, WaitingRoomConfig};
+
+/// Two models of one slot each, which run or do not.
+#[derive(Clone, Default)]
+struct Models(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    runs: [AtomicBool; 2],
+    taken: [AtomicUsize; 2],
+    told: AtomicU32,
+}
+
+impl Models {
+    fn set(&self, model: u32, runs: bool) {
+        self.0.runs[model as usize].store(runs, SeqCst);
+    }
+
+    /// How often it was told of first waiters since this was last called.
+    fn told(&self) -> u32 {
+        self.0.told.swap(0, SeqCst)
+    }
+}
+
+impl Capacity for Models {
+    type Demand = u32;
+    type Lease = PoolId;
+    type Lane = u32;
+    type Unservable = Infallible;
+
+    const MAKES_SLOTS: bool = true;
+
+    fn try_lease(&self, model: &u32) -> Result<PoolId, LeaseError<Infallible>> {
+        let nth = *model as usize;
+        if !self.0.runs[nth].load(SeqCst) || self.0.taken[nth].swap(1, SeqCst) == 1 {
+            return Err(LeaseError::Busy);
+        }
+        Ok(PoolId(*model))
+    }
+    fn release(&self, pool: PoolId) -> PoolId {
+        self.0.taken[pool.0 as usize].store(0, SeqCst);
+        pool
+    }
+    fn pool(&self, pool: &PoolId) -> PoolId {
+        *pool
+    }
+    fn lane(&self, model: &u32) -> u32 {
+        *model
+    }
+    fn pools(&self, model: &u32) -> PoolSet {
+        PoolSet::one(PoolId(*model))
+    }
+    fn slot_state(&self, pool: PoolId) -> SlotState {
+        match self.0.runs[pool.0 as usize].load(SeqCst) {
+            true => SlotState::Made,
+            false => SlotState::Unmade,
+        }
+    }
+    fn on_first_waiters(&self) {
+        self.0.told.fetch_add(1, SeqCst);
+    }
+    fn in_use(&self) -> usize {
+        self.0.taken.iter().map(|taken| taken.load(SeqCst)).sum()
+    }
+    fn limit(&self) -> usize {
+        2
+    }
+    fn leased(&self) -> u64 {
+        0
+    }
+}
+
+fn ticket(level: u8) -> Ticket {
+    Ticket::new(Priority(level), Instant::now().into_std())
+}
+
+type Waiting = tokio::task::JoinHandle<Result<(), RejectReason<Infallible>>>;
+
+/// A request that waits from here on, and is served for a second once it has its slot.
+async fn wait(gate: &Gate<Models>, level: u8, model: u32) -> Waiting {
+    let gate = gate.clone();
+    let waiting = tokio::spawn(async move {
+        let permit = gate.acquire(ticket(level), model).await?;
+        sleep(Duration::from_secs(1)).await;
+        drop(permit);
+        Ok(())
+    });
+    tokio::task::yield_now().await;
+    waiting
+}
+
+fn first(gate: &Gate<Models>) -> Vec<(u32, u8)> {
+    let mut first: Vec<_> = gate
+        .first_waiters()
+        .iter()
+        .map(|first| (first.lane, first.level.0))
+        .collect();
+    first.sort_unstable();
+    first
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_capacity_is_told_when_a_first_waiter_is_another_one() {
+    let models = Models::default();
+    let gate = Gate::new(models.clone(), WaitingRoomConfig::default());
+    models.told();
+    let normal = wait(&gate, 1, 0).await;
+    assert!(models.told() > 0);
+    assert_eq!(first(&gate), [(0, 1)]);
+    let _behind = wait(&gate, 1, 0).await;
+    assert_eq!(models.told(), 0, "the first one is the same");
+    let _urgent = wait(&gate, 0, 0).await;
+    assert!(models.told() > 0);
+    assert_eq!(first(&gate), [(0, 0)]);
+    let other = wait(&gate, 1, 1).await;
+    assert!(models.told() > 0);
+    assert_eq!(first(&gate), [(0, 0), (1, 1)]);
+    other.abort();
+    tokio::task::yield_now().await;
+    assert!(models.told() > 0);
+    assert_eq!(first(&gate), [(0, 0)]);
+    models.set(0, true);
+    gate.capacity_changed();
+    tokio::task::yield_now().await;
+    assert!(models.told() > 0);
+    assert_eq!(first(&gate), [(0, 1)]);
+    sleep(Duration::from_secs(5)).await;
+    assert!(normal.await.unwrap().is_ok());
+    assert_eq!(first(&gate), []);
+    models.told();
+    wait(&gate, 1, 0).await.await.unwrap().unwrap();
+    assert_eq!(models.told(), 0, "it did not wait");
+}
+
+/// The time in which the slot is not there says nothing of how long its requests take.
+#[tokio::test(start_paused = true)]
+async fn no_request_is_refused_because_its_slot_is_being_made() {
+    let models = Models::default();
+    let target = TargetWait::After(Duration::from_secs(10));
+    let config = WaitingRoomConfig::default()
+        .target_wait(target)
+        .max_wait(Duration::from_secs(600));
+    let gate = Gate::new(models.clone(), config);
+    models.set(0, true);
+    gate.capacity_changed();
+    let mut sent = Vec::new();
+    for _ in 0..8 {
+        sent.push(wait(&gate, 1, 0).await);
+    }
+    for sent in sent.drain(..) {
+        sent.await.unwrap().unwrap();
+    }
+    // It takes a minute until the slot is there again.
+    models.set(0, false);
+    gate.capacity_changed();
+    for _ in 0..6 {
+        sent.push(wait(&gate, 1, 0).await);
+        sleep(Duration::from_secs(10)).await;
+    }
+    models.set(0, true);
+    gate.capacity_changed();
+    for sent in sent {
+        sent.await.unwrap().unwrap();
+    }
+    // Nor are the next ones, which wait for 9 s by a service of 1 s.
+    let mut sent = Vec::new();
+    for _ in 0..10 {
+        sent.push(wait(&gate, 1, 0).await);
+    }
+    for sent in sent {
+        sent.await.unwrap().unwrap();
+    }
+    assert_eq!(gate.status().stats.overloaded, 0);
+}
