@@ -3,9 +3,11 @@
 //! An unknown key or an invalid value is an error that names the file, the line and the key: a misspelt key that
 //! is ignored would only be noticed in production. A [`Config`] has passed every check and can be served.
 
+mod admin;
 mod backend;
 mod environment;
 mod error;
+mod expand;
 mod headers;
 mod health;
 mod load;
@@ -23,6 +25,8 @@ use tower_triage::endpoints::{Endpoint, Registry};
 use tower_triage::queue::Concurrency;
 use tower_triage::route::{RoutingConfig, RoutingWarning};
 
+use admin::AdminSection;
+pub(crate) use admin::{AdminConfig, Token};
 use backend::Backend;
 pub(crate) use environment::{Environment, process};
 pub(crate) use error::InvalidConfig;
@@ -36,6 +40,8 @@ pub(crate) use upstream::{Client, Upstream};
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) body_limit_bytes: usize,
+    /// `None`: the operator's pages are on the main address.
+    pub(crate) admin: Option<AdminConfig>,
     pub(crate) queue: QueueConfig,
     pub(crate) routing: RoutingConfig,
     pub(crate) upstream: Upstream,
@@ -59,6 +65,10 @@ impl Config {
         file.routing
             .validate()
             .map_err(|error| at(Problem::Routing(error)))?;
+        let admin = file.admin.map(|admin| admin.load(environment));
+        let admin = admin
+            .transpose()
+            .map_err(|error| at(Problem::Admin(error)))?;
         let base = path.parent().unwrap_or(Path::new(""));
         let (upstream, client) = file
             .upstream
@@ -78,6 +88,7 @@ impl Config {
         Ok(Self {
             listen: file.listen,
             body_limit_bytes: file.body_limit_bytes,
+            admin,
             queue: file.queue,
             routing: file.routing,
             upstream,
@@ -97,6 +108,7 @@ impl Config {
         Ok(Self {
             listen: default_listen(),
             body_limit_bytes: default_body_limit(),
+            admin: None,
             queue: QueueConfig::default(),
             warnings: routing_warnings(&routing, from_variable, "demo"),
             routing,
@@ -142,6 +154,7 @@ struct File {
     listen: SocketAddr,
     #[serde(default = "default_body_limit")]
     body_limit_bytes: usize,
+    admin: Option<AdminSection>,
     #[serde(default, deserialize_with = "queue")]
     queue: QueueConfig,
     #[serde(default)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::{Json, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, Sse};
@@ -140,7 +140,7 @@ impl IntoResponse for Refused {
                 "all slots of this backend are busy",
             ),
         };
-        crate::handler::error(status, code, message.to_owned()).map(Body::from)
+        crate::pages::error(status, code, message.to_owned())
     }
 }
 
@@ -211,7 +211,7 @@ async fn embedding(State(backend): State<Backend>, body: Bytes) -> Result<Respon
 }
 
 async fn list(State(backend): State<Backend>) -> Json<Value> {
-    Json(crate::handler::models(backend.models))
+    Json(crate::pages::models(backend.models))
 }
 
 async fn think() {

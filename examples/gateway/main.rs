@@ -14,6 +14,7 @@ mod handler;
 mod hang_up;
 mod log;
 mod metrics;
+mod pages;
 mod reload;
 mod serve;
 mod service;
@@ -21,7 +22,9 @@ mod shutdown;
 
 use std::error::Error;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -29,11 +32,14 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tower_triage::endpoints::Registry;
 
+use admin::Admin;
 use args::{Args, Command};
 use config::Config;
 use handler::Gateway;
+use pages::Pages;
 use reload::{HangupSignals, Reload};
 use serve::Server;
+use service::Routed;
 use shutdown::Signals;
 
 /// How long the start waits for the first health checks. Until then no request is accepted.
@@ -87,23 +93,28 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     }
     metrics::start();
     let (routed, handle) = service::service(&config)?;
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;
-    let addr = listener.local_addr()?;
+    let (listener, addr) = listen(config.listen).await?;
+    let admin_listener = match &config.admin {
+        Some(admin) => Some(listen(admin.listen).await?),
+        None => None,
+    };
 
     // Dropping `checks` would stop the health checks: it lives until shutdown.
     let checks = handle.checks(&config.client);
     _ = timeout(FIRST_CHECKS_TIMEOUT, checks.first_results()).await;
 
-    let gateway = Gateway {
-        routed,
+    let pages = Pages {
         handle: handle.clone(),
         statuses: log::StatusCounts::default(),
     };
-    let server = Server::start(listener, gateway);
+    let server = start_main(listener, &config, routed, pages.clone());
     tracing::info!("listening on http://{addr}");
     let mut text = format!("listening on http://{addr}\n");
+    let admin = admin_listener.map(|(listener, addr)| {
+        tracing::info!("admin on http://{addr}");
+        text += &format!("admin on http://{addr}\n");
+        start_admin(listener, &config, pages)
+    });
     if args.config.is_none() {
         text += &demo::commands(addr);
     }
@@ -117,8 +128,41 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     };
     tokio::select! {
         never = reload.run(hangups) => match never {},
-        () = shutdown::run(signals, &handle, server, args.grace) => Ok(()),
+        () = shutdown::run(signals, &handle, server, admin, args.grace) => Ok(()),
     }
+}
+
+async fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), Box<dyn Error>> {
+    let listener = TcpListener::bind(addr)
+        .await
+        .map_err(|error| format!("cannot listen on {addr}: {error}"))?;
+    let addr = listener.local_addr()?;
+    Ok((listener, addr))
+}
+
+fn start_main(listener: TcpListener, config: &Config, routed: Routed, pages: Pages) -> Server {
+    let statuses = pages.statuses.clone();
+    let gateway = Arc::new(Gateway {
+        routed,
+        pages,
+        has_admin_address: config.admin.is_some(),
+    });
+    Server::start(listener, statuses, move |request, peer| {
+        let gateway = Arc::clone(&gateway);
+        async move { gateway.handle(request, peer).await }
+    })
+}
+
+fn start_admin(listener: TcpListener, config: &Config, pages: Pages) -> Server {
+    let statuses = pages.statuses.clone();
+    let admin = Arc::new(Admin {
+        pages,
+        token: config.admin.as_ref().and_then(|admin| admin.token.clone()),
+    });
+    Server::start(listener, statuses, move |request, _| {
+        let admin = Arc::clone(&admin);
+        async move { admin.handle(request).await }
+    })
 }
 
 /// Prints from a thread of its own, because standard output may be closed, or a full pipe that is never read.

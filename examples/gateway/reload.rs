@@ -71,6 +71,7 @@ impl Reload {
         self.running = Config {
             listen: self.running.listen,
             body_limit_bytes: self.running.body_limit_bytes,
+            admin: self.running.admin.clone(),
             upstream: self.running.upstream.clone(),
             ..new
         };
@@ -95,6 +96,7 @@ fn restart_only(running: &Config, new: &Config) -> Vec<&'static str> {
             "body_limit_bytes",
             running.body_limit_bytes != new.body_limit_bytes,
         ),
+        ("[admin]", running.admin != new.admin),
         ("[upstream]", running.upstream != new.upstream),
     ];
     let differing = differs.into_iter().filter(|(_, differs)| *differs);

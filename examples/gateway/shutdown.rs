@@ -16,14 +16,24 @@ use crate::service::Handle;
 /// Time for complete responses to leave the sockets after the grace period.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Waits for a signal, then for the last response to be sent, but at most `grace` or until a second Ctrl-C.
+/// Waits for a signal, then for the last response to be sent, but at most `grace` or until a second Ctrl-C. The
+/// admin address is served until then.
 pub(crate) async fn run(
     mut signals: Signals,
     handle: &Handle,
-    mut server: Server,
+    server: Server,
+    admin: Option<Server>,
     grace: Duration,
 ) {
     signals.any().await;
+    drain(signals, handle, server, grace).await;
+    if let Some(mut admin) = admin {
+        admin.stop();
+        _ = timeout(FLUSH_TIMEOUT, admin.stopped()).await;
+    }
+}
+
+async fn drain(mut signals: Signals, handle: &Handle, mut server: Server, grace: Duration) {
     handle.close();
     tracing::info!(
         running = handle.snapshot().queue.running,

@@ -39,6 +39,7 @@ async fn unknown_key_error_names_file_line_and_key() {
         ("[routing.weights]", "speed = 1"),
         ("[health]", "pth = \"/\""),
         ("[upstream]", "timeout = 1"),
+        ("[admin]", "tokn = \"x\""),
         ("", "[queues]"),
     ] {
         let name = key.split(' ').next().unwrap().trim_matches(['[', ']']);
@@ -112,6 +113,9 @@ async fn invalid_value_error_names_file_line_and_key() {
             assert_refused_at(&format!("[upstream]\n{key} = {value}"), 2, key).await;
         }
     }
+    assert_refused_at("[admin]\nlisten = 8081", 2, "listen").await;
+    assert_refused_at("[admin]\nlisten = \"localhost\"", 2, "listen").await;
+    assert_refused_at("[admin]\ntoken = 1", 2, "token").await;
     assert_refused_at("listen = ", 1, "").await;
     assert_refused_at("[swap]", 1, "swap").await;
     assert_refused_at("[durable]", 1, "durable").await;

@@ -11,6 +11,7 @@ mod openai_client;
 mod process;
 
 mod adaptive;
+mod admin;
 mod churn;
 mod configuration;
 mod environment;

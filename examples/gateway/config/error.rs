@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use tower_triage::endpoints::InvalidRegistry;
 use tower_triage::route::InvalidRouting;
 
+use super::admin::InvalidAdmin;
 use super::environment::InvalidVariable;
 use super::headers::InvalidHeader;
 use super::upstream::InvalidUpstream;
@@ -26,6 +27,8 @@ pub(crate) enum Problem {
     Unreadable(io::Error),
     #[error("{0}")]
     Syntax(String),
+    #[error("[admin]: {0}")]
+    Admin(InvalidAdmin),
     #[error("[queue]: {0}")]
     Queue(tower_triage::queue::InvalidQueueConfig),
     #[error("[routing]: {0}")]
