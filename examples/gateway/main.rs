@@ -14,6 +14,7 @@ mod handler;
 mod hang_up;
 mod log;
 mod metrics;
+mod model_server;
 mod pages;
 mod reload;
 mod serve;
@@ -28,12 +29,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tower_triage::endpoints::Registry;
 
 use admin::Admin;
-use args::{Args, Command};
+use args::{Args, Command, ModelArgs};
 use config::Config;
 use handler::Gateway;
 use pages::Pages;
@@ -51,12 +52,13 @@ const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 fn main() -> ExitCode {
     let args = match args::parse(std::env::args().skip(1)) {
         Ok(Command::Serve(args)) => args,
-        Ok(Command::Help) => {
-            _ = std::io::stdout().write_all(args::USAGE.as_bytes());
+        Ok(Command::Model(args)) => return serve_model(args),
+        Ok(Command::Help(usage)) => {
+            _ = std::io::stdout().write_all(usage.as_bytes());
             return ExitCode::SUCCESS;
         }
         Err(problem) => {
-            _ = writeln!(std::io::stderr(), "{problem}\n\n{}", args::USAGE);
+            _ = writeln!(std::io::stderr(), "{problem}");
             return ExitCode::from(2);
         }
     };
@@ -68,6 +70,17 @@ fn main() -> ExitCode {
     };
     log.finish(problem);
     code
+}
+
+fn serve_model(args: ModelArgs) -> ExitCode {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    match runtime.and_then(|runtime| runtime.block_on(model_server::run(args))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            _ = writeln!(std::io::stderr(), "{error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Serves until shutdown. When it returns no task runs, so the log can be closed.

@@ -78,7 +78,7 @@ impl Signals {
         })
     }
 
-    async fn any(&mut self) {
+    pub(crate) async fn any(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -99,7 +99,7 @@ impl Signals {
         tokio::signal::windows::ctrl_c().map(Self)
     }
 
-    async fn any(&mut self) {
+    pub(crate) async fn any(&mut self) {
         self.0.recv().await;
     }
 
