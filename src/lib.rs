@@ -47,11 +47,11 @@
 )]
 #![cfg_attr(
     feature = "swap",
-    doc = "| [`swap`] | models that are started when they are asked for, under limited memory |"
+    doc = "| [`swap`] | [`SwapLayer`]: models that are started when they are asked for, under limited memory |"
 )]
 #![cfg_attr(
     not(feature = "swap"),
-    doc = "| `swap` | models that are started when they are asked for, under limited memory (feature `swap`) |"
+    doc = "| `swap` | `SwapLayer`: models that are started when they are asked for, under limited memory (feature `swap`) |"
 )]
 #![cfg_attr(
     feature = "batch",
@@ -127,6 +127,8 @@ pub use gate::Gate;
 pub use queue::{QueueConfig, QueueError, QueueHandle, QueueLayer};
 #[cfg(feature = "route")]
 pub use route::{Route, RouteLayer, RouterHandle};
+#[cfg(feature = "swap")]
+pub use swap::{SwapHandle, SwapLayer};
 
 /// The README's code is code.
 #[cfg(all(doctest, feature = "route", feature = "batch"))]

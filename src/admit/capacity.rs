@@ -87,6 +87,10 @@ pub trait Capacity: Send + Sync + 'static {
     /// are served by a simpler, faster waiting room. Default `false`.
     const SINGLE_LANE: bool = false;
 
+    /// Whether slots may first have to be made, as by a process that has to be started. Then
+    /// [`slot_state`](Self::slot_state) and [`on_first_waiters`](Self::on_first_waiters) are called. Default `false`.
+    const MAKES_SLOTS: bool = false;
+
     /// Takes a slot for `demand`, if one is free.
     ///
     /// # Errors
@@ -148,6 +152,18 @@ pub trait Capacity: Send + Sync + 'static {
         None
     }
 
+    /// Whether the slots of a pool are there. While they are not, requests wait for them as for busy ones, and how long
+    /// says nothing of how fast they are handed over. Default: always.
+    fn slot_state(&self, _pool: PoolId) -> SlotState {
+        SlotState::Made
+    }
+
+    /// The first waiter of some lane may be another one than before, or there may be none any more. The gate's
+    /// `first_waiters` says which there are; by what they wait for, slots can be made. By default nothing is done.
+    ///
+    /// Called under the gate's lock, so it must not call the gate.
+    fn on_first_waiters(&self) {}
+
     /// How many leases are out.
     fn in_use(&self) -> usize;
 
@@ -156,6 +172,20 @@ pub trait Capacity: Send + Sync + 'static {
 
     /// How many leases were given so far. May start again from 0 after 2⁴⁰.
     fn leased(&self) -> u64;
+}
+
+/// Whether the slots of a pool are there.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum SlotState {
+    /// They are.
+    Made,
+    /// They are not.
+    Unmade,
+    /// They will be soon.
+    Making {
+        /// How far that has come, from 0 to 1, if it is known.
+        progress: Option<f32>,
+    },
 }
 
 /// The reason why [`Capacity::try_lease`] gave no slot.

@@ -24,7 +24,7 @@ mod flow;
 mod full_room;
 mod level_status;
 mod limiter;
-mod nanos;
+pub(crate) mod nanos;
 mod ordered_queue;
 mod overload;
 mod plain_room;
@@ -43,7 +43,7 @@ mod waiting_room;
 mod wake_list;
 
 pub(crate) use account::{Account, Share};
-pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet};
+pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet, SlotState};
 pub(crate) use config::room_methods;
 pub use config::{
     Discipline, InvalidWaitingRoom, KeptSlots, Reserve, TargetWait, WaitingRoomConfig,
@@ -65,6 +65,6 @@ pub use slot_pool::{Slot, SlotPool};
 pub use ticket::{ClientRetry, Tenant, Ticket};
 pub use wait_queue::{Pushed, Skipped, WaitQueue};
 pub use waiters::WaiterId;
-pub(crate) use waiting_room::Answered;
-pub use waiting_room::{AdmitOutcome, WaitingRoom};
+pub use waiting_room::{AdmitOutcome, FirstWaiter, WaitingRoom};
+pub(crate) use waiting_room::{Answered, Making};
 pub use wake_list::WakeList;

@@ -15,7 +15,7 @@ use super::room_base::RoomBase;
 use super::waiters::{WaiterId, Waiters};
 use super::{
     AdmitOutcome, Capacity, Discipline, KeptSlots, LeaseError, PoolId, PoolSet, RejectReason,
-    Ticket, WakeList,
+    SlotState, Ticket, WakeList,
 };
 
 /// What a waiter in front of a capacity carries.
@@ -295,6 +295,11 @@ pub(crate) fn is_free<C: Capacity>(capacity: &C, pool: PoolId, kept: KeptSlots) 
 /// to do with it.
 pub(crate) fn slots<C: Capacity>(capacity: &C, pool: PoolId) -> usize {
     catch_unwind(AssertUnwindSafe(|| capacity.slots(pool))).unwrap_or(1)
+}
+
+/// Whether the slots of a pool are there. A panic is dealt with as in [`slots`].
+pub(crate) fn slot_state<C: Capacity>(capacity: &C, pool: PoolId) -> SlotState {
+    catch_unwind(AssertUnwindSafe(|| capacity.slot_state(pool))).unwrap_or(SlotState::Made)
 }
 
 /// Takes a slot for a waiter, in the task of another request: mostly the one that just released its slot.

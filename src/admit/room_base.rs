@@ -364,6 +364,10 @@ impl RoomBase {
         if meta.predicted > 0.0 && self.age_order == AgeOrder::OldestFirst {
             let actual = seconds(self.now.saturating_sub(meta.limits.arrival));
             let load = self.overload.pool_mut(pool);
+            // Until its slots were made, it waited for something else.
+            if !load.is_made_since(meta.limits.arrival) {
+                return;
+            }
             load.on_wait_ended(meta.priority, meta.predicted.into(), actual, is_served);
         }
     }

@@ -8,10 +8,13 @@
 //! [full room](super::full_room) every other. Configuration and capacity choose the room, never a ticket; a
 //! reconfiguration moves waiters from one to the other, in order.
 
+mod first_waiters;
 mod levels;
 mod outcome;
 mod tenants;
 
+pub use first_waiters::FirstWaiter;
+pub(crate) use first_waiters::Making;
 pub(crate) use outcome::Answered;
 
 use std::fmt;

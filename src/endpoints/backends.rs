@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use super::capabilities::Capabilities;
 use super::endpoint_ref::EndpointState;
-use super::endpoint_word::{Admissible, Snapshot};
+use super::endpoint_word::{HealthFlags, Snapshot};
+#[cfg(feature = "swap")]
+use super::on_demand::OnDemand;
 use super::{EndpointRef, Lane, Model, RouteError};
 
 /// A model and the endpoints that serve it.
@@ -95,8 +97,30 @@ impl Backend {
     pub(super) fn may_serve(&self, query: &Lane) -> bool {
         let flags = self.state.word.load().flags();
         self.is_capable(query)
-            && flags.admissible() != Admissible::Never
+            && flags.may_serve()
             && !query.excludes(self.state.pool)
+            && !self.is_refused(flags)
+    }
+
+    /// Whether it does not run, and can't be waited for.
+    #[cfg(feature = "swap")]
+    fn is_refused(&self, flags: HealthFlags) -> bool {
+        let on_demand = self.endpoint.on_demand();
+        flags.contains(HealthFlags::STOPPED) && on_demand.is_some_and(OnDemand::is_refused)
+    }
+
+    #[cfg(not(feature = "swap"))]
+    fn is_refused(&self, _: HealthFlags) -> bool {
+        false
+    }
+
+    /// Why it can't be waited for, if it does not run.
+    #[cfg(feature = "swap")]
+    pub(super) fn refusal(&self, model: &Arc<str>) -> Option<RouteError> {
+        let on_demand = self.endpoint.on_demand()?;
+        on_demand
+            .refusal(model)
+            .filter(|_| self.endpoint.is_stopped())
     }
 
     #[inline]

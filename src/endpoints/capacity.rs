@@ -12,8 +12,12 @@ use arc_swap::ArcSwap;
 
 use super::config::RoutingConfig;
 use super::endpoint_word::HealthChange;
+#[cfg(feature = "swap")]
+use super::on_demand::OnDemand;
 use super::table::RoutingTable;
 use super::{Decision, EndpointRef, Lane, Registry, Requirements, RouteError, RoutingRules};
+#[cfg(feature = "swap")]
+use crate::admit::SlotState;
 use crate::admit::{Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet};
 
 /// Many endpoints as one capacity, with a pool of slots for each.
@@ -38,6 +42,8 @@ pub struct Endpoints {
     pub(super) answers_first: bool,
     /// A probe ended without a result, and waiters may wait for the next.
     pub(super) probe_abandoned: AtomicBool,
+    #[cfg(feature = "swap")]
+    pub(super) demanded: super::on_demand::Demanded,
 }
 
 impl Endpoints {
@@ -97,6 +103,17 @@ impl Endpoints {
         self.table.load().expect_half_open(endpoint);
     }
 
+    /// The endpoint of which a slot was taken.
+    #[inline]
+    fn chosen(&self, endpoint: &EndpointRef) -> EndpointRef {
+        // One that is started on demand may run elsewhere since the table was read.
+        #[cfg(feature = "swap")]
+        if self.demanded.is_on() {
+            return self.present(endpoint);
+        }
+        endpoint.clone()
+    }
+
     /// Whether a probe ended without a result since this was last called.
     pub(crate) fn take_abandoned_probe(&self) -> bool {
         // A load first: this runs after each request, and a swap writes.
@@ -109,6 +126,8 @@ impl Capacity for Endpoints {
     type Lease = EndpointLease;
     type Lane = Lane;
     type Unservable = RouteError;
+
+    const MAKES_SLOTS: bool = cfg!(feature = "swap");
 
     fn try_lease(&self, demand: &Demand) -> Result<EndpointLease, LeaseError<RouteError>> {
         self.try_lease_keeping(demand, KeptSlots::NONE)
@@ -129,7 +148,7 @@ impl Capacity for Endpoints {
             in_flight: candidate.in_flight() + 1,
             prompt_tokens: 0,
             decision: Decision {
-                endpoint: candidate.endpoint().clone(),
+                endpoint: self.chosen(candidate.endpoint()),
                 model: target.model.clone(),
                 asked: demand.asked.name.clone(),
                 via: target.via,
@@ -148,6 +167,14 @@ impl Capacity for Endpoints {
         }
         // After `return_probe`: the request that takes the slot may be the next probe.
         state.word.release();
+        #[cfg(feature = "swap")]
+        if self.demanded.is_on()
+            && let Some(on_demand) = lease.endpoint().on_demand()
+            && state.word.load().in_use() == 0
+        {
+            on_demand.on_idle();
+            self.demanded.notify();
+        }
         state.pool
     }
 
@@ -177,6 +204,19 @@ impl Capacity for Endpoints {
         let table = self.table.load();
         let endpoint = table.endpoint(pool);
         endpoint.map_or(0, |endpoint| endpoint.in_flight() as usize)
+    }
+
+    #[cfg(feature = "swap")]
+    fn slot_state(&self, pool: PoolId) -> SlotState {
+        let table = self.table.load();
+        let endpoint = table.endpoint(pool).filter(|it| it.is_stopped());
+        let on_demand = endpoint.and_then(EndpointRef::on_demand);
+        on_demand.map_or(SlotState::Made, OnDemand::slot_state)
+    }
+
+    #[cfg(feature = "swap")]
+    fn on_first_waiters(&self) {
+        self.demanded.notify();
     }
 
     /// Those of the endpoints that are in service.

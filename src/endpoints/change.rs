@@ -65,6 +65,8 @@ impl Endpoints {
             leased: AtomicU64::new(0),
             answers_first,
             probe_abandoned: AtomicBool::new(false),
+            #[cfg(feature = "swap")]
+            demanded: Default::default(),
         }
     }
 
@@ -118,7 +120,7 @@ fn succession(
         .iter()
         .map(|endpoint| {
             let is_same =
-                |old: &&EndpointRef| old.name() == endpoint.name && *old.url() == endpoint.url;
+                |old: &&EndpointRef| old.name() == endpoint.name && is_same_server(old, endpoint);
             if let Some(old) = old.endpoints.iter().find(is_same) {
                 if old.config() == endpoint {
                     return old.clone();
@@ -151,6 +153,15 @@ fn succession(
     let removed = old.endpoints.iter().filter(is_gone);
     changes.removed = removed.map(|old| old.name().to_owned()).collect();
     (changes, endpoints)
+}
+
+/// Whether an endpoint is at the place that is configured, or will be started anyway, wherever that is.
+fn is_same_server(old: &EndpointRef, endpoint: &Endpoint) -> bool {
+    #[cfg(feature = "swap")]
+    if old.on_demand().is_some() && old.config().on_demand == endpoint.on_demand {
+        return true;
+    }
+    *old.url() == endpoint.url
 }
 
 /// The pools that no endpoint uses, lowest first.

@@ -130,6 +130,9 @@ pub struct Endpoint {
     pub load: Option<EngineMetrics>,
     /// The headers of requests to it. Not public, because each value has to be marked as sensitive.
     pub(crate) headers: HeaderMap,
+    /// What starts it when requests wait for it. `None`: it runs by itself.
+    #[cfg(feature = "swap")]
+    pub(crate) on_demand: Option<super::on_demand::OnDemand>,
 }
 
 impl Endpoint {
@@ -146,6 +149,8 @@ impl Endpoint {
             health: None,
             load: None,
             headers: HeaderMap::new(),
+            #[cfg(feature = "swap")]
+            on_demand: None,
         }
     }
 
@@ -179,6 +184,14 @@ impl Endpoint {
     }
 
     /// How many requests it serves at a time before anything is measured.
+    /// Whether it is started when requests wait for it.
+    pub(crate) fn is_on_demand(&self) -> bool {
+        #[cfg(feature = "swap")]
+        return self.on_demand.is_some();
+        #[cfg(not(feature = "swap"))]
+        false
+    }
+
     pub(super) fn initial_slots(&self) -> u32 {
         let slots = self.limit.map(|limit| limit.initial_limit());
         slots.map_or(self.max_concurrent, |slots| {

@@ -75,7 +75,11 @@ impl EndpointRef {
             pool,
             hash: hash(&endpoint.name),
         };
-        if answers_first {
+        #[cfg(feature = "swap")]
+        if endpoint.on_demand.is_some() {
+            state.word.stop();
+        }
+        if answers_first && !endpoint.is_on_demand() {
             state.word.set_unknown(endpoint.health.is_some());
         }
         let limiter = EndpointLimiter::of(&endpoint);

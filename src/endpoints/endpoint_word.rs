@@ -46,6 +46,8 @@ bitflags! {
         const NEW = 1 << 5;
         /// Its first check is still to come: endpoints that are known go first.
         const UNCHECKED = 1 << 6;
+        /// It does not run, or is about to stop: its requests wait until it was started.
+        const STOPPED = 1 << 7;
     }
 }
 
@@ -208,6 +210,32 @@ impl EndpointWord {
         })
     }
 
+    /// Whether it does not run, or is about to stop.
+    #[cfg(feature = "swap")]
+    pub(super) fn is_stopped(&self) -> bool {
+        self.flags().contains(HealthFlags::STOPPED)
+    }
+
+    #[cfg(feature = "swap")]
+    pub(super) fn set_stopped(&self, stopped: bool) -> HealthChange {
+        self.change(|flags| match stopped {
+            true => flags | HealthFlags::STOPPED,
+            false => flags - HealthFlags::STOPPED,
+        })
+    }
+
+    /// The same, to stop it, unless it serves a request. Returns whether it is stopped.
+    #[cfg(feature = "swap")]
+    pub(crate) fn stop_if_idle(&self) -> bool {
+        // One step: a request that takes a slot at the same time either is seen here or finds the endpoint stopped.
+        let update = self.0.fetch_update(SeqCst, SeqCst, |word| {
+            let word = Snapshot(word);
+            let stopped = word.flags() | HealthFlags::STOPPED;
+            (word.in_use() == 0).then(|| word.with_flags(stopped).0)
+        });
+        update.is_ok()
+    }
+
     /// Ejects the endpoint: it gets no requests until it is half open.
     pub(crate) fn eject(&self) -> HealthChange {
         self.change(|flags| (flags - FAILED) | HealthFlags::EJECTED)
@@ -278,6 +306,11 @@ impl HealthFlags {
             Admissible::LastResort => last_resort,
             Admissible::Never => false,
         }
+    }
+
+    /// Whether requests may wait for it: it gets some now, or would if it were started.
+    pub(super) fn may_serve(self) -> bool {
+        (self - Self::STOPPED).admissible() != Admissible::Never
     }
 
     #[inline]

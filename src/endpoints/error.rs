@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 
@@ -57,6 +58,20 @@ pub enum RouteError {
         /// The models, in order.
         tried: Vec<Arc<str>>,
     },
+    /// The model is started when it is asked for, and could not be started.
+    #[error("Model '{}' could not be started", Cut(model))]
+    ModelStartFailed {
+        /// The model.
+        model: Arc<str>,
+        /// When it is tried again at the earliest.
+        retry_after: Duration,
+    },
+    /// The model was unloaded while the request waited for it.
+    #[error("Model '{}' was unloaded", Cut(model))]
+    ModelUnloaded {
+        /// The model.
+        model: Arc<str>,
+    },
     /// The body is encoded, and what it asks cannot be read.
     #[error(
         "The request body is encoded as '{}': only unencoded bodies can be routed",
@@ -95,6 +110,8 @@ impl RouteError {
             Self::CapabilityMismatch { .. } => "capability_mismatch",
             Self::NoHealthyBackend { .. } => "no_healthy_backend",
             Self::FallbackChainExhausted { .. } => "fallback_chain_exhausted",
+            Self::ModelStartFailed { .. } => "model_start_failed",
+            Self::ModelUnloaded { .. } => "model_unloaded",
             Self::EncodedBody { .. } => "unsupported_encoding",
             Self::MalformedBody { .. } => "malformed_body",
             Self::ModelMissing { .. } => "model_missing",
@@ -108,9 +125,10 @@ impl RouteError {
             Self::CapabilityMismatch { .. }
             | Self::MalformedBody { .. }
             | Self::ModelMissing { .. } => StatusCode::BAD_REQUEST,
-            Self::NoHealthyBackend { .. } | Self::FallbackChainExhausted { .. } => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::NoHealthyBackend { .. }
+            | Self::FallbackChainExhausted { .. }
+            | Self::ModelStartFailed { .. }
+            | Self::ModelUnloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::EncodedBody { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         }
@@ -138,6 +156,7 @@ impl ToRejection for RouteError {
             Self::ModelNotFound { .. }
             | Self::CapabilityMismatch { .. }
             | Self::ModelMissing { .. } => rejection.with_param("model"), // the field that is at fault
+            Self::ModelStartFailed { retry_after, .. } => rejection.with_retry_after(*retry_after),
             _ => rejection,
         }
     }

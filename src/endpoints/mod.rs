@@ -49,6 +49,8 @@ pub(crate) mod latency;
 mod max_concurrent;
 mod model_room;
 mod no_response;
+#[cfg(feature = "swap")]
+pub(crate) mod on_demand;
 mod registry;
 mod requirements;
 mod resolve;

@@ -50,6 +50,31 @@ impl Registry {
         Ok(Self { endpoints })
     }
 
+    /// The endpoints that are started on demand, and the others.
+    pub(crate) fn split_on_demand(&self) -> (Vec<Endpoint>, Self) {
+        let endpoints = self.endpoints.iter().cloned();
+        let (on_demand, endpoints) = endpoints.partition(Endpoint::is_on_demand);
+        (on_demand, Self { endpoints })
+    }
+
+    /// These endpoints, and those that are started on demand. Of two with one name, the latter is there.
+    pub(crate) fn with_on_demand(mut self, on_demand: Vec<Endpoint>) -> Self {
+        let is_taken = |name: &str| on_demand.iter().any(|other| other.name == name);
+        self.endpoints.retain(|endpoint| {
+            let is_taken = is_taken(&endpoint.name);
+            if is_taken {
+                let name = &endpoint.name;
+                tracing::warn!(
+                    name,
+                    "endpoint left out: a model that is started on demand has its name"
+                );
+            }
+            !is_taken
+        });
+        self.endpoints.extend(on_demand);
+        self
+    }
+
     /// The endpoints, in the order in which they were given.
     #[must_use]
     pub fn endpoints(&self) -> &[Endpoint] {

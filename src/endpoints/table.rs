@@ -227,6 +227,11 @@ impl RoutingTable {
 
     /// The pools in which [`take`](Self::take) would look for a slot now.
     pub(super) fn pools(&self, lane: &Lane) -> PoolSet {
+        self.pools_in_order(lane).into_iter().collect()
+    }
+
+    /// The same, in the order of the steps and the registry.
+    pub(super) fn pools_in_order(&self, lane: &Lane) -> Vec<PoolId> {
         let mut pools = Vec::new();
         for model in self.served(&lane.name) {
             let able = model.backends.iter();
@@ -240,7 +245,7 @@ impl RoutingTable {
             let expected = expected_back(self.served(&lane.name), lane);
             pools.extend(expected.map(|backend| backend.state.pool));
         }
-        pools.into_iter().collect()
+        pools
     }
 
     /// Why no endpoint will serve `lane`.
@@ -251,6 +256,16 @@ impl RoutingTable {
             && missing.all(|missing| missing.is_some())
         {
             return missing_at_first;
+        }
+        #[cfg(feature = "swap")]
+        {
+            let mut refusals = resolution.served().flat_map(|model| {
+                let backends = model.backends.iter();
+                backends.filter_map(|backend| backend.refusal(&model.model))
+            });
+            if let Some(refusal) = refusals.next() {
+                return refusal;
+            }
         }
         if resolution.has_fallbacks() {
             let targets = resolution.targets.iter();

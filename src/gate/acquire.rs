@@ -16,7 +16,7 @@ use super::state::Shared;
 use super::timer::TimerRequest;
 use super::with_lock::WithLock;
 use crate::admit::{
-    AdmitOutcome, Answered, Capacity, RejectReason, Served, State, Ticket, WaiterId,
+    AdmitOutcome, Answered, Capacity, Making, RejectReason, Served, State, Ticket, WaiterId,
 };
 use crate::clock;
 use crate::sync::{Arc, poll_proceed};
@@ -58,7 +58,7 @@ struct Waiting<C: Capacity> {
 }
 
 /// Where a request waits at one instant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct QueuePlace {
     /// As [`Acquire::position`].
     pub(crate) position: usize,
@@ -66,6 +66,8 @@ pub(crate) struct QueuePlace {
     pub(crate) estimated_wait: Option<Duration>,
     /// How many requests wait in the whole room.
     pub(crate) depth: usize,
+    /// Set while it waits for slots that are being made.
+    pub(crate) making: Option<Making>,
 }
 
 /// A waiter's place in the waiting room of its gate.
@@ -134,6 +136,10 @@ impl<C: Capacity> Acquire<C> {
                 position,
                 estimated_wait: state.room.estimated_wait(position),
                 depth: state.room.len(),
+                making: match C::MAKES_SLOTS {
+                    true => state.room.making(&shared.capacity, waiter),
+                    false => None,
+                },
             })
         })
     }

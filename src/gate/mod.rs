@@ -59,7 +59,11 @@ pub(crate) mod timer;
 mod waiting_word;
 pub(crate) mod with_lock;
 
+#[cfg(feature = "swap")]
+use std::collections::HashMap;
 use std::fmt;
+#[cfg(feature = "swap")]
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 pub use acquire::Acquire;
@@ -71,7 +75,7 @@ pub use permit::{BodyPermit, Permit, UnassignedPermit};
 pub use reserve::{Reservation, Reserve};
 pub use status::GateStatus;
 
-pub use crate::admit::LevelStatus;
+pub use crate::admit::{FirstWaiter, LevelStatus};
 
 pub use crate::http::PermitBody;
 
@@ -193,6 +197,22 @@ impl<C: Capacity> Gate<C> {
         self.origin.with_lock(|shared, state, wakes| {
             state.room.on_capacity_changed(&shared.capacity, now, wakes);
         });
+    }
+
+    /// The first waiter of each lane, in no particular order: what a capacity that [makes](Capacity::MAKES_SLOTS) its slots
+    /// decides by. Empty where it makes none and has one lane.
+    #[must_use]
+    pub fn first_waiters(&self) -> Vec<FirstWaiter<C::Lane>> {
+        self.origin.lock().room.first_waiters()
+    }
+
+    /// How many requests wait for each thing, as `key` names it. O(n).
+    #[cfg(feature = "swap")]
+    pub(crate) fn count_waiters<K: Eq + Hash>(
+        &self,
+        key: impl Fn(&C::Demand) -> K,
+    ) -> HashMap<K, usize> {
+        self.origin.lock().room.count_waiters(key)
     }
 
     /// Closes the gate: all waiters and all later arrivals are rejected at once. Permits that are out stay valid.

@@ -372,6 +372,10 @@ impl<C: Capacity> WithLock for Shared<C> {
         if is_fair != self.is_fair() {
             self.is_fair.store(is_fair, Relaxed);
         }
+        if C::MAKES_SLOTS && state.room.take_first_waiters_changed() {
+            // User code, and none of the business of the request whose task this is.
+            _ = catch_unwind(AssertUnwindSafe(|| self.capacity.on_first_waiters()));
+        }
         if !state.reservation_waiters.is_empty()
             && (state.room.has_room() || state.room.is_closed())
         {

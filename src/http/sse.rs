@@ -1,13 +1,14 @@
 //! Server-sent events: where a request is in the queue, an error, and text that was no stream of events.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
 use super::retry_after::whole_seconds;
+use crate::admit::Making;
+use crate::gate::QueuePlace;
 
 /// The media type of a stream of events.
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
@@ -32,16 +33,23 @@ fn media_type(headers: &HeaderMap) -> &[u8] {
 }
 
 /// A comment, which clients ignore: the request's position in the queue, 1 is next, and in how many seconds it will
-/// probably be served.
-pub(crate) fn queue_comment(position: usize, estimated_wait: Option<Duration>) -> Bytes {
-    let text = match estimated_wait {
-        Some(wait) => format!(
-            ": queue position={position} eta={}s\n\n",
-            whole_seconds(wait)
-        ),
-        None => format!(": queue position={position}\n\n"),
+/// probably be served; or that what it waits for is being loaded, and how far that has come.
+pub(crate) fn queue_comment(place: &QueuePlace) -> Bytes {
+    let position = place.position;
+    let rest = match (place.making, place.estimated_wait) {
+        (
+            Some(Making {
+                progress: Some(progress),
+            }),
+            _,
+        ) => {
+            format!(" state=loading progress={progress:.2}")
+        }
+        (Some(Making { progress: None }), _) => " state=loading".to_owned(),
+        (None, Some(wait)) => format!(" eta={}s", whole_seconds(wait)),
+        (None, None) => String::new(),
     };
-    text.into()
+    format!(": queue position={position}{rest}\n\n").into()
 }
 
 /// An event of type `error` with this data. Clients join its lines again.
@@ -117,20 +125,36 @@ impl LineEvents {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::time::Duration;
+
     use http::HeaderValue;
 
     use super::*;
 
     #[test]
-    fn a_comment_says_the_position_and_the_seconds() {
-        let millis = Duration::from_millis;
+    fn a_comment_says_the_position_and_the_seconds_or_how_far_the_load_is() {
+        let wait = |millis| Some(Duration::from_millis(millis));
+        let making = |progress| Some(Making { progress });
         let cases = [
-            (3, Some(millis(11_200)), ": queue position=3 eta=12s\n\n"),
-            (1, Some(millis(0)), ": queue position=1 eta=0s\n\n"),
-            (17, None, ": queue position=17\n\n"),
+            (3, wait(11_200), None, "position=3 eta=12s"),
+            (1, wait(0), None, "position=1 eta=0s"),
+            (17, None, None, "position=17"),
+            (2, None, making(None), "position=2 state=loading"),
+            (
+                1,
+                wait(900),
+                making(Some(0.417)),
+                "position=1 state=loading progress=0.42",
+            ),
         ];
-        for (position, wait, expected) in cases {
-            assert_eq!(queue_comment(position, wait), expected);
+        for (position, estimated_wait, making, expected) in cases {
+            let place = QueuePlace {
+                position,
+                estimated_wait,
+                depth: 20,
+                making,
+            };
+            assert_eq!(queue_comment(&place), format!(": queue {expected}\n\n"));
         }
     }
 

@@ -56,6 +56,12 @@ impl RouteLayerBuilder {
         }
     }
 
+    /// The endpoints, as they were given.
+    #[cfg(feature = "swap")]
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     /// Aliases, fallbacks, the strategy, retries and ejection. Default: [`RoutingConfig::default`].
     pub fn routing(mut self, routing: RoutingConfig) -> Self {
         self.routing = routing;

@@ -51,6 +51,8 @@ mod handle;
 mod layer;
 mod measure;
 mod metrics;
+#[cfg(feature = "swap")]
+pub(crate) mod on_demand;
 mod parsed_request;
 mod request_body;
 mod request_metrics;

@@ -66,12 +66,28 @@ impl RouterShared {
         })
     }
 
-    /// Changes the endpoints, and the routing if there are new rules.
+    /// Changes the endpoints, and the routing if there are new rules. Those that are started on demand stay.
     ///
     /// # Errors
     ///
     /// Those of `change`, which is given the present registry. Nothing has changed then.
     pub(super) fn change<E>(
+        &self,
+        change: impl FnOnce(&Registry) -> Result<(Registry, Option<RoutingRules>), E>,
+    ) -> Result<Changes, E> {
+        self.change_all(|registry| {
+            let (on_demand, own) = registry.split_on_demand();
+            let (registry, rules) = change(&own)?;
+            Ok((registry.with_on_demand(on_demand), rules))
+        })
+    }
+
+    /// The same, with those that are started on demand.
+    ///
+    /// # Errors
+    ///
+    /// Those of `change`.
+    pub(super) fn change_all<E>(
         &self,
         change: impl FnOnce(&Registry) -> Result<(Registry, Option<RoutingRules>), E>,
     ) -> Result<Changes, E> {

@@ -203,7 +203,7 @@ impl<T> Comments<T> {
             let took = clock::now().saturating_duration_since(now);
             self.rest(now + interval(took, depth));
             if let Some(place) = place {
-                let comment = queue_comment(place.position, place.estimated_wait);
+                let comment = queue_comment(&place);
                 return Poll::Ready(Said::Comment(comment));
             }
         }

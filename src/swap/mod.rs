@@ -1,15 +1,24 @@
 //! Models that are started when they are asked for.
 
+mod board;
 mod config;
+mod driver;
+mod handle;
 mod launcher;
+mod layer;
+mod process;
 mod scheduler;
 mod status;
 mod swapper;
 
-pub use config::{AbandonedLoad, StopSignal, SwapConfig, SwapModel, SwapPolicy};
+pub use crate::endpoints::on_demand::Progress;
+pub use config::{AbandonedLoad, InvalidSwap, StopSignal, SwapConfig, SwapModel, SwapPolicy};
+pub use handle::{SwapEvents, SwapHandle, UnknownModel, Unload};
 pub use launcher::{BoxFuture, Instance, Launch, Launcher, StartError};
-pub use status::{ModelState, ModelStatus, Progress, SwapEvent};
+pub use layer::{InvalidSwapLayer, SwapLayer, SwapLayerBuilder};
+pub use process::ProcessLauncher;
+pub use status::{ModelState, ModelStatus, SwapEvent};
 pub use swapper::{
-    Group, Groups, InvalidGroups, InvalidMatrix, InvalidMemory, Matrix, MatrixConfig, MemoryBudget,
-    MemoryConfig, ModelId, Plan, Running, Swapper,
+    ExpressionError, Group, Groups, InvalidGroups, InvalidMatrix, InvalidMemory, Matrix,
+    MatrixConfig, MemoryBudget, MemoryConfig, ModelId, Plan, Running, Swapper,
 };

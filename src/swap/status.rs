@@ -1,8 +1,6 @@
 //! What is reported of models.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed; // a number for reports
 use std::time::Duration;
 
 /// What a model does.
@@ -74,24 +72,4 @@ pub struct SwapEvent {
     pub progress: Option<f32>,
     /// Why it failed to start or ended.
     pub error: Option<String>,
-}
-
-/// How far a load has come. Clones are the same.
-#[derive(Debug, Clone, Default)]
-pub struct Progress(Arc<AtomicU32>);
-
-impl Progress {
-    /// Sets how far the load has come, from 0 to 1.
-    pub fn set(&self, share: f32) {
-        // In millionths, plus 1: 0 stands for unknown.
-        self.0
-            .store((share.clamp(0.0, 1.0) * 1e6) as u32 + 1, Relaxed);
-    }
-
-    /// How far the load has come, if that was told.
-    #[must_use]
-    pub fn get(&self) -> Option<f32> {
-        let share = self.0.load(Relaxed).checked_sub(1)?;
-        Some(share as f32 / 1e6)
-    }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use http::{Response, StatusCode};
 
 use super::ForwardBody;
+#[cfg(feature = "swap")]
+use crate::endpoints::EndpointRef;
 use crate::endpoints::NoResponse;
 use crate::http::Rejection;
 
@@ -21,6 +23,14 @@ pub(super) enum Failure {
     ConnectTimeout(String, Duration),
     #[error("Endpoint '{0}' broke off before it answered")]
     Reset(String),
+    /// Of an endpoint that is started on demand.
+    #[cfg(feature = "swap")]
+    #[error("Model '{0}' ended before it answered")]
+    Crashed(String),
+    /// The same, on request of the operator.
+    #[cfg(feature = "swap")]
+    #[error("Model '{0}' was unloaded before it answered")]
+    Unloaded(String),
     #[error("Endpoint '{0}' did not begin to answer within {s} s", s = .1.as_secs_f64())]
     Timeout(String, Duration),
     #[error("Endpoint '{0}' closed the connection before it had read the request's body")]
@@ -43,6 +53,10 @@ impl Failure {
             }
             Self::ConnectTimeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_connect_timeout"),
             Self::Reset(_) | Self::NotRead(_) => (StatusCode::BAD_GATEWAY, "upstream_failed"),
+            #[cfg(feature = "swap")]
+            Self::Crashed(_) => (StatusCode::BAD_GATEWAY, "model_crashed"),
+            #[cfg(feature = "swap")]
+            Self::Unloaded(_) => (StatusCode::SERVICE_UNAVAILABLE, "model_unloaded"),
             Self::Timeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
             Self::Body(_) => (StatusCode::BAD_REQUEST, "request_body_failed"),
             Self::Target => (StatusCode::BAD_REQUEST, "invalid_path"),
@@ -57,6 +71,21 @@ impl Failure {
         response
     }
 
+    /// The same failure of an endpoint that is started on demand: there it means that its process ended.
+    #[cfg(feature = "swap")]
+    pub(super) fn of(self, endpoint: &EndpointRef) -> Self {
+        match (endpoint.on_demand(), self) {
+            (
+                Some(on_demand),
+                Self::Reset(name) | Self::Unreachable(name) | Self::NotRead(name),
+            ) => match on_demand.is_killed() {
+                true => Self::Unloaded(name),
+                false => Self::Crashed(name),
+            },
+            (_, other) => other,
+        }
+    }
+
     /// Why the endpoint gave no response. `None` if the request was refused before it was sent.
     fn no_response(&self) -> Option<NoResponse> {
         match self {
@@ -64,6 +93,8 @@ impl Failure {
             Self::OutOfFiles(_) => Some(NoResponse::OutOfFiles),
             Self::ConnectTimeout(..) => Some(NoResponse::ConnectTimeout),
             Self::Reset(_) => Some(NoResponse::Reset),
+            #[cfg(feature = "swap")]
+            Self::Crashed(_) | Self::Unloaded(_) => Some(NoResponse::Reset),
             Self::Timeout(..) => Some(NoResponse::Timeout),
             Self::NotRead(_) | Self::Body(_) => Some(NoResponse::BodyNotSent),
             Self::Target | Self::Tunnel | Self::NoEndpoint => None,

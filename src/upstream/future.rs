@@ -86,7 +86,12 @@ impl Future for ForwardFuture {
                 mut late,
             } => match answer.poll(cx) {
                 Poll::Ready(Ok(response)) => answered(response, endpoint, sending.take()),
-                Poll::Ready(Err(error)) => no_response(&error, endpoint, sending.take()).response(),
+                Poll::Ready(Err(error)) => {
+                    let failure = no_response(&error, endpoint, sending.take());
+                    #[cfg(feature = "swap")]
+                    let failure = failure.of(endpoint);
+                    failure.response()
+                }
                 Poll::Pending => {
                     ready!(late.as_mut().poll(cx));
                     // The body has moved on since: the timeout starts again from there.

@@ -15,7 +15,7 @@ use super::room::{Arrival, ExpectedWait, Room, Waiter, lease};
 use super::room_base::RoomBase;
 use super::wait_queue::lanes::{Head, Lanes, NO_PUMP, Scope};
 use super::wait_queue::{Relink, WaitQueue};
-use super::waiters::{WaitLimits, WaiterId, Waiters};
+use super::waiters::{WaitLimits, WaiterId, WaiterMeta, Waiters};
 use super::{
     Account, AdmitOutcome, Capacity, Discipline, KeptSlots, LeaseError, Partition, PoolId, PoolSet,
     RejectReason, Tenant, Ticket, WakeList,
@@ -80,6 +80,22 @@ impl<C: Capacity, W> FullRoom<C, W> {
     /// Whether tenants have shares in any lane.
     pub(crate) fn is_fair(&self) -> bool {
         self.queue.lanes().have_shares()
+    }
+
+    /// The lanes that have waiters, and the waiter that goes next in each.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = (&C::Lane, &WaiterMeta)> {
+        let heads = self.queue.lanes().heads();
+        heads.map(|(lane, idx)| (lane, self.queue.waiters().meta(idx)))
+    }
+
+    /// The pools that could serve a waiter.
+    pub(crate) fn pools(&self, id: WaiterId) -> &PoolSet {
+        self.queue.lanes().pools(self.waiters().meta(id.idx).lane)
+    }
+
+    /// Whether any of these may be another one since this was last called.
+    pub(crate) fn take_heads_changed(&mut self) -> bool {
+        self.queue.lanes_mut().0.take_heads_changed()
     }
 
     /// A request of this tenant gave its slot back, or is about to: the release of the slot follows.

@@ -4,11 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::FullRoom;
 use crate::admit::overload::wait::{PoolBacklog, expected_wait};
-use crate::admit::room::{ExpectedWait, Room, all_pools, is_free, slots};
+use crate::admit::room::{ExpectedWait, Room, all_pools, is_free, slot_state, slots};
 use crate::admit::room_base::PredictedWait;
 use crate::admit::wait_queue::Newcomer;
 use crate::admit::waiters::WaitLimits;
-use crate::admit::{Capacity, PoolId, RejectReason, Ticket};
+use crate::admit::{Capacity, PoolId, RejectReason, SlotState, Ticket};
 
 impl<C: Capacity, W> FullRoom<C, W> {
     /// Counts the time up to now in which requests wait for a slot of `pool`.
@@ -16,7 +16,10 @@ impl<C: Capacity, W> FullRoom<C, W> {
         let is_idle = self.queue.lanes().is_idle(pool);
         let base = self.queue.base_mut();
         let load = base.overload.pool_mut(pool);
-        load.observe(base.now, slots(capacity, pool), is_idle);
+        let is_made = !C::MAKES_SLOTS || slot_state(capacity, pool) == SlotState::Made;
+        let was_made = is_made && load.is_made_since(base.now);
+        load.observe(base.now, slots(capacity, pool), is_idle || !was_made);
+        load.set_made(base.now, is_made);
     }
 
     /// The same, for all pools that could serve a lane.

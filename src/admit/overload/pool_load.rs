@@ -25,6 +25,8 @@ pub(crate) struct PoolLoad {
     slots: f64,
     /// Whether it can hand slots over now.
     pub(crate) is_in_service: bool,
+    /// Since when its slots are there without a break; `None` while they are not.
+    made_since: Option<Nanos>,
     /// By level.
     levels: Box<[LevelLoad]>,
 }
@@ -64,6 +66,7 @@ impl PoolLoad {
             probed: 0,
             slots: 1.0,
             is_in_service: true,
+            made_since: Some(0),
             levels: vec![LevelLoad::default(); levels].into(),
         }
     }
@@ -85,6 +88,16 @@ impl PoolLoad {
         self.counted_to = self.counted_to.max(now);
         // A limit of 0 is that of slots which come from elsewhere, one at a time.
         self.slots = slots.max(1) as f64;
+    }
+
+    /// Whether its slots are there from now on. Time in which they are not has to be observed as if no request waited.
+    pub(crate) fn set_made(&mut self, now: Nanos, is_made: bool) {
+        self.made_since = is_made.then(|| self.made_since.unwrap_or(now));
+    }
+
+    /// Whether its slots are there, and have been since `then`.
+    pub(crate) fn is_made_since(&self, then: Nanos) -> bool {
+        self.made_since.is_some_and(|since| since <= then)
     }
 
     /// A slot went to a waiter.

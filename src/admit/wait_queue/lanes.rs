@@ -121,6 +121,8 @@ pub(crate) struct Lanes<L> {
     has_bounds: bool,
     /// Whether any lane was opened in which tenants have shares.
     has_fair: bool,
+    /// Whether the head of any lane may have changed since that was last asked.
+    heads_changed: bool,
 }
 
 /// Stands for no pump, in a group that none has found busy. Pumps are numbered from 1.
@@ -145,6 +147,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             discipline: config.discipline,
             has_bounds: false,
             has_fair: false,
+            heads_changed: true,
         }
     }
 
@@ -318,6 +321,17 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
+    /// Whether the head of any lane may have changed since this was last called.
+    pub(crate) fn take_heads_changed(&mut self) -> bool {
+        std::mem::take(&mut self.heads_changed)
+    }
+
+    /// The lanes that have waiters, and the waiter that goes next in each.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = (&L, u32)> {
+        let lanes = self.lanes.iter();
+        lanes.filter_map(|(_, lane)| Some((&lane.key, lane.head?.idx)))
+    }
+
     /// Gives back memory that the present waiters do not need. Their order stays.
     pub(crate) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         for (_, lane) in &mut self.lanes {
@@ -417,6 +431,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         if lane.head.is_some_and(is_above) {
             return;
         }
+        self.heads_changed = true;
         let order = &mut self.groups[lane.group as usize].order;
         let was_occupied = lane.head.is_some();
         // The head was at this level or below, so no level above has a waiter.

@@ -1,14 +1,50 @@
 //! The configuration of a [`SwapLayer`](super::SwapLayer).
 
+mod error;
+mod instances;
 mod model;
+#[cfg(feature = "serde")]
+mod read;
+#[cfg(test)]
+mod tests;
+mod validate;
 
 use std::time::Duration;
 
+pub use self::error::InvalidSwap;
 pub use self::model::{StopSignal, SwapModel};
+#[cfg(feature = "serde")]
+pub(super) use self::read::pairs;
 use super::swapper::{Group, MatrixConfig};
 
 /// Which models there are, and which of them may run together.
+///
+/// With feature `serde` it is read from a file, in which every key but a model's `cmd` is optional:
+///
+/// ```
+/// # #[cfg(feature = "serde")] {
+/// # use tower_triage::swap::SwapConfig;
+/// let config: SwapConfig = toml::from_str(
+///     r#"
+///     memory = 24.0           # or pools = { gpu0 = 24.0, gpu1 = 24.0 }, or [groups.NAME], or [matrix]
+///     swap_after_seconds = 5
+///
+///     [models."qwen:7b"]
+///     cmd = "llama-server --port ${PORT} -m qwen.gguf"
+///     memory = 8.0
+///     ttl_seconds = 0         # never stopped for being idle
+///     "#,
+/// )?;
+/// assert_eq!(config.models[0].ttl, None);
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Of sets that cost the same, the one that is defined first is chosen; so the reader of the format has to keep the order
+/// of tables (`toml` does with its feature `preserve_order`).
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "read::SwapFile"))]
 #[non_exhaustive]
 pub struct SwapConfig {
     /// The models, each with a name of its own.
@@ -40,8 +76,17 @@ pub enum SwapPolicy {
     Matrix(MatrixConfig),
 }
 
+impl SwapPolicy {
+    /// One budget for all.
+    fn one_pool(budget: f64) -> Self {
+        Self::Memory(vec![("memory".to_owned(), budget)])
+    }
+}
+
 /// What becomes of a load when the last request that waited for it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum AbandonedLoad {
     /// It is given up, unless a model was stopped for it.
     #[default]
@@ -69,7 +114,7 @@ impl SwapConfig {
     #[must_use]
     pub fn memory(budget: f64) -> Self {
         Self {
-            policy: SwapPolicy::Memory(vec![("memory".to_owned(), budget)]),
+            policy: SwapPolicy::one_pool(budget),
             ..Self::default()
         }
     }

@@ -27,7 +27,7 @@ pub struct SwapModel {
     pub cmd: String,
     /// Variables of its environment, besides those of this process. `${PORT}` stands for the port, as in `cmd`.
     pub env: BTreeMap<String, String>,
-    /// How much memory it takes, in the unit of the budget. Default: 0.
+    /// How much memory each of its instances takes, in the unit of the budget. Needed where there is one.
     pub memory: Option<f64>,
     /// What it costs to stop it, at least 1: among models to stop, the least total goes. Default 1.
     pub evict_cost: u64,
@@ -129,5 +129,13 @@ impl SwapModel {
     pub fn ttl(mut self, ttl: impl Into<Option<Duration>>) -> Self {
         self.ttl = ttl.into();
         self
+    }
+
+    /// The names of its instances.
+    pub(crate) fn instance_names(&self) -> impl Iterator<Item = String> {
+        (1..=self.instances).map(|nth| match nth {
+            1 => self.model.name.clone(),
+            _ => format!("{}#{nth}", self.model.name),
+        })
     }
 }

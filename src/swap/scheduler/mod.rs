@@ -272,6 +272,11 @@ impl Scheduler {
         self.model(model).phase
     }
 
+    /// When a model that failed to start may be tried again.
+    pub(crate) fn earliest_retry(&self, model: ModelId) -> Option<Nanos> {
+        Some(self.model(model).not_before)
+    }
+
     fn model(&self, ModelId(model): ModelId) -> &Model {
         &self.models[model as usize]
     }

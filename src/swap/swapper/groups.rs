@@ -6,15 +6,20 @@ use super::{ModelId, Plan, Running, Swapper, model_named, runs};
 
 /// Models that replace each other, or run side by side.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub struct Group {
     /// The names of its models.
     pub members: Vec<String>,
     /// Whether only one of its models runs at a time. Default `true`.
+    #[cfg_attr(feature = "serde", serde(default = "yes"))]
     pub swap: bool,
     /// Whether models of other groups stop when one of its models is started. Default `true`.
+    #[cfg_attr(feature = "serde", serde(default = "yes"))]
     pub exclusive: bool,
     /// Whether its models go on running when one of another, exclusive group is started. Default `false`.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub persistent: bool,
 }
 
@@ -50,6 +55,11 @@ impl Group {
         self.persistent = persistent;
         self
     }
+}
+
+#[cfg(feature = "serde")]
+fn yes() -> bool {
+    true
 }
 
 /// Why groups are invalid.

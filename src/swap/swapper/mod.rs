@@ -7,7 +7,7 @@ mod memory;
 use std::fmt;
 
 pub use groups::{Group, Groups, InvalidGroups};
-pub use matrix::{InvalidMatrix, Matrix, MatrixConfig};
+pub use matrix::{ExpressionError, InvalidMatrix, Matrix, MatrixConfig};
 pub use memory::{InvalidMemory, MemoryBudget, MemoryConfig};
 
 /// A model, by its number in the configuration.

@@ -16,15 +16,29 @@ use super::{ModelId, Plan, Running, Swapper, model_named, runs};
 
 /// The configuration of a [`Matrix`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 #[non_exhaustive]
 pub struct MatrixConfig {
     /// Short names for models, to be used in `sets`: the short name, and the model's.
+    #[cfg_attr(
+        feature = "serde",
+        serde(deserialize_with = "crate::swap::config::pairs")
+    )]
     pub vars: Vec<(String, String)>,
     /// What it costs to stop a model, by its short name or its own: at least 1, which is the default.
+    #[cfg_attr(
+        feature = "serde",
+        serde(deserialize_with = "crate::swap::config::pairs")
+    )]
     pub evict_costs: Vec<(String, u64)>,
     /// Which models may run together, by name: `"(g | q) & v"`. Each set is a permission: any part of one of its
     /// combinations may run. `+name` stands for another set. Of two that cost the same, the one that is defined first
     /// is chosen.
+    #[cfg_attr(
+        feature = "serde",
+        serde(deserialize_with = "crate::swap::config::pairs")
+    )]
     pub sets: Vec<(String, String)>,
 }
 

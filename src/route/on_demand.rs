@@ -1,0 +1,42 @@
+//! What starts endpoints on demand sees of a router.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Weak};
+
+use super::RouterHandle;
+use super::shared::RouterShared;
+use crate::endpoints::{Endpoint, Endpoints};
+use crate::gate::Gate;
+
+/// A router that is dropped when nothing else uses it.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakRouter(Weak<RouterShared>);
+
+impl WeakRouter {
+    pub(crate) fn upgrade(&self) -> Option<RouterHandle> {
+        self.0.upgrade().map(RouterHandle)
+    }
+}
+
+impl RouterHandle {
+    pub(crate) fn downgrade(&self) -> WeakRouter {
+        WeakRouter(Arc::downgrade(&self.0))
+    }
+
+    pub(crate) fn gate(&self) -> &Gate<Endpoints> {
+        &self.0.state.gate
+    }
+
+    /// Changes the endpoints that are started on demand. Their names must be there once, and no other endpoint's.
+    pub(crate) fn change_on_demand(&self, change: impl FnOnce(&mut Vec<Endpoint>)) {
+        let changed = self.0.change_all(|registry| {
+            let (mut on_demand, own) = registry.split_on_demand();
+            change(&mut on_demand);
+            Ok::<_, Infallible>((own.with_on_demand(on_demand), None))
+        });
+        match changed {
+            Ok(_) => {}
+            Err(never) => match never {},
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Reads a [`SwapConfig`] from a file. Tables keep their order if the format's deserializer keeps it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+
+use super::{AbandonedLoad, StopSignal, SwapConfig, SwapModel, SwapPolicy};
+use crate::swap::swapper::{Group, MatrixConfig};
+
+/// The section as it is written.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SwapFile {
+    #[serde(default)]
+    models: Pairs<ModelFile>,
+    memory: Option<f64>,
+    pools: Option<Pairs<f64>>,
+    groups: Option<Pairs<Group>>,
+    matrix: Option<MatrixConfig>,
+    swap_after_seconds: Option<Seconds>,
+    min_loaded_seconds: Option<Seconds>,
+    #[serde(default)]
+    abandoned_load: AbandonedLoad,
+    health_timeout_seconds: Option<Seconds>,
+    default: Option<String>,
+}
+
+impl TryFrom<SwapFile> for SwapConfig {
+    type Error = String;
+
+    fn try_from(file: SwapFile) -> Result<Self, String> {
+        let policies = [
+            ("memory", file.memory.is_some()),
+            ("pools", file.pools.is_some()),
+            ("groups", file.groups.is_some()),
+            ("matrix", file.matrix.is_some()),
+        ];
+        let given: Vec<_> = policies.iter().filter(|(_, is_given)| *is_given).collect();
+        if let [(first, _), (second, _), ..] = given.as_slice() {
+            return Err(format!("`{first}` and `{second}` exclude each other"));
+        }
+        let memory = file.memory.map(SwapPolicy::one_pool);
+        let pools = file.pools.map(|pools| SwapPolicy::Memory(pools.0));
+        let groups = file.groups.map(|groups| SwapPolicy::Groups(groups.0));
+        let matrix = file.matrix.map(SwapPolicy::Matrix);
+        let models = file.models.0.into_iter();
+        let mut config = Self {
+            models: models.map(|(name, model)| model.named(name)).collect(),
+            abandoned_load: file.abandoned_load,
+            default: file.default,
+            ..Self::default()
+        };
+        set(&mut config.policy, memory.or(pools).or(groups).or(matrix));
+        set(&mut config.swap_after, file.swap_after_seconds.map(|s| s.0));
+        set(&mut config.min_loaded, file.min_loaded_seconds.map(|s| s.0));
+        set(
+            &mut config.health_timeout,
+            file.health_timeout_seconds.map(|s| s.0),
+        );
+        Ok(config)
+    }
+}
+
+/// A model as it is written, without its name.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelFile {
+    cmd: String,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    context_length: Option<u32>,
+    vision: Option<bool>,
+    tools: Option<bool>,
+    json_mode: Option<bool>,
+    memory: Option<f64>,
+    evict_cost: Option<u64>,
+    concurrency: Option<u32>,
+    instances: Option<u32>,
+    health_path: Option<String>,
+    health_interval_seconds: Option<Seconds>,
+    hang_seconds: Option<Seconds>,
+    ttl_seconds: Option<Seconds>,
+    pinned: Option<bool>,
+    preload: Option<bool>,
+    stop_cmd: Option<String>,
+    stop_signal: Option<StopSignal>,
+    stop_grace_seconds: Option<Seconds>,
+    settle_seconds: Option<Seconds>,
+    start_timeout_seconds: Option<Seconds>,
+    sleep_path: Option<String>,
+    wake_path: Option<String>,
+}
+
+impl ModelFile {
+    fn named(self, name: String) -> SwapModel {
+        let mut all = SwapModel::new(name, self.cmd);
+        set(&mut all.model.context_length, self.context_length);
+        set(&mut all.model.vision, self.vision);
+        set(&mut all.model.tools, self.tools);
+        set(&mut all.model.json_mode, self.json_mode);
+        set(&mut all.evict_cost, self.evict_cost);
+        set(&mut all.concurrency, self.concurrency);
+        set(&mut all.instances, self.instances);
+        let is_path = |path: &String| path != "none";
+        set(
+            &mut all.health_path,
+            self.health_path.map(|path| Some(path).filter(is_path)),
+        );
+        set(
+            &mut all.health_interval,
+            self.health_interval_seconds.map(Seconds::or_never),
+        );
+        set(
+            &mut all.hang_timeout,
+            self.hang_seconds.map(Seconds::or_never),
+        );
+        set(&mut all.ttl, self.ttl_seconds.map(Seconds::or_never));
+        set(&mut all.pinned, self.pinned);
+        set(&mut all.preload, self.preload);
+        set(&mut all.stop_signal, self.stop_signal);
+        set(&mut all.stop_grace, self.stop_grace_seconds.map(|s| s.0));
+        set(&mut all.settle, self.settle_seconds.map(|s| s.0));
+        SwapModel {
+            env: self.env,
+            memory: self.memory,
+            stop_cmd: self.stop_cmd,
+            start_timeout: self.start_timeout_seconds.map(|s| s.0),
+            sleep_path: self.sleep_path,
+            wake_path: self.wake_path,
+            ..all
+        }
+    }
+}
+
+/// Sets what is in the file.
+fn set<T>(field: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *field = value;
+    }
+}
+
+/// A number of seconds, whole or with a fraction.
+struct Seconds(Duration);
+
+impl Seconds {
+    /// 0 stands for never.
+    fn or_never(self) -> Option<Duration> {
+        Some(self.0).filter(|duration| !duration.is_zero())
+    }
+}
+
+impl<'de> Deserialize<'de> for Seconds {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let seconds = f64::deserialize(from)?;
+        match Duration::try_from_secs_f64(seconds) {
+            Ok(duration) => Ok(Self(duration)),
+            Err(_) => Err(D::Error::custom(format_args!(
+                "{seconds} must be a number of seconds from 0"
+            ))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for StopSignal {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        match name.strip_prefix("SIG").unwrap_or(&name) {
+            "TERM" => Ok(Self::Term),
+            "INT" => Ok(Self::Int),
+            "QUIT" => Ok(Self::Quit),
+            "HUP" => Ok(Self::Hup),
+            "KILL" => Ok(Self::Kill),
+            _ => Err(D::Error::custom(format_args!(
+                "{name:?} must be one of \"TERM\", \"INT\", \"QUIT\", \"HUP\", \"KILL\""
+            ))),
+        }
+    }
+}
+
+/// A table in its order.
+struct Pairs<T>(Vec<(String, T)>);
+
+impl<T> Default for Pairs<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pairs<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Entries<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+            type Value = Pairs<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs<T>, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+
+        from.deserialize_map(Entries(PhantomData))
+    }
+}
+
+/// Reads a table, and keeps its order.
+pub(in crate::swap) fn pairs<'de, T, D>(from: D) -> Result<Vec<(String, T)>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    Ok(Pairs::deserialize(from)?.0)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

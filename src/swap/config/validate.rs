@@ -1,0 +1,131 @@
+//! What a configuration of models must fulfil.
+
+use std::collections::HashSet;
+
+use http::uri::PathAndQuery;
+
+use super::{InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
+use crate::swap::swapper::{ModelId, Running, Swapper};
+
+impl SwapConfig {
+    /// Whether it can be used.
+    ///
+    /// # Errors
+    ///
+    /// Which model and key is wrong, and what is allowed.
+    pub fn validate(&self) -> Result<(), InvalidSwap> {
+        let mut names = HashSet::new();
+        for model in &self.models {
+            model.validate()?;
+            if let Some(name) = model
+                .instance_names()
+                .find(|name| !names.insert(name.clone()))
+            {
+                return Err(InvalidSwap::DuplicateModel(name));
+            }
+            if model.memory.is_some() && !matches!(self.policy, SwapPolicy::Memory(_)) {
+                return Err(InvalidSwap::NoBudget(model.model.name.clone()));
+            }
+        }
+        if self.health_timeout.is_zero() {
+            return Err(InvalidSwap::ZeroHealthTimeout);
+        }
+        let is_there = |name: &String| self.models.iter().any(|model| model.model.name == *name);
+        if let Some(name) = self.default.as_ref().filter(|name| !is_there(name)) {
+            return Err(InvalidSwap::UnknownDefault(name.clone()));
+        }
+        self.pinned_fit(&*self.swapper()?)
+    }
+
+    /// Whether those that are never stopped can run together.
+    fn pinned_fit(&self, swapper: &dyn Swapper) -> Result<(), InvalidSwap> {
+        let models = self.models.iter();
+        let of_instance: Vec<&SwapModel> = models
+            .flat_map(|model| std::iter::repeat_n(model, model.instances as usize))
+            .collect();
+        let mut running: Vec<Running> = Vec::new();
+        let check = |target: ModelId, running: &[Running]| {
+            let plan = swapper.plan(target, running);
+            let name = |ModelId(id): ModelId| of_instance[id as usize].model.name.clone();
+            match plan.evict.first() {
+                None => Ok(plan),
+                Some(&other) => Err(InvalidSwap::Pinned {
+                    model: name(target),
+                    other: name(other),
+                }),
+            }
+        };
+        for (id, model) in (0..).map(ModelId).zip(&of_instance) {
+            if model.pinned {
+                let plan = check(id, &running)?;
+                running.push(Running {
+                    model: id,
+                    pool: plan.pool,
+                    last_used: 0,
+                    is_busy: false,
+                });
+            }
+        }
+        // One that is started last may have to stop others where the reverse does not hold.
+        for nth in 0..running.len() {
+            let mut others = running.clone();
+            let target = others.remove(nth);
+            check(target.model, &others)?;
+        }
+        Ok(())
+    }
+}
+
+impl SwapModel {
+    fn validate(&self) -> Result<(), InvalidSwap> {
+        let name = || self.model.name.clone();
+        if self.model.name.is_empty() {
+            return Err(InvalidSwap::EmptyName);
+        }
+        let lines = [
+            ("cmd", Some(&self.cmd)),
+            ("stop_cmd", self.stop_cmd.as_ref()),
+        ];
+        for (key, line) in lines {
+            let Some(line) = line else { continue };
+            if shell_words::split(line).map_or(true, |words| words.is_empty()) {
+                return Err(InvalidSwap::Command {
+                    model: name(),
+                    key,
+                    line: line.clone(),
+                });
+            }
+        }
+        let zeros = [
+            ("evict_cost", self.evict_cost == 0),
+            ("concurrency", self.concurrency == 0),
+            ("instances", self.instances == 0),
+            (
+                "start_timeout_seconds",
+                self.start_timeout.is_some_and(|timeout| timeout.is_zero()),
+            ),
+        ];
+        if let Some((key, _)) = zeros.into_iter().find(|(_, is_zero)| *is_zero) {
+            return Err(InvalidSwap::Zero { model: name(), key });
+        }
+        let paths = [
+            ("health_path", &self.health_path),
+            ("sleep_path", &self.sleep_path),
+            ("wake_path", &self.wake_path),
+        ];
+        for (key, path) in paths {
+            let Some(path) = path else { continue };
+            if !path.starts_with('/') || path.parse::<PathAndQuery>().is_err() {
+                return Err(InvalidSwap::Path {
+                    model: name(),
+                    key,
+                    path: path.clone(),
+                });
+            }
+        }
+        match self.sleep_path.is_some() == self.wake_path.is_some() {
+            true => Ok(()),
+            false => Err(InvalidSwap::HalfSleep(name())),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What the scheduler decides is done here: words of endpoints change at once, everything else is a task.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+use tokio_util::sync::CancellationToken;
+
+use super::tasks::{Report, Stop, Swap};
+use super::unit::Unit;
+use crate::swap::board::Board;
+use crate::swap::scheduler::{Effects, Generation};
+use crate::swap::swapper::{ModelId, Plan};
+use crate::swap::{Launch, Launcher, ModelState};
+
+/// All instances, and what runs and stops them.
+pub(super) struct Units {
+    pub(super) units: Vec<Unit>,
+    pub(super) board: Arc<Board>,
+    pub(super) launcher: Arc<dyn Launcher>,
+    pub(super) reports: UnboundedSender<Report>,
+    /// The names of the memory pools, if there are several.
+    pub(super) pools: Vec<Arc<str>>,
+    pub(super) start_timeout: Duration,
+    /// Of the swaps on their way: which instance starts, and what gives that up.
+    pub(super) starting: HashMap<Generation, (ModelId, CancellationToken)>,
+    /// Whether an endpoint was opened or closed and the gate is still to be told.
+    pub(super) has_changed: bool,
+}
+
+impl Units {
+    pub(super) fn unit(&mut self, ModelId(model): ModelId) -> &mut Unit {
+        &mut self.units[model as usize]
+    }
+
+    /// What stops an instance, and an entry that says so.
+    fn stop(&mut self, model: ModelId, may_sleep: bool) -> Stop {
+        self.board
+            .set_state(model.0 as usize, ModelState::Unloading, None);
+        let unit = self.unit(model);
+        unit.start += 1; // its end is no crash
+        Stop {
+            unit: model.0 as usize,
+            instance: unit.instance.take(),
+            is_killed: std::mem::take(&mut unit.is_killed),
+            may_sleep,
+        }
+    }
+}
+
+impl Effects for Units {
+    fn is_busy(&self, ModelId(model): ModelId) -> bool {
+        self.units[model as usize].is_busy()
+    }
+
+    fn open(&mut self, model: ModelId) {
+        self.unit(model).give();
+        self.has_changed = true;
+    }
+
+    fn close(&mut self, model: ModelId) {
+        self.unit(model).stop_giving();
+        self.has_changed = true;
+    }
+
+    fn close_if_idle(&mut self, model: ModelId) -> bool {
+        let is_closed = self.unit(model).stop_giving_if_idle();
+        self.has_changed |= is_closed;
+        is_closed
+    }
+
+    fn swap(&mut self, generation: Generation, target: ModelId, plan: &Plan) {
+        let evict = plan
+            .evict
+            .iter()
+            .map(|&model| self.stop(model, true))
+            .collect();
+        self.board
+            .set_state(target.0 as usize, ModelState::Loading, None);
+        let progress = self.board.entries()[target.0 as usize].told();
+        let pool = self
+            .pools
+            .get(plan.pool as usize)
+            .map(|name| (plan.pool, Arc::clone(name)));
+        let default_timeout = self.start_timeout;
+        let launcher = Arc::clone(&self.launcher);
+        let unit = self.unit(target);
+        unit.is_asleep = false;
+        let abort = CancellationToken::new();
+        let swap = Swap {
+            generation,
+            evict,
+            asleep: unit.instance.take(),
+            launch: Launch {
+                model: Arc::clone(&unit.model),
+                name: Arc::clone(&unit.name),
+                pool,
+                timeout: unit.model.start_timeout.unwrap_or(default_timeout),
+                progress,
+            },
+            launcher,
+            abort: abort.clone(),
+        };
+        self.starting.insert(generation, (target, abort));
+        tokio::spawn(swap.run(self.reports.clone()));
+    }
+
+    fn abort(&mut self, generation: Generation) {
+        if let Some((_, abort)) = self.starting.get(&generation) {
+            abort.cancel();
+        }
+    }
+
+    fn stop(&mut self, generation: Generation, model: ModelId) {
+        let stop = Units::stop(self, model, true);
+        let reports = self.reports.clone();
+        tokio::spawn(async move {
+            let ended = stop.run().await;
+            _ = reports.send(Report::Stopped { generation, ended });
+        });
+    }
+}
+
+impl Drop for Units {
+    /// Starts are given up; what runs is dropped.
+    fn drop(&mut self) {
+        self.starting.values().for_each(|(_, abort)| abort.cancel());
+    }
+}

@@ -1,0 +1,154 @@
+//! The tasks that start and stop models. Each reports its end to the driver.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::UnboundedSender;
+use tokio_util::sync::CancellationToken;
+
+use crate::swap::scheduler::Generation;
+use crate::swap::{Instance, Launch, Launcher, Progress, StartError};
+
+/// What tasks and handles tell the driver.
+#[derive(Debug)]
+pub(super) enum Report {
+    /// An instance that had to stop for another one does not run any more.
+    Evicted(Ended),
+    /// The target of a swap runs, or does not.
+    SwapDone {
+        generation: Generation,
+        result: Result<Arc<dyn Instance>, StartError>,
+    },
+    /// An instance that had to stop does not run any more.
+    Stopped {
+        generation: Generation,
+        ended: Ended,
+    },
+    /// An instance ended by itself.
+    Exited {
+        unit: usize,
+        start: u64,
+        reason: String,
+    },
+}
+
+/// An instance that was stopped.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) unit: usize,
+    /// If it only sleeps.
+    pub(super) asleep: Option<Arc<dyn Instance>>,
+}
+
+/// An instance that has to stop.
+#[derive(Debug)]
+pub(super) struct Stop {
+    pub(super) unit: usize,
+    pub(super) instance: Option<Arc<dyn Instance>>,
+    /// At once, rather than when it is ready to.
+    pub(super) is_killed: bool,
+    /// Whether it may sleep instead.
+    pub(super) may_sleep: bool,
+}
+
+impl Stop {
+    pub(super) async fn run(self) -> Ended {
+        let unit = self.unit;
+        let Some(instance) = self.instance else {
+            return Ended { unit, asleep: None };
+        };
+        if self.is_killed {
+            instance.kill().await;
+            return Ended { unit, asleep: None };
+        }
+        if let Some(sleep) = instance.sleep().filter(|_| self.may_sleep) {
+            match sleep.await {
+                Ok(()) => {
+                    return Ended {
+                        unit,
+                        asleep: Some(instance),
+                    };
+                }
+                Err(error) => tracing::warn!(?instance, error, "model could not be put to sleep"),
+            }
+        }
+        instance.stop().await;
+        Ended { unit, asleep: None }
+    }
+}
+
+/// Stops instances side by side, and then starts or wakes another one.
+pub(super) struct Swap {
+    pub(super) generation: Generation,
+    pub(super) evict: Vec<Stop>,
+    pub(super) asleep: Option<Arc<dyn Instance>>,
+    pub(super) launch: Launch,
+    pub(super) launcher: Arc<dyn Launcher>,
+    /// Gives up the start.
+    pub(super) abort: CancellationToken,
+}
+
+impl Swap {
+    pub(super) async fn run(self, reports: UnboundedSender<Report>) {
+        // Without a receiver the driver is gone, and what ran for it is dropped.
+        let tasks = self.evict.into_iter().map(|stop| {
+            let reports = reports.clone();
+            tokio::spawn(async move { _ = reports.send(Report::Evicted(stop.run().await)) })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            _ = task.await; // a launcher that panics in there has ended all the same
+        }
+        let start = start(self.asleep, self.launch, self.launcher);
+        // In a task of its own: a launcher may panic.
+        let mut start = tokio::spawn(start);
+        let result = tokio::select! {
+            result = &mut start => result.unwrap_or_else(|_| Err(StartError::new("its launcher panicked"))),
+            () = self.abort.cancelled() => {
+                start.abort();
+                // What was started of it is gone once the task is.
+                match start.await {
+                    Ok(result) => result,
+                    Err(_) => Err(StartError::new("the start was given up")),
+                }
+            }
+        };
+        _ = reports.send(Report::SwapDone {
+            generation: self.generation,
+            result,
+        });
+    }
+}
+
+async fn start(
+    asleep: Option<Arc<dyn Instance>>,
+    launch: Launch,
+    launcher: Arc<dyn Launcher>,
+) -> Result<Arc<dyn Instance>, StartError> {
+    if let Some(instance) = asleep {
+        match instance.wake(Progress::clone(&launch.progress)).await {
+            Ok(()) => return Ok(instance),
+            Err(error) => {
+                let model = &*launch.name;
+                tracing::warn!(model, %error, "model did not wake up and is started anew");
+                instance.kill().await;
+            }
+        }
+    }
+    launcher.start(launch).await
+}
+
+/// Reports when an instance ends by itself.
+pub(super) async fn watch(
+    unit: usize,
+    start: u64,
+    instance: Arc<dyn Instance>,
+    reports: UnboundedSender<Report>,
+) {
+    let ended = instance.ended();
+    drop(instance); // or it would never be dropped
+    let reason = ended.await;
+    _ = reports.send(Report::Exited {
+        unit,
+        start,
+        reason,
+    });
+}

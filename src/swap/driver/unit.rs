@@ -1,0 +1,119 @@
+//! One instance of a model, as the driver sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed; // a count that is compared with an earlier one
+use std::time::Duration;
+
+use crate::endpoints::on_demand::{self, OnDemand};
+use crate::endpoints::{Endpoint, EndpointRef};
+use crate::swap::scheduler::Head;
+use crate::swap::{Instance, SwapModel};
+
+/// One instance of a model.
+#[derive(Debug)]
+pub(super) struct Unit {
+    /// The model's name, with `#2` and so on for further instances.
+    pub(super) name: Arc<str>,
+    pub(super) model: Arc<SwapModel>,
+    pub(super) on_demand: OnDemand,
+    pub(super) endpoint: EndpointRef,
+    /// What runs or sleeps.
+    pub(super) instance: Option<Arc<dyn Instance>>,
+    pub(super) is_asleep: bool,
+    /// The number of its present start: what is said of an earlier one concerns it no more.
+    pub(super) start: u64,
+    /// Its first waiter, as the scheduler knows it.
+    pub(super) head: Option<Head>,
+    /// How often it had become idle when that was last looked at.
+    pub(super) idled: u64,
+    /// The count of its activity, and how many requests it served, when that was last looked at.
+    activity: (u32, u32),
+    /// Whether it is killed rather than stopped when it is to end.
+    pub(super) is_killed: bool,
+}
+
+impl Unit {
+    pub(super) fn new(
+        name: Arc<str>,
+        model: Arc<SwapModel>,
+        on_demand: OnDemand,
+        endpoint: EndpointRef,
+    ) -> Self {
+        Self {
+            name,
+            model,
+            on_demand,
+            endpoint,
+            instance: None,
+            is_asleep: false,
+            start: 0,
+            head: None,
+            idled: 0,
+            activity: (0, 0),
+            is_killed: false,
+        }
+    }
+
+    /// Whether it serves a request.
+    pub(super) fn is_busy(&self) -> bool {
+        self.endpoint.in_flight() > 0
+    }
+
+    /// Whether it has become idle since this was last called.
+    pub(super) fn take_idled(&mut self) -> bool {
+        let idled = self.on_demand.idled();
+        idled != std::mem::replace(&mut self.idled, idled)
+    }
+
+    pub(super) fn stop_giving(&self) {
+        self.endpoint.state().word.stop();
+    }
+
+    pub(super) fn stop_giving_if_idle(&self) -> bool {
+        self.endpoint.state().word.stop_if_idle()
+    }
+
+    pub(super) fn give(&self) {
+        let state = self.endpoint.state();
+        // Failures of an earlier process say nothing of this one.
+        state.ejection.reset_failures();
+        _ = state.word.close();
+        state.word.start();
+    }
+
+    /// Tells what runs that something came from it, or that requests began or ended, since this was last called.
+    pub(super) fn report_activity(&mut self) {
+        let Some(instance) = &self.instance else {
+            return;
+        };
+        let busy = self.endpoint.in_flight();
+        let activity = (self.endpoint.state().activity.load(Relaxed), busy);
+        if activity != self.activity {
+            self.activity = activity;
+            instance.on_activity(busy);
+        }
+    }
+
+    /// How often that is to be looked at; `None`: never.
+    pub(super) fn activity_interval(&self) -> Option<Duration> {
+        self.instance.as_ref()?;
+        Some(self.model.hang_timeout? / 4)
+    }
+}
+
+/// The instances of a model: their names and endpoints.
+pub(in crate::swap) fn instances(
+    model: &SwapModel,
+) -> impl Iterator<Item = (Arc<str>, OnDemand, Endpoint)> {
+    let instances = 1..=model.instances;
+    instances.map(|nth| {
+        let name = match nth {
+            1 => model.model.name.clone(),
+            _ => format!("{}#{nth}", model.model.name),
+        };
+        let on_demand = OnDemand::default();
+        let endpoint =
+            on_demand::endpoint(&name, &model.model, model.concurrency, on_demand.clone());
+        (name.into(), on_demand, endpoint)
+    })
+}

@@ -1,0 +1,63 @@
+//! Which instance each first waiter is for.
+
+use std::collections::HashMap;
+
+use super::Driver;
+use crate::admit::PoolId;
+use crate::route::RouterHandle;
+use crate::swap::scheduler::{Head, Nanos, Phase};
+use crate::swap::swapper::ModelId;
+
+impl Driver {
+    /// Tells the scheduler of first waiters that are not those of the last look.
+    pub(super) fn look_at_waiters(&mut self, router: &RouterHandle, now: Nanos) {
+        let heads = self.heads(router);
+        for (nth, mut head) in heads.into_iter().enumerate() {
+            let model = ModelId(nth as u32);
+            let unit = &mut self.units.units[nth];
+            // What waits for a model that does not run has waited since the first of it came, whichever of it goes first.
+            if let (Some(head), Some(before)) = (&mut head, unit.head)
+                && self.scheduler.phase(model) != Phase::Ready
+            {
+                head.arrival = head.arrival.min(before.arrival);
+            }
+            if head != std::mem::replace(&mut unit.head, head) {
+                self.scheduler.on_waiter(model, head, now, &mut self.units);
+            }
+        }
+    }
+
+    /// The first waiter of each instance: of the lanes that it can serve, the one that goes first.
+    fn heads(&self, router: &RouterHandle) -> Vec<Option<Head>> {
+        let units = self.units.units.iter().enumerate();
+        let by_pool: HashMap<PoolId, usize> = units
+            .map(|(nth, unit)| (unit.endpoint.pool(), nth))
+            .collect();
+        let mut heads = vec![None; self.units.units.len()];
+        for first in router.gate().first_waiters() {
+            let head = Head {
+                level: first.level.0,
+                arrival: self.nanos(first.arrival),
+            };
+            let pools = router.gate().capacity().pools_in_order(&first.lane);
+            let instances = pools.iter().filter_map(|pool| by_pool.get(pool).copied());
+            for nth in self.wanted(instances) {
+                let known: &mut Option<Head> = &mut heads[nth];
+                *known = Some(known.map_or(head, |known| known.min(head)));
+            }
+        }
+        heads
+    }
+
+    /// Of the instances that could serve a lane, those that its first waiter is for: all that run, and one that does not.
+    fn wanted(&self, instances: impl Iterator<Item = usize>) -> Vec<usize> {
+        let phase = |nth: usize| self.scheduler.phase(ModelId(nth as u32));
+        let (mut wanted, others): (Vec<_>, Vec<_>) =
+            instances.partition(|&nth| phase(nth) == Phase::Ready);
+        let is_starting = |nth: &usize| matches!(phase(*nth), Phase::Starting(_));
+        // One that is being started is waited for, before another one is.
+        let next = others.iter().copied().find(is_starting);
+        wanted.extend(next.or_else(|| others.first().copied()));
+        wanted
+    }
+}

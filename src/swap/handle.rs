@@ -1,0 +1,220 @@
+//! The handle of a `SwapLayer`: reports on its models, loads and unloads them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+
+use super::board::{Board, Entry};
+use super::driver::Command;
+use super::{InvalidSwap, ModelState, ModelStatus, SwapConfig, SwapEvent};
+use crate::admit::Capacity;
+use crate::clock::now;
+use crate::route::RouterHandle;
+
+/// Reports on the models of a [`SwapLayer`](super::SwapLayer), loads and unloads them. Clones are the same handle.
+#[derive(Debug, Clone)]
+pub struct SwapHandle {
+    pub(super) router: RouterHandle,
+    pub(super) board: Arc<Board>,
+    pub(super) commands: UnboundedSender<Command>,
+}
+
+/// How a model is unloaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Unload {
+    /// It finishes the requests that it serves.
+    #[default]
+    Drain,
+    /// At once. The requests that it serves fail.
+    Kill,
+}
+
+/// There is no model of this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no model `{0}` that is started when it is asked for")]
+pub struct UnknownModel(pub String);
+
+impl SwapHandle {
+    /// Every model, in the order of the configuration.
+    #[must_use]
+    pub fn models(&self) -> Vec<ModelStatus> {
+        let waiting = self.waiting();
+        let mut models: Vec<ModelStatus> = Vec::new();
+        for entry in self.board.entries().iter() {
+            let known = models.iter_mut().find(|model| model.name == *entry.model);
+            match known {
+                Some(model) => add(model, entry),
+                None => {
+                    let mut model = status(entry);
+                    model.waiting = waiting.get(&*entry.model).copied().unwrap_or(0);
+                    models.push(model);
+                }
+            }
+        }
+        models
+    }
+
+    /// Starts a model as if a request of the lowest level asked for it. [`events`](Self::events) say how that goes.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such model.
+    pub fn load(&self, model: &str) -> Result<(), UnknownModel> {
+        let model = self.known(model)?;
+        self.send(Command::Load(model));
+        Ok(())
+    }
+
+    /// Stops a model, or gives up its start. Requests that wait for it get 503 `model_unloaded`. It is started again when it
+    /// is asked for.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such model.
+    pub fn unload(&self, model: &str, how: Unload) -> Result<(), UnknownModel> {
+        let model = Some(self.known(model)?);
+        let is_killed = how == Unload::Kill;
+        self.send(Command::Unload { model, is_killed });
+        Ok(())
+    }
+
+    /// The same, for all models.
+    pub fn unload_all(&self, how: Unload) {
+        let is_killed = how == Unload::Kill;
+        self.send(Command::Unload {
+            model: None,
+            is_killed,
+        });
+    }
+
+    /// What happens to models from now on.
+    #[must_use]
+    pub fn events(&self) -> SwapEvents {
+        SwapEvents(self.board.subscribe())
+    }
+
+    /// Changes the models while requests wait and run. Models that are configured as before keep running, changed ones
+    /// finish what they serve and are started anew when they are asked for, and those that have left run out.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration is invalid. Nothing has changed then.
+    pub fn reconfigure(&self, config: SwapConfig) -> Result<(), InvalidSwap> {
+        config.validate()?;
+        self.send(Command::Reconfigure(Box::new(config)));
+        Ok(())
+    }
+
+    /// Stops all models, and starts none any more. To be called when the router is
+    /// [closed](RouterHandle::closed), so that no request is served any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// If it is dropped, models are stopped all the same.
+    pub async fn shutdown(&self) {
+        let (answer, stopped) = oneshot::channel();
+        self.send(Command::Shutdown(answer));
+        _ = stopped.await; // an error: the driver is gone, and with it all that ran
+    }
+
+    fn send(&self, command: Command) {
+        // Without a receiver, the runtime is shutting down.
+        _ = self.commands.send(command);
+    }
+
+    fn known(&self, model: &str) -> Result<Arc<str>, UnknownModel> {
+        let entries = self.board.entries();
+        let known = entries.iter().find(|entry| *entry.model == *model);
+        let known = known.map(|entry| Arc::clone(&entry.model));
+        known.ok_or_else(|| UnknownModel(model.to_owned()))
+    }
+
+    /// How many requests wait for each model.
+    fn waiting(&self) -> HashMap<Arc<str>, usize> {
+        let gate = self.router.gate();
+        let endpoints = gate.capacity();
+        let by_lane = gate.count_waiters(|demand| endpoints.lane(demand));
+        let entries = self.board.entries();
+        let mut waiting = HashMap::new();
+        for (lane, count) in by_lane {
+            let pools = endpoints.pools_in_order(&lane);
+            let serves = |entry: &&Entry| pools.contains(&entry.endpoint.pool());
+            if let Some(entry) = entries.iter().find(serves) {
+                *waiting.entry(Arc::clone(&entry.model)).or_default() += count;
+            }
+        }
+        waiting
+    }
+}
+
+fn status(entry: &Entry) -> ModelStatus {
+    ModelStatus {
+        name: entry.model.to_string(),
+        state: entry.state,
+        since: now().saturating_duration_since(entry.since),
+        running: entry.state.is_running().into(),
+        in_flight: entry.endpoint.in_flight(),
+        waiting: 0,
+        progress: entry.progress(),
+        last_error: entry.last_error.clone(),
+        url: entry.url.clone().filter(|_| entry.state.is_running()),
+    }
+}
+
+/// Adds a further instance of a model.
+fn add(model: &mut ModelStatus, entry: &Entry) {
+    let other = status(entry);
+    let (running, in_flight) = (
+        model.running + other.running,
+        model.in_flight + other.in_flight,
+    );
+    let (waiting, last_error) = (model.waiting, model.last_error.take());
+    if other.state.nearness() > model.state.nearness() {
+        *model = other;
+    }
+    (model.running, model.in_flight, model.waiting) = (running, in_flight, waiting);
+    model.last_error = model.last_error.take().or(last_error);
+}
+
+impl ModelState {
+    fn is_running(self) -> bool {
+        matches!(self, Self::Loaded | Self::Sleeping | Self::Unloading)
+    }
+
+    /// The higher, the nearer to serving.
+    fn nearness(self) -> u8 {
+        match self {
+            Self::Loaded => 5,
+            Self::Loading => 4,
+            Self::Sleeping => 3,
+            Self::Unloading => 2,
+            Self::Unloaded => 1,
+            Self::Failed => 0,
+        }
+    }
+}
+
+/// What happens to models, in order. Made by [`SwapHandle::events`].
+#[derive(Debug)]
+pub struct SwapEvents(Receiver<SwapEvent>);
+
+impl SwapEvents {
+    /// The next event. A reader that is more than 256 behind misses the oldest. `None`: the layer is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// No event is lost if it is dropped.
+    pub async fn next(&mut self) -> Option<SwapEvent> {
+        loop {
+            match self.0.recv().await {
+                Ok(event) => return Some(event),
+                Err(RecvError::Lagged(_)) => {} // the next one is there
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! `SwapLayer` and its builder.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tower_layer::Layer;
+
+use super::board::Board;
+use super::driver::{Driver, instances};
+use super::{InvalidSwap, Launcher, ProcessLauncher, SwapConfig, SwapHandle};
+use crate::endpoints::{InvalidRegistry, Registry};
+use crate::route::{InvalidRoute, Route, RouteLayer, RouteLayerBuilder, RouterHandle};
+
+/// Starts models when requests ask for them, and stops others to make room: a [`RouteLayer`] with endpoints that are
+/// started on demand.
+///
+/// A request for a model that does not run waits in the same waiting room as all others, by its priority, and is served once
+/// the model was loaded. Requests for one model join. Nothing that serves a request is stopped for another model: it is
+/// waited for. While others wait, the traffic of a loaded model yields after
+/// [`swap_after`](SwapConfig::swap_after), or at once to a more urgent request.
+///
+/// The inner service gets a [`Decision`](crate::endpoints::Decision) in each request's extensions, which names the
+/// process's URL; [`Forward`](crate::upstream::Forward) sends it there.
+///
+/// See the [module](super) for an example.
+#[derive(Debug, Clone)]
+pub struct SwapLayer {
+    route: RouteLayer,
+    handle: SwapHandle,
+}
+
+/// Builds a [`SwapLayer`]. Made by [`SwapLayer::builder`].
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct SwapLayerBuilder {
+    config: SwapConfig,
+    route: Option<RouteLayerBuilder>,
+    launcher: Arc<dyn Launcher>,
+}
+
+impl SwapLayer {
+    /// Begins to build a layer over the models of `config`.
+    pub fn builder(config: SwapConfig) -> SwapLayerBuilder {
+        SwapLayerBuilder {
+            config,
+            route: None,
+            launcher: Arc::new(ProcessLauncher::default()),
+        }
+    }
+
+    /// As [`RouteLayer::shutdown`]. Models run on; stop them with [`SwapHandle::shutdown`].
+    #[must_use]
+    pub fn shutdown(self, token: CancellationToken) -> Self {
+        Self {
+            route: self.route.shutdown(token),
+            ..self
+        }
+    }
+
+    /// Reports on the models, loads and unloads them.
+    #[must_use]
+    pub fn handle(&self) -> SwapHandle {
+        self.handle.clone()
+    }
+
+    /// Reports on the waiting room and all endpoints, and changes those that are not started on demand.
+    #[must_use]
+    pub fn router(&self) -> RouterHandle {
+        self.route.handle()
+    }
+}
+
+impl SwapLayerBuilder {
+    /// The waiting room, the routing, and endpoints that run by themselves. Default: those of a [`RouteLayer`] without
+    /// endpoints.
+    pub fn route(mut self, route: RouteLayerBuilder) -> Self {
+        self.route = Some(route);
+        self
+    }
+
+    /// What starts the models. Default: [`ProcessLauncher`].
+    pub fn launcher(mut self, launcher: impl Launcher) -> Self {
+        self.launcher = Arc::new(launcher);
+        self
+    }
+
+    /// Builds the layer, and starts the models that are to be loaded from the beginning.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration of the models, the room or the routing is invalid; if a model has the name of an endpoint; or
+    /// outside of a Tokio runtime.
+    pub fn try_build(self) -> Result<SwapLayer, InvalidSwapLayer> {
+        self.config.validate()?;
+        let runtime = Handle::try_current().map_err(|_| InvalidSwapLayer::NoRuntime)?;
+        let route = match self.route {
+            Some(route) => route,
+            None => RouteLayer::builder(Registry::new(Vec::new())?),
+        };
+        let models = self.config.models.iter();
+        let endpoints = models.flat_map(|model| instances(model).map(|(_, _, endpoint)| endpoint));
+        let all = route
+            .registry()
+            .endpoints()
+            .iter()
+            .cloned()
+            .chain(endpoints);
+        Registry::new(all.collect())?;
+        let route = route.try_build()?;
+        let (board, router) = (Arc::new(Board::default()), route.handle());
+        let (driver, commands) =
+            Driver::new(&self.config, &router, Arc::clone(&board), self.launcher)?;
+        runtime.spawn(driver.run());
+        let handle = SwapHandle {
+            router,
+            board,
+            commands,
+        };
+        Ok(SwapLayer { route, handle })
+    }
+
+    /// As [`try_build`](Self::try_build).
+    ///
+    /// # Panics
+    ///
+    /// Where that fails.
+    #[must_use]
+    #[track_caller]
+    pub fn build(self) -> SwapLayer {
+        match self.try_build() {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+impl<S> Layer<S> for SwapLayer {
+    type Service = Route<S>;
+
+    fn layer(&self, inner: S) -> Route<S> {
+        self.route.layer(inner)
+    }
+}
+
+/// What is wrong with the configuration of a [`SwapLayer`].
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidSwapLayer {
+    /// Its models.
+    #[error("invalid `SwapConfig`: {0}")]
+    Swap(#[from] InvalidSwap),
+    /// Its waiting room or its routing.
+    #[error(transparent)]
+    Route(#[from] InvalidRoute),
+    /// Its models and its endpoints together.
+    #[error("invalid endpoints: {0}")]
+    Registry(#[from] InvalidRegistry),
+    /// It needs a Tokio runtime.
+    #[error("a `SwapLayer` has to be built in a Tokio runtime, in which models are started")]
+    NoRuntime,
+}

@@ -1,0 +1,325 @@
+//! A launcher that starts nothing and writes down what it was asked, and a service that serves at the chosen endpoint.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use tower::{Layer, Service, ServiceExt};
+use tower_triage::endpoints::Decision;
+use tower_triage::route::RouteLayerBuilder;
+use tower_triage::swap::{
+    BoxFuture, Instance, Launch, Launcher, StartError, SwapConfig, SwapHandle, SwapLayer, SwapModel,
+};
+use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
+
+/// What the fake was asked, in order.
+#[derive(Debug, Default)]
+pub(crate) struct World {
+    log: Mutex<Vec<String>>,
+    /// By port: what runs there.
+    running: Mutex<HashMap<u16, Arc<FakeState>>>,
+    /// How many more starts of a model fail.
+    failures: Mutex<HashMap<String, u32>>,
+    next_port: AtomicU16,
+    /// Requests that reached something that was not running any more.
+    pub(crate) astray: AtomicU32,
+}
+
+#[derive(Debug)]
+struct FakeState {
+    model: String,
+    port: u16,
+    serving: AtomicU32,
+    is_stopping: AtomicU32,
+    crashed: Notify,
+}
+
+impl World {
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    fn note(&self, what: String) {
+        self.log.lock().unwrap().push(what);
+    }
+
+    /// The models that run, sorted.
+    pub(crate) fn running(&self) -> Vec<String> {
+        let running = self.running.lock().unwrap();
+        let mut names: Vec<_> = running.values().map(|it| it.model.clone()).collect();
+        names.sort();
+        names
+    }
+
+    pub(crate) fn fail_next(&self, model: &str, times: u32) {
+        self.failures.lock().unwrap().insert(model.into(), times);
+    }
+
+    pub(crate) fn crash(&self, model: &str) {
+        let running = self.running.lock().unwrap();
+        let found = running.values().find(|it| it.model == model).unwrap();
+        found.crashed.notify_one();
+    }
+}
+
+/// How long loads and stops take.
+#[derive(Debug, Clone)]
+pub(crate) struct Fake {
+    pub(crate) world: Arc<World>,
+    pub(crate) load: Duration,
+    pub(crate) stop: Duration,
+}
+
+#[derive(Debug)]
+struct FakeInstance {
+    fake: Fake,
+    state: Arc<FakeState>,
+}
+
+impl Launcher for Fake {
+    fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn Instance>, StartError>> {
+        let fake = self.clone();
+        Box::pin(async move {
+            let name = launch.name.to_string();
+            fake.world.note(format!("start {name}"));
+            sleep(fake.load).await;
+            let left = fake
+                .world
+                .failures
+                .lock()
+                .unwrap()
+                .get_mut(&name)
+                .map(|left| {
+                    let fails = *left > 0;
+                    *left = left.saturating_sub(1);
+                    fails
+                });
+            if left == Some(true) {
+                return Err(StartError::new("it does not want to"));
+            }
+            let port = 10_000 + fake.world.next_port.fetch_add(1, SeqCst);
+            let state = Arc::new(FakeState {
+                model: name,
+                port,
+                serving: AtomicU32::new(0),
+                is_stopping: AtomicU32::new(0),
+                crashed: Notify::new(),
+            });
+            fake.world
+                .running
+                .lock()
+                .unwrap()
+                .insert(port, Arc::clone(&state));
+            Ok(Arc::new(FakeInstance { fake, state }) as Arc<dyn Instance>)
+        })
+    }
+}
+
+impl FakeInstance {
+    fn gone(&self) {
+        self.fake
+            .world
+            .running
+            .lock()
+            .unwrap()
+            .remove(&self.state.port);
+    }
+}
+
+impl Drop for FakeInstance {
+    fn drop(&mut self) {
+        self.gone();
+    }
+}
+
+impl Instance for FakeInstance {
+    fn url(&self) -> Uri {
+        format!("http://127.0.0.1:{}", self.state.port)
+            .parse()
+            .unwrap()
+    }
+
+    fn ended(&self) -> BoxFuture<String> {
+        let (world, state) = (Arc::clone(&self.fake.world), Arc::clone(&self.state));
+        Box::pin(async move {
+            state.crashed.notified().await;
+            world.running.lock().unwrap().remove(&state.port);
+            "it fell over".to_owned()
+        })
+    }
+
+    fn stop(&self) -> BoxFuture<()> {
+        let (fake, state) = (self.fake.clone(), Arc::clone(&self.state));
+        Box::pin(async move {
+            state.is_stopping.store(1, SeqCst);
+            let served = state.serving.load(SeqCst);
+            assert_eq!(served, 0, "{} is stopped while it serves", state.model);
+            fake.world.note(format!("stop {}", state.model));
+            sleep(fake.stop).await;
+            fake.world.running.lock().unwrap().remove(&state.port);
+        })
+    }
+
+    fn kill(&self) -> BoxFuture<()> {
+        self.fake.world.note(format!("kill {}", self.state.model));
+        self.gone();
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// A router with swapped models, and what they run in.
+#[derive(Clone)]
+pub(crate) struct Rig {
+    pub(crate) world: Arc<World>,
+    pub(crate) swap: SwapHandle,
+    pub(crate) router: RouterHandle,
+    layer: SwapLayer,
+    answer: Duration,
+    pub(crate) begin: Instant,
+}
+
+pub(crate) const LOAD: Duration = Duration::from_secs(10);
+pub(crate) const STOP: Duration = Duration::from_secs(1);
+pub(crate) const ANSWER: Duration = Duration::from_secs(1);
+
+/// A model of this memory with one slot.
+pub(crate) fn model(name: &str, memory: f64) -> SwapModel {
+    SwapModel::new(name, "not run")
+        .memory(memory)
+        .concurrency(1)
+}
+
+/// Three models, of which one fits.
+pub(crate) fn one_of_three() -> SwapConfig {
+    let config = SwapConfig::memory(1.0);
+    ["a", "b", "c"]
+        .into_iter()
+        .fold(config, |config, name| config.model(model(name, 1.0)))
+}
+
+impl Rig {
+    pub(crate) fn new(config: SwapConfig) -> Self {
+        let queue = QueueConfig::default()
+            .max_wait(Duration::from_secs(600))
+            .max_size(1_000);
+        let route = RouteLayer::builder(tower_triage::endpoints::Registry::new(vec![]).unwrap());
+        Self::with(config, route.queue(queue))
+    }
+
+    pub(crate) fn with(config: SwapConfig, route: RouteLayerBuilder) -> Self {
+        let world = Arc::new(World::default());
+        let fake = Fake {
+            world: Arc::clone(&world),
+            load: LOAD,
+            stop: STOP,
+        };
+        let layer = SwapLayer::builder(config)
+            .launcher(fake)
+            .route(route)
+            .try_build()
+            .unwrap();
+        Self {
+            world,
+            swap: layer.handle(),
+            router: layer.router(),
+            layer,
+            answer: ANSWER,
+            begin: Instant::now(),
+        }
+    }
+
+    /// Sends a request for a model, and says its status, its body, and after how many seconds it was answered.
+    pub(crate) async fn ask(&self, model: &str, priority: &str) -> (StatusCode, String, u64) {
+        let (world, answer) = (Arc::clone(&self.world), self.answer);
+        let service = tower::service_fn(move |request: Request<_>| {
+            let decision: Decision = request.extensions().get::<Decision>().unwrap().clone();
+            serve(Arc::clone(&world), decision, answer)
+        });
+        let mut service = self.layer.layer(service);
+        let body = Full::new(Bytes::from(format!(r#"{{"model": "{model}"}}"#)));
+        let request = Request::post("/v1/chat/completions").header("x-priority", priority);
+        let response = service
+            .ready()
+            .await
+            .unwrap()
+            .call(request.body(body).unwrap())
+            .await
+            .unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        (status, body, self.begin.elapsed().as_secs())
+    }
+
+    /// The body of an answer to a request for a stream that is told where it waits.
+    pub(crate) async fn ask_with_status(&self, model: &str) -> String {
+        let (world, answer) = (Arc::clone(&self.world), self.answer);
+        let service = tower::service_fn(move |request: Request<_>| {
+            let decision: Decision = request.extensions().get::<Decision>().unwrap().clone();
+            serve(Arc::clone(&world), decision, answer)
+        });
+        let mut service = self.layer.layer(service);
+        let body = format!(r#"{{"model": "{model}", "stream": true}}"#);
+        let request = Request::post("/v1/chat/completions").header("x-queue-status", "sse");
+        let request = request.body(Full::new(Bytes::from(body))).unwrap();
+        let response = service.ready().await.unwrap().call(request).await.unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+
+    /// Sends a request in a task of its own, so that it waits before the next line of the test runs.
+    pub(crate) async fn send(&self, model: &str, priority: &str) -> Sent {
+        let (rig, model, priority) = (self.clone(), model.to_owned(), priority.to_owned());
+        let before = self.arrived();
+        let task = tokio::spawn(async move { rig.ask(&model, &priority).await });
+        while self.arrived() == before && !task.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        task
+    }
+
+    /// How many requests wait and run.
+    fn arrived(&self) -> u64 {
+        let status = self.router.status();
+        status.depth as u64 + status.served
+    }
+
+    /// Waits until the driver has seen all that happened.
+    pub(crate) async fn settle(&self) {
+        sleep(Duration::from_millis(1)).await;
+    }
+
+    pub(crate) fn state(&self, model: &str) -> &'static str {
+        let models = self.swap.models();
+        let found = models.iter().find(|status| status.name == model).unwrap();
+        found.state.as_str()
+    }
+}
+
+pub(crate) type Sent = tokio::task::JoinHandle<(StatusCode, String, u64)>;
+
+async fn serve(
+    world: Arc<World>,
+    decision: Decision,
+    answer: Duration,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let port = decision.endpoint.url().port_u16().unwrap();
+    let state = world.running.lock().unwrap().get(&port).cloned();
+    let Some(state) = state.filter(|state| state.is_stopping.load(SeqCst) == 0) else {
+        world.astray.fetch_add(1, SeqCst);
+        let mut response = Response::new(Full::default());
+        *response.status_mut() = StatusCode::BAD_GATEWAY;
+        return Ok(response);
+    };
+    state.serving.fetch_add(1, SeqCst);
+    sleep(answer).await;
+    state.serving.fetch_sub(1, SeqCst);
+    Ok(Response::new(Full::new(Bytes::from(state.model.clone()))))
+}

@@ -1,0 +1,5 @@
+//! `SwapLayer` with models that are started by a fake, in paused time.
+
+mod fake;
+mod order;
+mod serving;

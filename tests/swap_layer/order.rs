@@ -1,0 +1,114 @@
+//! Several models in turn: who waits for how long, and how often models are swapped.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use http::StatusCode;
+
+use crate::fake::{Rig, model, one_of_three};
+use tower_triage::swap::SwapConfig;
+
+#[tokio::test(start_paused = true)]
+async fn abcabc_is_served_as_aabbcc() {
+    let rig = Rig::new(one_of_three());
+    let mut sent = Vec::new();
+    for name in ["a", "b", "c", "a", "b", "c"] {
+        sent.push(rig.send(name, "normal").await);
+    }
+    let mut served = Vec::new();
+    for sent in sent {
+        let (status, name, at) = sent.await.unwrap();
+        assert_eq!(status, StatusCode::OK);
+        served.push((at, name));
+    }
+    served.sort();
+    let order: String = served.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(order, "aabbcc");
+    let log = rig.world.log();
+    assert_eq!(log, ["start a", "stop a", "start b", "stop b", "start c"]);
+    assert_eq!(rig.world.astray.load(SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_traffic_of_a_model_yields_after_a_while() {
+    let rig = Rig::new(one_of_three());
+    rig.ask("a", "normal").await;
+    // One more for `a` comes whenever one is served.
+    let traffic = {
+        let rig = rig.clone();
+        tokio::spawn(async move {
+            let mut oldest = rig.send("a", "normal").await;
+            loop {
+                // There is always one that waits.
+                let next = rig.send("a", "normal").await;
+                oldest.await.unwrap();
+                oldest = next;
+            }
+        })
+    };
+    rig.settle().await;
+    let begin = rig.begin.elapsed().as_secs();
+    let (status, name, at) = rig.ask("b", "normal").await;
+    assert_eq!((status, name.as_str()), (StatusCode::OK, "b"));
+    // `swap_after`, the request that runs, the stop, the load, its own service.
+    let waited = at - begin;
+    assert!((22..=24).contains(&waited), "{waited}");
+    traffic.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_more_urgent_request_does_not_wait_for_traffic() {
+    let rig = Rig::new(one_of_three());
+    rig.ask("a", "normal").await;
+    let mut traffic = Vec::new();
+    for _ in 0..30 {
+        traffic.push(rig.send("a", "normal").await);
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let begin = rig.begin.elapsed().as_secs();
+    let (_, name, at) = rig.ask("b", "high").await;
+    assert_eq!(name, "b");
+    let waited = at - begin;
+    assert!((12..=14).contains(&waited), "{waited}");
+    for sent in traffic {
+        assert_eq!(sent.await.unwrap().0, StatusCode::OK);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn models_that_fit_together_run_side_by_side() {
+    let config = SwapConfig::memory(3.0)
+        .model(model("a", 1.0))
+        .model(model("b", 2.0))
+        .model(model("c", 2.0));
+    let rig = Rig::new(config);
+    let (a, b) = tokio::join!(rig.ask("a", "normal"), rig.ask("b", "normal"));
+    assert_eq!((a.2, b.2), (11, 11));
+    let c = rig.ask("c", "normal").await;
+    assert_eq!(c.1, "c");
+    // `a` may stay.
+    assert_eq!(rig.world.running(), ["a", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_further_instance_is_started_when_the_first_is_busy() {
+    let mut one = model("a", 1.0);
+    one.instances = 2;
+    let rig = Rig::new(SwapConfig::memory(2.0).model(one));
+    let first = rig.send("a", "normal").await;
+    rig.settle().await;
+    assert_eq!(first.await.unwrap().2, 11);
+    assert_eq!(rig.world.running(), ["a"]);
+    let mut sent = Vec::new();
+    for _ in 0..30 {
+        sent.push(rig.send("a", "normal").await);
+    }
+    let mut last = 0;
+    for sent in sent {
+        last = last.max(sent.await.unwrap().2);
+    }
+    assert_eq!(rig.world.running(), ["a", "a#2"]);
+    // 10 by the first alone, then two at a time.
+    assert!((31..=33).contains(&last), "{last}");
+    assert_eq!(rig.swap.models()[0].running, 2);
+}

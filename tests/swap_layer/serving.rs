@@ -1,0 +1,198 @@
+//! One model at a time: loads, joins, failures, crashes, unloads.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::time::sleep;
+use tower_triage::swap::{UnknownModel, Unload};
+
+use crate::fake::{Rig, one_of_three};
+
+#[tokio::test(start_paused = true)]
+async fn a_model_is_started_when_it_is_asked_for() {
+    let rig = Rig::new(one_of_three());
+    assert_eq!(rig.state("a"), "unloaded");
+    let sent = rig.send("a", "normal").await;
+    rig.settle().await;
+    assert_eq!(rig.state("a"), "loading");
+    assert_eq!(sent.await.unwrap(), (StatusCode::OK, "a".into(), 11));
+    assert_eq!(rig.state("a"), "loaded");
+    // It is there now.
+    assert_eq!(
+        rig.ask("a", "normal").await,
+        (StatusCode::OK, "a".into(), 12)
+    );
+    assert_eq!(rig.world.log(), ["start a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_for_one_model_join() {
+    let rig = Rig::new(one_of_three());
+    let mut sent = Vec::new();
+    for _ in 0..5 {
+        sent.push(rig.send("b", "normal").await);
+    }
+    rig.settle().await;
+    let status = rig.swap.models();
+    assert_eq!((status[1].waiting, status[1].in_flight), (5, 0));
+    for (nth, sent) in (0..).zip(sent) {
+        assert_eq!(sent.await.unwrap(), (StatusCode::OK, "b".into(), 11 + nth));
+    }
+    assert_eq!(rig.world.log(), ["start b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_model_makes_room() {
+    let rig = Rig::new(one_of_three());
+    rig.ask("a", "normal").await;
+    sleep(Duration::from_secs(10)).await; // min_loaded is over
+    assert_eq!(
+        rig.ask("b", "normal").await,
+        (StatusCode::OK, "b".into(), 33)
+    );
+    assert_eq!(rig.world.log(), ["start a", "stop a", "start b"]);
+    assert_eq!((rig.state("a"), rig.state("b")), ("unloaded", "loaded"));
+    assert_eq!(rig.world.running(), ["b"]);
+    assert_eq!(rig.world.astray.load(SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_cannot_be_started_says_so_and_is_tried_again_later() {
+    let rig = Rig::new(one_of_three());
+    rig.world.fail_next("a", 1);
+    let first = rig.send("a", "normal").await;
+    let second = rig.send("a", "normal").await;
+    for sent in [first, second] {
+        let (status, body, at) = sent.await.unwrap();
+        assert_eq!((status, at), (StatusCode::SERVICE_UNAVAILABLE, 10));
+        assert!(body.contains("model_start_failed"), "{body}");
+        assert!(!body.contains("does not want"), "{body}");
+    }
+    assert_eq!(rig.state("a"), "failed");
+    // Too early, so at once.
+    let (status, _, at) = rig.ask("a", "normal").await;
+    assert_eq!((status, at), (StatusCode::SERVICE_UNAVAILABLE, 10));
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+    assert_eq!(rig.world.log(), ["start a", "start a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crashed_model_is_started_again_when_it_is_asked_for() {
+    let rig = Rig::new(one_of_three());
+    rig.ask("a", "normal").await;
+    rig.world.crash("a");
+    rig.settle().await;
+    assert_eq!(rig.state("a"), "unloaded");
+    assert_eq!(
+        rig.swap.models()[0].last_error.as_deref(),
+        Some("it fell over")
+    );
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+    assert_eq!(rig.world.log(), ["start a", "start a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_that_all_have_left_is_given_up() {
+    let rig = Rig::new(one_of_three());
+    let sent = rig.send("a", "normal").await;
+    rig.settle().await;
+    sent.abort();
+    rig.settle().await;
+    rig.settle().await;
+    assert_eq!(rig.state("a"), "unloaded");
+    sleep(Duration::from_secs(60)).await;
+    assert!(rig.world.running().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unloaded_model_finishes_what_it_serves_and_refuses_what_waits() {
+    let rig = Rig::new(one_of_three());
+    rig.ask("a", "normal").await;
+    let served = rig.send("a", "normal").await;
+    let waits = rig.send("a", "normal").await;
+    rig.swap.unload("a", Unload::Drain).unwrap();
+    let (status, body, at) = waits.await.unwrap();
+    assert_eq!((status, at), (StatusCode::SERVICE_UNAVAILABLE, 11));
+    assert!(body.contains("model_unloaded"), "{body}");
+    assert_eq!(served.await.unwrap(), (StatusCode::OK, "a".into(), 12));
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(rig.state("a"), "unloaded");
+    assert_eq!(rig.world.log(), ["start a", "stop a"]);
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+    let unknown = rig.swap.unload("z", Unload::Drain);
+    assert_eq!(unknown, Err(UnknownModel("z".into())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_is_given_up_when_the_model_is_unloaded() {
+    let rig = Rig::new(one_of_three());
+    let waits = rig.send("a", "normal").await;
+    rig.settle().await;
+    rig.swap.unload_all(Unload::Drain);
+    let (status, body, _) = waits.await.unwrap();
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(body.contains("model_unloaded"), "{body}");
+    sleep(Duration::from_secs(60)).await;
+    assert!(rig.world.running().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_model_is_stopped_after_a_while() {
+    let mut config = one_of_three();
+    config.models[0].ttl = Some(Duration::from_secs(30));
+    let rig = Rig::new(config);
+    rig.ask("a", "normal").await;
+    sleep(Duration::from_secs(20)).await;
+    rig.ask("a", "normal").await;
+    sleep(Duration::from_secs(29)).await;
+    assert_eq!(rig.state("a"), "loaded");
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(rig.state("a"), "unloaded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_runs_after_a_shutdown() {
+    let mut config = one_of_three();
+    config.policy = tower_triage::swap::SwapPolicy::Memory(vec![("all".into(), 9.0)]);
+    let rig = Rig::new(config);
+    tokio::join!(rig.ask("a", "normal"), rig.ask("b", "normal"));
+    let waits = rig.send("c", "normal").await;
+    rig.settle().await;
+    rig.router.close();
+    rig.router.closed().await;
+    rig.swap.shutdown().await;
+    assert!(rig.world.running().is_empty());
+    assert!(waits.await.unwrap().1.contains("shutting_down"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn models_end_with_their_layer() {
+    let rig = Rig::new(one_of_three());
+    rig.ask("a", "normal").await;
+    let world = rig.world.clone();
+    drop(rig);
+    sleep(Duration::from_millis(1)).await;
+    assert!(world.running().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_told_how_far_the_load_has_come() {
+    let mut config = one_of_three();
+    config.models[0].ttl = Some(Duration::from_secs(1));
+    let rig = Rig::new(config);
+    // No load has taken any time yet.
+    let first = rig.ask_with_status("a").await;
+    assert!(
+        first.contains(": queue position=1 state=loading\n"),
+        "{first}"
+    );
+    assert!(!first.contains("progress"), "{first}");
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(rig.state("a"), "unloaded");
+    let second = rig.ask_with_status("a").await;
+    let said = ": queue position=1 state=loading progress=0.50\n";
+    assert!(second.contains(said), "{second}");
+    assert!(second.ends_with("data: a\n\n"), "{second}");
+}
