@@ -1,14 +1,18 @@
-//! The address of `[admin]`: the operator's pages.
+//! The address of `[admin]`: the operator's pages and actions.
 
 mod access;
+mod actions;
 mod state;
 
 use axum::body::Body;
 use http::{Method, Request, Response};
 
 use crate::config::Token;
-use crate::pages::{self, Pages};
+use crate::pages::{Pages, not_found};
 pub(crate) use state::{EndpointState, LevelState, QueueState, Snapshot};
+
+const HINT: &str = "use GET for /running, /metrics, /admin/state, /admin/models and /admin/events, or POST for \
+                    /admin/models/{name}/load, /admin/models/{name}/unload and /admin/unload";
 
 /// The request handler of the admin address.
 pub(crate) struct Admin {
@@ -23,11 +27,11 @@ impl Admin {
         }
         let (method, path) = (request.method(), request.uri().path());
         let found = match *method {
+            Method::GET | Method::HEAD if path == "/running" => self.pages.client(path),
             Method::GET | Method::HEAD => self.pages.operator(path),
+            Method::POST => actions::begin(&self.pages.handle, request.uri()),
             _ => None,
         };
-        found.unwrap_or_else(|| {
-            pages::not_found(method, path, "use GET for /metrics and /admin/state")
-        })
+        found.unwrap_or_else(|| not_found(method, path, HINT))
     }
 }

@@ -12,6 +12,7 @@ mod headers;
 mod health;
 mod load;
 mod seconds;
+mod swap;
 mod unsupported;
 mod upstream;
 
@@ -24,6 +25,7 @@ use tower_triage::QueueConfig;
 use tower_triage::endpoints::{Endpoint, Registry};
 use tower_triage::queue::Concurrency;
 use tower_triage::route::{RoutingConfig, RoutingWarning};
+use tower_triage::swap::SwapConfig;
 
 use admin::AdminSection;
 pub(crate) use admin::{AdminConfig, Token};
@@ -47,6 +49,8 @@ pub(crate) struct Config {
     pub(crate) upstream: Upstream,
     pub(crate) client: Client,
     pub(crate) registry: Registry,
+    /// `None`: no model is started by the gateway.
+    pub(crate) swap: Option<SwapConfig>,
     /// Settings that are allowed but probably mistakes, one line each.
     pub(crate) warnings: Vec<String>,
 }
@@ -81,10 +85,15 @@ impl Config {
             .collect();
         let endpoints = endpoints.map_err(at)?;
         let registry = Registry::new(endpoints).map_err(|error| at(Problem::Backends(error)))?;
+        let swap = file
+            .swap
+            .map(|swap| swap::load(swap, registry.endpoints(), environment));
+        let swap = swap.transpose().map_err(|error| at(Problem::Swap(error)))?;
 
         let source = path.display().to_string();
         let mut warnings = routing_warnings(&file.routing, from_variable, &source);
-        warnings.extend(registry_warnings(&registry, &source));
+        let has_models = swap.as_ref().is_some_and(|swap| !swap.models.is_empty());
+        warnings.extend(registry_warnings(&registry, has_models, &source));
         Ok(Self {
             listen: file.listen,
             body_limit_bytes: file.body_limit_bytes,
@@ -94,6 +103,7 @@ impl Config {
             upstream,
             client,
             registry,
+            swap,
             warnings,
         })
     }
@@ -115,6 +125,7 @@ impl Config {
             upstream: Upstream::default(),
             client: Client::new(),
             registry,
+            swap: None,
         })
     }
 }
@@ -130,9 +141,10 @@ fn routing_warnings(routing: &RoutingConfig, from_variable: bool, source: &str) 
     lines.collect()
 }
 
-fn registry_warnings(registry: &Registry, source: &str) -> Vec<String> {
+/// `has_models`: whether `[swap]` has any.
+fn registry_warnings(registry: &Registry, has_models: bool, source: &str) -> Vec<String> {
     let endpoints = registry.endpoints();
-    if endpoints.is_empty() {
+    if endpoints.is_empty() && !has_models {
         let problem = "no [[backends]]: every request for a model gets 503";
         return vec![format!("{source}: {problem}")];
     }
@@ -165,9 +177,8 @@ struct File {
     health: Health,
     #[serde(default)]
     backends: Vec<Backend>,
-    /// Reading this section is an error.
-    #[serde(default, rename = "swap")]
-    _swap: Unsupported,
+    #[serde(default, deserialize_with = "swap::section")]
+    swap: Option<SwapConfig>,
     /// Reading this section is an error.
     #[serde(default, rename = "durable")]
     _durable: Unsupported,

@@ -53,8 +53,12 @@ impl Gateway {
             Some(forbidden())
         };
         let pages = match self.has_admin_address {
-            true => "/v1/models and /healthz; /metrics and /admin/ are on the address of [admin]",
-            false => "/v1/models, /healthz, /metrics and /admin/state",
+            true => {
+                "/v1/models, /running and /healthz; /metrics and /admin/ are on the address of [admin]"
+            }
+            false => {
+                "/v1/models, /running, /healthz, /metrics, /admin/state, /admin/models and /admin/events"
+            }
         };
         found.unwrap_or_else(|| {
             let hint = format!("use POST for models, or GET for {pages}");

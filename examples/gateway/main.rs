@@ -31,6 +31,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tower_triage::endpoints::Registry;
 
 use admin::Admin;
@@ -119,6 +120,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     let pages = Pages {
         handle: handle.clone(),
         statuses: log::StatusCounts::default(),
+        closing: CancellationToken::new(),
     };
     let server = start_main(listener, &config, routed, pages.clone());
     tracing::info!("listening on http://{addr}");
@@ -154,25 +156,27 @@ async fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), Box<dyn E
 }
 
 fn start_main(listener: TcpListener, config: &Config, routed: Routed, pages: Pages) -> Server {
-    let statuses = pages.statuses.clone();
     let gateway = Arc::new(Gateway {
         routed,
-        pages,
+        pages: pages.clone(),
         has_admin_address: config.admin.is_some(),
     });
-    Server::start(listener, statuses, move |request, peer| {
+    Server::start(listener, &pages, move |request, peer| {
         let gateway = Arc::clone(&gateway);
         async move { gateway.handle(request, peer).await }
     })
 }
 
 fn start_admin(listener: TcpListener, config: &Config, pages: Pages) -> Server {
-    let statuses = pages.statuses.clone();
+    let pages = Pages {
+        closing: CancellationToken::new(), // it is stopped after the main address
+        ..pages
+    };
     let admin = Arc::new(Admin {
-        pages,
+        pages: pages.clone(),
         token: config.admin.as_ref().and_then(|admin| admin.token.clone()),
     });
-    Server::start(listener, statuses, move |request, _| {
+    Server::start(listener, &pages, move |request, _| {
         let admin = Arc::clone(&admin);
         async move { admin.handle(request).await }
     })

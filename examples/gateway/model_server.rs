@@ -220,7 +220,7 @@ async fn embedding(State(server): State<ModelServer>, body: Bytes) -> Result<Res
 }
 
 async fn list(State(server): State<ModelServer>) -> Json<Value> {
-    Json(crate::pages::models(&*server.models))
+    Json(crate::pages::list_models(&*server.models))
 }
 
 fn usage() -> Value {

@@ -1,28 +1,35 @@
 //! The gateway's own pages: those for clients, and those for operators.
 
+mod events;
+mod models;
+
 use axum::body::Body;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
-use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use tower_triage::rejection::Rejection;
 
 use crate::log::StatusCounts;
 use crate::metrics;
 use crate::service::Handle;
+pub(crate) use models::list as list_models;
 
 #[derive(Clone)]
 pub(crate) struct Pages {
     pub(crate) handle: Handle,
     pub(crate) statuses: StatusCounts,
+    /// Ends the responses that otherwise have no end.
+    pub(crate) closing: CancellationToken,
 }
 
 impl Pages {
     /// The page for clients at `path`.
     pub(crate) fn client(&self, path: &str) -> Option<Response<Body>> {
         match path {
-            "/v1/models" => Some(json(&models(self.handle.names()))),
+            "/v1/models" => Some(json(&models::with_states(self.handle.names()))),
+            "/running" => Some(json(&models::running(&self.handle.models()))),
             "/healthz" => Some(self.healthz()),
             _ => None,
         }
@@ -36,6 +43,8 @@ impl Pages {
                 Some(page("text/plain; version=0.0.4", text))
             }
             "/admin/state" => Some(json(&self.handle.snapshot())),
+            "/admin/models" => Some(json(&models::states(&self.handle.models()))),
+            "/admin/events" => Some(events::page(self.handle.events(), self.closing.clone())),
             _ => None,
         }
     }
@@ -63,16 +72,7 @@ pub(crate) fn not_found(method: &Method, path: &str, hint: &str) -> Response<Bod
     error(StatusCode::NOT_FOUND, "not_found", message)
 }
 
-/// A list of models as OpenAI's API returns it.
-pub(crate) fn models(names: impl IntoIterator<Item = impl Serialize>) -> Value {
-    let data: Vec<Value> = names
-        .into_iter()
-        .map(|id| json!({ "id": id, "object": "model", "created": 0, "owned_by": "tower-triage" }))
-        .collect();
-    json!({ "object": "list", "data": data })
-}
-
-fn json(page_of: &impl Serialize) -> Response<Body> {
+pub(crate) fn json(page_of: &impl Serialize) -> Response<Body> {
     let text = serde_json::to_vec(page_of).expect("strings and numbers serialize to JSON");
     page("application/json", text)
 }

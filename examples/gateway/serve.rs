@@ -21,7 +21,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::hang_up;
-use crate::log::{RequestLog, StatusCounts};
+use crate::log::RequestLog;
+use crate::pages::Pages;
 
 /// A server that accepts connections until it is stopped.
 pub(crate) struct Server {
@@ -32,14 +33,16 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers each request with what `handler` returns, logs it, and counts it in `statuses`.
-    pub(crate) fn start<H, F, B>(listener: TcpListener, statuses: StatusCounts, handler: H) -> Self
+    /// Answers each request with what `handler` returns, logs it, and counts it in the statuses of `pages`, whose
+    /// endless responses end when the server is stopped.
+    pub(crate) fn start<H, F, B>(listener: TcpListener, pages: &Pages, handler: H) -> Self
     where
         H: Fn(Request<Incoming>, SocketAddr) -> F + Send + Sync + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        let (stop, open) = (CancellationToken::new(), Arc::new(()));
+        let (stop, statuses) = (pages.closing.clone(), pages.statuses.clone());
+        let open = Arc::new(());
         let handler = Arc::new(move |request: Request<Incoming>, peer| {
             let log = RequestLog::begin(&request);
             let (response, statuses) = (handler(request, peer), statuses.clone());

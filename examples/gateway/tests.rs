@@ -33,6 +33,7 @@ impl Running {
         let pages = Pages {
             handle: handle.clone(),
             statuses: log::StatusCounts::default(),
+            closing: CancellationToken::new(),
         };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

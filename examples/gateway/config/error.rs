@@ -11,6 +11,7 @@ use tower_triage::route::InvalidRouting;
 use super::admin::InvalidAdmin;
 use super::environment::InvalidVariable;
 use super::headers::InvalidHeader;
+use super::swap::InvalidSwapSection;
 use super::upstream::InvalidUpstream;
 
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,8 @@ pub(crate) enum Problem {
     Limit(String, &'static str),
     #[error("[[backends]]: {0}")]
     Backends(InvalidRegistry),
+    #[error("[swap]: {0}")]
+    Swap(InvalidSwapSection),
 }
 
 impl InvalidConfig {

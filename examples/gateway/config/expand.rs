@@ -14,6 +14,8 @@ pub(crate) enum InvalidReference {
     NotUtf8(String),
     #[error("has a `${{` without a variable name and `}}` after it: write `${{NAME}}`")]
     Malformed,
+    #[error("needs the path of this program, which is not known")]
+    NoProgram,
 }
 
 /// Replaces each `${NAME}` in `text` by the value of the variable. Values are not expanded again.
