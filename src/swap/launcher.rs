@@ -13,7 +13,7 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Starts models.
 pub trait Launcher: fmt::Debug + Send + Sync + 'static {
-    /// Starts an instance of a model. Resolves when it can serve requests.
+    /// Starts an instance of a model. Resolves when it can serve requests, or has failed and its memory is free.
     ///
     /// # Cancel safety
     ///
@@ -37,6 +37,20 @@ pub struct Launch {
     pub progress: Progress,
 }
 
+impl Launch {
+    /// A start of a model's only instance, which may take so long.
+    #[must_use]
+    pub fn new(model: Arc<SwapModel>, timeout: std::time::Duration) -> Self {
+        Self {
+            name: model.model.name.as_str().into(),
+            model,
+            pool: None,
+            timeout,
+            progress: Progress::default(),
+        }
+    }
+}
+
 /// A model that can serve requests.
 ///
 /// Dropping it ends it at once, with all that it started.
@@ -44,7 +58,8 @@ pub trait Instance: fmt::Debug + Send + Sync + 'static {
     /// Where requests to it go.
     fn url(&self) -> Uri;
 
-    /// Resolves with the reason when it has ended, or is to be taken for ended because it answers no more.
+    /// Resolves with the reason when it has ended, or is to be taken for ended because it answers no more. Its memory is
+    /// free when [`kill`](Self::kill) has resolved, too.
     fn ended(&self) -> BoxFuture<String>;
 
     /// Stops it: asks it to, and ends it at once if it takes too long. Resolves when its memory is free.
@@ -65,6 +80,7 @@ pub trait Instance: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Told as requests are sent to it, and bytes come back: it has `busy` requests, and something came from it just now.
+    /// The last call counts, so calls that change the number must not overtake each other.
     fn on_activity(&self, busy: u32) {
         _ = busy;
     }

@@ -6,6 +6,7 @@ mod driver;
 mod handle;
 mod launcher;
 mod layer;
+#[cfg(unix)]
 mod process;
 mod scheduler;
 mod status;
@@ -16,6 +17,7 @@ pub use config::{AbandonedLoad, InvalidSwap, StopSignal, SwapConfig, SwapModel, 
 pub use handle::{SwapEvents, SwapHandle, UnknownModel, Unload};
 pub use launcher::{BoxFuture, Instance, Launch, Launcher, StartError};
 pub use layer::{InvalidSwapLayer, SwapLayer, SwapLayerBuilder};
+#[cfg(unix)]
 pub use process::ProcessLauncher;
 pub use status::{ModelState, ModelStatus, SwapEvent};
 pub use swapper::{

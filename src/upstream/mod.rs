@@ -23,5 +23,7 @@ pub use body::{BodyError, ForwardBody};
 pub use forward::{Forward, PeerAddr};
 pub use future::ForwardFuture;
 pub use health::HealthChecks;
+#[cfg(all(feature = "swap", unix))]
+pub(crate) use health::{CheckError, Prober};
 #[cfg(feature = "tls")]
 pub use tls::TlsError;

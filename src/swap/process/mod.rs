@@ -1,16 +1,17 @@
-//! The launcher of processes.
+//! Models that are processes of the operating system.
 
-use crate::swap::{BoxFuture, Instance, Launch, Launcher, StartError};
-use std::sync::Arc;
+mod activity;
+mod command;
+mod engine;
+mod group;
+mod health;
+mod instance;
+mod launcher;
+mod life;
+mod output;
+mod port;
+mod ready;
+mod stop;
+mod supervise;
 
-/// Starts models as processes.
-#[derive(Debug, Default)]
-pub struct ProcessLauncher(());
-
-impl Launcher for ProcessLauncher {
-    fn start(&self, _: Launch) -> BoxFuture<Result<Arc<dyn Instance>, StartError>> {
-        Box::pin(std::future::ready(Err(StartError::new(
-            "there is no launcher of processes yet",
-        ))))
-    }
-}
+pub use self::launcher::ProcessLauncher;

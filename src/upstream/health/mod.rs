@@ -6,5 +6,5 @@ mod schedule;
 mod threshold;
 
 pub use checks::HealthChecks;
-pub(super) use probe::{CheckError, Prober};
+pub(crate) use probe::{CheckError, Prober};
 pub(super) use schedule::jittered;

@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+#[cfg(all(feature = "swap", unix))]
+use http::Method;
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
@@ -15,11 +17,13 @@ use crate::endpoints::health_check::DEFAULT_PATH;
 use crate::upstream::connect::{Connector, connect_timed_out, out_of_files};
 use crate::upstream::future::Causes;
 use crate::upstream::headers::own;
+#[cfg(all(feature = "swap", unix))]
+use crate::upstream::lookups::Lookups;
 use crate::upstream::target::join;
 
 /// Sends health checks.
 #[derive(Clone)]
-pub(in crate::upstream) struct Prober(Client<Connector, Empty<Bytes>>);
+pub(crate) struct Prober(Client<Connector, Empty<Bytes>>);
 
 /// How much of a response is read.
 const READ_LIMIT: usize = 8 << 10;
@@ -31,6 +35,12 @@ impl Prober {
             .pool_max_idle_per_host(0)
             .build(connector);
         Self(client)
+    }
+
+    /// For requests to this machine.
+    #[cfg(all(feature = "swap", unix))]
+    pub(crate) fn local() -> Self {
+        Self::new(Connector::new(Lookups::default()))
     }
 
     /// Sends a `GET` for `path` to `endpoint`, and reads the response.
@@ -68,6 +78,19 @@ impl Prober {
         *request.headers_mut() = own(endpoint).clone();
         Ok(self.0.request(request).await?)
     }
+
+    /// Sends a request without a body to this machine. Its answer has to be 2xx, and to come to its end.
+    #[cfg(all(feature = "swap", unix))]
+    pub(crate) async fn ask(&self, method: Method, uri: Uri) -> Result<(), CheckError> {
+        let mut request = Request::new(Empty::new());
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        let response = self.0.request(request).await?;
+        match response.status() {
+            status if status.is_success() => read(response.into_body(), READ_LIMIT).await.map(drop),
+            status => Err(CheckError::Status(status)),
+        }
+    }
 }
 
 /// Reads a body to its end, or until `limit` is reached.
@@ -100,7 +123,7 @@ fn target(base: &Uri, path: &str) -> Result<Uri, http::Error> {
 
 impl CheckError {
     /// Whether there was no response, or no connection, in time.
-    pub(super) fn is_late(&self) -> bool {
+    pub(crate) fn is_late(&self) -> bool {
         match self {
             Self::Late(_) => true,
             Self::NoAnswer(error) => connect_timed_out(error),
@@ -109,14 +132,14 @@ impl CheckError {
     }
 
     /// Whether the check was not sent, for a reason of this process.
-    pub(super) fn is_our_own(&self) -> bool {
+    pub(crate) fn is_our_own(&self) -> bool {
         matches!(self, Self::NoAnswer(error) if out_of_files(error))
     }
 }
 
 /// Why a check failed.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::upstream) enum CheckError {
+pub(crate) enum CheckError {
     #[error("the answer is {0}")]
     Status(StatusCode),
     #[error("no whole answer within {} s", .0.as_secs_f64())]

@@ -1,0 +1,109 @@
+//! One process that serves a model, from its start to its end.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed; // no other memory depends on these flags
+
+use http::Uri;
+use tokio::net::unix::pipe::Receiver;
+use tokio::process::Command;
+use tokio::sync::Notify;
+
+use super::activity::Activity;
+use super::command::{Placeholders, command};
+use super::group::{ChildEnds, Group};
+use super::health::Client;
+use super::life::{LifeReader, life};
+use super::output::Output;
+use super::port::Port;
+use super::supervise::supervise;
+use crate::swap::{Launch, StartError};
+use crate::upstream::Prober;
+
+/// A process, and what is known of it.
+pub(super) struct Engine {
+    pub(super) launch: Launch,
+    pub(super) port: Port,
+    pub(super) url: Uri,
+    pub(super) client: Client,
+    pub(super) group: Group,
+    pub(super) output: Output,
+    pub(super) activity: Activity,
+    pub(super) life: LifeReader,
+    /// Tells its supervisor that it is ready.
+    pub(super) ready: Notify,
+    /// Tells its supervisor that it was asked to stop.
+    pub(super) stops: Notify,
+    asleep: AtomicBool,
+    asked_to_stop: AtomicBool,
+}
+
+impl Engine {
+    /// Starts a process, and the task that supervises it until it has ended.
+    pub(super) fn spawn(launch: Launch, prober: Prober) -> Result<Arc<Self>, StartError> {
+        let no_port = |error| StartError::new(format!("there is no free port: {error}"));
+        let port = Port::choose().map_err(no_port)?;
+        let client = Client::new(prober, port.number());
+        let error = |error: http::Error| StartError::new(error.to_string());
+        let url = client.url().map_err(error)?;
+
+        let placeholders = Placeholders {
+            port: port.number(),
+            pid: None,
+        };
+        let command = command(&launch.model.cmd, &launch, placeholders)
+            .map_err(|error| StartError::new(error.to_string()))?;
+        let program = command.as_std().get_program().to_owned();
+        let (group, child_ends, pipe) = spawn_piped(command).map_err(|error| {
+            StartError::new(format!("cannot run `{}`: {error}", program.display()))
+        })?;
+
+        let (life_sender, life) = life();
+        let engine = Arc::new(Self {
+            output: Output::new(launch.name.clone()),
+            launch,
+            port,
+            url,
+            client,
+            group,
+            activity: Activity::default(),
+            life,
+            ready: Notify::new(),
+            stops: Notify::new(),
+            asleep: AtomicBool::new(false),
+            asked_to_stop: AtomicBool::new(false),
+        });
+        tokio::spawn(supervise(engine.clone(), child_ends, pipe, life_sender));
+        Ok(engine)
+    }
+
+    /// A start that failed, for this reason.
+    pub(super) fn error(&self, reason: String) -> StartError {
+        StartError::new(reason).output(self.output.tail())
+    }
+
+    /// Whether its health is not asked for: it sleeps, or is about to, or wakes.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.asleep.load(Relaxed)
+    }
+
+    pub(super) fn set_asleep(&self, asleep: bool) {
+        self.asleep.store(asleep, Relaxed);
+    }
+
+    /// Whether it is to be asked to stop now. Only the first call says so: many programs take a second signal for an
+    /// order to give up what they still do.
+    pub(super) fn first_to_ask(&self) -> bool {
+        self.stops.notify_one();
+        !self.asked_to_stop.swap(true, Relaxed)
+    }
+}
+
+/// Starts a process. The pipe has all of its output: the lines of both streams in the order in which they were written.
+fn spawn_piped(mut command: Command) -> std::io::Result<(Group, ChildEnds, Receiver)> {
+    let (reader, writer) = std::io::pipe()?;
+    let reader = Receiver::from_owned_fd(reader.into())?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let (group, child_ends) = Group::spawn(&mut command)?;
+    Ok((group, child_ends, reader)) // the command closes its ends of the pipe
+}

@@ -1,0 +1,112 @@
+//! Asks a process over HTTP.
+
+use std::time::Duration;
+
+use http::{Method, Uri};
+use tokio::time::{sleep, timeout};
+
+use crate::upstream::{CheckError, Prober};
+
+/// How long an answer about its health may take at most, and at least while it is asked more often.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+const LEAST_ANSWER_LIMIT: Duration = Duration::from_secs(1);
+/// The first pause between questions while it starts. It doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// So many checks have to fail one after the other.
+const FAILURES: u32 = 3;
+
+/// Asks the process that listens on a port.
+#[derive(Clone)]
+pub(super) struct Client {
+    prober: Prober,
+    port: u16,
+}
+
+impl Client {
+    pub(super) fn new(prober: Prober, port: u16) -> Self {
+        Self { prober, port }
+    }
+
+    /// Where requests go.
+    pub(super) fn url(&self) -> Result<Uri, http::Error> {
+        self.target("/")
+    }
+
+    /// Sends a `POST` without a body. A 2xx answer is success.
+    pub(super) async fn post(&self, path: &str) -> Result<(), CheckError> {
+        self.prober.ask(Method::POST, self.target(path)?).await
+    }
+
+    /// Asks for its health until the answer is 2xx. Keeps why the last question failed in `last_error`.
+    pub(super) async fn until_healthy(&self, path: &str, last_error: &mut Option<CheckError>) {
+        let mut pause = FIRST_PAUSE;
+        while let Err(error) = self.check(path, ANSWER_LIMIT).await {
+            *last_error = Some(error);
+            sleep(pause).await;
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
+    }
+
+    /// Asks for its health for as long as it is healthy. Resolves with the last error after [`FAILURES`] in a row.
+    ///
+    /// A missing answer does not count if `activity` has changed meanwhile: the process is busy. While it `sleeps`, it is
+    /// not asked.
+    pub(super) async fn until_unhealthy(
+        &self,
+        path: &str,
+        interval: Duration,
+        activity: impl Fn() -> u32,
+        sleeps: impl Fn() -> bool,
+    ) -> CheckError {
+        let limit = interval.clamp(LEAST_ANSWER_LIMIT, ANSWER_LIMIT);
+        let mut failures = 0;
+        loop {
+            sleep(interval).await;
+            if sleeps() {
+                failures = 0;
+                continue;
+            }
+            let activity_before = activity();
+            match self.check(path, limit).await {
+                Ok(()) => failures = 0,
+                Err(error) if error.is_our_own() => {}
+                Err(error) if error.is_late() && activity() != activity_before => {}
+                Err(error) if failures + 1 == FAILURES => return error,
+                Err(_) => failures += 1,
+            }
+        }
+    }
+
+    async fn check(&self, path: &str, limit: Duration) -> Result<(), CheckError> {
+        let answer = self.prober.ask(Method::GET, self.target(path)?);
+        match timeout(limit, answer).await {
+            Ok(result) => result,
+            Err(_) => Err(CheckError::Late(limit)),
+        }
+    }
+
+    fn target(&self, path: &str) -> Result<Uri, http::Error> {
+        Ok(Uri::try_from(format!(
+            "http://127.0.0.1:{}{path}",
+            self.port
+        ))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_sleeps_is_not_asked() {
+        let client = Client::new(Prober::local(), 0); // not even connected to
+        let interval = Duration::from_secs(10);
+        let check = |sleeps| {
+            let failed = client.until_unhealthy("/health", interval, || 0, move || sleeps);
+            timeout(interval * 10, failed)
+        };
+        assert!(check(true).await.is_err());
+        assert!(check(false).await.is_ok());
+    }
+}

@@ -1,0 +1,62 @@
+//! Starts models as processes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::engine::Engine;
+use super::instance::ProcessInstance;
+use super::ready::until_ready;
+use super::stop::kill;
+use crate::swap::{BoxFuture, Instance, Launch, Launcher, StartError};
+use crate::upstream::Prober;
+
+/// Starts models as processes of this machine, by their command lines.
+///
+/// Each process has a process group of its own, in which its children are, too. The whole group is killed when the
+/// process ends, whatever the reason: a command that leaves its work to a child in the background and ends has failed.
+/// Killing this program by `SIGKILL` leaves them running.
+///
+/// A process listens on `127.0.0.1`, on the port that stands for `${PORT}`. What it writes goes to the log, line by line,
+/// as events of the level `debug` and the target `tower_triage::swap`.
+///
+/// With several memory pools, `CUDA_VISIBLE_DEVICES` in the environment is the number that the name of the pool ends with
+/// (1 for `gpu1`), or else the number of the pool, counted from 0. A value of the model's own goes before it.
+///
+/// Starting has to happen in a Tokio runtime with I/O and time.
+#[derive(Clone)]
+pub struct ProcessLauncher {
+    prober: Prober,
+}
+
+impl Default for ProcessLauncher {
+    fn default() -> Self {
+        let prober = Prober::local();
+        Self { prober }
+    }
+}
+
+impl Launcher for ProcessLauncher {
+    fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn Instance>, StartError>> {
+        Box::pin(start(self.prober.clone(), launch))
+    }
+}
+
+/// Starts a process. A failed start leaves nothing of it, and its memory is free.
+async fn start(prober: Prober, launch: Launch) -> Result<Arc<dyn Instance>, StartError> {
+    let limit = launch.timeout;
+    // Kills the process if this future is dropped.
+    let instance = ProcessInstance(Engine::spawn(launch, prober)?);
+    let engine = &instance.0;
+    if let Err(reason) = until_ready(engine, limit).await {
+        kill(engine).await; // before its last lines are read
+        return Err(engine.error(reason));
+    }
+    engine.ready.notify_one();
+    Ok(Arc::new(instance))
+}
+
+impl fmt::Debug for ProcessLauncher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProcessLauncher").finish_non_exhaustive()
+    }
+}

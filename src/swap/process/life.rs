@@ -1,0 +1,59 @@
+//! How far the life of a process has come, for all that wait for its end.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+#[derive(Debug, Clone)]
+pub(super) enum Life {
+    Runs,
+    /// It is taken for ended, for this reason, and is being killed.
+    Failed(String),
+    /// It has ended, for this reason, at this time.
+    Gone(String, Instant),
+}
+
+/// Tells of the life of a process. Clones are the same.
+#[derive(Debug, Clone)]
+pub(super) struct LifeReader(watch::Receiver<Life>);
+
+/// A life that begins.
+pub(super) fn life() -> (watch::Sender<Life>, LifeReader) {
+    let (sender, receiver) = watch::channel(Life::Runs);
+    (sender, LifeReader(receiver))
+}
+
+impl LifeReader {
+    /// Resolves with the reason when it has ended, or is taken for ended.
+    pub(super) async fn ended(mut self) -> String {
+        match self
+            .0
+            .wait_for(|life| !matches!(life, Life::Runs))
+            .await
+            .as_deref()
+        {
+            Ok(Life::Failed(reason) | Life::Gone(reason, _)) => reason.clone(),
+            // The runtime of its supervisor is gone, and with it the process.
+            Ok(Life::Runs) | Err(_) => "its runtime was shut down".to_owned(),
+        }
+    }
+
+    /// Resolves when it has ended.
+    pub(super) async fn gone(&mut self) {
+        // Without a supervisor it was killed.
+        _ = self.0.wait_for(|life| matches!(life, Life::Gone(..))).await;
+    }
+
+    /// Resolves when it has been gone for so long.
+    pub(super) async fn gone_for(mut self, settle: Duration) {
+        self.gone().await;
+        let gone_at = match &*self.0.borrow() {
+            Life::Gone(_, at) => Some(*at),
+            Life::Runs | Life::Failed(_) => None,
+        };
+        if let Some(at) = gone_at {
+            sleep(settle.saturating_sub(at.elapsed())).await;
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! From a process that runs to one that can serve requests.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use super::engine::Engine;
+use crate::upstream::CheckError;
+
+/// Resolves when the process can serve requests. Fails if it ends before, or takes longer than `limit`.
+pub(super) async fn until_ready(engine: &Engine, limit: Duration) -> Result<(), String> {
+    let mut last_error = None;
+    let healthy = async {
+        if let Some(path) = &engine.launch.model.health_path {
+            engine.client.until_healthy(path, &mut last_error).await;
+        }
+    };
+    tokio::select! {
+        biased; // an end explains a missing answer
+        reason = engine.life.clone().ended() => Err(format!("{reason}, before it was ready")),
+        result = timeout(limit, healthy) => result.map_err(|_| late(limit, last_error)),
+    }
+}
+
+fn late(limit: Duration, last_error: Option<CheckError>) -> String {
+    let late = format!("it was not ready within {} s", limit.as_secs_f64());
+    match last_error {
+        Some(error) => format!("{late}; its last health check: {error}"),
+        None => late,
+    }
+}
+
+/// Puts the process to sleep.
+pub(super) async fn sleep(engine: &Engine, path: &str) -> Result<(), String> {
+    engine.set_asleep(true); // before the call: it may not answer its checks from here on
+    let slept = post(engine, path, engine.launch.timeout).await;
+    engine.set_asleep(slept.is_ok());
+    slept
+}
+
+/// Wakes the process, and waits until it can serve requests.
+pub(super) async fn wake(engine: &Engine, path: &str) -> Result<(), String> {
+    let (limit, began) = (engine.launch.timeout, Instant::now());
+    post(engine, path, limit).await?;
+    until_ready(engine, limit.saturating_sub(began.elapsed())).await?;
+    engine.set_asleep(false);
+    Ok(())
+}
+
+async fn post(engine: &Engine, path: &str, limit: Duration) -> Result<(), String> {
+    let answer = match timeout(limit, engine.client.post(path)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(CheckError::Late(limit)),
+    };
+    answer.map_err(|error| format!("its call `{path}` failed: {error}"))
+}

@@ -1,0 +1,88 @@
+//! The task that sees a process through to its end: it notices when the process ends or fails, ends what is left of it,
+//! and says so.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use super::engine::Engine;
+use super::group::ChildEnds;
+use super::life::Life;
+
+/// How long the output is read after the group has ended. A process that has left the group may hold the pipe for ever.
+const LAST_OUTPUT: Duration = Duration::from_millis(500);
+
+pub(super) async fn supervise(
+    engine: Arc<Engine>,
+    mut child_ends: ChildEnds,
+    output: Receiver,
+    life: watch::Sender<Life>,
+) {
+    let reading = tokio::spawn(read(engine.clone(), output));
+    let failure = tokio::select! {
+        biased; // an end explains a failed check
+        () = engine.group.ended(&mut child_ends) => None,
+        reason = failure(&engine) => Some(reason),
+    };
+    if let Some(reason) = failure.clone() {
+        life.send_replace(Life::Failed(reason));
+        engine.group.kill();
+        engine.group.ended(&mut child_ends).await;
+    }
+    let end = match engine.group.reap() {
+        Ok(status) => format!("its process ended with {status}"),
+        Err(error) => format!("its process ended: {error}"),
+    };
+    read_the_rest(reading).await;
+    life.send_replace(Life::Gone(failure.unwrap_or(end), Instant::now()));
+}
+
+async fn read(engine: Arc<Engine>, output: Receiver) {
+    engine.output.read(output).await;
+}
+
+async fn read_the_rest(mut reading: JoinHandle<()>) {
+    if timeout(LAST_OUTPUT, &mut reading).await.is_err() {
+        reading.abort();
+    }
+}
+
+/// Resolves with the reason when a process that was ready is to be taken for ended.
+async fn failure(engine: &Engine) -> String {
+    engine.ready.notified().await;
+    tokio::select! {
+        reason = unhealthy(engine) => reason,
+        reason = hangs(engine) => reason,
+        // While it stops it need not answer.
+        () = engine.stops.notified() => pending().await,
+    }
+}
+
+async fn unhealthy(engine: &Engine) -> String {
+    let model = &engine.launch.model;
+    let (Some(path), Some(interval)) = (&model.health_path, model.health_interval) else {
+        return pending().await;
+    };
+    let (activity, asleep) = (|| engine.activity.count(), || engine.is_asleep());
+    let client = &engine.client;
+    let error = client
+        .until_unhealthy(path, interval, activity, asleep)
+        .await;
+    format!("it failed its health checks: {error}")
+}
+
+async fn hangs(engine: &Engine) -> String {
+    let Some(limit) = engine.launch.model.hang_timeout else {
+        return pending().await;
+    };
+    engine.activity.hangs(limit).await;
+    format!(
+        "it had requests, and sent nothing for {} s",
+        limit.as_secs_f64()
+    )
+}

@@ -1,0 +1,53 @@
+//! Models that are real processes: a small server that this binary runs as, or a shell.
+
+#![cfg(target_os = "linux")] // reads /proc
+
+mod end;
+mod leaks;
+#[path = "../support/log.rs"]
+mod log;
+mod server;
+mod sleep;
+mod start;
+mod stop;
+mod system;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tower_triage::swap::{
+    Instance, Launch, Launcher, ProcessLauncher, Progress, StartError, SwapModel,
+};
+
+use log::Log;
+use server::{asks, get, server};
+use system::{Mark, children, is_free, open_files, until};
+
+/// Long enough for what has to happen.
+const SOON: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A model that a shell script serves, ready as soon as it runs.
+fn script(script: &str) -> SwapModel {
+    let mut model = SwapModel::new("m", format!("/bin/sh -c '{script}'"));
+    model.health_path = None;
+    model
+}
+
+/// A start of `model` that may take as long as it likes.
+fn launch(model: SwapModel) -> Launch {
+    Launch::new(Arc::new(model), HOUR)
+}
+
+async fn start(launch: Launch) -> Result<Arc<dyn Instance>, StartError> {
+    soon(ProcessLauncher::default().start(launch)).await
+}
+
+async fn started(model: SwapModel) -> Arc<dyn Instance> {
+    start(launch(model)).await.unwrap()
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(SOON, future).await.expect("it takes too long")
+}

@@ -1,0 +1,121 @@
+//! A small server, which this test binary runs as.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, exit};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+use std::{env, thread};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tower_triage::swap::{Instance, SwapModel};
+
+use super::soon;
+
+/// A model that the server serves.
+pub(crate) fn server() -> SwapModel {
+    let this = env::current_exe().unwrap();
+    let cmd = format!(
+        "'{}' --ignored --exact server::serve --nocapture",
+        this.display()
+    );
+    let mut model = SwapModel::new("m", cmd);
+    model.env.insert("SERVE_PORT".into(), "${PORT}".into());
+    model
+}
+
+/// The answer of an instance to a `GET`: its status and its body.
+pub(crate) async fn get(instance: &dyn Instance, path: &str) -> (u16, String) {
+    let exchange = async {
+        let url = instance.url();
+        let address = url.authority().unwrap().as_str();
+        let mut stream = tokio::net::TcpStream::connect(address).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: m\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    let answer = soon(exchange).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
+}
+
+/// How often its health was asked.
+pub(crate) async fn asks(instance: &dyn Instance) -> u32 {
+    get(instance, "/asks").await.1.parse().unwrap()
+}
+
+/// How many of the next questions about its health it says no to.
+static FAILS: AtomicU32 = AtomicU32::new(0);
+/// Whether it answers no question about its health.
+static HANGS: AtomicBool = AtomicBool::new(false);
+static ASKS: AtomicU32 = AtomicU32::new(0);
+
+/// The server's program. As a test it does nothing.
+#[test]
+#[ignore = "other tests run it as a program"]
+fn serve() {
+    let Some(port) = variable("SERVE_PORT") else {
+        return;
+    };
+    thread::sleep(Duration::from_millis(
+        variable("SERVE_DELAY_MS").unwrap_or(0),
+    ));
+    FAILS.store(variable("SERVE_FAILS").unwrap_or(0) as u32, SeqCst);
+    HANGS.store(variable("SERVE_HANGS").is_some(), SeqCst);
+    let listener = TcpListener::bind(("127.0.0.1", port as u16)).unwrap();
+    for stream in listener.incoming() {
+        thread::spawn(|| serve_one(stream.unwrap()));
+    }
+}
+
+fn variable(name: &str) -> Option<u64> {
+    env::var(name).ok()?.parse().ok()
+}
+
+/// Reads a request without a body, and answers it.
+fn serve_one(mut stream: TcpStream) {
+    let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+    let Some(first) = lines.next() else { return };
+    lines.take_while(|line| !line.is_empty()).for_each(drop);
+    let path = first.split(' ').nth(1).unwrap();
+    let (status, body) = answer(path);
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {length}");
+    _ = write!(stream, "{head}\r\n\r\n{body}");
+}
+
+fn answer(path: &str) -> (u16, String) {
+    let words: Vec<_> = path.split('/').skip(1).collect();
+    let nothing = String::new();
+    match words[..] {
+        ["health"] => (health(), nothing),
+        ["asks"] => (200, ASKS.load(SeqCst).to_string()),
+        ["fail", times] => {
+            FAILS.store(times.parse().unwrap(), SeqCst);
+            (200, nothing)
+        }
+        ["hang"] => {
+            HANGS.store(true, SeqCst);
+            (200, nothing)
+        }
+        ["env", name] => (200, env::var(name).unwrap_or_default()),
+        ["child"] => {
+            let child = Command::new("sleep").arg("3600").spawn().unwrap();
+            (200, child.id().to_string())
+        }
+        ["exit"] => exit(7),
+        _ => (404, nothing),
+    }
+}
+
+fn health() -> u16 {
+    ASKS.fetch_add(1, SeqCst);
+    while HANGS.load(SeqCst) {
+        thread::park();
+    }
+    let fails = FAILS.fetch_update(SeqCst, SeqCst, |fails| fails.checked_sub(1));
+    if fails.is_ok() { 503 } else { 200 }
+}

@@ -1,0 +1,147 @@
+//! Processes that are stopped.
+
+use std::time::Instant;
+
+use tower_triage::swap::StopSignal;
+
+use super::*;
+
+/// A script that ends with status 5 when it is told to by this signal, once it runs.
+async fn obedient(signal: &str, change: impl FnOnce(&mut SwapModel)) -> Arc<dyn Instance> {
+    let mut model = script(&format!("trap \"exit 5\" {signal}; sleep 3600 & wait"));
+    change(&mut model);
+    run(model, 2).await.0
+}
+
+/// Starts a script that consists of so many processes when it has said what it does on signals.
+async fn run(mut model: SwapModel, processes: usize) -> (Arc<dyn Instance>, Mark) {
+    let mark = Mark::on(&mut model);
+    let instance = started(model).await;
+    mark.until_count(processes).await;
+    (instance, mark)
+}
+
+const BY_ITSELF: &str = "its process ended with exit status: 5";
+const KILLED: &str = "its process ended with signal: 9 (SIGKILL)";
+
+#[tokio::test]
+async fn it_is_asked_by_its_signal() {
+    for (signal, name) in [
+        (StopSignal::Term, "TERM"),
+        (StopSignal::Int, "INT"),
+        (StopSignal::Quit, "QUIT"),
+        (StopSignal::Hup, "HUP"),
+    ] {
+        let instance = obedient(name, |model| {
+            model.stop_signal = signal;
+            model.stop_grace = HOUR;
+        });
+        let instance = instance.await;
+        soon(instance.stop()).await;
+        assert_eq!(soon(instance.ended()).await, BY_ITSELF, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn it_is_killed_when_its_grace_is_over() {
+    let mut model = script("trap \"\" TERM; sleep 3600 & sleep 3600");
+    model.stop_grace = Duration::from_millis(100);
+    let (instance, mark) = run(model, 3).await;
+    let began = Instant::now();
+    soon(instance.stop()).await;
+    assert!(began.elapsed() >= Duration::from_millis(100));
+    assert_eq!(soon(instance.ended()).await, KILLED);
+    mark.until_count(0).await;
+}
+
+#[tokio::test]
+async fn it_may_be_stopped_and_killed_again_and_again() {
+    let instance = obedient("TERM", |model| model.stop_grace = HOUR).await;
+    soon(async { tokio::join!(instance.stop(), instance.stop()) }).await;
+    soon(async { tokio::join!(instance.kill(), instance.stop(), instance.kill()) }).await;
+    assert_eq!(soon(instance.ended()).await, BY_ITSELF);
+}
+
+#[tokio::test]
+async fn killing_it_ends_a_stop_that_waits() {
+    let mut model = script("trap \"\" TERM; sleep 3600 & wait");
+    model.stop_grace = HOUR;
+    let (instance, mark) = run(model, 2).await;
+    soon(async { tokio::join!(instance.stop(), instance.kill()) }).await;
+    assert_eq!(soon(instance.ended()).await, KILLED);
+    mark.until_count(0).await;
+}
+
+#[tokio::test]
+async fn it_is_signalled_once_however_often_it_is_stopped() {
+    // The first signal makes a third process, a second one would end it.
+    let mut model = script(
+        "again() { exit 9; }; first() { trap again TERM; sleep 3600 & }; trap first TERM; \
+         (trap \"\" TERM; exec sleep 3600) & wait; wait; wait",
+    );
+    model.stop_grace = Duration::from_secs(1);
+    let (instance, mark) = run(model, 2).await;
+    tokio::select! {
+        () = instance.stop() => panic!("it is not asked"),
+        () = mark.until_count(3) => {}
+    }
+    soon(instance.stop()).await;
+    assert_eq!(soon(instance.ended()).await, KILLED);
+}
+
+#[tokio::test]
+async fn its_command_stops_it() {
+    let instance = obedient("USR1", |model| {
+        model.stop_cmd = Some("/bin/sh -c '[ ${PORT} -gt 0 ] && kill -USR1 ${PID}'".into());
+        model.stop_grace = HOUR;
+    });
+    let instance = instance.await;
+    soon(instance.stop()).await;
+    assert_eq!(soon(instance.ended()).await, BY_ITSELF);
+}
+
+#[tokio::test]
+async fn its_signal_stops_it_if_its_command_fails() {
+    for cmd in ["/bin/false", "/no/such/program", "'"] {
+        let instance = obedient("TERM", |model| {
+            model.stop_cmd = Some(cmd.into());
+            model.stop_grace = HOUR;
+        });
+        let instance = instance.await;
+        soon(instance.stop()).await;
+        assert_eq!(soon(instance.ended()).await, BY_ITSELF, "{cmd}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_hangs_ends_with_the_grace() {
+    let mut model = script("sleep 3600 & wait");
+    model.stop_cmd = Some("/bin/sh -c 'sleep 3600 & wait'".into());
+    model.stop_grace = Duration::from_millis(100);
+    let (instance, mark) = run(model, 2).await;
+    soon(instance.stop()).await;
+    assert_eq!(soon(instance.ended()).await, KILLED);
+    mark.until_count(0).await;
+}
+
+#[tokio::test]
+async fn its_memory_is_free_some_time_after_its_end() {
+    let settle = Duration::from_millis(100);
+    let instance = obedient("TERM", |model| model.settle = settle).await;
+    let began = Instant::now();
+    soon(instance.stop()).await;
+    assert!(began.elapsed() >= settle);
+}
+
+#[tokio::test]
+async fn its_health_does_not_matter_while_it_stops() {
+    let mut model = server();
+    let program = std::mem::take(&mut model.cmd);
+    model.cmd = format!("/bin/sh -c 'trap \"\" TERM; exec \"$@\"' sh {program}");
+    model.health_interval = Some(Duration::from_millis(50));
+    model.stop_grace = Duration::from_secs(1);
+    let instance = started(model).await;
+    let fail = get(&*instance, "/fail/1000000");
+    soon(async { tokio::join!(instance.stop(), fail) }).await;
+    assert_eq!(soon(instance.ended()).await, KILLED);
+}
