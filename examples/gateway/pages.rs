@@ -28,7 +28,7 @@ impl Pages {
     /// The page for clients at `path`.
     pub(crate) fn client(&self, path: &str) -> Option<Response<Body>> {
         match path {
-            "/v1/models" => Some(json(&models::with_states(self.handle.names()))),
+            "/v1/models" => Some(json(&models::list_with_states(self.handle.names()))),
             "/running" => Some(json(&models::running(&self.handle.models()))),
             "/healthz" => Some(self.healthz()),
             _ => None,
@@ -43,7 +43,7 @@ impl Pages {
                 Some(page("text/plain; version=0.0.4", text))
             }
             "/admin/state" => Some(json(&self.handle.snapshot())),
-            "/admin/models" => Some(json(&models::states(&self.handle.models()))),
+            "/admin/models" => Some(json(&models::Models::new(self.handle.models()))),
             "/admin/events" => Some(events::page(self.handle.events(), self.closing.clone())),
             _ => None,
         }

@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream;
 use http::Response;
-use serde_json::json;
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tower_triage::swap::{SwapEvent, SwapEvents};
 
@@ -31,12 +31,25 @@ pub(super) fn page(events: Option<SwapEvents>, closing: CancellationToken) -> Re
     Sse::new(stream).keep_alive(keep_alive).into_response()
 }
 
+#[derive(Serialize)]
+struct Data<'a> {
+    model: &'a str,
+    /// From now on.
+    state: &'static str,
+    /// How far its load has come, from 0 to 1, if that is what has changed.
+    progress: Option<f32>,
+    /// Why it could not be started, or has ended by itself.
+    error: Option<&'a str>,
+}
+
 fn sent(event: &SwapEvent) -> Event {
-    let data = json!({
-        "model": &*event.model,
-        "state": event.state.as_str(),
-        "progress": event.progress,
-        "error": event.error,
-    });
-    Event::default().data(data.to_string())
+    let data = Data {
+        model: &event.model,
+        state: event.state.as_str(),
+        progress: event.progress,
+        error: event.error.as_deref(),
+    };
+    Event::default()
+        .json_data(data)
+        .expect("strings and numbers serialize to JSON")
 }

@@ -11,7 +11,7 @@ pub(crate) fn list(names: impl IntoIterator<Item = impl Serialize>) -> Value {
 }
 
 /// The same, with the state of each model as llama.cpp's router mode returns it.
-pub(super) fn with_states(names: Vec<(String, ModelState)>) -> Value {
+pub(super) fn list_with_states(names: Vec<(String, ModelState)>) -> Value {
     let entries = names.into_iter().map(|(id, state)| {
         let mut entry = entry(id);
         entry["status"] = match state {
@@ -44,20 +44,46 @@ pub(super) fn running(models: &[ModelStatus]) -> Value {
     json!({ "running": running.collect::<Vec<_>>() })
 }
 
-/// All that is known of the models of `[swap]`.
-pub(super) fn states(models: &[ModelStatus]) -> Value {
-    let models = models.iter().map(|model| {
-        json!({
-            "name": model.name,
-            "state": model.state.as_str(),
-            "since_seconds": model.since.as_secs_f64(),
-            "running": model.running,
-            "in_flight": model.in_flight,
-            "waiting": model.waiting,
-            "progress": model.progress,
-            "last_error": model.last_error,
-            "url": model.url,
-        })
-    });
-    json!({ "models": models.collect::<Vec<_>>() })
+/// The JSON of `/admin/models`.
+#[derive(Serialize)]
+pub(super) struct Models {
+    models: Vec<Model>,
+}
+
+/// A model of `[swap]`.
+#[derive(Serialize)]
+struct Model {
+    name: String,
+    state: &'static str,
+    /// For how long it has been in this state.
+    since_seconds: f64,
+    /// Processes of it that run.
+    running: u32,
+    in_flight: u32,
+    waiting: usize,
+    /// How far its load has come, from 0 to 1; null if it is not being loaded, or that is not known.
+    progress: Option<f32>,
+    /// Why it last failed to start, or ended by itself; null if it has not.
+    last_error: Option<String>,
+    /// Null while it does not run.
+    url: Option<String>,
+}
+
+impl Models {
+    pub(super) fn new(models: Vec<ModelStatus>) -> Self {
+        let models = models.into_iter().map(|model| Model {
+            name: model.name,
+            state: model.state.as_str(),
+            since_seconds: model.since.as_secs_f64(),
+            running: model.running,
+            in_flight: model.in_flight,
+            waiting: model.waiting,
+            progress: model.progress,
+            last_error: model.last_error,
+            url: model.url,
+        });
+        Self {
+            models: models.collect(),
+        }
+    }
 }
