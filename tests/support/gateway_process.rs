@@ -272,7 +272,8 @@ impl Gateway {
     }
 
     pub(crate) async fn state(&self) -> State {
-        let answer = self.get("/admin/state").answer().await;
+        let client = self.admin.as_ref().unwrap_or(&self.client);
+        let answer = client.get("/admin/state").answer().await;
         assert_eq!(answer.status, 200);
         State(answer.json())
     }
@@ -327,6 +328,11 @@ impl Gateway {
     pub(crate) fn logged(&self, word: &str) -> usize {
         let lines = self.log.borrow();
         lines.iter().filter(|line| line.contains(word)).count()
+    }
+
+    /// All log lines so far.
+    pub(crate) fn log_lines(&self) -> Vec<String> {
+        self.log.borrow().clone()
     }
 
     /// Path of the configuration file.
