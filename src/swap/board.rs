@@ -16,7 +16,10 @@ const EVENTS: usize = 256;
 /// What is known of all instances.
 #[derive(Debug)]
 pub(super) struct Board {
+    /// By number of the instance.
     entries: Mutex<Vec<Entry>>,
+    /// The numbers of those that are configured, in that order.
+    listed: Mutex<Vec<usize>>,
     events: broadcast::Sender<SwapEvent>,
 }
 
@@ -39,6 +42,7 @@ impl Default for Board {
     fn default() -> Self {
         Self {
             entries: Mutex::default(),
+            listed: Mutex::default(),
             events: broadcast::Sender::new(EVENTS),
         }
     }
@@ -47,6 +51,20 @@ impl Default for Board {
 impl Board {
     pub(super) fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those that are configured, in that order.
+    pub(super) fn listed(&self) -> Vec<Entry> {
+        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries();
+        listed
+            .iter()
+            .filter_map(|&nth| entries.get(nth).cloned())
+            .collect()
+    }
+
+    pub(super) fn set_listed(&self, listed: Vec<usize>) {
+        *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = listed;
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<SwapEvent> {
@@ -81,9 +99,9 @@ impl Board {
 }
 
 impl Entry {
-    pub(super) fn new(model: Arc<str>, endpoint: EndpointRef, on_demand: OnDemand) -> Self {
+    pub(super) fn new(model: &str, endpoint: EndpointRef, on_demand: OnDemand) -> Self {
         Self {
-            model,
+            model: model.into(),
             endpoint,
             state: ModelState::Unloaded,
             since: now(),

@@ -44,7 +44,7 @@ impl SwapHandle {
     pub fn models(&self) -> Vec<ModelStatus> {
         let waiting = self.waiting();
         let mut models: Vec<ModelStatus> = Vec::new();
-        for entry in self.board.entries().iter() {
+        for entry in &self.board.listed() {
             let known = models.iter_mut().find(|model| model.name == *entry.model);
             match known {
                 Some(model) => add(model, entry),
@@ -127,7 +127,7 @@ impl SwapHandle {
     }
 
     fn known(&self, model: &str) -> Result<Arc<str>, UnknownModel> {
-        let entries = self.board.entries();
+        let entries = self.board.listed();
         let known = entries.iter().find(|entry| *entry.model == *model);
         let known = known.map(|entry| Arc::clone(&entry.model));
         known.ok_or_else(|| UnknownModel(model.to_owned()))
@@ -138,7 +138,7 @@ impl SwapHandle {
         let gate = self.router.gate();
         let endpoints = gate.capacity();
         let by_lane = gate.count_waiters(|demand| endpoints.lane(demand));
-        let entries = self.board.entries();
+        let entries = self.board.listed();
         let mut waiting = HashMap::new();
         for (lane, count) in by_lane {
             let pools = endpoints.pools_in_order(&lane);

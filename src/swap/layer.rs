@@ -7,8 +7,9 @@ use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
 use super::board::Board;
-use super::driver::{Driver, instances};
-use super::{InvalidSwap, Launcher, ProcessLauncher, SwapConfig, SwapHandle};
+use super::driver::Driver;
+use super::{InvalidSwap, Launcher, SwapConfig, SwapHandle};
+use crate::endpoints::on_demand::{self, OnDemand};
 use crate::endpoints::{InvalidRegistry, Registry};
 use crate::route::{InvalidRoute, Route, RouteLayer, RouteLayerBuilder, RouterHandle};
 
@@ -36,7 +37,7 @@ pub struct SwapLayer {
 pub struct SwapLayerBuilder {
     config: SwapConfig,
     route: Option<RouteLayerBuilder>,
-    launcher: Arc<dyn Launcher>,
+    launcher: Option<Arc<dyn Launcher>>,
 }
 
 impl SwapLayer {
@@ -45,7 +46,7 @@ impl SwapLayer {
         SwapLayerBuilder {
             config,
             route: None,
-            launcher: Arc::new(ProcessLauncher::default()),
+            launcher: None,
         }
     }
 
@@ -79,9 +80,9 @@ impl SwapLayerBuilder {
         self
     }
 
-    /// What starts the models. Default: [`ProcessLauncher`].
+    /// What starts the models. Default: [`ProcessLauncher`](super::ProcessLauncher), where there is one.
     pub fn launcher(mut self, launcher: impl Launcher) -> Self {
-        self.launcher = Arc::new(launcher);
+        self.launcher = Some(Arc::new(launcher));
         self
     }
 
@@ -99,7 +100,12 @@ impl SwapLayerBuilder {
             None => RouteLayer::builder(Registry::new(Vec::new())?),
         };
         let models = self.config.models.iter();
-        let endpoints = models.flat_map(|model| instances(model).map(|(_, _, endpoint)| endpoint));
+        let endpoints = models.flat_map(|model| {
+            let names = model.instance_names();
+            names.map(|name| {
+                on_demand::endpoint(&name, &model.model, model.concurrency, OnDemand::default())
+            })
+        });
         let all = route
             .registry()
             .endpoints()
@@ -108,9 +114,12 @@ impl SwapLayerBuilder {
             .chain(endpoints);
         Registry::new(all.collect())?;
         let route = route.try_build()?;
+        let launcher = self
+            .launcher
+            .or_else(processes)
+            .ok_or(InvalidSwapLayer::NoLauncher)?;
         let (board, router) = (Arc::new(Board::default()), route.handle());
-        let (driver, commands) =
-            Driver::new(&self.config, &router, Arc::clone(&board), self.launcher)?;
+        let (driver, commands) = Driver::new(&self.config, &router, Arc::clone(&board), launcher)?;
         runtime.spawn(driver.run());
         let handle = SwapHandle {
             router,
@@ -133,6 +142,16 @@ impl SwapLayerBuilder {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+#[cfg(unix)]
+fn processes() -> Option<Arc<dyn Launcher>> {
+    Some(Arc::new(super::ProcessLauncher::default()))
+}
+
+#[cfg(not(unix))]
+fn processes() -> Option<Arc<dyn Launcher>> {
+    None
 }
 
 impl<S> Layer<S> for SwapLayer {
@@ -159,4 +178,7 @@ pub enum InvalidSwapLayer {
     /// It needs a Tokio runtime.
     #[error("a `SwapLayer` has to be built in a Tokio runtime, in which models are started")]
     NoRuntime,
+    /// There is no launcher of processes for this system.
+    #[error("processes can't be started as models on this system: set a `launcher`")]
+    NoLauncher,
 }

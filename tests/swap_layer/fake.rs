@@ -28,6 +28,10 @@ pub(crate) struct World {
     /// How many more starts of a model fail.
     failures: Mutex<HashMap<String, u32>>,
     next_port: AtomicU16,
+    /// The models that take memory, from the beginning of their start to the end of their stop.
+    present: Mutex<Vec<String>>,
+    /// The most memory that was taken at a time, where every model takes 1.
+    pub(crate) most_present: AtomicU32,
     /// Requests that reached something that was not running any more.
     pub(crate) astray: AtomicU32,
 }
@@ -39,6 +43,14 @@ struct FakeState {
     serving: AtomicU32,
     is_stopping: AtomicU32,
     crashed: Notify,
+    present: Mutex<Option<Present>>,
+}
+
+impl FakeState {
+    fn gone(&self, world: &World) {
+        world.running.lock().unwrap().remove(&self.port);
+        drop(self.present.lock().unwrap().take());
+    }
 }
 
 impl World {
@@ -58,14 +70,34 @@ impl World {
         names
     }
 
+    fn enter(self: &Arc<Self>, model: &str) -> Present {
+        let mut present = self.present.lock().unwrap();
+        present.push(model.to_owned());
+        self.most_present.fetch_max(present.len() as u32, SeqCst);
+        Present(Arc::clone(self), model.to_owned())
+    }
+
     pub(crate) fn fail_next(&self, model: &str, times: u32) {
         self.failures.lock().unwrap().insert(model.into(), times);
     }
 
+    /// Ends a model, if it runs.
     pub(crate) fn crash(&self, model: &str) {
         let running = self.running.lock().unwrap();
-        let found = running.values().find(|it| it.model == model).unwrap();
-        found.crashed.notify_one();
+        let found = running.values().find(|it| it.model == model);
+        found.inspect(|it| it.crashed.notify_one());
+    }
+}
+
+/// Memory that is taken until it is dropped.
+#[derive(Debug)]
+struct Present(Arc<World>, String);
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        let mut present = self.0.present.lock().unwrap();
+        let nth = present.iter().position(|name| *name == self.1).unwrap();
+        present.remove(nth);
     }
 }
 
@@ -89,6 +121,7 @@ impl Launcher for Fake {
         Box::pin(async move {
             let name = launch.name.to_string();
             fake.world.note(format!("start {name}"));
+            let present = fake.world.enter(&name);
             sleep(fake.load).await;
             let left = fake
                 .world
@@ -111,6 +144,7 @@ impl Launcher for Fake {
                 serving: AtomicU32::new(0),
                 is_stopping: AtomicU32::new(0),
                 crashed: Notify::new(),
+                present: Mutex::new(Some(present)),
             });
             fake.world
                 .running
@@ -122,20 +156,9 @@ impl Launcher for Fake {
     }
 }
 
-impl FakeInstance {
-    fn gone(&self) {
-        self.fake
-            .world
-            .running
-            .lock()
-            .unwrap()
-            .remove(&self.state.port);
-    }
-}
-
 impl Drop for FakeInstance {
     fn drop(&mut self) {
-        self.gone();
+        self.state.gone(&self.fake.world);
     }
 }
 
@@ -150,7 +173,7 @@ impl Instance for FakeInstance {
         let (world, state) = (Arc::clone(&self.fake.world), Arc::clone(&self.state));
         Box::pin(async move {
             state.crashed.notified().await;
-            world.running.lock().unwrap().remove(&state.port);
+            state.gone(&world);
             "it fell over".to_owned()
         })
     }
@@ -163,13 +186,13 @@ impl Instance for FakeInstance {
             assert_eq!(served, 0, "{} is stopped while it serves", state.model);
             fake.world.note(format!("stop {}", state.model));
             sleep(fake.stop).await;
-            fake.world.running.lock().unwrap().remove(&state.port);
+            state.gone(&fake.world);
         })
     }
 
     fn kill(&self) -> BoxFuture<()> {
         self.fake.world.note(format!("kill {}", self.state.model));
-        self.gone();
+        self.state.gone(&self.fake.world);
         Box::pin(std::future::ready(()))
     }
 }
@@ -277,18 +300,9 @@ impl Rig {
     /// Sends a request in a task of its own, so that it waits before the next line of the test runs.
     pub(crate) async fn send(&self, model: &str, priority: &str) -> Sent {
         let (rig, model, priority) = (self.clone(), model.to_owned(), priority.to_owned());
-        let before = self.arrived();
         let task = tokio::spawn(async move { rig.ask(&model, &priority).await });
-        while self.arrived() == before && !task.is_finished() {
-            tokio::task::yield_now().await;
-        }
+        tokio::task::yield_now().await; // on one thread, so it has run until it waits
         task
-    }
-
-    /// How many requests wait and run.
-    fn arrived(&self) -> u64 {
-        let status = self.router.status();
-        status.depth as u64 + status.served
     }
 
     /// Waits until the driver has seen all that happened.
@@ -318,8 +332,24 @@ async fn serve(
         *response.status_mut() = StatusCode::BAD_GATEWAY;
         return Ok(response);
     };
-    state.serving.fetch_add(1, SeqCst);
+    let serving = Serving::new(&state);
     sleep(answer).await;
-    state.serving.fetch_sub(1, SeqCst);
+    drop(serving);
     Ok(Response::new(Full::new(Bytes::from(state.model.clone()))))
+}
+
+/// A request that is served until this is dropped.
+struct Serving<'a>(&'a FakeState);
+
+impl<'a> Serving<'a> {
+    fn new(state: &'a FakeState) -> Self {
+        state.serving.fetch_add(1, SeqCst);
+        Self(state)
+    }
+}
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        self.0.serving.fetch_sub(1, SeqCst);
+    }
 }

@@ -2,4 +2,5 @@
 
 mod fake;
 mod order;
+mod random;
 mod serving;

@@ -137,7 +137,7 @@ fn kill(pid: u32) {
 
 #[tokio::test]
 async fn a_process_that_writes_much_is_not_held_up() {
-    let error = failed(launch(silent("head -c 10000000 /dev/zero; exit 4"))).await;
+    let error = failed(launch(silent("head -c 10000000 /dev/zero && exit 4"))).await;
     assert!(error.reason.contains("exit status: 4"), "{error}");
 }
 

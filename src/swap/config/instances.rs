@@ -130,7 +130,7 @@ impl Swapper for Instances {
             evict: evicted
                 .filter(|&model| plan.evict.contains(&self.inner(model)))
                 .collect(),
-            pool: plan.pool,
+            ..plan
         }
     }
 
@@ -138,7 +138,7 @@ impl Swapper for Instances {
         let evict = plan.evict.iter().map(|&model| self.inner(model));
         let plan = Plan {
             evict: evict.collect(),
-            pool: plan.pool,
+            ..*plan
         };
         self.swapper.on_swap_start(self.inner(target), &plan);
     }

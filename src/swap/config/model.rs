@@ -110,6 +110,23 @@ impl SwapModel {
         }
     }
 
+    /// Whether a process of `old` may go on as one of this.
+    pub(crate) fn runs_as(&self, old: &Self) -> bool {
+        // What matters to the router and the scheduler alone.
+        let free = |model: &Self| Self {
+            model: Model::new(model.model.name.clone()),
+            evict_cost: 1,
+            concurrency: 1,
+            instances: 1,
+            ttl: None,
+            pinned: false,
+            preload: false,
+            start_timeout: None,
+            ..model.clone()
+        };
+        free(self) == free(old)
+    }
+
     /// How much memory it takes.
     #[must_use]
     pub fn memory(mut self, memory: f64) -> Self {

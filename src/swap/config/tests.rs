@@ -162,11 +162,10 @@ fn evicted(config: &SwapConfig, target: u32, running: &[u32]) -> Vec<u32> {
 }
 
 fn evicted_of(swapper: &dyn Swapper, target: u32, running: &[u32]) -> Vec<u32> {
+    // Each has the memory of `two_of_a`.
     let running = running.iter().map(|&id| Running {
-        model: ModelId(id),
-        pool: 0,
-        last_used: 0,
-        is_busy: false,
+        memory: 3_000_000,
+        ..Running::new(ModelId(id))
     });
     let plan = swapper.plan(ModelId(target), &running.collect::<Vec<_>>());
     plan.evict.iter().map(|model| model.0).collect()

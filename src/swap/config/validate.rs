@@ -59,10 +59,9 @@ impl SwapConfig {
             if model.pinned {
                 let plan = check(id, &running)?;
                 running.push(Running {
-                    model: id,
                     pool: plan.pool,
-                    last_used: 0,
-                    is_busy: false,
+                    memory: plan.memory,
+                    ..Running::new(id)
                 });
             }
         }

@@ -27,9 +27,29 @@ pub(super) struct Units {
     pub(super) starting: HashMap<Generation, (ModelId, CancellationToken)>,
     /// Whether an endpoint was opened or closed and the gate is still to be told.
     pub(super) has_changed: bool,
+    /// Those whose waiters are still to be told that they can't be started.
+    pub(super) impossible: Vec<ModelId>,
 }
 
 impl Units {
+    pub(super) fn new(
+        board: Arc<Board>,
+        launcher: Arc<dyn Launcher>,
+        reports: UnboundedSender<Report>,
+    ) -> Self {
+        Self {
+            units: Vec::new(),
+            board,
+            launcher,
+            reports,
+            pools: Vec::new(),
+            start_timeout: Duration::ZERO,
+            starting: HashMap::new(),
+            has_changed: false,
+            impossible: Vec::new(),
+        }
+    }
+
     pub(super) fn unit(&mut self, ModelId(model): ModelId) -> &mut Unit {
         &mut self.units[model as usize]
     }
@@ -110,6 +130,10 @@ impl Effects for Units {
         if let Some((_, abort)) = self.starting.get(&generation) {
             abort.cancel();
         }
+    }
+
+    fn impossible(&mut self, model: ModelId) {
+        self.impossible.push(model);
     }
 
     fn stop(&mut self, generation: Generation, model: ModelId) {

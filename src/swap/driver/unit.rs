@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed; // a count that is compared with an earlier one
 use std::time::Duration;
 
-use crate::endpoints::on_demand::{self, OnDemand};
-use crate::endpoints::{Endpoint, EndpointRef};
+use crate::endpoints::EndpointRef;
+use crate::endpoints::on_demand::OnDemand;
 use crate::swap::scheduler::Head;
 use crate::swap::{Instance, SwapModel};
 
@@ -15,6 +15,8 @@ pub(super) struct Unit {
     /// The model's name, with `#2` and so on for further instances.
     pub(super) name: Arc<str>,
     pub(super) model: Arc<SwapModel>,
+    /// `false` once it is not configured any more.
+    pub(super) is_configured: bool,
     pub(super) on_demand: OnDemand,
     pub(super) endpoint: EndpointRef,
     /// What runs or sleeps.
@@ -33,16 +35,13 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    pub(super) fn new(
-        name: Arc<str>,
-        model: Arc<SwapModel>,
-        on_demand: OnDemand,
-        endpoint: EndpointRef,
-    ) -> Self {
+    /// An instance that does not run yet.
+    pub(super) fn new(name: Arc<str>, model: Arc<SwapModel>, endpoint: EndpointRef) -> Self {
         Self {
             name,
             model,
-            on_demand,
+            is_configured: true,
+            on_demand: endpoint.on_demand().cloned().unwrap_or_default(),
             endpoint,
             instance: None,
             is_asleep: false,
@@ -99,21 +98,4 @@ impl Unit {
         self.instance.as_ref()?;
         Some(self.model.hang_timeout? / 4)
     }
-}
-
-/// The instances of a model: their names and endpoints.
-pub(in crate::swap) fn instances(
-    model: &SwapModel,
-) -> impl Iterator<Item = (Arc<str>, OnDemand, Endpoint)> {
-    let instances = 1..=model.instances;
-    instances.map(|nth| {
-        let name = match nth {
-            1 => model.model.name.clone(),
-            _ => format!("{}#{nth}", model.model.name),
-        };
-        let on_demand = OnDemand::default();
-        let endpoint =
-            on_demand::endpoint(&name, &model.model, model.concurrency, on_demand.clone());
-        (name.into(), on_demand, endpoint)
-    })
 }

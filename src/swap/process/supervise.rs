@@ -14,8 +14,9 @@ use super::engine::Engine;
 use super::group::ChildEnds;
 use super::life::Life;
 
-/// How long the output is read after the group has ended. A process that has left the group may hold the pipe for ever.
-const LAST_OUTPUT: Duration = Duration::from_millis(500);
+/// How long to wait for the end of the output once the group was killed. It comes when the last process of the group is
+/// gone, which a large one takes a while for. A process that has left the group may hold it for ever.
+const LAST_OUTPUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn supervise(
     engine: Arc<Engine>,

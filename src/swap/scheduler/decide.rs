@@ -1,17 +1,32 @@
 //! The decision after each event: which swaps begin, which models give slots, and which are stopped for being idle.
 
-use super::{Effects, Generation, Head, ModelId, Nanos, Phase, Plan, Running, Scheduler, Swap};
+use super::{Effects, Head, ModelId, Nanos, Phase, Plan, Running, Scheduler, Swap};
 
 /// How many models with waiters are looked at for one decision, in the order of their waiters. Further ones are looked at
 /// once some of these have what they want.
 const MAX_LOOKS: usize = 16;
 
+/// How long a waiter may take to get the slot of the model that was loaded for it, in nanoseconds: with a
+/// `swap_after` of 0 the model would be stopped before.
+const TAKES_SLOT: Nanos = 1_000_000_000;
+
 /// Why a model can't be started now.
-enum Blocked {
+pub(super) enum Blocked {
     /// Until an event, or the next tick.
-    Waits,
-    /// These serve requests, and give no more slots until it was started.
-    ByTraffic(Vec<ModelId>),
+    Waits(Waiting),
+    /// What it needs serves requests, and gives no more slots until it was started.
+    ByTraffic(Waiting),
+    /// By instances of the same model, which serve its requests.
+    ByItsOwn,
+    /// By models that are never stopped.
+    ForEver,
+}
+
+/// A model that waits to be started.
+pub(super) struct Waiting {
+    target: ModelId,
+    /// What has to stop for it.
+    evict: Vec<ModelId>,
 }
 
 impl Scheduler {
@@ -22,16 +37,25 @@ impl Scheduler {
         self.next_tick = None;
         let mut closed: Vec<ModelId> = Vec::new();
         if !self.is_closed {
+            let mut running = self.running(effects);
             // The models that wait before the one that is looked at. It must not make it harder for them.
-            let mut before: Vec<ModelId> = Vec::new();
+            let mut before: Vec<Waiting> = Vec::new();
             for (head, target) in self.wanted(now) {
-                match self.try_swap(target, head, &before, now, effects) {
-                    Ok(()) => continue,
-                    Err(Blocked::Waits) => {}
-                    Err(Blocked::ByTraffic(models)) => closed.extend(models),
+                match self.try_swap(target, head, &before, &running, now, effects) {
+                    Ok(()) => running = self.running(effects),
+                    Err(Blocked::ByItsOwn) => {}
+                    Err(Blocked::ForEver) => {
+                        self.back_off(target, now);
+                        effects.impossible(target);
+                    }
+                    Err(Blocked::Waits(waiting)) => before.push(waiting),
+                    Err(Blocked::ByTraffic(waiting)) => {
+                        closed.extend(&waiting.evict);
+                        before.push(waiting);
+                    }
                 }
-                before.push(target);
             }
+            self.return_to_default(&running, now, effects);
         }
         for model in self.all() {
             self.stop_or_open(model, closed.contains(&model), now, effects);
@@ -43,9 +67,10 @@ impl Scheduler {
         let mut wanted = Vec::new();
         for id in self.all() {
             let model = self.model(id);
-            let Some(head) = model.waiter.filter(|_| model.phase == Phase::Stopped) else {
+            if model.phase != Phase::Stopped || self.of(id).is_none() {
                 continue;
-            };
+            }
+            let Some(head) = model.head() else { continue };
             match model.not_before {
                 later if later > now => self.tick_at(later),
                 _ => wanted.push((head, id)),
@@ -57,59 +82,58 @@ impl Scheduler {
     }
 
     /// Starts a model if nothing is in the way.
-    fn try_swap(
+    pub(super) fn try_swap(
         &mut self,
         target: ModelId,
         head: Head,
-        before: &[ModelId],
+        before: &[Waiting],
+        running: &[Running],
         now: Nanos,
         effects: &mut dyn Effects,
     ) -> Result<(), Blocked> {
-        let running = self.running(effects);
-        let plan = self.swapper.plan(target, &running);
-        if self.collides(&plan) {
-            return Err(Blocked::Waits);
+        let plan = self.swapper.plan(target, running);
+        if plan.evict.iter().any(|&model| self.is_pinned(model)) {
+            return Err(Blocked::ForEver);
         }
-        // Also while it has to wait for others, as what is in its way is in theirs.
-        if before
-            .iter()
-            .any(|&other| self.hinders(target, other, &plan, &running))
+        if self.stops_its_own(target, &plan) {
+            return Err(Blocked::ByItsOwn);
+        }
+        let waits = |evict| Err(Blocked::Waits(Waiting { target, evict }));
+        let mut others = before.iter();
+        // Also while it has to wait for traffic, as what is in its way is in theirs.
+        if others.any(|other| self.hinders(target, other, &plan, running))
+            || self.collides(&plan, effects)
+            || self.was_just_loaded(&plan, now)
+            || !self.goes_before_traffic(head, &plan, now, effects)
         {
-            return Err(Blocked::Waits);
-        }
-        let loaded = plan
-            .evict
-            .iter()
-            .map(|&model| self.model(model).ready_since);
-        let kept_until = loaded
-            .max()
-            .map_or(0, |since| since.saturating_add(self.settings.min_loaded));
-        if kept_until > now {
-            self.tick_at(kept_until);
-            return Err(Blocked::Waits);
-        }
-        let has_traffic = plan
-            .evict
-            .iter()
-            .any(|&model| self.has_traffic(model, effects));
-        if has_traffic && !self.goes_before_traffic(head, &plan.evict, now) {
-            return Err(Blocked::Waits);
+            return waits(plan.evict);
         }
         if plan.evict.iter().any(|&model| effects.is_busy(model)) {
-            return Err(Blocked::ByTraffic(plan.evict));
+            let evict = plan.evict;
+            return Err(Blocked::ByTraffic(Waiting { target, evict }));
         }
-        // A request may have got a slot just now.
-        let mut closed = Vec::new();
-        for &model in &plan.evict {
+        for (nth, &model) in plan.evict.iter().enumerate() {
+            // A request may have got a slot just now.
             if !effects.close_if_idle(model) {
-                self.reopen(&closed, effects);
-                return Err(Blocked::Waits);
+                self.reopen(&plan.evict[..nth], effects);
+                return waits(plan.evict);
             }
             self.model_mut(model).is_open = false;
-            closed.push(model);
         }
         self.start(target, plan, effects);
         Ok(())
+    }
+
+    /// Whether one of the models to stop has to be kept for a while.
+    fn was_just_loaded(&mut self, plan: &Plan, now: Nanos) -> bool {
+        let loaded = plan.evict.iter().map(|&model| self.model(model));
+        let loaded = loaded.filter(|model| !model.is_spare);
+        let since = loaded.map(|model| model.ready_since).max();
+        let until = since.map_or(0, |since| since.saturating_add(self.settings.min_loaded));
+        if until > now {
+            self.tick_at(until);
+        }
+        until > now
     }
 
     /// Whether a model serves a request, or is about to.
@@ -118,24 +142,41 @@ impl Scheduler {
         effects.is_busy(id) || (model.is_open && model.waiter.is_some())
     }
 
-    /// Whether the traffic of these models has to end for a waiter: of each it is more urgent than the first waiter; or it
+    /// Whether the traffic of the models to stop, if there is any, has to end for a waiter: of each it is more urgent than the first waiter; or it
     /// has waited for long, and longer than that.
-    fn goes_before_traffic(&mut self, head: Head, models: &[ModelId], now: Nanos) -> bool {
-        let models = || models.iter().map(|&model| self.model(model));
-        // A model was loaded for a waiter: that one at least is served.
-        if models().any(|model| model.owes_service) {
+    fn goes_before_traffic(
+        &mut self,
+        head: Head,
+        plan: &Plan,
+        now: Nanos,
+        effects: &dyn Effects,
+    ) -> bool {
+        let models = plan.evict.iter().copied();
+        let models: Vec<_> = models
+            .filter(|&model| self.has_traffic(model, effects))
+            .collect();
+        if models.is_empty() {
+            return true;
+        }
+        let waiters = || models.iter().map(|&model| self.model(model).waiter);
+        // A model was loaded for a waiter: that one at least is served, if it takes the slot.
+        let owing = models
+            .iter()
+            .filter(|&&model| self.model(model).owes_service && !effects.is_busy(model));
+        let owing = owing.map(|&model| self.model(model).ready_since).max();
+        let longest = self.settings.swap_after.max(TAKES_SLOT);
+        let owed_until = owing.map_or(0, |since| since.saturating_add(longest));
+        if owed_until > now {
+            self.tick_at(owed_until);
             return false;
         }
         let is_above = |other: &Head| other.level > head.level;
-        if models().all(|model| model.waiter.as_ref().is_some_and(is_above)) {
+        if waiters().all(|waiter| waiter.as_ref().is_some_and(is_above)) {
             return true;
         }
         let due = head.arrival.saturating_add(self.settings.swap_after);
-        if models().any(|model| {
-            model
-                .waiter
-                .is_some_and(|other| other.arrival < head.arrival)
-        }) {
+        let came_before = |other: Head| other.level <= head.level && other.arrival < head.arrival;
+        if waiters().flatten().any(came_before) {
             return false; // until that waiter is gone, which is an event
         }
         if due > now {
@@ -144,29 +185,36 @@ impl Scheduler {
         due <= now
     }
 
-    /// Whether a plan and a swap that has begun want to stop the same, or each other.
-    fn collides(&self, plan: &Plan) -> bool {
-        let is_changing = |model: &ModelId| {
-            matches!(
-                self.model(*model).phase,
-                Phase::Starting(_) | Phase::Stopping(_)
-            )
-        };
-        plan.evict.iter().any(is_changing)
+    /// Whether a plan and a swap that has begun want to stop the same, or each other. Loads that no request waits for are
+    /// given up.
+    fn collides(&mut self, plan: &Plan, effects: &mut dyn Effects) -> bool {
+        let mut is_changing = false;
+        for &id in &plan.evict {
+            let model = self.model(id);
+            is_changing |= matches!(model.phase, Phase::Starting(_) | Phase::Stopping(_));
+            if model.is_spare {
+                self.abort(id, effects);
+            }
+        }
+        is_changing
     }
 
-    /// Whether `other`, which waits before `target`, would have to wait for longer if that were started.
-    fn hinders(&self, target: ModelId, other: ModelId, plan: &Plan, running: &[Running]) -> bool {
+    /// Whether more would have to stop for `other`, which waits before `target`, if that were started.
+    fn hinders(&self, target: ModelId, other: &Waiting, plan: &Plan, running: &[Running]) -> bool {
         let mut then: Vec<Running> = running.to_vec();
         then.retain(|one| !plan.evict.contains(&one.model));
         then.push(Running {
             model: target,
             pool: plan.pool,
+            memory: plan.memory,
             last_used: Nanos::MAX,
             is_busy: true,
+            is_stopping: false,
+            is_pinned: self.is_pinned(target),
         });
-        let others = self.swapper.plan(other, &then);
-        others.evict.contains(&target)
+        let others = self.swapper.plan(other.target, &then);
+        let mut evict = others.evict.iter();
+        evict.any(|model| !other.evict.contains(model))
     }
 
     /// All models that take memory, or are to.
@@ -176,13 +224,17 @@ impl Scheduler {
             let is_busy = match model.phase {
                 Phase::Stopped => return None,
                 Phase::Ready => self.has_traffic(id, effects),
-                Phase::Starting(_) | Phase::Stopping(_) => true,
+                Phase::Starting(_) => !model.is_spare,
+                Phase::Stopping(_) => false,
             };
             Some(Running {
                 model: id,
                 pool: model.pool,
+                memory: model.memory,
                 last_used: model.last_used,
                 is_busy,
+                is_stopping: matches!(model.phase, Phase::Stopping(_)),
+                is_pinned: self.is_pinned(id),
             })
         });
         all.collect()
@@ -194,7 +246,9 @@ impl Scheduler {
             self.model_mut(model).phase = Phase::Stopping(generation);
         }
         let started = self.model_mut(target);
-        (started.phase, started.pool) = (Phase::Starting(generation), plan.pool);
+        started.phase = Phase::Starting(generation);
+        (started.pool, started.memory) = (plan.pool, plan.memory);
+        started.is_spare = false;
         self.swapper.on_swap_start(target, &plan);
         effects.swap(generation, target, &plan);
         self.swaps.push(Swap {
@@ -203,19 +257,6 @@ impl Scheduler {
             evict: plan.evict,
             is_aborted: false,
         });
-    }
-
-    /// Gives up the load of a model that no request waits for any more.
-    pub(super) fn abandon(&mut self, model: ModelId, effects: &mut dyn Effects) {
-        if self.settings.finishes_abandoned {
-            return;
-        }
-        let swap = self.swaps.iter_mut().find(|swap| swap.target == model);
-        // What was stopped for it would have been stopped in vain.
-        if let Some(swap) = swap.filter(|swap| swap.evict.is_empty() && !swap.is_aborted) {
-            swap.is_aborted = true;
-            effects.abort(swap.generation);
-        }
     }
 
     /// Stops a model that is to be unloaded or was idle for too long; or else lets it give slots, or not.
@@ -242,8 +283,9 @@ impl Scheduler {
             _ => {}
         }
         let model = self.model(id);
-        let ttl = self.settings.ttl[id.0 as usize];
-        if is_closed || ttl == 0 || model.waiter.is_some() || effects.is_busy(id) {
+        let ttl = self.of(id).map_or(0, |model| model.ttl);
+        let is_kept = ttl == 0 || self.is_pinned(id) || self.settings.default == Some(id);
+        if is_closed || is_kept || model.waiter.is_some() || effects.is_busy(id) {
             return;
         }
         let ends = model.last_used.saturating_add(ttl);
@@ -272,14 +314,5 @@ impl Scheduler {
             self.model_mut(id).is_open = true;
             effects.open(id);
         }
-    }
-
-    fn next_generation(&mut self) -> Generation {
-        self.last_generation += 1;
-        Generation(self.last_generation)
-    }
-
-    fn tick_at(&mut self, at: Nanos) {
-        self.next_tick = Some(self.next_tick.map_or(at, |next| next.min(at)));
     }
 }

@@ -3,13 +3,29 @@
 //! Events go in, effects come out. It has no queue: requests wait in the waiting room, of which it knows for each model
 //! what its first waiter is. A model that does not run, or is about to stop, has no slot to give ([`Effects::close`]), so
 //! its requests wait. All decisions are made in [`decide`](Scheduler::decide), after each event.
+//!
+//! - Events, `on_*`: [`on_waiter`](Scheduler::on_waiter), [`on_idle`](Scheduler::on_idle),
+//!   [`on_swap_done`](Scheduler::on_swap_done), [`on_stopped`](Scheduler::on_stopped), [`on_exit`](Scheduler::on_exit),
+//!   [`on_load`](Scheduler::on_load), [`on_unload`](Scheduler::on_unload), [`on_tick`](Scheduler::on_tick),
+//!   [`on_reconfigure`](Scheduler::on_reconfigure), [`on_shutdown`](Scheduler::on_shutdown). After each, ask for
+//!   [`next_tick`](Scheduler::next_tick). To begin with, call `on_load` for each model that is to run from the start, or
+//!   else `on_tick`.
+//! - States: [`phase`](Scheduler::phase), [`is_leaving`](Scheduler::is_leaving),
+//!   [`earliest_retry`](Scheduler::earliest_retry).
+//!
+//! A [`ModelId`] is the number of an instance: a process that may run. It keeps its number for as long as the scheduler
+//! is there.
 
 mod decide;
+mod events;
+mod settings;
+mod spare;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
+pub(crate) use self::settings::{ModelSettings, Settings};
 use super::swapper::{ModelId, Plan, Running, Swapper};
 
 /// Instants and durations, in nanoseconds from a common start.
@@ -38,32 +54,20 @@ pub(crate) trait Effects {
     fn close_if_idle(&mut self, model: ModelId) -> bool;
     /// Stops the plan's models, and then starts the target. [`Scheduler::on_swap_done`] is to be called at the end.
     fn swap(&mut self, generation: Generation, target: ModelId, plan: &Plan);
-    /// Gives up a swap that stops no model. [`Scheduler::on_swap_done`] is to be called at the end.
+    /// Gives up a swap: what it is stopping is stopped, and its target is not started, or stopped if it was.
+    /// [`Scheduler::on_swap_done`] is to be called at the end, with `has_started: false`.
     fn abort(&mut self, generation: Generation);
-    /// Stops a model. [`Scheduler::on_stopped`] is to be called at the end.
+    /// Stops a model. [`Scheduler::on_stopped`] is to be called at the end. The model serves requests only if it was
+    /// unloaded at once.
     fn stop(&mut self, generation: Generation, model: ModelId);
-}
-
-/// The configuration of a scheduler.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    /// A model yields to another one's waiter that has waited for so long.
-    pub(crate) swap_after: Nanos,
-    /// A model that was loaded serves for so long before it yields.
-    pub(crate) min_loaded: Nanos,
-    /// Whether a load goes on when its last waiter has left.
-    pub(crate) finishes_abandoned: bool,
-    /// How long a model that failed to start is not tried again, the first time; doubled each time in a row.
-    pub(crate) backoff: Nanos,
-    /// And at most.
-    pub(crate) max_backoff: Nanos,
-    /// By model: how long it may be idle; 0: for ever.
-    pub(crate) ttl: Vec<Nanos>,
+    /// The model's waiters are to be told that it failed to start: it can't run beside the models that are never stopped.
+    fn impossible(&mut self, model: ModelId);
 }
 
 /// What a model does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Phase {
+    #[default]
     Stopped,
     /// The target of a swap.
     Starting(Generation),
@@ -73,7 +77,7 @@ pub(crate) enum Phase {
     Stopping(Generation),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Model {
     phase: Phase,
     /// Whether it gives slots. Only one that is ready does.
@@ -81,15 +85,33 @@ struct Model {
     /// Whether it is to be stopped once it is idle.
     is_leaving: bool,
     waiter: Option<Head>,
+    /// Since when it is to be loaded without a waiter, until it is or has failed.
+    asked: Option<Nanos>,
     /// Whether it was loaded for a waiter and has served none since.
     owes_service: bool,
+    /// Whether it is being loaded, or was, for no request: it yields to any at once.
+    is_spare: bool,
+    /// Of the plan that started it.
     pool: u32,
+    /// Of the plan that started it.
+    memory: u64,
     ready_since: Nanos,
     last_used: Nanos,
     /// How often it failed to start, in a row.
     failures: u32,
     /// Before, it is not started again.
     not_before: Nanos,
+}
+
+impl Model {
+    /// What it is to be started for.
+    fn head(&self) -> Option<Head> {
+        let asked = self.asked.map(|arrival| Head {
+            level: u8::MAX,
+            arrival,
+        });
+        self.waiter.or(asked)
+    }
 }
 
 /// A swap on its way.
@@ -108,158 +130,28 @@ pub(crate) struct Scheduler {
     models: Vec<Model>,
     swaps: Vec<Swap>,
     last_generation: u64,
+    /// When a request last waited or ran, until the default model was loaded since.
+    in_use_until: Option<Nanos>,
     /// When to call [`on_tick`](Self::on_tick) next.
     next_tick: Option<Nanos>,
     is_closed: bool,
 }
 
 impl Scheduler {
-    /// A scheduler of so many models, none of which runs.
-    pub(crate) fn new(settings: Settings, swapper: Arc<dyn Swapper>, models: usize) -> Self {
-        let model = || Model {
-            phase: Phase::Stopped,
-            is_open: false,
-            is_leaving: false,
-            waiter: None,
-            owes_service: false,
-            pool: 0,
-            ready_since: 0,
-            last_used: 0,
-            failures: 0,
-            not_before: 0,
-        };
+    /// A scheduler of the models that the settings have. None of them runs.
+    pub(crate) fn new(settings: Settings, swapper: Arc<dyn Swapper>) -> Self {
+        let mut models = Vec::new();
+        models.resize_with(settings.models.len(), Model::default);
         Self {
             settings,
             swapper,
-            models: std::iter::repeat_with(model).take(models).collect(),
+            models,
             swaps: Vec::new(),
             last_generation: 0,
+            in_use_until: Some(0),
             next_tick: None,
             is_closed: false,
         }
-    }
-
-    /// The first waiter of a model is another one, or there is none any more.
-    pub(crate) fn on_waiter(
-        &mut self,
-        model: ModelId,
-        waiter: Option<Head>,
-        now: Nanos,
-        effects: &mut dyn Effects,
-    ) {
-        let old = self.model(model).waiter;
-        let changed = self.model_mut(model);
-        changed.waiter = waiter;
-        // The first one got a slot, or left.
-        changed.owes_service &= waiter.is_some() && waiter <= old;
-        if waiter.is_none() {
-            self.abandon(model, effects);
-        }
-        self.decide(now, effects);
-    }
-
-    /// A model serves no request any more.
-    pub(crate) fn on_idle(&mut self, model: ModelId, now: Nanos, effects: &mut dyn Effects) {
-        self.model_mut(model).last_used = now;
-        self.decide(now, effects);
-    }
-
-    /// A swap has ended: its target runs, or could not be started. Returns whether the target's waiters are to be told
-    /// that it failed.
-    pub(crate) fn on_swap_done(
-        &mut self,
-        generation: Generation,
-        has_started: bool,
-        now: Nanos,
-        effects: &mut dyn Effects,
-    ) -> bool {
-        let Some(nth) = self
-            .swaps
-            .iter()
-            .position(|swap| swap.generation == generation)
-        else {
-            return false; // forgotten
-        };
-        let swap = self.swaps.swap_remove(nth);
-        for &model in &swap.evict {
-            self.model_mut(model).phase = Phase::Stopped;
-        }
-        let (backoff, longest) = (self.settings.backoff, self.settings.max_backoff);
-        let target = self.model_mut(swap.target);
-        if has_started {
-            target.phase = Phase::Ready;
-            target.failures = 0;
-            (target.ready_since, target.last_used) = (now, now);
-            target.is_open = true;
-            target.owes_service = target.waiter.is_some();
-            effects.open(swap.target);
-        } else {
-            target.phase = Phase::Stopped;
-            if !swap.is_aborted {
-                let wait = backoff
-                    .saturating_mul(1 << target.failures.min(32))
-                    .min(longest);
-                target.not_before = now.saturating_add(wait);
-                target.failures += 1;
-            }
-        }
-        self.decide(now, effects);
-        !has_started && !swap.is_aborted
-    }
-
-    /// A model that was to be stopped has stopped.
-    pub(crate) fn on_stopped(
-        &mut self,
-        generation: Generation,
-        model: ModelId,
-        now: Nanos,
-        effects: &mut dyn Effects,
-    ) {
-        let stopped = self.model_mut(model);
-        if stopped.phase == Phase::Stopping(generation) {
-            stopped.phase = Phase::Stopped;
-        }
-        self.decide(now, effects);
-    }
-
-    /// A model that was ready has ended by itself. It is started again when it is asked for.
-    pub(crate) fn on_exit(&mut self, model: ModelId, now: Nanos, effects: &mut dyn Effects) {
-        let ended = self.model_mut(model);
-        if ended.phase == Phase::Ready {
-            ended.phase = Phase::Stopped;
-            ended.is_leaving = false;
-            self.close(model, effects);
-        }
-        self.decide(now, effects);
-    }
-
-    /// A model has to stop, once it serves no request any more, or at once.
-    pub(crate) fn on_unload(
-        &mut self,
-        model: ModelId,
-        at_once: bool,
-        now: Nanos,
-        effects: &mut dyn Effects,
-    ) {
-        if self.model(model).phase == Phase::Ready {
-            self.close(model, effects);
-            self.model_mut(model).is_leaving = true;
-            if at_once {
-                self.stop(model, effects);
-            }
-        }
-        self.abandon(model, effects);
-        self.decide(now, effects);
-    }
-
-    /// The time for which [`next_tick`](Self::next_tick) asked has come.
-    pub(crate) fn on_tick(&mut self, now: Nanos, effects: &mut dyn Effects) {
-        self.decide(now, effects);
-    }
-
-    /// No model is started any more.
-    pub(crate) fn on_shutdown(&mut self) {
-        self.is_closed = true;
     }
 
     /// When something is to be decided that no event announces.
@@ -272,9 +164,15 @@ impl Scheduler {
         self.model(model).phase
     }
 
-    /// When a model that failed to start may be tried again.
+    /// Whether a model that is ready is to be stopped once it serves no request.
+    pub(crate) fn is_leaving(&self, model: ModelId) -> bool {
+        self.model(model).is_leaving
+    }
+
+    /// When a model that failed to start is tried again, at the earliest. `None` if its last start did not fail.
     pub(crate) fn earliest_retry(&self, model: ModelId) -> Option<Nanos> {
-        Some(self.model(model).not_before)
+        let model = self.model(model);
+        (model.failures > 0).then_some(model.not_before)
     }
 
     fn model(&self, ModelId(model): ModelId) -> &Model {
@@ -287,5 +185,14 @@ impl Scheduler {
 
     fn all(&self) -> impl Iterator<Item = ModelId> + use<> {
         (0..self.models.len() as u32).map(ModelId)
+    }
+
+    fn next_generation(&mut self) -> Generation {
+        self.last_generation += 1;
+        Generation(self.last_generation)
+    }
+
+    fn tick_at(&mut self, at: Nanos) {
+        self.next_tick = Some(self.next_tick.map_or(at, |next| next.min(at)));
     }
 }

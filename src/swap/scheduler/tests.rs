@@ -1,7 +1,9 @@
 //! The scheduler in a world without processes: its effects are noted, and end when the test says so.
 
+mod operator;
 mod random;
 mod table;
+mod tree;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -121,6 +123,10 @@ impl Effects for World {
             is_aborted: false,
         });
     }
+
+    fn impossible(&mut self, model: ModelId) {
+        self.log.push(format!("fail {}", letter(model)));
+    }
 }
 
 /// A scheduler and its world, in which the room is simple: requests of a model wait in the order in which they came.
@@ -140,10 +146,11 @@ impl Test {
             finishes_abandoned: false,
             backoff: SECOND,
             max_backoff: 60 * SECOND,
-            ttl: vec![0; models],
+            default: None,
+            models: vec![Some(ModelSettings::default()); models],
         };
         Self {
-            scheduler: Scheduler::new(settings, swapper, models),
+            scheduler: Scheduler::new(settings, swapper),
             world: World {
                 models: vec![Process::default(); models],
                 ..World::default()
@@ -156,6 +163,12 @@ impl Test {
     /// Each model takes one unit of so many.
     fn with_memory(memory: u32, models: u32) -> Self {
         Self::new(memory_of(memory, models), models as usize)
+    }
+
+    /// The configuration of a model.
+    fn settings(&mut self, ModelId(model): ModelId) -> &mut ModelSettings {
+        let settings = &mut self.scheduler.settings.models[model as usize];
+        settings.get_or_insert_default()
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -214,6 +227,65 @@ impl Test {
                 self.tell(id);
             }
         }
+    }
+
+    /// One step in words, as `ask a`, `ask a 1` (of that level), `serve a`, `leave a`, `crash a`, `load a`, `unload a`,
+    /// `kill a`, `pass 10`; `stopped a`: a swap has stopped it and goes on; `ok` and `fail` end the first swap or stop
+    /// on its way. Returns what was asked for.
+    fn act(&mut self, step: &str) -> String {
+        let mut words = step.split(' ');
+        let (verb, object) = (words.next().unwrap(), words.next().unwrap_or("a"));
+        let model = ModelId(u32::from(object.as_bytes()[0].wrapping_sub(b'a')));
+        match verb {
+            "ask" => {
+                let level = words.next().map_or(0, |level| level.parse().unwrap());
+                self.ask(model, level);
+            }
+            "serve" => self.serve(model),
+            "leave" => self.leave(model),
+            "crash" => self.crash(model),
+            "load" => (self.scheduler).on_load(model, self.now, &mut self.world),
+            "unload" | "kill" => {
+                let is_kill = verb == "kill";
+                (self.scheduler).on_unload(model, is_kill, self.now, &mut self.world);
+            }
+            "pass" => self.pass(object.parse().unwrap()),
+            "stopped" => self.has_stopped(model),
+            "ok" | "fail" => _ = self.end(verb == "ok"),
+            _ => panic!("{step}"),
+        }
+        self.grant();
+        self.world.said()
+    }
+
+    /// Each step does what is said beside it.
+    fn goes(&mut self, steps: &[(&str, &str)]) {
+        for (nth, (step, expected)) in steps.iter().enumerate() {
+            assert_eq!(
+                self.act(step),
+                *expected,
+                "step {nth}, {step}, of {steps:?}"
+            );
+        }
+    }
+
+    /// One of the models that a swap stops has stopped.
+    fn has_stopped(&mut self, model: ModelId) {
+        let mut begun = self.world.begun.iter_mut();
+        let swap = begun.find(|begun| begun.stops.contains(&model)).unwrap();
+        swap.stops.retain(|&other| other != model);
+        let generation = swap.generation;
+        self.world.of_mut(model).is_up = false;
+        (self.scheduler).on_stopped(generation, model, self.now, &mut self.world);
+    }
+
+    /// A model ends by itself, and its requests with it.
+    fn crash(&mut self, model: ModelId) {
+        let stops = |begun: &Begun| begun.stops.contains(&model);
+        let is_stopping = self.world.begun.iter().any(stops);
+        let process = self.world.of_mut(model);
+        (process.is_up, process.serves) = (is_stopping, 0);
+        self.scheduler.on_exit(model, self.now, &mut self.world);
     }
 
     /// The first swap or stop on its way ends. `is_well`: what was to start runs.

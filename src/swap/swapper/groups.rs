@@ -151,7 +151,7 @@ impl Swapper for Groups {
         let running = running.iter().map(|running| running.model);
         Plan {
             evict: running.filter(has_to_stop).collect(),
-            pool: 0,
+            ..Plan::default()
         }
     }
 }
@@ -179,12 +179,8 @@ mod tests {
     fn evicted(target: &str, running: &str) -> String {
         let (models, groups) = groups();
         let id = |name: &str| model_named(&models, name).unwrap();
-        let running = running.split_terminator(' ').map(|name| Running {
-            model: id(name),
-            pool: 0,
-            last_used: 0,
-            is_busy: false,
-        });
+        let running = running.split_terminator(' ');
+        let running = running.map(|name| Running::new(id(name)));
         let plan = groups.plan(id(target), &running.collect::<Vec<_>>());
         let names = plan
             .evict

@@ -52,7 +52,7 @@ pub enum InvalidMemory {
 
 /// A [`Swapper`] by memory: the models that were not used for the longest time stop until the new one fits.
 ///
-/// Models that serve or are being loaded come last. Of several pools, the one is chosen where the least has to stop.
+/// Models that serve or are being loaded come last, and pinned ones behind them. Of several pools, the one is chosen where the least has to stop.
 #[derive(Debug, Clone)]
 pub struct MemoryBudget {
     /// In millionths, so that sums are exact.
@@ -112,31 +112,33 @@ impl MemoryBudget {
     fn room_in(&self, pool: u32, needed: u64, running: &[Running]) -> Room {
         let mut there: Vec<&Running> = running.iter().filter(|one| one.pool == pool).collect();
         let budget = self.pools[pool as usize];
-        let mut used: u64 = there.iter().map(|one| self.memory(one.model)).sum();
-        there.sort_by_key(|one| (one.is_busy, one.last_used));
+        let mut used: u64 = there.iter().map(|one| one.memory).sum();
+        there.sort_by_key(|one| (one.is_pinned, !one.is_stopping, one.is_busy, one.last_used));
         let fits = |used: u64| used.saturating_add(needed) <= budget;
         let mut stopped = Vec::new();
         for one in there {
             if fits(used) {
                 break;
             }
-            used -= self.memory(one.model);
+            used -= one.memory;
             stopped.push(one);
         }
         // A large one may have made room enough for others that were taken before it. The dearest stays first; of equal
         // ones that which was used last.
         stopped.sort_by_key(|one| {
-            let cost = u64::MAX - self.cost(one.model);
-            (!one.is_busy, cost, u64::MAX - one.last_used)
+            let cost = u64::MAX - self.cost(one);
+            let latest = u64::MAX - one.last_used;
+            (!one.is_pinned, one.is_stopping, !one.is_busy, cost, latest)
         });
         stopped.retain(|one| {
-            let stays = fits(used + self.memory(one.model));
-            used += u64::from(stays) * self.memory(one.model);
+            let stays = fits(used.saturating_add(one.memory));
+            used += u64::from(stays) * one.memory;
             !stays
         });
         Room {
+            has_pinned: stopped.iter().any(|one| one.is_pinned),
             has_busy: stopped.iter().any(|one| one.is_busy),
-            cost: stopped.iter().map(|one| self.cost(one.model)).sum(),
+            cost: stopped.iter().map(|one| self.cost(one)).sum(),
             left: budget.saturating_sub(used.saturating_add(needed)),
             pool,
             stopped: stopped.iter().map(|one| one.model).collect(),
@@ -148,14 +150,16 @@ impl MemoryBudget {
         self.models.get(model as usize).copied().unwrap_or(0)
     }
 
-    fn cost(&self, ModelId(model): ModelId) -> u64 {
-        self.costs.get(model as usize).copied().unwrap_or(1)
+    fn cost(&self, one: &Running) -> u64 {
+        let cost = self.costs.get(one.model.0 as usize).copied().unwrap_or(1);
+        u64::from(!one.is_stopping) * cost
     }
 }
 
 /// How room can be made in a pool. In the order in which pools are preferred.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Room {
+    has_pinned: bool,
     has_busy: bool,
     cost: u64,
     /// The less is left, the larger is what remains elsewhere.
@@ -170,6 +174,7 @@ impl Swapper for MemoryBudget {
             return Plan {
                 evict: Vec::new(),
                 pool: target.pool,
+                memory: target.memory,
             };
         }
         let needed = self.memory(target);
@@ -186,6 +191,7 @@ impl Swapper for MemoryBudget {
                 .filter(|model| best.stopped.contains(model))
                 .collect(),
             pool: best.pool,
+            memory: needed,
         }
     }
 }
@@ -240,10 +246,11 @@ mod tests {
             .map(|(one, last_used)| {
                 let (pool, name) = one.split_at(1);
                 Running {
-                    model: id(name),
                     pool: pool.parse().unwrap(),
+                    memory: budget.memory(id(name)),
                     last_used,
                     is_busy: name.chars().all(char::is_uppercase),
+                    ..Running::new(id(name))
                 }
             });
         let plan = budget.plan(id(target), &running.collect::<Vec<_>>());

@@ -21,10 +21,32 @@ pub struct Running {
     pub model: ModelId,
     /// The number of the memory pool that it is in. 0 where there is one, or none.
     pub pool: u32,
+    /// What it takes, as the [`Plan`] said that started it.
+    pub memory: u64,
     /// When it was last used, in any unit that grows with time.
     pub last_used: u64,
     /// Whether it serves a request or is being loaded: it has to be waited for.
     pub is_busy: bool,
+    /// Whether it is being stopped, so that to stop it costs nothing more.
+    pub is_stopping: bool,
+    /// Whether it is never stopped. A plan that stops it says that the target can't run.
+    pub is_pinned: bool,
+}
+
+impl Running {
+    /// A model that is idle, was never used, and takes no memory.
+    #[must_use]
+    pub fn new(model: ModelId) -> Self {
+        Self {
+            model,
+            pool: 0,
+            memory: 0,
+            last_used: 0,
+            is_busy: false,
+            is_stopping: false,
+            is_pinned: false,
+        }
+    }
 }
 
 /// What has to be done so that a model can run.
@@ -34,6 +56,8 @@ pub struct Plan {
     pub evict: Vec<ModelId>,
     /// The number of the memory pool that it will be in.
     pub pool: u32,
+    /// What it will take, in a unit of the swapper's own: it comes back in [`Running::memory`].
+    pub memory: u64,
 }
 
 /// A policy: which running models have to stop so that another one can run.

@@ -52,22 +52,15 @@ fn swappers() -> Vec<(Arc<dyn Swapper>, Permits)> {
     ]
 }
 
-/// The models that are up, or are about to be once what is in their way has stopped.
+/// The models whose processes run: those that are being stopped still do, and those that are being started do once all has
+/// stopped that has to.
 fn up(test: &Test) -> Vec<ModelId> {
-    let all = (0..5).map(ModelId);
-    let stops = |model| {
-        test.world
-            .begun
-            .iter()
-            .any(|begun| begun.stops.contains(&model))
-    };
     let starts = |model| {
-        test.world
-            .begun
-            .iter()
-            .any(|begun| begun.target == Some(model))
+        let mut begun = test.world.begun.iter();
+        begun.any(|begun| begun.target == Some(model) && begun.stops.is_empty())
     };
-    all.filter(|&model| starts(model) || (test.world.of(model).is_up && !stops(model)))
+    let all = (0..5).map(ModelId);
+    all.filter(|&model| test.world.of(model).is_up || starts(model))
         .collect()
 }
 
@@ -82,7 +75,11 @@ fn step(test: &mut Test, random: &mut fastrand::Rng, is_calm: bool) {
         3 | 4 => {
             if !test.world.begun.is_empty() {
                 let nth = random.usize(..test.world.begun.len());
-                test.end_nth(nth, is_calm || random.u8(..5) > 0);
+                let stops = test.world.begun[nth].stops.first().copied();
+                match stops.filter(|_| test.world.begun[nth].target.is_some()) {
+                    Some(model) if random.bool() => test.has_stopped(model),
+                    _ => _ = test.end_nth(nth, is_calm || random.u8(..5) > 0),
+                }
             }
         }
         5 => test.pass(random.u64(..5)),
@@ -93,15 +90,7 @@ fn step(test: &mut Test, random: &mut fastrand::Rng, is_calm: bool) {
                 let (now, world) = (test.now, &mut test.world);
                 test.scheduler.on_unload(model, false, now, world);
             }
-            // It crashes, and its requests end.
-            false if test.world.of(model).is_up => {
-                let stops = |begun: &Begun| begun.stops.contains(&model);
-                let is_stopping = test.world.begun.iter().any(stops);
-                let process = test.world.of_mut(model);
-                (process.is_up, process.serves) = (is_stopping, 0);
-                let (now, world) = (test.now, &mut test.world);
-                test.scheduler.on_exit(model, now, world);
-            }
+            false if test.world.of(model).is_up => test.crash(model),
             false => {}
         },
     }
@@ -116,7 +105,8 @@ fn no_forbidden_models_run_together_and_every_waiter_is_served() {
         let mut test = Test::new(swapper, 5);
         test.slots = random.u32(1..3);
         test.scheduler.settings.min_loaded = random.u64(..3) * SECOND;
-        test.scheduler.settings.ttl = vec![random.u64(..3) * 5 * SECOND; 5];
+        let ttl = random.u64(..3) * 5 * SECOND;
+        (0..5).for_each(|model| test.settings(ModelId(model)).ttl = ttl);
         for _ in 0..400 {
             step(&mut test, &mut random, false);
             let up = up(&test);

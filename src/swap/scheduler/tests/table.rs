@@ -184,7 +184,7 @@ fn an_unload_waits_for_what_is_served_or_does_not() {
 #[test]
 fn an_idle_model_is_stopped_after_its_time() {
     let mut test = Test::with_memory(1, 1);
-    test.scheduler.settings.ttl[0] = 5 * SECOND;
+    test.settings(A).ttl = 5 * SECOND;
     test.ask(A, 0);
     test.pass(60);
     test.end(true);

@@ -5,6 +5,7 @@ mod solve;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use thiserror::Error;
@@ -94,6 +95,9 @@ pub enum InvalidMatrix {
     TooManyModels(usize),
 }
 
+/// What it costs to stop a model that is never stopped.
+const PINNED: u64 = u64::MAX / 2;
+
 /// Models are bits of a [`Mask`].
 const MAX_MODELS: usize = Mask::BITS as usize;
 
@@ -122,6 +126,22 @@ impl Matrix {
     fn bit(&self, model: ModelId) -> Mask {
         self.bits.get(&model).map_or(0, |&bit| 1 << bit)
     }
+
+    /// The costs of all models. Those that are never stopped cost more than all others.
+    fn costs_beside(&self, running: &[Running]) -> Cow<'_, [u64]> {
+        let mut costs = Cow::Borrowed(self.costs.as_slice());
+        for one in running {
+            let cost = match one {
+                one if one.is_stopping => 0,
+                one if one.is_pinned => PINNED,
+                _ => continue,
+            };
+            if let Some(&bit) = self.bits.get(&one.model) {
+                costs.to_mut()[bit as usize] = cost;
+            }
+        }
+        costs
+    }
 }
 
 impl Swapper for Matrix {
@@ -131,7 +151,8 @@ impl Swapper for Matrix {
         }
         let bits = running.iter().map(|running| self.bit(running.model));
         let running_bits = bits.fold(0, |all, bit| all | bit);
-        let mut solver = Solver::new(&self.nodes, &self.costs, self.bit(target), running_bits);
+        let costs = self.costs_beside(running);
+        let mut solver = Solver::new(&self.nodes, &costs, self.bit(target), running_bits);
         let mut best = None;
         for &set in &self.sets {
             // Of equal costs the set that was defined first stays.
@@ -147,7 +168,7 @@ impl Swapper for Matrix {
             evict: evicted
                 .filter(|&model| kept & self.bit(model) == 0)
                 .collect(),
-            pool: 0,
+            ..Plan::default()
         }
     }
 }

@@ -22,13 +22,7 @@ fn config(sets: &[(&str, &str)], costs: &[(&str, u64)]) -> MatrixConfig {
 }
 
 fn running(models: &[ModelId]) -> Vec<Running> {
-    let models = models.iter().map(|&model| Running {
-        model,
-        pool: 0,
-        last_used: 0,
-        is_busy: false,
-    });
-    models.collect()
+    models.iter().copied().map(Running::new).collect()
 }
 
 /// The models that stop for `target`, by name.

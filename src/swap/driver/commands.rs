@@ -1,0 +1,86 @@
+//! What handles ask of the driver.
+
+use super::{Command, Driver};
+use crate::clock::now;
+use crate::endpoints::on_demand::Refusal;
+use crate::route::RouterHandle;
+use crate::swap::ModelState;
+use crate::swap::swapper::ModelId;
+
+impl Driver {
+    pub(super) fn on_command(&mut self, command: Command, router: &RouterHandle) {
+        let now = self.nanos(now());
+        match command {
+            Command::Load(model) => {
+                // The first instance; further ones follow the requests.
+                if let Some(&nth) = self.units_of(Some(&*model)).first() {
+                    self.units.units[nth].on_demand.set_refusal(None);
+                    self.scheduler
+                        .on_load(ModelId(nth as u32), now, &mut self.units);
+                }
+            }
+            Command::Unload { model, is_killed } => {
+                self.unload(model.as_deref(), is_killed, router);
+            }
+            Command::Reconfigure(config) => {
+                if let Err(error) = self.configure(&config, router) {
+                    tracing::error!(%error, "models are not changed"); // it was validated before
+                }
+            }
+            Command::Shutdown(answer) => {
+                self.shutdown.push(answer);
+                self.scheduler.on_shutdown();
+                for nth in 0..self.units.units.len() {
+                    self.end_sleep(nth);
+                    self.scheduler
+                        .on_unload(ModelId(nth as u32), true, now, &mut self.units);
+                }
+            }
+        }
+    }
+
+    /// Unloads a model, or all: requests that wait for it are answered, those that it serves finish unless it is killed.
+    fn unload(&mut self, model: Option<&str>, is_killed: bool, router: &RouterHandle) {
+        let now = self.nanos(now());
+        let units = self.units_of(model);
+        for &nth in &units {
+            let unit = &mut self.units.units[nth];
+            unit.is_killed = is_killed;
+            unit.on_demand.set_killed(is_killed);
+            unit.stop_giving();
+            unit.on_demand.set_refusal(Some(Refusal::Unloaded));
+        }
+        router.gate().capacity_changed();
+        // Now no request waits for it, or it would be started again at once.
+        self.look_at_waiters(router, now);
+        for &nth in &units {
+            self.end_sleep(nth);
+            self.units.units[nth].on_demand.set_refusal(None);
+            self.scheduler
+                .on_unload(ModelId(nth as u32), is_killed, now, &mut self.units);
+        }
+        self.units.has_changed = true; // requests may wait for it again
+    }
+
+    /// Ends an instance that sleeps.
+    pub(super) fn end_sleep(&mut self, nth: usize) {
+        let unit = &mut self.units.units[nth];
+        if !std::mem::take(&mut unit.is_asleep) {
+            return;
+        }
+        unit.start += 1;
+        if let Some(instance) = unit.instance.take() {
+            tokio::spawn(async move { instance.kill().await });
+        }
+        self.units.board.set_state(nth, ModelState::Unloaded, None);
+    }
+
+    /// The instances of a model, or of all.
+    fn units_of(&self, model: Option<&str>) -> Vec<usize> {
+        let units = self.units.units.iter().enumerate();
+        let of = units.filter(|(_, unit)| {
+            unit.is_configured && model.is_none_or(|model| unit.model.model.name == model)
+        });
+        of.map(|(nth, _)| nth).collect()
+    }
+}

@@ -1,0 +1,212 @@
+//! The configuration of a driver, at first and later: which instances there are, and what becomes of those that were.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Driver;
+use super::unit::Unit;
+use crate::admit::nanos::span;
+use crate::clock::now;
+use crate::endpoints::Endpoint;
+use crate::endpoints::on_demand::{self, OnDemand};
+use crate::route::RouterHandle;
+use crate::swap::board::Entry;
+use crate::swap::scheduler::{ModelSettings, Phase, Scheduler, Settings};
+use crate::swap::swapper::ModelId;
+use crate::swap::{AbandonedLoad, InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
+
+/// How long a model that failed to start is not tried again: the first time, and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// A scheduler without models.
+pub(super) fn scheduler(config: &SwapConfig) -> Result<Scheduler, InvalidSwap> {
+    Ok(Scheduler::new(
+        settings(config, &[]),
+        config.swapper_of(&[])?,
+    ))
+}
+
+impl Driver {
+    /// Changes which instances there are. Those that are configured as before keep running, those that would run
+    /// differently are stopped once they are idle, and those that have left take no request any more.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration is invalid. Nothing has changed then.
+    pub(super) fn configure(
+        &mut self,
+        config: &SwapConfig,
+        router: &RouterHandle,
+    ) -> Result<(), InvalidSwap> {
+        let models = config.models.iter().map(|model| Arc::new(model.clone()));
+        let configured: Vec<(Arc<str>, Arc<SwapModel>)> = models
+            .flat_map(|model| {
+                let names: Vec<_> = model.instance_names().collect();
+                names
+                    .into_iter()
+                    .map(move |name| (name.into(), Arc::clone(&model)))
+            })
+            .collect();
+        config.swapper_of(&[])?; // before anything changes
+        let (changed, new) = self.set_units(&configured, router);
+        let names: Vec<String> = self
+            .units
+            .units
+            .iter()
+            .map(|unit| unit.name.to_string())
+            .collect();
+        let swapper = config.swapper_of(&names)?;
+        let settings = settings(config, &self.units.units);
+        self.units.pools = pool_names(config);
+        self.units.start_timeout = config.health_timeout;
+        let now = self.nanos(now());
+        self.scheduler
+            .on_reconfigure(settings, swapper, &changed, now, &mut self.units);
+        for &ModelId(nth) in &changed {
+            self.end_sleep(nth as usize);
+        }
+        for id in new {
+            let model = &self.units.unit(id).model;
+            if model.preload || model.pinned {
+                self.scheduler.on_load(id, now, &mut self.units);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the instances and their endpoints. Returns those that have to be started anew or have left, and the new ones.
+    fn set_units(
+        &mut self,
+        configured: &[(Arc<str>, Arc<SwapModel>)],
+        router: &RouterHandle,
+    ) -> (Vec<ModelId>, Vec<ModelId>) {
+        let endpoints: Vec<Endpoint> = configured
+            .iter()
+            .map(|(name, model)| self.endpoint(name, model))
+            .collect();
+        router.change_on_demand(|all| all.clone_from(&endpoints));
+        let mut changed = self.remove_others(configured);
+        let (mut new, mut listed) = (Vec::new(), Vec::new());
+        let present = router.endpoints();
+        for (name, model) in configured {
+            // It was added above.
+            let Some(endpoint) = present.iter().find(|endpoint| endpoint.name() == &**name) else {
+                continue;
+            };
+            let nth = match self.unit_named(name) {
+                Some(nth) => {
+                    let unit = &mut self.units.units[nth];
+                    if !model.runs_as(&unit.model) {
+                        changed.push(ModelId(nth as u32));
+                    }
+                    unit.is_configured = true;
+                    (unit.model, unit.endpoint) = (Arc::clone(model), endpoint.clone());
+                    self.units.board.entries()[nth].endpoint = endpoint.clone();
+                    nth
+                }
+                None => {
+                    let unit = Unit::new(Arc::clone(name), Arc::clone(model), endpoint.clone());
+                    let nth = self.add(unit);
+                    new.push(ModelId(nth as u32));
+                    nth
+                }
+            };
+            listed.push(nth);
+        }
+        self.units.board.set_listed(listed);
+        (changed, new)
+    }
+
+    /// The endpoint of an instance: where it runs, if it does.
+    fn endpoint(&self, name: &str, model: &SwapModel) -> Endpoint {
+        let (slots, nth) = (model.concurrency, self.unit_named(name));
+        let Some(unit) = nth.map(|nth| &self.units.units[nth]) else {
+            return on_demand::endpoint(name, &model.model, slots, OnDemand::default());
+        };
+        let mut endpoint = on_demand::endpoint(name, &model.model, slots, unit.on_demand.clone());
+        endpoint.url = unit.endpoint.url().clone();
+        endpoint
+    }
+
+    /// The instances that are not configured any more: they have no endpoint, and stop.
+    fn remove_others(&mut self, configured: &[(Arc<str>, Arc<SwapModel>)]) -> Vec<ModelId> {
+        let units = (0..).map(ModelId).zip(&mut self.units.units);
+        let is_left = |unit: &Unit| configured.iter().all(|(name, _)| *name != unit.name);
+        let left = units.filter(|(_, unit)| unit.is_configured && is_left(unit));
+        left.map(|(id, unit)| {
+            unit.is_configured = false;
+            id
+        })
+        .collect()
+    }
+
+    /// Adds an instance, with the number of one that has left and stopped, or the next one.
+    fn add(&mut self, unit: Unit) -> usize {
+        let entry = Entry::new(
+            &unit.model.model.name,
+            unit.endpoint.clone(),
+            unit.on_demand.clone(),
+        );
+        let mut units = self.units.units.iter().enumerate();
+        let free = units.position(|(nth, unit)| {
+            !unit.is_configured
+                && !unit.is_busy()
+                && self.scheduler.phase(ModelId(nth as u32)) == Phase::Stopped
+        });
+        match free {
+            Some(nth) => {
+                self.units.units[nth] = unit;
+                self.units.board.entries()[nth] = entry;
+                nth
+            }
+            None => {
+                self.units.units.push(unit);
+                self.units.board.entries().push(entry);
+                self.units.units.len() - 1
+            }
+        }
+    }
+
+    fn unit_named(&self, name: &str) -> Option<usize> {
+        let mut units = self.units.units.iter();
+        units.position(|unit| &*unit.name == name)
+    }
+}
+
+fn pool_names(config: &SwapConfig) -> Vec<Arc<str>> {
+    match &config.policy {
+        SwapPolicy::Memory(pools) if pools.len() > 1 => {
+            pools.iter().map(|(name, _)| name.as_str().into()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn settings(config: &SwapConfig, units: &[Unit]) -> Settings {
+    let of_default = |unit: &Unit| Some(&unit.model.model.name) == config.default.as_ref();
+    let default = units
+        .iter()
+        .position(|unit| unit.is_configured && of_default(unit));
+    let first_of = |name: &str| {
+        let mut units = units.iter();
+        units
+            .position(|unit| unit.model.model.name == name)
+            .map(|nth| nth as u32)
+    };
+    let models = units.iter().map(|unit| {
+        unit.is_configured.then(|| ModelSettings {
+            ttl: unit.model.ttl.map_or(0, span),
+            is_pinned: unit.model.pinned,
+            instance_of: first_of(&unit.model.model.name).filter(|_| unit.model.instances > 1),
+        })
+    });
+    Settings {
+        swap_after: span(config.swap_after),
+        min_loaded: span(config.min_loaded),
+        finishes_abandoned: config.abandoned_load == AbandonedLoad::Finish,
+        backoff: span(BACKOFF.0),
+        max_backoff: span(BACKOFF.1),
+        default: default.map(|nth| ModelId(nth as u32)),
+        models: models.collect(),
+    }
+}

@@ -1,0 +1,153 @@
+//! What the tasks of the driver report: instances that started, stopped, or ended by themselves.
+
+use std::sync::Arc;
+
+use super::Driver;
+use super::tasks::{Ended, Report, watch};
+use crate::clock::now;
+use crate::endpoints::on_demand::Refusal;
+use crate::route::RouterHandle;
+use crate::swap::scheduler::Generation;
+use crate::swap::swapper::ModelId;
+use crate::swap::{Instance, ModelState, StartError};
+
+impl Driver {
+    pub(super) fn on_report(&mut self, report: Report, router: &RouterHandle) {
+        let now = self.nanos(now());
+        match report {
+            Report::Evicted(ended) => self.on_ended(ended),
+            Report::Stopped { generation, ended } => {
+                let model = ModelId(ended.unit as u32);
+                self.on_ended(ended);
+                self.scheduler
+                    .on_stopped(generation, model, now, &mut self.units);
+            }
+            Report::SwapDone { generation, result } => {
+                self.on_swap_done(generation, result, router)
+            }
+            Report::Exited {
+                unit,
+                start,
+                reason,
+            } => {
+                let exited = &mut self.units.units[unit];
+                if exited.start != start {
+                    return; // it was stopped, or is another one by now
+                }
+                let model = &*exited.name;
+                tracing::warn!(model, reason, "model ended by itself");
+                exited.instance = None;
+                self.units
+                    .board
+                    .set_state(unit, ModelState::Unloaded, Some(reason));
+                self.scheduler
+                    .on_exit(ModelId(unit as u32), now, &mut self.units);
+            }
+        }
+    }
+
+    /// An instance was stopped, or sleeps.
+    fn on_ended(&mut self, Ended { unit, asleep }: Ended) {
+        let ended = &mut self.units.units[unit];
+        ended.on_demand.set_killed(false);
+        ended.is_asleep = asleep.is_some();
+        let state = match ended.is_asleep {
+            true => ModelState::Sleeping,
+            false => ModelState::Unloaded,
+        };
+        if let Some(instance) = &asleep {
+            self.watch(unit, instance);
+        }
+        self.units.units[unit].instance = asleep;
+        self.units.board.set_state(unit, state, None);
+    }
+
+    fn on_swap_done(
+        &mut self,
+        generation: Generation,
+        result: Result<Arc<dyn Instance>, StartError>,
+        router: &RouterHandle,
+    ) {
+        let Some((target, abort)) = self.units.starting.remove(&generation) else {
+            return;
+        };
+        let nth = target.0 as usize;
+        let failure = match result {
+            Ok(instance) => {
+                self.on_started(nth, instance, router);
+                None
+            }
+            Err(error) => Some(error),
+        };
+        let now = self.nanos(now());
+        let has_started = failure.is_none();
+        let has_failed = self
+            .scheduler
+            .on_swap_done(generation, has_started, now, &mut self.units);
+        let Some(error) = failure else {
+            return;
+        };
+        // One that was given up did not fail.
+        match has_failed && !abort.is_cancelled() {
+            true => self.on_start_failed(nth, &error, router),
+            false => self.units.board.set_state(nth, ModelState::Unloaded, None),
+        }
+    }
+
+    /// An instance can serve requests. Its endpoint is told where, before it gives slots.
+    fn on_started(&mut self, nth: usize, instance: Arc<dyn Instance>, router: &RouterHandle) {
+        let unit = &self.units.units[nth];
+        let (name, url) = (Arc::clone(&unit.name), instance.url());
+        tracing::info!(model = &*name, %url, "model is loaded");
+        if *unit.endpoint.url() != url {
+            router.change_on_demand(|endpoints| {
+                let endpoint = endpoints
+                    .iter_mut()
+                    .find(|endpoint| *endpoint.name == *name);
+                if let Some(endpoint) = endpoint {
+                    endpoint.url = url.clone();
+                }
+            });
+            let endpoints = router.endpoints();
+            let present = endpoints
+                .iter()
+                .find(|endpoint| endpoint.is_same(&unit.endpoint));
+            if let Some(present) = present {
+                self.units.units[nth].endpoint = present.clone();
+            }
+        }
+        self.watch(nth, &instance);
+        self.units.units[nth].instance = Some(instance);
+        self.units.board.set_state(nth, ModelState::Loaded, None);
+        self.units.board.entries()[nth].url = Some(url.to_string());
+    }
+
+    /// Waiters of a model that could not be started are answered, and so are those that come before it is tried again.
+    pub(super) fn on_start_failed(
+        &mut self,
+        nth: usize,
+        error: &StartError,
+        router: &RouterHandle,
+    ) {
+        let unit = &self.units.units[nth];
+        let output = error.output.join("\n");
+        tracing::error!(model = &*unit.name, %error, output, "model could not be started");
+        self.units
+            .board
+            .set_state(nth, ModelState::Failed, Some(error.to_string()));
+        let retry_at = self.scheduler.earliest_retry(ModelId(nth as u32));
+        let retry_at = retry_at.map_or_else(now, |at| self.instant(at));
+        unit.on_demand
+            .set_refusal(Some(Refusal::StartFailed { retry_at }));
+        self.refused.push((unit.on_demand.clone(), retry_at));
+        router.gate().capacity_changed();
+    }
+
+    /// Reports when an instance ends by itself.
+    fn watch(&mut self, nth: usize, instance: &Arc<dyn Instance>) {
+        let unit = &mut self.units.units[nth];
+        unit.start += 1;
+        let reports = self.units.reports.clone();
+        tokio::spawn(watch(nth, unit.start, Arc::clone(instance), reports));
+    }
+}

@@ -1,0 +1,324 @@
+//! What operators ask for: pinned and default models, loads, unloads, and other configurations.
+
+use super::*;
+
+const A: ModelId = ModelId(0);
+const B: ModelId = ModelId(1);
+const C: ModelId = ModelId(2);
+
+#[test]
+fn a_pinned_model_is_never_stopped() {
+    let mut test = Test::with_memory(2, 3);
+    test.settings(A).is_pinned = true;
+    (0..3).for_each(|model| test.settings(ModelId(model)).ttl = SECOND);
+    test.goes(&[
+        ("ask a", "start a"),
+        ("ok", "open a"),
+        ("serve a", ""),
+        ("ask b", "start b"),
+        ("ok", "open b"),
+        ("serve b", ""),
+        // It was used last; but the other one is never stopped.
+        ("ask c", "start c for b"),
+        ("ok", "open c"),
+        ("serve c", ""),
+        ("pass 1", "close c, stop c"),
+        ("ok", ""),
+        ("pass 1000", ""),
+        // By its name it is.
+        ("unload a", "close a, close a, stop a"),
+    ]);
+}
+
+#[test]
+fn waiters_that_a_pinned_model_is_in_the_way_of_are_told() {
+    let mut test = Test::with_memory(1, 3);
+    test.settings(A).is_pinned = true;
+    test.goes(&[
+        ("ask a", "start a"),
+        // Also before it is ready. Once, until it is tried again.
+        ("ask b", "fail b"),
+        ("ask b", ""),
+        ("ok", "open a"),
+        ("ask c", "fail c"),
+    ]);
+    assert_eq!(test.scheduler.earliest_retry(B), Some(test.now + SECOND));
+    test.goes(&[
+        ("leave b", ""),
+        ("leave b", ""),
+        ("leave c", ""),
+        ("pass 5", ""),
+        ("load b", "fail b"),
+        ("pass 60", ""),
+        ("serve a", ""),
+        ("unload a", "close a, close a, stop a"),
+        ("ok", ""),
+        ("ask b", "start b"),
+    ]);
+}
+
+#[test]
+fn an_operator_loads_a_model_that_no_request_waits_for() {
+    let mut test = Test::with_memory(1, 2);
+    test.goes(&[
+        ("load a", "start a"),
+        // A waiter that leaves does not end it.
+        ("ask a", ""),
+        ("leave a", ""),
+        ("ok", "open a"),
+        ("load a", ""),
+        ("load b", "start b for a"),
+        // Until it has failed.
+        ("fail", ""),
+        ("pass 1000", ""),
+        ("load b", "start b"),
+        ("unload b", "abort"),
+        ("ok", ""),
+    ]);
+}
+
+#[test]
+fn a_load_without_waiters_is_of_the_lowest_level() {
+    Test::with_memory(1, 3).goes(&[
+        ("ask a", "start a"),
+        ("load b", ""),
+        ("ok", "open a"),
+        ("ask c 3", ""),
+        ("serve a", "start c for a"),
+        ("ok", "open c"),
+        ("ask c 3", ""),
+        ("serve c", ""),
+        // It has waited for long enough, and so the traffic of c ends.
+        ("pass 10", "close c"),
+        ("ask c 3", ""),
+        ("serve c", "start b for c"),
+    ]);
+}
+
+#[test]
+fn an_unload_gives_a_start_up_even_if_a_model_was_stopped_for_it() {
+    let mut test = Test::with_memory(1, 2);
+    test.goes(&[
+        ("ask a", "start a"),
+        ("ok", "open a"),
+        ("serve a", ""),
+        ("ask b", "start b for a"),
+    ]);
+    // Its waiters were rejected.
+    test.world.of_mut(B).waiting.clear();
+    test.tell(B);
+    test.goes(&[("unload b", "abort"), ("unload b", "")]);
+    assert!(!test.end(true), "it has not failed");
+    test.goes(&[("pass 1000", ""), ("ask b", "start b")]);
+}
+
+/// With 5 s until the default model returns.
+fn with_default() -> Test {
+    let mut test = Test::with_memory(1, 3);
+    test.scheduler.settings.default = Some(A);
+    test.scheduler.settings.min_loaded = 5 * SECOND;
+    test
+}
+
+#[test]
+fn the_default_model_returns_after_the_rush() {
+    let mut test = with_default();
+    test.settings(A).ttl = SECOND;
+    (test.scheduler).on_tick(test.now, &mut test.world);
+    assert_eq!(test.world.said(), "start a");
+    test.goes(&[
+        ("ok", "open a"),
+        // It was loaded for no request, so it is not kept for a while.
+        ("ask b", "start b for a"),
+        ("ok", "open b"),
+        ("pass 100", ""),
+        ("serve b", ""),
+        ("pass 4", ""),
+        ("ask c", "start c for b"),
+        ("ok", "open c"),
+        ("serve c", ""),
+        ("pass 4", ""),
+        ("pass 1", "start a for c"),
+        // It fails, and is tried again later.
+        ("fail", ""),
+        ("pass 1", "start a"),
+        ("ok", "open a"),
+        // Idle as it is, it stays.
+        ("pass 1000", ""),
+        // But not against the operator's will.
+        ("unload a", "close a, close a, stop a"),
+        ("ok", ""),
+        ("pass 1000", ""),
+    ]);
+}
+
+#[test]
+fn the_default_model_yields_while_it_is_being_loaded() {
+    let mut test = with_default();
+    (test.scheduler).on_tick(test.now, &mut test.world);
+    assert_eq!(test.world.said(), "start a");
+    test.goes(&[
+        ("ask b", "abort"),
+        ("ok", "start b"),
+        ("ok", "open b"),
+        ("serve b", ""),
+        ("pass 5", "start a for b"),
+        // Also when a model was stopped for it.
+        ("ask c", "abort"),
+        ("ok", "start c"),
+        ("ok", "open c"),
+        ("serve c", ""),
+        ("pass 5", "start a for c"),
+        // A request for itself goes on waiting for it; then it is like any other.
+        ("ask a", ""),
+        ("ask b", ""),
+        ("leave a", "abort"),
+    ]);
+}
+
+#[test]
+fn an_abandoned_load_that_a_model_was_stopped_for_yields() {
+    let mut test = Test::with_memory(1, 3);
+    test.goes(&[
+        ("ask a", "start a"),
+        ("ok", "open a"),
+        ("serve a", ""),
+        ("ask b", "start b for a"),
+        ("leave b", ""),
+        ("ask c", "abort"),
+        ("ok", "start c"),
+    ]);
+    // Unless it is to be finished.
+    let mut test = Test::with_memory(1, 3);
+    test.scheduler.settings.finishes_abandoned = true;
+    test.goes(&[
+        ("ask a", "start a"),
+        ("leave a", ""),
+        ("ask b", ""),
+        ("ok", "open a, start b for a"),
+    ]);
+}
+
+#[test]
+fn an_instance_that_serves_none_of_its_waiters_does_not_keep_others_waiting_for_ever() {
+    let mut test = Test::with_memory(1, 2);
+    test.slots = 0;
+    test.goes(&[
+        ("ask a", "start a"),
+        ("ok", "open a"),
+        ("pass 1", ""),
+        ("ask b", ""),
+        ("pass 9", ""),
+        ("pass 1", ""),
+    ]);
+    // a's waiter came first; then another one is the first.
+    test.world.of_mut(A).waiting[0].arrival = test.now;
+    test.tell(A);
+    assert_eq!(test.world.said(), "start b for a");
+}
+
+#[test]
+fn a_less_urgent_waiter_does_not_hold_what_a_more_urgent_one_waits_for() {
+    // c needs both, a and b. For a there is a waiter that came before; but it is less urgent.
+    let names = ["a", "b", "c"].map(str::to_owned);
+    let group = Group::new(["a", "b"]).swap(false);
+    let groups = Groups::new(&names, [("ab".to_owned(), group)]).unwrap();
+    let mut test = Test::new(Arc::new(groups), 3);
+    test.goes(&[
+        ("ask a 1", "start a"),
+        ("ask b 1", "start b"),
+        ("ok", "open a"),
+        ("ok", "open b"),
+        ("ask a 1", ""),
+        ("pass 1", ""),
+        ("ask c", ""),
+        ("pass 10", "close a, close b"),
+    ]);
+    // That b is idle, and so no traffic of unknown level, is enough for it to go first.
+    let mut test = Test::new(Arc::clone(&test.scheduler.swapper), 3);
+    test.goes(&[
+        ("ask a 1", "start a"),
+        ("ask b 1", "start b"),
+        ("ok", "open a"),
+        ("ok", "open b"),
+        ("serve b", ""),
+        ("ask a 1", ""),
+        ("ask c", "close a, close b"),
+    ]);
+}
+
+/// The same for other models: `is_there` says which there are.
+fn reconfigure(test: &mut Test, is_there: &[bool], changed: &[ModelId]) -> String {
+    let mut settings = test.scheduler.settings.clone();
+    let there = is_there.iter();
+    settings.models = there
+        .map(|&is_there| is_there.then(ModelSettings::default))
+        .collect();
+    test.world.models.resize(is_there.len(), Process::default());
+    let swapper = Arc::clone(&test.scheduler.swapper);
+    let (now, world) = (test.now, &mut test.world);
+    (test.scheduler).on_reconfigure(settings, swapper, changed, now, world);
+    test.grant();
+    test.world.said()
+}
+
+#[test]
+fn another_configuration_lets_unchanged_models_run() {
+    let mut test = Test::with_memory(4, 4);
+    for model in ["a", "b", "c"] {
+        test.act(&format!("ask {model}"));
+        test.act("ok");
+    }
+    test.act("serve b");
+    test.act("ask c");
+    // a is unchanged; b, which is idle, and c, which is not, have changed; d is gone, and e is new.
+    let said = reconfigure(&mut test, &[true, true, true, false, true], &[B, C]);
+    assert_eq!(said, "close b, close c, close b, stop b");
+    assert!(test.scheduler.is_leaving(C));
+    test.goes(&[
+        ("ok", ""),
+        ("ask b", "start b"),
+        ("serve c", "close c, stop c"),
+        ("ok", "open b"),
+        // Its request waited for it.
+        ("ok", "start c"),
+        ("ask e", "start e"),
+        ("serve a", ""),
+    ]);
+    assert_eq!(test.scheduler.phase(A), Phase::Ready);
+}
+
+#[test]
+fn another_configuration_lets_removed_models_run_out() {
+    let mut test = Test::with_memory(4, 3);
+    test.goes(&[("ask a", "start a"), ("ok", "open a"), ("ask b", "start b")]);
+    test.goes(&[("load c", "start c")]);
+    let said = reconfigure(&mut test, &[false, true, false], &[B]);
+    assert_eq!(said, "close a, abort, abort");
+    test.goes(&[
+        ("serve a", "close a, stop a"),
+        // b has another configuration, with which its request is served.
+        ("ok", "start b"),
+        ("ok", ""),
+        ("ok", ""),
+        ("ask a", ""),
+        ("load c", ""),
+    ]);
+    assert_eq!(test.scheduler.phase(A), Phase::Stopped);
+    assert_eq!(test.scheduler.phase(C), Phase::Stopped);
+}
+
+#[test]
+fn a_changed_model_that_failed_is_tried_at_once() {
+    let mut test = Test::with_memory(1, 1);
+    test.goes(&[("ask a", "start a"), ("fail", "")]);
+    assert_eq!(reconfigure(&mut test, &[true], &[A]), "start a");
+}
+
+#[test]
+fn nothing_is_started_after_the_shutdown() {
+    let mut test = Test::with_memory(1, 2);
+    test.scheduler.settings.default = Some(B);
+    test.scheduler.on_shutdown();
+    test.goes(&[("ask a", ""), ("pass 1000", ""), ("load b", "")]);
+}
