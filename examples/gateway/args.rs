@@ -16,8 +16,8 @@ Usage: gateway [--config FILE] [--log text|json] [--grace SECONDS]
   --config FILE     the configuration (every key: examples/gateway/gateway.example.toml);
                     without it the gateway starts three demo backends and listens on 127.0.0.1:8080
   --log text|json   format of the log on standard error; default text
-  --grace SECONDS   time that running requests have to finish at shutdown, and clients to receive their
-                    responses; default 30
+  --grace SECONDS   time that running requests have to finish at shutdown, clients to receive their responses,
+                    and models to stop; default 30
   --help            show this text
 
 Environment
@@ -26,9 +26,11 @@ Environment
   TRIAGE_ROUTING_MAX_RETRIES   overrides `max_retries` of [routing]
 
 Signals
-  SIGHUP            reads FILE again: backends, [health], [queue] and [routing] change while requests wait and run
-  SIGTERM, Ctrl-C   shuts down: waiting requests are rejected at once, running requests finish; a second Ctrl-C
-                    ends the grace period. Responses that are cut off are counted in the log
+  SIGHUP            reads FILE again: backends, [health], [queue], [routing] and [swap] change while requests wait
+                    and run
+  SIGTERM, Ctrl-C   shuts down: waiting requests are rejected at once, running requests finish, and models that were
+                    started are stopped; a second Ctrl-C ends the grace period. Responses that are cut off are
+                    counted in the log
 
 Exit status: 0 after a shutdown, 1 if the gateway cannot start, 2 for an invalid command line.
 ";

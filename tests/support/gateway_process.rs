@@ -180,6 +180,8 @@ pub(crate) struct Gateway {
     client: Client,
     /// Where `[admin]` is served, if there is the section.
     admin: Option<Client>,
+    /// Whether there is the section `[swap]`.
+    starts_models: bool,
     log: watch::Receiver<Vec<String>>,
     config: ConfigFile,
 }
@@ -235,6 +237,7 @@ impl Gateway {
             client: Client::new(url.clone()),
             url,
             admin,
+            starts_models: setup.backends.contains("[swap]"),
             log,
             config: file,
         }
@@ -351,15 +354,34 @@ impl Gateway {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let mut kill = std::process::Command::new("kill");
-        let sent = kill.arg(format!("-{name}")).arg(self.pid().to_string());
-        assert!(sent.status().unwrap().success());
+        assert!(signal(self.pid(), name));
     }
 
     pub(crate) async fn exit(&mut self) -> ExitStatus {
         let exit = timeout(TIMEOUT, self.child.wait()).await;
         exit.expect("the gateway does not exit").unwrap()
     }
+}
+
+impl Drop for Gateway {
+    /// Lets the gateway stop its models, which run on if it is killed.
+    fn drop(&mut self) {
+        let end = Instant::now() + TIMEOUT;
+        while self.starts_models
+            && matches!(self.child.try_wait(), Ok(None))
+            && Instant::now() < end
+        {
+            signal(self.pid(), "INT");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Returns whether there is such a process.
+fn signal(pid: u32, name: &str) -> bool {
+    let mut kill = std::process::Command::new("kill");
+    kill.arg(format!("-{name}")).arg(pid.to_string());
+    kill.status().unwrap().success()
 }
 
 /// The JSON of `/admin/state`.

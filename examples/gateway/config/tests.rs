@@ -3,6 +3,7 @@ use std::time::Duration;
 use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm};
 use tower_triage::endpoints::{EngineMetrics, HealthCheck};
 use tower_triage::route::StrategyChoice;
+use tower_triage::swap::SwapModel;
 
 use super::*;
 
@@ -116,6 +117,10 @@ fn example_file_states_the_defaults() {
     let plain = Endpoint::new("gpu-1", endpoint.url.clone()).health(HealthCheck::default());
     let plain = endpoint.models.iter().cloned().fold(plain, Endpoint::model);
     assert_eq!(*endpoint, plain);
+    let swap = example.swap.unwrap();
+    let plain = SwapModel::new("qwen:7b", &swap.models[0].cmd).memory(8.0);
+    assert_eq!(swap, SwapConfig::memory(24.0).model(plain));
+    assert_eq!(default.swap, None);
     assert!(example.warnings.is_empty(), "{:?}", example.warnings);
 }
 
@@ -209,7 +214,7 @@ fn invalid_config_error_names_line_and_key() {
             "`a`",
         ),
         (
-            "[swap.models.a]\ncmd = 'a\\'".to_owned(),
+            "[swap.models.a]\ncmd = \"a 'b\"".to_owned(),
             1,
             "model `a`: `cmd` is",
         ),
