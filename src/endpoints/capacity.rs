@@ -108,7 +108,7 @@ impl Endpoints {
     fn chosen(&self, endpoint: &EndpointRef) -> EndpointRef {
         // One that is started on demand may run elsewhere since the table was read.
         #[cfg(feature = "swap")]
-        if self.demanded.is_on() {
+        if endpoint.on_demand().is_some() {
             return self.present(endpoint);
         }
         endpoint.clone()
@@ -172,8 +172,7 @@ impl Capacity for Endpoints {
             && let Some(on_demand) = lease.endpoint().on_demand()
             && state.word.load().in_use() == 0
         {
-            on_demand.on_idle();
-            self.demanded.notify();
+            self.demanded.on_idle(on_demand);
         }
         state.pool
     }
@@ -216,7 +215,7 @@ impl Capacity for Endpoints {
 
     #[cfg(feature = "swap")]
     fn on_first_waiters(&self) {
-        self.demanded.notify();
+        self.demanded.on_first_waiters();
     }
 
     /// Those of the endpoints that are in service.

@@ -6,9 +6,9 @@
 mod loading;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::Notify;
@@ -24,12 +24,28 @@ pub use loading::Progress;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OnDemand(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    made: Instant,
     refusal: ArcSwapOption<Refusal>,
     is_killed: AtomicBool,
     idled: AtomicU64,
+    /// When it last was, in nanoseconds since `made`.
+    idled_at: AtomicU64,
     loading: ArcSwapOption<Loading>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            made: gate::now(),
+            refusal: ArcSwapOption::default(),
+            is_killed: AtomicBool::default(),
+            idled: AtomicU64::default(),
+            idled_at: AtomicU64::default(),
+            loading: ArcSwapOption::default(),
+        }
+    }
 }
 
 /// Why requests do not wait for an endpoint.
@@ -81,12 +97,16 @@ impl OnDemand {
 
     /// It serves no request any more.
     pub(super) fn on_idle(&self) {
+        let at = gate::now().saturating_duration_since(self.0.made);
+        self.0.idled_at.store(at.as_nanos() as u64, Relaxed); // published by the next line
         self.0.idled.fetch_add(1, SeqCst);
     }
 
-    /// How often it came to serve no request any more.
-    pub(crate) fn idled(&self) -> u64 {
-        self.0.idled.load(SeqCst)
+    /// How often it came to serve no request any more, and when it last did.
+    pub(crate) fn idled(&self) -> (u64, Instant) {
+        let times = self.0.idled.load(SeqCst);
+        let at = Duration::from_nanos(self.0.idled_at.load(Relaxed));
+        (times, self.0.made + at)
     }
 
     /// Whether the endpoint was ended though it served requests, on request of the operator.
@@ -112,6 +132,8 @@ impl Eq for OnDemand {}
 pub(super) struct Demanded {
     /// Whether any endpoint is started on demand.
     is_on: AtomicBool,
+    /// Whether it matters now that an endpoint serves none any more.
+    is_idleness_awaited: AtomicBool,
     notify: Arc<Notify>,
 }
 
@@ -121,8 +143,18 @@ impl Demanded {
         self.is_on.load(SeqCst)
     }
 
-    pub(super) fn notify(&self) {
+    /// Requests wait for others than before.
+    pub(super) fn on_first_waiters(&self) {
         if self.is_on() {
+            self.notify.notify_one();
+        }
+    }
+
+    /// An endpoint that is started on demand serves none any more.
+    pub(super) fn on_idle(&self, on_demand: &OnDemand) {
+        on_demand.on_idle();
+        // After that: who sets this looks at the endpoint again afterwards.
+        if self.is_idleness_awaited.load(SeqCst) {
             self.notify.notify_one();
         }
     }
@@ -148,10 +180,17 @@ impl EndpointRef {
 }
 
 impl Endpoints {
-    /// Notified when requests wait for others than before, or an endpoint serves none any more.
+    /// Notified when requests wait for others than before; and when an endpoint serves none any more, if that is
+    /// [awaited](Self::await_idleness).
     pub(crate) fn watch_demand(&self) -> Arc<Notify> {
         self.demanded.is_on.store(true, SeqCst);
         Arc::clone(&self.demanded.notify)
+    }
+
+    /// Sets whether it is notified when an endpoint serves no request any more. One that came to that just before is not
+    /// notified: it has to be looked at again.
+    pub(crate) fn await_idleness(&self, is_awaited: bool) {
+        self.demanded.is_idleness_awaited.store(is_awaited, SeqCst);
     }
 
     /// The pools that could serve a lane, in the registry's order.

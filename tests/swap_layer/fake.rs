@@ -15,7 +15,8 @@ use tower::{Layer, Service, ServiceExt};
 use tower_triage::endpoints::Decision;
 use tower_triage::route::RouteLayerBuilder;
 use tower_triage::swap::{
-    BoxFuture, Instance, Launch, Launcher, StartError, SwapConfig, SwapHandle, SwapLayer, SwapModel,
+    BoxFuture, Instance, Launch, Launcher, Progress, StartError, SwapConfig, SwapHandle, SwapLayer,
+    SwapModel,
 };
 use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
 
@@ -113,6 +114,7 @@ pub(crate) struct Fake {
 struct FakeInstance {
     fake: Fake,
     state: Arc<FakeState>,
+    can_sleep: bool,
 }
 
 impl Launcher for Fake {
@@ -151,7 +153,12 @@ impl Launcher for Fake {
                 .lock()
                 .unwrap()
                 .insert(port, Arc::clone(&state));
-            Ok(Arc::new(FakeInstance { fake, state }) as Arc<dyn Instance>)
+            let can_sleep = launch.model.sleep_path.is_some();
+            Ok(Arc::new(FakeInstance {
+                fake,
+                state,
+                can_sleep,
+            }) as Arc<dyn Instance>)
         })
     }
 }
@@ -190,6 +197,27 @@ impl Instance for FakeInstance {
         })
     }
 
+    fn sleep(&self) -> Option<BoxFuture<Result<(), String>>> {
+        let (fake, state) = (self.fake.clone(), Arc::clone(&self.state));
+        self.can_sleep.then(|| {
+            Box::pin(async move {
+                fake.world.note(format!("sleep {}", state.model));
+                drop(state.present.lock().unwrap().take());
+                Ok(())
+            }) as BoxFuture<_>
+        })
+    }
+
+    fn wake(&self, _: Progress) -> BoxFuture<Result<(), StartError>> {
+        let (fake, state) = (self.fake.clone(), Arc::clone(&self.state));
+        Box::pin(async move {
+            fake.world.note(format!("wake {}", state.model));
+            *state.present.lock().unwrap() = Some(fake.world.enter(&state.model));
+            sleep(WAKE).await;
+            Ok(())
+        })
+    }
+
     fn kill(&self) -> BoxFuture<()> {
         self.fake.world.note(format!("kill {}", self.state.model));
         self.state.gone(&self.fake.world);
@@ -209,6 +237,7 @@ pub(crate) struct Rig {
 }
 
 pub(crate) const LOAD: Duration = Duration::from_secs(10);
+pub(crate) const WAKE: Duration = Duration::from_secs(2);
 pub(crate) const STOP: Duration = Duration::from_secs(1);
 pub(crate) const ANSWER: Duration = Duration::from_secs(1);
 
@@ -307,7 +336,7 @@ impl Rig {
 
     /// Waits until the driver has seen all that happened.
     pub(crate) async fn settle(&self) {
-        sleep(Duration::from_millis(1)).await;
+        sleep(Duration::from_millis(3)).await;
     }
 
     pub(crate) fn state(&self, model: &str) -> &'static str {

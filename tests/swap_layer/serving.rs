@@ -90,7 +90,7 @@ async fn a_crashed_model_is_started_again_when_it_is_asked_for() {
         Some("it fell over")
     );
     assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
-    assert_eq!(rig.world.log(), ["start a", "start a"]);
+    assert_eq!(rig.world.log(), ["start a", "kill a", "start a"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -118,9 +118,8 @@ fn the_end_of_its_runtime_is_its_end() {
     runtime.block_on(async {
         let reason = soon(instance.ended()).await;
         assert_eq!(reason, "its runtime was shut down");
+        mark.until_count(0).await;
         soon(instance.stop()).await;
         soon(instance.kill()).await;
-        drop(instance);
-        mark.until_count(0).await;
     });
 }

@@ -134,6 +134,14 @@ impl Swapper for Instances {
         }
     }
 
+    fn kind(&self, target: ModelId) -> u32 {
+        self.swapper.kind(self.inner(target))
+    }
+
+    fn regards_use(&self) -> bool {
+        self.swapper.regards_use()
+    }
+
     fn on_swap_start(&self, target: ModelId, plan: &Plan) {
         let evict = plan.evict.iter().map(|&model| self.inner(model));
         let plan = Plan {

@@ -59,6 +59,7 @@ impl Driver {
         let settings = settings(config, &self.units.units);
         self.units.pools = pool_names(config);
         self.units.start_timeout = config.health_timeout;
+        self.has_default = config.default.is_some();
         let now = self.nanos(now());
         self.scheduler
             .on_reconfigure(settings, swapper, &changed, now, &mut self.units);

@@ -107,6 +107,7 @@ impl Effects for Units {
         let launcher = Arc::clone(&self.launcher);
         let unit = self.unit(target);
         unit.is_asleep = false;
+        unit.on_demand.set_killed(false);
         let abort = CancellationToken::new();
         let swap = Swap {
             generation,

@@ -46,6 +46,9 @@ pub(super) enum Command {
     Shutdown(oneshot::Sender<()>),
 }
 
+/// In overload first waiters change with each request that is served. They are not looked at more often.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
 /// The driver of one layer.
 pub(super) struct Driver {
     router: WeakRouter,
@@ -58,6 +61,10 @@ pub(super) struct Driver {
     commands: UnboundedReceiver<Command>,
     /// Kept, so that the channel stays open when all handles are gone.
     _commander: UnboundedSender<Command>,
+    /// When it last looked at what waits.
+    looked: Instant,
+    /// Whether a model is loaded when no request waits or runs.
+    has_default: bool,
     /// When models that failed to start may be tried again.
     refused: Vec<(OnDemand, Instant)>,
     /// To be answered when nothing runs any more.
@@ -91,6 +98,8 @@ impl Driver {
             reports,
             commands,
             _commander: commander.clone(),
+            looked: now(),
+            has_default: false,
             refused: Vec::new(),
             shutdown: Vec::new(),
         };
@@ -123,12 +132,17 @@ impl Driver {
                 None => std::future::pending().await,
             }
         };
+        let may_look = self.looked + LOOK_INTERVAL;
+        let demand = async {
+            tokio::time::sleep_until(may_look.into()).await;
+            self.demand.notified().await;
+        };
         tokio::select! {
             // Reports first: they say what runs.
             biased;
             Some(report) = self.reports.recv() => Event::Report(report),
             Some(command) = self.commands.recv() => Event::Command(command),
-            () = self.demand.notified() => Event::Look,
+            () = demand => Event::Look,
             () = sleep => Event::Look,
         }
     }
@@ -138,27 +152,22 @@ impl Driver {
     /// Tells the scheduler what waits and what is idle, and then the gate what has changed.
     fn look(&mut self, router: &RouterHandle) {
         let at = now();
-        let is_over = |(on_demand, end): &(OnDemand, Instant)| {
-            if *end <= at {
-                on_demand.set_refusal(None);
-            }
-            *end <= at
-        };
-        let refused = self.refused.len();
-        self.refused.retain(|refused| !is_over(refused));
-        self.units.has_changed |= self.refused.len() < refused;
+        self.looked = at;
+        self.end_refusals(at);
         let now = self.nanos(at);
-        self.look_at_waiters(router, now);
-        for nth in 0..self.units.units.len() {
-            let unit = &mut self.units.units[nth];
-            unit.report_activity();
-            if unit.take_idled() {
-                self.scheduler
-                    .on_idle(ModelId(nth as u32), now, &mut self.units);
+        // Ends because each round but the last takes note of a request that has ended.
+        loop {
+            self.look_at_waiters(router, now);
+            self.look_at_units();
+            if self.scheduler.next_tick().is_some_and(|tick| tick <= now) {
+                self.scheduler.on_tick(now, &mut self.units);
             }
-        }
-        if self.scheduler.next_tick().is_some_and(|tick| tick <= now) {
-            self.scheduler.on_tick(now, &mut self.units);
+            let is_awaited = self.awaits_idleness();
+            router.gate().capacity().await_idleness(is_awaited);
+            // A request that ended before that was set has notified nothing.
+            if !is_awaited || !self.units.units.iter().any(Unit::has_idled) {
+                break;
+            }
         }
         for ModelId(model) in std::mem::take(&mut self.units.impossible) {
             let error = StartError::new("it can't run beside the models that are pinned");
@@ -167,6 +176,40 @@ impl Driver {
         if std::mem::take(&mut self.units.has_changed) {
             router.gate().capacity_changed();
         }
+    }
+
+    /// Models that failed to start are waited for again when their time has come.
+    fn end_refusals(&mut self, at: Instant) {
+        let refused = self.refused.len();
+        self.refused.retain(|(on_demand, end)| {
+            if *end <= at {
+                on_demand.set_refusal(None);
+            }
+            *end > at
+        });
+        self.units.has_changed |= self.refused.len() < refused;
+    }
+
+    fn look_at_units(&mut self) {
+        for nth in 0..self.units.units.len() {
+            let unit = &mut self.units.units[nth];
+            unit.report_activity();
+            if let Some(at) = unit.take_idled() {
+                let at = self.nanos(at);
+                self.scheduler
+                    .on_idle(ModelId(nth as u32), at, &mut self.units);
+            }
+        }
+    }
+
+    /// Whether anything is to be done as soon as an instance serves no request any more.
+    fn awaits_idleness(&self) -> bool {
+        let mut units = (0..).map(ModelId).zip(&self.units.units);
+        self.has_default
+            || units.any(|(id, unit)| {
+                let is_stopped = self.scheduler.phase(id) == Phase::Stopped;
+                (is_stopped && unit.head.is_some()) || self.scheduler.is_leaving(id)
+            })
     }
 
     /// When to look again, though no event comes.

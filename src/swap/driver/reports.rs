@@ -29,27 +29,45 @@ impl Driver {
                 unit,
                 start,
                 reason,
-            } => {
-                let exited = &mut self.units.units[unit];
-                if exited.start != start {
-                    return; // it was stopped, or is another one by now
+            } => self.on_exited(unit, start, reason),
+            Report::Gone { unit, start } => {
+                if self.units.units[unit].start != start {
+                    return; // it was stopped meanwhile
                 }
-                let model = &*exited.name;
-                tracing::warn!(model, reason, "model ended by itself");
-                exited.instance = None;
-                self.units
-                    .board
-                    .set_state(unit, ModelState::Unloaded, Some(reason));
+                self.units.units[unit].instance = None;
                 self.scheduler
                     .on_exit(ModelId(unit as u32), now, &mut self.units);
             }
         }
     }
 
+    /// An instance ended by itself. It gives no more slots, and its memory is free once all of it is gone.
+    fn on_exited(&mut self, nth: usize, start: u64, reason: String) {
+        let unit = &mut self.units.units[nth];
+        if unit.start != start {
+            return; // it was stopped, or is another one by now
+        }
+        tracing::warn!(model = &*unit.name, reason, "model ended by itself");
+        unit.stop_giving();
+        self.units.has_changed = true;
+        if unit.is_asleep {
+            unit.instance = None;
+            unit.is_asleep = false;
+        } else if let Some(instance) = unit.instance.clone() {
+            let reports = self.units.reports.clone();
+            tokio::spawn(async move {
+                instance.kill().await;
+                drop(instance);
+                _ = reports.send(Report::Gone { unit: nth, start });
+            });
+        }
+        let board = &self.units.board;
+        board.set_state(nth, ModelState::Unloaded, Some(reason));
+    }
+
     /// An instance was stopped, or sleeps.
     fn on_ended(&mut self, Ended { unit, asleep }: Ended) {
         let ended = &mut self.units.units[unit];
-        ended.on_demand.set_killed(false);
         ended.is_asleep = asleep.is_some();
         let state = match ended.is_asleep {
             true => ModelState::Sleeping,

@@ -23,6 +23,8 @@ pub(super) enum Report {
         generation: Generation,
         ended: Ended,
     },
+    /// Nothing is left of an instance that ended by itself.
+    Gone { unit: usize, start: u64 },
     /// An instance ended by itself.
     Exited {
         unit: usize,
@@ -97,6 +99,7 @@ impl Swap {
         for task in tasks.collect::<Vec<_>>() {
             _ = task.await; // a launcher that panics in there has ended all the same
         }
+        let settle = self.launch.model.settle;
         let start = start(self.asleep, self.launch, self.launcher);
         // In a task of its own: a launcher may panic.
         let mut start = tokio::spawn(start);
@@ -104,10 +107,13 @@ impl Swap {
             result = &mut start => result.unwrap_or_else(|_| Err(StartError::new("its launcher panicked"))),
             () = self.abort.cancelled() => {
                 start.abort();
-                // What was started of it is gone once the task is.
                 match start.await {
                     Ok(result) => result,
-                    Err(_) => Err(StartError::new("the start was given up")),
+                    // What was started is killed as the task is dropped.
+                    Err(_) => {
+                        tokio::time::sleep(settle).await;
+                        Err(StartError::new("the start was given up"))
+                    }
                 }
             }
         };

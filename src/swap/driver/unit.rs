@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed; // a count that is compared with an earlier one
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::endpoints::EndpointRef;
 use crate::endpoints::on_demand::OnDemand;
@@ -58,10 +58,15 @@ impl Unit {
         self.endpoint.in_flight() > 0
     }
 
-    /// Whether it has become idle since this was last called.
-    pub(super) fn take_idled(&mut self) -> bool {
-        let idled = self.on_demand.idled();
-        idled != std::mem::replace(&mut self.idled, idled)
+    /// When it has become idle, if it has since this was last called.
+    pub(super) fn take_idled(&mut self) -> Option<Instant> {
+        let (times, at) = self.on_demand.idled();
+        (times != std::mem::replace(&mut self.idled, times)).then_some(at)
+    }
+
+    /// Whether that would say something.
+    pub(super) fn has_idled(&self) -> bool {
+        self.on_demand.idled().0 != self.idled
     }
 
     pub(super) fn stop_giving(&self) {

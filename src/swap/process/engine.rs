@@ -91,9 +91,9 @@ impl Engine {
         self.asleep.store(asleep, Relaxed);
     }
 
-    /// Whether it is to be asked to stop now. Only the first call says so: many programs take a second signal for an
-    /// order to give up what they still do.
-    pub(super) fn first_to_ask(&self) -> bool {
+    /// Records that it is asked to stop. Returns whether that is new: many programs take a second signal for an order to
+    /// give up what they still do.
+    pub(super) fn begin_stop(&self) -> bool {
         self.stops.notify_one();
         !self.asked_to_stop.swap(true, Relaxed)
     }

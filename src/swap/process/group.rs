@@ -21,7 +21,6 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The process group of a process that was started. Dropping it kills all of it.
-#[derive(Debug)]
 pub(super) struct Group {
     leader: Pid,
     /// The leader, until it is reaped.

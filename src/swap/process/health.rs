@@ -17,7 +17,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 const FAILURES: u32 = 3;
 
 /// Asks the process that listens on a port.
-#[derive(Clone)]
 pub(super) struct Client {
     prober: Prober,
     port: u16,

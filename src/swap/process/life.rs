@@ -34,14 +34,14 @@ impl LifeReader {
             .as_deref()
         {
             Ok(Life::Failed(reason) | Life::Gone(reason, _)) => reason.clone(),
-            // The runtime of its supervisor is gone, and with it the process.
+            // Its supervisor was dropped with the runtime, and has killed it.
             Ok(Life::Runs) | Err(_) => "its runtime was shut down".to_owned(),
         }
     }
 
     /// Resolves when it has ended.
     pub(super) async fn gone(&mut self) {
-        // Without a supervisor it was killed.
+        // An error: its supervisor was dropped, and has killed it.
         _ = self.0.wait_for(|life| matches!(life, Life::Gone(..))).await;
     }
 

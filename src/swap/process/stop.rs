@@ -13,7 +13,7 @@ use crate::swap::StopSignal;
 /// Stops the process. Resolves when it has ended, and its memory is free.
 pub(super) async fn stop(engine: &Engine) {
     let gently = async {
-        if engine.first_to_ask() {
+        if engine.begin_stop() {
             ask(engine).await;
         }
         engine.life.clone().gone().await;

@@ -24,6 +24,7 @@ pub(super) async fn supervise(
     output: Receiver,
     life: watch::Sender<Life>,
 ) {
+    let _killed_at_the_end = KillOnDrop(engine.clone());
     let reading = tokio::spawn(read(engine.clone(), output));
     let failure = tokio::select! {
         biased; // an end explains a failed check
@@ -41,6 +42,15 @@ pub(super) async fn supervise(
     };
     read_the_rest(reading).await;
     life.send_replace(Life::Gone(failure.unwrap_or(end), Instant::now()));
+}
+
+/// Ends the group when its supervisor is dropped with the runtime.
+struct KillOnDrop(Arc<Engine>);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        self.0.group.kill();
+    }
 }
 
 async fn read(engine: Arc<Engine>, output: Receiver) {

@@ -1,10 +1,9 @@
 //! The decision after each event: which swaps begin, which models give slots, and which are stopped for being idle.
 
-use super::{Effects, Head, ModelId, Nanos, Phase, Plan, Running, Scheduler, Swap};
+use std::sync::Arc;
 
-/// How many models with waiters are looked at for one decision, in the order of their waiters. Further ones are looked at
-/// once some of these have what they want.
-const MAX_LOOKS: usize = 16;
+use super::plans::Plans;
+use super::{Effects, Head, ModelId, Nanos, Phase, Plan, Running, Scheduler, Swap};
 
 /// How long a waiter may take to get the slot of the model that was loaded for it, in nanoseconds: with a
 /// `swap_after` of 0 the model would be stopped before.
@@ -25,8 +24,37 @@ pub(super) enum Blocked {
 /// A model that waits to be started.
 pub(super) struct Waiting {
     target: ModelId,
-    /// What has to stop for it.
-    evict: Vec<ModelId>,
+    level: u8,
+    plan: Arc<Plan>,
+    /// Whether it waits for another one that waits.
+    is_behind: bool,
+}
+
+/// The models that wait before the one that is looked at, which must not make it harder for them.
+#[derive(Default)]
+pub(super) struct Before {
+    waiting: Vec<Waiting>,
+    /// By model: whether one of them has to stop it.
+    is_taken: Vec<bool>,
+}
+
+impl Before {
+    fn push(&mut self, waiting: Waiting) {
+        for &ModelId(model) in &waiting.plan.evict {
+            let model = model as usize;
+            if self.is_taken.len() <= model {
+                self.is_taken.resize(model + 1, false);
+            }
+            self.is_taken[model] = true;
+        }
+        self.waiting.push(waiting);
+    }
+
+    fn is_taken(&self, ModelId(model): ModelId) -> bool {
+        self.is_taken
+            .get(model as usize)
+            .is_some_and(|taken| *taken)
+    }
 }
 
 impl Scheduler {
@@ -37,12 +65,12 @@ impl Scheduler {
         self.next_tick = None;
         let mut closed: Vec<ModelId> = Vec::new();
         if !self.is_closed {
-            let mut running = self.running(effects);
-            // The models that wait before the one that is looked at. It must not make it harder for them.
-            let mut before: Vec<Waiting> = Vec::new();
+            let mut plans = std::mem::take(&mut self.plans);
+            plans.are_for(self.running(effects));
+            let mut before = Before::default();
             for (head, target) in self.wanted(now) {
-                match self.try_swap(target, head, &before, &running, now, effects) {
-                    Ok(()) => running = self.running(effects),
+                match self.try_swap(target, head, &before, &mut plans, now, effects) {
+                    Ok(()) => plans.are_for(self.running(effects)),
                     Err(Blocked::ByItsOwn) => {}
                     Err(Blocked::ForEver) => {
                         self.back_off(target, now);
@@ -50,12 +78,13 @@ impl Scheduler {
                     }
                     Err(Blocked::Waits(waiting)) => before.push(waiting),
                     Err(Blocked::ByTraffic(waiting)) => {
-                        closed.extend(&waiting.evict);
+                        closed.extend(&waiting.plan.evict);
                         before.push(waiting);
                     }
                 }
             }
-            self.return_to_default(&running, now, effects);
+            self.return_to_default(&mut plans, now, effects);
+            self.plans = plans;
         }
         for model in self.all() {
             self.stop_or_open(model, closed.contains(&model), now, effects);
@@ -77,7 +106,6 @@ impl Scheduler {
             }
         }
         wanted.sort_unstable();
-        wanted.truncate(MAX_LOOKS);
         wanted
     }
 
@@ -86,42 +114,63 @@ impl Scheduler {
         &mut self,
         target: ModelId,
         head: Head,
-        before: &[Waiting],
-        running: &[Running],
+        before: &Before,
+        plans: &mut Plans,
         now: Nanos,
         effects: &mut dyn Effects,
     ) -> Result<(), Blocked> {
-        let plan = self.swapper.plan(target, running);
+        let plan = plans.plan(target, &*self.swapper);
         if plan.evict.iter().any(|&model| self.is_pinned(model)) {
             return Err(Blocked::ForEver);
         }
         if self.stops_its_own(target, &plan) {
             return Err(Blocked::ByItsOwn);
         }
-        let waits = |evict| Err(Blocked::Waits(Waiting { target, evict }));
-        let mut others = before.iter();
-        // Also while it has to wait for traffic, as what is in its way is in theirs.
-        if others.any(|other| self.hinders(target, other, &plan, running))
-            || self.collides(&plan, effects)
+        let waiting = |plan, is_behind| Waiting {
+            target,
+            level: head.level,
+            plan,
+            is_behind,
+        };
+        // What another one has to stop is left to it.
+        if plan.evict.iter().any(|&model| before.is_taken(model)) {
+            return Err(Blocked::Waits(waiting(plan, true)));
+        }
+        if self.is_changing(&plan)
             || self.was_just_loaded(&plan, now)
             || !self.goes_before_traffic(head, &plan, now, effects)
         {
-            return waits(plan.evict);
+            self.abort_spare(&plan, effects);
+            return Err(Blocked::Waits(waiting(plan, false)));
+        }
+        // Of its own level only those count that wait for no other: for the rest there will be other plans by then.
+        let counts = |other: &&Waiting| !other.is_behind || other.level < head.level;
+        let hinders = |other: &Waiting| {
+            let other = (other.target, &*other.plan);
+            plans.hinders((target, &*plan), other, &*self.swapper)
+        };
+        if before.waiting.iter().filter(counts).any(hinders) {
+            return Err(Blocked::Waits(waiting(plan, true)));
         }
         if plan.evict.iter().any(|&model| effects.is_busy(model)) {
-            let evict = plan.evict;
-            return Err(Blocked::ByTraffic(Waiting { target, evict }));
+            return Err(Blocked::ByTraffic(waiting(plan, false)));
         }
         for (nth, &model) in plan.evict.iter().enumerate() {
             // A request may have got a slot just now.
             if !effects.close_if_idle(model) {
                 self.reopen(&plan.evict[..nth], effects);
-                return waits(plan.evict);
+                return Err(Blocked::Waits(waiting(plan, false)));
             }
             self.model_mut(model).is_open = false;
         }
-        self.start(target, plan, effects);
+        self.start(target, &plan, effects);
         Ok(())
+    }
+
+    /// Whether some of the models to stop are being started or stopped.
+    fn is_changing(&self, plan: &Plan) -> bool {
+        let mut phases = plan.evict.iter().map(|&model| self.phase(model));
+        phases.any(|phase| matches!(phase, Phase::Starting(_) | Phase::Stopping(_)))
     }
 
     /// Whether one of the models to stop has to be kept for a while.
@@ -185,40 +234,9 @@ impl Scheduler {
         due <= now
     }
 
-    /// Whether a plan and a swap that has begun want to stop the same, or each other. Loads that no request waits for are
-    /// given up.
-    fn collides(&mut self, plan: &Plan, effects: &mut dyn Effects) -> bool {
-        let mut is_changing = false;
-        for &id in &plan.evict {
-            let model = self.model(id);
-            is_changing |= matches!(model.phase, Phase::Starting(_) | Phase::Stopping(_));
-            if model.is_spare {
-                self.abort(id, effects);
-            }
-        }
-        is_changing
-    }
-
-    /// Whether more would have to stop for `other`, which waits before `target`, if that were started.
-    fn hinders(&self, target: ModelId, other: &Waiting, plan: &Plan, running: &[Running]) -> bool {
-        let mut then: Vec<Running> = running.to_vec();
-        then.retain(|one| !plan.evict.contains(&one.model));
-        then.push(Running {
-            model: target,
-            pool: plan.pool,
-            memory: plan.memory,
-            last_used: Nanos::MAX,
-            is_busy: true,
-            is_stopping: false,
-            is_pinned: self.is_pinned(target),
-        });
-        let others = self.swapper.plan(other.target, &then);
-        let mut evict = others.evict.iter();
-        evict.any(|model| !other.evict.contains(model))
-    }
-
     /// All models that take memory, or are to.
     fn running(&self, effects: &dyn Effects) -> Vec<Running> {
+        let regards_use = self.swapper.regards_use();
         let all = self.all().filter_map(|id| {
             let model = self.model(id);
             let is_busy = match model.phase {
@@ -231,8 +249,8 @@ impl Scheduler {
                 model: id,
                 pool: model.pool,
                 memory: model.memory,
-                last_used: model.last_used,
-                is_busy,
+                last_used: u64::from(regards_use) * model.last_used,
+                is_busy: regards_use && is_busy,
                 is_stopping: matches!(model.phase, Phase::Stopping(_)),
                 is_pinned: self.is_pinned(id),
             })
@@ -240,7 +258,7 @@ impl Scheduler {
         all.collect()
     }
 
-    fn start(&mut self, target: ModelId, plan: Plan, effects: &mut dyn Effects) {
+    fn start(&mut self, target: ModelId, plan: &Plan, effects: &mut dyn Effects) {
         let generation = self.next_generation();
         for &model in &plan.evict {
             self.model_mut(model).phase = Phase::Stopping(generation);
@@ -249,12 +267,12 @@ impl Scheduler {
         started.phase = Phase::Starting(generation);
         (started.pool, started.memory) = (plan.pool, plan.memory);
         started.is_spare = false;
-        self.swapper.on_swap_start(target, &plan);
-        effects.swap(generation, target, &plan);
+        self.swapper.on_swap_start(target, plan);
+        effects.swap(generation, target, plan);
         self.swaps.push(Swap {
             generation,
             target,
-            evict: plan.evict,
+            evict: plan.evict.clone(),
             is_aborted: false,
         });
     }
@@ -285,8 +303,11 @@ impl Scheduler {
         let model = self.model(id);
         let ttl = self.of(id).map_or(0, |model| model.ttl);
         let is_kept = ttl == 0 || self.is_pinned(id) || self.settings.default == Some(id);
-        if is_closed || is_kept || model.waiter.is_some() || effects.is_busy(id) {
+        if is_closed || is_kept || model.waiter.is_some() {
             return;
+        }
+        if effects.is_busy(id) {
+            return self.tick_at(now.saturating_add(ttl)); // its end may not be told before
         }
         let ends = model.last_used.saturating_add(ttl);
         if ends > now {

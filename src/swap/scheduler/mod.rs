@@ -18,6 +18,7 @@
 
 mod decide;
 mod events;
+mod plans;
 mod settings;
 mod spare;
 #[cfg(test)]
@@ -25,6 +26,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use self::plans::Plans;
 pub(crate) use self::settings::{ModelSettings, Settings};
 use super::swapper::{ModelId, Plan, Running, Swapper};
 
@@ -129,6 +131,7 @@ pub(crate) struct Scheduler {
     swapper: Arc<dyn Swapper>,
     models: Vec<Model>,
     swaps: Vec<Swap>,
+    plans: Plans,
     last_generation: u64,
     /// When a request last waited or ran, until the default model was loaded since.
     in_use_until: Option<Nanos>,
@@ -147,6 +150,7 @@ impl Scheduler {
             swapper,
             models,
             swaps: Vec::new(),
+            plans: Plans::default(),
             last_generation: 0,
             in_use_until: Some(0),
             next_tick: None,

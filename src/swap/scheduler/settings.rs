@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::plans::Plans;
 use super::{Effects, Model, ModelId, Nanos, Phase, Plan, Scheduler, Swapper};
 
 /// The configuration of a scheduler.
@@ -48,6 +49,7 @@ impl Scheduler {
         effects: &mut dyn Effects,
     ) {
         (self.settings, self.swapper) = (settings, swapper);
+        self.plans = Plans::default();
         let models = self.models.len().max(self.settings.models.len());
         self.models.resize_with(models, Model::default);
         for id in self.all() {

@@ -1,6 +1,8 @@
 //! Loads that no request waits for: of the default model, and those that were abandoned. They yield to any request.
 
-use super::{Effects, Head, ModelId, Nanos, Phase, Running, Scheduler};
+use super::decide::Before;
+use super::plans::Plans;
+use super::{Effects, Head, ModelId, Nanos, Phase, Plan, Scheduler};
 
 impl Scheduler {
     /// Gives up the load of a model that no request waits for any more, or lets it yield.
@@ -32,10 +34,19 @@ impl Scheduler {
         }
     }
 
+    /// Gives up what is being loaded for no request, of what has to stop for one.
+    pub(super) fn abort_spare(&mut self, plan: &Plan, effects: &mut dyn Effects) {
+        for &model in &plan.evict {
+            if self.model(model).is_spare {
+                self.abort(model, effects);
+            }
+        }
+    }
+
     /// Loads the default model if no request has waited or run for a while.
     pub(super) fn return_to_default(
         &mut self,
-        running: &[Running],
+        plans: &mut Plans,
         now: Nanos,
         effects: &mut dyn Effects,
     ) {
@@ -60,7 +71,8 @@ impl Scheduler {
             level: u8::MAX,
             arrival: now,
         };
-        if self.try_swap(id, head, &[], running, now, effects).is_ok() {
+        let none = Before::default();
+        if self.try_swap(id, head, &none, plans, now, effects).is_ok() {
             self.model_mut(id).is_spare = true;
         }
     }

@@ -154,6 +154,14 @@ impl Swapper for Groups {
             ..Plan::default()
         }
     }
+
+    fn kind(&self, target: ModelId) -> u32 {
+        self.group_of(target) as u32
+    }
+
+    fn regards_use(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

@@ -61,6 +61,8 @@ pub struct MemoryBudget {
     models: Vec<u64>,
     /// By model.
     costs: Vec<u64>,
+    /// By model: the first one that takes as much.
+    kinds: Vec<u32>,
 }
 
 impl MemoryBudget {
@@ -101,48 +103,61 @@ impl MemoryBudget {
             };
             costs[model as usize] = (*cost).max(1);
         }
+        let models: Vec<u64> = taken.collect::<Result<_, _>>()?;
+        let first = |taken: &u64| models.iter().position(|other| other == taken);
+        let kinds = models.iter().filter_map(first).map(|nth| nth as u32);
         Ok(Self {
             pools,
-            models: taken.collect::<Result<_, _>>()?,
+            kinds: kinds.collect(),
+            models,
             costs,
         })
     }
 
     /// What has to stop so that `needed` is free in a pool.
-    fn room_in(&self, pool: u32, needed: u64, running: &[Running]) -> Room {
-        let mut there: Vec<&Running> = running.iter().filter(|one| one.pool == pool).collect();
+    fn room_in<'a>(&self, pool: u32, needed: u64, running: &'a [Running]) -> Room<'a> {
+        let there = || running.iter().filter(|one| one.pool == pool);
         let budget = self.pools[pool as usize];
-        let mut used: u64 = there.iter().map(|one| one.memory).sum();
-        there.sort_by_key(|one| (one.is_pinned, !one.is_stopping, one.is_busy, one.last_used));
+        let mut used: u64 = there().map(|one| one.memory).sum();
         let fits = |used: u64| used.saturating_add(needed) <= budget;
-        let mut stopped = Vec::new();
-        for one in there {
-            if fits(used) {
+        let mut stopped: Vec<&Running> = Vec::new();
+        // Ends because each round stops one: all of them leave enough.
+        while !fits(used) {
+            let is_left = |one: &&Running| stopped.iter().all(|other| other.model != one.model);
+            let left = there().filter(is_left);
+            let Some(next) = left.min_by_key(|one| stops_first(one)) else {
                 break;
-            }
-            used -= one.memory;
-            stopped.push(one);
+            };
+            used -= next.memory;
+            stopped.push(next);
         }
-        // A large one may have made room enough for others that were taken before it. The dearest stays first; of equal
-        // ones that which was used last.
-        stopped.sort_by_key(|one| {
-            let cost = u64::MAX - self.cost(one);
-            let latest = u64::MAX - one.last_used;
-            (!one.is_pinned, one.is_stopping, !one.is_busy, cost, latest)
-        });
-        stopped.retain(|one| {
-            let stays = fits(used.saturating_add(one.memory));
-            used += u64::from(stays) * one.memory;
-            !stays
-        });
+        if stopped.len() > 1 {
+            self.keep(&mut stopped, |one| {
+                let stays = fits(used.saturating_add(one.memory));
+                used += u64::from(stays) * one.memory;
+                stays
+            });
+        }
         Room {
             has_pinned: stopped.iter().any(|one| one.is_pinned),
             has_busy: stopped.iter().any(|one| one.is_busy),
             cost: stopped.iter().map(|one| self.cost(one)).sum(),
             left: budget.saturating_sub(used.saturating_add(needed)),
             pool,
-            stopped: stopped.iter().map(|one| one.model).collect(),
+            stopped,
         }
+    }
+
+    /// Keeps those that can stay: a large one may have made room enough for others that were taken before it. The dearest
+    /// stays first; of equal ones that which was used last.
+    fn keep(&self, stopped: &mut Vec<&Running>, mut stays: impl FnMut(&Running) -> bool) {
+        stopped.sort_by_key(|one| {
+            let cost = u64::MAX - self.cost(one);
+            let latest = u64::MAX - one.last_used;
+            let is_busy = one.is_busy;
+            (!one.is_pinned, one.is_stopping, !is_busy, cost, latest)
+        });
+        stopped.retain(|one| !stays(one));
     }
 
     /// 0 for a model that is not configured any more.
@@ -156,16 +171,28 @@ impl MemoryBudget {
     }
 }
 
-/// How room can be made in a pool. In the order in which pools are preferred.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Room {
+/// How room can be made in a pool.
+struct Room<'a> {
     has_pinned: bool,
     has_busy: bool,
     cost: u64,
-    /// The less is left, the larger is what remains elsewhere.
     left: u64,
     pool: u32,
-    stopped: Vec<ModelId>,
+    stopped: Vec<&'a Running>,
+}
+
+impl Room<'_> {
+    /// The order in which pools are preferred. The less is left, the larger is what remains elsewhere.
+    fn rank(&self) -> (bool, bool, u64, u64) {
+        (self.has_pinned, self.has_busy, self.cost, self.left)
+    }
+}
+
+/// The order in which models are stopped.
+fn stops_first(one: &Running) -> (u8, u64) {
+    let class =
+        4 * u8::from(one.is_pinned) + 2 * u8::from(!one.is_stopping) + u8::from(one.is_busy);
+    (class, one.last_used)
 }
 
 impl Swapper for MemoryBudget {
@@ -181,18 +208,25 @@ impl Swapper for MemoryBudget {
         // A pool that is too small has no room even without all others.
         let pools =
             (0..self.pools.len() as u32).filter(|&pool| self.pools[pool as usize] >= needed);
-        let best = pools.map(|pool| self.room_in(pool, needed, running)).min();
-        let Some(best) = best else {
+        let rooms = pools.map(|pool| self.room_in(pool, needed, running));
+        // Of equal ones, the first.
+        let Some(best) = rooms.min_by_key(Room::rank) else {
             return Plan::default();
         };
-        let evicted = running.iter().map(|one| one.model);
+        let mut evict: Vec<ModelId> = best.stopped.iter().map(|one| one.model).collect();
+        if evict.len() > 1 {
+            let all = running.iter().map(|one| one.model);
+            evict = all.filter(|model| evict.contains(model)).collect();
+        }
         Plan {
-            evict: evicted
-                .filter(|model| best.stopped.contains(model))
-                .collect(),
+            evict,
             pool: best.pool,
             memory: needed,
         }
+    }
+
+    fn kind(&self, ModelId(target): ModelId) -> u32 {
+        self.kinds.get(target as usize).copied().unwrap_or(target)
     }
 }
 

@@ -68,6 +68,17 @@ pub trait Swapper: fmt::Debug + Send + Sync {
     /// swapped, so it must be quick, change nothing and log nothing. If `target` runs already, nothing has to stop.
     fn plan(&self, target: ModelId, running: &[Running]) -> Plan;
 
+    /// Models of the same kind have the same plan while they don't run: it is asked for once. Default: each is of its own.
+    fn kind(&self, target: ModelId) -> u32 {
+        target.0
+    }
+
+    /// Whether a plan depends on when models were used, and on whether they are busy. If not, it is asked for once for each
+    /// set of models that runs.
+    fn regards_use(&self) -> bool {
+        true
+    }
+
     /// Called once for each swap, when it begins: the place to log.
     fn on_swap_start(&self, target: ModelId, plan: &Plan) {
         let _ = (target, plan);

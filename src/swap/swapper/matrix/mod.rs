@@ -171,6 +171,10 @@ impl Swapper for Matrix {
             ..Plan::default()
         }
     }
+
+    fn regards_use(&self) -> bool {
+        false
+    }
 }
 
 /// A matrix on its way.
@@ -306,7 +310,18 @@ impl<'a> Builder<'a> {
                 Node::Same(self.set(set, within)?)
             }
             Expression::All(parts) => Node::All(self.nodes(parts, within)?),
-            Expression::OneOf(parts) => Node::OneOf(self.nodes(parts, within)?),
+            Expression::OneOf(parts) => {
+                let parts = self.nodes(parts, within)?;
+                let mut models = parts.iter().map(|&part| match self.matrix.nodes[part] {
+                    Node::Model(model) => Some(model),
+                    _ => None,
+                });
+                let all = models.try_fold(0, |all, model| Some(all | model?));
+                match all {
+                    Some(models) => Node::OneModel(models, parts),
+                    None => Node::OneOf(parts),
+                }
+            }
         };
         self.matrix.nodes.push(node);
         Ok(self.matrix.nodes.len() - 1)

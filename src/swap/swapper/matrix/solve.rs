@@ -15,6 +15,8 @@ pub(super) enum Node {
     Same(usize),
     All(Vec<usize>),
     OneOf(Vec<usize>),
+    /// One of models, of which these are the bits and the nodes.
+    OneModel(Mask, Vec<usize>),
 }
 
 /// The question, for all sets of a matrix.
@@ -50,19 +52,19 @@ impl<'a> Solver<'a> {
     /// The models that are kept by the combination that is written first of those with the target and this cost.
     pub(super) fn first(&mut self, node: usize, cost: u64) -> Mask {
         self.learn(node);
-        self.first_of(node, 0, &[0], cost)
+        let masks = self.masks(node);
+        let mut least = masks.filter(|mask| mask & self.target != 0 && self.cost(*mask) == cost);
+        match (least.next(), least.next()) {
+            (Some(only), None) => only,
+            _ => self.first_of(node, 0, &[0], cost),
+        }
     }
 
     /// What it costs to stop the relevant models that are not in the mask.
     fn cost(&self, mask: Mask) -> u64 {
-        let mut stopped = self.relevant & !mask;
-        let mut cost = 0u64;
-        // Ends because each round clears a bit.
-        while stopped != 0 {
-            cost = cost.saturating_add(self.costs[stopped.trailing_zeros() as usize]);
-            stopped &= stopped - 1;
-        }
-        cost
+        let costs =
+            bits(self.relevant & !mask).map(|bit| self.costs[bit.trailing_zeros() as usize]);
+        costs.fold(0, u64::saturating_add)
     }
 
     /// The masks of a node. They have to be known, but for those of a model.
@@ -85,6 +87,10 @@ impl<'a> Solver<'a> {
                 self.learn(*other);
                 self.masks(*other).collect()
             }
+            Node::OneModel(models, _) => match models & self.relevant {
+                0 => vec![0],
+                relevant => bits(relevant).collect(),
+            },
             Node::OneOf(parts) => {
                 parts.iter().for_each(|&part| self.learn(part));
                 largest(parts.iter().flat_map(|&part| self.masks(part)))
@@ -109,7 +115,7 @@ impl<'a> Solver<'a> {
         match &self.nodes[node] {
             Node::Model(model) => chosen | (model & self.relevant),
             Node::Same(other) => self.first_of(*other, chosen, rest, cost),
-            Node::OneOf(parts) => {
+            Node::OneOf(parts) | Node::OneModel(_, parts) => {
                 let is_possible = |part: &usize| {
                     self.masks(*part).any(|mask| {
                         let mut all = rest.iter().map(|rest| chosen | mask | rest);
@@ -133,6 +139,15 @@ impl<'a> Solver<'a> {
             }
         }
     }
+}
+
+/// The bits of a mask, each as one. Ends because each round clears one.
+fn bits(mut mask: Mask) -> impl Iterator<Item = Mask> {
+    std::iter::from_fn(move || {
+        let bit = mask & mask.wrapping_neg();
+        mask ^= bit;
+        (bit != 0).then_some(bit)
+    })
 }
 
 /// The masks that are contained in no other, each once.
