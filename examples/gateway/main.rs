@@ -4,6 +4,7 @@
 //! ```sh
 //! cargo run --release --all-features --example gateway                            # with demo backends
 //! cargo run --release --all-features --example gateway -- --config gateway.toml   # with your own
+//! cargo run --release --all-features --example gateway -- --config examples/gateway/swap.toml   # models that swap
 //! ```
 
 mod admin;

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::process::Setup;
-use crate::swap_support::{TempFile, listens, model, ready, swap};
+use crate::swap_support::{TempFile, listens, model, ready, swap, until_closed};
 
 /// A canned response of the model server.
 fn assert_served(answer: &crate::client::Answer, model: &str) {
@@ -183,9 +183,14 @@ async fn crash_while_serving_is_502_and_model_is_started_again() {
 #[tokio::test]
 async fn shutdown_waits_for_requests_and_leaves_no_model() {
     let slow = ready("a").replace("--answer-ms 0", "--answer-ms 300");
+    let asked = TempFile::new();
+    let trap = format!("trap 'touch {}; exit' TERM", asked.path().display());
     let setup = swap("memory = 3.0")
         .sections(&model("a", &slow))
-        .sections(&model("b", &ready("b")))
+        .sections(&model(
+            "b",
+            &format!("sh -c \"{trap}; {} & wait\"", ready("b")),
+        ))
         .sections(&model("c", &format!("sh -c \"{} & wait\"", ready("c"))));
     let mut gateway = setup.start().await;
     for name in ["b", "c"] {
@@ -205,6 +210,10 @@ async fn shutdown_waits_for_requests_and_leaves_no_model() {
     for model in &models {
         assert!(!listens(model).await, "{model}");
     }
+    assert!(
+        asked.path().exists(),
+        "b was killed without a signal to stop"
+    );
 }
 
 #[tokio::test]
@@ -258,7 +267,9 @@ async fn reload_keeps_unchanged_models_and_restarts_changed_ones() {
         .assert_error(404, "model_not_found");
     assert_eq!(gateway.model("a").await["url"], before[0]["url"]);
     assert_eq!(gateway.logged("model is loaded"), 5);
-    while listens(&before[1]).await || listens(&before[2]).await {}
+    for gone in &before[1..] {
+        until_closed(gone).await;
+    }
 }
 
 #[tokio::test]

@@ -111,6 +111,17 @@ pub(crate) async fn listens(model: &Value) -> bool {
     TcpStream::connect(addr).await.is_ok()
 }
 
+/// Waits until no server listens there.
+pub(crate) async fn until_closed(model: &Value) {
+    let closed = async {
+        while listens(model).await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let closed = timeout(TIMEOUT, closed).await;
+    closed.unwrap_or_else(|_| panic!("still runs: {model}"));
+}
+
 /// Reads events until one has `state`; returns the states that were read, by model.
 pub(crate) async fn read_events(
     events: &mut Response<Incoming>,

@@ -53,3 +53,22 @@ fn sent(event: &SwapEvent) -> Event {
         .json_data(data)
         .expect("strings and numbers serialize to JSON")
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn comments_are_sent_while_nothing_happens() {
+        let closing = CancellationToken::new();
+        let mut page = page(None, closing.clone());
+        for _ in 0..2 {
+            let frame = page.body_mut().frame().await.unwrap().unwrap();
+            assert_eq!(frame.into_data().unwrap(), ":\n\n");
+        }
+        closing.cancel();
+        assert!(page.body_mut().frame().await.is_none());
+    }
+}
