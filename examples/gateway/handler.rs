@@ -52,18 +52,21 @@ impl Gateway {
         } else {
             Some(forbidden())
         };
-        let pages = match self.has_admin_address {
-            true => {
-                "/v1/models, /running and /healthz; /metrics and /admin/ are on the address of [admin]"
+        found.unwrap_or_else(|| pages::not_found(method, path, self.hint(method, path)))
+    }
+
+    fn hint(&self, method: &Method, path: &str) -> &'static str {
+        match (is_operators(path), self.has_admin_address) {
+            (true, true) => "/metrics and /admin/ are on the address of [admin]",
+            (true, false) if method == Method::POST => {
+                "models are loaded and unloaded on an address of its own: give the configuration an [admin] section"
             }
-            false => {
-                "/v1/models, /running, /healthz, /metrics, /admin/state, /admin/models and /admin/events"
+            (false, true) => "use POST for models, or GET for /v1/models, /running and /healthz",
+            (_, false) => {
+                "use POST for models, or GET for /v1/models, /running, /healthz, /metrics, /admin/state, \
+                 /admin/models and /admin/events"
             }
-        };
-        found.unwrap_or_else(|| {
-            let hint = format!("use POST for models, or GET for {pages}");
-            pages::not_found(method, path, &hint)
-        })
+        }
     }
 }
 

@@ -33,6 +33,7 @@ async fn main_address_takes_no_post_to_admin_pages() {
         for path in ["/metrics", "/admin/state", "/admin/unload"] {
             let answer = gateway.ask("m").path(path).answer().await;
             answer.assert_error(404, "not_found");
+            assert!(answer.message().contains("[admin]"), "{answer:?}");
         }
     }
 }

@@ -232,6 +232,19 @@ async fn second_interrupt_kills_models_that_do_not_stop() {
 }
 
 #[tokio::test]
+async fn end_of_the_grace_period_kills_models_that_serve() {
+    let slow = ready("a").replace("--answer-ms 0", "--answer-ms 600000");
+    let setup = swap("memory = 1.0").sections(&model("a", &slow));
+    let mut gateway = setup.arguments(&["--grace", "0.1"]).start().await;
+    let running = gateway.ask("a").send();
+    let model = gateway.until_model("a", |a| a["in_flight"] == 1).await;
+    gateway.signal("TERM");
+    assert_eq!(gateway.exit().await.code(), Some(0));
+    assert!(!listens(&model).await);
+    drop(running);
+}
+
+#[tokio::test]
 async fn reload_keeps_unchanged_models_and_restarts_changed_ones() {
     let section = |name: &str, lines: &str| model(name, &ready(name)) + lines;
     let setup = |sections: &[String]| {

@@ -75,11 +75,13 @@ fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
-        let digits = after.get(..2).filter(|_| *first == b'%');
-        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
+        let byte = match after {
+            [high, low, ..] if *first == b'%' => hex(*high).zip(hex(*low)),
+            _ => None,
+        };
+        match byte {
+            Some((high, low)) => {
+                bytes.push(high << 4 | low);
                 rest = &after[2..];
             }
             None => {
@@ -89,6 +91,11 @@ fn decoded(text: &str) -> Option<String> {
         }
     }
     String::from_utf8(bytes).ok()
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    let value = char::from(digit).to_digit(16)?;
+    u8::try_from(value).ok()
 }
 
 #[cfg(test)]
@@ -106,6 +113,7 @@ mod tests {
             ("/admin/models/load/load", load("load")),
             ("/admin/models/50%/load", load("50%")),
             ("/admin/models/50%zz%4/load", load("50%zz%4")),
+            ("/admin/models/50%+f%f/load", load("50%+f%f")),
             ("/admin/models/%C3%A9/load", load("é")),
             ("/admin/models/%ff/load", None),
             ("/admin/models/a/start", None),
