@@ -4,6 +4,7 @@
 //! variable of the environment. `${PORT}` and `${PID}` are left to the library, which knows them.
 
 use std::collections::HashSet;
+use std::sync::OnceLock;
 
 use serde::de::{Deserialize, Deserializer, Error};
 use tower_triage::endpoints::Endpoint;
@@ -94,13 +95,14 @@ fn expand(text: &str, environment: Environment) -> Result<String, InvalidReferen
     })
 }
 
-/// The path of this program.
+/// The path of this program, as it was at the first call: once its file is replaced, the system says another one.
 fn program() -> Option<String> {
-    std::env::current_exe()
-        .ok()?
-        .into_os_string()
-        .into_string()
-        .ok()
+    static PROGRAM: OnceLock<Option<String>> = OnceLock::new();
+    let path = || {
+        let path = std::env::current_exe().ok()?;
+        path.into_os_string().into_string().ok()
+    };
+    PROGRAM.get_or_init(path).clone()
 }
 
 #[cfg(test)]
