@@ -103,12 +103,21 @@ impl Endpoints {
         self.table.load().expect_half_open(endpoint);
     }
 
-    /// The endpoint of which a slot was taken.
+    /// The number of the present table, or of one before.
     #[inline]
-    fn chosen(&self, endpoint: &EndpointRef) -> EndpointRef {
-        // One that is started on demand may run elsewhere since the table was read.
+    fn version(&self) -> u64 {
         #[cfg(feature = "swap")]
-        if endpoint.on_demand().is_some() {
+        return self.demanded.version();
+        #[cfg(not(feature = "swap"))]
+        0
+    }
+
+    /// The endpoint of which a slot was taken, by a table that is no older than `version`.
+    #[inline]
+    fn chosen(&self, endpoint: &EndpointRef, version: u64) -> EndpointRef {
+        // One that is started on demand may run elsewhere since the table was read.
+        if endpoint.config().is_on_demand() && version != self.version() {
+            #[cfg(feature = "swap")]
             return self.present(endpoint);
         }
         endpoint.clone()
@@ -138,6 +147,7 @@ impl Capacity for Endpoints {
         demand: &Demand,
         kept: KeptSlots,
     ) -> Result<EndpointLease, LeaseError<RouteError>> {
+        let version = self.version(); // before the table
         let table = self.table.load();
         let (target, choice) = table.take(demand, kept)?;
         let candidate = choice.candidate;
@@ -148,7 +158,7 @@ impl Capacity for Endpoints {
             in_flight: candidate.in_flight() + 1,
             prompt_tokens: 0,
             decision: Decision {
-                endpoint: self.chosen(candidate.endpoint()),
+                endpoint: self.chosen(candidate.endpoint(), version),
                 model: target.model.clone(),
                 asked: demand.asked.name.clone(),
                 via: target.via,

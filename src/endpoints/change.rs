@@ -101,6 +101,8 @@ impl Endpoints {
             Some(&old),
         );
         self.table.store(Arc::new(table));
+        #[cfg(feature = "swap")]
+        self.demanded.on_new_table();
         // After the swap, or for a moment no endpoint would serve their models.
         gone.iter().for_each(|gone| gone.set_limit(0));
         Ok(changes)

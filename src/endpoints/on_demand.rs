@@ -132,6 +132,8 @@ impl Eq for OnDemand {}
 pub(super) struct Demanded {
     /// Whether any endpoint is started on demand.
     is_on: AtomicBool,
+    /// How many tables there were.
+    version: AtomicU64,
     /// Whether it matters now that an endpoint serves none any more.
     is_idleness_awaited: AtomicBool,
     notify: Arc<Notify>,
@@ -141,6 +143,16 @@ impl Demanded {
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.is_on.load(SeqCst)
+    }
+
+    #[inline]
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(SeqCst)
+    }
+
+    /// After it was stored, and before any endpoint is started at its new place.
+    pub(super) fn on_new_table(&self) {
+        self.version.fetch_add(1, SeqCst);
     }
 
     /// Requests wait for others than before.

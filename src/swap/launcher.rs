@@ -12,6 +12,55 @@ use super::{Progress, SwapModel};
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Starts models.
+///
+/// ```
+/// use std::sync::Arc;
+/// use http::Uri;
+/// use tower_triage::SwapLayer;
+/// use tower_triage::swap::{
+///     BoxFuture, Instance, Launch, Launcher, StartError, SwapConfig, SwapModel,
+/// };
+///
+/// /// Starts containers; here they only print.
+/// #[derive(Debug)]
+/// struct Containers;
+///
+/// #[derive(Debug)]
+/// struct Container(String);
+///
+/// impl Launcher for Containers {
+///     fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn Instance>, StartError>> {
+///         Box::pin(async move {
+///             println!("docker run {}", launch.model.cmd);
+///             Ok(Arc::new(Container(launch.name.to_string())) as Arc<dyn Instance>)
+///         })
+///     }
+/// }
+///
+/// impl Instance for Container {
+///     fn url(&self) -> Uri {
+///         Uri::from_static("http://127.0.0.1:9001")
+///     }
+///     fn ended(&self) -> BoxFuture<String> {
+///         Box::pin(std::future::pending())
+///     }
+///     fn stop(&self) -> BoxFuture<()> {
+///         let name = self.0.clone();
+///         Box::pin(async move { println!("docker stop {name}") })
+///     }
+///     fn kill(&self) -> BoxFuture<()> {
+///         self.stop()
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let models = SwapConfig::memory(24.0).model(SwapModel::new("qwen:7b", "qwen").memory(8.0));
+/// let layer = SwapLayer::builder(models).launcher(Containers).try_build()?;
+/// assert_eq!(layer.handle().models()[0].state.as_str(), "unloaded");
+/// # Ok(())
+/// # }
+/// ```
 pub trait Launcher: fmt::Debug + Send + Sync + 'static {
     /// Starts an instance of a model. Resolves when it can serve requests, or has failed and its memory is free.
     ///

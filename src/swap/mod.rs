@@ -1,4 +1,56 @@
-//! Models that are started when they are asked for.
+//! Models that are started when they are asked for, because not all of them fit into memory.
+//!
+//! A [`SwapLayer`] is a [`RouteLayer`](crate::RouteLayer) with endpoints that do not run yet. A request for one waits in
+//! the waiting room, with the priorities, shares, deadlines and bounds of all others, until its model was loaded. What
+//! has to stop for it is stopped first; nothing that serves a request, or is being loaded for one, is.
+//!
+//! ```no_run
+//! use tower::ServiceBuilder;
+//! use tower_triage::SwapLayer;
+//! use tower_triage::swap::{SwapConfig, SwapModel};
+//! use tower_triage::upstream::Forward;
+//! # use bytes::Bytes;
+//! # use http_body_util::Full;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let models = SwapConfig::memory(24.0) // in GB, say
+//!     .model(SwapModel::new("qwen:7b", "llama-server --port ${PORT} -m qwen.gguf").memory(8.0))
+//!     .model(SwapModel::new("llama3:70b", "llama-server --port ${PORT} -m llama.gguf").memory(20.0));
+//! let layer = SwapLayer::builder(models).try_build()?;
+//! let handle = layer.handle();
+//! let gateway = ServiceBuilder::new().layer(layer).service(Forward::<Full<Bytes>>::new());
+//! # drop(gateway);
+//! // …, and when the server has stopped:
+//! handle.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Which models may run together
+//!
+//! | policy | for |
+//! |---|---|
+//! | [memory](SwapPolicy::Memory) | most: models that fit into one budget, or into the memory of several GPUs. What was not used for the longest time stops first |
+//! | [groups](SwapPolicy::Groups) | models of which one at a time may run, beside others |
+//! | [matrix](SwapPolicy::Matrix) | every combination said by name |
+//!
+//! # When
+//!
+//! - A model with nothing in its way is started at once, beside other loads.
+//! - What is idle is stopped for another model once it was loaded for [`min_loaded`](SwapConfig::min_loaded).
+//! - What serves requests goes on while more of them come, until a request for another model has waited for
+//!   [`swap_after`](SwapConfig::swap_after), or is more urgent than all that wait for it. Then it takes no more, finishes,
+//!   and stops.
+//! - No request is passed by one of lower priority whose model would be in the way of its own.
+//!
+//! # When it goes wrong
+//!
+//! | what happened | answer |
+//! |---|---|
+//! | the model could not be started | 503 `model_start_failed` with `Retry-After`, to all that wait for it, and until it is tried again: after 1 s, doubled each time in a row, up to 60 s |
+//! | its process ended before it answered | 502 `model_crashed` (by [`Forward`](crate::upstream::Forward)); it is started again when it is asked for |
+//! | it was [unloaded](SwapHandle::unload) | 503 `model_unloaded` |
 
 mod board;
 mod config;
