@@ -4,6 +4,7 @@ use std::process::Command;
 
 use crate::process::Setup;
 use crate::swap_support::{TempFile, listens, model, ready, swap, until_closed};
+use crate::waiting_status::{asks, reads};
 
 /// A canned response of the model server.
 fn assert_served(answer: &crate::client::Answer, model: &str) {
@@ -73,6 +74,20 @@ async fn models_of_swap_and_backends_live_in_one_gateway() {
         .answer()
         .await
         .assert_error(404, "model_not_found");
+}
+
+#[tokio::test]
+async fn client_that_waits_for_a_load_is_told_so() {
+    let gate = TempFile::new();
+    let setup = swap("memory = 1.0").sections(&model("a", &gate.gates("a")));
+    let gateway = setup.start().await;
+    let request = gateway.ask("").body(r#"{"model":"a","stream":true}"#);
+    let mut response = asks(request).open().await;
+    assert_eq!(response.status(), 200);
+    reads(&mut response, ": queue position=1 state=loading").await;
+    gate.open();
+    let rest = reads(&mut response, "data: [DONE]\n\n").await;
+    assert!(rest.contains("\"content\":\"You \""), "{rest}");
 }
 
 #[tokio::test]
