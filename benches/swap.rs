@@ -6,13 +6,7 @@ use std::sync::Arc;
 use support::{Bench, is_measuring};
 
 /// The code itself: it is not public.
-#[allow(
-    dead_code,
-    missing_docs,
-    unexpected_cfgs,
-    unreachable_pub,
-    unused_imports
-)]
+#[allow(dead_code, missing_docs, unreachable_pub, unused_imports)]
 #[path = "../src/swap"]
 mod swap {
     pub mod scheduler;
@@ -189,7 +183,7 @@ fn main() {
     }
     for (name, swapper) in swappers() {
         let [mut fresh, mut due, mut swaps] = [(); 3].map(|()| Test::new(Arc::clone(&swapper)));
-        let times = Bench::new("", 21, 2_000)
+        let times = Bench::new("", 201, 200)
             .subject("fresh", |n| (0..n).for_each(|nth| fresh.change(nth, 0)))
             .subject("due", |n| {
                 (0..n).for_each(|nth| due.change(nth, 100 * SECOND))

@@ -92,6 +92,11 @@ fn answer(path: &str) -> (u16, String) {
     let nothing = String::new();
     match words[..] {
         ["health"] => (health(), nothing),
+        ["progress"] => {
+            let progress = r#"{"stages":["text","image"],"current":"image","value":0.5}"#;
+            let event = format!(r#"data: {{"data":{{"status":"loading","progress":{progress}}}}}"#);
+            (200, format!("{event}\n\n"))
+        }
         ["asks"] => (200, ASKS.load(SeqCst).to_string()),
         ["fail", times] => {
             FAILS.store(times.parse().unwrap(), SeqCst);

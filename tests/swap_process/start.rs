@@ -153,3 +153,22 @@ async fn what_it_writes_is_logged() {
     assert!(line.contains("tower_triage::swap"), "{line}");
     assert!(line.ends_with("\"m\""), "{line}");
 }
+
+#[tokio::test]
+async fn a_load_says_how_far_it_has_come() {
+    let mut model = server();
+    model.progress_path = Some("/progress".into());
+    model.env.insert("SERVE_FAILS".into(), "1000000".into());
+    let launch = Launch::new(Arc::new(model), Duration::from_secs(60));
+    let progress = launch.progress.clone();
+    let told = async {
+        while progress.get().is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        started = start(launch) => panic!("it is not ready: {:?}", started.map(drop)),
+        () = soon(told) => {}
+    }
+    assert_eq!(progress.get(), Some(0.75));
+}

@@ -135,7 +135,9 @@ impl Swapper for Instances {
     }
 
     fn kind(&self, target: ModelId) -> u32 {
-        self.swapper.kind(self.inner(target))
+        // One that is not known is never asked for.
+        let known = self.inner.get(target.0 as usize);
+        known.map_or(target.0, |&inner| self.swapper.kind(inner))
     }
 
     fn regards_use(&self) -> bool {

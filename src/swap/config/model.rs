@@ -59,6 +59,9 @@ pub struct SwapModel {
     pub settle: Duration,
     /// How long it may take until it is ready. `None`: the default of the [`SwapConfig`](super::SwapConfig).
     pub start_timeout: Option<Duration>,
+    /// A `GET` of this path tells how far its load has come, as a stream of events like that of llama.cpp's `/models/sse`.
+    /// `None` (default): that is estimated from how long its loads took before.
+    pub progress_path: Option<String>,
     /// `POST` to this path puts it to sleep instead of stopping it: its process stays, and its memory counts as free.
     pub sleep_path: Option<String>,
     /// `POST` to this path wakes it.
@@ -105,6 +108,7 @@ impl SwapModel {
             stop_grace: Duration::from_secs(10),
             settle: Duration::ZERO,
             start_timeout: None,
+            progress_path: None,
             sleep_path: None,
             wake_path: None,
         }
@@ -122,6 +126,7 @@ impl SwapModel {
             pinned: false,
             preload: false,
             start_timeout: None,
+            progress_path: None,
             ..model.clone()
         };
         free(self) == free(old)

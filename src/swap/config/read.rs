@@ -90,6 +90,7 @@ struct ModelFile {
     stop_grace_seconds: Option<Seconds>,
     settle_seconds: Option<Seconds>,
     start_timeout_seconds: Option<Seconds>,
+    progress_path: Option<String>,
     sleep_path: Option<String>,
     wake_path: Option<String>,
 }
@@ -128,6 +129,7 @@ impl ModelFile {
             memory: self.memory,
             stop_cmd: self.stop_cmd,
             start_timeout: self.start_timeout_seconds.map(|s| s.0),
+            progress_path: self.progress_path,
             sleep_path: self.sleep_path,
             wake_path: self.wake_path,
             ..all

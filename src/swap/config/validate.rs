@@ -100,6 +100,15 @@ impl SwapModel {
             ("concurrency", self.concurrency == 0),
             ("instances", self.instances == 0),
             (
+                "health_interval_seconds",
+                self.health_interval
+                    .is_some_and(|interval| interval.is_zero()),
+            ),
+            (
+                "hang_seconds",
+                self.hang_timeout.is_some_and(|timeout| timeout.is_zero()),
+            ),
+            (
                 "start_timeout_seconds",
                 self.start_timeout.is_some_and(|timeout| timeout.is_zero()),
             ),
@@ -109,6 +118,7 @@ impl SwapModel {
         }
         let paths = [
             ("health_path", &self.health_path),
+            ("progress_path", &self.progress_path),
             ("sleep_path", &self.sleep_path),
             ("wake_path", &self.wake_path),
         ];

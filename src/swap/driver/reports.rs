@@ -15,8 +15,7 @@ impl Driver {
     pub(super) fn on_report(&mut self, report: Report, router: &RouterHandle) {
         let now = self.nanos(now());
         match report {
-            Report::Evicted(ended) => self.on_ended(ended),
-            Report::Stopped { generation, ended } => {
+            Report::Evicted { generation, ended } | Report::Stopped { generation, ended } => {
                 let model = ModelId(ended.unit as u32);
                 self.on_ended(ended);
                 self.scheduler

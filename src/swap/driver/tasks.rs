@@ -12,7 +12,10 @@ use crate::swap::{Instance, Launch, Launcher, Progress, StartError};
 #[derive(Debug)]
 pub(super) enum Report {
     /// An instance that had to stop for another one does not run any more.
-    Evicted(Ended),
+    Evicted {
+        generation: Generation,
+        ended: Ended,
+    },
     /// The target of a swap runs, or does not.
     SwapDone {
         generation: Generation,
@@ -92,9 +95,13 @@ pub(super) struct Swap {
 impl Swap {
     pub(super) async fn run(self, reports: UnboundedSender<Report>) {
         // Without a receiver the driver is gone, and what ran for it is dropped.
+        let generation = self.generation;
         let tasks = self.evict.into_iter().map(|stop| {
             let reports = reports.clone();
-            tokio::spawn(async move { _ = reports.send(Report::Evicted(stop.run().await)) })
+            tokio::spawn(async move {
+                let ended = stop.run().await;
+                _ = reports.send(Report::Evicted { generation, ended });
+            })
         });
         for task in tasks.collect::<Vec<_>>() {
             _ = task.await; // a launcher that panics in there has ended all the same
@@ -117,10 +124,7 @@ impl Swap {
                 }
             }
         };
-        _ = reports.send(Report::SwapDone {
-            generation: self.generation,
-            result,
-        });
+        _ = reports.send(Report::SwapDone { generation, result });
     }
 }
 

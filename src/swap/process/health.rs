@@ -37,6 +37,15 @@ impl Client {
         self.prober.ask(Method::POST, self.target(path)?).await
     }
 
+    /// Sends a `GET` and reads its answer, piece by piece.
+    pub(super) async fn stream(
+        &self,
+        path: &str,
+        on_piece: impl FnMut(&[u8]),
+    ) -> Result<(), CheckError> {
+        self.prober.stream(self.target(path)?, on_piece).await
+    }
+
     /// Asks for its health until the answer is 2xx. Keeps why the last question failed in `last_error`.
     pub(super) async fn until_healthy(&self, path: &str, last_error: &mut Option<CheckError>) {
         let mut pause = FIRST_PAUSE;

@@ -39,13 +39,13 @@ impl Instance for ProcessInstance {
         Some(Box::pin(async move { ready::sleep(&engine, &path).await }))
     }
 
-    fn wake(&self, _progress: Progress) -> BoxFuture<Result<(), StartError>> {
+    fn wake(&self, progress: Progress) -> BoxFuture<Result<(), StartError>> {
         let engine = self.0.clone();
         Box::pin(async move {
             let Some(path) = &engine.launch.model.wake_path else {
                 return Ok(());
             };
-            let woken = ready::wake(&engine, path).await;
+            let woken = ready::wake(&engine, path, &progress).await;
             woken.map_err(|reason| engine.error(reason))
         })
     }

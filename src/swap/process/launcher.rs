@@ -47,7 +47,7 @@ async fn start(prober: Prober, launch: Launch) -> Result<Arc<dyn Instance>, Star
     // Kills the process if this future is dropped.
     let instance = ProcessInstance(Engine::spawn(launch, prober)?);
     let engine = &instance.0;
-    if let Err(reason) = until_ready(engine, limit).await {
+    if let Err(reason) = until_ready(engine, limit, &engine.launch.progress).await {
         kill(engine).await; // before its last lines are read
         return Err(engine.error(reason));
     }

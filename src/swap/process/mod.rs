@@ -10,6 +10,7 @@ mod launcher;
 mod life;
 mod output;
 mod port;
+mod progress;
 mod ready;
 mod stop;
 mod supervise;

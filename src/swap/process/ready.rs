@@ -5,11 +5,23 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::engine::Engine;
+use super::progress::follow;
+use crate::swap::Progress;
 use crate::upstream::CheckError;
 
 /// Resolves when the process can serve requests. Fails if it ends before, or takes longer than `limit`.
-pub(super) async fn until_ready(engine: &Engine, limit: Duration) -> Result<(), String> {
+pub(super) async fn until_ready(
+    engine: &Engine,
+    limit: Duration,
+    progress: &Progress,
+) -> Result<(), String> {
     let mut last_error = None;
+    let followed = async {
+        match &engine.launch.model.progress_path {
+            Some(path) => follow(&engine.client, path, progress).await,
+            None => std::future::pending().await,
+        }
+    };
     let healthy = async {
         if let Some(path) = &engine.launch.model.health_path {
             engine.client.until_healthy(path, &mut last_error).await;
@@ -18,6 +30,7 @@ pub(super) async fn until_ready(engine: &Engine, limit: Duration) -> Result<(), 
     tokio::select! {
         biased; // an end explains a missing answer
         reason = engine.life.clone().ended() => Err(format!("{reason}, before it was ready")),
+        () = followed => Ok(()), // never
         result = timeout(limit, healthy) => result.map_err(|_| late(limit, last_error)),
     }
 }
@@ -39,10 +52,11 @@ pub(super) async fn sleep(engine: &Engine, path: &str) -> Result<(), String> {
 }
 
 /// Wakes the process, and waits until it can serve requests.
-pub(super) async fn wake(engine: &Engine, path: &str) -> Result<(), String> {
+pub(super) async fn wake(engine: &Engine, path: &str, progress: &Progress) -> Result<(), String> {
     let (limit, began) = (engine.launch.timeout, Instant::now());
     post(engine, path, limit).await?;
-    until_ready(engine, limit.saturating_sub(began.elapsed())).await?;
+    let left = limit.saturating_sub(began.elapsed());
+    until_ready(engine, left, progress).await?;
     engine.set_asleep(false);
     Ok(())
 }

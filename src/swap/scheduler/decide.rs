@@ -1,13 +1,9 @@
-//! The decision after each event: which swaps begin, which models give slots, and which are stopped for being idle.
+//! The decision after each event: which swaps begin.
 
 use std::sync::Arc;
 
 use super::plans::Plans;
 use super::{Effects, Head, ModelId, Nanos, Phase, Plan, Running, Scheduler, Swap};
-
-/// How long a waiter may take to get the slot of the model that was loaded for it, in nanoseconds: with a
-/// `swap_after` of 0 the model would be stopped before.
-const TAKES_SLOT: Nanos = 1_000_000_000;
 
 /// Why a model can't be started now.
 pub(super) enum Blocked {
@@ -68,7 +64,7 @@ impl Scheduler {
             let mut plans = std::mem::take(&mut self.plans);
             plans.are_for(self.running(effects));
             let mut before = Before::default();
-            for (head, target) in self.wanted(now) {
+            for (head, _, target) in self.wanted(now) {
                 match self.try_swap(target, head, &before, &mut plans, now, effects) {
                     Ok(()) => plans.are_for(self.running(effects)),
                     Err(Blocked::ByItsOwn) => {}
@@ -91,8 +87,9 @@ impl Scheduler {
         }
     }
 
-    /// The models that are to be started, those that wait first before others.
-    fn wanted(&mut self, now: Nanos) -> Vec<(Head, ModelId)> {
+    /// The models that are to be started, those that wait first before others; of equal ones, those that were not used for
+    /// longer.
+    fn wanted(&mut self, now: Nanos) -> Vec<(Head, Nanos, ModelId)> {
         let mut wanted = Vec::new();
         for id in self.all() {
             let model = self.model(id);
@@ -102,7 +99,7 @@ impl Scheduler {
             let Some(head) = model.head() else { continue };
             match model.not_before {
                 later if later > now => self.tick_at(later),
-                _ => wanted.push((head, id)),
+                _ => wanted.push((head, model.last_used, id)),
             }
         }
         wanted.sort_unstable();
@@ -132,7 +129,7 @@ impl Scheduler {
             plan,
             is_behind,
         };
-        // What another one has to stop is left to it.
+        // What another one has to stop is left to it. That spares the plans for what would be.
         if plan.evict.iter().any(|&model| before.is_taken(model)) {
             return Err(Blocked::Waits(waiting(plan, true)));
         }
@@ -173,67 +170,6 @@ impl Scheduler {
         phases.any(|phase| matches!(phase, Phase::Starting(_) | Phase::Stopping(_)))
     }
 
-    /// Whether one of the models to stop has to be kept for a while.
-    fn was_just_loaded(&mut self, plan: &Plan, now: Nanos) -> bool {
-        let loaded = plan.evict.iter().map(|&model| self.model(model));
-        let loaded = loaded.filter(|model| !model.is_spare);
-        let since = loaded.map(|model| model.ready_since).max();
-        let until = since.map_or(0, |since| since.saturating_add(self.settings.min_loaded));
-        if until > now {
-            self.tick_at(until);
-        }
-        until > now
-    }
-
-    /// Whether a model serves a request, or is about to.
-    fn has_traffic(&self, id: ModelId, effects: &dyn Effects) -> bool {
-        let model = self.model(id);
-        effects.is_busy(id) || (model.is_open && model.waiter.is_some())
-    }
-
-    /// Whether the traffic of the models to stop, if there is any, has to end for a waiter: of each it is more urgent than the first waiter; or it
-    /// has waited for long, and longer than that.
-    fn goes_before_traffic(
-        &mut self,
-        head: Head,
-        plan: &Plan,
-        now: Nanos,
-        effects: &dyn Effects,
-    ) -> bool {
-        let models = plan.evict.iter().copied();
-        let models: Vec<_> = models
-            .filter(|&model| self.has_traffic(model, effects))
-            .collect();
-        if models.is_empty() {
-            return true;
-        }
-        let waiters = || models.iter().map(|&model| self.model(model).waiter);
-        // A model was loaded for a waiter: that one at least is served, if it takes the slot.
-        let owing = models
-            .iter()
-            .filter(|&&model| self.model(model).owes_service && !effects.is_busy(model));
-        let owing = owing.map(|&model| self.model(model).ready_since).max();
-        let longest = self.settings.swap_after.max(TAKES_SLOT);
-        let owed_until = owing.map_or(0, |since| since.saturating_add(longest));
-        if owed_until > now {
-            self.tick_at(owed_until);
-            return false;
-        }
-        let is_above = |other: &Head| other.level > head.level;
-        if waiters().all(|waiter| waiter.as_ref().is_some_and(is_above)) {
-            return true;
-        }
-        let due = head.arrival.saturating_add(self.settings.swap_after);
-        let came_before = |other: Head| other.level <= head.level && other.arrival < head.arrival;
-        if waiters().flatten().any(came_before) {
-            return false; // until that waiter is gone, which is an event
-        }
-        if due > now {
-            self.tick_at(due);
-        }
-        due <= now
-    }
-
     /// All models that take memory, or are to.
     fn running(&self, effects: &dyn Effects) -> Vec<Running> {
         let regards_use = self.swapper.regards_use();
@@ -266,7 +202,7 @@ impl Scheduler {
         let started = self.model_mut(target);
         started.phase = Phase::Starting(generation);
         (started.pool, started.memory) = (plan.pool, plan.memory);
-        started.is_spare = false;
+        (started.is_leaving, started.is_spare) = (false, false);
         self.swapper.on_swap_start(target, plan);
         effects.swap(generation, target, plan);
         self.swaps.push(Swap {
@@ -275,65 +211,5 @@ impl Scheduler {
             evict: plan.evict.clone(),
             is_aborted: false,
         });
-    }
-
-    /// Stops a model that is to be unloaded or was idle for too long; or else lets it give slots, or not.
-    fn stop_or_open(
-        &mut self,
-        id: ModelId,
-        is_closed: bool,
-        now: Nanos,
-        effects: &mut dyn Effects,
-    ) {
-        let model = self.model(id);
-        if model.phase != Phase::Ready {
-            return;
-        }
-        if model.is_leaving {
-            if !effects.is_busy(id) {
-                self.stop(id, effects);
-            }
-            return;
-        }
-        match (is_closed, model.is_open) {
-            (true, true) => return self.close(id, effects),
-            (false, false) => self.reopen(&[id], effects),
-            _ => {}
-        }
-        let model = self.model(id);
-        let ttl = self.of(id).map_or(0, |model| model.ttl);
-        let is_kept = ttl == 0 || self.is_pinned(id) || self.settings.default == Some(id);
-        if is_closed || is_kept || model.waiter.is_some() {
-            return;
-        }
-        if effects.is_busy(id) {
-            return self.tick_at(now.saturating_add(ttl)); // its end may not be told before
-        }
-        let ends = model.last_used.saturating_add(ttl);
-        if ends > now {
-            self.tick_at(ends);
-        } else if effects.close_if_idle(id) {
-            self.stop(id, effects);
-        }
-    }
-
-    pub(super) fn stop(&mut self, id: ModelId, effects: &mut dyn Effects) {
-        let generation = self.next_generation();
-        self.close(id, effects);
-        let model = self.model_mut(id);
-        (model.phase, model.is_leaving) = (Phase::Stopping(generation), false);
-        effects.stop(generation, id);
-    }
-
-    pub(super) fn close(&mut self, id: ModelId, effects: &mut dyn Effects) {
-        self.model_mut(id).is_open = false;
-        effects.close(id);
-    }
-
-    fn reopen(&mut self, models: &[ModelId], effects: &mut dyn Effects) {
-        for &id in models {
-            self.model_mut(id).is_open = true;
-            effects.open(id);
-        }
     }
 }

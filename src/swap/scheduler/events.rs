@@ -117,6 +117,9 @@ impl Scheduler {
     /// A model is to be loaded though no request waits for it: as if one of the lowest level had come, until it is loaded
     /// or has failed.
     pub(crate) fn on_load(&mut self, model: ModelId, now: Nanos, effects: &mut dyn Effects) {
+        if self.of(model).is_none() {
+            return;
+        }
         let asked = self.model_mut(model);
         if asked.phase != Phase::Ready || asked.is_leaving {
             asked.asked.get_or_insert(now);

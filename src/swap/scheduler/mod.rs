@@ -20,9 +20,11 @@ mod decide;
 mod events;
 mod plans;
 mod settings;
+mod slots;
 mod spare;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 use std::sync::Arc;
 

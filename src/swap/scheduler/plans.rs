@@ -62,3 +62,35 @@ impl Plans {
         !is_harmless
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::swap::swapper::{MemoryBudget, MemoryConfig};
+
+    #[test]
+    fn what_was_harmless_may_not_be_beside_other_models() {
+        let names = ["a", "b", "c"].map(str::to_owned);
+        let config = MemoryConfig {
+            pools: vec![("all".to_owned(), 2.0)],
+            models: names.iter().map(|name| (name.clone(), 1.0)).collect(),
+            evict_costs: Vec::new(),
+        };
+        let budget = MemoryBudget::new(&names, &config).unwrap();
+        let [a, b, c] = [0, 1, 2].map(ModelId);
+        let mut plans = Plans::default();
+        let mut hinders = |running: Vec<Running>| {
+            plans.are_for(running);
+            let (first, second) = (plans.plan(a, &budget), plans.plan(b, &budget));
+            plans.hinders((a, &first), (b, &second), &budget)
+        };
+        assert!(!hinders(Vec::new()));
+        let memory = budget.plan(c, &[]).memory;
+        let third = Running {
+            memory,
+            ..Running::new(c)
+        };
+        assert!(hinders(vec![third]));
+        assert!(!hinders(Vec::new()));
+    }
+}

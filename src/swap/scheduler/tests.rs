@@ -2,6 +2,7 @@
 
 mod operator;
 mod random;
+mod simulation;
 mod table;
 mod tree;
 
@@ -21,6 +22,8 @@ struct World {
     begun: Vec<Begun>,
     /// What was asked for, in words.
     log: Vec<String>,
+    /// Models of which the waiters are to be told that they can't be served.
+    failed: Vec<ModelId>,
 }
 
 #[derive(Default, Clone, Debug)]
@@ -126,6 +129,7 @@ impl Effects for World {
 
     fn impossible(&mut self, model: ModelId) {
         self.log.push(format!("fail {}", letter(model)));
+        self.failed.push(model);
     }
 }
 
@@ -136,6 +140,8 @@ struct Test {
     now: Nanos,
     /// How many requests a model serves at a time.
     slots: u32,
+    /// The requests that got a slot.
+    granted: Vec<(ModelId, Head)>,
 }
 
 impl Test {
@@ -157,6 +163,7 @@ impl Test {
             },
             now: 1_000 * SECOND,
             slots: 1,
+            granted: Vec::new(),
         }
     }
 
@@ -220,10 +227,11 @@ impl Test {
         for id in (0..self.world.models.len() as u32).map(ModelId) {
             while self.world.of(id).is_open && self.world.of(id).serves < self.slots {
                 let process = self.world.of_mut(id);
-                if process.waiting.pop_front().is_none() {
+                let Some(head) = process.waiting.pop_front() else {
                     break;
-                }
+                };
                 process.serves += 1;
+                self.granted.push((id, head));
                 self.tell(id);
             }
         }
@@ -267,6 +275,21 @@ impl Test {
                 "step {nth}, {step}, of {steps:?}"
             );
         }
+    }
+
+    /// Other models: `is_there` says which there are.
+    fn reconfigure(&mut self, is_there: &[bool], changed: &[ModelId]) -> String {
+        let mut settings = self.scheduler.settings.clone();
+        settings.models.resize(is_there.len(), None);
+        for (settings, &is_there) in settings.models.iter_mut().zip(is_there) {
+            *settings = is_there.then(|| settings.unwrap_or_default());
+        }
+        self.world.models.resize(is_there.len(), Process::default());
+        let swapper = Arc::clone(&self.scheduler.swapper);
+        let (now, world) = (self.now, &mut self.world);
+        (self.scheduler).on_reconfigure(settings, swapper, changed, now, world);
+        self.grant();
+        self.world.said()
     }
 
     /// One of the models that a swap stops has stopped.

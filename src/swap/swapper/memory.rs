@@ -339,6 +339,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_stopping_makes_room_first_and_what_is_pinned_last() {
+        let one = budget(&[16.0], &[("b", 9)]);
+        let running = |name: &str, last_used: u64| Running {
+            memory: one.memory(model_named(&names(), name).unwrap()),
+            last_used,
+            ..Running::new(model_named(&names(), name).unwrap())
+        };
+        let target = model_named(&names(), "d").unwrap();
+        let mut pair = [running("a", 1), running("b", 2)];
+        assert_eq!(one.plan(target, &pair).evict, [pair[0].model]);
+        pair[1].is_stopping = true;
+        assert_eq!(one.plan(target, &pair).evict, [pair[1].model]);
+        pair[1].is_stopping = false;
+        pair[0].is_pinned = true;
+        assert_eq!(one.plan(target, &pair).evict, [pair[1].model]);
+        // Both have to stop for this one: it can't run.
+        let large = model_named(&names(), "c").unwrap();
+        assert_eq!(one.plan(large, &pair).evict.len(), 2);
+    }
+
+    #[test]
     fn of_several_pools_that_is_chosen_where_the_least_stops() {
         let two = budget(&[16.0, 24.0], &[("c", 5)]);
         for (target, running, expected) in [

@@ -79,6 +79,22 @@ impl Prober {
         Ok(self.0.request(request).await?)
     }
 
+    /// Sends a `GET` to this machine, and reads the answer piece by piece to its end.
+    #[cfg(all(feature = "swap", unix))]
+    pub(crate) async fn stream(
+        &self,
+        uri: Uri,
+        mut on_piece: impl FnMut(&[u8]),
+    ) -> Result<(), CheckError> {
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = uri;
+        let mut body = self.0.request(request).await?.into_body();
+        while let Some(frame) = body.frame().await {
+            frame?.data_ref().inspect(|piece| on_piece(piece));
+        }
+        Ok(())
+    }
+
     /// Sends a request without a body to this machine. Its answer has to be 2xx, and to come to its end.
     #[cfg(all(feature = "swap", unix))]
     pub(crate) async fn ask(&self, method: Method, uri: Uri) -> Result<(), CheckError> {

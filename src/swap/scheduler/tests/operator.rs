@@ -31,6 +31,23 @@ fn a_pinned_model_is_never_stopped() {
 }
 
 #[test]
+fn a_pinned_model_that_was_unloaded_is_pinned_again_when_it_is_back() {
+    let mut test = Test::with_memory(1, 3);
+    test.settings(A).is_pinned = true;
+    test.goes(&[
+        ("ask a", "start a"),
+        ("ok", "open a"),
+        ("unload a", "close a"),
+        ("ask b", ""),
+        ("serve a", "start b for a"),
+        ("ok", "open b"),
+        ("serve b", ""),
+        ("ask a", "start a for b"),
+        ("ask c", "fail c"),
+    ]);
+}
+
+#[test]
 fn waiters_that_a_pinned_model_is_in_the_way_of_are_told() {
     let mut test = Test::with_memory(1, 3);
     test.settings(A).is_pinned = true;
@@ -153,6 +170,19 @@ fn the_default_model_returns_after_the_rush() {
 }
 
 #[test]
+fn the_default_model_does_not_return_while_requests_run() {
+    // There would be room.
+    let mut test = Test::with_memory(2, 2);
+    test.scheduler.settings.default = Some(A);
+    test.goes(&[
+        ("ask b", "start b"),
+        ("ok", "open b"),
+        ("pass 100", ""),
+        ("serve b", "start a"),
+    ]);
+}
+
+#[test]
 fn the_default_model_yields_while_it_is_being_loaded() {
     let mut test = with_default();
     (test.scheduler).on_tick(test.now, &mut test.world);
@@ -247,21 +277,6 @@ fn a_less_urgent_waiter_does_not_hold_what_a_more_urgent_one_waits_for() {
     ]);
 }
 
-/// The same for other models: `is_there` says which there are.
-fn reconfigure(test: &mut Test, is_there: &[bool], changed: &[ModelId]) -> String {
-    let mut settings = test.scheduler.settings.clone();
-    let there = is_there.iter();
-    settings.models = there
-        .map(|&is_there| is_there.then(ModelSettings::default))
-        .collect();
-    test.world.models.resize(is_there.len(), Process::default());
-    let swapper = Arc::clone(&test.scheduler.swapper);
-    let (now, world) = (test.now, &mut test.world);
-    (test.scheduler).on_reconfigure(settings, swapper, changed, now, world);
-    test.grant();
-    test.world.said()
-}
-
 #[test]
 fn another_configuration_lets_unchanged_models_run() {
     let mut test = Test::with_memory(4, 4);
@@ -272,7 +287,7 @@ fn another_configuration_lets_unchanged_models_run() {
     test.act("serve b");
     test.act("ask c");
     // a is unchanged; b, which is idle, and c, which is not, have changed; d is gone, and e is new.
-    let said = reconfigure(&mut test, &[true, true, true, false, true], &[B, C]);
+    let said = test.reconfigure(&[true, true, true, false, true], &[B, C]);
     assert_eq!(said, "close b, close c, close b, stop b");
     assert!(test.scheduler.is_leaving(C));
     test.goes(&[
@@ -293,7 +308,7 @@ fn another_configuration_lets_removed_models_run_out() {
     let mut test = Test::with_memory(4, 3);
     test.goes(&[("ask a", "start a"), ("ok", "open a"), ("ask b", "start b")]);
     test.goes(&[("load c", "start c")]);
-    let said = reconfigure(&mut test, &[false, true, false], &[B]);
+    let said = test.reconfigure(&[false, true, false], &[B]);
     assert_eq!(said, "close a, abort, abort");
     test.goes(&[
         ("serve a", "close a, stop a"),
@@ -301,9 +316,10 @@ fn another_configuration_lets_removed_models_run_out() {
         ("ok", "start b"),
         ("ok", ""),
         ("ok", ""),
-        ("ask a", ""),
         ("load c", ""),
     ]);
+    // Nor when it is back.
+    assert_eq!(test.reconfigure(&[true, true, true], &[]), "");
     assert_eq!(test.scheduler.phase(A), Phase::Stopped);
     assert_eq!(test.scheduler.phase(C), Phase::Stopped);
 }
@@ -312,7 +328,7 @@ fn another_configuration_lets_removed_models_run_out() {
 fn a_changed_model_that_failed_is_tried_at_once() {
     let mut test = Test::with_memory(1, 1);
     test.goes(&[("ask a", "start a"), ("fail", "")]);
-    assert_eq!(reconfigure(&mut test, &[true], &[A]), "start a");
+    assert_eq!(test.reconfigure(&[true], &[A]), "start a");
 }
 
 #[test]

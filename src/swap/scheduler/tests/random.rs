@@ -3,11 +3,13 @@
 use super::*;
 use crate::swap::swapper::{Matrix, MatrixConfig};
 
+const MODELS: u32 = 5;
+
 /// What may run together, said in another way than the swappers say it.
 type Permits = Box<dyn Fn(&[ModelId]) -> bool>;
 
 fn swappers() -> Vec<(Arc<dyn Swapper>, Permits)> {
-    let names: Vec<_> = (0..5)
+    let names: Vec<_> = (0..MODELS)
         .map(|model| letter(ModelId(model)).to_string())
         .collect();
     let memory = [1.0, 2.0, 3.0, 1.5, 0.5];
@@ -59,71 +61,176 @@ fn up(test: &Test) -> Vec<ModelId> {
         let mut begun = test.world.begun.iter();
         begun.any(|begun| begun.target == Some(model) && begun.stops.is_empty())
     };
-    let all = (0..5).map(ModelId);
+    let all = (0..MODELS).map(ModelId);
     all.filter(|&model| test.world.of(model).is_up || starts(model))
         .collect()
 }
 
-fn step(test: &mut Test, random: &mut fastrand::Rng, is_calm: bool) {
-    let model = ModelId(random.u32(..5));
-    match random.u32(..if is_calm { 6 } else { 10 }) {
-        0..3 => {
-            if test.world.of(model).serves > 0 {
-                test.serve(model);
-            }
-        }
-        3 | 4 => {
-            if !test.world.begun.is_empty() {
-                let nth = random.usize(..test.world.begun.len());
-                let stops = test.world.begun[nth].stops.first().copied();
-                match stops.filter(|_| test.world.begun[nth].target.is_some()) {
-                    Some(model) if random.bool() => test.has_stopped(model),
-                    _ => _ = test.end_nth(nth, is_calm || random.u8(..5) > 0),
+/// The waiters of a model are told that they can't be served.
+fn reject(test: &mut Test, model: ModelId) {
+    test.world.of_mut(model).waiting.clear();
+    test.tell(model);
+}
+
+/// `is_calm`: no new requests, and nothing else from outside. `may_fail`: a model may fail to start.
+fn step(test: &mut Test, random: &mut fastrand::Rng, is_calm: bool, may_fail: bool) {
+    let model = ModelId(random.u32(..MODELS));
+    match random.u32(..if is_calm { 6 } else { 12 }) {
+        0..3 if test.world.of(model).serves > 0 => test.serve(model),
+        3 | 4 if !test.world.begun.is_empty() => {
+            let nth = random.usize(..test.world.begun.len());
+            let begun = &test.world.begun[nth];
+            let target = begun.target;
+            match begun.stops.first().filter(|_| target.is_some()) {
+                Some(&model) if random.bool() => test.has_stopped(model),
+                _ => {
+                    let is_told = test.end_nth(nth, !may_fail || random.u8(..5) > 0);
+                    if let Some(target) = target.filter(|_| is_told) {
+                        reject(test, target);
+                    }
                 }
             }
         }
         5 => test.pass(random.u64(..5)),
-        6 | 7 => test.ask(model, random.u8(..2)),
+        6 | 7 if test.scheduler.of(model).is_some() => test.ask(model, random.u8(..2)),
         8 => test.leave(model),
-        _ => match random.bool() {
-            true => {
+        9 => match random.u8(..3) {
+            0 => {
                 let (now, world) = (test.now, &mut test.world);
                 test.scheduler.on_unload(model, false, now, world);
             }
-            false if test.world.of(model).is_up => test.crash(model),
-            false => {}
+            1 => (test.scheduler).on_load(model, test.now, &mut test.world),
+            _ if test.world.of(model).is_up => test.crash(model),
+            _ => {}
         },
+        10 if random.u8(..10) == 0 => {
+            let is_pinned = |model| {
+                let settings = test.scheduler.of(ModelId(model));
+                settings.is_some_and(|model| model.is_pinned)
+            };
+            let stays = |model| is_pinned(model) || random.u8(..5) > 0;
+            let is_there: Vec<bool> = (0..MODELS).map(stays).collect();
+            test.reconfigure(&is_there, &[model]);
+            for (model, _) in (0..).map(ModelId).zip(is_there).filter(|(_, there)| !there) {
+                reject(test, model);
+            }
+        }
+        _ => {}
+    }
+    for model in std::mem::take(&mut test.world.failed) {
+        reject(test, model);
     }
     test.grant();
+}
+
+/// A test with anything that can be configured.
+fn any(random: &mut fastrand::Rng) -> (Test, Permits) {
+    let (swapper, permits) = swappers().swap_remove(random.usize(..3));
+    let mut test = Test::new(swapper, MODELS as usize);
+    test.slots = random.u32(1..3);
+    let settings = &mut test.scheduler.settings;
+    settings.min_loaded = random.u64(..3) * SECOND;
+    settings.finishes_abandoned = random.bool();
+    settings.default = Some(ModelId(random.u32(..MODELS))).filter(|_| random.bool());
+    let ttl = random.u64(..3) * 5 * SECOND;
+    (0..MODELS).for_each(|model| test.settings(ModelId(model)).ttl = ttl);
+    (test, permits)
+}
+
+/// Nothing from outside any more: all that wait are served or told.
+fn run_out(test: &mut Test, random: &mut fastrand::Rng, may_fail: bool, seed: u64) {
+    let waits = |test: &Test| {
+        let mut models = test.world.models.iter();
+        models.any(|model| !model.waiting.is_empty())
+    };
+    let mut steps = 0;
+    while waits(test) {
+        step(test, random, true, may_fail);
+        steps += 1;
+        assert!(steps < 50_000, "seed {seed}: {:?}", test.world.models);
+    }
 }
 
 #[test]
 fn no_forbidden_models_run_together_and_every_waiter_is_served() {
     for seed in 0..300 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let (swapper, permits) = swappers().swap_remove(random.usize(..3));
-        let mut test = Test::new(swapper, 5);
-        test.slots = random.u32(1..3);
-        test.scheduler.settings.min_loaded = random.u64(..3) * SECOND;
-        let ttl = random.u64(..3) * 5 * SECOND;
-        (0..5).for_each(|model| test.settings(ModelId(model)).ttl = ttl);
+        let (mut test, permits) = any(&mut random);
         for _ in 0..400 {
-            step(&mut test, &mut random, false);
+            step(&mut test, &mut random, false, true);
             let up = up(&test);
             assert!(permits(&up), "seed {seed}: {up:?} run together");
         }
-        // No new requests: all that wait are served.
-        let waits = |test: &Test| {
-            test.world
-                .models
+        run_out(&mut test, &mut random, seed % 2 == 0, seed);
+    }
+}
+
+#[test]
+fn no_pinned_model_is_stopped_for_another() {
+    for seed in 0..300 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut test, permits) = any(&mut random);
+        let pinned = ModelId(random.u32(..MODELS));
+        test.settings(pinned).is_pinned = true;
+        for _ in 0..400 {
+            step(&mut test, &mut random, false, true);
+            let mut swaps = test
+                .world
+                .begun
                 .iter()
-                .any(|model| !model.waiting.is_empty())
-        };
-        let mut steps = 0;
-        while waits(&test) {
-            step(&mut test, &mut random, true);
-            steps += 1;
-            assert!(steps < 50_000, "seed {seed}: {:?}", test.world.models);
+                .filter(|begun| begun.target.is_some());
+            let is_evicted = swaps.any(|swap| swap.stops.contains(&pinned));
+            // One that is unloaded makes room for others.
+            let is_leaving = test.scheduler.is_leaving(pinned);
+            assert!(!is_evicted || is_leaving, "seed {seed}: {pinned:?}");
+            assert!(permits(&up(&test)), "seed {seed}: {:?}", up(&test));
+        }
+        run_out(&mut test, &mut random, true, seed);
+    }
+}
+
+#[test]
+fn the_end_of_what_is_forgotten_touches_nothing() {
+    for seed in 0..100 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut test, _) = any(&mut random);
+        let mut ended: Vec<Begun> = Vec::new();
+        for _ in 0..400 {
+            let before = test.world.begun.clone();
+            step(&mut test, &mut random, false, true);
+            let is_over = |old: &Begun| {
+                let mut begun = test.world.begun.iter();
+                !begun.any(|begun| begun.generation == old.generation)
+            };
+            ended.extend(before.into_iter().filter(is_over));
+            let Some(late) = random.choice(&ended).cloned() else {
+                continue;
+            };
+            let phases = |test: &Test| {
+                let models = (0..MODELS).map(|model| test.scheduler.phase(ModelId(model)));
+                models.collect::<Vec<_>>()
+            };
+            // What can be decided by now is, so that nothing else comes of it.
+            test.pass(0);
+            (test.scheduler).on_tick(test.now, &mut test.world);
+            let (phases_before, now) = (phases(&test), test.now);
+            match late.target {
+                Some(_) => {
+                    let has_started = random.bool();
+                    let world = &mut test.world;
+                    assert!(!(test.scheduler).on_swap_done(
+                        late.generation,
+                        has_started,
+                        now,
+                        world
+                    ));
+                }
+                None => {
+                    let model = late.stops[0];
+                    (test.scheduler).on_stopped(late.generation, model, now, &mut test.world);
+                }
+            }
+            assert_eq!(phases(&test), phases_before, "seed {seed}");
         }
     }
 }

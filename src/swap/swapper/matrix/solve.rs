@@ -154,7 +154,7 @@ fn bits(mut mask: Mask) -> impl Iterator<Item = Mask> {
 fn largest(masks: impl Iterator<Item = Mask>) -> Vec<Mask> {
     let mut kept: Vec<Mask> = Vec::new();
     for mask in masks {
-        if kept.iter().any(|&other| other & mask == mask) {
+        if kept.iter().any(|&other| mask & !other == 0) {
             continue;
         }
         kept.retain(|&other| mask | other != mask);

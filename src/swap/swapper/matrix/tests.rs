@@ -309,3 +309,17 @@ fn errors_name_the_key_and_the_place() {
     let error = Matrix::new(&many, &sets).unwrap_err();
     assert_eq!(error, InvalidMatrix::TooManyModels(200));
 }
+
+#[test]
+fn what_is_stopping_costs_nothing_and_what_is_pinned_more_than_all() {
+    let models = names("a b c");
+    let matrix = Matrix::new(&models, &config(&[("all", "(a | b) & c")], &[("b", 9)])).unwrap();
+    let [a, b, c] = [0, 1, 2].map(ModelId);
+    let mut both = running(&[a, b]);
+    assert_eq!(matrix.plan(c, &both).evict, [a]);
+    both[1].is_stopping = true;
+    assert_eq!(matrix.plan(c, &both).evict, [b]);
+    both[1].is_stopping = false;
+    both[0].is_pinned = true;
+    assert_eq!(matrix.plan(c, &both).evict, [b]);
+}

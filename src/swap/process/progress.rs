@@ -1,0 +1,140 @@
+//! How far a load has come, as an engine tells it: in a stream of events like that of llama.cpp's `/models/sse`.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::sleep;
+
+use super::health::Client;
+use crate::swap::Progress;
+
+/// The pause between two streams: at first the process does not listen yet.
+const PAUSE: Duration = Duration::from_millis(250);
+/// A longer line is none of an event that says how far the load has come.
+const LONGEST_LINE: usize = 16 << 10;
+
+/// Follows the events until it is dropped.
+pub(super) async fn follow(client: &Client, path: &str, progress: &Progress) {
+    loop {
+        let mut lines = Lines::default();
+        let read = |piece: &[u8]| {
+            lines.push(piece, |line| {
+                if let Some(share) = share(line) {
+                    progress.set(share);
+                }
+            });
+        };
+        // How it ended says nothing: its health says whether it runs.
+        _ = client.stream(path, read).await;
+        sleep(PAUSE).await;
+    }
+}
+
+/// A stream's lines, from its pieces.
+#[derive(Default)]
+struct Lines {
+    begun: Vec<u8>,
+    is_too_long: bool,
+}
+
+impl Lines {
+    fn push(&mut self, piece: &[u8], mut on_line: impl FnMut(&[u8])) {
+        for part in piece.split_inclusive(|&byte| byte == b'\n') {
+            self.is_too_long |= self.begun.len() + part.len() > LONGEST_LINE;
+            if !self.is_too_long {
+                self.begun.extend_from_slice(part);
+            }
+            if part.ends_with(b"\n") {
+                if !self.is_too_long {
+                    on_line(self.begun.trim_ascii());
+                }
+                self.begun.clear();
+                self.is_too_long = false;
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Event {
+    data: Data,
+}
+
+#[derive(Deserialize)]
+struct Data {
+    progress: Stage,
+}
+
+/// One of the stages of a load.
+#[derive(Deserialize)]
+struct Stage {
+    /// How far it has come.
+    value: f32,
+    /// Its name.
+    current: Option<String>,
+    /// The names of all stages, in order.
+    #[serde(default)]
+    stages: Vec<String>,
+}
+
+/// How far the load has come, if a line of the stream says so. Stages count alike.
+fn share(line: &[u8]) -> Option<f32> {
+    let event: Event = serde_json::from_slice(line.strip_prefix(b"data:")?).ok()?;
+    let Stage {
+        value,
+        current,
+        stages,
+    } = event.data.progress;
+    let nth = stages
+        .iter()
+        .position(|stage| Some(stage) == current.as_ref());
+    Some(match nth {
+        Some(nth) => (nth as f32 + value) / stages.len() as f32,
+        None => value,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_is_that_of_all_stages() {
+        let with = |progress: &str| {
+            let line = format!(
+                r#"data: {{"model":"m","event":"model_status","data":{{"status":"loading","progress":{progress}}}}}"#
+            );
+            share(line.as_bytes())
+        };
+        assert_eq!(with(r#"{"value":0.5}"#), Some(0.5));
+        let second =
+            r#"{"stages":["text_model","mmproj_model"],"current":"mmproj_model","value":0.5}"#;
+        assert_eq!(with(second), Some(0.75));
+        assert_eq!(
+            with(r#"{"stages":[],"current":"x","value":0.25}"#),
+            Some(0.25)
+        );
+        assert_eq!(with(r#"{"stage":"fit_params"}"#), None);
+        for other in [
+            &b""[..],
+            b": a comment",
+            b"data: [DONE]",
+            b"data: {\"data\":{}}",
+        ] {
+            assert_eq!(share(other), None);
+        }
+    }
+
+    #[test]
+    fn lines_are_whole_and_not_too_long() {
+        let mut lines = Lines::default();
+        let mut seen: Vec<String> = Vec::new();
+        let long = vec![b'x'; LONGEST_LINE];
+        for piece in [&b"da"[..], b"ta: 1\r\n\ndata", &long, b" 2\n", b"data: 3\n"] {
+            lines.push(piece, |line| {
+                seen.push(String::from_utf8(line.to_vec()).unwrap())
+            });
+        }
+        assert_eq!(seen, ["data: 1", "", "data: 3"]);
+    }
+}
