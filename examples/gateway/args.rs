@@ -1,9 +1,13 @@
 //! Parsing of the command line.
 
+mod model;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) const USAGE: &str = "\
+pub(crate) use model::ModelArgs;
+
+const USAGE: &str = "\
 A gateway in front of OpenAI-compatible backends: it queues requests, and routes each one to a backend with its
 model.
 
@@ -12,8 +16,8 @@ Usage: gateway [--config FILE] [--log text|json] [--grace SECONDS]
   --config FILE     the configuration (every key: examples/gateway/gateway.example.toml);
                     without it the gateway starts three demo backends and listens on 127.0.0.1:8080
   --log text|json   format of the log on standard error; default text
-  --grace SECONDS   time that running requests have to finish at shutdown, and clients to receive their
-                    responses; default 30
+  --grace SECONDS   time that running requests have to finish at shutdown, clients to receive their responses,
+                    and models to stop; default 30
   --help            show this text
 
 Environment
@@ -22,9 +26,11 @@ Environment
   TRIAGE_ROUTING_MAX_RETRIES   overrides `max_retries` of [routing]
 
 Signals
-  SIGHUP            reads FILE again: backends, [health], [queue] and [routing] change while requests wait and run
-  SIGTERM, Ctrl-C   shuts down: waiting requests are rejected at once, running requests finish; a second Ctrl-C
-                    ends the grace period. Responses that are cut off are counted in the log
+  SIGHUP            reads FILE again: backends, [health], [queue], [routing] and [swap] change while requests wait
+                    and run
+  SIGTERM, Ctrl-C   shuts down: waiting requests are rejected at once, running requests finish, and models that were
+                    started are stopped; a second Ctrl-C ends the grace period. Responses that are cut off are
+                    counted in the log
 
 Exit status: 0 after a shutdown, 1 if the gateway cannot start, 2 for an invalid command line.
 ";
@@ -45,11 +51,31 @@ pub(crate) enum LogFormat {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Command {
     Serve(Args),
-    Help,
+    /// Not in the usage: it is there for `swap.toml`.
+    Model(ModelArgs),
+    Help(&'static str),
 }
 
+/// Errors come with the usage.
 pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, String> {
-    let mut args = args.into_iter();
+    let mut args = args.into_iter().peekable();
+    let with_usage = |problem, usage| format!("{problem}\n\n{usage}");
+    if args.next_if(|first| first == "model").is_some() {
+        return match model::parse(args) {
+            Ok(Some(args)) => Ok(Command::Model(args)),
+            Ok(None) => Ok(Command::Help(model::USAGE)),
+            Err(problem) => Err(with_usage(problem, model::USAGE)),
+        };
+    }
+    match parse_serve(args) {
+        Ok(Some(args)) => Ok(Command::Serve(args)),
+        Ok(None) => Ok(Command::Help(USAGE)),
+        Err(problem) => Err(with_usage(problem, USAGE)),
+    }
+}
+
+/// `None` if the arguments ask for help.
+fn parse_serve(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
     let mut parsed = Args {
         config: None,
         log: LogFormat::Text,
@@ -58,7 +84,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
     while let Some(flag) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{flag} needs a value"));
         match flag.as_str() {
-            "--help" | "-h" => return Ok(Command::Help),
+            "--help" | "-h" => return Ok(None),
             "--config" => parsed.config = Some(value()?.into()),
             "--log" => {
                 parsed.log = match value()?.as_str() {
@@ -68,14 +94,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
                 }
             }
             "--grace" => {
-                let seconds = value()?;
-                let parse = seconds
-                    .parse()
-                    .ok()
-                    .and_then(|s| Duration::try_from_secs_f64(s).ok());
-                parsed.grace = parse.ok_or_else(|| {
-                    format!("--grace is {seconds:?}: it must be a number of seconds")
-                })?;
+                let value = value()?;
+                parsed.grace = seconds(&flag, &value)?;
             }
             other => {
                 return Err(format!(
@@ -84,7 +104,13 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
             }
         }
     }
-    Ok(Command::Serve(parsed))
+    Ok(Some(parsed))
+}
+
+fn seconds(flag: &str, value: &str) -> Result<Duration, String> {
+    let seconds = value.parse().ok();
+    let duration = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+    duration.ok_or_else(|| format!("{flag} is {value:?}: it must be a number of seconds"))
 }
 
 #[cfg(test)]
@@ -102,7 +128,9 @@ mod tests {
             (args.log, args.grace),
             (LogFormat::Json, Duration::from_millis(500))
         );
-        assert_eq!(parse("--config x --help"), Ok(Command::Help));
+        assert_eq!(parse("--config x --help"), Ok(Command::Help(USAGE)));
+        assert_eq!(parse("model --help"), Ok(Command::Help(model::USAGE)));
+        assert!(matches!(parse("model --name a"), Ok(Command::Model(_))));
         for (line, problem) in [
             ("--config", "--config needs a value"),
             ("--log xml", "\"xml\""),

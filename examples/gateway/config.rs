@@ -3,13 +3,16 @@
 //! An unknown key or an invalid value is an error that names the file, the line and the key: a misspelt key that
 //! is ignored would only be noticed in production. A [`Config`] has passed every check and can be served.
 
+mod admin;
 mod backend;
 mod environment;
 mod error;
+mod expand;
 mod headers;
 mod health;
 mod load;
 mod seconds;
+mod swap;
 mod unsupported;
 mod upstream;
 
@@ -22,7 +25,10 @@ use tower_triage::QueueConfig;
 use tower_triage::endpoints::{Endpoint, Registry};
 use tower_triage::queue::Concurrency;
 use tower_triage::route::{RoutingConfig, RoutingWarning};
+use tower_triage::swap::SwapConfig;
 
+use admin::AdminSection;
+pub(crate) use admin::{AdminConfig, Token};
 use backend::Backend;
 pub(crate) use environment::{Environment, process};
 pub(crate) use error::InvalidConfig;
@@ -36,11 +42,15 @@ pub(crate) use upstream::{Client, Upstream};
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) body_limit_bytes: usize,
+    /// `None`: the operator's pages are on the main address.
+    pub(crate) admin: Option<AdminConfig>,
     pub(crate) queue: QueueConfig,
     pub(crate) routing: RoutingConfig,
     pub(crate) upstream: Upstream,
     pub(crate) client: Client,
     pub(crate) registry: Registry,
+    /// `None`: no model is started by the gateway.
+    pub(crate) swap: Option<SwapConfig>,
     /// Settings that are allowed but probably mistakes, one line each.
     pub(crate) warnings: Vec<String>,
 }
@@ -59,6 +69,10 @@ impl Config {
         file.routing
             .validate()
             .map_err(|error| at(Problem::Routing(error)))?;
+        let admin = file.admin.map(|admin| admin.load(environment));
+        let admin = admin
+            .transpose()
+            .map_err(|error| at(Problem::Admin(error)))?;
         let base = path.parent().unwrap_or(Path::new(""));
         let (upstream, client) = file
             .upstream
@@ -71,18 +85,25 @@ impl Config {
             .collect();
         let endpoints = endpoints.map_err(at)?;
         let registry = Registry::new(endpoints).map_err(|error| at(Problem::Backends(error)))?;
+        let swap = file
+            .swap
+            .map(|swap| swap::load(swap, registry.endpoints(), environment));
+        let swap = swap.transpose().map_err(|error| at(Problem::Swap(error)))?;
 
         let source = path.display().to_string();
         let mut warnings = routing_warnings(&file.routing, from_variable, &source);
-        warnings.extend(registry_warnings(&registry, &source));
+        let has_models = swap.as_ref().is_some_and(|swap| !swap.models.is_empty());
+        warnings.extend(registry_warnings(&registry, has_models, &source));
         Ok(Self {
             listen: file.listen,
             body_limit_bytes: file.body_limit_bytes,
+            admin,
             queue: file.queue,
             routing: file.routing,
             upstream,
             client,
             registry,
+            swap,
             warnings,
         })
     }
@@ -97,12 +118,14 @@ impl Config {
         Ok(Self {
             listen: default_listen(),
             body_limit_bytes: default_body_limit(),
+            admin: None,
             queue: QueueConfig::default(),
             warnings: routing_warnings(&routing, from_variable, "demo"),
             routing,
             upstream: Upstream::default(),
             client: Client::new(),
             registry,
+            swap: None,
         })
     }
 }
@@ -118,9 +141,10 @@ fn routing_warnings(routing: &RoutingConfig, from_variable: bool, source: &str) 
     lines.collect()
 }
 
-fn registry_warnings(registry: &Registry, source: &str) -> Vec<String> {
+/// `has_models`: whether `[swap]` has any.
+fn registry_warnings(registry: &Registry, has_models: bool, source: &str) -> Vec<String> {
     let endpoints = registry.endpoints();
-    if endpoints.is_empty() {
+    if endpoints.is_empty() && !has_models {
         let problem = "no [[backends]]: every request for a model gets 503";
         return vec![format!("{source}: {problem}")];
     }
@@ -142,6 +166,7 @@ struct File {
     listen: SocketAddr,
     #[serde(default = "default_body_limit")]
     body_limit_bytes: usize,
+    admin: Option<AdminSection>,
     #[serde(default, deserialize_with = "queue")]
     queue: QueueConfig,
     #[serde(default)]
@@ -152,9 +177,8 @@ struct File {
     health: Health,
     #[serde(default)]
     backends: Vec<Backend>,
-    /// Reading this section is an error.
-    #[serde(default, rename = "swap")]
-    _swap: Unsupported,
+    #[serde(default, deserialize_with = "swap::section")]
+    swap: Option<SwapConfig>,
     /// Reading this section is an error.
     #[serde(default, rename = "durable")]
     _durable: Unsupported,

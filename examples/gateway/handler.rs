@@ -1,109 +1,77 @@
-//! The request handler: routes every POST by its model, and serves the operator's pages.
+//! The request handler of the main address: routes every POST by its model, and serves pages.
 
 use std::net::SocketAddr;
 
+use axum::BoxError;
+use axum::body::Body;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
+use http_body::Body as HttpBody;
+use http_body_util::Either;
 use hyper::body::Incoming;
-use serde::Serialize;
-use serde_json::{Value, json};
-use tower::{Service, ServiceExt};
-use tower_triage::gate::PermitBody;
-use tower_triage::rejection::Rejection;
+use tower::ServiceExt;
 use tower_triage::upstream::PeerAddr;
 
-use crate::log::StatusCounts;
-use crate::metrics;
-use crate::service::{Handle, Routed};
+use crate::pages::{self, Pages, error, is_operators};
+use crate::service::Routed;
 
-#[derive(Clone)]
 pub(crate) struct Gateway {
     pub(crate) routed: Routed,
-    pub(crate) handle: Handle,
-    pub(crate) statuses: StatusCounts,
+    pub(crate) pages: Pages,
+    /// Whether the operator's pages have an address of their own, and are not here.
+    pub(crate) has_admin_address: bool,
 }
 
-/// A response of an endpoint, or the gateway's own.
-pub(crate) type RouteResponse = <Routed as Service<Request<Incoming>>>::Response;
-
 impl Gateway {
-    /// Routes a POST by its body, whatever its path; every other method asks for a page.
+    /// Routes a POST by its body, whatever its path; every other request asks for a page.
     pub(crate) async fn handle(
         &self,
         mut request: Request<Incoming>,
         peer: SocketAddr,
-    ) -> RouteResponse {
-        if request.method() != Method::POST {
-            return self
-                .page(request.method(), request.uri().path())
-                .map(PermitBody::rejection);
+    ) -> Response<impl HttpBody<Data = Bytes, Error = BoxError> + use<>> {
+        if request.method() != Method::POST || is_operators(request.uri().path()) {
+            let page = self.page(request.method(), request.uri().path(), peer);
+            return page.map(Either::Right);
         }
         request.extensions_mut().insert(PeerAddr(peer));
         match self.routed.clone().oneshot(request).await {
-            Ok(response) => response,
+            Ok(response) => response.map(Either::Left),
             Err(never) => match never {},
         }
     }
 
-    fn page(&self, method: &Method, path: &str) -> Response<Bytes> {
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            return not_found(method, path);
-        }
-        match path {
-            "/v1/models" => json(&models(self.handle.names())),
-            "/healthz" => self.healthz(),
-            "/metrics" => {
-                let text = metrics::page(&self.handle, &self.statuses.by_status());
-                page("text/plain; version=0.0.4", text)
-            }
-            "/admin/state" => json(&self.handle.snapshot()),
-            _ => not_found(method, path),
-        }
-    }
-
-    fn healthz(&self) -> Response<Bytes> {
-        if self.handle.is_closed() {
-            error(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "shutting_down",
-                "the service is shutting down".to_owned(),
-            )
+    fn page(&self, method: &Method, path: &str, peer: SocketAddr) -> Response<Body> {
+        let found = if !matches!(*method, Method::GET | Method::HEAD) {
+            None
+        } else if !is_operators(path) {
+            self.pages.client(path)
+        } else if self.has_admin_address {
+            None
+        } else if peer.ip().to_canonical().is_loopback() {
+            self.pages.operator(path)
         } else {
-            page("text/plain; charset=utf-8", "ok\n")
+            Some(forbidden())
+        };
+        found.unwrap_or_else(|| pages::not_found(method, path, self.hint(method, path)))
+    }
+
+    fn hint(&self, method: &Method, path: &str) -> &'static str {
+        match (is_operators(path), self.has_admin_address) {
+            (true, true) => "/metrics and /admin/ are on the address of [admin]",
+            (true, false) if method == Method::POST => {
+                "models are loaded and unloaded on an address of its own: give the configuration an [admin] section"
+            }
+            (false, true) => "use POST for models, or GET for /v1/models, /running and /healthz",
+            (_, false) => {
+                "use POST for models, or GET for /v1/models, /running, /healthz, /metrics, /admin/state, \
+                 /admin/models and /admin/events"
+            }
         }
     }
 }
 
-fn not_found(method: &Method, path: &str) -> Response<Bytes> {
-    let message = format!(
-        "no page at {method} {path}: use POST for models, or GET for /v1/models, /healthz, /metrics and /admin/state"
-    );
-    error(StatusCode::NOT_FOUND, "not_found", message)
-}
-
-/// A list of models as OpenAI's API returns it.
-pub(crate) fn models(names: impl IntoIterator<Item = impl Serialize>) -> Value {
-    let data: Vec<Value> = names
-        .into_iter()
-        .map(|id| json!({ "id": id, "object": "model", "created": 0, "owned_by": "tower-triage" }))
-        .collect();
-    json!({ "object": "list", "data": data })
-}
-
-fn json(page_of: &impl Serialize) -> Response<Bytes> {
-    let text = serde_json::to_vec(page_of).expect("strings and numbers serialize to JSON");
-    page("application/json", text)
-}
-
-fn page(content_type: &'static str, text: impl Into<Bytes>) -> Response<Bytes> {
-    let mut page = Response::new(text.into());
-    let content_type = HeaderValue::from_static(content_type);
-    page.headers_mut().insert(CONTENT_TYPE, content_type);
-    page
-}
-
-/// An error response in the format of OpenAI's API.
-pub(crate) fn error(status: StatusCode, code: &'static str, message: String) -> Response<Bytes> {
-    Rejection::new(status, code, message).into_response()
+fn forbidden() -> Response<Body> {
+    let message = "only clients on the gateway's own machine get this page: to serve it to others, give /metrics and \
+                   /admin/ an address of their own with [admin]";
+    error(StatusCode::FORBIDDEN, "forbidden", message.to_owned())
 }

@@ -4,6 +4,7 @@
 //! ```sh
 //! cargo run --release --all-features --example gateway                            # with demo backends
 //! cargo run --release --all-features --example gateway -- --config gateway.toml   # with your own
+//! cargo run --release --all-features --example gateway -- --config examples/gateway/swap.toml   # models that swap
 //! ```
 
 mod admin;
@@ -14,6 +15,8 @@ mod handler;
 mod hang_up;
 mod log;
 mod metrics;
+mod model_server;
+mod pages;
 mod reload;
 mod serve;
 mod service;
@@ -21,19 +24,25 @@ mod shutdown;
 
 use std::error::Error;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tower_triage::endpoints::Registry;
 
-use args::{Args, Command};
+use admin::Admin;
+use args::{Args, Command, ModelArgs};
 use config::Config;
 use handler::Gateway;
+use pages::Pages;
 use reload::{HangupSignals, Reload};
 use serve::Server;
+use service::Routed;
 use shutdown::Signals;
 
 /// How long the start waits for the first health checks. Until then no request is accepted.
@@ -45,12 +54,13 @@ const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 fn main() -> ExitCode {
     let args = match args::parse(std::env::args().skip(1)) {
         Ok(Command::Serve(args)) => args,
-        Ok(Command::Help) => {
-            _ = std::io::stdout().write_all(args::USAGE.as_bytes());
+        Ok(Command::Model(args)) => return serve_model(args),
+        Ok(Command::Help(usage)) => {
+            _ = std::io::stdout().write_all(usage.as_bytes());
             return ExitCode::SUCCESS;
         }
         Err(problem) => {
-            _ = writeln!(std::io::stderr(), "{problem}\n\n{}", args::USAGE);
+            _ = writeln!(std::io::stderr(), "{problem}");
             return ExitCode::from(2);
         }
     };
@@ -62,6 +72,17 @@ fn main() -> ExitCode {
     };
     log.finish(problem);
     code
+}
+
+fn serve_model(args: ModelArgs) -> ExitCode {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    match runtime.and_then(|runtime| runtime.block_on(model_server::run(args))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            _ = writeln!(std::io::stderr(), "{error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Serves until shutdown. When it returns no task runs, so the log can be closed.
@@ -87,23 +108,29 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     }
     metrics::start();
     let (routed, handle) = service::service(&config)?;
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;
-    let addr = listener.local_addr()?;
+    let (listener, addr) = listen(config.listen).await?;
+    let admin_listener = match &config.admin {
+        Some(admin) => Some(listen(admin.listen).await?),
+        None => None,
+    };
 
     // Dropping `checks` would stop the health checks: it lives until shutdown.
     let checks = handle.checks(&config.client);
     _ = timeout(FIRST_CHECKS_TIMEOUT, checks.first_results()).await;
 
-    let gateway = Gateway {
-        routed,
+    let pages = Pages {
         handle: handle.clone(),
         statuses: log::StatusCounts::default(),
+        closing: CancellationToken::new(),
     };
-    let server = Server::start(listener, gateway);
+    let server = start_main(listener, &config, routed, pages.clone());
     tracing::info!("listening on http://{addr}");
     let mut text = format!("listening on http://{addr}\n");
+    let admin = admin_listener.map(|(listener, addr)| {
+        tracing::info!("admin on http://{addr}");
+        text += &format!("admin on http://{addr}\n");
+        start_admin(listener, &config, pages)
+    });
     if args.config.is_none() {
         text += &demo::commands(addr);
     }
@@ -117,8 +144,43 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     };
     tokio::select! {
         never = reload.run(hangups) => match never {},
-        () = shutdown::run(signals, &handle, server, args.grace) => Ok(()),
+        () = shutdown::run(signals, &handle, server, admin, args.grace) => Ok(()),
     }
+}
+
+async fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), Box<dyn Error>> {
+    let listener = TcpListener::bind(addr)
+        .await
+        .map_err(|error| format!("cannot listen on {addr}: {error}"))?;
+    let addr = listener.local_addr()?;
+    Ok((listener, addr))
+}
+
+fn start_main(listener: TcpListener, config: &Config, routed: Routed, pages: Pages) -> Server {
+    let gateway = Arc::new(Gateway {
+        routed,
+        pages: pages.clone(),
+        has_admin_address: config.admin.is_some(),
+    });
+    Server::start(listener, &pages, move |request, peer| {
+        let gateway = Arc::clone(&gateway);
+        async move { gateway.handle(request, peer).await }
+    })
+}
+
+fn start_admin(listener: TcpListener, config: &Config, pages: Pages) -> Server {
+    let pages = Pages {
+        closing: CancellationToken::new(), // it is stopped after the main address
+        ..pages
+    };
+    let admin = Arc::new(Admin {
+        pages: pages.clone(),
+        token: config.admin.as_ref().and_then(|admin| admin.token.clone()),
+    });
+    Server::start(listener, &pages, move |request, _| {
+        let admin = Arc::clone(&admin);
+        async move { admin.handle(request).await }
+    })
 }
 
 /// Prints from a thread of its own, because standard output may be closed, or a full pipe that is never read.

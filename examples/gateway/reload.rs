@@ -3,6 +3,8 @@
 //! The whole file is checked first. Then endpoints, `[queue]` and `[routing]` change while requests wait and run,
 //! and the log lists what changed. An invalid file changes nothing.
 
+mod models;
+
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
@@ -11,6 +13,7 @@ use std::thread;
 
 use tokio::sync::oneshot;
 use tower_triage::endpoints::Changes;
+use tower_triage::swap::SwapConfig;
 
 use crate::config::{Config, Environment};
 use crate::service::Handle;
@@ -42,18 +45,14 @@ impl Reload {
             return Ok(());
         };
         let new = read(path.clone(), self.environment).await?;
-        if new.registry.models().next().is_none() {
-            // The file may be half written: an empty one, or one that ends within a backend, is valid TOML.
-            let (path, problem) = (
-                path.display(),
-                match new.registry.endpoints() {
-                    [] => "no [[backends]]: a reload must leave at least one",
-                    _ => "no model in any of [[backends]]: a reload must leave at least one",
-                },
-            );
-            return Err(format!("{path}: {problem}").into());
+        let swap = reloaded_swap(&self.running, &new);
+        if let Some(problem) = missing_part(&self.running, &new, swap) {
+            return Err(format!("{}: {problem}", path.display()).into());
         }
         let changes = self.handle.apply(&self.running, &new)?;
+        if let Some(swap) = swap.filter(|_| self.running.swap != new.swap) {
+            self.handle.reconfigure_models(swap)?;
+        }
         for warning in &new.warnings {
             tracing::warn!("{warning}");
         }
@@ -67,11 +66,14 @@ impl Reload {
         if lines.is_empty() {
             tracing::info!("{}: nothing has changed", path.display());
         }
+        let swap = swap.cloned();
         // What needs a restart stays as it is, and is compared again at the next reload.
         self.running = Config {
             listen: self.running.listen,
             body_limit_bytes: self.running.body_limit_bytes,
+            admin: self.running.admin.clone(),
             upstream: self.running.upstream.clone(),
+            swap,
             ..new
         };
         Ok(())
@@ -87,6 +89,27 @@ async fn read(path: PathBuf, environment: Environment) -> Result<Config, Box<dyn
     Ok(read.await??)
 }
 
+/// The models to be started from now on. A gateway that was started without `[swap]` starts none.
+fn reloaded_swap<'a>(running: &Config, new: &'a Config) -> Option<&'a SwapConfig> {
+    running.swap.as_ref().and(new.swap.as_ref())
+}
+
+/// What a reload must leave. The file may be half written: an empty one, or one that ends within a section, is valid
+/// TOML.
+fn missing_part(running: &Config, new: &Config, swap: Option<&SwapConfig>) -> Option<&'static str> {
+    if running.swap.is_some() && swap.is_none() {
+        return Some("no [swap]: a reload must leave the section, though it may be without models");
+    }
+    let has_swapped = swap.is_some_and(|swap| !swap.models.is_empty());
+    if has_swapped || new.registry.models().next().is_some() {
+        return None;
+    }
+    Some(match new.registry.endpoints() {
+        [] => "no [[backends]]: a reload must leave at least one",
+        _ => "no model in any of [[backends]]: a reload must leave at least one",
+    })
+}
+
 /// Keys that differ and only take effect after a restart.
 fn restart_only(running: &Config, new: &Config) -> Vec<&'static str> {
     let differs = [
@@ -95,6 +118,8 @@ fn restart_only(running: &Config, new: &Config) -> Vec<&'static str> {
             "body_limit_bytes",
             running.body_limit_bytes != new.body_limit_bytes,
         ),
+        ("[admin]", running.admin != new.admin),
+        ("[swap]", running.swap.is_none() && new.swap.is_some()),
         ("[upstream]", running.upstream != new.upstream),
     ];
     let differing = differs.into_iter().filter(|(_, differs)| *differs);
@@ -103,21 +128,29 @@ fn restart_only(running: &Config, new: &Config) -> Vec<&'static str> {
 
 /// What a reload changed, one line for each kind of change.
 fn summary(changes: &Changes, old: &Config, new: &Config) -> Vec<String> {
-    let endpoints = [
-        ("added", &changes.added),
-        ("removed", &changes.removed),
-        ("changed", &changes.changed),
-    ];
-    let endpoints = endpoints.into_iter().filter(|(_, names)| !names.is_empty());
+    let swap = match (&old.swap, reloaded_swap(old, new)) {
+        (Some(old), Some(new)) => models::summary(old, new),
+        _ => Vec::new(),
+    };
     let sections = [
         ("[queue]", old.queue != new.queue),
         ("[routing]", old.routing != new.routing),
     ];
     let sections = sections.into_iter().filter(|(_, changed)| *changed);
-    endpoints
-        .map(|(what, names)| format!("endpoints {what}: {}", names.join(", ")))
-        .chain(sections.map(|(section, _)| format!("{section} has changed")))
-        .collect()
+    lines(
+        "endpoints",
+        [&changes.added, &changes.removed, &changes.changed],
+    )
+    .chain(swap)
+    .chain(sections.map(|(section, _)| format!("{section} has changed")))
+    .collect()
+}
+
+/// A line each for the names that were added, removed and changed, if there are any.
+fn lines(what: &str, names: [&Vec<String>; 3]) -> impl Iterator<Item = String> {
+    let changes = ["added", "removed", "changed"].into_iter().zip(names);
+    let changes = changes.filter(|(_, names)| !names.is_empty());
+    changes.map(move |(how, names)| format!("{what} {how}: {}", names.join(", ")))
 }
 
 /// SIGHUP signals. Until this is registered, a SIGHUP kills the process.

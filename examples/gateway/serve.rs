@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
+use axum::BoxError;
 use axum::serve::{Listener, ListenerExt};
 use http::{Request, Response};
 use http_body::Body;
@@ -18,11 +19,10 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tower_triage::upstream::BodyError;
 
-use crate::handler::Gateway;
 use crate::hang_up;
 use crate::log::RequestLog;
+use crate::pages::Pages;
 
 /// A server that accepts connections until it is stopped.
 pub(crate) struct Server {
@@ -33,9 +33,22 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(listener: TcpListener, gateway: Gateway) -> Self {
-        let (stop, open) = (CancellationToken::new(), Arc::new(()));
-        let serving = serve(listener, gateway, stop.clone(), Arc::downgrade(&open));
+    /// Answers each request with what `handler` returns, logs it, and counts it in the statuses of `pages`, whose
+    /// endless responses end when the server is stopped.
+    pub(crate) fn start<H, F, B>(listener: TcpListener, pages: &Pages, handler: H) -> Self
+    where
+        H: Fn(Request<Incoming>, SocketAddr) -> F + Send + Sync + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let (stop, statuses) = (pages.closing.clone(), pages.statuses.clone());
+        let open = Arc::new(());
+        let handler = Arc::new(move |request: Request<Incoming>, peer| {
+            let log = RequestLog::begin(&request);
+            let (response, statuses) = (handler(request, peer), statuses.clone());
+            async move { Ok::<_, Infallible>(log.attach(response.await, &statuses)) }
+        });
+        let serving = serve(listener, handler, stop.clone(), Arc::downgrade(&open));
         Self {
             stop,
             open,
@@ -58,14 +71,22 @@ impl Server {
     }
 }
 
-async fn serve(listener: TcpListener, gateway: Gateway, stop: CancellationToken, open: Weak<()>) {
+async fn serve<H, F, B>(
+    listener: TcpListener,
+    handler: Arc<H>,
+    stop: CancellationToken,
+    open: Weak<()>,
+) where
+    H: Fn(Request<Incoming>, SocketAddr) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
     // Without Nagle's algorithm, a chunk of a stream does not wait for the ACK of the one before.
     let mut listener = listener.tap_io(|socket| {
         if let Err(error) = socket.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
     });
-    let gateway = Arc::new(gateway);
     let mut protocols = Builder::new(TokioExecutor::new());
     // Copies headers and chunk into one buffer: cheaper than a vectored write of the two.
     protocols.http1().writev(false);
@@ -75,8 +96,8 @@ async fn serve(listener: TcpListener, gateway: Gateway, stop: CancellationToken,
             arrived = listener.accept() => arrived,
             () = stop.cancelled() => break,
         };
-        let gateway = Arc::clone(&gateway);
-        let handler = service_fn(move |request| handle(Arc::clone(&gateway), request, peer));
+        let handler = Arc::clone(&handler);
+        let handler = service_fn(move |request| handler(request, peer));
         let (socket, watch) = hang_up::watch(socket);
         let connection = protocols.serve_connection(TokioIo::new(socket), handler);
         let connection = connections.watch(connection.into_owned());
@@ -92,14 +113,4 @@ async fn serve(listener: TcpListener, gateway: Gateway, stop: CancellationToken,
     }
     drop(listener); // refuses new connections
     connections.shutdown().await;
-}
-
-async fn handle(
-    gateway: Arc<Gateway>,
-    request: Request<Incoming>,
-    peer: SocketAddr,
-) -> Result<Response<impl Body<Data = Bytes, Error = BodyError>>, Infallible> {
-    let log = RequestLog::begin(&request);
-    let response = gateway.handle(request, peer).await;
-    Ok(log.attach(response, &gateway.statuses))
 }

@@ -3,24 +3,28 @@
 //! The gate closes, and every waiting request is rejected at once. The listener stays open until the last running
 //! request has ended: until then new requests get `shutting_down`, and a load balancer sees `/healthz` fail, instead
 //! of a refused connection. A request ends before its client has received the whole response, so the shutdown then
-//! waits for the connections to close.
+//! waits for the connections to close. Then the models that the gateway has started are stopped.
 
 use std::io;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
+use tower_triage::swap::Unload;
 
 use crate::serve::Server;
 use crate::service::Handle;
 
-/// Time for complete responses to leave the sockets after the grace period.
+/// Time for complete responses to leave the sockets after the grace period, and for models to be killed.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Waits for a signal, then for the last response to be sent, but at most `grace` or until a second Ctrl-C.
+/// Waits for a signal, then for the last response to be sent and for models to stop, but at most `grace` or until a
+/// second Ctrl-C. The admin address is served until then.
 pub(crate) async fn run(
     mut signals: Signals,
     handle: &Handle,
-    mut server: Server,
+    server: Server,
+    admin: Option<Server>,
     grace: Duration,
 ) {
     signals.any().await;
@@ -30,25 +34,61 @@ pub(crate) async fn run(
         ?grace,
         "shutting down"
     );
+    let mut over = pin!(async {
+        tokio::select! {
+            () = sleep(grace) => "the grace period is over",
+            () = signals.interrupt() => "interrupted again",
+        }
+    });
+    let is_over = drain(handle, server, over.as_mut()).await;
+    stop_models(handle, is_over, over).await;
+    if let Some(mut admin) = admin {
+        admin.stop();
+        _ = timeout(FLUSH_TIMEOUT, admin.stopped()).await;
+    }
+}
+
+/// Waits for the last response. Returns whether `over` has come first; it must not be polled again then.
+async fn drain(
+    handle: &Handle,
+    mut server: Server,
+    over: Pin<&mut impl Future<Output = &'static str>>,
+) -> bool {
     let last_responses = async {
         handle.closed().await;
         server.stop();
         server.stopped().await;
     };
     let reason = tokio::select! {
-        () = last_responses => return,
-        () = sleep(grace) => "the grace period is over",
-        () = signals.interrupt() => "interrupted again",
+        () = last_responses => return false,
+        reason = over => reason,
     };
     server.stop();
-    if timeout(FLUSH_TIMEOUT, server.stopped()).await.is_ok() {
-        return;
+    if timeout(FLUSH_TIMEOUT, server.stopped()).await.is_err() {
+        tracing::warn!(
+            connections = server.open_connections(),
+            running = handle.snapshot().queue.running,
+            "responses are cut off: {reason}"
+        );
     }
-    tracing::warn!(
-        connections = server.open_connections(),
-        running = handle.snapshot().queue.running,
-        "responses are cut off: {reason}"
-    );
+    true
+}
+
+/// Stops the models of `[swap]`: those that have not stopped when the grace period is over are killed.
+async fn stop_models(handle: &Handle, is_over: bool, over: Pin<&mut impl Future>) {
+    if !is_over {
+        tokio::select! {
+            () = handle.shutdown_models() => return,
+            _ = over => {}
+        }
+    }
+    handle.unload_all(Unload::Kill);
+    if timeout(FLUSH_TIMEOUT, handle.shutdown_models())
+        .await
+        .is_err()
+    {
+        tracing::warn!("models still run: they are killed with the gateway");
+    }
 }
 
 /// SIGTERM and Ctrl-C. Until this is registered, either kills the process.
@@ -68,7 +108,7 @@ impl Signals {
         })
     }
 
-    async fn any(&mut self) {
+    pub(crate) async fn any(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -89,7 +129,7 @@ impl Signals {
         tokio::signal::windows::ctrl_c().map(Self)
     }
 
-    async fn any(&mut self) {
+    pub(crate) async fn any(&mut self) {
         self.0.recv().await;
     }
 

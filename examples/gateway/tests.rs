@@ -30,14 +30,14 @@ impl Running {
         let registry = Registry::new(demo::start().await.unwrap()).unwrap();
         let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
         let (routed, handle) = service::service(&config).unwrap();
-        let gateway = Gateway {
-            routed,
+        let pages = Pages {
             handle: handle.clone(),
             statuses: log::StatusCounts::default(),
+            closing: CancellationToken::new(),
         };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        Server::start(listener, gateway);
+        start_main(listener, &config, routed, pages);
         Self {
             handle,
             url,

@@ -39,6 +39,7 @@ async fn unknown_key_error_names_file_line_and_key() {
         ("[routing.weights]", "speed = 1"),
         ("[health]", "pth = \"/\""),
         ("[upstream]", "timeout = 1"),
+        ("[admin]", "tokn = \"x\""),
         ("", "[queues]"),
     ] {
         let name = key.split(' ').next().unwrap().trim_matches(['[', ']']);
@@ -46,6 +47,11 @@ async fn unknown_key_error_names_file_line_and_key() {
     }
     assert_refused_at(&format!("{BACKEND}slots = 3"), 4, "slots").await;
     assert_refused_at(&format!("{BACKEND}health = {{ pth = \"/\" }}"), 4, "pth").await;
+    let model = "[swap.models.a]\ncmd = \"run\"\n";
+    assert_refused_at("[swap]\nmemry = 1", 2, "memry").await;
+    assert_refused_at(&format!("{model}ttl = 1"), 3, "ttl").await;
+    assert_refused_at("[swap.groups.g]\nmember = []", 2, "member").await;
+    assert_refused_at("[swap.matrix]\nvar = {}", 2, "var").await;
     let models = "models = [\n{ name = \"m\" },\n{ name = \"n\", size = 1 }]";
     assert_refused_at(&format!("{BACKEND}{models}"), 6, "size").await;
 }
@@ -112,8 +118,10 @@ async fn invalid_value_error_names_file_line_and_key() {
             assert_refused_at(&format!("[upstream]\n{key} = {value}"), 2, key).await;
         }
     }
+    assert_refused_at("[admin]\nlisten = 8081", 2, "listen").await;
+    assert_refused_at("[admin]\nlisten = \"localhost\"", 2, "listen").await;
+    assert_refused_at("[admin]\ntoken = 1", 2, "token").await;
     assert_refused_at("listen = ", 1, "").await;
-    assert_refused_at("[swap]", 1, "swap").await;
     assert_refused_at("[durable]", 1, "durable").await;
 }
 
@@ -194,6 +202,36 @@ async fn conflicting_values_error_names_section_and_key() {
     assert_refused(&nameless, &["[[backends]]", "endpoint 1", "name"]).await;
     let with_key = BACKEND.replace(":9", ":9/?key=1");
     assert_refused(&with_key, &["[[backends]]", "url", "query"]).await;
+}
+
+#[tokio::test]
+async fn conflicting_models_error_names_section_and_key() {
+    let model = "[swap.models.a]\ncmd = \"run\"\n";
+    for (lines, words) in [
+        (
+            "[swap]\nmemory = 1\nmatrix = { vars = {}, sets = {} }",
+            &["`memory`", "`matrix`", "exclude"][..],
+        ),
+        (
+            "[swap.groups]\ng.members = [\"a\"]\nh.members = [\"a\"]",
+            &["`a`", "`g`", "`h`"],
+        ),
+        ("[swap.groups]\ng.members = [\"b\"]", &["`b`"]),
+        ("[swap]\ndefault = \"b\"", &["`default`", "`b`"]),
+        ("[swap]\nmemory = 1", &["`a`", "`memory`"]),
+        (
+            "[swap.matrix]\nvars = { a = \"a\" }\nsets = { s = \"a & b\" }",
+            &["`s`", "`b`"],
+        ),
+    ] {
+        let words = [&["line 1, ", "`swap`"], words].concat();
+        assert_refused(&format!("{lines}\n{model}"), &words).await;
+    }
+    let unset = format!("{model}stop_cmd = \"stop ${{NO_SUCH_NAME}}\"");
+    let words = ["[swap]", "`stop_cmd`", "\"a\"", "NO_SUCH_NAME"];
+    assert_refused(&unset, &words).await;
+    let same = format!("{model}{}", BACKEND);
+    assert_refused(&same, &["[swap]", "\"a\"", "[[backends]]"]).await;
 }
 
 #[tokio::test]

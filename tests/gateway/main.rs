@@ -9,8 +9,12 @@ mod client;
 mod openai_client;
 #[path = "../support/gateway_process.rs"]
 mod process;
+#[cfg(unix)]
+#[path = "../support/gateway_swap.rs"]
+mod swap_support;
 
 mod adaptive;
+mod admin;
 mod churn;
 mod configuration;
 mod environment;
@@ -37,6 +41,10 @@ mod routing_retries;
 mod routing_strategies;
 mod routing_waiting;
 mod shutdown;
+#[cfg(unix)]
+mod swap;
+#[cfg(unix)]
+mod swap_pages;
 mod tenant_limit;
 mod upstream;
 mod waiting;

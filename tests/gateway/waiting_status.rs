@@ -10,13 +10,13 @@ use crate::backend::Backend;
 use crate::client::ClientRequest;
 use crate::process::{Setup, TIMEOUT};
 
-fn asks(request: ClientRequest) -> ClientRequest {
+pub(crate) fn asks(request: ClientRequest) -> ClientRequest {
     let request = request.header("x-queue-status", "sse");
     request.header("accept", "text/event-stream")
 }
 
 /// Reads until the body has said `text`.
-async fn reads(response: &mut Response<Incoming>, text: &str) -> String {
+pub(crate) async fn reads(response: &mut Response<Incoming>, text: &str) -> String {
     let mut said = String::new();
     while !said.contains(text) {
         let frame = timeout(TIMEOUT, response.body_mut().frame()).await;

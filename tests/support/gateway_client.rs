@@ -37,6 +37,11 @@ impl Client {
         self.to(Method::GET, path)
     }
 
+    /// A POST without a body.
+    pub(crate) fn post(&self, path: &str) -> ClientRequest {
+        self.to(Method::POST, path)
+    }
+
     fn to(&self, method: Method, path: &str) -> ClientRequest {
         ClientRequest {
             client: self.clone(),

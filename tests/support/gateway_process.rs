@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -21,6 +21,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Builder of a configuration file, and of the process's arguments and environment.
 #[derive(Default)]
 pub(crate) struct Setup {
+    listen: Option<String>,
     top: String,
     queue: String,
     routing: String,
@@ -35,6 +36,12 @@ pub(crate) struct Setup {
 impl Setup {
     pub(crate) fn new() -> Self {
         Self::default()
+    }
+
+    /// The address to listen on, in place of a free port of loopback.
+    pub(crate) fn listen(mut self, addr: &str) -> Self {
+        self.listen = Some(addr.to_owned());
+        self
     }
 
     /// Adds lines above all sections.
@@ -132,13 +139,15 @@ impl Setup {
 
     fn config(&self) -> String {
         let Self {
+            listen,
             top,
             queue,
             routing,
             backends,
             ..
         } = self;
-        format!("listen = \"127.0.0.1:0\"\n{top}\n[queue]\n{queue}\n{routing}\n{backends}")
+        let listen = listen.as_deref().unwrap_or("127.0.0.1:0");
+        format!("listen = {listen:?}\n{top}\n[queue]\n{queue}\n{routing}\n{backends}")
     }
 
     pub(crate) async fn start(self) -> Gateway {
@@ -169,6 +178,10 @@ pub(crate) struct Gateway {
     child: Child,
     url: String,
     client: Client,
+    /// Where `[admin]` is served, if there is the section.
+    admin: Option<Client>,
+    /// Whether there is the section `[swap]`.
+    starts_models: bool,
     log: watch::Receiver<Vec<String>>,
     config: ConfigFile,
 }
@@ -195,9 +208,15 @@ impl Gateway {
         let mut child = command.spawn().unwrap();
         drop(command); // closes its copies of the pipes
         let (lines, log) = watch::channel(Vec::new());
+        let mut admin = None;
         let url = match child.stdout.take() {
             Some(stdout) => {
-                let url = printed_url(stdout, &mut child).await;
+                let mut stdout = BufReader::new(stdout).lines();
+                let url = printed_url("listening on ", &mut stdout, &mut child).await;
+                if setup.top.contains("[admin]") {
+                    let url = printed_url("admin on ", &mut stdout, &mut child).await;
+                    admin = Some(Client::new(url));
+                }
                 if let Some(stderr) = child.stderr.take() {
                     tokio::spawn(drain(stderr, lines));
                 }
@@ -210,11 +229,15 @@ impl Gateway {
                 url.to_owned()
             }
         };
-        assert!(url.starts_with("http://127.0.0.1:"), "{url}");
+        if setup.listen.is_none() {
+            assert!(url.starts_with("http://127.0.0.1:"), "{url}");
+        }
         Self {
             child,
             client: Client::new(url.clone()),
             url,
+            admin,
+            starts_models: setup.backends.contains("[swap]"),
             log,
             config: file,
         }
@@ -246,8 +269,14 @@ impl Gateway {
         self.client.get(path)
     }
 
+    /// The client of the admin address.
+    pub(crate) fn admin(&self) -> &Client {
+        self.admin.as_ref().expect("the gateway has no [admin]")
+    }
+
     pub(crate) async fn state(&self) -> State {
-        let answer = self.get("/admin/state").answer().await;
+        let client = self.admin.as_ref().unwrap_or(&self.client);
+        let answer = client.get("/admin/state").answer().await;
         assert_eq!(answer.status, 200);
         State(answer.json())
     }
@@ -304,6 +333,11 @@ impl Gateway {
         lines.iter().filter(|line| line.contains(word)).count()
     }
 
+    /// All log lines so far.
+    pub(crate) fn log_lines(&self) -> Vec<String> {
+        self.log.borrow().clone()
+    }
+
     /// Path of the configuration file.
     pub(crate) fn config_file(&self) -> &Path {
         &self.config.0
@@ -320,15 +354,34 @@ impl Gateway {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let mut kill = std::process::Command::new("kill");
-        let sent = kill.arg(format!("-{name}")).arg(self.pid().to_string());
-        assert!(sent.status().unwrap().success());
+        assert!(signal(self.pid(), name));
     }
 
     pub(crate) async fn exit(&mut self) -> ExitStatus {
         let exit = timeout(TIMEOUT, self.child.wait()).await;
         exit.expect("the gateway does not exit").unwrap()
     }
+}
+
+impl Drop for Gateway {
+    /// Lets the gateway stop its models, which run on if it is killed.
+    fn drop(&mut self) {
+        let end = Instant::now() + TIMEOUT;
+        while self.starts_models
+            && matches!(self.child.try_wait(), Ok(None))
+            && Instant::now() < end
+        {
+            signal(self.pid(), "INT");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Returns whether there is such a process.
+fn signal(pid: u32, name: &str) -> bool {
+    let mut kill = std::process::Command::new("kill");
+    kill.arg(format!("-{name}")).arg(pid.to_string());
+    kill.status().unwrap().success()
 }
 
 /// The JSON of `/admin/state`.
@@ -448,19 +501,20 @@ async fn end_of(mut command: Command) -> (Option<i32>, String) {
     (ended.unwrap().code(), rest(&mut child).await)
 }
 
-/// Reads the URL from the first line of standard output.
-async fn printed_url(stdout: ChildStdout, child: &mut Child) -> String {
-    let mut stdout = BufReader::new(stdout).lines();
+/// Reads the URL after `start` from the next line of standard output.
+async fn printed_url(
+    start: &str,
+    stdout: &mut Lines<BufReader<ChildStdout>>,
+    child: &mut Child,
+) -> String {
     let line = timeout(TIMEOUT, stdout.next_line()).await;
     let line = line.expect("the gateway prints nothing").unwrap();
-    let url = line
-        .as_deref()
-        .and_then(|line| line.strip_prefix("listening on "));
+    let url = line.as_deref().and_then(|line| line.strip_prefix(start));
     match url {
         Some(url) => url.to_owned(),
         None => {
             let rest = rest(child).await;
-            panic!("unexpected first line: {line:?}\n{rest}")
+            panic!("expected {start:?}: {line:?}\n{rest}")
         }
     }
 }

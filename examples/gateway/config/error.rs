@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use tower_triage::endpoints::InvalidRegistry;
 use tower_triage::route::InvalidRouting;
 
+use super::admin::InvalidAdmin;
 use super::environment::InvalidVariable;
 use super::headers::InvalidHeader;
+use super::swap::InvalidSwapSection;
 use super::upstream::InvalidUpstream;
 
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +28,8 @@ pub(crate) enum Problem {
     Unreadable(io::Error),
     #[error("{0}")]
     Syntax(String),
+    #[error("[admin]: {0}")]
+    Admin(InvalidAdmin),
     #[error("[queue]: {0}")]
     Queue(tower_triage::queue::InvalidQueueConfig),
     #[error("[routing]: {0}")]
@@ -38,6 +42,8 @@ pub(crate) enum Problem {
     Limit(String, &'static str),
     #[error("[[backends]]: {0}")]
     Backends(InvalidRegistry),
+    #[error("[swap]: {0}")]
+    Swap(InvalidSwapSection),
 }
 
 impl InvalidConfig {

@@ -3,6 +3,7 @@ use std::time::Duration;
 use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm};
 use tower_triage::endpoints::{EngineMetrics, HealthCheck};
 use tower_triage::route::StrategyChoice;
+use tower_triage::swap::SwapModel;
 
 use super::*;
 
@@ -116,6 +117,10 @@ fn example_file_states_the_defaults() {
     let plain = Endpoint::new("gpu-1", endpoint.url.clone()).health(HealthCheck::default());
     let plain = endpoint.models.iter().cloned().fold(plain, Endpoint::model);
     assert_eq!(*endpoint, plain);
+    let swap = example.swap.unwrap();
+    let plain = SwapModel::new("qwen:7b", &swap.models[0].cmd).memory(8.0);
+    assert_eq!(swap, SwapConfig::memory(24.0).model(plain));
+    assert_eq!(default.swap, None);
     assert!(example.warnings.is_empty(), "{:?}", example.warnings);
 }
 
@@ -173,9 +178,45 @@ fn invalid_config_error_names_line_and_key() {
             "unknown field `ca`, expected one of",
         ),
         (
-            "[swap]\nhealth_timeout_seconds = 1".to_owned(),
+            "[swap]\nmemry = 1".to_owned(),
+            2,
+            "unknown field `memry`, expected one of",
+        ),
+        (
+            "[swap.models.a]\ncmd = 'a'\nttl = 1".to_owned(),
+            3,
+            "unknown field `ttl`, expected one of",
+        ),
+        (
+            "[swap.models.a]\nmemory = 1".to_owned(),
             1,
-            "in `swap`: this section is not supported yet",
+            "in `swap.models.a`: missing field `cmd`",
+        ),
+        (
+            "[swap]\nswap_after_seconds = -1".to_owned(),
+            2,
+            "in `swap.swap_after_seconds`: -1 must be",
+        ),
+        (
+            "[swap]\nmemory = 1\npools = { a = 1 }".to_owned(),
+            1,
+            "in `swap`: `memory` and `pools` exclude each other",
+        ),
+        (
+            "[swap.models.a]\ncmd = 'a'\n[swap.groups]\nx.members = ['a']\ny.members = ['a']"
+                .to_owned(),
+            1,
+            "in `swap`: model `a` is in group `x` and in group `y`",
+        ),
+        (
+            "[swap]\nmemory = 1\nmodels.a = { cmd = 'a', memory = 2 }".to_owned(),
+            1,
+            "`a`",
+        ),
+        (
+            "[swap.models.a]\ncmd = \"a 'b\"".to_owned(),
+            1,
+            "model `a`: `cmd` is",
         ),
         ("[durable]".to_owned(), 1, "not supported yet"),
         (format!("{BACKEND}slots = 3"), 4, "unknown field `slots`"),
@@ -290,6 +331,38 @@ fn backends_and_aliases_without_effect_are_warned_of() {
     assert!(warnings(BACKEND).contains("backend \"a\" has no `models`"));
     let aliases = "[routing.aliases]\na = 'b'\nb = 'c'";
     assert!(warnings(aliases).contains("[routing]: the alias \"a\" stands for \"b\""));
+}
+
+#[test]
+fn model_with_name_of_backend_or_bad_reference_is_refused() {
+    let model = |cmd: &str| format!("{BACKEND}[swap.models.m]\ncmd = '{cmd}'\ninstances = 2");
+    for (text, problem) in [
+        (
+            model("run").replace("name = 'a'", "name = 'm'"),
+            "the model \"m\" has the name of one of [[backends]]",
+        ),
+        (
+            model("run").replace("name = 'a'", "name = 'm#2'"),
+            "the model \"m\" has the name of one of [[backends]]",
+        ),
+        (
+            model("run ${NO_SUCH_DIR}"),
+            "`cmd` of the model \"m\" needs the environment variable NO_SUCH_DIR, which is not set",
+        ),
+        (
+            model("run") + "\nstop_cmd = 'stop ${'",
+            "`stop_cmd` of the model \"m\" has a `${`",
+        ),
+        (
+            model("run") + "\nenv.KEY = '${NO_SUCH_KEY}'",
+            "`env.KEY` of the model \"m\" needs the environment variable NO_SUCH_KEY",
+        ),
+    ] {
+        let error = read(&text).unwrap_err();
+        assert!(error.starts_with("[swap]: "), "{text}\n{error}");
+        assert!(error.contains(problem), "{text}\n{error}");
+    }
+    assert!(read(&model("run ${PORT}")).is_ok());
 }
 
 #[test]

@@ -1,0 +1,140 @@
+//! What operators do to models: load and unload them.
+
+use axum::body::Body;
+use http::{Response, StatusCode, Uri};
+use serde_json::json;
+use tower_triage::swap::Unload;
+
+use crate::pages::{error, json};
+use crate::service::Handle;
+
+#[derive(Debug, PartialEq)]
+enum Action {
+    Load(String),
+    Unload(String),
+    UnloadAll,
+}
+
+/// Begins the action that a POST to `uri` asks for. `None` if there is none.
+pub(super) fn begin(handle: &Handle, uri: &Uri) -> Option<Response<Body>> {
+    let action = action(uri.path())?;
+    let how = match how(uri.query()) {
+        Ok(how) => how,
+        Err(message) => {
+            let status = StatusCode::BAD_REQUEST;
+            return Some(error(status, "invalid_parameter", message));
+        }
+    };
+    let (begun, name, model) = match &action {
+        Action::Load(model) => (handle.load(model), "load", Some(model)),
+        Action::Unload(model) => (handle.unload(model, how), "unload", Some(model)),
+        Action::UnloadAll => {
+            handle.unload_all(how);
+            (Ok(()), "unload", None)
+        }
+    };
+    if let Err(unknown) = begun {
+        let message = format!("[swap] has no model {:?}", unknown.0);
+        return Some(error(StatusCode::NOT_FOUND, "model_not_found", message));
+    }
+    let mut accepted = json(&json!({ "action": name, "model": model }));
+    *accepted.status_mut() = StatusCode::ACCEPTED;
+    Some(accepted)
+}
+
+/// The names of models may have slashes. The second two paths are llama-swap's.
+fn action(path: &str) -> Option<Action> {
+    if let Some(rest) = path.strip_prefix("/admin/models/") {
+        return match rest.rsplit_once('/')? {
+            (model, "load") => Some(Action::Load(decoded(model)?)),
+            (model, "unload") => Some(Action::Unload(decoded(model)?)),
+            _ => None,
+        };
+    }
+    match path {
+        "/admin/unload" | "/api/models/unload" => Some(Action::UnloadAll),
+        _ => {
+            let model = path.strip_prefix("/api/models/unload/")?;
+            Some(Action::Unload(decoded(model)?))
+        }
+    }
+}
+
+fn how(query: Option<&str>) -> Result<Unload, String> {
+    match query {
+        None | Some("" | "kill=false") => Ok(Unload::Drain),
+        Some("kill=true") => Ok(Unload::Kill),
+        Some(other) => Err(format!(
+            "the query is {other:?}: it must be kill=true or kill=false"
+        )),
+    }
+}
+
+/// Decodes `%2F` and the like. `None` if the result is not UTF-8.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let byte = match after {
+            [high, low, ..] if *first == b'%' => hex(*high).zip(hex(*low)),
+            _ => None,
+        };
+        match byte {
+            Some((high, low)) => {
+                bytes.push(high << 4 | low);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    let value = char::from(digit).to_digit(16)?;
+    u8::try_from(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_actions_and_models() {
+        let load = |model: &str| Some(Action::Load(model.to_owned()));
+        let unload = |model: &str| Some(Action::Unload(model.to_owned()));
+        for (path, expected) in [
+            ("/admin/models/qwen:7b/load", load("qwen:7b")),
+            ("/admin/models/org/qwen:7b/unload", unload("org/qwen:7b")),
+            ("/admin/models/org%2Fqwen%3a7b/load", load("org/qwen:7b")),
+            ("/admin/models/load/load", load("load")),
+            ("/admin/models/50%/load", load("50%")),
+            ("/admin/models/50%zz%4/load", load("50%zz%4")),
+            ("/admin/models/50%+f%f/load", load("50%+f%f")),
+            ("/admin/models/%C3%A9/load", load("é")),
+            ("/admin/models/%ff/load", None),
+            ("/admin/models/a/start", None),
+            ("/admin/models/load", None),
+            ("/admin/models", None),
+            ("/admin/unload", Some(Action::UnloadAll)),
+            ("/api/models/unload", Some(Action::UnloadAll)),
+            ("/api/models/unload/org/a", unload("org/a")),
+            ("/api/models/load/a", None),
+        ] {
+            assert_eq!(action(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn query_says_how_to_unload() {
+        assert_eq!(how(None), Ok(Unload::Drain));
+        assert_eq!(how(Some("kill=false")), Ok(Unload::Drain));
+        assert_eq!(how(Some("kill=true")), Ok(Unload::Kill));
+        for other in ["kill", "kil=true", "kill=true&x=1"] {
+            assert!(how(Some(other)).unwrap_err().contains(other));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The gateway's own pages: those for clients, and those for operators.
+
+mod events;
+mod models;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Method, Response, StatusCode};
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+use tower_triage::rejection::Rejection;
+
+use crate::log::StatusCounts;
+use crate::metrics;
+use crate::service::Handle;
+pub(crate) use models::list as list_models;
+
+#[derive(Clone)]
+pub(crate) struct Pages {
+    pub(crate) handle: Handle,
+    pub(crate) statuses: StatusCounts,
+    /// Ends the responses that otherwise have no end.
+    pub(crate) closing: CancellationToken,
+}
+
+impl Pages {
+    /// The page for clients at `path`.
+    pub(crate) fn client(&self, path: &str) -> Option<Response<Body>> {
+        match path {
+            "/v1/models" => Some(json(&models::list_with_states(self.handle.names()))),
+            "/running" => Some(json(&models::running(&self.handle.models()))),
+            "/healthz" => Some(self.healthz()),
+            _ => None,
+        }
+    }
+
+    /// The page for operators at `path`.
+    pub(crate) fn operator(&self, path: &str) -> Option<Response<Body>> {
+        match path {
+            "/metrics" => {
+                let text = metrics::page(&self.handle, &self.statuses.by_status());
+                Some(page("text/plain; version=0.0.4", text))
+            }
+            "/admin/state" => Some(json(&self.handle.snapshot())),
+            "/admin/models" => Some(json(&models::Models::new(self.handle.models()))),
+            "/admin/events" => Some(events::page(self.handle.events(), self.closing.clone())),
+            _ => None,
+        }
+    }
+
+    fn healthz(&self) -> Response<Body> {
+        if self.handle.is_closed() {
+            error(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "shutting_down",
+                "the service is shutting down".to_owned(),
+            )
+        } else {
+            page("text/plain; charset=utf-8", "ok\n")
+        }
+    }
+}
+
+/// Whether only operators may see `path`.
+pub(crate) fn is_operators(path: &str) -> bool {
+    path == "/metrics" || path.starts_with("/admin/")
+}
+
+pub(crate) fn not_found(method: &Method, path: &str, hint: &str) -> Response<Body> {
+    let message = format!("no page at {method} {path}: {hint}");
+    error(StatusCode::NOT_FOUND, "not_found", message)
+}
+
+pub(crate) fn json(page_of: &impl Serialize) -> Response<Body> {
+    let text = serde_json::to_vec(page_of).expect("strings and numbers serialize to JSON");
+    page("application/json", text)
+}
+
+fn page(content_type: &'static str, text: impl Into<Bytes>) -> Response<Body> {
+    let mut page = Response::new(Body::from(text.into()));
+    let content_type = HeaderValue::from_static(content_type);
+    page.headers_mut().insert(CONTENT_TYPE, content_type);
+    page
+}
+
+/// An error response in the format of OpenAI's API.
+pub(crate) fn error(status: StatusCode, code: &'static str, message: String) -> Response<Body> {
+    Rejection::new(status, code, message)
+        .into_response()
+        .map(|text: Bytes| Body::from(text))
+}

@@ -1,0 +1,104 @@
+//! The models of the service: their names and states, and those of `[swap]` started and stopped.
+
+use std::collections::HashSet;
+
+use tower_triage::endpoints::Registry;
+use tower_triage::swap::{
+    InvalidSwap, ModelState, ModelStatus, SwapConfig, SwapEvents, SwapHandle, UnknownModel, Unload,
+};
+
+use super::Handle;
+
+impl Handle {
+    /// The model names that a request may use: models, then aliases, each once, with the state of the model.
+    pub(crate) fn names(&self) -> Vec<(String, ModelState)> {
+        let (registry, routing) = (self.router.registry(), self.router.routing());
+        let started = self.models();
+        let state = |model: &str| state(model, &started, &registry);
+        let models = registry.models().map(|model| (model, state(model)));
+        let aliases = routing.aliases.iter();
+        let aliases = aliases.map(|(alias, model)| (alias.as_str(), state(model)));
+        let mut seen = HashSet::new();
+        let names = models.chain(aliases).filter(|&(name, _)| seen.insert(name));
+        names
+            .map(|(name, state)| (name.to_owned(), state))
+            .collect()
+    }
+
+    /// The models of `[swap]`, in its order.
+    pub(crate) fn models(&self) -> Vec<ModelStatus> {
+        self.swap.as_ref().map_or_else(Vec::new, SwapHandle::models)
+    }
+
+    /// What happens to models of `[swap]`. `None` without that section.
+    pub(crate) fn events(&self) -> Option<SwapEvents> {
+        self.swap.as_ref().map(SwapHandle::events)
+    }
+
+    /// Starts a model of `[swap]`, by its name or an alias.
+    pub(crate) fn load(&self, name: &str) -> Result<(), UnknownModel> {
+        self.with_swap(name, |swap, model| swap.load(model))
+    }
+
+    /// Stops a model of `[swap]`, by its name or an alias.
+    pub(crate) fn unload(&self, name: &str, how: Unload) -> Result<(), UnknownModel> {
+        self.with_swap(name, |swap, model| swap.unload(model, how))
+    }
+
+    /// Stops all models of `[swap]`. They are started again when requests ask for them.
+    pub(crate) fn unload_all(&self, how: Unload) {
+        if let Some(swap) = &self.swap {
+            swap.unload_all(how);
+        }
+    }
+
+    /// Changes the models of `[swap]`. Does nothing in a gateway that was started without the section.
+    pub(crate) fn reconfigure_models(&self, config: &SwapConfig) -> Result<(), InvalidSwap> {
+        match &self.swap {
+            Some(swap) => swap.reconfigure(config.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops all models of `[swap]`, and starts none any more.
+    pub(crate) async fn shutdown_models(&self) {
+        if let Some(swap) = &self.swap {
+            swap.shutdown().await;
+        }
+    }
+
+    fn with_swap(
+        &self,
+        name: &str,
+        act: impl FnOnce(&SwapHandle, &str) -> Result<(), UnknownModel>,
+    ) -> Result<(), UnknownModel> {
+        let routing = self.router.routing();
+        let model = routing.aliases.get(name).map_or(name, String::as_str);
+        match &self.swap {
+            Some(swap) => act(swap, model),
+            None => Err(UnknownModel(model.to_owned())),
+        }
+    }
+}
+
+/// The state of a model. One that a backend has is always loaded.
+fn state(model: &str, started: &[ModelStatus], registry: &Registry) -> ModelState {
+    let Some(status) = started.iter().find(|status| status.name == model) else {
+        return ModelState::Loaded;
+    };
+    let mut endpoints = registry.endpoints().iter();
+    let has_backend = endpoints.any(|endpoint| {
+        let has_model = endpoint.models.iter().any(|one| one.name == model);
+        has_model && !is_instance(&endpoint.name, model)
+    });
+    match has_backend {
+        true => ModelState::Loaded,
+        false => status.state,
+    }
+}
+
+/// Whether an endpoint's name is that of an instance of `model`: `model`, `model#2` and so on.
+fn is_instance(endpoint: &str, model: &str) -> bool {
+    let rest = endpoint.strip_prefix(model);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
+}

@@ -1,0 +1,202 @@
+//! Tests of the pages and actions for models of `[swap]`.
+
+use http_body_util::BodyExt;
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::backend::Backend;
+use crate::process::{Setup, TIMEOUT};
+use crate::swap_support::{TempFile, model, read_events, ready, swap};
+
+fn pairs(states: &[(&str, &str)]) -> Vec<(String, String)> {
+    let owned = |&(name, state): &(&str, &str)| (name.to_owned(), state.to_owned());
+    states.iter().map(owned).collect()
+}
+
+#[tokio::test]
+async fn v1_models_gives_the_state_of_each_model() {
+    let (backend, gate) = (Backend::start().await, TempFile::new());
+    let setup = swap("memory = 1.0")
+        .routing("aliases = { gpt = \"a\" }")
+        .backend("gpu-1", &backend, 1, &["m"])
+        .sections(&model("a", &gate.gates("a")))
+        .sections(&model("bad", "false"));
+    let gateway = setup.start().await;
+    let expect = |a, bad| pairs(&[("m", "loaded"), ("a", a), ("bad", bad), ("gpt", a)]);
+    assert_eq!(gateway.states().await, expect("unloaded", "unloaded"));
+    gateway
+        .ask("bad")
+        .answer()
+        .await
+        .assert_error(503, "model_start_failed");
+    assert_eq!(gateway.states().await, expect("unloaded", "failed"));
+    let sent = gateway.ask("a").send();
+    gateway.until_state("a", "loading").await;
+    assert_eq!(gateway.states().await, expect("loading", "failed"));
+    let running = gateway.get("/running").answer().await.json();
+    assert_eq!(
+        running,
+        json!({ "running": [{ "model": "a", "state": "starting" }] })
+    );
+    gate.open();
+    assert_eq!(sent.answer().await.status, 200);
+    assert_eq!(gateway.states().await, expect("loaded", "failed"));
+    let running = gateway.admin().get("/running").answer().await.json();
+    assert_eq!(
+        running,
+        json!({ "running": [{ "model": "a", "state": "ready" }] })
+    );
+}
+
+#[tokio::test]
+async fn models_are_loaded_and_unloaded_by_actions() {
+    let setup = swap("memory = 1.0")
+        .routing("aliases = { gpt = \"org/a:7b\" }")
+        .sections(&model("org/a:7b", &ready("org/a:7b")));
+    let gateway = setup.start().await;
+    let post = |path: &str| gateway.admin().post(path).answer();
+    let load = post("/admin/models/org/a:7b/load").await;
+    assert_eq!(load.status, 202);
+    assert_eq!(
+        load.json(),
+        json!({ "action": "load", "model": "org/a:7b" })
+    );
+    let loaded = gateway.until_state("org/a:7b", "loaded").await;
+    assert_eq!(
+        (&loaded["running"], &loaded["in_flight"]),
+        (&json!(1), &json!(0))
+    );
+    assert!(loaded["since_seconds"].is_f64(), "{loaded}");
+    for (load, unload) in [
+        (
+            "/admin/models/org%2Fa%3A7b/load",
+            "/admin/models/org%2fa%3a7b/unload",
+        ),
+        ("/admin/models/gpt/load", "/admin/models/gpt/unload"),
+        ("/admin/models/org/a:7b/load", "/admin/unload"),
+        ("/admin/models/org/a:7b/load", "/api/models/unload"),
+        ("/admin/models/org/a:7b/load", "/api/models/unload/org/a:7b"),
+    ] {
+        assert_eq!(post(unload).await.status, 202, "{unload}");
+        gateway.until_state("org/a:7b", "unloaded").await;
+        assert_eq!(post(load).await.status, 202, "{load}");
+        gateway.until_state("org/a:7b", "loaded").await;
+    }
+    for path in [
+        "/admin/models/b/load",
+        "/admin/models/b/unload",
+        "/admin/models//load",
+        "/api/models/unload/b",
+    ] {
+        let unknown = post(path).await;
+        assert_eq!(
+            unknown.error(),
+            (404, "model_not_found".to_owned()),
+            "{path}"
+        );
+    }
+    for path in [
+        "/admin/models/org/a:7b",
+        "/admin/models",
+        "/api/models/load",
+    ] {
+        assert_eq!(
+            post(path).await.error(),
+            (404, "not_found".to_owned()),
+            "{path}"
+        );
+    }
+    let got = gateway
+        .admin()
+        .get("/admin/models/org/a:7b/unload")
+        .answer()
+        .await;
+    got.assert_error(404, "not_found");
+    assert_eq!(gateway.model("org/a:7b").await["state"], "loaded");
+}
+
+#[tokio::test]
+async fn actions_refuse_requests_of_other_sites() {
+    let gateway = swap("memory = 1.0")
+        .sections(&model("a", &ready("a")))
+        .start()
+        .await;
+    assert_eq!(gateway.ask("a").answer().await.status, 200);
+    let post = || gateway.admin().post("/admin/unload");
+    for refused in [
+        post().header("sec-fetch-site", "cross-site"),
+        post().header("sec-fetch-site", "same-site"),
+        post().header("origin", "http://evil.example"),
+        post().header("origin", "null"),
+    ] {
+        refused.answer().await.assert_error(403, "cross_site");
+    }
+    assert_eq!(gateway.model("a").await["state"], "loaded");
+    let own = post()
+        .header("sec-fetch-site", "same-origin")
+        .answer()
+        .await;
+    assert_eq!(own.status, 202);
+    gateway.until_state("a", "unloaded").await;
+}
+
+#[tokio::test]
+async fn events_tell_what_happens_until_the_shutdown() {
+    let setup = swap("memory = 1.0")
+        .sections(&model("a", &ready("a")))
+        .sections(&model("b", "false"));
+    let mut gateway = setup.start().await;
+    let mut events = gateway.admin().get("/admin/events").open().await;
+    assert_eq!(events.status(), 200);
+    assert_eq!(events.headers()["content-type"], "text/event-stream");
+    assert_eq!(gateway.ask("a").answer().await.status, 200);
+    let read = read_events(&mut events, "loaded").await;
+    assert_eq!(read, pairs(&[("a", "loading"), ("a", "loaded")]));
+    gateway.admin().post("/admin/unload").answer().await;
+    let read = read_events(&mut events, "unloaded").await;
+    assert_eq!(read.last(), Some(&("a".to_owned(), "unloaded".to_owned())));
+    gateway
+        .ask("b")
+        .answer()
+        .await
+        .assert_error(503, "model_start_failed");
+    let read = read_events(&mut events, "failed").await;
+    assert_eq!(read, pairs(&[("b", "loading"), ("b", "failed")]));
+    gateway.signal("TERM");
+    let rest = timeout(TIMEOUT, events.into_body().collect()).await;
+    rest.expect("the stream does not end").unwrap();
+    assert_eq!(gateway.exit().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn without_admin_address_models_are_seen_and_not_changed() {
+    let sections = format!("[swap]\nmemory = 1.0\n{}", model("a", &ready("a")));
+    let mut gateway = Setup::new().sections(&sections).start().await;
+    let mut events = gateway.get("/admin/events").open().await;
+    assert_eq!(gateway.ask("a").answer().await.status, 200);
+    read_events(&mut events, "loaded").await;
+    let models = gateway.get("/admin/models").answer().await.json();
+    assert_eq!(models["models"][0]["state"], "loaded");
+    let unload = gateway.ask("").path("/admin/unload").answer().await;
+    unload.assert_error(404, "not_found");
+    gateway.signal("TERM");
+    let rest = timeout(TIMEOUT, events.into_body().collect()).await;
+    rest.expect("the stream does not end").unwrap();
+    assert_eq!(gateway.exit().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn without_swap_pages_are_empty_and_actions_find_no_model() {
+    let setup = Setup::new().top("[admin]\nlisten = \"127.0.0.1:0\"");
+    let mut gateway = setup.start().await;
+    let page = gateway.admin().get("/admin/models").answer().await.json();
+    assert_eq!(page, json!({ "models": [] }));
+    let running = gateway.get("/running").answer().await.json();
+    assert_eq!(running, json!({ "running": [] }));
+    let load = gateway.admin().post("/admin/models/a/load").answer().await;
+    load.assert_error(404, "model_not_found");
+    let events = gateway.admin().get("/admin/events").open().await;
+    gateway.signal("TERM");
+    assert_eq!(gateway.exit().await.code(), Some(0));
+    drop(events);
+}
