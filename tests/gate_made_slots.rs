@@ -1,8 +1,9 @@
 //! A capacity that makes its slots when requests wait for them, through a `Gate`.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -18,6 +19,7 @@ struct Inner {
     runs: [AtomicBool; 2],
     taken: [AtomicUsize; 2],
     told: AtomicU32,
+    leased: AtomicU64,
 }
 
 impl Models {
@@ -44,6 +46,7 @@ impl Capacity for Models {
         if !self.0.runs[nth].load(SeqCst) || self.0.taken[nth].swap(1, SeqCst) == 1 {
             return Err(LeaseError::Busy);
         }
+        self.0.leased.fetch_add(1, SeqCst);
         Ok(PoolId(*model))
     }
     fn release(&self, pool: PoolId) -> PoolId {
@@ -75,7 +78,7 @@ impl Capacity for Models {
         2
     }
     fn leased(&self) -> u64 {
-        0
+        self.0.leased.load(SeqCst)
     }
 }
 
@@ -148,23 +151,27 @@ async fn no_request_is_refused_because_its_slot_is_being_made() {
     let target = TargetWait::After(Duration::from_secs(10));
     let config = WaitingRoomConfig::default()
         .target_wait(target)
-        .max_wait(Duration::from_secs(600));
+        .max_wait(Duration::from_secs(400));
     let gate = Gate::new(models.clone(), config);
     models.set(0, true);
     gate.capacity_changed();
-    let mut sent = Vec::new();
-    for _ in 0..8 {
-        sent.push(wait(&gate, 1, 0).await);
+    // So long that bursts are not worth waiting for.
+    let mut sent = VecDeque::new();
+    for _ in 0..20_000 {
+        sent.push_back(wait(&gate, 1, 0).await);
+        if sent.len() > 3 {
+            sent.pop_front().unwrap().await.unwrap().unwrap();
+        }
     }
     for sent in sent.drain(..) {
         sent.await.unwrap().unwrap();
     }
-    // It takes a minute until the slot is there again.
+    // It takes five minutes until the slot is there again.
     models.set(0, false);
     gate.capacity_changed();
-    for _ in 0..6 {
-        sent.push(wait(&gate, 1, 0).await);
-        sleep(Duration::from_secs(10)).await;
+    for _ in 0..8 {
+        sent.push_back(wait(&gate, 1, 0).await);
+        sleep(Duration::from_secs(40)).await;
     }
     models.set(0, true);
     gate.capacity_changed();
