@@ -4,7 +4,8 @@ mod access;
 mod actions;
 mod state;
 
-use axum::body::Body;
+use axum::BoxError;
+use axum::body::{Body, HttpBody};
 use http::{Method, Request, Response};
 
 use crate::config::Token;
@@ -21,17 +22,21 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    pub(crate) async fn handle<B>(&self, request: Request<B>) -> Response<Body> {
+    pub(crate) async fn handle<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: HttpBody<Error: Into<BoxError>>,
+    {
         if let Some(refused) = access::refusal(&request, self.token.as_ref()) {
             return refused;
         }
-        let (method, path) = (request.method(), request.uri().path());
-        let found = match *method {
+        let (head, body) = request.into_parts();
+        let (method, path) = (head.method, head.uri.path());
+        let found = match method {
             Method::GET | Method::HEAD if path == "/running" => self.pages.client(path),
             Method::GET | Method::HEAD => self.pages.operator(path),
-            Method::POST => actions::begin(&self.pages.handle, request.uri()),
+            Method::POST => actions::begin(&self.pages.handle, &head.uri, body).await,
             _ => None,
         };
-        found.unwrap_or_else(|| not_found(method, path, HINT))
+        found.unwrap_or_else(|| not_found(&method, path, HINT))
     }
 }

@@ -62,9 +62,11 @@ impl Pages {
     }
 }
 
-/// Whether only operators may see `path`.
+/// Whether only operators may see `path`, or act there: a request there is for no model, whatever its body says.
 pub(crate) fn is_operators(path: &str) -> bool {
-    path == "/metrics" || path.starts_with("/admin/")
+    matches!(path, "/metrics" | "/models/load" | "/models/unload")
+        || path.starts_with("/admin/")
+        || path.starts_with("/api/models/unload")
 }
 
 pub(crate) fn not_found(method: &Method, path: &str, hint: &str) -> Response<Body> {

@@ -45,6 +45,9 @@ pub(super) enum Failure {
     NoEndpoint,
 }
 
+/// When to ask again for a model that was unloaded.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
 impl Failure {
     pub(super) fn response(&self) -> Response<ForwardBody> {
         let (status, code) = match self {
@@ -64,6 +67,8 @@ impl Failure {
             Self::NoEndpoint => (StatusCode::INTERNAL_SERVER_ERROR, "no_endpoint_chosen"),
         };
         let rejection = Rejection::new(status, code, self.to_string());
+        // Of a 503 alone.
+        let rejection = rejection.with_retry_after(RETRY_AFTER);
         let mut response = rejection.into_response().map(ForwardBody::full);
         if let Some(why) = self.no_response() {
             response.extensions_mut().insert(why);

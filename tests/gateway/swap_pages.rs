@@ -116,6 +116,29 @@ async fn models_are_loaded_and_unloaded_by_actions() {
 }
 
 #[tokio::test]
+async fn actions_may_be_llama_cpp_s() {
+    let gateway = swap("memory = 1.0")
+        .sections(&model("a", &ready("a")))
+        .start()
+        .await;
+    let admin = |model: &str, path: &str| gateway.admin().ask(model).path(path).answer();
+    assert_eq!(admin("a", "/models/load").await.status, 202);
+    gateway.until_state("a", "loaded").await;
+    assert_eq!(admin("a", "/models/unload").await.status, 202);
+    gateway.until_state("a", "unloaded").await;
+    let unknown = admin("b", "/models/load").await;
+    unknown.assert_error(404, "model_not_found");
+    let nameless = gateway.admin().post("/models/load").answer().await;
+    nameless.assert_error(400, "model_missing");
+    // On the main address it is no request for the model.
+    for path in ["/models/load", "/models/unload", "/api/models/unload/a"] {
+        let elsewhere = gateway.ask("a").path(path).answer().await;
+        elsewhere.assert_error(404, "not_found");
+    }
+    assert_eq!(gateway.model("a").await["state"], "unloaded");
+}
+
+#[tokio::test]
 async fn actions_refuse_requests_of_other_sites() {
     let gateway = swap("memory = 1.0")
         .sections(&model("a", &ready("a")))

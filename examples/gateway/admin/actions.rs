@@ -1,7 +1,10 @@
 //! What operators do to models: load and unload them.
 
-use axum::body::Body;
+use axum::BoxError;
+use axum::body::{Body, HttpBody};
 use http::{Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
 use serde_json::json;
 use tower_triage::swap::Unload;
 
@@ -15,9 +18,26 @@ enum Action {
     UnloadAll,
 }
 
+/// A longer body names no model.
+const LONGEST_BODY: usize = 64 << 10;
+
 /// Begins the action that a POST to `uri` asks for. `None` if there is none.
-pub(super) fn begin(handle: &Handle, uri: &Uri) -> Option<Response<Body>> {
-    let action = action(uri.path())?;
+pub(super) async fn begin<B>(handle: &Handle, uri: &Uri, body: B) -> Option<Response<Body>>
+where
+    B: HttpBody<Error: Into<BoxError>>,
+{
+    let action = match uri.path() {
+        path @ ("/models/load" | "/models/unload") => match named(body).await {
+            Some(model) if path == "/models/load" => Action::Load(model),
+            Some(model) => Action::Unload(model),
+            None => {
+                let message = r#"the body must be JSON that names a model: {"model": "…"}"#;
+                let status = StatusCode::BAD_REQUEST;
+                return Some(error(status, "model_missing", message.to_owned()));
+            }
+        },
+        path => action(path)?,
+    };
     let how = match how(uri.query()) {
         Ok(how) => how,
         Err(message) => {
@@ -40,6 +60,20 @@ pub(super) fn begin(handle: &Handle, uri: &Uri) -> Option<Response<Body>> {
     let mut accepted = json(&json!({ "action": name, "model": model }));
     *accepted.status_mut() = StatusCode::ACCEPTED;
     Some(accepted)
+}
+
+/// The model that a body names, as llama.cpp's router wants it.
+async fn named<B>(body: B) -> Option<String>
+where
+    B: HttpBody<Error: Into<BoxError>>,
+{
+    #[derive(Deserialize)]
+    struct Named {
+        model: String,
+    }
+    let body = Limited::new(body, LONGEST_BODY).collect().await.ok()?;
+    let named: Named = serde_json::from_slice(&body.to_bytes()).ok()?;
+    Some(named.model)
 }
 
 /// The names of models may have slashes. The second two paths are llama-swap's.
