@@ -206,3 +206,23 @@ fn idler_means_the_larger_free_share() {
         assert_eq!(a.is_idler_than(b), idler, "{a:?} {b:?}");
     }
 }
+
+#[cfg(feature = "swap")]
+#[test]
+fn an_endpoint_is_stopped_while_it_is_idle_or_takes_a_request() {
+    let word = EndpointWord::new(2);
+    let free = word.load();
+    assert!(word.take(free));
+    assert!(!word.stop_if_idle());
+    assert_eq!(word.load().flags().admissible(), Admissible::Always);
+    word.release();
+    // Seen before it was stopped, and taken after.
+    let seen = word.load();
+    assert!(word.stop_if_idle());
+    assert!(!word.take(seen));
+    let stopped = word.load();
+    assert!(!word.take(stopped));
+    assert!(stopped.flags().may_serve(), "it can be waited for");
+    word.start();
+    assert!(word.take(word.load()));
+}
