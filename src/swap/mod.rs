@@ -44,6 +44,10 @@
 //!   and stops.
 //! - No request is passed by one of lower priority whose model would be in the way of its own.
 //!
+//! A request waits for its model for no longer than [`max_wait`](crate::QueueConfig::max_wait), 30 s by default: set it to
+//! more than a load takes. How long the load takes counts neither as work ahead nor as slow service, so no request is refused
+//! as `overloaded` for it.
+//!
 //! # When it goes wrong
 //!
 //! | what happened | answer |

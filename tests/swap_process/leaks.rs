@@ -9,20 +9,20 @@ use super::*;
 
 /// In a process of its own, in which no other test starts processes and opens files.
 #[test]
-fn hundreds_of_starts_leave_nothing_behind() {
+fn a_thousand_starts_leave_nothing_behind() {
     let this = env::current_exe().unwrap();
     let mut command = Command::new(this);
-    command.args(["--ignored", "--exact", "leaks::hundreds_of_starts"]);
+    command.args(["--ignored", "--exact", "leaks::a_thousand_starts"]);
     let output = command.env("SWAP_LEAKS", "1").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
 }
 
-const STARTS: usize = 400;
+const STARTS: usize = 1_000;
 
 #[tokio::test]
 #[ignore = "another test runs it as a program"]
-async fn hundreds_of_starts() {
+async fn a_thousand_starts() {
     if env::var("SWAP_LEAKS").is_err() {
         return;
     }

@@ -143,13 +143,4 @@ impl Swapper for Instances {
     fn regards_use(&self) -> bool {
         self.swapper.regards_use()
     }
-
-    fn on_swap_start(&self, target: ModelId, plan: &Plan) {
-        let evict = plan.evict.iter().map(|&model| self.inner(model));
-        let plan = Plan {
-            evict: evict.collect(),
-            ..*plan
-        };
-        self.swapper.on_swap_start(self.inner(target), &plan);
-    }
 }

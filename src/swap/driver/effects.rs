@@ -54,6 +54,13 @@ impl Units {
         &mut self.units[model as usize]
     }
 
+    /// The one line of the log about a swap that begins.
+    fn log_swap(&self, target: ModelId, plan: &Plan) {
+        let name = |ModelId(model): ModelId| &*self.units[model as usize].name;
+        let stopped: Vec<&str> = plan.evict.iter().copied().map(name).collect();
+        tracing::info!(model = name(target), ?stopped, "model is being loaded");
+    }
+
     /// What stops an instance, and an entry that says so.
     fn stop(&mut self, model: ModelId, may_sleep: bool) -> Stop {
         self.board
@@ -105,6 +112,7 @@ impl Effects for Units {
             .map(|name| (plan.pool, Arc::clone(name)));
         let default_timeout = self.start_timeout;
         let launcher = Arc::clone(&self.launcher);
+        self.log_swap(target, plan);
         let unit = self.unit(target);
         unit.is_asleep = false;
         unit.on_demand.set_killed(false);
@@ -138,6 +146,7 @@ impl Effects for Units {
     }
 
     fn stop(&mut self, generation: Generation, model: ModelId) {
+        tracing::info!(model = &*self.unit(model).name, "model is unloaded");
         let stop = Units::stop(self, model, true);
         let reports = self.reports.clone();
         tokio::spawn(async move {

@@ -203,7 +203,6 @@ impl Scheduler {
         started.phase = Phase::Starting(generation);
         (started.pool, started.memory) = (plan.pool, plan.memory);
         (started.is_leaving, started.is_spare) = (false, false);
-        self.swapper.on_swap_start(target, plan);
         effects.swap(generation, target, plan);
         self.swaps.push(Swap {
             generation,

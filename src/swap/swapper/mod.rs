@@ -78,11 +78,6 @@ pub trait Swapper: fmt::Debug + Send + Sync {
     fn regards_use(&self) -> bool {
         true
     }
-
-    /// Called once for each swap, when it begins: the place to log.
-    fn on_swap_start(&self, target: ModelId, plan: &Plan) {
-        let _ = (target, plan);
-    }
 }
 
 /// The number of the model with this name.
