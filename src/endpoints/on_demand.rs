@@ -165,7 +165,7 @@ impl Demanded {
     /// An endpoint that is started on demand serves none any more.
     pub(super) fn on_idle(&self, on_demand: &OnDemand) {
         on_demand.on_idle();
-        // After that: who sets this looks at the endpoint again afterwards.
+        // After that: the driver sets this, and then looks at the endpoint again.
         if self.is_idleness_awaited.load(SeqCst) {
             self.notify.notify_one();
         }
