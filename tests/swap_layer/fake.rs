@@ -35,6 +35,10 @@ pub(crate) struct World {
     pub(crate) most_present: AtomicU32,
     /// Requests that reached something that was not running any more.
     pub(crate) astray: AtomicU32,
+    /// The next calls that panic: `stop a`, `kill a`, `sleep a`, `start a`.
+    panics: Mutex<Vec<String>>,
+    /// How long it takes to kill a model.
+    pub(crate) kill: Mutex<Duration>,
 }
 
 #[derive(Debug)]
@@ -76,6 +80,21 @@ impl World {
         present.push(model.to_owned());
         self.most_present.fetch_max(present.len() as u32, SeqCst);
         Present(Arc::clone(self), model.to_owned())
+    }
+
+    pub(crate) fn panic_at(&self, call: &str) {
+        self.panics.lock().unwrap().push(call.to_owned());
+    }
+
+    /// Panics if that was asked for.
+    fn called(&self, call: &str, model: &str) {
+        let call = format!("{call} {model}");
+        let mut panics = self.panics.lock().unwrap();
+        if let Some(nth) = panics.iter().position(|one| *one == call) {
+            panics.remove(nth);
+            drop(panics);
+            panic!("{call} panics, as asked");
+        }
     }
 
     pub(crate) fn fail_next(&self, model: &str, times: u32) {
@@ -122,6 +141,7 @@ impl Launcher for Fake {
         let fake = self.clone();
         Box::pin(async move {
             let name = launch.name.to_string();
+            fake.world.called("start", &name);
             fake.world.note(format!("start {name}"));
             let present = fake.world.enter(&name);
             sleep(fake.load).await;
@@ -180,7 +200,7 @@ impl Instance for FakeInstance {
         let (world, state) = (Arc::clone(&self.fake.world), Arc::clone(&self.state));
         Box::pin(async move {
             state.crashed.notified().await;
-            state.gone(&world);
+            world.running.lock().unwrap().remove(&state.port);
             "it fell over".to_owned()
         })
     }
@@ -188,6 +208,7 @@ impl Instance for FakeInstance {
     fn stop(&self) -> BoxFuture<()> {
         let (fake, state) = (self.fake.clone(), Arc::clone(&self.state));
         Box::pin(async move {
+            fake.world.called("stop", &state.model);
             state.is_stopping.store(1, SeqCst);
             let served = state.serving.load(SeqCst);
             assert_eq!(served, 0, "{} is stopped while it serves", state.model);
@@ -201,6 +222,7 @@ impl Instance for FakeInstance {
         let (fake, state) = (self.fake.clone(), Arc::clone(&self.state));
         self.can_sleep.then(|| {
             Box::pin(async move {
+                fake.world.called("sleep", &state.model);
                 fake.world.note(format!("sleep {}", state.model));
                 drop(state.present.lock().unwrap().take());
                 Ok(())
@@ -219,9 +241,15 @@ impl Instance for FakeInstance {
     }
 
     fn kill(&self) -> BoxFuture<()> {
-        self.fake.world.note(format!("kill {}", self.state.model));
-        self.state.gone(&self.fake.world);
-        Box::pin(std::future::ready(()))
+        let (fake, state) = (self.fake.clone(), Arc::clone(&self.state));
+        Box::pin(async move {
+            fake.world.called("kill", &state.model);
+            fake.world.note(format!("kill {}", state.model));
+            fake.world.running.lock().unwrap().remove(&state.port);
+            let takes = *fake.world.kill.lock().unwrap();
+            sleep(takes).await;
+            state.gone(&fake.world);
+        })
     }
 }
 
@@ -231,8 +259,8 @@ pub(crate) struct Rig {
     pub(crate) world: Arc<World>,
     pub(crate) swap: SwapHandle,
     pub(crate) router: RouterHandle,
-    layer: SwapLayer,
-    answer: Duration,
+    pub(crate) layer: SwapLayer,
+    pub(crate) answer: Duration,
     pub(crate) begin: Instant,
 }
 
@@ -348,7 +376,7 @@ impl Rig {
 
 pub(crate) type Sent = tokio::task::JoinHandle<(StatusCode, String, u64)>;
 
-async fn serve(
+pub(crate) async fn serve(
     world: Arc<World>,
     decision: Decision,
     answer: Duration,

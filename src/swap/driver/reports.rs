@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Driver;
-use super::tasks::{Ended, Report, watch};
+use super::tasks::{Ended, Report, Stop, watch};
 use crate::clock::now;
 use crate::endpoints::on_demand::Refusal;
 use crate::route::RouterHandle;
@@ -30,6 +30,7 @@ impl Driver {
                 start,
                 reason,
             } => self.on_exited(unit, start, reason),
+            Report::SleepEnded => self.ending_sleeps -= 1,
             Report::Gone { unit, start } => {
                 if self.units.units[unit].start != start {
                     return; // it was stopped meanwhile
@@ -49,15 +50,21 @@ impl Driver {
         }
         tracing::warn!(model = &*unit.name, reason, "model ended by itself");
         unit.stop_giving();
+        unit.has_ended = true;
         self.units.has_changed = true;
         if unit.is_asleep {
             unit.instance = None;
             unit.is_asleep = false;
         } else if let Some(instance) = unit.instance.clone() {
             let reports = self.units.reports.clone();
+            let stop = Stop {
+                unit: nth,
+                instance: Some(instance),
+                is_killed: true,
+                may_sleep: false,
+            };
             tokio::spawn(async move {
-                instance.kill().await;
-                drop(instance);
+                _ = stop.run().await;
                 _ = reports.send(Report::Gone { unit: nth, start });
             });
         }
@@ -78,6 +85,9 @@ impl Driver {
         }
         self.units.units[unit].instance = asleep;
         self.units.board.set_state(unit, state, None);
+        if !self.units.units[unit].may_sleep {
+            self.end_sleep(unit); // it was unloaded on its way to sleep
+        }
     }
 
     fn on_swap_done(
@@ -165,6 +175,7 @@ impl Driver {
     fn watch(&mut self, nth: usize, instance: &Arc<dyn Instance>) {
         let unit = &mut self.units.units[nth];
         unit.start += 1;
+        unit.has_ended = false;
         let reports = self.units.reports.clone();
         tokio::spawn(watch(nth, unit.start, Arc::clone(instance), reports));
     }

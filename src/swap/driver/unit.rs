@@ -32,6 +32,10 @@ pub(super) struct Unit {
     activity: (u32, u32),
     /// Whether it is killed rather than stopped when it is to end.
     pub(super) is_killed: bool,
+    /// Whether it may sleep when it is to make room: not if it was unloaded, or runs as it is not configured any more.
+    pub(super) may_sleep: bool,
+    /// Whether what runs has ended by itself, and is not gone yet.
+    pub(super) has_ended: bool,
 }
 
 impl Unit {
@@ -50,6 +54,8 @@ impl Unit {
             idled: 0,
             activity: (0, 0),
             is_killed: false,
+            may_sleep: true,
+            has_ended: false,
         }
     }
 
@@ -78,6 +84,9 @@ impl Unit {
     }
 
     pub(super) fn give(&self) {
+        if self.has_ended {
+            return; // nothing answers there
+        }
         let state = self.endpoint.state();
         // Failures of an earlier process say nothing of this one.
         state.ejection.reset_failures();
