@@ -37,6 +37,12 @@ pub(crate) struct World {
     pub(crate) astray: AtomicU32,
     /// The next calls that panic: `stop a`, `kill a`, `sleep a`, `start a`.
     panics: Mutex<Vec<String>>,
+    /// How many calls have.
+    pub(crate) panicked: AtomicU32,
+    /// Makes loads and stops shorter or longer than they usually are.
+    pub(crate) times: Mutex<Option<fastrand::Rng>>,
+    /// Starts of an instance that had not ended.
+    pub(crate) twice: AtomicU32,
     /// How long it takes to kill a model.
     pub(crate) kill: Mutex<Duration>,
 }
@@ -77,13 +83,33 @@ impl World {
 
     fn enter(self: &Arc<Self>, model: &str) -> Present {
         let mut present = self.present.lock().unwrap();
+        let is_there = present.iter().any(|name| name == model);
+        self.twice.fetch_add(is_there.into(), SeqCst);
         present.push(model.to_owned());
         self.most_present.fetch_max(present.len() as u32, SeqCst);
         Present(Arc::clone(self), model.to_owned())
     }
 
+    /// What was to panic or fail does not.
+    pub(crate) fn be_good(&self) {
+        self.panics.lock().unwrap().clear();
+        self.failures.lock().unwrap().clear();
+    }
+
     pub(crate) fn panic_at(&self, call: &str) {
         self.panics.lock().unwrap().push(call.to_owned());
+    }
+
+    /// How long something takes that usually takes so long.
+    fn takes(&self, usual: Duration) -> Duration {
+        let mut times = self.times.lock().unwrap();
+        let factor = times.as_mut().map(|rng| rng.f64() * 2.0);
+        usual.mul_f64(factor.unwrap_or(1.0))
+    }
+
+    /// Whether nothing takes memory.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.present.lock().unwrap().is_empty()
     }
 
     /// Panics if that was asked for.
@@ -92,6 +118,7 @@ impl World {
         let mut panics = self.panics.lock().unwrap();
         if let Some(nth) = panics.iter().position(|one| *one == call) {
             panics.remove(nth);
+            self.panicked.fetch_add(1, SeqCst);
             drop(panics);
             panic!("{call} panics, as asked");
         }
@@ -144,7 +171,7 @@ impl Launcher for Fake {
             fake.world.called("start", &name);
             fake.world.note(format!("start {name}"));
             let present = fake.world.enter(&name);
-            sleep(fake.load).await;
+            sleep(fake.world.takes(fake.load)).await;
             let left = fake
                 .world
                 .failures
@@ -213,7 +240,7 @@ impl Instance for FakeInstance {
             let served = state.serving.load(SeqCst);
             assert_eq!(served, 0, "{} is stopped while it serves", state.model);
             fake.world.note(format!("stop {}", state.model));
-            sleep(fake.stop).await;
+            sleep(fake.world.takes(fake.stop)).await;
             state.gone(&fake.world);
         })
     }
@@ -246,7 +273,7 @@ impl Instance for FakeInstance {
             fake.world.called("kill", &state.model);
             fake.world.note(format!("kill {}", state.model));
             fake.world.running.lock().unwrap().remove(&state.port);
-            let takes = *fake.world.kill.lock().unwrap();
+            let takes = fake.world.takes(*fake.world.kill.lock().unwrap());
             sleep(takes).await;
             state.gone(&fake.world);
         })
@@ -317,14 +344,27 @@ impl Rig {
 
     /// Sends a request for a model, and says its status, its body, and after how many seconds it was answered.
     pub(crate) async fn ask(&self, model: &str, priority: &str) -> (StatusCode, String, u64) {
+        self.ask_with(model, &[("x-priority", priority)], "").await
+    }
+
+    /// The same, with other headers, and more in its body.
+    pub(crate) async fn ask_with(
+        &self,
+        model: &str,
+        headers: &[(&'static str, &str)],
+        more: &str,
+    ) -> (StatusCode, String, u64) {
         let (world, answer) = (Arc::clone(&self.world), self.answer);
         let service = tower::service_fn(move |request: Request<_>| {
             let decision: Decision = request.extensions().get::<Decision>().unwrap().clone();
             serve(Arc::clone(&world), decision, answer)
         });
         let mut service = self.layer.layer(service);
-        let body = Full::new(Bytes::from(format!(r#"{{"model": "{model}"}}"#)));
-        let request = Request::post("/v1/chat/completions").header("x-priority", priority);
+        let body = Full::new(Bytes::from(format!(r#"{{"model": "{model}"{more}}}"#)));
+        let mut request = Request::post("/v1/chat/completions");
+        for &(name, value) in headers {
+            request = request.header(name, value);
+        }
         let response = service
             .ready()
             .await

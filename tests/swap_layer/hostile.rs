@@ -274,3 +274,61 @@ async fn instances_come_and_go() {
     assert_eq!(rig.world.astray.load(SeqCst), 0);
     assert!(rig.world.most_present.load(SeqCst) <= 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_comes_back_is_not_taken_for_one_that_left() {
+    let three = one_of_three();
+    let rig = Rig::new(three.clone());
+    let with = |names: &[&str]| {
+        let mut config = three.clone();
+        config
+            .models
+            .retain(|model| names.contains(&&*model.model.name));
+        config
+    };
+    // The pool of `c` is free, and then that of `a`.
+    for names in [&["a", "b"][..], &["b"], &["a", "b"]] {
+        rig.swap.reconfigure(with(names)).unwrap();
+        rig.settle().await;
+    }
+    rig.swap.reconfigure(with(&["a", "b", "c"])).unwrap();
+    rig.settle().await;
+    for name in ["a", "b", "c"] {
+        assert_eq!(rig.ask(name, "normal").await.0, StatusCode::OK, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_request_is_refused_for_a_load() {
+    for target in [2, 3, 30] {
+        let mut queue = tower_triage::QueueConfig::default().max_size(1_000);
+        queue.room.max_wait = Some(Duration::from_secs(600));
+        queue.room.target_wait =
+            tower_triage::admit::TargetWait::After(Duration::from_secs(target));
+        let mut config = one_of_three();
+        for model in &mut config.models {
+            model.concurrency = 4;
+        }
+        let route = RouteLayer::builder(Registry::new(vec![]).unwrap()).queue(queue);
+        let rig = Rig::with(config, route);
+        for round in 0..30 {
+            // No more than are served at once, but for those that come while the model is loaded.
+            for name in ["a", "b"] {
+                let mut sent = Vec::new();
+                for _ in 0..6 {
+                    sent.push(rig.send(name, "normal").await);
+                    sleep(Duration::from_millis(500)).await;
+                }
+                for sent in sent {
+                    let (status, body, _) = sent.await.unwrap();
+                    assert_eq!(
+                        status,
+                        StatusCode::OK,
+                        "target {target} round {round} {name}: {body}"
+                    );
+                }
+                sleep(Duration::from_secs(6)).await;
+            }
+        }
+    }
+}

@@ -5,4 +5,5 @@ mod hostile;
 mod operator;
 mod order;
 mod random;
+mod rough;
 mod serving;
