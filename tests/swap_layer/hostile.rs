@@ -330,3 +330,36 @@ async fn no_request_is_refused_for_a_load() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_streams_ends_though_the_service_is_gone() {
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, Channel, Full};
+    use tower::{Layer, ServiceExt};
+
+    let mut config = one_of_three();
+    config.models[0].ttl = Some(Duration::from_secs(5));
+    let rig = Rig::new(config);
+    let world = rig.world.clone();
+    let service = tower::service_fn(async |_: http::Request<_>| {
+        let (mut sender, body) = Channel::<Bytes>::new(1);
+        tokio::spawn(async move {
+            sleep(Duration::from_secs(60)).await;
+            _ = sender.send_data(Bytes::from("end")).await;
+        });
+        Ok::<_, std::convert::Infallible>(http::Response::new(body))
+    });
+    let service = rig.layer.layer(service);
+    let body = Full::new(Bytes::from(r#"{"model": "a"}"#));
+    let request = http::Request::post("/v1/chat/completions").body(body);
+    let response = service.oneshot(request.unwrap()).await.unwrap();
+    drop(rig);
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(world.running(), ["a"]);
+    assert_eq!(
+        response.into_body().collect().await.unwrap().to_bytes(),
+        "end"
+    );
+    sleep(Duration::from_secs(1)).await;
+    assert!(world.running().is_empty());
+}
