@@ -7,3 +7,4 @@ mod order;
 mod random;
 mod rough;
 mod serving;
+mod storm;
