@@ -39,6 +39,8 @@ pub(crate) struct World {
     panics: Mutex<Vec<String>>,
     /// How many calls have.
     pub(crate) panicked: AtomicU32,
+    /// How often an instance was told that something came from it.
+    pub(crate) activities: AtomicU32,
     /// Makes loads and stops shorter or longer than they usually are.
     pub(crate) times: Mutex<Option<fastrand::Rng>>,
     /// Starts of an instance that had not ended.
@@ -265,6 +267,10 @@ impl Instance for FakeInstance {
             sleep(WAKE).await;
             Ok(())
         })
+    }
+
+    fn on_activity(&self, _busy: u32) {
+        self.fake.world.activities.fetch_add(1, SeqCst);
     }
 
     fn kill(&self) -> BoxFuture<()> {

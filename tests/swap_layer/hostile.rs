@@ -363,3 +363,30 @@ async fn a_response_that_streams_ends_though_the_service_is_gone() {
     sleep(Duration::from_secs(1)).await;
     assert!(world.running().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_streams_is_seen_to_work_between_its_health_checks() {
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, Channel, Full};
+    use tower::{Layer, ServiceExt};
+
+    let rig = Rig::new(one_of_three());
+    let service = tower::service_fn(async |_: http::Request<_>| {
+        let (mut sender, body) = Channel::<Bytes>::new(1);
+        tokio::spawn(async move {
+            for _ in 0..60 {
+                sleep(Duration::from_secs(1)).await;
+                _ = sender.send_data(Bytes::from("token")).await;
+            }
+        });
+        Ok::<_, std::convert::Infallible>(http::Response::new(body))
+    });
+    let service = rig.layer.layer(service);
+    let body = Full::new(Bytes::from(r#"{"model": "a"}"#));
+    let request = http::Request::post("/v1/chat/completions").body(body);
+    let response = service.oneshot(request.unwrap()).await.unwrap();
+    response.into_body().collect().await.unwrap();
+    // A check waits for an answer for 5 s: there is news in each such span.
+    let told = rig.world.activities.load(SeqCst);
+    assert!(told > 60 / 5, "{told}");
+}

@@ -9,6 +9,9 @@ use crate::endpoints::on_demand::OnDemand;
 use crate::swap::scheduler::Head;
 use crate::swap::{Instance, SwapModel};
 
+/// How long a health check waits for an answer at most. It waits for a fifth of that at least.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
 /// One instance of a model.
 #[derive(Debug)]
 pub(super) struct Unit {
@@ -110,6 +113,13 @@ impl Unit {
     /// How often that is to be looked at; `None`: never.
     pub(super) fn activity_interval(&self) -> Option<Duration> {
         self.instance.as_ref()?;
-        Some(self.model.hang_timeout? / 4)
+        let hangs = self.model.hang_timeout.map(|timeout| timeout / 4);
+        // A health check that gets no answer counts for nothing if the engine was seen to work while it waited.
+        let check = self
+            .model
+            .health_interval
+            .filter(|_| self.model.health_path.is_some());
+        let check = check.map(|interval| ANSWER_LIMIT.min(interval.max(ANSWER_LIMIT / 5)) / 2);
+        hangs.into_iter().chain(check).min()
     }
 }
