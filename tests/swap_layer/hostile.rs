@@ -390,3 +390,19 @@ async fn an_engine_that_streams_is_seen_to_work_between_its_health_checks() {
     let told = rig.world.activities.load(SeqCst);
     assert!(told > 60 / 5, "{told}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_load_that_is_begun_again_is_seen_to_be_loading() {
+    let mut config = one_of_three();
+    config.models[0].settle = Duration::from_secs(5);
+    let rig = Rig::new(config);
+    let left = rig.send("a", "normal").await;
+    sleep(Duration::from_secs(3)).await;
+    left.abort();
+    rig.settle().await;
+    let waits = rig.send("a", "normal").await;
+    sleep(Duration::from_secs(6)).await;
+    assert_eq!(rig.world.log(), ["start a", "start a"]);
+    assert_eq!(rig.state("a"), "loading");
+    assert_eq!(waits.await.unwrap().0, StatusCode::OK);
+}

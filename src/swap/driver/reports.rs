@@ -107,18 +107,17 @@ impl Driver {
             }
             Err(error) => Some(error),
         };
+        // One that was given up did not fail. Told before it may be begun again.
+        if failure.is_some() && abort.is_cancelled() {
+            self.units.board.set_state(nth, ModelState::Unloaded, None);
+        }
         let now = self.nanos(now());
         let has_started = failure.is_none();
         let has_failed = self
             .scheduler
             .on_swap_done(generation, has_started, now, &mut self.units);
-        let Some(error) = failure else {
-            return;
-        };
-        // One that was given up did not fail.
-        match has_failed && !abort.is_cancelled() {
-            true => self.on_start_failed(nth, &error, router),
-            false => self.units.board.set_state(nth, ModelState::Unloaded, None),
+        if let Some(error) = failure.filter(|_| has_failed) {
+            self.on_start_failed(nth, &error, router);
         }
     }
 
