@@ -406,3 +406,24 @@ async fn a_load_that_is_begun_again_is_seen_to_be_loading() {
     assert_eq!(rig.state("a"), "loading");
     assert_eq!(waits.await.unwrap().0, StatusCode::OK);
 }
+
+#[tokio::test(start_paused = true)]
+#[ignore = "what runs counts for the pool of the same number, whatever that is called now"]
+async fn what_runs_takes_memory_of_other_pools_too() {
+    let mut config = one_of_three();
+    config.policy = SwapPolicy::Memory(vec![("g0".into(), 1.0), ("g1".into(), 2.0)]);
+    let rig = Rig::new(config.clone());
+    tokio::join!(
+        rig.ask("a", "normal"),
+        rig.ask("b", "normal"),
+        rig.ask("c", "normal")
+    );
+    let mut config = budget(config, 3.0);
+    config.models.push(model("d", 1.0));
+    config.models.push(model("e", 1.0));
+    rig.swap.reconfigure(config).unwrap();
+    rig.settle().await;
+    tokio::join!(rig.ask("d", "normal"), rig.ask("e", "normal"));
+    let most = rig.world.most_present.load(SeqCst);
+    assert!(most <= 3, "{most}");
+}

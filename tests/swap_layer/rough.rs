@@ -200,11 +200,7 @@ async fn step(
     match rng.u32(0..if is_rough { 28 } else { 24 }) {
         0..12 => sent.push(send(rig, name, rng).await),
         12..16 => sleep(Duration::from_millis(rng.u64(0..8_000))).await,
-        16 => {
-            if !sent.is_empty() {
-                sent[rng.usize(0..sent.len())].abort();
-            }
-        }
+        16 if !sent.is_empty() => sent[rng.usize(0..sent.len())].abort(),
         17 => rig.swap.reconfigure(config(memory, rng)).unwrap(),
         18 => {
             rig.router.reconfigure(self::queue(longest, rng)).unwrap();
