@@ -408,8 +408,7 @@ async fn a_load_that_is_begun_again_is_seen_to_be_loading() {
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "what runs counts for the pool of the same number, whatever that is called now"]
-async fn what_runs_takes_memory_of_other_pools_too() {
+async fn what_runs_takes_memory_of_the_only_pool_that_is_left() {
     let mut config = one_of_three();
     config.policy = SwapPolicy::Memory(vec![("g0".into(), 1.0), ("g1".into(), 2.0)]);
     let rig = Rig::new(config.clone());

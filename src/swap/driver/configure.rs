@@ -57,7 +57,15 @@ impl Driver {
             .collect();
         let swapper = config.swapper_of(&names)?;
         let settings = settings(config, &self.units.units);
-        self.units.pools = pool_names(config);
+        let old = std::mem::replace(&mut self.units.pools, pool_names(config));
+        let pools = &self.units.pools;
+        // What ran in a pool that has left, or in the only one, is taken to be in the first.
+        let moved = |pool: u32| {
+            let name = old.get(pool as usize);
+            let nth = name.and_then(|name| pools.iter().position(|pool| pool == name));
+            nth.unwrap_or(0) as u32
+        };
+        self.scheduler.renumber_pools(moved);
         self.units.start_timeout = config.health_timeout;
         self.has_default = config.default.is_some();
         // What sleeps is not to be woken as it was configured.
