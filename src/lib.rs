@@ -131,7 +131,7 @@ pub use route::{Route, RouteLayer, RouterHandle};
 pub use swap::{SwapHandle, SwapLayer};
 
 /// The README's code is code.
-#[cfg(all(doctest, feature = "route", feature = "batch"))]
+#[cfg(all(doctest, feature = "swap", feature = "batch"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 

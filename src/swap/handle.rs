@@ -142,8 +142,13 @@ impl SwapHandle {
         let mut waiting = HashMap::new();
         for (lane, count) in by_lane {
             let pools = endpoints.pools_in_order(&lane);
-            let serves = |entry: &&Entry| pools.contains(&entry.endpoint.pool());
-            if let Some(entry) = entries.iter().find(serves) {
+            // The first choice of the request.
+            let of_pool = |pool| {
+                entries
+                    .iter()
+                    .find(|it: &&Entry| it.endpoint.pool() == pool)
+            };
+            if let Some(entry) = pools.into_iter().find_map(of_pool) {
                 *waiting.entry(Arc::clone(&entry.model)).or_default() += count;
             }
         }

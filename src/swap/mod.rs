@@ -7,6 +7,7 @@
 //! ```no_run
 //! use tower::ServiceBuilder;
 //! use tower_triage::SwapLayer;
+//! use tower_triage::route::RouteBody;
 //! use tower_triage::swap::{SwapConfig, SwapModel};
 //! use tower_triage::upstream::Forward;
 //! # use bytes::Bytes;
@@ -19,7 +20,8 @@
 //!     .model(SwapModel::new("llama3:70b", "llama-server --port ${PORT} -m llama.gguf").memory(20.0));
 //! let layer = SwapLayer::builder(models).try_build()?;
 //! let handle = layer.handle();
-//! let gateway = ServiceBuilder::new().layer(layer).service(Forward::<Full<Bytes>>::new());
+//! let forward = Forward::<RouteBody<Full<Bytes>>>::new();
+//! let gateway = ServiceBuilder::new().layer(layer).service(forward);
 //! # drop(gateway);
 //! // …, and when the server has stopped:
 //! handle.shutdown().await;

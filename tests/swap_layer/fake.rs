@@ -35,6 +35,18 @@ pub(crate) struct World {
     pub(crate) most_present: AtomicU32,
     /// Requests that reached something that was not running any more.
     pub(crate) astray: AtomicU32,
+    /// The next calls that panic: `stop a`, `kill a`, `sleep a`, `start a`.
+    panics: Mutex<Vec<String>>,
+    /// How many calls have.
+    pub(crate) panicked: AtomicU32,
+    /// How often an instance was told that something came from it.
+    pub(crate) activities: AtomicU32,
+    /// Makes loads and stops shorter or longer than they usually are.
+    pub(crate) times: Mutex<Option<fastrand::Rng>>,
+    /// Starts of an instance that had not ended.
+    pub(crate) twice: AtomicU32,
+    /// How long it takes to kill a model.
+    pub(crate) kill: Mutex<Duration>,
 }
 
 #[derive(Debug)]
@@ -73,9 +85,45 @@ impl World {
 
     fn enter(self: &Arc<Self>, model: &str) -> Present {
         let mut present = self.present.lock().unwrap();
+        let is_there = present.iter().any(|name| name == model);
+        self.twice.fetch_add(is_there.into(), SeqCst);
         present.push(model.to_owned());
         self.most_present.fetch_max(present.len() as u32, SeqCst);
         Present(Arc::clone(self), model.to_owned())
+    }
+
+    /// What was to panic or fail does not.
+    pub(crate) fn be_good(&self) {
+        self.panics.lock().unwrap().clear();
+        self.failures.lock().unwrap().clear();
+    }
+
+    pub(crate) fn panic_at(&self, call: &str) {
+        self.panics.lock().unwrap().push(call.to_owned());
+    }
+
+    /// How long something takes that usually takes so long.
+    fn takes(&self, usual: Duration) -> Duration {
+        let mut times = self.times.lock().unwrap();
+        let factor = times.as_mut().map(|rng| rng.f64() * 2.0);
+        usual.mul_f64(factor.unwrap_or(1.0))
+    }
+
+    /// Whether nothing takes memory.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.present.lock().unwrap().is_empty()
+    }
+
+    /// Panics if that was asked for.
+    fn called(&self, call: &str, model: &str) {
+        let call = format!("{call} {model}");
+        let mut panics = self.panics.lock().unwrap();
+        if let Some(nth) = panics.iter().position(|one| *one == call) {
+            panics.remove(nth);
+            self.panicked.fetch_add(1, SeqCst);
+            drop(panics);
+            panic!("{call} panics, as asked");
+        }
     }
 
     pub(crate) fn fail_next(&self, model: &str, times: u32) {
@@ -122,9 +170,10 @@ impl Launcher for Fake {
         let fake = self.clone();
         Box::pin(async move {
             let name = launch.name.to_string();
+            fake.world.called("start", &name);
             fake.world.note(format!("start {name}"));
             let present = fake.world.enter(&name);
-            sleep(fake.load).await;
+            sleep(fake.world.takes(fake.load)).await;
             let left = fake
                 .world
                 .failures
@@ -180,7 +229,7 @@ impl Instance for FakeInstance {
         let (world, state) = (Arc::clone(&self.fake.world), Arc::clone(&self.state));
         Box::pin(async move {
             state.crashed.notified().await;
-            state.gone(&world);
+            world.running.lock().unwrap().remove(&state.port);
             "it fell over".to_owned()
         })
     }
@@ -188,11 +237,12 @@ impl Instance for FakeInstance {
     fn stop(&self) -> BoxFuture<()> {
         let (fake, state) = (self.fake.clone(), Arc::clone(&self.state));
         Box::pin(async move {
+            fake.world.called("stop", &state.model);
             state.is_stopping.store(1, SeqCst);
             let served = state.serving.load(SeqCst);
-            assert_eq!(served, 0, "{} is stopped while it serves", state.model);
+            fake.world.astray.fetch_add(served, SeqCst); // it is stopped while it serves
             fake.world.note(format!("stop {}", state.model));
-            sleep(fake.stop).await;
+            sleep(fake.world.takes(fake.stop)).await;
             state.gone(&fake.world);
         })
     }
@@ -201,6 +251,7 @@ impl Instance for FakeInstance {
         let (fake, state) = (self.fake.clone(), Arc::clone(&self.state));
         self.can_sleep.then(|| {
             Box::pin(async move {
+                fake.world.called("sleep", &state.model);
                 fake.world.note(format!("sleep {}", state.model));
                 drop(state.present.lock().unwrap().take());
                 Ok(())
@@ -218,10 +269,20 @@ impl Instance for FakeInstance {
         })
     }
 
+    fn on_activity(&self, _busy: u32) {
+        self.fake.world.activities.fetch_add(1, SeqCst);
+    }
+
     fn kill(&self) -> BoxFuture<()> {
-        self.fake.world.note(format!("kill {}", self.state.model));
-        self.state.gone(&self.fake.world);
-        Box::pin(std::future::ready(()))
+        let (fake, state) = (self.fake.clone(), Arc::clone(&self.state));
+        Box::pin(async move {
+            fake.world.called("kill", &state.model);
+            fake.world.note(format!("kill {}", state.model));
+            fake.world.running.lock().unwrap().remove(&state.port);
+            let takes = fake.world.takes(*fake.world.kill.lock().unwrap());
+            sleep(takes).await;
+            state.gone(&fake.world);
+        })
     }
 }
 
@@ -231,8 +292,8 @@ pub(crate) struct Rig {
     pub(crate) world: Arc<World>,
     pub(crate) swap: SwapHandle,
     pub(crate) router: RouterHandle,
-    layer: SwapLayer,
-    answer: Duration,
+    pub(crate) layer: SwapLayer,
+    pub(crate) answer: Duration,
     pub(crate) begin: Instant,
 }
 
@@ -266,11 +327,21 @@ impl Rig {
     }
 
     pub(crate) fn with(config: SwapConfig, route: RouteLayerBuilder) -> Self {
+        Self::timed(config, route, LOAD, STOP)
+    }
+
+    /// Where loads and stops take so long.
+    pub(crate) fn timed(
+        config: SwapConfig,
+        route: RouteLayerBuilder,
+        load: Duration,
+        stop: Duration,
+    ) -> Self {
         let world = Arc::new(World::default());
         let fake = Fake {
             world: Arc::clone(&world),
-            load: LOAD,
-            stop: STOP,
+            load,
+            stop,
         };
         let layer = SwapLayer::builder(config)
             .launcher(fake)
@@ -289,14 +360,27 @@ impl Rig {
 
     /// Sends a request for a model, and says its status, its body, and after how many seconds it was answered.
     pub(crate) async fn ask(&self, model: &str, priority: &str) -> (StatusCode, String, u64) {
+        self.ask_with(model, &[("x-priority", priority)], "").await
+    }
+
+    /// The same, with other headers, and more in its body.
+    pub(crate) async fn ask_with(
+        &self,
+        model: &str,
+        headers: &[(&'static str, &str)],
+        more: &str,
+    ) -> (StatusCode, String, u64) {
         let (world, answer) = (Arc::clone(&self.world), self.answer);
         let service = tower::service_fn(move |request: Request<_>| {
             let decision: Decision = request.extensions().get::<Decision>().unwrap().clone();
             serve(Arc::clone(&world), decision, answer)
         });
         let mut service = self.layer.layer(service);
-        let body = Full::new(Bytes::from(format!(r#"{{"model": "{model}"}}"#)));
-        let request = Request::post("/v1/chat/completions").header("x-priority", priority);
+        let body = Full::new(Bytes::from(format!(r#"{{"model": "{model}"{more}}}"#)));
+        let mut request = Request::post("/v1/chat/completions");
+        for &(name, value) in headers {
+            request = request.header(name, value);
+        }
         let response = service
             .ready()
             .await
@@ -348,7 +432,7 @@ impl Rig {
 
 pub(crate) type Sent = tokio::task::JoinHandle<(StatusCode, String, u64)>;
 
-async fn serve(
+pub(crate) async fn serve(
     world: Arc<World>,
     decision: Decision,
     answer: Duration,

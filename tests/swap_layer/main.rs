@@ -1,7 +1,10 @@
 //! `SwapLayer` with models that are started by a fake, in paused time.
 
 mod fake;
+mod hostile;
 mod operator;
 mod order;
 mod random;
+mod rough;
 mod serving;
+mod storm;

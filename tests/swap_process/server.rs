@@ -1,6 +1,6 @@
 //! A small server, which this test binary runs as.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, exit};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -75,11 +75,18 @@ fn variable(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
 }
 
-/// Reads a request without a body, and answers it.
+/// Reads a request, and answers it.
 fn serve_one(mut stream: TcpStream) {
-    let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+    let mut reader = BufReader::new(&stream);
+    let mut lines = reader.by_ref().lines().map_while(Result::ok);
     let Some(first) = lines.next() else { return };
-    lines.take_while(|line| !line.is_empty()).for_each(drop);
+    let mut length = 0;
+    for line in lines.take_while(|line| !line.is_empty()) {
+        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    _ = std::io::copy(&mut reader.take(length), &mut std::io::sink());
     let path = first.split(' ').nth(1).unwrap();
     let (status, body) = answer(path);
     let length = body.len();
@@ -113,6 +120,10 @@ fn answer(path: &str) -> (u16, String) {
             (200, nothing)
         }
         ["exit"] => exit(7),
+        ["slow", millis] => {
+            thread::sleep(Duration::from_millis(millis.parse().unwrap()));
+            (200, nothing)
+        }
         _ => (404, nothing),
     }
 }

@@ -9,6 +9,9 @@ pub enum InvalidSwap {
     /// A model without a name.
     #[error("a model has an empty name")]
     EmptyName,
+    /// A name that can't be shown in a header.
+    #[error("model {0:?} has control characters in its name")]
+    BadName(String),
     /// Two models of the same name, or a model with the name of another one's further instance.
     #[error(
         "model `{0}` is there twice; the further instances of a model have its name with `#2` and so on"

@@ -81,6 +81,9 @@ impl SwapModel {
         if self.model.name.is_empty() {
             return Err(InvalidSwap::EmptyName);
         }
+        if self.model.name.contains(char::is_control) {
+            return Err(InvalidSwap::BadName(name()));
+        }
         let lines = [
             ("cmd", Some(&self.cmd)),
             ("stop_cmd", self.stop_cmd.as_ref()),

@@ -1,5 +1,6 @@
 //! What handles ask of the driver.
 
+use super::tasks::{Report, Stop};
 use super::{Command, Driver};
 use crate::clock::now;
 use crate::endpoints::on_demand::Refusal;
@@ -62,16 +63,26 @@ impl Driver {
         self.units.has_changed = true; // requests may wait for it again
     }
 
-    /// Ends an instance that sleeps.
+    /// Ends an instance that sleeps, and keeps one that runs from sleeping.
     pub(super) fn end_sleep(&mut self, nth: usize) {
         let unit = &mut self.units.units[nth];
+        unit.may_sleep = false;
         if !std::mem::take(&mut unit.is_asleep) {
             return;
         }
         unit.start += 1;
-        if let Some(instance) = unit.instance.take() {
-            tokio::spawn(async move { instance.kill().await });
-        }
+        let stop = Stop {
+            unit: nth,
+            instance: unit.instance.take(),
+            is_killed: true,
+            may_sleep: false,
+        };
+        let reports = self.units.reports.clone();
+        self.ending_sleeps += 1;
+        tokio::spawn(async move {
+            _ = stop.run().await;
+            _ = reports.send(Report::SleepEnded);
+        });
         self.units.board.set_state(nth, ModelState::Unloaded, None);
     }
 

@@ -57,15 +57,27 @@ impl Driver {
             .collect();
         let swapper = config.swapper_of(&names)?;
         let settings = settings(config, &self.units.units);
-        self.units.pools = pool_names(config);
+        let old = std::mem::replace(&mut self.units.pools, pool_names(config));
+        let pools = &self.units.pools;
+        // What ran in a pool that has left, or in the only one, is taken to be in the first.
+        let moved = |pool: u32| {
+            let name = old.get(pool as usize);
+            let nth = name.and_then(|name| pools.iter().position(|pool| pool == name));
+            nth.unwrap_or(0) as u32
+        };
+        self.scheduler.renumber_pools(moved);
         self.units.start_timeout = config.health_timeout;
         self.has_default = config.default.is_some();
+        // What sleeps is not to be woken as it was configured.
+        for &ModelId(nth) in &changed {
+            self.end_sleep(nth as usize);
+            // As it is configured now, it may start.
+            self.units.units[nth as usize].on_demand.set_refusal(None);
+            self.units.has_changed = true;
+        }
         let now = self.nanos(now());
         self.scheduler
             .on_reconfigure(settings, swapper, &changed, now, &mut self.units);
-        for &ModelId(nth) in &changed {
-            self.end_sleep(nth as usize);
-        }
         for id in new {
             let model = &self.units.unit(id).model;
             if model.preload || model.pinned {
@@ -142,20 +154,24 @@ impl Driver {
     }
 
     /// Adds an instance, with the number of one that has left and stopped, or the next one.
-    fn add(&mut self, unit: Unit) -> usize {
+    fn add(&mut self, mut unit: Unit) -> usize {
         let entry = Entry::new(
             &unit.model.model.name,
             unit.endpoint.clone(),
             unit.on_demand.clone(),
         );
         let mut units = self.units.units.iter().enumerate();
+        // One that leaves only now may be waited for or be asked to load, as the scheduler sees it.
         let free = units.position(|(nth, unit)| {
+            let id = ModelId(nth as u32);
             !unit.is_configured
                 && !unit.is_busy()
-                && self.scheduler.phase(ModelId(nth as u32)) == Phase::Stopped
+                && !self.scheduler.is_configured(id)
+                && self.scheduler.phase(id) == Phase::Stopped
         });
         match free {
             Some(nth) => {
+                unit.start = self.units.units[nth].start + 1; // the end of an earlier one may still be told
                 self.units.units[nth] = unit;
                 self.units.board.entries()[nth] = entry;
                 nth

@@ -62,7 +62,7 @@ impl Units {
     }
 
     /// What stops an instance, and an entry that says so.
-    fn stop(&mut self, model: ModelId, may_sleep: bool) -> Stop {
+    fn stop(&mut self, model: ModelId) -> Stop {
         self.board
             .set_state(model.0 as usize, ModelState::Unloading, None);
         let unit = self.unit(model);
@@ -71,7 +71,7 @@ impl Units {
             unit: model.0 as usize,
             instance: unit.instance.take(),
             is_killed: std::mem::take(&mut unit.is_killed),
-            may_sleep,
+            may_sleep: unit.may_sleep,
         }
     }
 }
@@ -98,11 +98,7 @@ impl Effects for Units {
     }
 
     fn swap(&mut self, generation: Generation, target: ModelId, plan: &Plan) {
-        let evict = plan
-            .evict
-            .iter()
-            .map(|&model| self.stop(model, true))
-            .collect();
+        let evict = plan.evict.iter().map(|&model| self.stop(model)).collect();
         self.board
             .set_state(target.0 as usize, ModelState::Loading, None);
         let progress = self.board.entries()[target.0 as usize].told();
@@ -115,6 +111,7 @@ impl Effects for Units {
         self.log_swap(target, plan);
         let unit = self.unit(target);
         unit.is_asleep = false;
+        (unit.is_killed, unit.may_sleep) = (false, true);
         unit.on_demand.set_killed(false);
         let abort = CancellationToken::new();
         let swap = Swap {
@@ -147,7 +144,7 @@ impl Effects for Units {
 
     fn stop(&mut self, generation: Generation, model: ModelId) {
         tracing::info!(model = &*self.unit(model).name, "model is unloaded");
-        let stop = Units::stop(self, model, true);
+        let stop = Units::stop(self, model);
         let reports = self.reports.clone();
         tokio::spawn(async move {
             let ended = stop.run().await;

@@ -67,6 +67,8 @@ pub(super) struct Driver {
     has_default: bool,
     /// When models that failed to start may be tried again.
     refused: Vec<(OnDemand, Instant)>,
+    /// How many instances that slept are being ended.
+    ending_sleeps: usize,
     /// To be answered when nothing runs any more.
     shutdown: Vec<oneshot::Sender<()>>,
 }
@@ -101,6 +103,7 @@ impl Driver {
             looked: now(),
             has_default: false,
             refused: Vec::new(),
+            ending_sleeps: 0,
             shutdown: Vec::new(),
         };
         driver.configure(config, router)?;
@@ -204,12 +207,9 @@ impl Driver {
 
     /// Whether anything is to be done as soon as an instance serves no request any more.
     fn awaits_idleness(&self) -> bool {
-        let mut units = (0..).map(ModelId).zip(&self.units.units);
-        self.has_default
-            || units.any(|(id, unit)| {
-                let is_stopped = self.scheduler.phase(id) == Phase::Stopped;
-                (is_stopped && unit.head.is_some()) || self.scheduler.is_leaving(id)
-            })
+        let mut models = (0..self.units.units.len() as u32).map(ModelId);
+        let scheduler = &self.scheduler;
+        self.has_default || models.any(|id| scheduler.is_wanted(id) || scheduler.is_leaving(id))
     }
 
     /// When to look again, though no event comes.
@@ -228,7 +228,7 @@ impl Driver {
         let models = (0..self.units.units.len() as u32).map(ModelId);
         let mut phases = models.map(|model| self.scheduler.phase(model));
         let is_changing = phases.any(|phase| phase != Phase::Stopped);
-        if !is_running && !is_changing {
+        if !is_running && !is_changing && self.ending_sleeps == 0 {
             self.shutdown
                 .drain(..)
                 .for_each(|answer| _ = answer.send(()));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Driver;
-use super::tasks::{Ended, Report, watch};
+use super::tasks::{Ended, Report, Stop, watch};
 use crate::clock::now;
 use crate::endpoints::on_demand::Refusal;
 use crate::route::RouterHandle;
@@ -29,6 +29,7 @@ impl Driver {
                 start,
                 reason,
             } => self.on_exited(unit, start, reason),
+            Report::SleepEnded => self.ending_sleeps -= 1,
             Report::Gone { unit, start } => {
                 if self.units.units[unit].start != start {
                     return; // it was stopped meanwhile
@@ -48,15 +49,21 @@ impl Driver {
         }
         tracing::warn!(model = &*unit.name, reason, "model ended by itself");
         unit.stop_giving();
+        unit.has_ended = true;
         self.units.has_changed = true;
         if unit.is_asleep {
             unit.instance = None;
             unit.is_asleep = false;
         } else if let Some(instance) = unit.instance.clone() {
             let reports = self.units.reports.clone();
+            let stop = Stop {
+                unit: nth,
+                instance: Some(instance),
+                is_killed: true,
+                may_sleep: false,
+            };
             tokio::spawn(async move {
-                instance.kill().await;
-                drop(instance);
+                _ = stop.run().await;
                 _ = reports.send(Report::Gone { unit: nth, start });
             });
         }
@@ -77,6 +84,9 @@ impl Driver {
         }
         self.units.units[unit].instance = asleep;
         self.units.board.set_state(unit, state, None);
+        if !self.units.units[unit].may_sleep {
+            self.end_sleep(unit); // it was unloaded on its way to sleep
+        }
     }
 
     fn on_swap_done(
@@ -96,18 +106,17 @@ impl Driver {
             }
             Err(error) => Some(error),
         };
+        // One that was given up did not fail. Told before it may be begun again.
+        if failure.is_some() && abort.is_cancelled() {
+            self.units.board.set_state(nth, ModelState::Unloaded, None);
+        }
         let now = self.nanos(now());
         let has_started = failure.is_none();
         let has_failed = self
             .scheduler
             .on_swap_done(generation, has_started, now, &mut self.units);
-        let Some(error) = failure else {
-            return;
-        };
-        // One that was given up did not fail.
-        match has_failed && !abort.is_cancelled() {
-            true => self.on_start_failed(nth, &error, router),
-            false => self.units.board.set_state(nth, ModelState::Unloaded, None),
+        if let Some(error) = failure.filter(|_| has_failed) {
+            self.on_start_failed(nth, &error, router);
         }
     }
 
@@ -164,6 +173,7 @@ impl Driver {
     fn watch(&mut self, nth: usize, instance: &Arc<dyn Instance>) {
         let unit = &mut self.units.units[nth];
         unit.start += 1;
+        unit.has_ended = false;
         let reports = self.units.reports.clone();
         tokio::spawn(watch(nth, unit.start, Arc::clone(instance), reports));
     }

@@ -28,6 +28,8 @@ pub(super) enum Report {
     },
     /// Nothing is left of an instance that ended by itself.
     Gone { unit: usize, start: u64 },
+    /// Nothing is left of an instance that slept.
+    SleepEnded,
     /// An instance ended by itself.
     Exited {
         unit: usize,
@@ -58,26 +60,26 @@ pub(super) struct Stop {
 impl Stop {
     pub(super) async fn run(self) -> Ended {
         let unit = self.unit;
-        let Some(instance) = self.instance else {
-            return Ended { unit, asleep: None };
-        };
+        // In a task of its own: a launcher may panic. What it was to stop is dropped then.
+        let asleep = tokio::spawn(self.end()).await.unwrap_or_default();
+        Ended { unit, asleep }
+    }
+
+    /// Returns the instance if it only sleeps.
+    async fn end(self) -> Option<Arc<dyn Instance>> {
+        let instance = self.instance?;
         if self.is_killed {
             instance.kill().await;
-            return Ended { unit, asleep: None };
+            return None;
         }
         if let Some(sleep) = instance.sleep().filter(|_| self.may_sleep) {
             match sleep.await {
-                Ok(()) => {
-                    return Ended {
-                        unit,
-                        asleep: Some(instance),
-                    };
-                }
+                Ok(()) => return Some(instance),
                 Err(error) => tracing::warn!(?instance, error, "model could not be put to sleep"),
             }
         }
         instance.stop().await;
-        Ended { unit, asleep: None }
+        None
     }
 }
 
@@ -104,7 +106,7 @@ impl Swap {
             })
         });
         for task in tasks.collect::<Vec<_>>() {
-            _ = task.await; // a launcher that panics in there has ended all the same
+            _ = task.await;
         }
         let settle = self.launch.model.settle;
         let start = start(self.asleep, self.launch, self.launcher);

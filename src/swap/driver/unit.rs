@@ -9,6 +9,9 @@ use crate::endpoints::on_demand::OnDemand;
 use crate::swap::scheduler::Head;
 use crate::swap::{Instance, SwapModel};
 
+/// How long a health check waits for an answer at most. It waits for a fifth of that at least.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
 /// One instance of a model.
 #[derive(Debug)]
 pub(super) struct Unit {
@@ -32,6 +35,10 @@ pub(super) struct Unit {
     activity: (u32, u32),
     /// Whether it is killed rather than stopped when it is to end.
     pub(super) is_killed: bool,
+    /// Whether it may sleep when it is to make room: not if it was unloaded, or runs as it is not configured any more.
+    pub(super) may_sleep: bool,
+    /// Whether what runs has ended by itself, and is not gone yet.
+    pub(super) has_ended: bool,
 }
 
 impl Unit {
@@ -50,6 +57,8 @@ impl Unit {
             idled: 0,
             activity: (0, 0),
             is_killed: false,
+            may_sleep: true,
+            has_ended: false,
         }
     }
 
@@ -78,6 +87,9 @@ impl Unit {
     }
 
     pub(super) fn give(&self) {
+        if self.has_ended {
+            return; // nothing answers there
+        }
         let state = self.endpoint.state();
         // Failures of an earlier process say nothing of this one.
         state.ejection.reset_failures();
@@ -101,6 +113,13 @@ impl Unit {
     /// How often that is to be looked at; `None`: never.
     pub(super) fn activity_interval(&self) -> Option<Duration> {
         self.instance.as_ref()?;
-        Some(self.model.hang_timeout? / 4)
+        let hangs = self.model.hang_timeout.map(|timeout| timeout / 4);
+        // A health check that gets no answer counts for nothing if the engine was seen to work while it waited.
+        let check = self
+            .model
+            .health_interval
+            .filter(|_| self.model.health_path.is_some());
+        let check = check.map(|interval| ANSWER_LIMIT.min(interval.max(ANSWER_LIMIT / 5)) / 2);
+        hangs.into_iter().chain(check).min()
     }
 }

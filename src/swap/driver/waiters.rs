@@ -30,7 +30,9 @@ impl Driver {
     /// The first waiter of each instance: of the lanes that it can serve, the one that goes first.
     fn heads(&self, router: &RouterHandle) -> Vec<Option<Head>> {
         let units = self.units.units.iter().enumerate();
+        // The pool of one that has left may be another one's by now.
         let by_pool: HashMap<PoolId, usize> = units
+            .filter(|(_, unit)| unit.is_configured)
             .map(|(nth, unit)| (unit.endpoint.pool(), nth))
             .collect();
         let mut heads = vec![None; self.units.units.len()];

@@ -11,6 +11,7 @@
 //!   [`next_tick`](Scheduler::next_tick). To begin with, call `on_load` for each model that is to run from the start, or
 //!   else `on_tick`.
 //! - States: [`phase`](Scheduler::phase), [`is_leaving`](Scheduler::is_leaving),
+//!   [`is_wanted`](Scheduler::is_wanted), [`is_configured`](Scheduler::is_configured),
 //!   [`earliest_retry`](Scheduler::earliest_retry).
 //!
 //! A [`ModelId`] is the number of an instance: a process that may run. It keeps its number for as long as the scheduler
@@ -168,6 +169,17 @@ impl Scheduler {
     /// What a model does.
     pub(crate) fn phase(&self, model: ModelId) -> Phase {
         self.model(model).phase
+    }
+
+    /// Whether a model that does not run is to be started.
+    pub(crate) fn is_wanted(&self, model: ModelId) -> bool {
+        let model = self.model(model);
+        model.phase == Phase::Stopped && model.head().is_some()
+    }
+
+    /// Whether a model was configured when that was last said.
+    pub(crate) fn is_configured(&self, model: ModelId) -> bool {
+        self.of(model).is_some()
     }
 
     /// Whether a model that is ready is to be stopped once it serves no request.

@@ -67,6 +67,13 @@ impl Scheduler {
         self.decide(now, effects);
     }
 
+    /// The pools have other numbers. To be called before [`on_reconfigure`](Self::on_reconfigure).
+    pub(crate) fn renumber_pools(&mut self, number: impl Fn(u32) -> u32) {
+        for model in &mut self.models {
+            model.pool = number(model.pool);
+        }
+    }
+
     /// The configuration of a model, if it has one.
     pub(super) fn of(&self, ModelId(model): ModelId) -> Option<ModelSettings> {
         self.settings.models.get(model as usize).copied().flatten()

@@ -1,0 +1,106 @@
+//! Requests through a `SwapLayer` to real processes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use tower::{Layer, ServiceExt};
+use tower_triage::SwapLayer;
+use tower_triage::route::{Route, RouteBody};
+use tower_triage::swap::{ModelState, SwapConfig, Unload};
+use tower_triage::upstream::Forward;
+
+use super::*;
+
+type Body = RouteBody<Full<Bytes>>;
+type Service = Route<Forward<Body>>;
+
+/// Models of which one can run at a time, and are stopped whenever they are idle.
+fn restless(names: &[&str]) -> SwapConfig {
+    let mut config = SwapConfig::memory(1.0);
+    config.swap_after = Duration::ZERO;
+    config.min_loaded = Duration::ZERO;
+    for name in names {
+        let mut model = server().memory(1.0).concurrency(4);
+        model.model.name = (*name).to_owned();
+        model.ttl = Some(Duration::from_millis(1));
+        config = config.model(model);
+    }
+    config
+}
+
+async fn ask(service: Service, model: &str, path: &str) -> (StatusCode, String) {
+    let body = Full::new(Bytes::from(format!(r#"{{"model": "{model}"}}"#)));
+    let request = Request::post(path).body(body).unwrap();
+    let response = soon(service.oneshot(request)).await.unwrap();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn a_crash_and_a_kill_are_told_apart() {
+    let mut config = restless(&["a"]);
+    config.models[0].ttl = None;
+    let layer = SwapLayer::builder(config).try_build().unwrap();
+    let service = layer.layer(Forward::<Body>::new());
+    let (status, body) = ask(service.clone(), "a", "/exit").await;
+    assert_eq!(status, StatusCode::BAD_GATEWAY);
+    assert!(body.contains("model_crashed"), "{body}");
+    // It is started again once its end is known.
+    until(|| layer.handle().models()[0].state != ModelState::Loaded).await;
+    assert_eq!(ask(service.clone(), "a", "/asks").await.0, StatusCode::OK);
+    let served = tokio::spawn(ask(service.clone(), "a", "/slow/600000"));
+    until(|| layer.handle().models()[0].in_flight == 1).await;
+    layer.handle().unload("a", Unload::Kill).unwrap();
+    let (status, body) = served.await.unwrap();
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(body.contains("model_unloaded"), "{body}");
+    assert_eq!(ask(service, "a", "/asks").await.0, StatusCode::OK);
+    soon(layer.handle().shutdown()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_never_reaches_a_process_that_is_being_stopped() {
+    let names = ["a", "b", "c"];
+    let layer = SwapLayer::builder(restless(&names)).try_build().unwrap();
+    let service = Arc::new(layer.layer(Forward::<Body>::new()));
+    let tasks = (0..6).map(|nth| {
+        let service = Arc::clone(&service);
+        tokio::spawn(async move {
+            for round in 0..20 {
+                let name = names[(nth + round) % 3];
+                let (status, body) = ask((*service).clone(), name, "/slow/1").await;
+                assert_eq!(status, StatusCode::OK, "{body}");
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    soon(layer.handle().shutdown()).await;
+    for model in layer.handle().models() {
+        assert_eq!((model.running, model.in_flight, model.waiting), (0, 0, 0));
+    }
+}
+
+#[tokio::test]
+#[ignore = "slots are given until the driver is told that the process has ended"]
+async fn what_waits_is_not_sent_to_a_process_that_crashed() {
+    let mut config = restless(&["a"]);
+    config.models[0].concurrency = 1;
+    let layer = SwapLayer::builder(config).try_build().unwrap();
+    let service = layer.layer(Forward::<Body>::new());
+    let crashes = tokio::spawn(ask(service.clone(), "a", "/exit"));
+    let wait = (0..100).map(|_| tokio::spawn(ask(service.clone(), "a", "/asks")));
+    let wait: Vec<_> = wait.collect();
+    let (status, body) = crashes.await.unwrap();
+    assert_eq!(status, StatusCode::BAD_GATEWAY, "{body}");
+    let mut failed = 0;
+    for waits in wait {
+        failed += u32::from(waits.await.unwrap().0 != StatusCode::OK);
+    }
+    assert_eq!(failed, 0, "of those that waited");
+    soon(layer.handle().shutdown()).await;
+}
