@@ -29,6 +29,7 @@ struct Shared {
     made: Instant,
     refusal: ArcSwapOption<Refusal>,
     is_killed: AtomicBool,
+    is_doubted: AtomicBool,
     idled: AtomicU64,
     /// When it last was, in nanoseconds since `made`.
     idled_at: AtomicU64,
@@ -41,6 +42,7 @@ impl Default for Shared {
             made: gate::now(),
             refusal: ArcSwapOption::default(),
             is_killed: AtomicBool::default(),
+            is_doubted: AtomicBool::default(),
             idled: AtomicU64::default(),
             idled_at: AtomicU64::default(),
             loading: ArcSwapOption::default(),
@@ -107,6 +109,11 @@ impl OnDemand {
         let times = self.0.idled.load(SeqCst);
         let at = Duration::from_nanos(self.0.idled_at.load(Relaxed));
         (times, self.0.made + at)
+    }
+
+    /// Whether it gave no answer since this was last called: it may have ended.
+    pub(crate) fn take_doubt(&self) -> bool {
+        self.0.is_doubted.swap(false, SeqCst)
     }
 
     /// Whether the endpoint was ended though it served requests, on request of the operator.
@@ -197,6 +204,16 @@ impl Endpoints {
     pub(crate) fn watch_demand(&self) -> Arc<Notify> {
         self.demanded.is_on.store(true, SeqCst);
         Arc::clone(&self.demanded.notify)
+    }
+
+    /// A request got no answer. If its endpoint is started on demand it may have ended, and gives no slots until that is
+    /// known.
+    pub(crate) fn on_no_answer(&self, endpoint: &EndpointRef) {
+        if let Some(on_demand) = endpoint.on_demand() {
+            endpoint.state().word.stop();
+            on_demand.0.is_doubted.store(true, SeqCst);
+            self.demanded.notify.notify_one();
+        }
     }
 
     /// Sets whether it is notified when an endpoint serves no request any more. One that came to that just before is not

@@ -67,6 +67,12 @@ impl ResponseClass {
         }
     }
 
+    /// Whether the endpoint can't be reached, or broke off before it answered.
+    #[cfg(feature = "swap")]
+    pub(super) fn is_no_answer(self) -> bool {
+        matches!(self, Self::Failure { answered: false, retry } if retry != Retry::No)
+    }
+
     pub(super) fn is_failure(self) -> bool {
         matches!(self, Self::Failure { .. })
     }

@@ -49,6 +49,9 @@ pub(super) enum Command {
 /// In overload first waiters change with each request that is served. They are not looked at more often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
+/// A process that gave no answer may have ended: that is told within less.
+const DOUBT: Duration = Duration::from_millis(100);
+
 /// The driver of one layer.
 pub(super) struct Driver {
     router: WeakRouter,
@@ -161,7 +164,7 @@ impl Driver {
         // Ends because each round but the last takes note of a request that has ended.
         loop {
             self.look_at_waiters(router, now);
-            self.look_at_units();
+            self.look_at_units(at);
             if self.scheduler.next_tick().is_some_and(|tick| tick <= now) {
                 self.scheduler.on_tick(now, &mut self.units);
             }
@@ -193,10 +196,20 @@ impl Driver {
         self.units.has_changed |= self.refused.len() < refused;
     }
 
-    fn look_at_units(&mut self) {
+    fn look_at_units(&mut self, at: Instant) {
         for nth in 0..self.units.units.len() {
             let unit = &mut self.units.units[nth];
             unit.report_activity();
+            if unit.on_demand.take_doubt() {
+                unit.doubted_until = Some(at + DOUBT);
+            } else if unit.doubted_until.is_some_and(|end| end <= at) {
+                unit.doubted_until = None;
+                if self.scheduler.gives_slots(ModelId(nth as u32)) {
+                    unit.give();
+                    self.units.has_changed = true;
+                }
+            }
+            let unit = &mut self.units.units[nth];
             if let Some(at) = unit.take_idled() {
                 let at = self.nanos(at);
                 self.scheduler
@@ -219,7 +232,16 @@ impl Driver {
         let units = self.units.units.iter();
         let activity = units.filter_map(Unit::activity_interval).min();
         let activity = activity.map(|interval| now() + interval);
-        tick.into_iter().chain(refused).chain(activity).min()
+        let doubted = self
+            .units
+            .units
+            .iter()
+            .filter_map(|unit| unit.doubted_until);
+        tick.into_iter()
+            .chain(refused)
+            .chain(activity)
+            .chain(doubted)
+            .min()
     }
 
     fn answer_shutdown(&mut self) {

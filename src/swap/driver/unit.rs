@@ -37,6 +37,8 @@ pub(super) struct Unit {
     pub(super) is_killed: bool,
     /// Whether it may sleep when it is to make room: not if it was unloaded, or runs as it is not configured any more.
     pub(super) may_sleep: bool,
+    /// Until when it gives no slots because a request got no answer: its end may be told by then.
+    pub(super) doubted_until: Option<Instant>,
     /// Whether what runs has ended by itself, and is not gone yet.
     pub(super) has_ended: bool,
 }
@@ -58,6 +60,7 @@ impl Unit {
             activity: (0, 0),
             is_killed: false,
             may_sleep: true,
+            doubted_until: None,
             has_ended: false,
         }
     }
@@ -86,7 +89,8 @@ impl Unit {
         self.endpoint.state().word.stop_if_idle()
     }
 
-    pub(super) fn give(&self) {
+    pub(super) fn give(&mut self) {
+        self.doubted_until = None;
         if self.has_ended {
             return; // nothing answers there
         }

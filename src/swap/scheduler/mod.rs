@@ -171,6 +171,11 @@ impl Scheduler {
         self.model(model).phase
     }
 
+    /// Whether a model gives slots.
+    pub(crate) fn gives_slots(&self, model: ModelId) -> bool {
+        self.model(model).is_open
+    }
+
     /// Whether a model that does not run is to be started.
     pub(crate) fn is_wanted(&self, model: ModelId) -> bool {
         let model = self.model(model);
