@@ -16,7 +16,7 @@ use super::health::Client;
 use super::life::{LifeReader, life};
 use super::output::Output;
 use super::port::Port;
-use super::supervise::supervise;
+use super::supervise::{Supervised, supervise};
 use crate::swap::{Launch, StartError};
 use crate::upstream::Prober;
 
@@ -73,7 +73,8 @@ impl Engine {
             asleep: AtomicBool::new(false),
             asked_to_stop: AtomicBool::new(false),
         });
-        tokio::spawn(supervise(engine.clone(), child_ends, pipe, life_sender));
+        let supervised = Supervised(engine.clone());
+        tokio::spawn(supervise(supervised, child_ends, pipe, life_sender));
         Ok(engine)
     }
 

@@ -19,12 +19,12 @@ use super::life::Life;
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn supervise(
-    engine: Arc<Engine>,
+    supervised: Supervised,
     mut child_ends: ChildEnds,
     output: Receiver,
     life: watch::Sender<Life>,
 ) {
-    let _killed_at_the_end = KillOnDrop(engine.clone());
+    let engine = Arc::clone(&supervised.0);
     let reading = tokio::spawn(read(engine.clone(), output));
     let failure = tokio::select! {
         biased; // an end explains a failed check
@@ -44,10 +44,10 @@ pub(super) async fn supervise(
     life.send_replace(Life::Gone(failure.unwrap_or(end), Instant::now()));
 }
 
-/// Ends the group when its supervisor is dropped with the runtime.
-struct KillOnDrop(Arc<Engine>);
+/// Ends the group when its supervisor is dropped with the runtime, also before that has run at all.
+pub(super) struct Supervised(pub(super) Arc<Engine>);
 
-impl Drop for KillOnDrop {
+impl Drop for Supervised {
     fn drop(&mut self) {
         self.0.group.kill();
     }
