@@ -47,7 +47,8 @@
 //! - No request is passed by one of lower priority whose model would be in the way of its own.
 //!
 //! A request waits for its model for no longer than [`max_wait`](crate::QueueConfig::max_wait), 30 s by default: set it to
-//! more than a load takes. How long the load takes counts neither as work ahead nor as slow service, so no request is refused
+//! more than a load takes, or a load that only one request waits for is given up with it each time (unless
+//! [`abandoned_load`](SwapConfig::abandoned_load) says otherwise). How long the load takes counts neither as work ahead nor as slow service, so no request is refused
 //! as `overloaded` for it.
 //!
 //! # When it goes wrong
