@@ -6,7 +6,13 @@ use std::sync::Arc;
 use support::{Bench, is_measuring};
 
 /// The code itself: it is not public.
-#[allow(dead_code, missing_docs, unreachable_pub, unused_imports)]
+#[allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    unused_imports,
+    reason = "lints of the crate that it is a part of, where all of it is used"
+)]
 #[path = "../src/swap"]
 mod swap {
     pub mod scheduler;

@@ -39,7 +39,7 @@ pub(crate) struct ModelServer {
 }
 
 impl ModelServer {
-    /// A server whose models are loaded, with a response time of 400 ms.
+    /// A server with its models loaded, and a response time of 400 ms.
     pub(crate) fn new(models: impl IntoIterator<Item = impl Into<String>>, slots: u32) -> Self {
         Self {
             models: models.into_iter().map(Into::into).collect(),

@@ -33,7 +33,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers each request with what `handler` returns, logs it, and counts it in the statuses of `pages`, whose
+    /// Answers each request with what `handler` returns, logs it, and counts it in the statuses of `pages`. Their
     /// endless responses end when the server is stopped.
     pub(crate) fn start<H, F, B>(listener: TcpListener, pages: &Pages, handler: H) -> Self
     where

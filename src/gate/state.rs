@@ -373,7 +373,7 @@ impl<C: Capacity> WithLock for Shared<C> {
             self.is_fair.store(is_fair, Relaxed);
         }
         if C::MAKES_SLOTS && state.room.take_first_waiters_changed() {
-            // User code, and none of the business of the request whose task this is.
+            // User code: a panic in it must not hit the request that happens to run this.
             _ = catch_unwind(AssertUnwindSafe(|| self.capacity.on_first_waiters()));
         }
         if !state.reservation_waiters.is_empty()

@@ -92,7 +92,6 @@ impl Board {
         _ = self.events.send(SwapEvent {
             model: Arc::clone(&entry.model),
             state,
-            progress: None,
             error,
         });
     }

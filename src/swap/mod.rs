@@ -44,7 +44,7 @@
 //! - What serves requests goes on while more of them come, until a request for another model has waited for
 //!   [`swap_after`](SwapConfig::swap_after), or is more urgent than all that wait for it. Then it takes no more, finishes,
 //!   and stops.
-//! - No request is passed by one of lower priority whose model would be in the way of its own.
+//! - No request is passed by one of lower priority for a model that would be in the way of its own.
 //!
 //! A request waits for its model for no longer than [`max_wait`](crate::QueueConfig::max_wait), 30 s by default: set it to
 //! more than a load takes, or a load that only one request waits for is given up with it each time (unless

@@ -68,8 +68,6 @@ pub struct SwapEvent {
     pub model: Arc<str>,
     /// What it does from now on.
     pub state: ModelState,
-    /// How far its load has come, from 0 to 1, if that is what has changed.
-    pub progress: Option<f32>,
     /// Why it failed to start or ended.
     pub error: Option<String>,
 }

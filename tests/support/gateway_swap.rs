@@ -1,4 +1,4 @@
-//! Models that the gateway starts: processes of its own small model server, whose start the test can hold up.
+//! Models that the gateway starts: processes of its own small model server. The test can hold up their start.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -220,6 +220,7 @@ impl Drop for FakeInstance {
 
 impl Instance for FakeInstance {
     fn url(&self) -> Uri {
+        self.fake.world.called("url", &self.state.model);
         format!("http://127.0.0.1:{}", self.state.port)
             .parse()
             .unwrap()
@@ -270,6 +271,7 @@ impl Instance for FakeInstance {
     }
 
     fn on_activity(&self, _busy: u32) {
+        self.fake.world.called("activity", &self.state.model);
         self.fake.world.activities.fetch_add(1, SeqCst);
     }
 

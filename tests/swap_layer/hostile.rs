@@ -97,6 +97,24 @@ async fn a_kill_that_panics_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_panic_where_the_driver_asks_ends_no_other_model() {
+    let rig = Rig::new(one_of_three());
+    rig.world.panic_at("url a");
+    assert_eq!(
+        rig.ask("a", "normal").await.0,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
+    assert_eq!(rig.state("a"), "failed");
+    assert!(rig.world.is_empty());
+    rig.world.panic_at("activity b");
+    assert_eq!(rig.ask("b", "normal").await.0, StatusCode::OK);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(rig.world.panicked.load(SeqCst), 2);
+    assert_eq!(rig.ask("b", "normal").await.0, StatusCode::OK);
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_model_that_is_killed_while_it_does_not_run_is_stopped_gently_later() {
     let rig = Rig::new(one_of_three());
     rig.swap.unload("a", Unload::Kill).unwrap();

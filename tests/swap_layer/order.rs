@@ -1,4 +1,4 @@
-//! Several models in turn: who waits for how long, and how often models are swapped.
+//! Several models in turn: how long requests wait, and how often models are swapped.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A server whose calls fail some checks.
+/// A server on which some checks fail.
 fn sleeper(sleep: &str, wake: &str) -> SwapModel {
     let mut model = server();
     model.sleep_path = Some(sleep.into());

@@ -36,8 +36,6 @@ struct Data<'a> {
     model: &'a str,
     /// From now on.
     state: &'static str,
-    /// How far its load has come, from 0 to 1, if that is what has changed.
-    progress: Option<f32>,
     /// Why it could not be started, or has ended by itself.
     error: Option<&'a str>,
 }
@@ -46,7 +44,6 @@ fn sent(event: &SwapEvent) -> Event {
     let data = Data {
         model: &event.model,
         state: event.state.as_str(),
-        progress: event.progress,
         error: event.error.as_deref(),
     };
     Event::default()

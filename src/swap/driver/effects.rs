@@ -27,7 +27,7 @@ pub(super) struct Units {
     pub(super) starting: HashMap<Generation, (ModelId, CancellationToken)>,
     /// Whether an endpoint was opened or closed and the gate is still to be told.
     pub(super) has_changed: bool,
-    /// Those whose waiters are still to be told that they can't be started.
+    /// Their waiters are still to be told that they can't be started.
     pub(super) impossible: Vec<ModelId>,
 }
 

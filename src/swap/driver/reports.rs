@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Driver;
-use super::tasks::{Ended, Report, Stop, watch};
+use super::tasks::{Ended, Report, Started, Stop, watch};
 use crate::clock::now;
 use crate::endpoints::on_demand::Refusal;
 use crate::route::RouterHandle;
@@ -92,7 +92,7 @@ impl Driver {
     fn on_swap_done(
         &mut self,
         generation: Generation,
-        result: Result<Arc<dyn Instance>, StartError>,
+        result: Result<Started, StartError>,
         router: &RouterHandle,
     ) {
         let Some((target, abort)) = self.units.starting.remove(&generation) else {
@@ -100,8 +100,8 @@ impl Driver {
         };
         let nth = target.0 as usize;
         let failure = match result {
-            Ok(instance) => {
-                self.on_started(nth, instance, router);
+            Ok(started) => {
+                self.on_started(nth, started, router);
                 None
             }
             Err(error) => Some(error),
@@ -121,9 +121,10 @@ impl Driver {
     }
 
     /// An instance can serve requests. Its endpoint is told where, before it gives slots.
-    fn on_started(&mut self, nth: usize, instance: Arc<dyn Instance>, router: &RouterHandle) {
+    fn on_started(&mut self, nth: usize, started: Started, router: &RouterHandle) {
+        let Started { instance, url } = started;
         let unit = &self.units.units[nth];
-        let (name, url) = (Arc::clone(&unit.name), instance.url());
+        let name = Arc::clone(&unit.name);
         tracing::info!(model = &*name, %url, "model is loaded");
         if *unit.endpoint.url() != url {
             router.change_on_demand(|endpoints| {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::Uri;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +20,7 @@ pub(super) enum Report {
     /// The target of a swap runs, or does not.
     SwapDone {
         generation: Generation,
-        result: Result<Arc<dyn Instance>, StartError>,
+        result: Result<Started, StartError>,
     },
     /// An instance that had to stop does not run any more.
     Stopped {
@@ -36,6 +37,13 @@ pub(super) enum Report {
         start: u64,
         reason: String,
     },
+}
+
+/// An instance that can serve requests.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) instance: Arc<dyn Instance>,
+    pub(super) url: Uri,
 }
 
 /// An instance that was stopped.
@@ -131,6 +139,16 @@ impl Swap {
 }
 
 async fn start(
+    asleep: Option<Arc<dyn Instance>>,
+    launch: Launch,
+    launcher: Arc<dyn Launcher>,
+) -> Result<Started, StartError> {
+    let instance = start_or_wake(asleep, launch, launcher).await?;
+    let url = instance.url();
+    Ok(Started { instance, url })
+}
+
+async fn start_or_wake(
     asleep: Option<Arc<dyn Instance>>,
     launch: Launch,
     launcher: Arc<dyn Launcher>,

@@ -1,5 +1,6 @@
 //! One instance of a model, as the driver sees it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed; // a count that is compared with an earlier one
 use std::time::{Duration, Instant};
@@ -110,7 +111,8 @@ impl Unit {
         let activity = (self.endpoint.state().activity.load(Relaxed), busy);
         if activity != self.activity {
             self.activity = activity;
-            instance.on_activity(busy);
+            // A launcher may panic: that must not end the driver, and with it all that runs.
+            _ = catch_unwind(AssertUnwindSafe(|| instance.on_activity(busy)));
         }
     }
 

@@ -47,7 +47,7 @@ pub(crate) struct Head {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(pub(crate) u64);
 
-/// What the scheduler has done. Called under its lock: they begin something, and wait for nothing.
+/// What the scheduler has done. They begin something, and wait for nothing.
 pub(crate) trait Effects {
     /// Whether the model serves a request.
     fn is_busy(&self, model: ModelId) -> bool;

@@ -39,7 +39,7 @@ impl Scheduler {
     /// The configuration is another one. Models that are not configured any more, and those of `changed`, are stopped once
     /// they are idle; then they may be started again, if they are configured. All others keep running.
     ///
-    /// Models keep their numbers. One whose number is to be used for a new one must have stopped.
+    /// Models keep their numbers. The number of one that has left may be used for a new one once it has stopped.
     pub(crate) fn on_reconfigure(
         &mut self,
         settings: Settings,

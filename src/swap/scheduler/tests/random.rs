@@ -54,7 +54,7 @@ fn swappers() -> Vec<(Arc<dyn Swapper>, Permits)> {
     ]
 }
 
-/// The models whose processes run: those that are being stopped still do, and those that are being started do once all has
+/// The models that run as processes: those that are being stopped still do, and those that are being started do once all has
 /// stopped that has to.
 fn up(test: &Test) -> Vec<ModelId> {
     let starts = |model| {

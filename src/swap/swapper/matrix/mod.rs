@@ -257,7 +257,7 @@ impl<'a> Builder<'a> {
         var.or_else(|| model_named(self.models, name))
     }
 
-    /// The node of a set. `within`: the sets whose expressions led here.
+    /// The node of a set. `within`: the sets with the expressions that led here.
     fn set(&mut self, set: usize, within: &mut Vec<usize>) -> Result<usize, InvalidMatrix> {
         if let Some(node) = self.known[set] {
             return Ok(node);
