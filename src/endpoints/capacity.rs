@@ -105,7 +105,7 @@ impl Endpoints {
 
     /// The number of the present table, or of one before.
     #[inline]
-    fn version(&self) -> u64 {
+    pub(super) fn version(&self) -> u64 {
         #[cfg(feature = "swap")]
         return self.demanded.version();
         #[cfg(not(feature = "swap"))]
@@ -114,7 +114,7 @@ impl Endpoints {
 
     /// The endpoint of which a slot was taken, by a table that is no older than `version`.
     #[inline]
-    fn chosen(&self, endpoint: &EndpointRef, version: u64) -> EndpointRef {
+    pub(super) fn chosen(&self, endpoint: &EndpointRef, version: u64) -> EndpointRef {
         // One that is started on demand may run elsewhere since the table was read.
         if endpoint.config().is_on_demand() && version != self.version() {
             #[cfg(feature = "swap")]

@@ -263,3 +263,57 @@ pub(crate) fn endpoint(
     endpoint.on_demand = Some(on_demand);
     endpoint
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::admit::{Capacity, LeaseError};
+    use crate::endpoints::{Registry, Requirements};
+
+    /// An instance of `m` that runs at this port.
+    fn registry(on_demand: &OnDemand, port: u16) -> Registry {
+        let mut endpoint = endpoint("m", &Model::new("m"), 1, on_demand.clone());
+        endpoint.url = format!("http://127.0.0.1:{port}").parse().unwrap();
+        Registry::new(vec![endpoint]).unwrap()
+    }
+
+    #[test]
+    fn a_slot_that_was_taken_by_an_old_table_is_of_the_endpoint_where_it_runs_now() {
+        let on_demand = OnDemand::default();
+        let endpoints = Endpoints::new(registry(&on_demand, 1));
+        let (version, old) = (endpoints.version(), endpoints.endpoints()[0].clone());
+        let moved = endpoints.change(|_| Ok::<_, Infallible>((registry(&on_demand, 2), None)));
+        assert_eq!(moved.unwrap().changed, ["m"]);
+        let chosen = endpoints.chosen(&old, version);
+        assert_eq!(chosen.url().port_u16(), Some(2));
+        assert!(chosen.is_same(&old), "its slots are the same");
+    }
+
+    #[test]
+    fn a_stopped_endpoint_is_busy_until_it_refuses() {
+        let on_demand = OnDemand::default();
+        let endpoints = Endpoints::new(registry(&on_demand, 1));
+        let demand = endpoints.demand(&Requirements::new("m"));
+        assert!(matches!(
+            endpoints.try_lease(&demand),
+            Err(LeaseError::Busy)
+        ));
+        on_demand.set_refusal(Some(Refusal::Unloaded));
+        let refused = endpoints.try_lease(&demand).unwrap_err();
+        let model = Arc::from("m");
+        assert_eq!(
+            refused,
+            LeaseError::Unservable(RouteError::ModelUnloaded { model })
+        );
+        on_demand.set_refusal(None);
+        let all = endpoints.endpoints();
+        let word = &all[0].state().word;
+        word.start();
+        let lease = endpoints.try_lease(&demand).unwrap();
+        assert!(!word.stop_if_idle());
+        endpoints.release(lease);
+        assert!(word.stop_if_idle());
+    }
+}

@@ -6,7 +6,10 @@ use std::time::Duration;
 use http::StatusCode;
 
 use crate::fake::{Rig, model, one_of_three};
+use tower_triage::admit::TargetWait;
+use tower_triage::endpoints::Registry;
 use tower_triage::swap::SwapConfig;
+use tower_triage::{QueueConfig, RouteLayer};
 
 #[tokio::test(start_paused = true)]
 async fn abcabc_is_served_as_aabbcc() {
@@ -111,4 +114,47 @@ async fn a_further_instance_is_started_when_the_first_is_busy() {
     // 10 by the first alone, then two at a time.
     assert!((31..=33).contains(&last), "{last}");
     assert_eq!(rig.swap.models()[0].running, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_is_not_stopped_for_another_one_of_its_model() {
+    let mut one = model("a", 1.0);
+    one.instances = 2;
+    let mut config = SwapConfig::memory(1.0).model(one);
+    (config.swap_after, config.min_loaded) = (Duration::ZERO, Duration::ZERO);
+    let rig = Rig::new(config);
+    let mut sent = Vec::new();
+    for _ in 0..10 {
+        sent.push(rig.send("a", "normal").await);
+    }
+    for sent in sent {
+        assert_eq!(sent.await.unwrap().0, StatusCode::OK);
+    }
+    assert_eq!(rig.world.log(), ["start a"]);
+}
+
+/// Newest first, the first waiter has never waited for long; the model of all of them has.
+#[tokio::test(start_paused = true)]
+async fn newest_first_a_model_is_waited_for_since_its_first_request_came() {
+    let queue = QueueConfig::default().max_wait(Duration::from_secs(600));
+    let queue = queue.lifo_when_standing(true);
+    let queue = queue.target_wait(TargetWait::After(Duration::from_secs(1)));
+    let registry = Registry::new(vec![]).unwrap();
+    let rig = Rig::with(one_of_three(), RouteLayer::builder(registry).queue(queue));
+    rig.ask("a", "normal").await;
+    let traffic = {
+        let rig = rig.clone();
+        tokio::spawn(async move {
+            loop {
+                _ = tokio::join!(rig.ask("a", "normal"), rig.ask("a", "normal"));
+            }
+        })
+    };
+    let mut sent = Vec::new();
+    while !rig.world.log().contains(&"start b".to_owned()) {
+        assert!(sent.len() < 40, "b is not started");
+        sent.push(rig.send("b", "normal").await);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    traffic.abort();
 }
