@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::Uri;
 
-use super::{Progress, SwapModel};
+use super::{Cleanup, Progress, SwapModel};
 
 /// A future on the heap.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -66,7 +66,8 @@ pub trait Launcher: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// A start that is dropped is given up: what was started of it is stopped.
+    /// A start that is dropped is given up: what was started of it is stopped. If that takes longer than
+    /// [`settle`](SwapModel::settle), set [`Launch::cleanup`]: its memory counts as taken until then.
     fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn Instance>, StartError>>;
 }
 
@@ -84,6 +85,8 @@ pub struct Launch {
     pub timeout: std::time::Duration,
     /// Takes how far the load has come.
     pub progress: Progress,
+    /// Takes what waits for the end of the start, should it be given up.
+    pub cleanup: Cleanup,
 }
 
 impl Launch {
@@ -96,6 +99,7 @@ impl Launch {
             pool: None,
             timeout,
             progress: Progress::default(),
+            cleanup: Cleanup::default(),
         }
     }
 }

@@ -60,6 +60,7 @@
 //! | it was [unloaded](SwapHandle::unload) | 503 `model_unloaded` |
 
 mod board;
+mod cleanup;
 mod config;
 mod driver;
 mod handle;
@@ -72,6 +73,7 @@ mod status;
 mod swapper;
 
 pub use crate::endpoints::on_demand::Progress;
+pub use cleanup::Cleanup;
 pub use config::{AbandonedLoad, InvalidSwap, StopSignal, SwapConfig, SwapModel, SwapPolicy};
 pub use handle::{SwapEvents, SwapHandle, UnknownModel, Unload};
 pub use launcher::{BoxFuture, Instance, Launch, Launcher, StartError};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt};
 use tower_triage::endpoints::Decision;
@@ -45,7 +45,7 @@ pub(crate) struct World {
     pub(crate) times: Mutex<Option<fastrand::Rng>>,
     /// Starts of an instance that had not ended.
     pub(crate) twice: AtomicU32,
-    /// How long it takes to kill a model.
+    /// How long it takes to kill a model, also while it starts.
     pub(crate) kill: Mutex<Duration>,
 }
 
@@ -150,6 +150,49 @@ impl Drop for Present {
     }
 }
 
+/// A start on its way. Dropped, it takes memory until it was killed.
+struct Start {
+    present: Option<Present>,
+    ended: Option<oneshot::Sender<()>>,
+}
+
+impl Start {
+    fn new(
+        world: &Arc<World>,
+        Launch {
+            name,
+            model,
+            cleanup,
+            ..
+        }: &Launch,
+    ) -> Self {
+        let (settle, (ended, has_ended)) = (model.settle, oneshot::channel());
+        cleanup.set(async move {
+            _ = has_ended.await;
+            sleep(settle).await;
+        });
+        Self {
+            present: Some(world.enter(name)),
+            ended: Some(ended),
+        }
+    }
+}
+
+impl Drop for Start {
+    fn drop(&mut self) {
+        let Some(present) = self.present.take() else {
+            return;
+        };
+        let (ended, world) = (self.ended.take(), Arc::clone(&present.0));
+        let kill = world.takes(*world.kill.lock().unwrap());
+        tokio::spawn(async move {
+            sleep(kill).await;
+            drop(present);
+            ended.map(|ended| ended.send(()))
+        });
+    }
+}
+
 /// How long loads and stops take.
 #[derive(Debug, Clone)]
 pub(crate) struct Fake {
@@ -172,7 +215,7 @@ impl Launcher for Fake {
             let name = launch.name.to_string();
             fake.world.called("start", &name);
             fake.world.note(format!("start {name}"));
-            let present = fake.world.enter(&name);
+            let mut start = Start::new(&fake.world, &launch);
             sleep(fake.world.takes(fake.load)).await;
             let left = fake
                 .world
@@ -185,6 +228,7 @@ impl Launcher for Fake {
                     *left = left.saturating_sub(1);
                     fails
                 });
+            let present = start.present.take();
             if left == Some(true) {
                 return Err(StartError::new("it does not want to"));
             }
@@ -195,7 +239,7 @@ impl Launcher for Fake {
                 serving: AtomicU32::new(0),
                 is_stopping: AtomicU32::new(0),
                 crashed: Notify::new(),
-                present: Mutex::new(Some(present)),
+                present: Mutex::new(present),
             });
             fake.world
                 .running

@@ -444,3 +444,54 @@ async fn what_runs_takes_memory_of_the_only_pool_that_is_left() {
     let most = rig.world.most_present.load(SeqCst);
     assert!(most <= 3, "{most}");
 }
+
+/// A layer whose models take 20 s to be killed, and while they start, 5 s to settle.
+fn slow_to_end(mut config: SwapConfig) -> Rig {
+    for model in &mut config.models {
+        model.settle = Duration::from_secs(5);
+    }
+    let rig = Rig::new(config);
+    *rig.world.kill.lock().unwrap() = Duration::from_secs(20);
+    rig
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_given_up_has_ended_before_another_begins() {
+    let rig = slow_to_end(one_of_three());
+    let left = rig.send("a", "normal").await;
+    sleep(Duration::from_secs(1)).await;
+    left.abort();
+    rig.settle().await;
+    assert_eq!(rig.ask("b", "normal").await.2, 1 + 20 + 5 + 10 + 1);
+    assert_eq!(rig.world.most_present.load(SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_unloaded_has_ended_before_it_begins_anew() {
+    let rig = slow_to_end(one_of_three());
+    let refused = rig.send("a", "normal").await;
+    sleep(Duration::from_secs(1)).await;
+    rig.swap.unload("a", Unload::Drain).unwrap();
+    assert_eq!(refused.await.unwrap().0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(rig.ask("a", "normal").await.2, 1 + 20 + 5 + 10 + 1);
+    assert_eq!(rig.world.twice.load(SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waking_that_is_given_up_has_ended_before_another_begins() {
+    let rig = slow_to_end(sleepy(one_of_three()));
+    rig.ask("a", "normal").await;
+    sleep(Duration::from_secs(9)).await;
+    rig.ask("b", "normal").await;
+    rig.swap.unload("b", Unload::Drain).unwrap();
+    sleep(Duration::from_secs(9)).await;
+    assert_eq!(rig.state("a"), "sleeping");
+    let left = rig.send("a", "normal").await;
+    sleep(Duration::from_secs(1)).await;
+    left.abort();
+    rig.settle().await;
+    let begin = rig.begin.elapsed().as_secs();
+    let took = rig.ask("b", "normal").await.2 - begin;
+    assert_eq!(took, 20 + 10 + 1);
+    assert_eq!(rig.world.most_present.load(SeqCst), 1);
+}

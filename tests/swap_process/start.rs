@@ -1,5 +1,7 @@
 //! From the command line to a process that is ready, or to an error.
 
+use std::time::Instant;
+
 use tracing_subscriber::filter::LevelFilter;
 
 use super::*;
@@ -105,6 +107,23 @@ async fn a_dropped_start_kills_all_that_was_started() {
         () = mark.until_count(3) => {}
     }
     mark.until_count(0).await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_dropped_start_can_be_waited_for() {
+    let mut model = silent("sleep 3600 & sleep 3600");
+    model.settle = Duration::from_millis(100);
+    let mark = Mark::on(&mut model);
+    let launch = launch(model);
+    let cleanup = launch.cleanup.clone();
+    tokio::select! {
+        result = start(launch) => panic!("{result:?}"),
+        () = mark.until_count(3) => {}
+    }
+    let dropped = Instant::now();
+    soon(cleanup.wait()).await;
+    assert!(mark.pids().is_empty());
+    assert!(dropped.elapsed() >= Duration::from_millis(100));
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use super::unit::Unit;
 use crate::swap::board::Board;
 use crate::swap::scheduler::{Effects, Generation};
 use crate::swap::swapper::{ModelId, Plan};
-use crate::swap::{Launch, Launcher, ModelState};
+use crate::swap::{Cleanup, Launch, Launcher, ModelState};
 
 /// All instances, and what runs and stops them.
 pub(super) struct Units {
@@ -124,6 +124,7 @@ impl Effects for Units {
                 pool,
                 timeout: unit.model.start_timeout.unwrap_or(default_timeout),
                 progress,
+                cleanup: Cleanup::default(),
             },
             launcher,
             abort: abort.clone(),

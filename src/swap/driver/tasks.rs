@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use http::Uri;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::swap::scheduler::Generation;
-use crate::swap::{Instance, Launch, Launcher, Progress, StartError};
+use crate::swap::{Cleanup, Instance, Launch, Launcher, Progress, StartError};
 
 /// What tasks and handles tell the driver.
 #[derive(Debug)]
@@ -116,25 +117,54 @@ impl Swap {
         for task in tasks.collect::<Vec<_>>() {
             _ = task.await;
         }
-        let settle = self.launch.model.settle;
+        let left = Left {
+            asleep: self.asleep.clone(),
+            cleanup: self.launch.cleanup.clone(),
+        };
         let start = start(self.asleep, self.launch, self.launcher);
         // In a task of its own: a launcher may panic.
         let mut start = tokio::spawn(start);
         let result = tokio::select! {
-            result = &mut start => result.unwrap_or_else(|_| Err(StartError::new("its launcher panicked"))),
+            result = &mut start => result,
             () = self.abort.cancelled() => {
                 start.abort();
-                match start.await {
-                    Ok(result) => result,
-                    // What was started is killed as the task is dropped.
-                    Err(_) => {
-                        tokio::time::sleep(settle).await;
-                        Err(StartError::new("the start was given up"))
-                    }
-                }
+                start.await
+            }
+        };
+        let result = match result {
+            Ok(result) => result,
+            Err(error) => {
+                left.end().await;
+                let reason = match error.is_panic() {
+                    true => "its launcher panicked",
+                    false => "the start was given up",
+                };
+                Err(StartError::new(reason))
             }
         };
         _ = reports.send(Report::SwapDone { generation, result });
+    }
+}
+
+/// What is left of a start that did not come to its end.
+struct Left {
+    /// What was to be woken.
+    asleep: Option<Arc<dyn Instance>>,
+    /// Of what was started. That is killed as the start is dropped.
+    cleanup: Cleanup,
+}
+
+impl Left {
+    /// Ends it. Resolves when its memory is free.
+    async fn end(self) {
+        // In a task of its own: they may panic, too.
+        let ended = tokio::spawn(async move {
+            if let Some(asleep) = self.asleep {
+                asleep.kill().await;
+            }
+            self.cleanup.wait().await;
+        });
+        _ = ended.await;
     }
 }
 
@@ -163,6 +193,9 @@ async fn start_or_wake(
             }
         }
     }
+    let settle = launch.model.settle;
+    // Unless the launcher knows better.
+    launch.cleanup.set(async move { sleep(settle).await });
     launcher.start(launch).await
 }
 

@@ -47,6 +47,8 @@ async fn start(prober: Prober, launch: Launch) -> Result<Arc<dyn Instance>, Star
     // Kills the process if this future is dropped.
     let instance = ProcessInstance(Engine::spawn(launch, prober)?);
     let engine = &instance.0;
+    let free = engine.life.clone().gone_for(engine.launch.model.settle);
+    engine.launch.cleanup.set(free);
     if let Err(reason) = until_ready(engine, limit, &engine.launch.progress).await {
         kill(engine).await; // before its last lines are read
         return Err(engine.error(reason));

@@ -40,14 +40,14 @@ impl LifeReader {
     }
 
     /// Resolves when it has ended.
-    pub(super) async fn gone(&mut self) {
+    pub(super) async fn gone(mut self) {
         // An error: its supervisor was dropped, and has killed it.
         _ = self.0.wait_for(|life| matches!(life, Life::Gone(..))).await;
     }
 
     /// Resolves when it has been gone for so long.
-    pub(super) async fn gone_for(mut self, settle: Duration) {
-        self.gone().await;
+    pub(super) async fn gone_for(self, settle: Duration) {
+        self.clone().gone().await;
         let gone_at = match &*self.0.borrow() {
             Life::Gone(_, at) => Some(*at),
             Life::Runs | Life::Failed(_) => None,

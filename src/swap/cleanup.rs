@@ -1,0 +1,41 @@
+//! What waits for the end of a start that was given up.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::BoxFuture;
+
+/// Takes what waits for the end of a start that was given up. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Cleanup(Arc<Mutex<Option<BoxFuture<()>>>>);
+
+impl Cleanup {
+    /// Sets what resolves when nothing is left of the start, and its memory is free. It is polled once the start was
+    /// dropped, or has panicked.
+    pub fn set(&self, ended: impl Future<Output = ()> + Send + 'static) {
+        *self.lock() = Some(Box::pin(ended));
+    }
+
+    /// Resolves when nothing is left of a start that was dropped, and its memory is free. At once if nothing was
+    /// [set](Self::set).
+    ///
+    /// # Cancel safety
+    ///
+    /// If this is dropped, another call resolves at once.
+    pub async fn wait(&self) {
+        let ended = self.lock().take();
+        if let Some(ended) = ended {
+            ended.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<BoxFuture<()>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Cleanup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cleanup").finish_non_exhaustive()
+    }
+}
