@@ -4,6 +4,7 @@
 //! [`Demanded`], and says by [`OnDemand`] why it can't be waited for.
 
 mod loading;
+mod turn;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -19,6 +20,8 @@ use crate::admit::SlotState;
 use crate::gate;
 pub(crate) use loading::Loading;
 pub use loading::Progress;
+pub(crate) use turn::Turn;
+use turn::Turns;
 
 /// What an endpoint shares with what starts and stops it. Clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +37,7 @@ struct Shared {
     /// When it last was, in nanoseconds since `made`.
     idled_at: AtomicU64,
     loading: ArcSwapOption<Loading>,
+    turns: Turns,
 }
 
 impl Default for Shared {
@@ -46,6 +50,7 @@ impl Default for Shared {
             idled: AtomicU64::default(),
             idled_at: AtomicU64::default(),
             loading: ArcSwapOption::default(),
+            turns: Turns::default(),
         }
     }
 }

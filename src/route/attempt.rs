@@ -188,6 +188,7 @@ where
         if decision.via == Via::Fallback {
             self.shared.metrics.fell_back(decision);
         }
+        request.body_mut().set_endpoint(&decision.endpoint);
         request.extensions_mut().insert(decision.clone());
         let now = gate::now();
         lease.called = Some(now);

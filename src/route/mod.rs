@@ -65,6 +65,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 mod token_meter;
+mod turn;
 
 pub use builder::{InvalidRoute, RouteLayerBuilder};
 pub use future::RouteFuture;

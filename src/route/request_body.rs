@@ -8,6 +8,9 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::turn::Turn;
+use crate::endpoints::EndpointRef;
+
 pin_project! {
     /// The body of a request as the inner service gets it: read whole, where the route is read from the body;
     /// else the caller's own.
@@ -27,7 +30,7 @@ pin_project! {
     enum Inner<B> {
         Buffered { bytes: Bytes },
         Spliced { body: Box<SplicedBody> },
-        Streamed { #[pin] body: B },
+        Streamed { #[pin] body: B, turn: Turn },
     }
 }
 
@@ -77,8 +80,17 @@ impl BufferedBody {
 
 impl<B> RouteBody<B> {
     pub(super) fn streamed(body: B) -> Self {
-        let inner = Inner::Streamed { body };
+        let turn = Turn::default();
+        let inner = Inner::Streamed { body, turn };
         Self { inner }
+    }
+
+    /// It is sent to this endpoint.
+    #[inline]
+    pub(super) fn set_endpoint(&mut self, endpoint: &EndpointRef) {
+        if let Inner::Streamed { turn, .. } = &mut self.inner {
+            *turn = Turn::at(endpoint);
+        }
     }
 }
 
@@ -96,7 +108,14 @@ impl<B: Body<Data = Bytes>> Body for RouteBody<B> {
                 Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
             }
             InnerProj::Spliced { body } => Poll::Ready(body.next().map(Frame::data).map(Ok)),
-            InnerProj::Streamed { body } => body.poll_frame(cx),
+            InnerProj::Streamed { body, turn } => {
+                let frame = body.poll_frame(cx);
+                match &frame {
+                    Poll::Ready(_) => turn.on_sent(),
+                    Poll::Pending => turn.set_clients(true),
+                }
+                frame
+            }
         }
     }
 
@@ -104,7 +123,7 @@ impl<B: Body<Data = Bytes>> Body for RouteBody<B> {
         match &self.inner {
             Inner::Buffered { bytes } => bytes.is_empty(),
             Inner::Spliced { body } => body.len() == 0,
-            Inner::Streamed { body } => body.is_end_stream(),
+            Inner::Streamed { body, .. } => body.is_end_stream(),
         }
     }
 
@@ -112,7 +131,7 @@ impl<B: Body<Data = Bytes>> Body for RouteBody<B> {
         match &self.inner {
             Inner::Buffered { bytes } => SizeHint::with_exact(bytes.len() as u64),
             Inner::Spliced { body } => SizeHint::with_exact(body.len()),
-            Inner::Streamed { body } => body.size_hint(),
+            Inner::Streamed { body, .. } => body.size_hint(),
         }
     }
 }

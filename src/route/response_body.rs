@@ -13,6 +13,7 @@ use pin_project_lite::pin_project;
 use super::metrics::RequestOutcome;
 use super::request_metrics::RequestMetrics;
 use super::token_meter::TokenMeter;
+use super::turn::Turn;
 use crate::endpoints::Endpoints;
 use crate::endpoints::latency::CoarseInstant;
 use crate::gate::{self, Permit};
@@ -59,6 +60,7 @@ struct Measure {
     outcome: RequestOutcome,
     /// Where the tokens of the response are charged for.
     tokens: Option<Box<TokenMeter>>,
+    turn: Turn,
 }
 
 impl<B: Body> RouteResponseBody<B> {
@@ -72,11 +74,15 @@ impl<B: Body> RouteResponseBody<B> {
     ) -> Self {
         // Dropped before that, the request counts as cancelled.
         let outcome = std::mem::replace(&mut metrics.outcome, RequestOutcome::Cancelled);
+        let endpoint = metrics.decision.as_ref().map(|it| &it.endpoint);
+        let mut turn = endpoint.map(Turn::at).unwrap_or_default();
+        turn.set_clients(true); // to read
         let mut measure = Some(Measure {
             metrics,
             called,
             outcome,
             tokens,
+            turn,
         });
         if body.is_end_stream() {
             measure.take().into_iter().for_each(Measure::end);
@@ -153,7 +159,11 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
             ContentProj::Answer { body, measure } => (body, measure),
             ContentProj::Status { stream } => return poll_status(stream, cx),
         };
-        let frame = ready!(body.as_mut().poll_frame(cx));
+        let frame = body.as_mut().poll_frame(cx);
+        if let Some(measure) = &mut *measured {
+            measure.turn.set_clients(frame.is_ready());
+        }
+        let frame = ready!(frame);
         if let (Some(Ok(frame)), Some(measure)) = (&frame, &mut *measured) {
             measure.frame(frame);
         }

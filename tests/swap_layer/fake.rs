@@ -41,6 +41,8 @@ pub(crate) struct World {
     pub(crate) panicked: AtomicU32,
     /// How often an instance was told that something came from it.
     pub(crate) activities: AtomicU32,
+    /// How many requests were last said to wait for an instance.
+    pub(crate) awaited: AtomicU32,
     /// Makes loads and stops shorter or longer than they usually are.
     pub(crate) times: Mutex<Option<fastrand::Rng>>,
     /// Starts of an instance that had not ended.
@@ -314,9 +316,10 @@ impl Instance for FakeInstance {
         })
     }
 
-    fn on_activity(&self, _busy: u32) {
+    fn on_activity(&self, busy: u32) {
         self.fake.world.called("activity", &self.state.model);
         self.fake.world.activities.fetch_add(1, SeqCst);
+        self.fake.world.awaited.store(busy, SeqCst);
     }
 
     fn kill(&self) -> BoxFuture<()> {

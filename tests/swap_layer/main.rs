@@ -8,3 +8,4 @@ mod random;
 mod rough;
 mod serving;
 mod storm;
+mod turns;

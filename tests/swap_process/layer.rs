@@ -103,3 +103,24 @@ async fn what_waits_is_not_sent_to_a_process_that_crashed() {
     assert_eq!(failed, 0, "of those that waited");
     soon(layer.handle().shutdown()).await;
 }
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_not_taken_for_an_engine_that_hangs() {
+    let mut config = restless(&["a"]);
+    config.models[0].ttl = None;
+    config.models[0].hang_timeout = Some(Duration::from_millis(500));
+    let layer = SwapLayer::builder(config).try_build().unwrap();
+    let service = layer.layer(Forward::<Body>::new());
+    let body = Full::new(Bytes::from(r#"{"model": "a"}"#));
+    let bytes = 20_000_000;
+    let request = Request::post(format!("/flood/{bytes}")).body(body).unwrap();
+    let response = soon(service.clone().oneshot(request)).await.unwrap();
+    // For several times as long as an engine may hang.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let read = soon(response.into_body().collect()).await.unwrap();
+    assert_eq!(read.to_bytes().len(), bytes);
+    // One that hangs is still noticed.
+    let (status, body) = ask(service, "a", "/slow/600000").await;
+    assert_eq!(status, StatusCode::BAD_GATEWAY, "{body}");
+    soon(layer.handle().shutdown()).await;
+}

@@ -119,6 +119,7 @@ fn answer(path: &str) -> (u16, String) {
             thread::spawn(move || child.wait());
             (200, nothing)
         }
+        ["flood", bytes] => (200, "x".repeat(bytes.parse().unwrap())),
         ["exit"] => exit(7),
         ["slow", millis] => {
             thread::sleep(Duration::from_millis(millis.parse().unwrap()));

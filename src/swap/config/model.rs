@@ -41,8 +41,8 @@ pub struct SwapModel {
     /// How often its health is asked while it runs; after three failures in a row it is taken to have crashed.
     /// `None`: only until it is ready. Default 10 s.
     pub health_interval: Option<Duration>,
-    /// It is taken to have crashed if it serves requests and sends not a byte for so long. `None` (default): never. A
-    /// client that stalls while it sends its request looks the same.
+    /// It is taken to have crashed if it serves requests, has been sent all there is of one at least, and neither takes nor
+    /// sends a byte for so long. `None` (default): never.
     pub hang_timeout: Option<Duration>,
     /// How long it may be idle before it is stopped. `None`: for ever. Default 5 min.
     pub ttl: Option<Duration>,

@@ -113,6 +113,8 @@ impl Effects for Units {
         unit.is_asleep = false;
         (unit.is_killed, unit.may_sleep) = (false, true);
         unit.on_demand.set_killed(false);
+        unit.on_demand
+            .watch_turns(unit.model.hang_timeout.is_some());
         let abort = CancellationToken::new();
         let swap = Swap {
             generation,

@@ -32,8 +32,8 @@ pub(super) struct Unit {
     pub(super) head: Option<Head>,
     /// How often it had become idle when that was last looked at.
     pub(super) idled: u64,
-    /// The count of its activity, and how many requests it served, when that was last looked at.
-    activity: (u32, u32),
+    /// What came from it, what was sent to it, and in how many requests it was awaited, when that was last looked at.
+    activity: (u32, u32, u32),
     /// Whether it is killed rather than stopped when it is to end.
     pub(super) is_killed: bool,
     /// Whether it may sleep when it is to make room: not if it was unloaded, or runs as it is not configured any more.
@@ -58,7 +58,7 @@ impl Unit {
             start: 0,
             head: None,
             idled: 0,
-            activity: (0, 0),
+            activity: (0, 0, 0),
             is_killed: false,
             may_sleep: true,
             doubted_until: None,
@@ -102,13 +102,16 @@ impl Unit {
         state.word.start();
     }
 
-    /// Tells what runs that something came from it, or that requests began or ended, since this was last called.
+    /// Tells what runs that something came from it or was sent to it, or that it is awaited in more or fewer requests,
+    /// since this was last called.
     pub(super) fn report_activity(&mut self) {
         let Some(instance) = &self.instance else {
             return;
         };
-        let busy = self.endpoint.in_flight();
-        let activity = (self.endpoint.state().activity.load(Relaxed), busy);
+        let in_flight = self.endpoint.in_flight();
+        let busy = in_flight.saturating_sub(self.on_demand.clients_turns());
+        let came = self.endpoint.state().activity.load(Relaxed);
+        let activity = (came, self.on_demand.sent(), busy);
         if activity != self.activity {
             self.activity = activity;
             // A launcher may panic: that must not end the driver, and with it all that runs.
