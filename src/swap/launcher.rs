@@ -116,6 +116,10 @@ pub trait Instance: fmt::Debug + Send + Sync + 'static {
     fn ended(&self) -> BoxFuture<String>;
 
     /// Stops it: asks it to, and ends it at once if it takes too long. Resolves when its memory is free.
+    ///
+    /// # Cancel safety
+    ///
+    /// It is dropped when the operator has no patience. [`kill`](Self::kill) is called then.
     fn stop(&self) -> BoxFuture<()>;
 
     /// Ends it at once, with all that it started. Resolves when its memory is free.

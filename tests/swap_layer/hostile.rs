@@ -495,3 +495,19 @@ async fn a_waking_that_is_given_up_has_ended_before_another_begins() {
     assert_eq!(took, 20 + 10 + 1);
     assert_eq!(rig.world.most_present.load(SeqCst), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_hastens_a_stop_for_another_model() {
+    let route = RouteLayer::builder(Registry::new(vec![]).unwrap());
+    let stop = Duration::from_secs(1_000);
+    let rig = Rig::timed(one_of_three(), route, Duration::from_secs(10), stop);
+    rig.ask("a", "normal").await;
+    sleep(Duration::from_secs(9)).await;
+    let waits = rig.send("b", "normal").await;
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(rig.state("a"), "unloading");
+    rig.swap.unload("a", Unload::Kill).unwrap();
+    assert_eq!(waits.await.unwrap().2, 30 + 10 + 1);
+    assert_eq!(rig.world.log(), ["start a", "stop a", "kill a", "start b"]);
+    assert_eq!(rig.state("a"), "unloaded");
+}

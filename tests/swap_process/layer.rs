@@ -124,3 +124,69 @@ async fn a_client_that_does_not_read_is_not_taken_for_an_engine_that_hangs() {
     assert_eq!(status, StatusCode::BAD_GATEWAY, "{body}");
     soon(layer.handle().shutdown()).await;
 }
+
+/// A model that does not end when it is asked to, and may take an hour for it.
+fn stubborn(stop_cmd: Option<&str>) -> (SwapConfig, Mark) {
+    let mut config = restless(&["a"]);
+    let model = &mut config.models[0];
+    let program = std::mem::take(&mut model.cmd);
+    model.cmd = format!("/bin/sh -c 'trap \"\" TERM; sleep 3600 & \"$@\"' sh {program}");
+    (model.ttl, model.stop_grace) = (None, HOUR);
+    model.stop_cmd = stop_cmd.map(str::to_owned);
+    let mark = Mark::on(model);
+    (config, mark)
+}
+
+#[tokio::test]
+async fn a_kill_hastens_a_stop() {
+    // The shell, its child and the server; and the command that stops them, with its child.
+    for (stop_cmd, processes) in [(None, 3), (Some("/bin/sh -c \"sleep 3600; true\""), 5)] {
+        let (config, mark) = stubborn(stop_cmd);
+        let layer = SwapLayer::builder(config).try_build().unwrap();
+        let service = layer.layer(Forward::<Body>::new());
+        let handle = layer.handle();
+        assert_eq!(ask(service.clone(), "a", "/asks").await.0, StatusCode::OK);
+        let mut events = handle.events();
+        handle.unload("a", Unload::Drain).unwrap();
+        assert_eq!(events.next().await.unwrap().state, ModelState::Unloading);
+        mark.until_count(processes).await;
+        let waits = tokio::spawn(ask(service.clone(), "a", "/asks"));
+        until(|| handle.models()[0].waiting == 1).await;
+        handle.unload("a", Unload::Kill).unwrap();
+        let (status, body) = soon(waits).await.unwrap();
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(body.contains("model_unloaded"), "{body}");
+        let event = soon(events.next()).await.unwrap();
+        assert_eq!((event.state, event.error), (ModelState::Unloaded, None));
+        mark.until_count(0).await;
+        // It starts anew, and is stopped as gently as ever.
+        assert_eq!(ask(service.clone(), "a", "/asks").await.0, StatusCode::OK);
+        handle.unload("a", Unload::Drain).unwrap();
+        mark.until_count(processes).await;
+        until(|| handle.models()[0].state == ModelState::Unloading).await;
+        handle.unload_all(Unload::Kill);
+        soon(handle.shutdown()).await;
+        mark.until_count(0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_kill_ends_what_is_drained() {
+    let (config, mark) = stubborn(None);
+    let layer = SwapLayer::builder(config).try_build().unwrap();
+    let service = layer.layer(Forward::<Body>::new());
+    let handle = layer.handle();
+    let served = tokio::spawn(ask(service.clone(), "a", "/slow/600000"));
+    until(|| handle.models()[0].in_flight == 1).await;
+    handle.unload("a", Unload::Drain).unwrap();
+    let waits = tokio::spawn(ask(service, "a", "/asks"));
+    until(|| handle.models()[0].waiting == 1).await;
+    handle.unload("a", Unload::Kill).unwrap();
+    for answered in [served, waits] {
+        let (status, body) = soon(answered).await.unwrap();
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(body.contains("model_unloaded"), "{body}");
+    }
+    mark.until_count(0).await;
+    soon(handle.shutdown()).await;
+}

@@ -1,6 +1,6 @@
 //! What handles ask of the driver.
 
-use super::tasks::{Report, Stop};
+use super::tasks::{Report, Stop, at_once};
 use super::{Command, Driver};
 use crate::clock::now;
 use crate::endpoints::on_demand::Refusal;
@@ -47,6 +47,9 @@ impl Driver {
         for &nth in &units {
             let unit = &mut self.units.units[nth];
             unit.is_killed = is_killed;
+            if is_killed {
+                unit.stopping.cancel(); // if it is
+            }
             unit.on_demand.set_killed(is_killed);
             unit.stop_giving();
             unit.on_demand.set_refusal(Some(Refusal::Unloaded));
@@ -74,7 +77,7 @@ impl Driver {
         let stop = Stop {
             unit: nth,
             instance: unit.instance.take(),
-            is_killed: true,
+            killed: at_once(),
             may_sleep: false,
         };
         let reports = self.units.reports.clone();

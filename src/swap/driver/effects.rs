@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
-use super::tasks::{Report, Stop, Swap};
+use super::tasks::{Report, Stop, Swap, at_once};
 use super::unit::Unit;
 use crate::swap::board::Board;
 use crate::swap::scheduler::{Effects, Generation};
@@ -67,10 +67,14 @@ impl Units {
             .set_state(model.0 as usize, ModelState::Unloading, None);
         let unit = self.unit(model);
         unit.start += 1; // its end is no crash
+        unit.stopping = match std::mem::take(&mut unit.is_killed) {
+            true => at_once(),
+            false => CancellationToken::new(),
+        };
         Stop {
             unit: model.0 as usize,
             instance: unit.instance.take(),
-            is_killed: std::mem::take(&mut unit.is_killed),
+            killed: unit.stopping.clone(),
             may_sleep: unit.may_sleep,
         }
     }

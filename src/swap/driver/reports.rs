@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Driver;
-use super::tasks::{Ended, Report, Started, Stop, watch};
+use super::tasks::{Ended, Report, Started, Stop, at_once, watch};
 use crate::clock::now;
 use crate::endpoints::on_demand::Refusal;
 use crate::route::RouterHandle;
@@ -59,7 +59,7 @@ impl Driver {
             let stop = Stop {
                 unit: nth,
                 instance: Some(instance),
-                is_killed: true,
+                killed: at_once(),
                 may_sleep: false,
             };
             tokio::spawn(async move {

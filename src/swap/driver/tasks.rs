@@ -60,8 +60,8 @@ pub(super) struct Ended {
 pub(super) struct Stop {
     pub(super) unit: usize,
     pub(super) instance: Option<Arc<dyn Instance>>,
-    /// At once, rather than when it is ready to.
-    pub(super) is_killed: bool,
+    /// Cancelled: at once, rather than when it is ready to. Also when its stop is on its way.
+    pub(super) killed: CancellationToken,
     /// Whether it may sleep instead.
     pub(super) may_sleep: bool,
 }
@@ -77,19 +77,32 @@ impl Stop {
     /// Returns the instance if it only sleeps.
     async fn end(self) -> Option<Arc<dyn Instance>> {
         let instance = self.instance?;
-        if self.is_killed {
-            instance.kill().await;
-            return None;
+        tokio::select! {
+            biased;
+            () = self.killed.cancelled() => {}
+            asleep = stop(&instance, self.may_sleep) => return asleep,
         }
-        if let Some(sleep) = instance.sleep().filter(|_| self.may_sleep) {
-            match sleep.await {
-                Ok(()) => return Some(instance),
-                Err(error) => tracing::warn!(?instance, error, "model could not be put to sleep"),
-            }
-        }
-        instance.stop().await;
+        instance.kill().await;
         None
     }
+}
+
+async fn stop(instance: &Arc<dyn Instance>, may_sleep: bool) -> Option<Arc<dyn Instance>> {
+    if let Some(sleep) = instance.sleep().filter(|_| may_sleep) {
+        match sleep.await {
+            Ok(()) => return Some(Arc::clone(instance)),
+            Err(error) => tracing::warn!(?instance, error, "model could not be put to sleep"),
+        }
+    }
+    instance.stop().await;
+    None
+}
+
+/// What is cancelled from the beginning.
+pub(super) fn at_once() -> CancellationToken {
+    let killed = CancellationToken::new();
+    killed.cancel();
+    killed
 }
 
 /// Stops instances side by side, and then starts or wakes another one.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed; // a count that is compared with an earlier one
 use std::time::{Duration, Instant};
 
+use tokio_util::sync::CancellationToken;
+
 use crate::endpoints::EndpointRef;
 use crate::endpoints::on_demand::OnDemand;
 use crate::swap::scheduler::Head;
@@ -36,6 +38,8 @@ pub(super) struct Unit {
     activity: (u32, u32, u32),
     /// Whether it is killed rather than stopped when it is to end.
     pub(super) is_killed: bool,
+    /// Of its last stop: ends it at once.
+    pub(super) stopping: CancellationToken,
     /// Whether it may sleep when it is to make room: not if it was unloaded, or runs as it is not configured any more.
     pub(super) may_sleep: bool,
     /// Until when it gives no slots because a request got no answer: its end may be told by then.
@@ -60,6 +64,7 @@ impl Unit {
             idled: 0,
             activity: (0, 0, 0),
             is_killed: false,
+            stopping: CancellationToken::new(),
             may_sleep: true,
             doubted_until: None,
             has_ended: false,
