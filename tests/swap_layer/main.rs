@@ -4,6 +4,7 @@ mod fake;
 mod hostile;
 mod operator;
 mod order;
+mod pinned;
 mod random;
 mod rough;
 mod serving;

@@ -46,7 +46,8 @@ pub struct SwapModel {
     pub hang_timeout: Option<Duration>,
     /// How long it may be idle before it is stopped. `None`: for ever. Default 5 min.
     pub ttl: Option<Duration>,
-    /// Never stopped for another model or for being idle, and started with the layer. Default `false`.
+    /// Never stopped for another model or for being idle, and started with the layer. It comes back by itself after a crash
+    /// or a start that failed: after 1 s, doubled each time in a row, up to 60 s. Default `false`.
     pub pinned: bool,
     /// Started with the layer. Default `false`.
     pub preload: bool,

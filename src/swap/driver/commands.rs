@@ -46,6 +46,7 @@ impl Driver {
         let units = self.units_of(model);
         for &nth in &units {
             let unit = &mut self.units.units[nth];
+            unit.revival.give_up();
             unit.is_killed = is_killed;
             if is_killed {
                 unit.stopping.cancel(); // if it is

@@ -16,7 +16,7 @@ use crate::swap::swapper::ModelId;
 use crate::swap::{AbandonedLoad, InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
 
 /// How long a model that failed to start is not tried again: the first time, and at most.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// A scheduler without models.
 pub(super) fn scheduler(config: &SwapConfig) -> Result<Scheduler, InvalidSwap> {
@@ -48,7 +48,7 @@ impl Driver {
             })
             .collect();
         config.swapper_of(&[])?; // before anything changes
-        let (changed, new) = self.set_units(&configured, router);
+        let (changed, begin) = self.set_units(&configured, router);
         let names: Vec<String> = self
             .units
             .units
@@ -78,16 +78,14 @@ impl Driver {
         let now = self.nanos(now());
         self.scheduler
             .on_reconfigure(settings, swapper, &changed, now, &mut self.units);
-        for id in new {
-            let model = &self.units.unit(id).model;
-            if model.preload || model.pinned {
-                self.scheduler.on_load(id, now, &mut self.units);
-            }
+        for id in begin {
+            self.scheduler.on_load(id, now, &mut self.units);
         }
         Ok(())
     }
 
-    /// Sets the instances and their endpoints. Returns those that have to be started anew or have left, and the new ones.
+    /// Sets the instances and their endpoints. Returns those that have to be started anew or have left, and those that are
+    /// to run without being asked for.
     fn set_units(
         &mut self,
         configured: &[(Arc<str>, Arc<SwapModel>)],
@@ -99,35 +97,40 @@ impl Driver {
             .collect();
         router.change_on_demand(|all| all.clone_from(&endpoints));
         let mut changed = self.remove_others(configured);
-        let (mut new, mut listed) = (Vec::new(), Vec::new());
+        let (mut begin, mut listed) = (Vec::new(), Vec::new());
         let present = router.endpoints();
         for (name, model) in configured {
             // It was added above.
             let Some(endpoint) = present.iter().find(|endpoint| endpoint.name() == &**name) else {
                 continue;
             };
-            let nth = match self.unit_named(name) {
+            let (nth, is_new) = match self.unit_named(name) {
                 Some(nth) => {
                     let unit = &mut self.units.units[nth];
-                    if !model.runs_as(&unit.model) {
+                    let is_changed = !model.runs_as(&unit.model);
+                    if is_changed {
                         changed.push(ModelId(nth as u32));
                     }
-                    unit.is_configured = true;
+                    if model.pinned && (is_changed || !unit.model.pinned) {
+                        begin.push(ModelId(nth as u32));
+                    }
+                    let is_new = !std::mem::replace(&mut unit.is_configured, true);
                     (unit.model, unit.endpoint) = (Arc::clone(model), endpoint.clone());
                     self.units.board.entries()[nth].endpoint = endpoint.clone();
-                    nth
+                    (nth, is_new)
                 }
                 None => {
                     let unit = Unit::new(Arc::clone(name), Arc::clone(model), endpoint.clone());
-                    let nth = self.add(unit);
-                    new.push(ModelId(nth as u32));
-                    nth
+                    (self.add(unit), true)
                 }
             };
+            if is_new && (model.pinned || model.preload) {
+                begin.push(ModelId(nth as u32));
+            }
             listed.push(nth);
         }
         self.units.board.set_listed(listed);
-        (changed, new)
+        (changed, begin)
     }
 
     /// The endpoint of an instance: where it runs, if it does.

@@ -8,6 +8,7 @@ mod commands;
 mod configure;
 mod effects;
 mod reports;
+mod revive;
 mod tasks;
 mod unit;
 mod waiters;
@@ -160,6 +161,7 @@ impl Driver {
         let at = now();
         self.looked = at;
         self.end_refusals(at);
+        self.revive(at);
         let now = self.nanos(at);
         // Ends because each round but the last takes note of a request that has ended.
         loop {
@@ -237,10 +239,13 @@ impl Driver {
             .units
             .iter()
             .filter_map(|unit| unit.doubted_until);
+        let units = self.units.units.iter();
+        let revivals = units.filter_map(|unit| unit.revival.due());
         tick.into_iter()
             .chain(refused)
             .chain(activity)
             .chain(doubted)
+            .chain(revivals)
             .min()
     }
 

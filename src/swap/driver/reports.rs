@@ -13,7 +13,8 @@ use crate::swap::{Instance, ModelState, StartError};
 
 impl Driver {
     pub(super) fn on_report(&mut self, report: Report, router: &RouterHandle) {
-        let now = self.nanos(now());
+        let at = now();
+        let now = self.nanos(at);
         match report {
             Report::Evicted { generation, ended } | Report::Stopped { generation, ended } => {
                 let model = ModelId(ended.unit as u32);
@@ -35,8 +36,11 @@ impl Driver {
                     return; // it was stopped meanwhile
                 }
                 self.units.units[unit].instance = None;
-                self.scheduler
-                    .on_exit(ModelId(unit as u32), now, &mut self.units);
+                let id = ModelId(unit as u32);
+                if !self.scheduler.is_leaving(id) {
+                    self.units.units[unit].revival.on_crash(at);
+                }
+                self.scheduler.on_exit(id, now, &mut self.units);
             }
         }
     }
@@ -144,7 +148,9 @@ impl Driver {
             }
         }
         self.watch(nth, &instance);
-        self.units.units[nth].instance = Some(instance);
+        let unit = &mut self.units.units[nth];
+        unit.instance = Some(instance);
+        unit.revival.on_loaded(now());
         self.units.board.set_state(nth, ModelState::Loaded, None);
         self.units.board.entries()[nth].url = Some(url.to_string());
     }
@@ -164,6 +170,8 @@ impl Driver {
             .set_state(nth, ModelState::Failed, Some(error.to_string()));
         let retry_at = self.scheduler.earliest_retry(ModelId(nth as u32));
         let retry_at = retry_at.map_or_else(now, |at| self.instant(at));
+        let unit = &mut self.units.units[nth];
+        unit.revival.on_start_failed(retry_at);
         unit.on_demand
             .set_refusal(Some(Refusal::StartFailed { retry_at }));
         self.refused.push((unit.on_demand.clone(), retry_at));

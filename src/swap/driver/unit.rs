@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use super::revive::Revival;
 use crate::endpoints::EndpointRef;
 use crate::endpoints::on_demand::OnDemand;
 use crate::swap::scheduler::Head;
@@ -46,6 +47,7 @@ pub(super) struct Unit {
     pub(super) doubted_until: Option<Instant>,
     /// Whether what runs has ended by itself, and is not gone yet.
     pub(super) has_ended: bool,
+    pub(super) revival: Revival,
 }
 
 impl Unit {
@@ -68,6 +70,7 @@ impl Unit {
             may_sleep: true,
             doubted_until: None,
             has_ended: false,
+            revival: Revival::default(),
         }
     }
 
