@@ -1,6 +1,7 @@
 //! `SwapLayer` with models that are started by a fake, in paused time.
 
 mod fake;
+mod fallback;
 mod hostile;
 mod operator;
 mod order;

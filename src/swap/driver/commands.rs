@@ -91,7 +91,7 @@ impl Driver {
     }
 
     /// The instances of a model, or of all.
-    fn units_of(&self, model: Option<&str>) -> Vec<usize> {
+    pub(super) fn units_of(&self, model: Option<&str>) -> Vec<usize> {
         let units = self.units.units.iter().enumerate();
         let of = units.filter(|(_, unit)| {
             unit.is_configured && model.is_none_or(|model| unit.model.model.name == model)

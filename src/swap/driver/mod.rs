@@ -7,6 +7,7 @@
 mod commands;
 mod configure;
 mod effects;
+mod refusals;
 mod reports;
 mod revive;
 mod tasks;
@@ -20,6 +21,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
 use effects::Units;
+use refusals::Refused;
 use tasks::Report;
 use unit::Unit;
 
@@ -29,7 +31,6 @@ use super::swapper::ModelId;
 use super::{InvalidSwap, Launcher, StartError, SwapConfig};
 use crate::admit::nanos::span;
 use crate::clock::now;
-use crate::endpoints::on_demand::OnDemand;
 use crate::route::RouterHandle;
 use crate::route::on_demand::WeakRouter;
 
@@ -69,8 +70,8 @@ pub(super) struct Driver {
     looked: Instant,
     /// Whether a model is loaded when no request waits or runs.
     has_default: bool,
-    /// When models that failed to start may be tried again.
-    refused: Vec<(OnDemand, Instant)>,
+    /// Instances that could not be started.
+    refused: Vec<Refused>,
     /// How many instances that slept are being ended.
     ending_sleeps: usize,
     /// To be answered when nothing runs any more.
@@ -160,7 +161,7 @@ impl Driver {
     fn look(&mut self, router: &RouterHandle) {
         let at = now();
         self.looked = at;
-        self.end_refusals(at);
+        self.end_refusals(at, router);
         self.revive(at);
         let now = self.nanos(at);
         // Ends because each round but the last takes note of a request that has ended.
@@ -184,18 +185,6 @@ impl Driver {
         if std::mem::take(&mut self.units.has_changed) {
             router.gate().capacity_changed();
         }
-    }
-
-    /// Models that failed to start are waited for again when their time has come.
-    fn end_refusals(&mut self, at: Instant) {
-        let refused = self.refused.len();
-        self.refused.retain(|(on_demand, end)| {
-            if *end <= at {
-                on_demand.set_refusal(None);
-            }
-            *end > at
-        });
-        self.units.has_changed |= self.refused.len() < refused;
     }
 
     fn look_at_units(&mut self, at: Instant) {
@@ -230,7 +219,7 @@ impl Driver {
     /// When to look again, though no event comes.
     fn next_look(&self) -> Option<Instant> {
         let tick = self.scheduler.next_tick().map(|tick| self.instant(tick));
-        let refused = self.refused.iter().map(|&(_, end)| end);
+        let refused = self.refused.iter().map(|refused| refused.until);
         let units = self.units.units.iter();
         let activity = units.filter_map(Unit::activity_interval).min();
         let activity = activity.map(|interval| now() + interval);

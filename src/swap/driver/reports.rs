@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Driver;
+use super::refusals::Refused;
 use super::tasks::{Ended, Report, Started, Stop, at_once, watch};
 use crate::clock::now;
 use crate::endpoints::on_demand::Refusal;
@@ -172,9 +173,14 @@ impl Driver {
         let retry_at = retry_at.map_or_else(now, |at| self.instant(at));
         let unit = &mut self.units.units[nth];
         unit.revival.on_start_failed(retry_at);
+        self.refused.push(Refused {
+            on_demand: unit.on_demand.clone(),
+            since: now(),
+            until: retry_at,
+            is_over: false,
+        });
         unit.on_demand
             .set_refusal(Some(Refusal::StartFailed { retry_at }));
-        self.refused.push((unit.on_demand.clone(), retry_at));
         router.gate().capacity_changed();
     }
 

@@ -37,6 +37,11 @@ impl Revival {
         self.crashes += 1;
     }
 
+    /// When it was last loaded.
+    pub(super) fn loaded(&self) -> Option<Instant> {
+        self.loaded
+    }
+
     /// When it is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
