@@ -111,7 +111,8 @@ impl<B: Body<Data = Bytes>> Body for RouteBody<B> {
             InnerProj::Streamed { body, turn } => {
                 let frame = body.poll_frame(cx);
                 match &frame {
-                    Poll::Ready(_) => turn.on_sent(),
+                    Poll::Ready(Some(Ok(_))) => turn.on_sent(),
+                    Poll::Ready(_) => turn.set_clients(false),
                     Poll::Pending => turn.set_clients(true),
                 }
                 frame

@@ -136,8 +136,8 @@ pub trait Instance: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Told as requests are sent to it, and bytes come back: `busy` requests wait for it, and something went to it or came
-    /// from it just now. The last call counts, so calls that change the number must not overtake each other.
+    /// Told when something came from it or went to it lately, and when it becomes busy or idle: `busy` requests wait for it.
+    /// The last call counts, so calls must not overtake each other.
     ///
     /// With a [`hang_timeout`](SwapModel::hang_timeout), a request whose client is awaited is not counted: one that stalls
     /// while it sends the request, or does not read the response.

@@ -135,3 +135,27 @@ async fn what_is_sent_to_an_engine_is_activity() {
         assert!(told() > before, "a part was sent");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_come_and_give_up_are_no_activity() {
+    let rig = Rig::watched();
+    let begin = || {
+        let Exchange {
+            request, client, ..
+        } = rig.begin();
+        drop(request);
+        client
+    };
+    let mut client = begin();
+    sleep(LOAD + Duration::from_secs(20)).await;
+    let told = || rig.world.activities.load(SeqCst);
+    let before = told();
+    for _ in 0..10 {
+        let next = begin();
+        sleep(Duration::from_secs(20)).await;
+        client.abort();
+        client = next;
+        sleep(Duration::from_secs(20)).await;
+    }
+    assert_eq!(told(), before);
+}

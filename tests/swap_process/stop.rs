@@ -145,3 +145,15 @@ async fn its_health_does_not_matter_while_it_stops() {
     soon(async { tokio::join!(instance.stop(), fail) }).await;
     assert_eq!(soon(instance.ended()).await, KILLED);
 }
+
+#[tokio::test]
+async fn its_command_is_not_run_once_it_has_ended() {
+    let dir = std::env::temp_dir();
+    let file = dir.join(format!("tower-triage-stop-{}", std::process::id()));
+    let mut model = script("exit 5");
+    model.stop_cmd = Some(format!("/bin/touch {}", file.display()));
+    let (instance, _) = run(model, 0).await;
+    soon(instance.kill()).await;
+    soon(instance.stop()).await;
+    assert!(!file.exists(), "`${{PID}}` may be another process by now");
+}

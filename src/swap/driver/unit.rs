@@ -35,8 +35,8 @@ pub(super) struct Unit {
     pub(super) head: Option<Head>,
     /// How often it had become idle when that was last looked at.
     pub(super) idled: u64,
-    /// What came from it, what was sent to it, and in how many requests it was awaited, when that was last looked at.
-    activity: (u32, u32, u32),
+    /// What came from it, what was sent to it, and whether it was awaited, when that was last looked at.
+    activity: (u32, u32, bool),
     /// Whether it is killed rather than stopped when it is to end.
     pub(super) is_killed: bool,
     /// Of its last stop: ends it at once.
@@ -64,7 +64,7 @@ impl Unit {
             start: 0,
             head: None,
             idled: 0,
-            activity: (0, 0, 0),
+            activity: (0, 0, false),
             is_killed: false,
             stopping: CancellationToken::new(),
             may_sleep: true,
@@ -110,8 +110,8 @@ impl Unit {
         state.word.start();
     }
 
-    /// Tells what runs that something came from it or was sent to it, or that it is awaited in more or fewer requests,
-    /// since this was last called.
+    /// Tells what runs that something came from it or was sent to it, or that it has become busy or idle, since this was
+    /// last called. Clients that give up and others that come are no sign of life.
     pub(super) fn report_activity(&mut self) {
         let Some(instance) = &self.instance else {
             return;
@@ -119,7 +119,7 @@ impl Unit {
         let in_flight = self.endpoint.in_flight();
         let busy = in_flight.saturating_sub(self.on_demand.clients_turns());
         let came = self.endpoint.state().activity.load(Relaxed);
-        let activity = (came, self.on_demand.sent(), busy);
+        let activity = (came, self.on_demand.sent(), busy > 0);
         if activity != self.activity {
             self.activity = activity;
             // A launcher may panic: that must not end the driver, and with it all that runs.

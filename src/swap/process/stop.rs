@@ -13,7 +13,8 @@ use crate::swap::StopSignal;
 /// Stops the process. Resolves when it has ended, and its memory is free.
 pub(super) async fn stop(engine: &Engine) {
     let gently = async {
-        if engine.begin_stop() {
+        // Once it has ended, its number may be another process's.
+        if engine.begin_stop() && !engine.life.is_gone() {
             ask(engine).await;
         }
         engine.life.clone().gone().await;
