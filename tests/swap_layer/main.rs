@@ -7,6 +7,7 @@ mod operator;
 mod order;
 mod pinned;
 mod random;
+mod reload;
 mod rough;
 mod serving;
 mod storm;

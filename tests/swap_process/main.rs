@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")] // reads /proc
 
 mod end;
+mod engines;
 mod layer;
 mod leaks;
 #[path = "../support/log.rs"]

@@ -51,6 +51,10 @@ pub(crate) async fn asks(instance: &dyn Instance) -> u32 {
 static FAILS: AtomicU32 = AtomicU32::new(0);
 /// Whether it answers no question about its health.
 static HANGS: AtomicBool = AtomicBool::new(false);
+/// Whether it listens no more.
+static IS_DEAF: AtomicBool = AtomicBool::new(false);
+/// Whether it closes the connection of each request without an answer.
+static RESETS: AtomicBool = AtomicBool::new(false);
 static ASKS: AtomicU32 = AtomicU32::new(0);
 
 /// The server's program. As a test it does nothing.
@@ -66,8 +70,13 @@ fn serve() {
     FAILS.store(variable("SERVE_FAILS").unwrap_or(0) as u32, SeqCst);
     HANGS.store(variable("SERVE_HANGS").is_some(), SeqCst);
     let listener = TcpListener::bind(("127.0.0.1", port as u16)).unwrap();
-    for stream in listener.incoming() {
-        thread::spawn(|| serve_one(stream.unwrap()));
+    while !IS_DEAF.load(SeqCst) {
+        let (stream, _) = listener.accept().unwrap();
+        thread::spawn(|| serve_one(stream));
+    }
+    drop(listener);
+    loop {
+        thread::park();
     }
 }
 
@@ -89,6 +98,9 @@ fn serve_one(mut stream: TcpStream) {
     _ = std::io::copy(&mut reader.take(length), &mut std::io::sink());
     let path = first.split(' ').nth(1).unwrap();
     let (status, body) = answer(path);
+    if RESETS.load(SeqCst) && path != "/health" {
+        return;
+    }
     let length = body.len();
     let head = format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {length}");
     _ = write!(stream, "{head}\r\n\r\n{body}");
@@ -111,6 +123,16 @@ fn answer(path: &str) -> (u16, String) {
         }
         ["hang"] => {
             HANGS.store(true, SeqCst);
+            (200, nothing)
+        }
+        ["deaf"] => {
+            IS_DEAF.store(true, SeqCst);
+            let port = variable("SERVE_PORT").unwrap() as u16;
+            _ = TcpStream::connect(("127.0.0.1", port)); // the last one
+            (200, nothing)
+        }
+        ["resets", value] => {
+            RESETS.store(value == "on", SeqCst);
             (200, nothing)
         }
         ["env", name] => (200, env::var(name).unwrap_or_default()),

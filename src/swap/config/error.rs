@@ -27,6 +27,17 @@ pub enum InvalidSwap {
         /// The command line.
         line: String,
     },
+    /// A variable of the environment that no process can have.
+    #[error(
+        "model `{model}`: the variable {name:?} of `env` can't be set: a name must not be empty or have a `=`, and neither \
+         names nor values may have a NUL"
+    )]
+    Variable {
+        /// The model.
+        model: String,
+        /// The variable.
+        name: String,
+    },
     /// A number of a model that is 0.
     #[error("model `{model}`: `{key}` is 0: it must be above 0")]
     Zero {

@@ -76,6 +76,18 @@ fn errors_name_model_and_key() {
 }
 
 #[test]
+fn variables_can_be_set() {
+    for (name, value) in [("", ""), ("A=B", ""), ("A\0", ""), ("A", "b\0")] {
+        let set = |model: &mut SwapModel| _ = model.env.insert(name.into(), value.into());
+        let expected = format!("model `a`: the variable {name:?} of `env` can't be set: ");
+        assert!(error_of(set).starts_with(&expected));
+    }
+    let mut model = model("a");
+    model.env.insert(" é\n".into(), "=\n".into());
+    assert_eq!(SwapConfig::default().model(model).validate(), Ok(()));
+}
+
+#[test]
 fn errors_name_what_does_not_go_together() {
     let small = || model("a").memory(1.0);
     let mut twins = model("a").memory(1.0);

@@ -98,6 +98,15 @@ impl SwapModel {
                 });
             }
         }
+        let is_bad = |(name, value): &(&String, &String)| {
+            name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
+        };
+        if let Some((variable, _)) = self.env.iter().find(is_bad) {
+            return Err(InvalidSwap::Variable {
+                model: name(),
+                name: variable.clone(),
+            });
+        }
         let zeros = [
             ("evict_cost", self.evict_cost == 0),
             ("concurrency", self.concurrency == 0),

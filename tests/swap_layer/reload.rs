@@ -1,0 +1,77 @@
+//! Another configuration while a model is being loaded.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::time::sleep;
+use tower_triage::swap::{SwapConfig, SwapPolicy};
+
+use crate::fake::{LOAD, Rig, Sent, one_of_three};
+
+/// A layer in which a request waits for `a`, for a second so far.
+async fn loading(config: &SwapConfig) -> (Rig, Sent) {
+    let rig = Rig::new(config.clone());
+    let waits = rig.send("a", "normal").await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.state("a"), "loading");
+    (rig, waits)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_goes_on_in_the_same_configuration_and_beside_other_changes() {
+    let mut config = one_of_three();
+    let (rig, waits) = loading(&config).await;
+    rig.swap.reconfigure(config.clone()).unwrap();
+    sleep(Duration::from_secs(1)).await;
+    config.models[0].ttl = None;
+    config.models[0].concurrency = 3;
+    config.models[1].cmd = "other".into();
+    config.models.remove(2);
+    config.policy = SwapPolicy::Memory(vec![("all".into(), 2.0), ("more".into(), 2.0)]);
+    rig.swap.reconfigure(config).unwrap();
+    let (status, _, at) = waits.await.unwrap();
+    assert_eq!((status, at), (StatusCode::OK, LOAD.as_secs() + 1));
+    assert_eq!(rig.world.log(), ["start a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_of_what_is_another_process_now_begins_anew_once_it_has_ended() {
+    let mut config = one_of_three();
+    let (rig, waits) = loading(&config).await;
+    *rig.world.kill.lock().unwrap() = Duration::from_secs(20);
+    config.models[0].cmd = "other".into();
+    rig.swap.reconfigure(config).unwrap();
+    let (status, _, at) = waits.await.unwrap();
+    assert_eq!((status, at), (StatusCode::OK, 1 + 20 + LOAD.as_secs() + 1));
+    assert_eq!(rig.world.log(), ["start a", "start a"]);
+    assert_eq!(rig.world.twice.load(SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_of_what_has_left_is_given_up() {
+    let mut config = one_of_three();
+    let (rig, waits) = loading(&config).await;
+    *rig.world.kill.lock().unwrap() = Duration::from_secs(20);
+    let a = config.models.remove(0);
+    rig.swap.reconfigure(config.clone()).unwrap();
+    assert_eq!(waits.await.unwrap().0, StatusCode::NOT_FOUND);
+    // It comes back while what is left of it is killed.
+    config.models.push(a);
+    rig.swap.reconfigure(config).unwrap();
+    rig.settle().await;
+    let (status, _, at) = rig.ask("a", "normal").await;
+    assert_eq!((status, at), (StatusCode::OK, 1 + 20 + LOAD.as_secs() + 1));
+    assert_eq!(rig.world.twice.load(SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_the_end_of_a_start() {
+    let (rig, waits) = loading(&one_of_three()).await;
+    *rig.world.kill.lock().unwrap() = Duration::from_secs(20);
+    rig.router.close();
+    assert_eq!(waits.await.unwrap().0, StatusCode::SERVICE_UNAVAILABLE);
+    rig.swap.shutdown().await;
+    assert_eq!(rig.begin.elapsed().as_secs(), 1 + 20);
+    assert!(rig.world.is_empty());
+}
