@@ -157,3 +157,17 @@ async fn its_command_is_not_run_once_it_has_ended() {
     soon(instance.stop()).await;
     assert!(!file.exists(), "`${{PID}}` may be another process by now");
 }
+
+#[tokio::test]
+async fn its_end_is_that_of_all_its_children() {
+    // The child writes nowhere, and has memory that takes a while to free.
+    let mut model =
+        script("(head -c 300000000 /dev/zero; sleep 3600) | tail -n 1 > /dev/null 2>&1");
+    let mark = Mark::on(&mut model);
+    let instance = started(model).await;
+    let leader = mark.pids().into_iter().min().unwrap();
+    let group = Group::led_by(leader);
+    until(|| group.memory() > 300_000_000).await;
+    soon(instance.kill()).await;
+    assert!(group.pids().is_empty());
+}

@@ -49,15 +49,9 @@ impl Mark {
 
 /// The children of this process, with those that have ended and are not reaped.
 pub(crate) fn children() -> Vec<u32> {
-    let is_child = |pid: &u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The name may have spaces and parentheses; the state and the parent follow.
-        let parent = stat
-            .rsplit(')')
-            .next()
-            .and_then(|rest| rest.split(' ').nth(2));
-        parent == Some(&std::process::id().to_string())
-    };
+    let this = std::process::id().to_string();
+    // The state, and the parent.
+    let is_child = |pid: &u32| stat(*pid).get(1) == Some(&this);
     pids().filter(is_child).collect()
 }
 
@@ -73,4 +67,41 @@ pub(crate) fn is_free(port: u16) -> bool {
 fn pids() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").unwrap();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// A process group.
+pub(crate) struct Group(String);
+
+impl Group {
+    /// The group of its leader.
+    pub(crate) fn led_by(pid: u32) -> Self {
+        Self(pid.to_string())
+    }
+
+    /// Its processes, with those that have ended and whose memory is not free yet, without those that are not reaped.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let is_member = |pid: &u32| {
+            let stat = stat(*pid);
+            // The state, the parent and the group.
+            stat.first().is_some_and(|state| state != "Z") && stat.get(2) == Some(&self.0)
+        };
+        pids().filter(is_member).collect()
+    }
+
+    /// How many bytes of memory it has.
+    pub(crate) fn memory(&self) -> usize {
+        let pages = |pid: u32| {
+            let statm = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+            let resident = statm.split(' ').nth(1);
+            resident.map_or(0, |pages| pages.parse().unwrap())
+        };
+        4_096 * self.pids().into_iter().map(pages).sum::<usize>()
+    }
+}
+
+/// What the system says of a process after its name, which may have spaces and parentheses.
+fn stat(pid: u32) -> Vec<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let rest = stat.rsplit(')').next().unwrap_or_default();
+    rest.split_whitespace().map(str::to_owned).collect()
 }

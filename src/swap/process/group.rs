@@ -15,10 +15,19 @@
 use std::io;
 use std::process::ExitStatus;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use super::members;
+
+/// The first pause between looks whether a group is gone. It doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// The process group of a process that was started. Dropping it kills all of it.
 pub(super) struct Group {
@@ -77,6 +86,17 @@ impl Group {
             None => None,
         };
         status.ok_or_else(|| io::Error::other("it was reaped before"))
+    }
+
+    /// Resolves when no process of the group is left. Its leader has to have been [reaped](Self::reap): the number may be
+    /// another group's once this one is gone, so nothing is sent to it.
+    pub(super) async fn gone(&self) {
+        let (leader, mut pause) = (self.leader, FIRST_PAUSE);
+        // An error: the runtime is shut down.
+        while let Ok(true) = spawn_blocking(move || members::are_left(leader)).await {
+            sleep(pause).await;
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
     }
 
     fn has_ended(&self) -> bool {

@@ -8,6 +8,7 @@ mod health;
 mod instance;
 mod launcher;
 mod life;
+mod members;
 mod output;
 mod port;
 mod progress;

@@ -14,8 +14,11 @@ use super::engine::Engine;
 use super::group::ChildEnds;
 use super::life::Life;
 
-/// How long to wait for the end of the output once the group was killed. It comes when the last process of the group is
-/// gone, which a large one takes a while for. A process that has left the group may hold it for ever.
+/// How long to wait for the end of a group that was killed: large processes take a while to free their memory. One that
+/// waits for a device may never end.
+const GROUP_ENDS: Duration = Duration::from_secs(10);
+/// How long to wait for the end of the output once the group is gone. A process that has left the group may hold it for
+/// ever.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn supervise(
@@ -40,6 +43,7 @@ pub(super) async fn supervise(
         Ok(status) => format!("its process ended with {status}"),
         Err(error) => format!("its process ended: {error}"),
     };
+    _ = timeout(GROUP_ENDS, engine.group.gone()).await;
     read_the_rest(reading).await;
     life.send_replace(Life::Gone(failure.unwrap_or(end), Instant::now()));
 }
