@@ -2,6 +2,7 @@
 
 #![cfg(target_os = "linux")] // reads /proc
 
+mod chaos;
 mod end;
 mod engines;
 mod layer;

@@ -14,7 +14,10 @@ use crate::upstream::Prober;
 ///
 /// Each process has a process group of its own, in which its children are, too. The whole group is killed when the
 /// process ends, whatever the reason: a command that leaves its work to a child in the background and ends has failed.
-/// Killing this program by `SIGKILL` leaves them running.
+///
+/// Killing this program by `SIGKILL` leaves them running, with their memory and their ports. What starts this program has
+/// to end them then, as a container does, or systemd with its default `KillMode`. A process that has left its group
+/// (`setsid`, a daemon) is never stopped.
 ///
 /// A process listens on `127.0.0.1`, on the port that stands for `${PORT}`. What it writes goes to the log, line by line,
 /// as events of the level `debug` and the target `tower_triage::swap`.
