@@ -159,3 +159,25 @@ async fn clients_that_come_and_give_up_are_no_activity() {
     }
     assert_eq!(told(), before);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_in_place_of_one_that_crashed_is_told_that_it_is_awaited() {
+    let rig = Rig::watched();
+    let begin = || {
+        let Exchange {
+            request, client, ..
+        } = rig.begin();
+        drop(request);
+        client
+    };
+    let _first = begin();
+    sleep(LOAD).await;
+    assert_eq!(rig.awaited().await, 1);
+    let told = || rig.world.activities.load(SeqCst);
+    let before = told();
+    rig.world.crash("a");
+    rig.settle().await;
+    let _second = begin();
+    sleep(LOAD + Duration::from_secs(20)).await;
+    assert!(told() > before);
+}

@@ -49,8 +49,11 @@ async fn ask(service: &Service, model: &str, path: &str) -> (StatusCode, String)
     let request = Request::post(path).body(body).unwrap();
     let response = soon(service.clone().oneshot(request)).await.unwrap();
     let status = response.status();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, String::from_utf8(body.to_vec()).unwrap())
+    match response.into_body().collect().await {
+        Ok(body) => (status, String::from_utf8(body.to_bytes().to_vec()).unwrap()),
+        // Its process ended in the middle of it.
+        Err(_) => (StatusCode::BAD_GATEWAY, String::new()),
+    }
 }
 
 async fn operate(handle: &SwapHandle, mark: &Mark, value: &str, rng: &mut Rng) {

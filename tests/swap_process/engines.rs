@@ -64,6 +64,20 @@ async fn an_engine_that_is_frozen_is_stopped() {
 }
 
 #[tokio::test]
+async fn an_engine_that_hangs_again_is_noticed_again() {
+    let mut model = server();
+    model.health_interval = None;
+    model.hang_timeout = Some(Duration::from_millis(100));
+    let (service, handle) = layer(model);
+    for _ in 0..3 {
+        let (status, body) = ask(&service, "/slow/600000").await;
+        assert_eq!(status, StatusCode::BAD_GATEWAY);
+        assert!(body.contains("model_crashed"), "{body}");
+    }
+    soon(handle.shutdown()).await;
+}
+
+#[tokio::test]
 async fn an_engine_that_listens_no_more_is_taken_for_ended() {
     let mut model = server();
     model.health_interval = Some(Duration::from_millis(50));

@@ -190,3 +190,21 @@ async fn a_kill_ends_what_is_drained() {
     mark.until_count(0).await;
     soon(handle.shutdown()).await;
 }
+
+#[tokio::test]
+async fn a_kill_hastens_one_that_is_put_to_sleep() {
+    let mut config = restless(&["a", "b"]);
+    config.models[0].sleep_path = Some("/slow/600000".into());
+    config.models[0].wake_path = Some("/asks".into());
+    config.models[0].ttl = None;
+    let layer = SwapLayer::builder(config).try_build().unwrap();
+    let service = layer.layer(Forward::<Body>::new());
+    let handle = layer.handle();
+    assert_eq!(ask(service.clone(), "a", "/asks").await.0, StatusCode::OK);
+    let waits = tokio::spawn(ask(service.clone(), "b", "/asks"));
+    until(|| handle.models()[0].state == ModelState::Unloading).await;
+    handle.unload("a", Unload::Kill).unwrap();
+    assert_eq!(soon(waits).await.unwrap().0, StatusCode::OK);
+    assert_eq!(handle.models()[0].state, ModelState::Unloaded);
+    soon(handle.shutdown()).await;
+}

@@ -189,6 +189,7 @@ impl Driver {
         let unit = &mut self.units.units[nth];
         unit.start += 1;
         unit.has_ended = false;
+        unit.forget_activity();
         let reports = self.units.reports.clone();
         tokio::spawn(watch(nth, unit.start, Arc::clone(instance), reports));
     }

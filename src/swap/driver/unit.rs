@@ -64,7 +64,7 @@ impl Unit {
             start: 0,
             head: None,
             idled: 0,
-            activity: (0, 0, false),
+            activity: Default::default(),
             is_killed: false,
             stopping: CancellationToken::new(),
             may_sleep: true,
@@ -125,6 +125,11 @@ impl Unit {
             // A launcher may panic: that must not end the driver, and with it all that runs.
             _ = catch_unwind(AssertUnwindSafe(|| instance.on_activity(busy)));
         }
+    }
+
+    /// What runs is another instance, which was told nothing yet.
+    pub(super) fn forget_activity(&mut self) {
+        self.activity = Default::default();
     }
 
     /// How often that is to be looked at; `None`: never.
