@@ -19,6 +19,7 @@
 
 mod decide;
 mod events;
+mod marks;
 mod plans;
 mod settings;
 mod slots;
@@ -84,6 +85,8 @@ pub(crate) enum Phase {
 
 #[derive(Debug, Default)]
 struct Model {
+    /// The number of its kind: [`Swapper::kind`], in the order in which kinds are met.
+    kind: usize,
     phase: Phase,
     /// Whether it gives slots. Only one that is ready does.
     is_open: bool,
@@ -148,7 +151,7 @@ impl Scheduler {
     pub(crate) fn new(settings: Settings, swapper: Arc<dyn Swapper>) -> Self {
         let mut models = Vec::new();
         models.resize_with(settings.models.len(), Model::default);
-        Self {
+        let mut scheduler = Self {
             settings,
             swapper,
             models,
@@ -158,7 +161,9 @@ impl Scheduler {
             in_use_until: Some(0),
             next_tick: None,
             is_closed: false,
-        }
+        };
+        scheduler.number_kinds();
+        scheduler
     }
 
     /// When something is to be decided that no event announces.
