@@ -4,7 +4,8 @@
 //! what its first waiter is. A model that does not run, or is about to stop, has no slot to give ([`Effects::close`]), so
 //! its requests wait. All decisions are made in [`decide`](Scheduler::decide), after each event.
 //!
-//! - Events, `on_*`: [`on_waiter`](Scheduler::on_waiter), [`on_idle`](Scheduler::on_idle),
+//! - Events, `on_*`: [`on_waiter`](Scheduler::on_waiter), [`on_passed`](Scheduler::on_passed),
+//!   [`on_idle`](Scheduler::on_idle),
 //!   [`on_swap_done`](Scheduler::on_swap_done), [`on_stopped`](Scheduler::on_stopped), [`on_exit`](Scheduler::on_exit),
 //!   [`on_load`](Scheduler::on_load), [`on_unload`](Scheduler::on_unload), [`on_tick`](Scheduler::on_tick),
 //!   [`on_reconfigure`](Scheduler::on_reconfigure), [`on_shutdown`](Scheduler::on_shutdown). After each, ask for
@@ -93,6 +94,8 @@ struct Model {
     /// Whether it is to be stopped once it is idle.
     is_leaving: bool,
     waiter: Option<Head>,
+    /// The last of its requests that passed a more urgent one of another model, and when it did.
+    passed: Option<Head>,
     /// Since when it is to be loaded without a waiter, until it is or has failed.
     asked: Option<Nanos>,
     /// Whether it was loaded for a waiter and has served none since.

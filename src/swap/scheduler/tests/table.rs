@@ -232,6 +232,27 @@ fn later_work_does_not_get_in_the_way_of_a_waiter() {
     assert_eq!(test.world.said(), "open c, start d for a");
 }
 
+#[test]
+fn traffic_that_finds_slots_free_yields_when_it_has_passed_a_more_urgent_waiter() {
+    let mut test = Test::with_memory(1, 2);
+    test.goes(&[
+        ("ask a 1", "start a"),
+        ("ok", "open a"),
+        ("ask b", ""),
+        // Of its own level, and before it came.
+        ("pass_by a 0", ""),
+        ("ask a 0", ""),
+        ("leave a", ""),
+        ("pass_by a 1", "close a"),
+        ("leave b", "open a"),
+        ("pass 1", ""),
+        // That was before this one.
+        ("ask b", ""),
+        ("pass_by a 1", "close a"),
+        ("serve a", "start b for a"),
+    ]);
+}
+
 /// a takes all memory, and each of the others a third of it.
 fn one_large_and_three_small() -> Test {
     let models = ["a", "b", "c", "d"].map(str::to_owned);
