@@ -70,7 +70,8 @@ impl Units {
         Stop {
             unit: model.0 as usize,
             instance: unit.instance.take(),
-            is_killed: std::mem::take(&mut unit.is_killed),
+            // One that has ended can't be asked to stop.
+            is_killed: std::mem::take(&mut unit.is_killed) || unit.has_ended,
             may_sleep: unit.may_sleep,
         }
     }
