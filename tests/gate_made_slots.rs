@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -19,6 +19,7 @@ struct Inner {
     runs: [AtomicBool; 2],
     taken: [AtomicUsize; 2],
     told: AtomicU32,
+    passed: Mutex<Vec<(PoolId, Priority)>>,
     leased: AtomicU64,
 }
 
@@ -70,6 +71,9 @@ impl Capacity for Models {
     }
     fn on_first_waiters(&self) {
         self.0.told.fetch_add(1, SeqCst);
+    }
+    fn on_passed(&self, pool: &PoolId, level: Priority) {
+        self.0.passed.lock().unwrap().push((*pool, level));
     }
     fn in_use(&self) -> usize {
         self.0.taken.iter().map(|taken| taken.load(SeqCst)).sum()
@@ -142,6 +146,24 @@ async fn the_capacity_is_told_when_a_first_waiter_is_another_one() {
     models.told();
     wait(&gate, 1, 0).await.await.unwrap().unwrap();
     assert_eq!(models.told(), 0, "it did not wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_capacity_is_told_of_requests_that_pass_those_that_wait() {
+    let models = Models::default();
+    let gate = Gate::new(models.clone(), WaitingRoomConfig::default());
+    models.set(1, true);
+    gate.capacity_changed();
+    wait(&gate, 1, 1).await.await.unwrap().unwrap();
+    let passed = || std::mem::take(&mut *models.0.passed.lock().unwrap());
+    assert_eq!(passed(), [], "it passed no request");
+    let _urgent = wait(&gate, 0, 0).await;
+    let served = wait(&gate, 1, 1).await;
+    assert_eq!(passed(), [(PoolId(1), Priority(1))]);
+    let next = wait(&gate, 2, 1).await;
+    served.await.unwrap().unwrap();
+    next.await.unwrap().unwrap();
+    assert_eq!(passed(), [], "it waited for its slot");
 }
 
 /// The time in which the slot is not there says nothing of how long its requests take.

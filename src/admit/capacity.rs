@@ -9,7 +9,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::{Discipline, KeptSlots};
+use super::{Discipline, KeptSlots, Priority};
 
 /// Something that can serve a limited number of requests at a time.
 ///
@@ -88,7 +88,8 @@ pub trait Capacity: Send + Sync + 'static {
     const SINGLE_LANE: bool = false;
 
     /// Whether slots may first have to be made, as by a process that has to be started. Then
-    /// [`slot_state`](Self::slot_state) and [`on_first_waiters`](Self::on_first_waiters) are called. Default `false`.
+    /// [`slot_state`](Self::slot_state), [`on_first_waiters`](Self::on_first_waiters) and [`on_passed`](Self::on_passed)
+    /// are called. Default `false`.
     const MAKES_SLOTS: bool = false;
 
     /// Takes a slot for `demand`, if one is free.
@@ -163,6 +164,12 @@ pub trait Capacity: Send + Sync + 'static {
     ///
     /// Called under the gate's lock, so it must not call the gate.
     fn on_first_waiters(&self) {}
+
+    /// A request of this level took a slot as it arrived, and so passed all that wait for other slots. If those are to be
+    /// made instead of this one, it may be one of higher priority that it passed. By default nothing is done.
+    ///
+    /// Called under the gate's lock, so it must not call the gate.
+    fn on_passed(&self, _lease: &Self::Lease, _level: Priority) {}
 
     /// How many leases are out.
     fn in_use(&self) -> usize;

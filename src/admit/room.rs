@@ -14,8 +14,8 @@ use super::nanos::Nanos;
 use super::room_base::RoomBase;
 use super::waiters::{WaiterId, Waiters};
 use super::{
-    AdmitOutcome, Capacity, Discipline, KeptSlots, LeaseError, PoolId, PoolSet, RejectReason,
-    SlotState, Ticket, WakeList,
+    AdmitOutcome, Capacity, Discipline, KeptSlots, LeaseError, PoolId, PoolSet, Priority,
+    RejectReason, SlotState, Ticket, WakeList,
 };
 
 /// What a waiter in front of a capacity carries.
@@ -300,6 +300,11 @@ pub(crate) fn slots<C: Capacity>(capacity: &C, pool: PoolId) -> usize {
 /// Whether the slots of a pool are there. A panic is dealt with as in [`slots`].
 pub(crate) fn slot_state<C: Capacity>(capacity: &C, pool: PoolId) -> SlotState {
     catch_unwind(AssertUnwindSafe(|| capacity.slot_state(pool))).unwrap_or(SlotState::Made)
+}
+
+/// A request passed all that wait. A panic is dealt with as in [`slots`].
+pub(crate) fn on_passed<C: Capacity>(capacity: &C, lease: &C::Lease, level: Priority) {
+    _ = catch_unwind(AssertUnwindSafe(|| capacity.on_passed(lease, level)));
 }
 
 /// Takes a slot for a waiter, in the task of another request: mostly the one that just released its slot.

@@ -16,9 +16,9 @@ use super::endpoint_word::HealthChange;
 use super::on_demand::OnDemand;
 use super::table::RoutingTable;
 use super::{Decision, EndpointRef, Lane, Registry, Requirements, RouteError, RoutingRules};
-#[cfg(feature = "swap")]
-use crate::admit::SlotState;
 use crate::admit::{Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet};
+#[cfg(feature = "swap")]
+use crate::admit::{Priority, SlotState};
 
 /// Many endpoints as one capacity, with a pool of slots for each.
 ///
@@ -226,6 +226,13 @@ impl Capacity for Endpoints {
     #[cfg(feature = "swap")]
     fn on_first_waiters(&self) {
         self.demanded.on_first_waiters();
+    }
+
+    #[cfg(feature = "swap")]
+    fn on_passed(&self, lease: &EndpointLease, level: Priority) {
+        if let Some(on_demand) = lease.endpoint().on_demand() {
+            self.demanded.on_passed(on_demand, level);
+        }
     }
 
     /// Those of the endpoints that are in service.

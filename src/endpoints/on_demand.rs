@@ -6,9 +6,9 @@
 mod loading;
 mod turn;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use super::endpoint_word::EndpointWord;
 use super::{EndpointRef, Endpoints, Model, RouteError};
-use crate::admit::SlotState;
+use crate::admit::{Priority, SlotState};
 use crate::gate;
 pub(crate) use loading::Loading;
 pub use loading::Progress;
@@ -37,6 +37,8 @@ struct Shared {
     /// When it last was, in nanoseconds since `made`.
     idled_at: AtomicU64,
     loading: ArcSwapOption<Loading>,
+    /// The last request that passed a more urgent one: its level, and when.
+    passed: Mutex<Option<(Priority, Instant)>>,
     turns: Turns,
 }
 
@@ -50,6 +52,7 @@ impl Default for Shared {
             idled: AtomicU64::default(),
             idled_at: AtomicU64::default(),
             loading: ArcSwapOption::default(),
+            passed: Mutex::default(),
             turns: Turns::default(),
         }
     }
@@ -116,6 +119,15 @@ impl OnDemand {
         (times, self.0.made + at)
     }
 
+    /// The last request that got a slot though a more urgent one waits for another endpoint: its level, and when.
+    pub(crate) fn passed(&self) -> Option<(Priority, Instant)> {
+        *self.lock_passed()
+    }
+
+    fn lock_passed(&self) -> MutexGuard<'_, Option<(Priority, Instant)>> {
+        self.0.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether it gave no answer since this was last called: it may have ended.
     pub(crate) fn take_doubt(&self) -> bool {
         self.0.is_doubted.swap(false, SeqCst)
@@ -140,7 +152,7 @@ impl PartialEq for OnDemand {
 impl Eq for OnDemand {}
 
 /// Tells what starts endpoints that requests wait for others than before, or that an endpoint serves none any more.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Demanded {
     /// Whether any endpoint is started on demand.
     is_on: AtomicBool,
@@ -148,7 +160,21 @@ pub(super) struct Demanded {
     version: AtomicU64,
     /// Whether it matters now that an endpoint serves none any more.
     is_idleness_awaited: AtomicBool,
+    /// The level of the most urgent request that waits for an endpoint that is stopped; the lowest if there is none.
+    most_urgent: AtomicU8,
     notify: Arc<Notify>,
+}
+
+impl Default for Demanded {
+    fn default() -> Self {
+        Self {
+            is_on: AtomicBool::default(),
+            version: AtomicU64::default(),
+            is_idleness_awaited: AtomicBool::default(),
+            most_urgent: AtomicU8::new(u8::MAX),
+            notify: Arc::default(),
+        }
+    }
 }
 
 impl Demanded {
@@ -170,6 +196,14 @@ impl Demanded {
     /// Requests wait for others than before.
     pub(super) fn on_first_waiters(&self) {
         if self.is_on() {
+            self.notify.notify_one();
+        }
+    }
+
+    /// A request of this level got a slot as it arrived, while others wait.
+    pub(super) fn on_passed(&self, on_demand: &OnDemand, level: Priority) {
+        if level.0 > self.most_urgent.load(SeqCst) {
+            *on_demand.lock_passed() = Some((level, gate::now()));
             self.notify.notify_one();
         }
     }
@@ -225,6 +259,13 @@ impl Endpoints {
     /// notified: it has to be looked at again.
     pub(crate) fn await_idleness(&self, is_awaited: bool) {
         self.demanded.is_idleness_awaited.store(is_awaited, SeqCst);
+    }
+
+    /// Sets the level of the most urgent request that waits for an endpoint that is stopped. It is notified when one that is
+    /// less urgent gets a slot of another endpoint.
+    pub(crate) fn await_passing(&self, most_urgent: Option<Priority>) {
+        let level = most_urgent.map_or(u8::MAX, |level| level.0); // above which there is none
+        self.demanded.most_urgent.store(level, SeqCst);
     }
 
     /// The pools that could serve a lane, in the registry's order.

@@ -42,8 +42,8 @@
 //! - A model with nothing in its way is started at once, beside other loads.
 //! - What is idle is stopped for another model once it was loaded for [`min_loaded`](SwapConfig::min_loaded).
 //! - What serves requests goes on while more of them come, until a request for another model has waited for
-//!   [`swap_after`](SwapConfig::swap_after), or is more urgent than all that wait for it. Then it takes no more, finishes,
-//!   and stops.
+//!   [`swap_after`](SwapConfig::swap_after), or is more urgent: than all that wait for it, or than one that has just found
+//!   a slot free. Then it takes no more, finishes, and stops.
 //! - No request is passed by one of lower priority for a model that would be in the way of its own.
 //!
 //! A request waits for its model for no longer than [`max_wait`](crate::QueueConfig::max_wait), 30 s by default: set it to

@@ -76,6 +76,49 @@ async fn a_more_urgent_request_does_not_wait_for_traffic() {
     }
 }
 
+/// Requests for `a` that overlap, and of which none waits.
+fn free_traffic(rig: &Rig, priority: &'static str) -> tokio::task::JoinHandle<()> {
+    let rig = rig.clone();
+    tokio::spawn(async move {
+        loop {
+            drop(rig.send("a", priority).await); // it goes on by itself
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    })
+}
+
+/// How long a request for `b` takes beside such traffic, in seconds.
+async fn beside_free_traffic(traffic: &'static str, priority: &str) -> u64 {
+    let mut config = one_of_three();
+    config.models[0] = model("a", 1.0).concurrency(100);
+    let rig = Rig::new(config);
+    rig.ask("a", "normal").await;
+    let traffic = free_traffic(&rig, traffic);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let begin = rig.begin.elapsed().as_secs();
+    let (status, name, at) = rig.ask("b", priority).await;
+    assert_eq!((status, name.as_str()), (StatusCode::OK, "b"));
+    assert_eq!(rig.world.astray.load(SeqCst), 0);
+    traffic.abort();
+    at - begin
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_more_urgent_request_does_not_wait_for_traffic_that_finds_slots_free() {
+    // The requests that run, the stop, the load, its own service.
+    let waited = beside_free_traffic("normal", "high").await;
+    assert!((12..=14).contains(&waited), "{waited}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn traffic_that_finds_slots_free_yields_to_its_own_level_after_a_while() {
+    for (traffic, priority) in [("normal", "normal"), ("high", "high"), ("high", "normal")] {
+        // `swap_after` more.
+        let waited = beside_free_traffic(traffic, priority).await;
+        assert!((22..=24).contains(&waited), "{waited}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn models_that_fit_together_run_side_by_side() {
     let config = SwapConfig::memory(3.0)

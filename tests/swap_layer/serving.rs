@@ -94,6 +94,21 @@ async fn a_crashed_model_is_started_again_when_it_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_crashed_model_that_is_stopped_is_started_again_once_all_of_it_is_gone() {
+    let rig = Rig::new(one_of_three());
+    *rig.world.kill.lock().unwrap() = Duration::from_secs(20);
+    rig.ask("a", "normal").await;
+    rig.world.crash("a");
+    rig.settle().await;
+    rig.swap.unload("a", Unload::Drain).unwrap();
+    rig.settle().await;
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+    // There is nothing left that could be asked to stop.
+    let log = rig.world.log();
+    assert_eq!(log, ["start a", "kill a", "kill a", "start a"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_load_that_all_have_left_is_given_up() {
     let rig = Rig::new(one_of_three());
     let sent = rig.send("a", "normal").await;

@@ -11,14 +11,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::account::Share;
 use super::nanos::Nanos;
-use super::room::{Arrival, ExpectedWait, Room, Waiter, lease};
+use super::room::{Arrival, ExpectedWait, Room, Waiter, lease, on_passed};
 use super::room_base::RoomBase;
 use super::wait_queue::lanes::{Head, Lanes, NO_PUMP, Scope};
 use super::wait_queue::{Relink, WaitQueue};
 use super::waiters::{WaitLimits, WaiterId, WaiterMeta, Waiters};
 use super::{
     Account, AdmitOutcome, Capacity, Discipline, KeptSlots, LeaseError, Partition, PoolId, PoolSet,
-    RejectReason, Tenant, Ticket, WakeList,
+    Priority, RejectReason, Tenant, Ticket, WakeList,
 };
 
 /// Waiters of any number of lanes, in the order of any discipline.
@@ -324,6 +324,10 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         let lane = match attempt {
             Err(panic) => return Arrival::panicked(panic, demand),
             Ok(Attempt::Leased(lease)) => {
+                if C::MAKES_SLOTS && !self.queue.is_empty() {
+                    let level = Priority(self.queue.newcomer(&ticket, limits, now).level);
+                    on_passed(capacity, &lease, level);
+                }
                 self.queue.on_leased(&ticket.tenant);
                 return Arrival::ended(AdmitOutcome::Leased(lease), demand);
             }

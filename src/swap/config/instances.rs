@@ -135,9 +135,13 @@ impl Swapper for Instances {
     }
 
     fn kind(&self, target: ModelId) -> u32 {
-        // One that is not known is never asked for.
-        let known = self.inner.get(target.0 as usize);
-        known.map_or(target.0, |&inner| self.swapper.kind(inner))
+        let inner = self.inner(target);
+        let instances = self.inner.iter().filter(|&&other| other == inner);
+        // One of several may start while another one runs, and then stops none: other models of its kind do.
+        match instances.count() > 1 {
+            true => inner.0.saturating_mul(2),
+            false => self.swapper.kind(inner).saturating_mul(2).saturating_add(1),
+        }
     }
 
     fn regards_use(&self) -> bool {

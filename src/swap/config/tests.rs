@@ -243,6 +243,17 @@ fn a_set_permits_all_instances_of_a_model() {
 }
 
 #[test]
+fn instances_of_a_model_are_a_kind_of_their_own() {
+    let mut config = two_of_a(SwapPolicy::Groups(Vec::new()));
+    config.models.push(model("c"));
+    let swapper = config.swapper().unwrap();
+    let [a, again, b, c] = [0, 1, 2, 3].map(|id| swapper.kind(ModelId(id)));
+    assert_eq!((a, b), (again, c));
+    // Beside the first instance nothing stops for the second, and the first stops for b.
+    assert_ne!(a, b);
+}
+
+#[test]
 fn numbers_of_instances_may_be_others() {
     let config = two_of_a(SwapPolicy::Groups(Vec::new()));
     let names = ["b", "gone", "a#2", "a"].map(str::to_owned);

@@ -67,7 +67,8 @@ impl Units {
             .set_state(model.0 as usize, ModelState::Unloading, None);
         let unit = self.unit(model);
         unit.start += 1; // its end is no crash
-        unit.stopping = match std::mem::take(&mut unit.is_killed) {
+        // One that has ended can't be asked to stop.
+        unit.stopping = match std::mem::take(&mut unit.is_killed) || unit.has_ended {
             true => at_once(),
             false => CancellationToken::new(),
         };

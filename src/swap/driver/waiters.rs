@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Driver;
-use crate::admit::PoolId;
+use crate::admit::{PoolId, Priority};
 use crate::route::RouterHandle;
 use crate::swap::scheduler::{Head, Nanos, Phase};
 use crate::swap::swapper::ModelId;
@@ -25,6 +25,30 @@ impl Driver {
                 self.scheduler.on_waiter(model, head, now, &mut self.units);
             }
         }
+        self.look_at_passing(router, now);
+    }
+
+    /// Tells the scheduler which models' requests have passed more urgent ones that wait for models that do not run.
+    fn look_at_passing(&mut self, router: &RouterHandle, now: Nanos) {
+        let mut most_urgent: Option<u8> = None;
+        for nth in 0..self.units.units.len() {
+            let (id, unit) = (ModelId(nth as u32), &self.units.units[nth]);
+            if let Some(head) = unit
+                .head
+                .filter(|_| self.scheduler.phase(id) != Phase::Ready)
+            {
+                most_urgent = Some(most_urgent.map_or(head.level, |level| level.min(head.level)));
+            }
+            if let Some((level, at)) = unit.on_demand.passed() {
+                let (level, arrival) = (level.0, self.nanos(at));
+                let passed = Head { level, arrival };
+                self.scheduler.on_passed(id, passed, now, &mut self.units);
+            }
+        }
+        router
+            .gate()
+            .capacity()
+            .await_passing(most_urgent.map(Priority));
     }
 
     /// The first waiter of each instance: of the lanes that it can serve, the one that goes first.

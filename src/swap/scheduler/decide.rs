@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::marks::Marks;
 use super::plans::Plans;
 use super::{Effects, Head, ModelId, Nanos, Phase, Plan, Running, Scheduler, Swap};
 
@@ -27,79 +28,112 @@ pub(super) struct Waiting {
 }
 
 /// The models that wait before the one that is looked at, which must not make it harder for them.
-#[derive(Default)]
 pub(super) struct Before {
     waiting: Vec<Waiting>,
-    /// By model: whether one of them has to stop it.
-    is_taken: Vec<bool>,
+    /// The models that one of them has to stop.
+    taken: Marks,
 }
 
 impl Before {
+    /// None waits, of so many models.
+    pub(super) fn new(models: usize) -> Self {
+        Self {
+            waiting: Vec::new(),
+            taken: Marks::new(models),
+        }
+    }
+
     fn push(&mut self, waiting: Waiting) {
-        for &ModelId(model) in &waiting.plan.evict {
-            let model = model as usize;
-            if self.is_taken.len() <= model {
-                self.is_taken.resize(model + 1, false);
-            }
-            self.is_taken[model] = true;
+        for &model in &waiting.plan.evict {
+            self.taken.set(model);
         }
         self.waiting.push(waiting);
     }
-
-    fn is_taken(&self, ModelId(model): ModelId) -> bool {
-        self.is_taken
-            .get(model as usize)
-            .is_some_and(|taken| *taken)
-    }
 }
+
+/// A model that is to be started. A smaller one goes first: that with the first waiter; of equal ones, that which was
+/// not used for longer.
+type Wanted = (Head, Nanos, ModelId);
 
 impl Scheduler {
     /// Does what can be done now.
-    ///
-    /// Ends because a model is looked at once, and a swap that begins is not looked at again.
     pub(super) fn decide(&mut self, now: Nanos, effects: &mut dyn Effects) {
         self.next_tick = None;
-        let mut closed: Vec<ModelId> = Vec::new();
+        let mut closed = Marks::new(self.models.len());
         if !self.is_closed {
             let mut plans = std::mem::take(&mut self.plans);
             plans.are_for(self.running(effects));
-            let mut before = Before::default();
-            for (head, _, target) in self.wanted(now) {
-                match self.try_swap(target, head, &before, &mut plans, now, effects) {
-                    Ok(()) => plans.are_for(self.running(effects)),
-                    Err(Blocked::ByItsOwn) => {}
-                    Err(Blocked::ForEver) => {
-                        self.back_off(target, now);
-                        effects.impossible(target);
-                    }
-                    Err(Blocked::Waits(waiting)) => before.push(waiting),
-                    Err(Blocked::ByTraffic(waiting)) => {
-                        closed.extend(&waiting.plan.evict);
-                        before.push(waiting);
-                    }
-                }
-            }
+            self.start_wanted(&mut plans, &mut closed, now, effects);
             self.return_to_default(&mut plans, now, effects);
             self.plans = plans;
         }
         for model in self.all() {
-            self.stop_or_open(model, closed.contains(&model), now, effects);
+            self.stop_or_open(model, closed.has(model), now, effects);
         }
     }
 
-    /// The models that are to be started, those that wait first before others; of equal ones, those that were not used for
-    /// longer.
-    fn wanted(&mut self, now: Nanos) -> Vec<(Head, Nanos, ModelId)> {
-        let mut wanted = Vec::new();
+    /// Starts models that are waited for. `closed`: those that serve requests and have to stop for one.
+    fn start_wanted(
+        &mut self,
+        plans: &mut Plans,
+        closed: &mut Marks,
+        now: Nanos,
+        effects: &mut dyn Effects,
+    ) {
+        let mut before = Before::new(self.models.len());
+        let mut wanted = self.wanted(None, now).into_iter();
+        while let Some(next) = wanted.next() {
+            let (head, _, target) = next;
+            match self.try_swap(target, head, &before, plans, now, effects) {
+                // What is in the way of the first of its kind is in the way of the others.
+                Err(Blocked::Waits(waiting)) => {
+                    before.push(waiting);
+                    continue;
+                }
+                Err(Blocked::ByTraffic(waiting)) => {
+                    for &model in &waiting.plan.evict {
+                        closed.set(model);
+                    }
+                    before.push(waiting);
+                    continue;
+                }
+                Ok(()) => plans.are_for(self.running(effects)),
+                Err(Blocked::ByItsOwn) => {}
+                Err(Blocked::ForEver) => {
+                    self.back_off(target, now);
+                    effects.impossible(target);
+                }
+            }
+            // The next of its kind, too. Ends because it is behind.
+            wanted = self.wanted(Some(next), now).into_iter();
+        }
+    }
+
+    /// The models that are to be started behind `last`, the first of each kind, in order.
+    fn wanted(&mut self, last: Option<Wanted>, now: Nanos) -> Vec<Wanted> {
+        let mut wanted: Vec<Wanted> = Vec::with_capacity(self.models.len());
+        // By kind: its place in `wanted`.
+        let mut places: Vec<Option<usize>> = vec![None; self.models.len()];
         for id in self.all() {
             let model = self.model(id);
-            if model.phase != Phase::Stopped || self.of(id).is_none() {
+            if model.phase != Phase::Stopped {
                 continue;
             }
             let Some(head) = model.head() else { continue };
-            match model.not_before {
-                later if later > now => self.tick_at(later),
-                _ => wanted.push((head, model.last_used, id)),
+            let one = (head, model.last_used, id);
+            if last.is_some_and(|last| one <= last) || self.of(id).is_none() {
+                continue;
+            }
+            if model.not_before > now {
+                self.tick_at(model.not_before);
+                continue;
+            }
+            match &mut places[model.kind] {
+                Some(place) => wanted[*place] = wanted[*place].min(one),
+                place => {
+                    *place = Some(wanted.len());
+                    wanted.push(one);
+                }
             }
         }
         wanted.sort_unstable();
@@ -116,7 +150,7 @@ impl Scheduler {
         now: Nanos,
         effects: &mut dyn Effects,
     ) -> Result<(), Blocked> {
-        let plan = plans.plan(target, &*self.swapper);
+        let plan = plans.plan(target, self.model(target).kind, &*self.swapper);
         if plan.evict.iter().any(|&model| self.is_pinned(model)) {
             return Err(Blocked::ForEver);
         }
@@ -130,7 +164,7 @@ impl Scheduler {
             is_behind,
         };
         // What another one has to stop is left to it. That spares the plans for what would be.
-        if plan.evict.iter().any(|&model| before.is_taken(model)) {
+        if plan.evict.iter().any(|&model| before.taken.has(model)) {
             return Err(Blocked::Waits(waiting(plan, true)));
         }
         if self.is_changing(&plan)
@@ -142,11 +176,9 @@ impl Scheduler {
         }
         // Of its own level only those count that wait for no other: for the rest there will be other plans by then.
         let counts = |other: &&Waiting| !other.is_behind || other.level < head.level;
-        let hinders = |other: &Waiting| {
-            let other = (other.target, &*other.plan);
-            plans.hinders((target, &*plan), other, &*self.swapper)
-        };
-        if before.waiting.iter().filter(counts).any(hinders) {
+        let others = before.waiting.iter().filter(counts);
+        let others = others.map(|other| (other.target, &*other.plan));
+        if plans.hinders(target, &plan, others, &*self.swapper) {
             return Err(Blocked::Waits(waiting(plan, true)));
         }
         if plan.evict.iter().any(|&model| effects.is_busy(model)) {

@@ -21,6 +21,21 @@ impl Scheduler {
         self.decide(now, effects);
     }
 
+    /// A request got a slot of the model as it arrived, though a more urgent one waits for another model. `passed`: its
+    /// level, and when that was.
+    pub(crate) fn on_passed(
+        &mut self,
+        model: ModelId,
+        passed: Head,
+        now: Nanos,
+        effects: &mut dyn Effects,
+    ) {
+        let last = self.model_mut(model).passed.replace(passed);
+        if last != Some(passed) {
+            self.decide(now, effects);
+        }
+    }
+
     /// A model serves no request any more.
     pub(crate) fn on_idle(&mut self, model: ModelId, now: Nanos, effects: &mut dyn Effects) {
         self.in_use_until = Some(now);

@@ -4,7 +4,8 @@
 //! what its first waiter is. A model that does not run, or is about to stop, has no slot to give ([`Effects::close`]), so
 //! its requests wait. All decisions are made in [`decide`](Scheduler::decide), after each event.
 //!
-//! - Events, `on_*`: [`on_waiter`](Scheduler::on_waiter), [`on_idle`](Scheduler::on_idle),
+//! - Events, `on_*`: [`on_waiter`](Scheduler::on_waiter), [`on_passed`](Scheduler::on_passed),
+//!   [`on_idle`](Scheduler::on_idle),
 //!   [`on_swap_done`](Scheduler::on_swap_done), [`on_stopped`](Scheduler::on_stopped), [`on_exit`](Scheduler::on_exit),
 //!   [`on_load`](Scheduler::on_load), [`on_unload`](Scheduler::on_unload), [`on_tick`](Scheduler::on_tick),
 //!   [`on_reconfigure`](Scheduler::on_reconfigure), [`on_shutdown`](Scheduler::on_shutdown). After each, ask for
@@ -19,6 +20,7 @@
 
 mod decide;
 mod events;
+mod marks;
 mod plans;
 mod settings;
 mod slots;
@@ -84,12 +86,16 @@ pub(crate) enum Phase {
 
 #[derive(Debug, Default)]
 struct Model {
+    /// The number of its kind: [`Swapper::kind`], in the order in which kinds are met.
+    kind: usize,
     phase: Phase,
     /// Whether it gives slots. Only one that is ready does.
     is_open: bool,
     /// Whether it is to be stopped once it is idle.
     is_leaving: bool,
     waiter: Option<Head>,
+    /// The last of its requests that passed a more urgent one of another model, and when it did.
+    passed: Option<Head>,
     /// Since when it is to be loaded without a waiter, until it is or has failed.
     asked: Option<Nanos>,
     /// Whether it was loaded for a waiter and has served none since.
@@ -148,7 +154,7 @@ impl Scheduler {
     pub(crate) fn new(settings: Settings, swapper: Arc<dyn Swapper>) -> Self {
         let mut models = Vec::new();
         models.resize_with(settings.models.len(), Model::default);
-        Self {
+        let mut scheduler = Self {
             settings,
             swapper,
             models,
@@ -158,7 +164,9 @@ impl Scheduler {
             in_use_until: Some(0),
             next_tick: None,
             is_closed: false,
-        }
+        };
+        scheduler.number_kinds();
+        scheduler
     }
 
     /// When something is to be decided that no event announces.

@@ -1,18 +1,19 @@
 //! The plans for models that wait, until other models run.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::marks::Marks;
 use super::{ModelId, Nanos, Plan, Running, Swapper};
 
 /// What the swapper said, for the models that run.
 #[derive(Debug, Default)]
 pub(super) struct Plans {
     running: Vec<Running>,
-    /// By kind of model.
+    /// By kind.
     known: Vec<Option<Arc<Plan>>>,
-    /// Pairs of models: if the first were started, no more would have to stop for the second.
-    harmless: HashSet<(ModelId, ModelId)>,
+    /// By model: if it were started, no more would have to stop for these.
+    harmless: HashMap<ModelId, Marks>,
 }
 
 impl Plans {
@@ -26,8 +27,12 @@ impl Plans {
     }
 
     /// The plan for a model that does not run.
-    pub(super) fn plan(&mut self, target: ModelId, swapper: &dyn Swapper) -> Arc<Plan> {
-        let kind = swapper.kind(target) as usize;
+    pub(super) fn plan(
+        &mut self,
+        target: ModelId,
+        kind: usize,
+        swapper: &dyn Swapper,
+    ) -> Arc<Plan> {
         if self.known.len() <= kind {
             self.known.resize(kind + 1, None);
         }
@@ -35,14 +40,17 @@ impl Plans {
         Arc::clone(self.known[kind].get_or_insert_with(plan))
     }
 
-    /// Whether more would have to stop for `other` if `target` were started.
-    pub(super) fn hinders(
+    /// Whether more would have to stop for one of `others` if `target` were started.
+    pub(super) fn hinders<'a>(
         &mut self,
-        (target, plan): (ModelId, &Plan),
-        (other, others): (ModelId, &Plan),
+        target: ModelId,
+        plan: &Plan,
+        others: impl Iterator<Item = (ModelId, &'a Plan)>,
         swapper: &dyn Swapper,
     ) -> bool {
-        if self.harmless.contains(&(target, other)) {
+        let harmless = self.harmless.entry(target).or_default();
+        let mut others = others.filter(|(other, _)| !harmless.has(*other)).peekable();
+        if others.peek().is_none() {
             return false;
         }
         let mut then = self.running.clone();
@@ -54,12 +62,16 @@ impl Plans {
             is_busy: true,
             ..Running::new(target)
         });
-        let then = swapper.plan(other, &then);
-        let is_harmless = then.evict.iter().all(|model| others.evict.contains(model));
-        if is_harmless {
-            self.harmless.insert((target, other));
-        }
-        !is_harmless
+        let mut found = Vec::new();
+        let hindered = others.find(|(other, now)| {
+            let then = swapper.plan(*other, &then);
+            let is_harmless = then.evict.iter().all(|model| now.evict.contains(model));
+            found.extend(is_harmless.then_some(*other));
+            !is_harmless
+        });
+        let is_hindered = hindered.is_some();
+        found.into_iter().for_each(|other| harmless.set(other));
+        is_hindered
     }
 }
 
@@ -81,8 +93,8 @@ mod tests {
         let mut plans = Plans::default();
         let mut hinders = |running: Vec<Running>| {
             plans.are_for(running);
-            let (first, second) = (plans.plan(a, &budget), plans.plan(b, &budget));
-            plans.hinders((a, &first), (b, &second), &budget)
+            let (first, second) = (plans.plan(a, 0, &budget), plans.plan(b, 1, &budget));
+            plans.hinders(a, &first, [(b, &*second)].into_iter(), &budget)
         };
         assert!(!hinders(Vec::new()));
         let memory = budget.plan(c, &[]).memory;

@@ -1,5 +1,6 @@
 //! The configuration of a scheduler, and what becomes of models when it changes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::plans::Plans;
@@ -52,6 +53,7 @@ impl Scheduler {
         self.plans = Plans::default();
         let models = self.models.len().max(self.settings.models.len());
         self.models.resize_with(models, Model::default);
+        self.number_kinds();
         for id in self.all() {
             let is_gone = self.of(id).is_none();
             if is_gone {
@@ -65,6 +67,16 @@ impl Scheduler {
         }
         self.in_use_until = Some(now);
         self.decide(now, effects);
+    }
+
+    /// Learns the kinds of the models from the swapper.
+    pub(super) fn number_kinds(&mut self) {
+        let mut kinds = HashMap::new();
+        for (nth, model) in self.models.iter_mut().enumerate() {
+            let next = kinds.len();
+            let kind = self.swapper.kind(ModelId(nth as u32));
+            model.kind = *kinds.entry(kind).or_insert(next);
+        }
     }
 
     /// The pools have other numbers. To be called before [`on_reconfigure`](Self::on_reconfigure).

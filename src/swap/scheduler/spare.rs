@@ -71,7 +71,7 @@ impl Scheduler {
             level: u8::MAX,
             arrival: now,
         };
-        let none = Before::default();
+        let none = Before::new(self.models.len());
         if self.try_swap(id, head, &none, plans, now, effects).is_ok() {
             self.model_mut(id).is_spare = true;
         }

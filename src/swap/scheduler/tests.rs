@@ -237,7 +237,7 @@ impl Test {
         }
     }
 
-    /// One step in words, as `ask a`, `ask a 1` (of that level), `serve a`, `leave a`, `crash a`, `load a`, `unload a`,
+    /// One step in words, as `ask a`, `ask a 1` (of that level), `serve a`, `leave a`, `pass_by a 1` (it passes those that wait), `crash a`, `load a`, `unload a`,
     /// `kill a`, `pass 10`; `stopped a`: a swap has stopped it and goes on; `ok` and `fail` end the first swap or stop
     /// on its way. Returns what was asked for.
     fn act(&mut self, step: &str) -> String {
@@ -251,6 +251,13 @@ impl Test {
             }
             "serve" => self.serve(model),
             "leave" => self.leave(model),
+            "pass_by" => {
+                let level = words.next().map_or(0, |level| level.parse().unwrap());
+                let arrival = self.now;
+                let (passed, now) = (Head { level, arrival }, self.now);
+                self.scheduler
+                    .on_passed(model, passed, now, &mut self.world);
+            }
             "crash" => self.crash(model),
             "load" => (self.scheduler).on_load(model, self.now, &mut self.world),
             "unload" | "kill" => {

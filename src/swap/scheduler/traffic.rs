@@ -26,7 +26,7 @@ impl Scheduler {
     }
 
     /// Whether the traffic of the models to stop, if there is any, has to end for a waiter: of each it is more urgent than
-    /// the first waiter; or it has waited for long, and longer than that.
+    /// the first waiter, or than a request that passed it; or it has waited for long, and longer than the first waiters.
     pub(super) fn goes_before_traffic(
         &mut self,
         head: Head,
@@ -47,8 +47,10 @@ impl Scheduler {
                 let until = model.ready_since.saturating_add(longest);
                 owed_until = until.max(owed_until);
             }
+            // Of requests that find slots free one is known once it has passed this waiter.
+            let passed = model.passed.filter(|passed| passed.arrival >= head.arrival);
             let is_above = |other: Head| other.level > head.level;
-            is_above_all &= model.waiter.is_some_and(is_above);
+            is_above_all &= model.waiter.or(passed).is_some_and(is_above);
             let came_before =
                 |other: Head| other.level <= head.level && other.arrival < head.arrival;
             is_behind |= model.waiter.is_some_and(came_before);

@@ -1,5 +1,7 @@
 //! Models that fit into memory together.
 
+use std::borrow::Cow;
+
 use thiserror::Error;
 
 use super::{ModelId, Plan, Running, Swapper, model_named, runs};
@@ -114,25 +116,19 @@ impl MemoryBudget {
         })
     }
 
-    /// What has to stop so that `needed` is free in a pool.
-    fn room_in<'a>(&self, pool: u32, needed: u64, running: &'a [Running]) -> Room<'a> {
-        let there = || running.iter().filter(|one| one.pool == pool);
+    /// What has to stop so that `needed` is free in a pool. `there`: the models in it, those that stop first in front.
+    fn room_in<'a>(&self, pool: u32, needed: u64, there: &'a [&'a Running]) -> Room<'a> {
         let budget = self.pools[pool as usize];
-        let mut used: u64 = there().map(|one| one.memory).sum();
         let fits = |used: u64| used.saturating_add(needed) <= budget;
-        let mut stopped: Vec<&Running> = Vec::new();
-        // Ends because each round stops one: all of them leave enough.
-        while !fits(used) {
-            let is_left = |one: &&Running| stopped.iter().all(|other| other.model != one.model);
-            let left = there().filter(is_left);
-            let Some(next) = left.min_by_key(|one| stops_first(one)) else {
-                break;
-            };
-            used -= next.memory;
-            stopped.push(next);
+        let mut used: u64 = there.iter().map(|one| one.memory).sum();
+        let mut stops = 0;
+        while !fits(used) && stops < there.len() {
+            used -= there[stops].memory;
+            stops += 1;
         }
-        if stopped.len() > 1 {
-            self.keep(&mut stopped, |one| {
+        let mut stopped = Cow::Borrowed(&there[..stops]);
+        if stops > 1 {
+            self.keep(stopped.to_mut(), |one| {
                 let stays = fits(used.saturating_add(one.memory));
                 used += u64::from(stays) * one.memory;
                 stays
@@ -178,7 +174,7 @@ struct Room<'a> {
     cost: u64,
     left: u64,
     pool: u32,
-    stopped: Vec<&'a Running>,
+    stopped: Cow<'a, [&'a Running]>,
 }
 
 impl Room<'_> {
@@ -205,10 +201,17 @@ impl Swapper for MemoryBudget {
             };
         }
         let needed = self.memory(target);
+        let mut sorted: Vec<&Running> = running.iter().collect();
+        sorted.sort_by_key(|one| (one.pool, stops_first(one)));
+        let there = |pool: u32| {
+            let from = sorted.partition_point(|one| one.pool < pool);
+            let end = sorted.partition_point(|one| one.pool <= pool);
+            &sorted[from..end]
+        };
         // A pool that is too small has no room even without all others.
         let pools =
             (0..self.pools.len() as u32).filter(|&pool| self.pools[pool as usize] >= needed);
-        let rooms = pools.map(|pool| self.room_in(pool, needed, running));
+        let rooms = pools.map(|pool| self.room_in(pool, needed, there(pool)));
         // Of equal ones, the first.
         let Some(best) = rooms.min_by_key(Room::rank) else {
             return Plan::default();

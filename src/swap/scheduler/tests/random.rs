@@ -12,7 +12,7 @@ fn swappers() -> Vec<(Arc<dyn Swapper>, Permits)> {
     let names: Vec<_> = (0..MODELS)
         .map(|model| letter(ModelId(model)).to_string())
         .collect();
-    let memory = [1.0, 2.0, 3.0, 1.5, 0.5];
+    let memory = [1.0, 2.0, 3.0, 1.0, 0.5];
     let config = MemoryConfig {
         pools: vec![("all".to_owned(), 4.0)],
         models: names.iter().cloned().zip(memory).collect(),
@@ -162,6 +162,36 @@ fn no_forbidden_models_run_together_and_every_waiter_is_served() {
             assert!(permits(&up), "seed {seed}: {up:?} run together");
         }
         run_out(&mut test, &mut random, seed % 2 == 0, seed);
+    }
+}
+
+/// A swapper that says of no two models that they are of one kind.
+#[derive(Debug)]
+struct WithoutKinds(Arc<dyn Swapper>);
+
+impl Swapper for WithoutKinds {
+    fn plan(&self, target: ModelId, running: &[Running]) -> Plan {
+        self.0.plan(target, running)
+    }
+
+    fn regards_use(&self) -> bool {
+        self.0.regards_use()
+    }
+}
+
+#[test]
+fn kinds_change_no_decision() {
+    for seed in 0..300 {
+        let mut randoms = [(); 2].map(|()| fastrand::Rng::with_seed(seed));
+        let [mut test, mut other] = [0, 1].map(|nth: usize| any(&mut randoms[nth]).0);
+        let swapper = Arc::new(WithoutKinds(Arc::clone(&other.scheduler.swapper)));
+        other.scheduler = Scheduler::new(other.scheduler.settings.clone(), swapper);
+        for nth in 0..400 {
+            step(&mut test, &mut randoms[0], false, true);
+            step(&mut other, &mut randoms[1], false, true);
+            let (said, expected) = (test.world.said(), other.world.said());
+            assert_eq!(said, expected, "seed {seed}, step {nth}");
+        }
     }
 }
 

@@ -233,6 +233,64 @@ fn later_work_does_not_get_in_the_way_of_a_waiter() {
 }
 
 #[test]
+fn traffic_that_finds_slots_free_yields_when_it_has_passed_a_more_urgent_waiter() {
+    let mut test = Test::with_memory(1, 2);
+    test.goes(&[
+        ("ask a 1", "start a"),
+        ("ok", "open a"),
+        ("ask b", ""),
+        // Of its own level, and before it came.
+        ("pass_by a 0", ""),
+        ("ask a 0", ""),
+        ("leave a", ""),
+        ("pass_by a 1", "close a"),
+        ("leave b", "open a"),
+        ("pass 1", ""),
+        // That was before this one.
+        ("ask b", ""),
+        ("pass_by a 1", "close a"),
+        ("serve a", "start b for a"),
+    ]);
+}
+
+/// a takes all memory, and each of the others a third of it.
+fn one_large_and_three_small() -> Test {
+    let models = ["a", "b", "c", "d"].map(str::to_owned);
+    let taken = models.iter().cloned().zip([3.0, 1.0, 1.0, 1.0]);
+    let config = MemoryConfig {
+        pools: vec![("all".to_owned(), 3.0)],
+        models: taken.collect(),
+        evict_costs: Vec::new(),
+    };
+    Test::new(Arc::new(MemoryBudget::new(&models, &config).unwrap()), 4)
+}
+
+#[test]
+fn all_of_a_kind_that_have_room_start_at_once() {
+    one_large_and_three_small().goes(&[
+        ("ask a", "start a"),
+        ("ok", "open a"),
+        ("serve a", ""),
+        ("ask b", "start b for a"),
+        ("ask c", ""),
+        ("ask d", ""),
+        ("ok", "open b, start c, start d"),
+    ]);
+}
+
+#[test]
+fn all_of_a_kind_that_a_pinned_model_is_in_the_way_of_are_told_at_once() {
+    let mut test = one_large_and_three_small();
+    test.settings(A).is_pinned = true;
+    test.goes(&[
+        ("ask a", "start a"),
+        ("ask b", "fail b"),
+        ("ask c", "fail c"),
+        ("pass 1", "fail b, fail c"),
+    ]);
+}
+
+#[test]
 fn abcabc_is_served_as_aabbcc() {
     let mut test = Test::new(one_at_a_time(3), 3);
     for model in [A, B, C, A, B, C] {

@@ -1,5 +1,6 @@
 //! Sets of models that may run together, and what it costs to stop each.
 
+mod kinds;
 mod parse;
 mod solve;
 #[cfg(test)]
@@ -12,7 +13,7 @@ use thiserror::Error;
 
 pub use self::parse::ExpressionError;
 use self::parse::{Expression, is_name, parse};
-use self::solve::{Mask, Node, Solver};
+use self::solve::{Form, Mask, Node, Part, Solver};
 use super::{ModelId, Plan, Running, Swapper, model_named, runs};
 
 /// The configuration of a [`Matrix`].
@@ -104,11 +105,14 @@ const MAX_MODELS: usize = Mask::BITS as usize;
 /// A [`Swapper`] by sets of models that may run together.
 #[derive(Debug, Clone)]
 pub struct Matrix {
+    /// Each behind its parts.
     nodes: Vec<Node>,
-    /// The node of each set, in their order.
-    sets: Vec<usize>,
-    /// The bits of the models that are in a set.
-    bits: HashMap<ModelId, u32>,
+    /// The expression of each set, in their order.
+    sets: Vec<Part>,
+    /// By model: its bit, or none if it is in no set.
+    bits: Vec<Mask>,
+    /// By model.
+    kinds: Vec<u32>,
     /// By bit.
     costs: Vec<u64>,
 }
@@ -123,8 +127,8 @@ impl Matrix {
         Builder::new(models, config)?.build()
     }
 
-    fn bit(&self, model: ModelId) -> Mask {
-        self.bits.get(&model).map_or(0, |&bit| 1 << bit)
+    fn bit(&self, ModelId(model): ModelId) -> Mask {
+        self.bits.get(model as usize).copied().unwrap_or(0)
     }
 
     /// The costs of all models. Those that are never stopped cost more than all others.
@@ -136,8 +140,9 @@ impl Matrix {
                 one if one.is_pinned => PINNED,
                 _ => continue,
             };
-            if let Some(&bit) = self.bits.get(&one.model) {
-                costs.to_mut()[bit as usize] = cost;
+            let bit = self.bit(one.model);
+            if bit != 0 {
+                costs.to_mut()[bit.trailing_zeros() as usize] = cost;
             }
         }
         costs
@@ -164,12 +169,15 @@ impl Swapper for Matrix {
         // A target in no set runs alone.
         let kept = best.map_or(0, |(set, cost)| solver.first(set, cost));
         let evicted = running.iter().map(|running| running.model);
+        let evicted = evicted.filter(|&model| kept & self.bit(model) == 0);
         Plan {
-            evict: evicted
-                .filter(|&model| kept & self.bit(model) == 0)
-                .collect(),
+            evict: evicted.collect(),
             ..Plan::default()
         }
+    }
+
+    fn kind(&self, ModelId(target): ModelId) -> u32 {
+        self.kinds.get(target as usize).copied().unwrap_or(target)
     }
 
     fn regards_use(&self) -> bool {
@@ -182,9 +190,11 @@ struct Builder<'a> {
     models: &'a [String],
     config: &'a MatrixConfig,
     vars: HashMap<&'a str, ModelId>,
-    matrix: Matrix,
-    /// By set: its node, once that is known.
-    known: Vec<Option<usize>>,
+    nodes: Vec<Node>,
+    /// The bits of the models that are in a set.
+    bits: HashMap<ModelId, u32>,
+    /// By set: its expression, once that is known.
+    known: Vec<Option<Part>>,
 }
 
 impl<'a> Builder<'a> {
@@ -210,12 +220,8 @@ impl<'a> Builder<'a> {
             models,
             config,
             vars,
-            matrix: Matrix {
-                nodes: Vec::new(),
-                sets: Vec::new(),
-                bits: HashMap::new(),
-                costs: Vec::new(),
-            },
+            nodes: Vec::new(),
+            bits: HashMap::new(),
             known: vec![None; config.sets.len()],
         })
     }
@@ -224,15 +230,30 @@ impl<'a> Builder<'a> {
         if self.config.sets.is_empty() {
             return Err(InvalidMatrix::NoSets);
         }
-        for set in 0..self.config.sets.len() {
-            let node = self.set(set, &mut Vec::new())?;
-            self.matrix.sets.push(node);
-        }
-        match self.matrix.bits.len() {
+        let sets = 0..self.config.sets.len();
+        let sets = sets.map(|set| self.set(set, &mut Vec::new()));
+        let sets: Vec<Part> = sets.collect::<Result<_, _>>()?;
+        match self.bits.len() {
             0..=MAX_MODELS => {}
             many => return Err(InvalidMatrix::TooManyModels(many)),
         }
-        self.matrix.costs = vec![1; self.matrix.bits.len()];
+        let given = self.costs()?;
+        let mut costs = vec![1; self.bits.len()];
+        let mut bits = vec![0; self.models.len()];
+        for (model, &bit) in &self.bits {
+            bits[model.0 as usize] = 1 << bit;
+            costs[bit as usize] = given.get(model).copied().unwrap_or(1);
+        }
+        Ok(Matrix {
+            kinds: kinds::kinds(&self.nodes, &sets, &bits),
+            nodes: self.nodes,
+            sets,
+            bits,
+            costs,
+        })
+    }
+
+    fn costs(&self) -> Result<HashMap<ModelId, u64>, InvalidMatrix> {
         let mut costs = HashMap::new();
         for (name, cost) in &self.config.evict_costs {
             let Some(model) = self.model(name) else {
@@ -245,10 +266,7 @@ impl<'a> Builder<'a> {
                 return Err(twice("evict_costs", name));
             }
         }
-        for (model, bit) in &self.matrix.bits {
-            self.matrix.costs[*bit as usize] = costs.get(model).copied().unwrap_or(1);
-        }
-        Ok(self.matrix)
+        Ok(costs)
     }
 
     /// The model with this short name; or else with this name.
@@ -257,10 +275,10 @@ impl<'a> Builder<'a> {
         var.or_else(|| model_named(self.models, name))
     }
 
-    /// The node of a set. `within`: the sets with the expressions that led here.
-    fn set(&mut self, set: usize, within: &mut Vec<usize>) -> Result<usize, InvalidMatrix> {
-        if let Some(node) = self.known[set] {
-            return Ok(node);
+    /// The expression of a set. `within`: the sets with the expressions that led here.
+    fn set(&mut self, set: usize, within: &mut Vec<usize>) -> Result<Part, InvalidMatrix> {
+        if let Some(part) = self.known[set] {
+            return Ok(part);
         }
         let (name, text) = &self.config.sets[set];
         let located = |(column, error)| InvalidMatrix::Expression {
@@ -270,18 +288,18 @@ impl<'a> Builder<'a> {
         };
         let expression = parse(text).map_err(located)?;
         within.push(set);
-        let node = self.node(&expression, within)?;
+        let part = self.part(&expression, within)?;
         within.pop();
-        self.known[set] = Some(node);
-        Ok(node)
+        self.known[set] = Some(part);
+        Ok(part)
     }
 
-    /// The node of an expression of the last of `within`.
-    fn node(
+    /// An expression of the last of `within`.
+    fn part(
         &mut self,
         expression: &Expression,
         within: &mut Vec<usize>,
-    ) -> Result<usize, InvalidMatrix> {
+    ) -> Result<Part, InvalidMatrix> {
         let config = self.config;
         let own = within.last().map_or("", |&set| config.sets[set].0.as_str());
         let error = |column, error| InvalidMatrix::Expression {
@@ -289,15 +307,15 @@ impl<'a> Builder<'a> {
             column,
             error,
         };
-        let node = match expression {
+        match expression {
             Expression::Name { name, column } => {
                 let Some(model) = self.model(name) else {
                     return Err(error(*column, ExpressionError::UnknownName(name.clone())));
                 };
-                let next = self.matrix.bits.len() as u32;
-                let bit = *self.matrix.bits.entry(model).or_insert(next);
+                let next = self.bits.len() as u32;
+                let bit = *self.bits.entry(model).or_insert(next);
                 // One too many is reported once all are counted.
-                Node::Model(1u128.checked_shl(bit).unwrap_or(0))
+                Ok(Part::Model(Mask::checked_shl(1, bit).unwrap_or(0)))
             }
             Expression::Set { name, column } => {
                 let set = config.sets.iter().position(|(set, _)| set == name);
@@ -307,33 +325,32 @@ impl<'a> Builder<'a> {
                 if within.contains(&set) {
                     return Err(error(*column, ExpressionError::Cycle(name.clone())));
                 }
-                Node::Same(self.set(set, within)?)
+                self.set(set, within)
             }
-            Expression::All(parts) => Node::All(self.nodes(parts, within)?),
-            Expression::OneOf(parts) => {
-                let parts = self.nodes(parts, within)?;
-                let mut models = parts.iter().map(|&part| match self.matrix.nodes[part] {
-                    Node::Model(model) => Some(model),
-                    _ => None,
-                });
-                let all = models.try_fold(0, |all, model| Some(all | model?));
-                match all {
-                    Some(models) => Node::OneModel(models, parts),
-                    None => Node::OneOf(parts),
-                }
-            }
-        };
-        self.matrix.nodes.push(node);
-        Ok(self.matrix.nodes.len() - 1)
+            Expression::All(parts) => self.node(Form::All, parts, within),
+            Expression::OneOf(parts) => self.node(Form::OneOf, parts, within),
+        }
     }
 
-    fn nodes(
+    fn node(
         &mut self,
+        form: Form,
         parts: &[Expression],
         within: &mut Vec<usize>,
-    ) -> Result<Vec<usize>, InvalidMatrix> {
-        let parts = parts.iter();
-        parts.map(|part| self.node(part, within)).collect()
+    ) -> Result<Part, InvalidMatrix> {
+        let parts = parts.iter().map(|part| self.part(part, within));
+        let parts: Vec<Part> = parts.collect::<Result<_, _>>()?;
+        let are_models = parts.iter().all(|part| matches!(part, Part::Model(_)));
+        let models = parts.iter().map(|part| part.models(&self.nodes));
+        self.nodes.push(Node {
+            models: models.fold(0, |all, models| all | models),
+            form: match form {
+                Form::OneOf if are_models => Form::OneModel,
+                form => form,
+            },
+            parts,
+        });
+        Ok(Part::Node(self.nodes.len() - 1))
     }
 }
 

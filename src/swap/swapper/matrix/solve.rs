@@ -2,21 +2,45 @@
 //!
 //! Combinations are not written out. Of each part of an expression only the models count that run, or are the target: the
 //! others are neither kept nor stopped. So a part is a list of masks of such models, and a mask that is contained in
-//! another one is dropped, as it keeps no more.
+//! another one is dropped, as it keeps no more. Most parts have at most one such model, and so one mask.
 
 /// A set of models, by bit.
 pub(super) type Mask = u128;
 
 /// A part of an expression.
-#[derive(Debug, Clone)]
-pub(super) enum Node {
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Part {
     Model(Mask),
-    /// The node that a set's expression ends in.
-    Same(usize),
-    All(Vec<usize>),
-    OneOf(Vec<usize>),
-    /// One of models, of which these are the bits and the nodes.
-    OneModel(Mask, Vec<usize>),
+    /// The number of a node.
+    Node(usize),
+}
+
+/// Parts that are joined.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    /// All models of the parts.
+    pub(super) models: Mask,
+    pub(super) form: Form,
+    pub(super) parts: Vec<Part>,
+}
+
+/// How parts are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    All,
+    OneOf,
+    /// One of parts that are models.
+    OneModel,
+}
+
+impl Part {
+    /// All models in it.
+    pub(super) fn models(self, nodes: &[Node]) -> Mask {
+        match self {
+            Self::Model(model) => model,
+            Self::Node(node) => nodes[node].models,
+        }
+    }
 }
 
 /// The question, for all sets of a matrix.
@@ -42,21 +66,24 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// The least cost for which a combination of the node has the target.
-    pub(super) fn least_cost(&mut self, node: usize) -> Option<u64> {
-        self.learn(node);
-        let with_target = self.masks(node).filter(|mask| mask & self.target != 0);
+    /// The least cost for which a combination of the part has the target.
+    pub(super) fn least_cost(&mut self, part: Part) -> Option<u64> {
+        if self.relevant_models(part) & self.target == 0 {
+            return None;
+        }
+        self.learn(part);
+        let with_target = self.masks(part).filter(|mask| mask & self.target != 0);
         with_target.map(|mask| self.cost(mask)).min()
     }
 
     /// The models that are kept by the combination that is written first of those with the target and this cost.
-    pub(super) fn first(&mut self, node: usize, cost: u64) -> Mask {
-        self.learn(node);
-        let masks = self.masks(node);
+    pub(super) fn first(&mut self, part: Part, cost: u64) -> Mask {
+        self.learn(part);
+        let masks = self.masks(part);
         let mut least = masks.filter(|mask| mask & self.target != 0 && self.cost(*mask) == cost);
         match (least.next(), least.next()) {
             (Some(only), None) => only,
-            _ => self.first_of(node, 0, &[0], cost),
+            _ => self.first_of(part, 0, &[0], cost),
         }
     }
 
@@ -67,77 +94,91 @@ impl<'a> Solver<'a> {
         costs.fold(0, u64::saturating_add)
     }
 
-    /// The masks of a node. They have to be known, but for those of a model.
-    fn masks(&self, node: usize) -> impl Iterator<Item = Mask> + Clone + use<'_, 'a> {
-        let one = match &self.nodes[node] {
-            Node::Model(model) => Some(model & self.relevant),
-            _ => None,
-        };
-        let known = self.known[node].as_deref().unwrap_or_default();
-        one.into_iter().chain(known.iter().copied())
+    fn relevant_models(&self, part: Part) -> Mask {
+        part.models(self.nodes) & self.relevant
     }
 
-    /// Finds the masks of a node and of all its parts. No set is a part of itself, so this ends.
-    fn learn(&mut self, node: usize) {
+    /// The node of a part with several masks, perhaps. Of at most one relevant model, that model is the only mask.
+    fn several(&self, part: Part) -> Option<usize> {
+        match part {
+            Part::Node(node) if self.relevant_models(part).count_ones() > 1 => Some(node),
+            _ => None,
+        }
+    }
+
+    /// The masks of a part, which have to be known if there are several.
+    fn masks(&self, part: Part) -> impl Iterator<Item = Mask> + Clone + use<'_, 'a> {
+        let (one, several) = match self.several(part) {
+            Some(node) => (None, self.known[node].as_deref().unwrap_or_default()),
+            None => (Some(self.relevant_models(part)), [].as_slice()),
+        };
+        one.into_iter().chain(several.iter().copied())
+    }
+
+    /// Finds the masks of a part and of all its parts. No set is a part of itself, so this ends.
+    fn learn(&mut self, part: Part) {
+        let Some(node) = self.several(part) else {
+            return;
+        };
+        if self.known[node].is_some() {
+            return;
+        }
         let nodes = self.nodes;
-        let masks = match &nodes[node] {
-            _ if self.known[node].is_some() => return,
-            Node::Model(_) => return,
-            Node::Same(other) => {
-                self.learn(*other);
-                self.masks(*other).collect()
-            }
-            Node::OneModel(models, _) => match models & self.relevant {
-                0 => vec![0],
-                relevant => bits(relevant).collect(),
-            },
-            Node::OneOf(parts) => {
+        let Node { form, parts, .. } = &nodes[node];
+        let masks = match form {
+            Form::OneModel => bits(self.relevant_models(part)).collect(),
+            Form::OneOf => {
                 parts.iter().for_each(|&part| self.learn(part));
                 largest(parts.iter().flat_map(|&part| self.masks(part)))
             }
-            Node::All(parts) => {
-                parts.iter().for_each(|&part| self.learn(part));
-                let all = parts.iter();
-                all.fold(vec![0], |united, &part| self.united(&united, part))
+            Form::All => {
+                // Those with one mask first, as they multiply nothing.
+                let mut single = 0;
+                for &part in parts {
+                    match self.several(part) {
+                        Some(_) => self.learn(part),
+                        None => single |= self.relevant_models(part),
+                    }
+                }
+                let several = parts.iter().filter(|part| self.several(**part).is_some());
+                several.fold(vec![single], |united, &part| self.united(&united, part))
             }
         };
         self.known[node] = Some(masks);
     }
 
-    /// One of `masks` and one of the node's, united, in all ways.
-    fn united(&self, masks: &[Mask], node: usize) -> Vec<Mask> {
+    /// One of `masks` and one of the part's, united, in all ways.
+    fn united(&self, masks: &[Mask], part: Part) -> Vec<Mask> {
         let all = masks.iter();
-        largest(all.flat_map(|one| self.masks(node).map(move |other| one | other)))
+        largest(all.flat_map(|one| self.masks(part).map(move |other| one | other)))
     }
 
     /// `first`, where the parts before have chosen `chosen` and those behind may choose one of `rest`.
-    fn first_of(&self, node: usize, chosen: Mask, rest: &[Mask], cost: u64) -> Mask {
-        match &self.nodes[node] {
-            Node::Model(model) => chosen | (model & self.relevant),
-            Node::Same(other) => self.first_of(*other, chosen, rest, cost),
-            Node::OneOf(parts) | Node::OneModel(_, parts) => {
-                let is_possible = |part: &usize| {
-                    self.masks(*part).any(|mask| {
-                        let mut all = rest.iter().map(|rest| chosen | mask | rest);
-                        all.any(|all| all & self.target != 0 && self.cost(all) == cost)
-                    })
-                };
-                let first = parts.iter().copied().find(is_possible);
-                // There is one: the cost is that of a combination.
-                first.map_or(chosen, |part| self.first_of(part, chosen, rest, cost))
+    fn first_of(&self, part: Part, chosen: Mask, rest: &[Mask], cost: u64) -> Mask {
+        let Part::Node(node) = part else {
+            return chosen | self.relevant_models(part);
+        };
+        let Node { form, parts, .. } = &self.nodes[node];
+        if *form == Form::All {
+            // What those behind each part may choose, the last one's first.
+            let mut behind = vec![rest.to_vec()];
+            for &part in parts[1..].iter().rev() {
+                behind.push(self.united(&behind[behind.len() - 1], part));
             }
-            Node::All(parts) => {
-                // What those behind each part may choose, the last one's first.
-                let mut behind = vec![rest.to_vec()];
-                for &part in parts[1..].iter().rev() {
-                    behind.push(self.united(&behind[behind.len() - 1], part));
-                }
-                let parts = parts.iter().zip(behind.iter().rev());
-                parts.fold(chosen, |chosen, (&part, rest)| {
-                    self.first_of(part, chosen, rest, cost)
-                })
-            }
+            let parts = parts.iter().zip(behind.iter().rev());
+            return parts.fold(chosen, |chosen, (&part, rest)| {
+                self.first_of(part, chosen, rest, cost)
+            });
         }
+        let is_possible = |part: &Part| {
+            self.masks(*part).any(|mask| {
+                let mut all = rest.iter().map(|rest| chosen | mask | rest);
+                all.any(|all| all & self.target != 0 && self.cost(all) == cost)
+            })
+        };
+        let first = parts.iter().copied().find(is_possible);
+        // There is one: the cost is that of a combination.
+        first.map_or(chosen, |part| self.first_of(part, chosen, rest, cost))
     }
 }
 
@@ -152,7 +193,7 @@ fn bits(mut mask: Mask) -> impl Iterator<Item = Mask> {
 
 /// The masks that are contained in no other, each once.
 fn largest(masks: impl Iterator<Item = Mask>) -> Vec<Mask> {
-    let mut kept: Vec<Mask> = Vec::new();
+    let mut kept: Vec<Mask> = Vec::with_capacity(4); // most have fewer
     for mask in masks {
         if kept.iter().any(|&other| mask & !other == 0) {
             continue;

@@ -213,6 +213,13 @@ fn decisions_are_those_of_brute_force() {
             let runs: Vec<_> = all.filter(|_| random.u8(..3) == 0).collect();
             let target = ModelId(random.u32(..models.len() as u32));
             let plan = matrix.plan(target, &running(&runs));
+            for other in (0..models.len() as u32).map(ModelId) {
+                let is_of_kind = matrix.kind(other) == matrix.kind(target);
+                if is_of_kind && !runs.contains(&other) && !runs.contains(&target) {
+                    let others = matrix.plan(other, &running(&runs));
+                    assert_eq!(plan, others, "{other:?} as {target:?} in {config:?}");
+                }
+            }
             let expected = by_brute_force(&config, &models, target, &runs);
             assert_eq!(
                 plan.evict, expected,
@@ -220,6 +227,33 @@ fn decisions_are_those_of_brute_force() {
             );
         }
     }
+}
+
+#[test]
+fn models_of_one_list_are_of_one_kind() {
+    let models = names("a b c d e f");
+    let kinds = |sets: &[(&str, &str)]| {
+        let matrix = Matrix::new(&models, &config(sets, &[])).unwrap();
+        let kinds = (0..models.len() as u32).map(|id| matrix.kind(ModelId(id)));
+        kinds
+            .map(|kind| models[kind as usize].as_str())
+            .collect::<String>()
+    };
+    // e and f are in no set.
+    assert_eq!(kinds(&[("one", "(a | b | c) & d")]), "aaadee");
+    let several = [
+        ("list", "a | b"),
+        ("one", "+list & c"),
+        ("two", "+list & (d | e)"),
+    ];
+    assert_eq!(kinds(&several), "aacddf");
+    // One stands elsewhere, too.
+    assert_eq!(kinds(&[("one", "(a | b | c) & (a | d)")]), "abbdee");
+    // Two of the list may run together.
+    assert_eq!(
+        kinds(&[("list", "a | b"), ("one", "+list & +list")]),
+        "abcccc"
+    );
 }
 
 #[test]

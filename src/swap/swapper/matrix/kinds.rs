@@ -1,0 +1,52 @@
+//! Models that can stand for each other: as targets they have the same plan.
+
+use super::solve::{Form, Mask, Node, Part};
+
+/// By model: the first that it can stand for. `bits`: by model.
+///
+/// Those are the models of one list, `a | b | c`, that stand nowhere else, if the list is met once in each set at the
+/// most. Then a combination with one of them has nothing else of the list, and the rest of it has none of them.
+/// Models in no set can stand for each other as well.
+pub(super) fn kinds(nodes: &[Node], sets: &[Part], bits: &[Mask]) -> Vec<u32> {
+    let mut lists: Vec<Mask> = (0..nodes.len())
+        .filter(|&node| nodes[node].form == Form::OneModel)
+        .filter(|&node| sets.iter().all(|&set| times_met(node, set, nodes) <= 1))
+        .map(|node| nodes[node].models)
+        .collect();
+    let parts = nodes.iter().flat_map(|node| &node.parts).chain(sets);
+    let (mut once, mut twice) = (0, 0);
+    for part in parts {
+        if let Part::Model(model) = part {
+            twice |= once & model;
+            once |= model;
+        }
+    }
+    lists.iter_mut().for_each(|list| *list &= !twice);
+    let stands_for = |one: Mask, other: Mask| {
+        one == other
+            || lists
+                .iter()
+                .any(|list| list & one != 0 && list & other != 0)
+    };
+    let first = |&bit: &Mask| bits.iter().position(|&other| stands_for(other, bit));
+    let first = bits.iter().map(first);
+    first
+        .map(|first| first.unwrap_or_default() as u32)
+        .collect()
+}
+
+/// How often a node is met on all ways through a set.
+fn times_met(node: usize, set: Part, nodes: &[Node]) -> u32 {
+    let Part::Node(top) = set else { return 0 };
+    let mut times = vec![0_u32; nodes.len()];
+    times[top] = 1;
+    // A node is behind its parts.
+    for upper in (0..=top).rev() {
+        for part in &nodes[upper].parts {
+            if let Part::Node(lower) = *part {
+                times[lower] = times[lower].saturating_add(times[upper]);
+            }
+        }
+    }
+    times[node]
+}
