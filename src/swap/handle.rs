@@ -82,7 +82,7 @@ impl SwapHandle {
         Ok(())
     }
 
-    /// The same, for all models.
+    /// The same, for all models, with those that are not configured any more and finish what they serve.
     pub fn unload_all(&self, how: Unload) {
         let is_killed = how == Unload::Kill;
         self.send(Command::Unload {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::sleep;
-use tower_triage::swap::{SwapConfig, SwapPolicy};
+use tower_triage::swap::{SwapConfig, SwapPolicy, Unload};
 
 use crate::fake::{LOAD, Rig, Sent, one_of_three};
 
@@ -74,4 +74,22 @@ async fn a_shutdown_waits_for_the_end_of_a_start() {
     rig.swap.shutdown().await;
     assert_eq!(rig.begin.elapsed().as_secs(), 1 + 20);
     assert!(rig.world.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_left_and_does_not_run_out_is_killed_with_all() {
+    let mut config = one_of_three();
+    let mut rig = Rig::new(config.clone());
+    rig.answer = Duration::from_secs(100_000);
+    let _served = rig.send("a", "normal").await;
+    sleep(LOAD * 2).await;
+    config.models.remove(0);
+    rig.swap.reconfigure(config).unwrap();
+    sleep(LOAD * 2).await;
+    assert_eq!(rig.world.running(), ["a"]);
+    rig.swap.unload_all(Unload::Kill);
+    rig.settle().await;
+    assert_eq!(rig.world.log(), ["start a", "kill a"]);
+    rig.answer = Duration::from_secs(1);
+    assert_eq!(rig.ask("b", "normal").await.0, StatusCode::OK);
 }

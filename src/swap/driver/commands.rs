@@ -90,11 +90,11 @@ impl Driver {
         self.units.board.set_state(nth, ModelState::Unloaded, None);
     }
 
-    /// The instances of a model, or of all.
+    /// The instances of a model, or of all, with those that are not configured any more and run out.
     pub(super) fn units_of(&self, model: Option<&str>) -> Vec<usize> {
         let units = self.units.units.iter().enumerate();
         let of = units.filter(|(_, unit)| {
-            unit.is_configured && model.is_none_or(|model| unit.model.model.name == model)
+            model.is_none_or(|model| unit.is_configured && unit.model.model.name == model)
         });
         of.map(|(nth, _)| nth).collect()
     }
