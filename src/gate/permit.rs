@@ -25,6 +25,14 @@ struct Held<C: Capacity> {
     lease: C::Lease,
 }
 
+impl<C: Capacity> Held<C> {
+    /// Never unwinds.
+    #[inline(never)]
+    fn release(self) {
+        self.origin.release(self.lease);
+    }
+}
+
 impl<C: Capacity> Permit<C> {
     #[inline]
     pub(super) fn new(origin: Arc<Origin<C>>, lease: C::Lease, request: u64) -> Self {
@@ -84,8 +92,8 @@ impl<C: Capacity> Permit<C> {
 impl<C: Capacity> Drop for Permit<C> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(Held { origin, lease }) = self.held.take() {
-            origin.release(lease); // never unwinds
+        if let Some(held) = self.held.take() {
+            held.release();
         }
     }
 }
