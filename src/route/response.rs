@@ -93,12 +93,12 @@ pub(super) fn next_step<const IN_BODY: bool, S, R: Body<Data = Bytes>, E>(
                         Bytes::new()
                     })
                 });
-                retry.failed = Some(FailedResponse {
+                retry.failed = Some(Box::new(FailedResponse {
                     result,
                     decision,
                     waited,
                     options,
-                });
+                }));
                 return NextStep::Retry(ReadFailed::new(body, permit), metrics);
             }
             let result = record_decision(result, decision, &mut metrics);
