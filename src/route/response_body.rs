@@ -79,7 +79,7 @@ impl<B: Body> RouteResponseBody<B> {
             tokens,
         });
         if body.is_end_stream() {
-            measure.take().into_iter().for_each(Measure::end);
+            finish(&mut measure, Measure::end);
         }
         let content = Content::Answer { body, measure };
         Self { content }
@@ -97,7 +97,7 @@ impl<B> RouteResponseBody<B> {
 
 impl Measure {
     /// The body was read to its end.
-    fn end(mut self) {
+    fn end(&mut self) {
         if let (Some(called), Some(decision)) = (self.called, &self.metrics.decision) {
             let now = gate::now();
             let took = now.saturating_duration_since(called);
@@ -106,7 +106,7 @@ impl Measure {
             state.ejection.ended();
         }
         self.metrics.outcome = self.outcome;
-        if let Some(tokens) = self.tokens {
+        if let Some(tokens) = self.tokens.take() {
             tokens.end();
         }
     }
@@ -122,13 +122,21 @@ impl Measure {
     }
 
     /// The body broke off.
-    fn reset(mut self) {
+    fn reset(&mut self) {
         self.metrics.outcome = RequestOutcome::Reset;
         if let Some(decision) = &self.metrics.decision
             && !self.metrics.has_failed
         {
             self.metrics.shared.body_reset(&decision.endpoint);
         }
+    }
+}
+
+/// Ends the measurement, once, where it is: a copy of it would cost more.
+fn finish(measure: &mut Option<Measure>, how: impl FnOnce(&mut Measure)) {
+    if let Some(measured) = measure {
+        how(measured);
+        *measure = None;
     }
 }
 
@@ -159,8 +167,8 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
         }
         match &frame {
             Some(Ok(_)) if !body.is_end_stream() => {}
-            Some(Ok(_)) | None => measured.take().into_iter().for_each(Measure::end),
-            Some(Err(_)) => measured.take().into_iter().for_each(Measure::reset),
+            Some(Ok(_)) | None => finish(measured, Measure::end),
+            Some(Err(_)) => finish(measured, Measure::reset),
         }
         Poll::Ready(frame)
     }
