@@ -103,21 +103,13 @@ impl Endpoints {
         self.table.load().expect_half_open(endpoint);
     }
 
-    /// The number of the present table, or of one before.
+    /// The endpoint of which a slot was taken, by `table`.
     #[inline]
-    pub(super) fn version(&self) -> u64 {
+    #[cfg_attr(not(feature = "swap"), expect(unused_variables))]
+    pub(super) fn chosen(&self, endpoint: &EndpointRef, table: &RoutingTable) -> EndpointRef {
+        // After the slot was taken. Nearly always the table is still the present one.
         #[cfg(feature = "swap")]
-        return self.demanded.version();
-        #[cfg(not(feature = "swap"))]
-        0
-    }
-
-    /// The endpoint of which a slot was taken, by a table that is no older than `version`.
-    #[inline]
-    pub(super) fn chosen(&self, endpoint: &EndpointRef, version: u64) -> EndpointRef {
-        // One that is started on demand may run elsewhere since the table was read.
-        if endpoint.config().is_on_demand() && version != self.version() {
-            #[cfg(feature = "swap")]
+        if self.demanded.version() != table.version {
             return self.present(endpoint);
         }
         endpoint.clone()
@@ -147,7 +139,6 @@ impl Capacity for Endpoints {
         demand: &Demand,
         kept: KeptSlots,
     ) -> Result<EndpointLease, LeaseError<RouteError>> {
-        let version = self.version(); // before the table
         let table = self.table.load();
         let (target, choice) = table.take(demand, kept)?;
         let candidate = choice.candidate;
@@ -158,7 +149,7 @@ impl Capacity for Endpoints {
             in_flight: candidate.in_flight() + 1,
             prompt_tokens: 0,
             decision: Decision {
-                endpoint: self.chosen(candidate.endpoint(), version),
+                endpoint: self.chosen(candidate.endpoint(), &table),
                 model: target.model.clone(),
                 asked: demand.asked.name.clone(),
                 via: target.via,

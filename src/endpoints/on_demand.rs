@@ -139,7 +139,7 @@ impl Eq for OnDemand {}
 pub(super) struct Demanded {
     /// Whether any endpoint is started on demand.
     is_on: AtomicBool,
-    /// How many tables there were.
+    /// That of the present table, or of one before.
     version: AtomicU64,
     /// Whether it matters now that an endpoint serves none any more.
     is_idleness_awaited: AtomicBool,
@@ -227,13 +227,14 @@ impl Endpoints {
         self.table.load().pools_in_order(lane)
     }
 
-    /// The endpoint of a pool as it is configured now: `endpoint` may be of an earlier table, and have run elsewhere.
-    #[inline]
+    /// An endpoint as it is configured now, by a later table than its own: if it is started on demand, it may run
+    /// elsewhere since.
+    #[cold]
     pub(super) fn present(&self, endpoint: &EndpointRef) -> EndpointRef {
         let table = self.table.load();
         let present = table.endpoint(endpoint.pool());
-        let present = present.filter(|present| present.is_same(endpoint));
-        present.unwrap_or(endpoint).clone()
+        let moved = present.filter(|it| it.is_same(endpoint) && endpoint.config().is_on_demand());
+        moved.unwrap_or(endpoint).clone()
     }
 }
 
@@ -283,10 +284,11 @@ mod tests {
     fn a_slot_that_was_taken_by_an_old_table_is_of_the_endpoint_where_it_runs_now() {
         let on_demand = OnDemand::default();
         let endpoints = Endpoints::new(registry(&on_demand, 1));
-        let (version, old) = (endpoints.version(), endpoints.endpoints()[0].clone());
+        let table = endpoints.table.load_full();
+        let old = table.endpoints[0].clone();
         let moved = endpoints.change(|_| Ok::<_, Infallible>((registry(&on_demand, 2), None)));
         assert_eq!(moved.unwrap().changed, ["m"]);
-        let chosen = endpoints.chosen(&old, version);
+        let chosen = endpoints.chosen(&old, &table);
         assert_eq!(chosen.url().port_u16(), Some(2));
         assert!(chosen.is_same(&old), "its slots are the same");
     }
