@@ -148,6 +148,8 @@ impl Capacity for Endpoints {
             called: None,
             in_flight: candidate.in_flight() + 1,
             prompt_tokens: 0,
+            #[cfg(feature = "swap")]
+            is_end_noted: false,
             decision: Decision {
                 endpoint: self.chosen(candidate.endpoint(), &table),
                 model: target.model.clone(),
@@ -161,17 +163,21 @@ impl Capacity for Endpoints {
         })
     }
 
+    #[cfg_attr(not(feature = "swap"), expect(unused_variables))]
     fn release(&self, lease: EndpointLease) -> PoolId {
         let state = lease.endpoint().state();
         if lease.is_probe && state.word.return_probe() {
             self.probe_abandoned.store(true, SeqCst);
         }
-        // After `return_probe`: the request that takes the slot may be the next probe.
-        state.word.release();
         #[cfg(feature = "swap")]
-        if self.demanded.is_on()
+        if !lease.is_end_noted {
+            lease.endpoint().note_end_now();
+        }
+        // After `return_probe`: the request that takes the slot may be the next probe.
+        let in_use = state.word.release();
+        #[cfg(feature = "swap")]
+        if in_use == 0
             && let Some(on_demand) = lease.endpoint().on_demand()
-            && state.word.load().in_use() == 0
         {
             self.demanded.on_idle(on_demand);
         }
@@ -292,6 +298,9 @@ pub struct EndpointLease {
     pub(crate) in_flight: u32,
     /// About how many tokens the request's prompt has.
     pub(crate) prompt_tokens: u32,
+    /// Whether the body of its response notes when that ends, before the lease is given back.
+    #[cfg(feature = "swap")]
+    pub(crate) is_end_noted: bool,
 }
 
 impl EndpointLease {

@@ -15,6 +15,8 @@ use super::retry::{FailedResponse, Retryable};
 use crate::endpoints::Decision;
 use crate::gate;
 use crate::http::PermitBody;
+#[cfg(feature = "swap")]
+use crate::service::ResponseOptions;
 use crate::service::{hold_in_body, insert_waited};
 
 /// The step after an attempt.
@@ -111,6 +113,11 @@ pub(super) fn next_step<const IN_BODY: bool, S, R: Body<Data = Bytes>, E>(
             let is_unknown = matches!(class, ResponseClass::Unknown { .. });
             let is_measured = !is_unknown && !response.status().is_server_error();
             let called = called.filter(|_| is_measured);
+            #[cfg(feature = "swap")]
+            {
+                let holds_body = options.contains(ResponseOptions::HOLD_BODY);
+                permit.lease_mut().is_end_noted = called.is_some() && holds_body;
+            }
             let tokens = metrics.shared.token_meter(&permit, &response);
             let response =
                 response.map(|body| RouteResponseBody::new(body, metrics, called, tokens));

@@ -27,6 +27,14 @@ pin_project! {
         #[pin]
         content: Content<B>,
     }
+
+    impl<B> PinnedDrop for RouteResponseBody<B> {
+        fn drop(this: Pin<&mut Self>) {
+            if let ContentProj::Answer { measure: Some(measure), .. } = this.project().content.project() {
+                measure.cut_short();
+            }
+        }
+    }
 }
 
 pin_project! {
@@ -101,9 +109,12 @@ impl Measure {
         if let (Some(called), Some(decision)) = (self.called, &self.metrics.decision) {
             let now = gate::now();
             let took = now.saturating_duration_since(called);
+            let now = CoarseInstant::at(now);
             let state = decision.endpoint.state();
-            state.latency.total.add(took, CoarseInstant::at(now));
+            state.latency.total.add(took, now);
             state.ejection.ended();
+            #[cfg(feature = "swap")]
+            decision.endpoint.note_end(now);
         }
         self.metrics.outcome = self.outcome;
         if let Some(tokens) = self.tokens.take() {
@@ -121,8 +132,18 @@ impl Measure {
         }
     }
 
+    /// The body broke off, or was not read to its end.
+    #[cold]
+    fn cut_short(&self) {
+        #[cfg(feature = "swap")]
+        if let Some(decision) = &self.metrics.decision {
+            decision.endpoint.note_end_now();
+        }
+    }
+
     /// The body broke off.
     fn reset(&mut self) {
+        self.cut_short();
         self.metrics.outcome = RequestOutcome::Reset;
         if let Some(decision) = &self.metrics.decision
             && !self.metrics.has_failed
@@ -175,7 +196,8 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Answer { body, .. } => body.is_end_stream(),
+            // Not before it was noted: the slot comes back once this is so.
+            Content::Answer { body, measure } => measure.is_none() && body.is_end_stream(),
             Content::Status { stream } => stream.is_end_stream(),
         }
     }
