@@ -103,21 +103,13 @@ impl Endpoints {
         self.table.load().expect_half_open(endpoint);
     }
 
-    /// The number of the present table, or of one before.
+    /// The endpoint of which a slot was taken, by `table`.
     #[inline]
-    pub(super) fn version(&self) -> u64 {
+    #[cfg_attr(not(feature = "swap"), expect(unused_variables))]
+    pub(super) fn chosen(&self, endpoint: &EndpointRef, table: &RoutingTable) -> EndpointRef {
+        // After the slot was taken. Nearly always the table is still the present one.
         #[cfg(feature = "swap")]
-        return self.demanded.version();
-        #[cfg(not(feature = "swap"))]
-        0
-    }
-
-    /// The endpoint of which a slot was taken, by a table that is no older than `version`.
-    #[inline]
-    pub(super) fn chosen(&self, endpoint: &EndpointRef, version: u64) -> EndpointRef {
-        // One that is started on demand may run elsewhere since the table was read.
-        if endpoint.config().is_on_demand() && version != self.version() {
-            #[cfg(feature = "swap")]
+        if self.demanded.version() != table.version {
             return self.present(endpoint);
         }
         endpoint.clone()
@@ -147,7 +139,6 @@ impl Capacity for Endpoints {
         demand: &Demand,
         kept: KeptSlots,
     ) -> Result<EndpointLease, LeaseError<RouteError>> {
-        let version = self.version(); // before the table
         let table = self.table.load();
         let (target, choice) = table.take(demand, kept)?;
         let candidate = choice.candidate;
@@ -157,8 +148,10 @@ impl Capacity for Endpoints {
             called: None,
             in_flight: candidate.in_flight() + 1,
             prompt_tokens: 0,
+            #[cfg(feature = "swap")]
+            is_end_noted: false,
             decision: Decision {
-                endpoint: self.chosen(candidate.endpoint(), version),
+                endpoint: self.chosen(candidate.endpoint(), &table),
                 model: target.model.clone(),
                 asked: demand.asked.name.clone(),
                 via: target.via,
@@ -170,17 +163,21 @@ impl Capacity for Endpoints {
         })
     }
 
+    #[cfg_attr(not(feature = "swap"), expect(unused_variables))]
     fn release(&self, lease: EndpointLease) -> PoolId {
         let state = lease.endpoint().state();
         if lease.is_probe && state.word.return_probe() {
             self.probe_abandoned.store(true, SeqCst);
         }
-        // After `return_probe`: the request that takes the slot may be the next probe.
-        state.word.release();
         #[cfg(feature = "swap")]
-        if self.demanded.is_on()
+        if !lease.is_end_noted {
+            lease.endpoint().note_end_now();
+        }
+        // After `return_probe`: the request that takes the slot may be the next probe.
+        let in_use = state.word.release();
+        #[cfg(feature = "swap")]
+        if in_use == 0
             && let Some(on_demand) = lease.endpoint().on_demand()
-            && state.word.load().in_use() == 0
         {
             self.demanded.on_idle(on_demand);
         }
@@ -308,6 +305,9 @@ pub struct EndpointLease {
     pub(crate) in_flight: u32,
     /// About how many tokens the request's prompt has.
     pub(crate) prompt_tokens: u32,
+    /// Whether the body of its response notes when that ends, before the lease is given back.
+    #[cfg(feature = "swap")]
+    pub(crate) is_end_noted: bool,
 }
 
 impl EndpointLease {

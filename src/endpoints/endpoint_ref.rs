@@ -13,6 +13,8 @@ use super::endpoint_limiter::EndpointLimiter;
 use super::endpoint_word::EndpointWord;
 use super::extensions::Extensions;
 use super::latency::{CoarseInstant, Latency};
+#[cfg(feature = "swap")]
+use super::on_demand::EndedAt;
 use crate::admit::PoolId;
 
 /// An endpoint in service: its configuration and its live numbers. Clones are cheap and mean the same endpoint.
@@ -28,6 +30,8 @@ struct Inner {
     /// Finds the limit, if that adapts.
     limiter: Option<EndpointLimiter>,
     extensions: Extensions,
+    #[cfg(feature = "swap")]
+    ended_at: EndedAt,
 }
 
 /// What changes while an endpoint is in service. It outlives changes of the configuration.
@@ -108,6 +112,8 @@ impl EndpointRef {
         Self(Arc::new(Inner {
             model_headers: model_headers.collect(),
             extensions: Extensions::default(),
+            #[cfg(feature = "swap")]
+            ended_at: EndedAt::of(&endpoint),
             endpoint,
             header,
             state,
@@ -249,6 +255,11 @@ impl EndpointRef {
 
     pub(super) fn limiter(&self) -> Option<&EndpointLimiter> {
         self.0.limiter.as_ref()
+    }
+
+    #[cfg(feature = "swap")]
+    pub(super) fn ended_at(&self) -> &EndedAt {
+        &self.0.ended_at
     }
 
     pub(crate) fn state(&self) -> &Arc<EndpointState> {

@@ -114,9 +114,11 @@ impl EndpointWord {
             .is_ok()
     }
 
-    pub(super) fn release(&self) {
+    /// Gives a slot back. Returns how many are still leased.
+    pub(super) fn release(&self) -> u32 {
         let before = Snapshot(self.0.fetch_sub(1, SeqCst)); // the lowest bits are the leases
         debug_assert!(before.in_use() > 0, "released a slot that was not leased");
+        before.in_use() - 1
     }
 
     pub(super) fn set_limit(&self, limit: u32) {

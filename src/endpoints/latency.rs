@@ -38,8 +38,30 @@ impl CoarseInstant {
     }
 
     pub(crate) fn at(instant: Instant) -> Self {
-        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        static START: LazyLock<Instant> = LazyLock::new(|| {
+            let now = Instant::now();
+            now.checked_sub(BEFORE_ALL).unwrap_or(now)
+        });
         Self(instant.saturating_duration_since(*START).as_millis() as u32)
+    }
+
+    /// To be kept in an atomic.
+    #[cfg(feature = "swap")]
+    pub(crate) fn to_bits(self) -> u32 {
+        self.0
+    }
+
+    #[cfg(feature = "swap")]
+    pub(crate) fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    /// The instant within the last 49 days that this is, to the millisecond.
+    #[cfg(feature = "swap")]
+    pub(crate) fn instant(self) -> Instant {
+        let now = gate::now();
+        let ago = Duration::from_millis(Self::at(now).since(self).into());
+        now.checked_sub(ago).unwrap_or(now)
     }
 
     /// The milliseconds since `earlier`; 0 if that is a little later, because another thread has read the clock in
@@ -51,6 +73,9 @@ impl CoarseInstant {
         }
     }
 }
+
+/// No instant of the process is as long before the first that is asked for, not even of a clock that is paused.
+const BEFORE_ALL: Duration = Duration::from_secs(3600);
 
 /// How long a thread may be suspended between reading the clock and using it.
 const MAX_SKEW_MS: u32 = 60_000;

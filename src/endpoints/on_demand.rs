@@ -7,15 +7,16 @@ mod loading;
 mod turn;
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::Notify;
 
 use super::endpoint_word::EndpointWord;
-use super::{EndpointRef, Endpoints, Model, RouteError};
+use super::latency::CoarseInstant;
+use super::{Endpoint, EndpointRef, Endpoints, Model, RouteError};
 use crate::admit::{Priority, SlotState};
 use crate::gate;
 pub(crate) use loading::Loading;
@@ -27,36 +28,46 @@ use turn::Turns;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OnDemand(Arc<Shared>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
-    made: Instant,
     refusal: ArcSwapOption<Refusal>,
     is_killed: AtomicBool,
     is_doubted: AtomicBool,
+    /// How often it came to serve no request any more; and [`AWAITED`].
     idled: AtomicU64,
-    /// When it last was, in nanoseconds since `made`.
-    idled_at: AtomicU64,
+    /// When it last ended one.
+    ended_at: EndedAt,
     loading: ArcSwapOption<Loading>,
     /// The last request that passed a more urgent one: its level, and when.
     passed: Mutex<Option<(Priority, Instant)>>,
     turns: Turns,
 }
 
-impl Default for Shared {
-    fn default() -> Self {
-        Self {
-            made: gate::now(),
-            refusal: ArcSwapOption::default(),
-            is_killed: AtomicBool::default(),
-            is_doubted: AtomicBool::default(),
-            idled: AtomicU64::default(),
-            idled_at: AtomicU64::default(),
-            loading: ArcSwapOption::default(),
-            passed: Mutex::default(),
-            turns: Turns::default(),
-        }
+/// When an endpoint last ended a request: a [`CoarseInstant`]. An endpoint that is started on demand shares it with what
+/// starts it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct EndedAt(Arc<AtomicU32>);
+
+impl EndedAt {
+    /// That of an endpoint that is configured so.
+    pub(super) fn of(endpoint: &Endpoint) -> Self {
+        let on_demand = endpoint.on_demand.as_ref();
+        on_demand.map_or_else(Self::default, |on_demand| on_demand.0.ended_at.clone())
+    }
+
+    #[inline]
+    fn set(&self, at: CoarseInstant) {
+        self.0.store(at.to_bits(), Relaxed); // published by the slot that comes back
+    }
+
+    /// To the millisecond.
+    fn get(&self) -> Instant {
+        CoarseInstant::from_bits(self.0.load(Relaxed)).instant()
     }
 }
+
+/// Set in `idled` while it matters at once that an endpoint serves no request any more.
+const AWAITED: u64 = 1 << 63;
 
 /// Why requests do not wait for an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,18 +116,25 @@ impl OnDemand {
         }
     }
 
-    /// It serves no request any more.
-    pub(super) fn on_idle(&self) {
-        let at = gate::now().saturating_duration_since(self.0.made);
-        self.0.idled_at.store(at.as_nanos() as u64, Relaxed); // published by the next line
-        self.0.idled.fetch_add(1, SeqCst);
+    /// It serves no request any more. Returns whether that is awaited.
+    // One word for both: either this sees that it is awaited, or what awaits it sees this.
+    #[inline]
+    fn on_idle(&self) -> bool {
+        self.0.idled.fetch_add(1, SeqCst) & AWAITED != 0
     }
 
-    /// How often it came to serve no request any more, and when it last did.
+    /// Sets whether that is awaited.
+    fn await_idleness(&self, is_awaited: bool) {
+        match is_awaited {
+            true => self.0.idled.fetch_or(AWAITED, SeqCst),
+            false => self.0.idled.fetch_and(!AWAITED, SeqCst),
+        };
+    }
+
+    /// How often it came to serve no request any more, and when it last ended one, to the millisecond.
     pub(crate) fn idled(&self) -> (u64, Instant) {
-        let times = self.0.idled.load(SeqCst);
-        let at = Duration::from_nanos(self.0.idled_at.load(Relaxed));
-        (times, self.0.made + at)
+        let times = self.0.idled.load(SeqCst) & !AWAITED;
+        (times, self.0.ended_at.get())
     }
 
     /// The last request that got a slot though a more urgent one waits for another endpoint: its level, and when.
@@ -156,10 +174,8 @@ impl Eq for OnDemand {}
 pub(super) struct Demanded {
     /// Whether any endpoint is started on demand.
     is_on: AtomicBool,
-    /// How many tables there were.
+    /// That of the present table, or of one before.
     version: AtomicU64,
-    /// Whether it matters now that an endpoint serves none any more.
-    is_idleness_awaited: AtomicBool,
     /// The level of the most urgent request that waits for an endpoint that is stopped; the lowest if there is none.
     most_urgent: AtomicU8,
     notify: Arc<Notify>,
@@ -170,7 +186,6 @@ impl Default for Demanded {
         Self {
             is_on: AtomicBool::default(),
             version: AtomicU64::default(),
-            is_idleness_awaited: AtomicBool::default(),
             most_urgent: AtomicU8::new(u8::MAX),
             notify: Arc::default(),
         }
@@ -209,10 +224,9 @@ impl Demanded {
     }
 
     /// An endpoint that is started on demand serves none any more.
+    #[inline]
     pub(super) fn on_idle(&self, on_demand: &OnDemand) {
-        on_demand.on_idle();
-        // After that: the driver sets this, and then looks at the endpoint again.
-        if self.is_idleness_awaited.load(SeqCst) {
+        if on_demand.on_idle() {
             self.notify.notify_one();
         }
     }
@@ -229,6 +243,20 @@ impl EndpointRef {
     /// What it shares with what starts it, if that is on demand.
     pub(crate) fn on_demand(&self) -> Option<&OnDemand> {
         self.config().on_demand.as_ref()
+    }
+
+    /// Notes when a request ends that has a slot of it. Before the slot comes back.
+    #[inline]
+    pub(crate) fn note_end(&self, at: CoarseInstant) {
+        self.ended_at().set(at);
+    }
+
+    /// The same, now, if it is started on demand: of others it does not matter.
+    #[cold]
+    pub(crate) fn note_end_now(&self) {
+        if self.on_demand().is_some() {
+            self.note_end(CoarseInstant::now());
+        }
     }
 
     /// Whether it gives no slot because it does not run, or is about to stop.
@@ -258,7 +286,11 @@ impl Endpoints {
     /// Sets whether it is notified when an endpoint serves no request any more. One that came to that just before is not
     /// notified: it has to be looked at again.
     pub(crate) fn await_idleness(&self, is_awaited: bool) {
-        self.demanded.is_idleness_awaited.store(is_awaited, SeqCst);
+        let table = self.table.load();
+        let endpoints = table.endpoints.iter().chain(&table.leaving);
+        endpoints
+            .filter_map(EndpointRef::on_demand)
+            .for_each(|on_demand| on_demand.await_idleness(is_awaited));
     }
 
     /// Sets the level of the most urgent request that waits for an endpoint that is stopped. It is notified when one that is
@@ -273,13 +305,14 @@ impl Endpoints {
         self.table.load().pools_in_order(lane)
     }
 
-    /// The endpoint of a pool as it is configured now: `endpoint` may be of an earlier table, and have run elsewhere.
-    #[inline]
+    /// An endpoint as it is configured now, by a later table than its own: if it is started on demand, it may run
+    /// elsewhere since.
+    #[cold]
     pub(super) fn present(&self, endpoint: &EndpointRef) -> EndpointRef {
         let table = self.table.load();
         let present = table.endpoint(endpoint.pool());
-        let present = present.filter(|present| present.is_same(endpoint));
-        present.unwrap_or(endpoint).clone()
+        let moved = present.filter(|it| it.is_same(endpoint) && endpoint.config().is_on_demand());
+        moved.unwrap_or(endpoint).clone()
     }
 }
 
@@ -313,6 +346,9 @@ pub(crate) fn endpoint(
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
 
     use super::*;
     use crate::admit::{Capacity, LeaseError};
@@ -329,12 +365,61 @@ mod tests {
     fn a_slot_that_was_taken_by_an_old_table_is_of_the_endpoint_where_it_runs_now() {
         let on_demand = OnDemand::default();
         let endpoints = Endpoints::new(registry(&on_demand, 1));
-        let (version, old) = (endpoints.version(), endpoints.endpoints()[0].clone());
+        let table = endpoints.table.load_full();
+        let old = table.endpoints[0].clone();
         let moved = endpoints.change(|_| Ok::<_, Infallible>((registry(&on_demand, 2), None)));
         assert_eq!(moved.unwrap().changed, ["m"]);
-        let chosen = endpoints.chosen(&old, version);
+        let chosen = endpoints.chosen(&old, &table);
         assert_eq!(chosen.url().port_u16(), Some(2));
         assert!(chosen.is_same(&old), "its slots are the same");
+    }
+
+    fn started(on_demand: &OnDemand) -> Endpoints {
+        let endpoints = Endpoints::new(registry(on_demand, 1));
+        endpoints.endpoints()[0].state().word.start();
+        endpoints
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_end_is_when_the_body_noted_it_or_when_the_slot_comes_back() {
+        let on_demand = OnDemand::default();
+        let endpoints = started(&on_demand);
+        let demand = endpoints.demand(&Requirements::new("m"));
+        let second = Duration::from_secs(1);
+        let near = |a: Instant, b: Instant| a.max(b) - a.min(b) < 2 * Duration::from_millis(1);
+        for (times, is_end_noted) in [(1, false), (2, true), (3, false)] {
+            let mut lease = endpoints.try_lease(&demand).unwrap();
+            lease.is_end_noted = is_end_noted;
+            let noted = gate::now();
+            lease.endpoint().note_end(CoarseInstant::at(noted));
+            assert_eq!(on_demand.idled().0, times - 1);
+            tokio::time::advance(second).await;
+            endpoints.release(lease);
+            let end = if is_end_noted { noted } else { noted + second };
+            tokio::time::advance(second).await;
+            let (idled, at) = on_demand.idled();
+            assert_eq!(idled, times);
+            assert!(near(at, end), "{times}");
+        }
+    }
+
+    #[test]
+    fn idleness_that_is_awaited_is_notified_with_the_last_end() {
+        let on_demand = OnDemand::default();
+        let endpoints = started(&on_demand);
+        endpoints.endpoints()[0].set_limit(2);
+        let demand = endpoints.demand(&Requirements::new("m"));
+        let notify = endpoints.watch_demand();
+        let is_notified = || notify.notified().now_or_never().is_some();
+        for is_awaited in [false, true, false] {
+            endpoints.await_idleness(is_awaited);
+            let [first, last] = [(); 2].map(|()| endpoints.try_lease(&demand).unwrap());
+            endpoints.release(first);
+            assert!(!is_notified());
+            endpoints.release(last);
+            assert_eq!(is_notified(), is_awaited);
+        }
+        assert_eq!(on_demand.idled().0, 3);
     }
 
     #[test]

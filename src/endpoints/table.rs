@@ -19,6 +19,9 @@ use crate::admit::{KeptSlots, LeaseError, Partition, PoolId, PoolSet};
 
 #[derive(Debug)]
 pub(crate) struct RoutingTable {
+    /// How many tables there were before.
+    #[cfg(feature = "swap")]
+    pub(super) version: u64,
     pub(super) registry: Arc<Registry>,
     pub(crate) rules: RoutingRules,
     pub(super) strategy_name: &'static str,
@@ -69,6 +72,8 @@ impl RoutingTable {
         let resolutions = resolve_all(&rules.config, &models.collect());
         let names = resolutions.iter().map(|resolution| resolution.name.clone());
         Self {
+            #[cfg(feature = "swap")]
+            version: old.map_or(0, |old| old.version + 1),
             by_name: names.zip(0..).collect(),
             resolutions,
             strategy_name: rules.strategy.name(),

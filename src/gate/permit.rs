@@ -25,6 +25,14 @@ struct Held<C: Capacity> {
     lease: C::Lease,
 }
 
+impl<C: Capacity> Held<C> {
+    /// Never unwinds.
+    #[inline(never)]
+    fn release(self) {
+        self.origin.release(self.lease);
+    }
+}
+
 impl<C: Capacity> Permit<C> {
     #[inline]
     pub(super) fn new(origin: Arc<Origin<C>>, lease: C::Lease, request: u64) -> Self {
@@ -72,9 +80,10 @@ impl<C: Capacity> Permit<C> {
     /// Where it is from and the slot, which this permit no longer gives back.
     #[inline]
     pub(super) fn into_parts(mut self) -> (Arc<Origin<C>>, C::Lease, u64) {
-        // The destructor that follows finds nothing.
-        match self.held.take() {
-            Some(held) => (held.origin, held.lease, self.request),
+        let (held, request) = (self.held.take(), self.request);
+        std::mem::forget(self); // empty: its destructor would find nothing
+        match held {
+            Some(held) => (held.origin, held.lease, request),
             None => unreachable!("a permit is emptied only when it is consumed"),
         }
     }
@@ -83,8 +92,8 @@ impl<C: Capacity> Permit<C> {
 impl<C: Capacity> Drop for Permit<C> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(Held { origin, lease }) = self.held.take() {
-            origin.release(lease); // never unwinds
+        if let Some(held) = self.held.take() {
+            held.release();
         }
     }
 }

@@ -59,14 +59,19 @@ impl<B: Body<Data = Bytes>, G> PermitBody<B, G> {
     #[inline]
     #[must_use]
     pub fn new(body: B, guard: Option<G>) -> Self {
-        Self {
-            guard: guard.filter(|_| !body.is_end_stream()),
-            content: Content::Inner { body },
-        }
+        let guard = guard.filter(|_| !body.is_end_stream());
+        Self::holding(body, guard)
     }
 }
 
 impl<B, G> PermitBody<B, G> {
+    /// A body that has not ended, with its guard, or one without.
+    #[inline]
+    pub(crate) fn holding(body: B, guard: Option<G>) -> Self {
+        let content = Content::Inner { body };
+        Self { content, guard }
+    }
+
     /// The body of a rejection.
     #[must_use]
     pub fn rejection(bytes: Bytes) -> Self {

@@ -169,13 +169,11 @@ where
                         }
                         return Poll::Pending;
                     };
-                    let mut head = take_once(head);
-                    let parsed = head.parse_body(body);
+                    let parsed = some(head).parse_body(body);
                     (head, parsed)
                 }
                 StateProj::Streaming { body, head } => {
-                    let mut head = take_once(head);
-                    let parsed = head.parse_head(take_once(body));
+                    let parsed = some(head).parse_head(take_once(body));
                     (head, parsed)
                 }
                 StateProj::Admitted { admission } => {
@@ -215,11 +213,12 @@ where
                     if let Some(metrics) = this.metrics {
                         metrics.asked = Some(demand.name());
                     }
-                    *this.retry = RetryState::keep(&head, &demand); // before the request goes on
-                    let admission = head.admit(demand, body);
+                    *this.retry = RetryState::keep(some(head), &demand); // before the request goes on
+                    let admission = take_once(head).admit(demand, body);
                     this.state.set(State::Admitted { admission });
                 }
                 Err(why) => {
+                    let head = take_once(head);
                     let (headers, why) = (&head.head.headers, RejectReason::Unservable(why));
                     let response = take_once(this.metrics).reject(headers, &why, Duration::ZERO);
                     return Poll::Ready(Ok(response));
@@ -232,8 +231,20 @@ where
 fn take_once<T>(value: &mut Option<T>) -> T {
     match value.take() {
         Some(value) => value,
-        None => panic!("response future polled after it was answered"),
+        None => answered(),
     }
+}
+
+/// A value that is taken once, and is still there.
+fn some<T>(value: &mut Option<T>) -> &mut T {
+    match value {
+        Some(value) => value,
+        None => answered(),
+    }
+}
+
+fn answered() -> ! {
+    panic!("response future polled after it was answered")
 }
 
 impl<S, B, R> fmt::Debug for RouteFuture<S, B, R>

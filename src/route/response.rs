@@ -15,6 +15,8 @@ use super::retry::{FailedResponse, Retryable};
 use crate::endpoints::Decision;
 use crate::gate;
 use crate::http::PermitBody;
+#[cfg(feature = "swap")]
+use crate::service::ResponseOptions;
 use crate::service::{hold_in_body, insert_waited};
 
 /// The step after an attempt.
@@ -44,7 +46,8 @@ pub(super) fn next_step<const IN_BODY: bool, S, R: Body<Data = Bytes>, E>(
             // A retry that got no slot: the client gets the failure, not the rejection.
             // The attempt may have had a slot, as a probe, while the inner service was not ready.
             metrics.shared.pass_probe_on();
-            let result = record_decision(failed.result, failed.decision, &mut metrics);
+            let mut result = failed.result;
+            record_decision(&mut result, failed.decision, &mut metrics);
             NextStep::Respond(result.map(|mut response| {
                 insert_waited(&mut response, failed.waited, failed.options);
                 response.map(PermitBody::rejection)
@@ -60,7 +63,7 @@ pub(super) fn next_step<const IN_BODY: bool, S, R: Body<Data = Bytes>, E>(
             NextStep::Respond(result.map(|response| response.map(|_| PermitBody::default())))
         }
         AttemptOutcome::Answered {
-            result,
+            mut result,
             permit: Some(mut permit),
             waited,
             options,
@@ -93,25 +96,34 @@ pub(super) fn next_step<const IN_BODY: bool, S, R: Body<Data = Bytes>, E>(
                         Bytes::new()
                     })
                 });
-                retry.failed = Some(FailedResponse {
+                retry.failed = Some(Box::new(FailedResponse {
                     result,
                     decision,
                     waited,
                     options,
-                });
+                }));
                 return NextStep::Retry(ReadFailed::new(body, permit), metrics);
             }
-            let result = record_decision(result, decision, &mut metrics);
-            NextStep::Respond(result.map(|response| {
-                // Its duration says something of the endpoint only if the response does.
-                let is_unknown = matches!(class, ResponseClass::Unknown { .. });
-                let is_measured = !is_unknown && !response.status().is_server_error();
-                let called = called.filter(|_| is_measured);
-                let tokens = metrics.shared.token_meter(&permit, &response);
-                let response =
-                    response.map(|body| RouteResponseBody::new(body, metrics, called, tokens));
-                hold_in_body::<_, _, IN_BODY, true>(response, Some(permit), waited, options)
-            }))
+            record_decision(&mut result, decision, &mut metrics);
+            let response = match result {
+                Ok(response) => response,
+                Err(error) => return NextStep::Respond(Err(error)),
+            };
+            // Its duration says something of the endpoint only if the response does.
+            let is_unknown = matches!(class, ResponseClass::Unknown { .. });
+            let is_measured = !is_unknown && !response.status().is_server_error();
+            let called = called.filter(|_| is_measured);
+            #[cfg(feature = "swap")]
+            {
+                let holds_body = options.contains(ResponseOptions::HOLD_BODY);
+                permit.lease_mut().is_end_noted = called.is_some() && holds_body;
+            }
+            let tokens = metrics.shared.token_meter(&permit, &response);
+            let response =
+                response.map(|body| RouteResponseBody::new(body, metrics, called, tokens));
+            let permit = Some(permit);
+            let response = hold_in_body::<_, _, IN_BODY, true>(response, permit, waited, options);
+            NextStep::Respond(Ok(response))
         }
     }
 }
@@ -122,11 +134,11 @@ const X_TRIAGE_MODEL: HeaderName = HeaderName::from_static("x-triage-model");
 /// Records in the response and the metrics which endpoint it is from.
 #[inline(always)] // as `next_step` is
 fn record_decision<R, E>(
-    mut result: Result<Response<R>, E>,
+    result: &mut Result<Response<R>, E>,
     decision: Decision,
     metrics: &mut RequestMetrics,
-) -> Result<Response<R>, E> {
-    metrics.outcome = match &mut result {
+) {
+    metrics.outcome = match result {
         Ok(response) => {
             let headers = response.headers_mut();
             if metrics.shared.endpoint_header {
@@ -143,5 +155,4 @@ fn record_decision<R, E>(
         Err(_) => RequestOutcome::Failed,
     };
     metrics.decision = Some(decision);
-    result
 }

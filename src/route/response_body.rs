@@ -28,6 +28,14 @@ pin_project! {
         #[pin]
         content: Content<B>,
     }
+
+    impl<B> PinnedDrop for RouteResponseBody<B> {
+        fn drop(this: Pin<&mut Self>) {
+            if let ContentProj::Answer { measure: Some(measure), .. } = this.project().content.project() {
+                measure.cut_short();
+            }
+        }
+    }
 }
 
 pin_project! {
@@ -85,7 +93,7 @@ impl<B: Body> RouteResponseBody<B> {
             turn,
         });
         if body.is_end_stream() {
-            measure.take().into_iter().for_each(Measure::end);
+            finish(&mut measure, Measure::end);
         }
         let content = Content::Answer { body, measure };
         Self { content }
@@ -103,16 +111,19 @@ impl<B> RouteResponseBody<B> {
 
 impl Measure {
     /// The body was read to its end.
-    fn end(mut self) {
+    fn end(&mut self) {
         if let (Some(called), Some(decision)) = (self.called, &self.metrics.decision) {
             let now = gate::now();
             let took = now.saturating_duration_since(called);
+            let now = CoarseInstant::at(now);
             let state = decision.endpoint.state();
-            state.latency.total.add(took, CoarseInstant::at(now));
+            state.latency.total.add(took, now);
             state.ejection.ended();
+            #[cfg(feature = "swap")]
+            decision.endpoint.note_end(now);
         }
         self.metrics.outcome = self.outcome;
-        if let Some(tokens) = self.tokens {
+        if let Some(tokens) = self.tokens.take() {
             tokens.end();
         }
     }
@@ -127,14 +138,32 @@ impl Measure {
         }
     }
 
+    /// The body broke off, or was not read to its end.
+    #[cold]
+    fn cut_short(&self) {
+        #[cfg(feature = "swap")]
+        if let Some(decision) = &self.metrics.decision {
+            decision.endpoint.note_end_now();
+        }
+    }
+
     /// The body broke off.
-    fn reset(mut self) {
+    fn reset(&mut self) {
+        self.cut_short();
         self.metrics.outcome = RequestOutcome::Reset;
         if let Some(decision) = &self.metrics.decision
             && !self.metrics.has_failed
         {
             self.metrics.shared.body_reset(&decision.endpoint);
         }
+    }
+}
+
+/// Ends the measurement, once, where it is: a copy of it would cost more.
+fn finish(measure: &mut Option<Measure>, how: impl FnOnce(&mut Measure)) {
+    if let Some(measured) = measure {
+        how(measured);
+        *measure = None;
     }
 }
 
@@ -169,15 +198,16 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
         }
         match &frame {
             Some(Ok(_)) if !body.is_end_stream() => {}
-            Some(Ok(_)) | None => measured.take().into_iter().for_each(Measure::end),
-            Some(Err(_)) => measured.take().into_iter().for_each(Measure::reset),
+            Some(Ok(_)) | None => finish(measured, Measure::end),
+            Some(Err(_)) => finish(measured, Measure::reset),
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Answer { body, .. } => body.is_end_stream(),
+            // Not before it was noted: the slot comes back once this is so.
+            Content::Answer { body, measure } => measure.is_none() && body.is_end_stream(),
             Content::Status { stream } => stream.is_end_stream(),
         }
     }

@@ -27,7 +27,7 @@ pub(super) struct RetryState<S, E> {
     requeued_after: Duration,
     retries_left: u32,
     /// The response if no other endpoint can serve the request.
-    pub(super) failed: Option<FailedResponse<E>>,
+    pub(super) failed: Option<Box<FailedResponse<E>>>,
 }
 
 /// What a retry of the request needs, or why it cannot be retried.

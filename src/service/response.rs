@@ -20,8 +20,9 @@ pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G, const IN_BODY: bool, const 
     options: ResponseOptions,
 ) -> http::Response<PermitBody<R, G>> {
     insert_waited(&mut response, waited, options);
-    let permit = permit.filter(|_| options.contains(ResponseOptions::HOLD_BODY));
-    response.map(|body| PermitBody::new(body, permit))
+    let is_held = options.contains(ResponseOptions::HOLD_BODY) && !response.body().is_end_stream();
+    let permit = permit.filter(|_| is_held); // before the response is moved: a destructor in between costs a copy of it
+    response.map(|body| PermitBody::holding(body, permit))
 }
 
 /// Says how long the request waited, if it did: to the layers around as an extension, to the client in `server-timing`.

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt};
 use tower_triage::endpoints::Decision;
-use tower_triage::route::RouteLayerBuilder;
+use tower_triage::route::{Route, RouteLayerBuilder};
 use tower_triage::swap::{
     BoxFuture, Instance, Launch, Launcher, Progress, StartError, SwapConfig, SwapHandle, SwapLayer,
     SwapModel,
@@ -405,6 +405,11 @@ impl Rig {
             answer: ANSWER,
             begin: Instant::now(),
         }
+    }
+
+    /// What is in front of `inner`.
+    pub(crate) fn in_front_of<S>(&self, inner: S) -> Route<S> {
+        self.layer.layer(inner)
     }
 
     /// Sends a request for a model, and says its status, its body, and after how many seconds it was answered.

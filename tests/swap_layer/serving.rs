@@ -1,10 +1,16 @@
 //! One model at a time: loads, joins, failures, crashes, unloads.
 
+use std::convert::Infallible;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use http::StatusCode;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::time::sleep;
+use tower::ServiceExt;
 use tower_triage::swap::{UnknownModel, Unload};
 
 use crate::fake::{Rig, one_of_three};
@@ -165,6 +171,49 @@ async fn an_idle_model_is_stopped_after_a_while() {
     assert_eq!(rig.state("a"), "loaded");
     sleep(Duration::from_secs(3)).await;
     assert_eq!(rig.state("a"), "unloaded");
+}
+
+/// However a response ends, 100 s after it began, its model is idle from then on.
+#[tokio::test(start_paused = true)]
+async fn a_model_is_idle_since_its_last_response_ended() {
+    for (status, breaks_off, is_read) in [
+        (200, false, true),
+        (200, true, true),
+        (200, false, false),
+        (500, false, true),
+    ] {
+        let mut config = one_of_three();
+        config.models[0].ttl = Some(Duration::from_secs(30));
+        let rig = Rig::new(config);
+        rig.ask("a", "normal").await;
+        let service = rig.in_front_of(tower::service_fn(move |_: Request<_>| async move {
+            let begin = stream::iter([Ok(Frame::data(Bytes::from("x")))]);
+            let end = stream::once(async move {
+                sleep(Duration::from_secs(100)).await;
+                match breaks_off {
+                    true => Err(std::io::Error::other("broken off")),
+                    false => Ok(Frame::data(Bytes::from("y"))),
+                }
+            });
+            let body = StreamBody::new(begin.chain(end).boxed());
+            let response = Response::builder().status(status).body(body).unwrap();
+            Ok::<_, Infallible>(response)
+        }));
+        let request = Request::new(Full::new(Bytes::from(r#"{"model": "a"}"#)));
+        let mut body = service.oneshot(request).await.unwrap().into_body();
+        body.frame().await.unwrap().unwrap();
+        match is_read {
+            true => assert_eq!(body.collect().await.is_err(), breaks_off),
+            false => {
+                sleep(Duration::from_secs(100)).await;
+                drop(body);
+            }
+        }
+        sleep(Duration::from_secs(29)).await;
+        assert_eq!(rig.state("a"), "loaded", "{status} {breaks_off} {is_read}");
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(rig.state("a"), "unloaded");
+    }
 }
 
 #[tokio::test(start_paused = true)]
