@@ -21,8 +21,8 @@ use crate::admit::{Priority, SlotState};
 use crate::gate;
 pub(crate) use loading::Loading;
 pub use loading::Progress;
-pub(crate) use turn::Turn;
 use turn::Turns;
+pub(crate) use turn::{ClientsTurn, Turn};
 
 /// What an endpoint shares with what starts and stops it. Clones are the same.
 #[derive(Debug, Clone, Default)]

@@ -80,10 +80,9 @@ impl<C: Capacity> Permit<C> {
     /// Where it is from and the slot, which this permit no longer gives back.
     #[inline]
     pub(super) fn into_parts(mut self) -> (Arc<Origin<C>>, C::Lease, u64) {
-        let (held, request) = (self.held.take(), self.request);
-        std::mem::forget(self); // empty: its destructor would find nothing
-        match held {
-            Some(held) => (held.origin, held.lease, request),
+        // The destructor that follows finds nothing.
+        match self.held.take() {
+            Some(held) => (held.origin, held.lease, self.request),
             None => unreachable!("a permit is emptied only when it is consumed"),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed; // only compared with an earlier count
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use super::metrics::RequestOutcome;
 use super::request_metrics::RequestMetrics;
 use super::token_meter::TokenMeter;
-use super::turn::Turn;
+use super::turn::ClientsTurn;
 use crate::endpoints::Endpoints;
 use crate::endpoints::latency::CoarseInstant;
 use crate::gate::{self, Permit};
@@ -68,7 +68,7 @@ struct Measure {
     outcome: RequestOutcome,
     /// Where the tokens of the response are charged for.
     tokens: Option<Box<TokenMeter>>,
-    turn: Turn,
+    turn: ClientsTurn,
 }
 
 impl<B: Body> RouteResponseBody<B> {
@@ -82,18 +82,18 @@ impl<B: Body> RouteResponseBody<B> {
     ) -> Self {
         // Dropped before that, the request counts as cancelled.
         let outcome = std::mem::replace(&mut metrics.outcome, RequestOutcome::Cancelled);
-        let endpoint = metrics.decision.as_ref().map(|it| &it.endpoint);
-        let mut turn = endpoint.map(Turn::at).unwrap_or_default();
-        turn.set_clients(true); // to read
         let mut measure = Some(Measure {
             metrics,
             called,
             outcome,
             tokens,
-            turn,
+            turn: ClientsTurn::default(),
         });
-        if body.is_end_stream() {
-            finish(&mut measure, Measure::end);
+        if let Some(measured) = &mut measure {
+            match body.is_end_stream() {
+                true => finish(&mut measure, Measure::end),
+                false => measured.set_clients_turn(true), // to read
+            }
         }
         let content = Content::Answer { body, measure };
         Self { content }
@@ -110,8 +110,16 @@ impl<B> RouteResponseBody<B> {
 }
 
 impl Measure {
+    #[inline]
+    fn set_clients_turn(&mut self, is_clients: bool) {
+        if let Some(decision) = &self.metrics.decision {
+            self.turn.set(is_clients, &decision.endpoint);
+        }
+    }
+
     /// The body was read to its end.
     fn end(&mut self) {
+        self.set_clients_turn(false);
         if let (Some(called), Some(decision)) = (self.called, &self.metrics.decision) {
             let now = gate::now();
             let took = now.saturating_duration_since(called);
@@ -140,7 +148,8 @@ impl Measure {
 
     /// The body broke off, or was not read to its end.
     #[cold]
-    fn cut_short(&self) {
+    fn cut_short(&mut self) {
+        self.set_clients_turn(false);
         #[cfg(feature = "swap")]
         if let Some(decision) = &self.metrics.decision {
             decision.endpoint.note_end_now();
@@ -188,16 +197,21 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
             ContentProj::Answer { body, measure } => (body, measure),
             ContentProj::Status { stream } => return poll_status(stream, cx),
         };
-        let frame = body.as_mut().poll_frame(cx);
-        if let Some(measure) = &mut *measured {
-            measure.turn.set_clients(frame.is_ready());
-        }
-        let frame = ready!(frame);
+        let Poll::Ready(frame) = body.as_mut().poll_frame(cx) else {
+            if let Some(measure) = measured {
+                measure.set_clients_turn(false);
+            }
+            return Poll::Pending;
+        };
         if let (Some(Ok(frame)), Some(measure)) = (&frame, &mut *measured) {
             measure.frame(frame);
         }
         match &frame {
-            Some(Ok(_)) if !body.is_end_stream() => {}
+            Some(Ok(_)) if !body.is_end_stream() => {
+                if let Some(measure) = measured {
+                    measure.set_clients_turn(true); // to read
+                }
+            }
             Some(Ok(_)) | None => finish(measured, Measure::end),
             Some(Err(_)) => finish(measured, Measure::reset),
         }

@@ -26,6 +26,11 @@ impl OnDemand {
         self.0.turns.is_watched.store(is_watched, Relaxed);
     }
 
+    #[inline]
+    fn watches_turns(&self) -> bool {
+        self.0.turns.is_watched.load(Relaxed)
+    }
+
     /// In how many requests it is the client's turn. One whose client neither sends nor reads counts twice.
     pub(crate) fn clients_turns(&self) -> u32 {
         self.0.turns.of_clients.load(Relaxed)
@@ -37,52 +42,29 @@ impl OnDemand {
     }
 }
 
-/// Whose turn it is in one direction of a request. At first it is the endpoint's.
+/// Whether it is the client's turn in one direction of a request. At first it is the endpoint's, and so it has to be in
+/// the end.
 #[derive(Debug, Default)]
-pub(crate) struct Turn(Option<Watched>);
+pub(crate) struct ClientsTurn(bool);
 
-#[derive(Debug)]
-struct Watched {
-    on_demand: OnDemand,
-    is_clients: bool,
-}
-
-impl Turn {
+impl ClientsTurn {
     /// Of a request to this endpoint.
     #[inline]
-    pub(crate) fn at(endpoint: &EndpointRef) -> Self {
-        let on_demand = endpoint.on_demand();
-        let on_demand = on_demand.filter(|it| it.0.turns.is_watched.load(Relaxed));
-        Self(on_demand.cloned().map(|on_demand| Watched {
-            on_demand,
-            is_clients: false,
-        }))
-    }
-
-    /// It is the client's, or the endpoint's.
-    #[inline]
-    pub(crate) fn set_clients(&mut self, is_clients: bool) {
-        if let Some(watched) = &mut self.0 {
-            watched.set_clients(is_clients);
+    pub(crate) fn set(&mut self, is_clients: bool, endpoint: &EndpointRef) {
+        let is_watched = || endpoint.on_demand().is_some_and(OnDemand::watches_turns);
+        // One that was counted is taken back also if it does not matter any more.
+        if self.0 != is_clients
+            && (self.0 || is_watched())
+            && let Some(on_demand) = endpoint.on_demand()
+        {
+            self.count(is_clients, on_demand);
         }
     }
 
-    /// A part of the request was sent. It is the endpoint's turn.
-    pub(crate) fn on_sent(&mut self) {
-        if let Some(watched) = &mut self.0 {
-            watched.on_demand.0.turns.sent.fetch_add(1, Relaxed);
-            watched.set_clients(false);
-        }
-    }
-}
-
-impl Watched {
-    fn set_clients(&mut self, is_clients: bool) {
-        let of_clients = &self.on_demand.0.turns.of_clients;
-        match (
-            std::mem::replace(&mut self.is_clients, is_clients),
-            is_clients,
-        ) {
+    #[cold]
+    fn count(&mut self, is_clients: bool, on_demand: &OnDemand) {
+        let of_clients = &on_demand.0.turns.of_clients;
+        match (std::mem::replace(&mut self.0, is_clients), is_clients) {
             (false, true) => _ = of_clients.fetch_add(1, Relaxed),
             (true, false) => _ = of_clients.fetch_sub(1, Relaxed),
             _ => {}
@@ -90,8 +72,47 @@ impl Watched {
     }
 }
 
+/// Whose turn it is in a request body.
+#[derive(Debug, Default)]
+pub(crate) struct Turn(Option<Watched>);
+
+#[derive(Debug)]
+struct Watched {
+    on_demand: OnDemand,
+    clients: ClientsTurn,
+}
+
+impl Turn {
+    /// Of a request to this endpoint.
+    #[inline]
+    pub(crate) fn at(endpoint: &EndpointRef) -> Self {
+        let on_demand = endpoint.on_demand();
+        let on_demand = on_demand.filter(|it| it.watches_turns());
+        Self(on_demand.cloned().map(|on_demand| Watched {
+            on_demand,
+            clients: ClientsTurn::default(),
+        }))
+    }
+
+    /// It is the client's, or the endpoint's.
+    #[inline]
+    pub(crate) fn set_clients(&mut self, is_clients: bool) {
+        if let Some(watched) = &mut self.0 {
+            watched.clients.count(is_clients, &watched.on_demand);
+        }
+    }
+
+    /// A part of the request was sent. It is the endpoint's turn.
+    pub(crate) fn on_sent(&mut self) {
+        if let Some(watched) = &mut self.0 {
+            watched.on_demand.0.turns.sent.fetch_add(1, Relaxed);
+        }
+        self.set_clients(false);
+    }
+}
+
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.set_clients(false);
+        self.clients.count(false, &self.on_demand);
     }
 }
