@@ -22,7 +22,7 @@ use crate::fake::{LOAD, Rig, one_of_three};
 struct Exchange {
     request: Sender<Bytes>,
     answer: Sender<Bytes>,
-    /// Reads the first part of the answer when it is told to, and then the rest.
+    /// Reads a part of the answer each time it is told to, and in the end the rest.
     read: Sender<Bytes>,
     client: JoinHandle<()>,
 }
@@ -60,8 +60,11 @@ impl Rig {
         let head = Request::post("/").header("x-model", "a");
         let client = tokio::spawn(async move {
             let response = service.oneshot(head.body(body).unwrap()).await.unwrap();
-            told.frame().await;
-            response.into_body().collect().await.unwrap();
+            let mut body = response.into_body();
+            while told.frame().await.is_some() {
+                body.frame().await;
+            }
+            body.collect().await.unwrap();
         });
         Exchange {
             request,
@@ -97,6 +100,34 @@ async fn an_engine_is_not_awaited_while_its_client_is() {
     drop(exchange.answer);
     exchange.client.await.unwrap();
     assert_eq!(rig.awaited().await, 0, "its answer has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_is_not_awaited_while_its_client_reads_no_more() {
+    let rig = Rig::watched();
+    let mut exchange = rig.begin();
+    drop(exchange.request);
+    sleep(LOAD + WORKS).await;
+    let part = || Bytes::from("part");
+    exchange.read.send_data(part()).await.unwrap();
+    assert_eq!(rig.awaited().await, 1, "its client reads");
+    exchange.answer.send_data(part()).await.unwrap();
+    assert_eq!(rig.awaited().await, 0, "its client has read a part");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_has_read_all_is_not_awaited() {
+    let rig = Rig::watched();
+    let mut late = rig.begin();
+    drop(late.request);
+    sleep(LOAD + WORKS).await;
+    late.answer.send_data(Bytes::from("all")).await.unwrap();
+    drop(late.answer);
+    assert_eq!(rig.awaited().await, 0);
+    drop(late.read);
+    late.client.await.unwrap();
+    drop(rig.begin().request);
+    assert_eq!(rig.awaited().await, 1);
 }
 
 #[tokio::test(start_paused = true)]
