@@ -118,13 +118,14 @@ impl Instances {
 
 impl Swapper for Instances {
     fn plan(&self, target: ModelId, running: &[Running]) -> Plan {
+        let target = self.inner(target);
         let inner = running.iter().map(|one| Running {
             model: self.inner(one.model),
             ..*one
         });
-        let plan = self
-            .swapper
-            .plan(self.inner(target), &inner.collect::<Vec<_>>());
+        // Beside an instance that stays, another one may run. One that is being stopped may make room for other models.
+        let inner = inner.filter(|one| !one.is_stopping || one.model != target);
+        let plan = self.swapper.plan(target, &inner.collect::<Vec<_>>());
         let evicted = running.iter().map(|one| one.model);
         Plan {
             evict: evicted

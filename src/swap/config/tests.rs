@@ -254,6 +254,16 @@ fn instances_of_a_model_are_a_kind_of_their_own() {
 }
 
 #[test]
+fn beside_an_instance_that_is_being_stopped_another_one_may_not_start() {
+    let config = two_of_a(SwapPolicy::Groups(Vec::new()));
+    let swapper = config.swapper().unwrap();
+    let [mut first, b] = [0, 2].map(|id| Running::new(ModelId(id)));
+    first.is_stopping = true; // for b
+    assert_eq!(swapper.plan(ModelId(1), &[first, b]).evict, [ModelId(2)]);
+    assert_eq!(swapper.plan(ModelId(1), &[first]).evict, []);
+}
+
+#[test]
 fn numbers_of_instances_may_be_others() {
     let config = two_of_a(SwapPolicy::Groups(Vec::new()));
     let names = ["b", "gone", "a#2", "a"].map(str::to_owned);
