@@ -254,13 +254,19 @@ fn instances_of_a_model_are_a_kind_of_their_own() {
 }
 
 #[test]
-fn beside_an_instance_that_is_being_stopped_another_one_may_not_start() {
+fn an_instance_does_not_start_beside_what_another_one_stops_or_is_stopped_for() {
     let config = two_of_a(SwapPolicy::Groups(Vec::new()));
     let swapper = config.swapper().unwrap();
-    let [mut first, b] = [0, 2].map(|id| Running::new(ModelId(id)));
-    first.is_stopping = true; // for b
-    assert_eq!(swapper.plan(ModelId(1), &[first, b]).evict, [ModelId(2)]);
-    assert_eq!(swapper.plan(ModelId(1), &[first]).evict, []);
+    let [first, second, b] = [0, 1, 2].map(ModelId);
+    let stopping = |model| Running {
+        is_stopping: true,
+        ..Running::new(model)
+    };
+    let evicted = |running: &[Running]| swapper.plan(second, running).evict;
+    assert_eq!(evicted(&[stopping(first), Running::new(b)]), [b]);
+    assert_eq!(evicted(&[Running::new(first), stopping(b)]), [b]);
+    assert_eq!(evicted(&[Running::new(first), Running::new(b)]), []);
+    assert_eq!(evicted(&[stopping(first)]), []);
 }
 
 #[test]
