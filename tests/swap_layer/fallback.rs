@@ -66,3 +66,17 @@ async fn a_fallback_goes_on_serving_though_the_model_fails_again() {
         assert_eq!((&*body, at - since), ("b", 1), "at {since} s");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_fallback_that_was_loaded_before_holds_up_nothing() {
+    let mut config = one_of_three();
+    config.policy = SwapPolicy::Memory(vec![("all".into(), 3.0)]);
+    let routing = RoutingConfig::default().fallbacks("a", ["b"]);
+    let route = RouteLayer::builder(Registry::new(vec![]).unwrap());
+    let rig = Rig::with(config, route.routing(routing));
+    assert_eq!(rig.ask("b", "normal").await.1, "b");
+    rig.world.fail_next("a", 1);
+    assert_eq!(rig.ask("a", "normal").await.1, "b");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.ask("a", "normal").await.1, "a");
+}

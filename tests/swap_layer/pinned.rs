@@ -169,3 +169,30 @@ async fn instances_of_a_pinned_model_start_once_all_has_stopped_for_the_first() 
     let after = rig.world.log().split_off(1);
     assert_eq!(after, ["stop a", "start b", "start b#2"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pinned_model_that_comes_back_is_started() {
+    let config = pinned();
+    let rig = Rig::new(config.clone());
+    sleep(LOAD * 2).await;
+    let mut without = config.clone();
+    without.models.remove(0);
+    // While it serves, and once it has stopped.
+    for serves in [true, false] {
+        let mut sent = Vec::new();
+        if serves {
+            sent.push(rig.send("a", "normal").await);
+        }
+        rig.swap.reconfigure(without.clone()).unwrap();
+        if !serves {
+            sleep(LOAD).await;
+            assert_eq!(rig.world.running(), ["b"]);
+        }
+        rig.swap.reconfigure(config.clone()).unwrap();
+        sleep(LOAD * 2).await;
+        assert_eq!(rig.world.running(), ["a", "b"], "{serves}");
+        for sent in sent {
+            assert_eq!(sent.await.unwrap().0, StatusCode::OK);
+        }
+    }
+}
