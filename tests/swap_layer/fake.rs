@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub(crate) struct World {
     pub(crate) twice: AtomicU32,
     /// How long it takes to kill a model, also while it starts.
     pub(crate) kill: Mutex<Duration>,
+    /// Whether starts do not say when nothing is left of them.
+    pub(crate) is_silent: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -169,10 +171,12 @@ impl Start {
         }: &Launch,
     ) -> Self {
         let (settle, (ended, has_ended)) = (model.settle, oneshot::channel());
-        cleanup.set(async move {
-            _ = has_ended.await;
-            sleep(settle).await;
-        });
+        if !world.is_silent.load(SeqCst) {
+            cleanup.set(async move {
+                _ = has_ended.await;
+                sleep(settle).await;
+            });
+        }
         Self {
             present: Some(world.enter(name)),
             ended: Some(ended),

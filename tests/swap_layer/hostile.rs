@@ -467,6 +467,19 @@ async fn a_start_that_is_given_up_has_ended_before_another_begins() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_start_that_is_given_up_settles_if_its_launcher_says_nothing() {
+    let rig = slow_to_end(one_of_three());
+    *rig.world.kill.lock().unwrap() = Duration::from_secs(4);
+    rig.world.is_silent.store(true, SeqCst);
+    let left = rig.send("a", "normal").await;
+    sleep(Duration::from_secs(1)).await;
+    left.abort();
+    rig.settle().await;
+    assert_eq!(rig.ask("b", "normal").await.2, 1 + 5 + 10 + 1);
+    assert_eq!(rig.world.most_present.load(SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_start_that_is_unloaded_has_ended_before_it_begins_anew() {
     let rig = slow_to_end(one_of_three());
     let refused = rig.send("a", "normal").await;

@@ -194,3 +194,46 @@ async fn a_model_is_waited_for_since_its_first_request_came() {
     assert!((13..=15).contains(&waited), "{waited}");
     traffic.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_does_not_start_while_another_one_stops_for_another_model() {
+    let mut config = SwapConfig::default();
+    for (name, instances) in [("a", 2), ("b", 1)] {
+        let mut one = model(name, 1.0);
+        (one.memory, one.instances) = (None, instances);
+        config = config.model(one);
+    }
+    let rig = Rig::new(config);
+    let mut sent = Vec::new();
+    for _ in 0..30 {
+        sent.push(rig.send("a", "normal").await);
+    }
+    for sent in sent {
+        assert_eq!(sent.await.unwrap().0, StatusCode::OK);
+    }
+    assert_eq!(rig.world.running(), ["a", "a#2"]);
+    rig.world.crash("a");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let for_b = rig.send("b", "normal").await;
+    rig.settle().await;
+    let for_a = rig.send("a", "normal").await;
+    assert_eq!(for_b.await.unwrap().1, "b");
+    assert_eq!(for_a.await.unwrap().1, "a");
+    let log = rig.world.log();
+    let swap = log.iter().position(|entry| entry == "stop a#2").unwrap();
+    let expected = ["stop a#2", "start b", "stop b", "start a"];
+    assert_eq!(log[swap..][..4], expected, "{log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_is_not_started_for_a_request_that_another_one_is_about_to_serve() {
+    let mut one = model("a", 1.0);
+    one.instances = 2;
+    let config = SwapConfig::memory(2.0).model(one).model(model("b", 1.0));
+    let rig = Rig::new(config);
+    rig.ask("b", "normal").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    rig.ask("a", "normal").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(rig.world.log(), ["start b", "start a"]);
+}

@@ -1,12 +1,13 @@
 //! Pinned models come back by themselves.
 
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::{sleep, timeout};
 use tower_triage::swap::{SwapConfig, SwapPolicy, Unload};
 
-use crate::fake::{LOAD, Rig, one_of_three};
+use crate::fake::{LOAD, Rig, model, one_of_three};
 
 /// `a` is pinned, `b` is preloaded, and all fit.
 fn pinned() -> SwapConfig {
@@ -147,4 +148,51 @@ async fn the_default_model_comes_back_though_a_pinned_one_cannot_be_started() {
     rig.world.fail_next("a", u32::MAX);
     sleep(LOAD * 30).await;
     assert_eq!(rig.world.running(), ["b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_of_a_pinned_model_start_once_all_has_stopped_for_the_first() {
+    let mut config = SwapConfig::default();
+    for name in ["a", "b"] {
+        let mut one = model(name, 1.0);
+        one.memory = None;
+        config = config.model(one);
+    }
+    let rig = Rig::new(config.clone());
+    rig.ask("a", "normal").await;
+    sleep(LOAD).await;
+    (config.models[1].instances, config.models[1].pinned) = (2, true);
+    rig.swap.reconfigure(config).unwrap();
+    sleep(LOAD * 2).await;
+    assert_eq!(rig.world.running(), ["b", "b#2"]);
+    assert_eq!(rig.world.most_present.load(SeqCst), 2);
+    let after = rig.world.log().split_off(1);
+    assert_eq!(after, ["stop a", "start b", "start b#2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pinned_model_that_comes_back_is_started() {
+    let config = pinned();
+    let rig = Rig::new(config.clone());
+    sleep(LOAD * 2).await;
+    let mut without = config.clone();
+    without.models.remove(0);
+    // While it serves, and once it has stopped.
+    for serves in [true, false] {
+        let mut sent = Vec::new();
+        if serves {
+            sent.push(rig.send("a", "normal").await);
+        }
+        rig.swap.reconfigure(without.clone()).unwrap();
+        if !serves {
+            sleep(LOAD).await;
+            assert_eq!(rig.world.running(), ["b"]);
+        }
+        rig.swap.reconfigure(config.clone()).unwrap();
+        sleep(LOAD * 2).await;
+        assert_eq!(rig.world.running(), ["a", "b"], "{serves}");
+        for sent in sent {
+            assert_eq!(sent.await.unwrap().0, StatusCode::OK);
+        }
+    }
 }

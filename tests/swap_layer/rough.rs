@@ -7,10 +7,10 @@ use std::time::Duration;
 use fastrand::Rng;
 use http::StatusCode;
 use tokio::time::{sleep, timeout};
-use tower_triage::admit::Discipline;
+use tower_triage::admit::{Discipline, PriorityLevels};
 use tower_triage::endpoints::{Endpoint, FallbackWhen, Model, Registry};
 use tower_triage::route::RoutingConfig;
-use tower_triage::swap::{AbandonedLoad, SwapConfig, SwapPolicy, Unload};
+use tower_triage::swap::{AbandonedLoad, MatrixConfig, SwapConfig, SwapPolicy, Unload};
 use tower_triage::{QueueConfig, RouteLayer};
 
 use crate::fake::{Rig, Sent, model};
@@ -38,7 +38,14 @@ async fn run(seed: u64) {
     let rng = &mut Rng::with_seed(seed);
     let is_rough = rng.bool();
     let budget = rng.u32(1..4);
-    let memory = (budget, budget == 3 && rng.bool());
+    let policy = rng.u32(0..4);
+    let memory = (budget, budget == 3 && rng.bool(), policy);
+    // In a group, one model of two instances; in the matrix, two.
+    let budget = match policy {
+        0 => 2,
+        1 => 4,
+        _ => budget,
+    };
     let first = config(memory, rng);
     let longest = if rng.bool() {
         LONG
@@ -61,6 +68,10 @@ async fn run(seed: u64) {
     let mut last = config(memory, rng);
     last.models = NAMES.map(|name| model(name, 1.0)).to_vec();
     last.models.iter_mut().for_each(|model| model.ttl = None);
+    if policy < 2 {
+        last.policy = SwapPolicy::Groups(Vec::new());
+        last.models.iter_mut().for_each(|model| model.memory = None);
+    }
     last.default = None;
     rig.swap.reconfigure(last).unwrap();
     for sent in sent {
@@ -129,8 +140,11 @@ fn is_known(status: StatusCode, body: &str) -> bool {
         || codes.iter().any(|code| body.contains(code))
 }
 
+/// How much memory there is, whether in two pools, and by its number what else says which models run together.
+type Memory = (u32, bool, u32);
+
 /// Some of the models, in some order.
-fn config((budget, has_pools): (u32, bool), rng: &mut Rng) -> SwapConfig {
+fn config((budget, has_pools, policy): Memory, rng: &mut Rng) -> SwapConfig {
     let mut config = SwapConfig::memory(f64::from(budget));
     if has_pools {
         config.policy = SwapPolicy::Memory(vec![("g0".into(), 1.0), ("g1".into(), 2.0)]);
@@ -147,6 +161,7 @@ fn config((budget, has_pools): (u32, bool), rng: &mut Rng) -> SwapConfig {
         one.ttl = rng.bool().then(|| Duration::from_secs(rng.u64(1..40)));
         one.instances = rng.u32(1..3);
         one.preload = rng.u32(0..8) == 0;
+        one.pinned = rng.u32(0..12) == 0;
         one.model.vision = rng.bool();
         one.cmd = format!("version {}", rng.u32(0..2));
         if rng.bool() {
@@ -158,6 +173,23 @@ fn config((budget, has_pools): (u32, bool), rng: &mut Rng) -> SwapConfig {
     if rng.u32(0..4) == 0 {
         config.default = Some(names[0].into());
     }
+    match policy {
+        0 => config.policy = SwapPolicy::Groups(Vec::new()),
+        1 => {
+            let (some, others) = names[..config.models.len()].split_at(config.models.len() / 2);
+            let set = format!("({}) & ({})", some.join(" | "), others.join(" | "));
+            let mut matrix = MatrixConfig::default();
+            matrix.sets = vec![("all".into(), set)];
+            config.policy = SwapPolicy::Matrix(matrix);
+        }
+        _ => {}
+    }
+    if policy < 2 {
+        config.models.iter_mut().for_each(|one| one.memory = None);
+    }
+    if config.validate().is_err() {
+        config.models.iter_mut().for_each(|one| one.pinned = false); // they don't fit together
+    }
     config
 }
 
@@ -165,6 +197,7 @@ fn queue(longest: Duration, rng: &mut Rng) -> QueueConfig {
     let mut queue = QueueConfig::default().max_size(1_000);
     let room = &mut queue.room;
     room.max_wait = Some(longest);
+    room.levels = PriorityLevels::new(["high", "normal", "low"], "normal").unwrap();
     room.discipline = match rng.u32(0..3) {
         0 => Discipline::Fifo,
         1 => Discipline::Fair,
@@ -192,7 +225,7 @@ fn routing(rng: &mut Rng) -> RoutingConfig {
 
 async fn step(
     rig: &Rig,
-    (memory, longest, is_rough): ((u32, bool), Duration, bool),
+    (memory, longest, is_rough): (Memory, Duration, bool),
     rng: &mut Rng,
     sent: &mut Vec<Sent>,
 ) {
@@ -230,7 +263,7 @@ async fn step(
 /// Sends a request in a task of its own.
 async fn send(rig: &Rig, name: &'static str, rng: &mut Rng) -> Sent {
     let name = if rng.u32(0..8) == 0 { "gpt" } else { name };
-    let priority = rng.choice(["high", "normal"]).unwrap();
+    let priority = rng.choice(["high", "normal", "low"]).unwrap();
     let tenant = rng.choice(["t", "u", "v"]).unwrap();
     let image = r#", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]"#;
     let more = if rng.u32(0..4) == 0 { image } else { "" };

@@ -25,7 +25,7 @@ use tower_triage::swap::{
 
 use log::Log;
 use server::{asks, get, server};
-use system::{Group, Mark, children, is_free, open_files, until};
+use system::{Group, Mark, children, is_free, kill, open_files, until};
 
 /// Long enough for what has to happen.
 const SOON: Duration = Duration::from_secs(60);

@@ -149,11 +149,6 @@ async fn a_child_outside_the_group_does_not_hold_up_the_end() {
     kill(pids[0]);
 }
 
-fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-}
-
 #[tokio::test]
 async fn a_process_that_writes_much_is_not_held_up() {
     let error = failed(launch(silent("head -c 10000000 /dev/zero && exit 4"))).await;

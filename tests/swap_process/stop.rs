@@ -171,3 +171,21 @@ async fn its_end_is_that_of_all_its_children() {
     soon(instance.kill()).await;
     assert!(group.pids().is_empty());
 }
+
+#[tokio::test]
+async fn its_command_is_not_run_once_it_was_reaped() {
+    let dir = std::env::temp_dir();
+    let file = dir.join(format!("tower-triage-reaped-{}", std::process::id()));
+    let mut model = script("setsid sleep 3600 & wait");
+    model.stop_cmd = Some(format!("/bin/touch {}", file.display()));
+    let (instance, mark) = run(model, 2).await;
+    let is_leader = |pid: &u32| children().contains(pid);
+    let (leaders, others): (Vec<_>, Vec<_>) = mark.pids().into_iter().partition(is_leader);
+    until(|| Group::led_by(leaders[0]).pids().len() == 1).await;
+    kill(leaders[0]);
+    // Its output has not ended: the other one may write more.
+    until(|| !children().contains(&leaders[0])).await;
+    soon(instance.stop()).await;
+    others.into_iter().for_each(kill);
+    assert!(!file.exists(), "`${{PID}}` may be another process by now");
+}

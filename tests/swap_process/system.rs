@@ -55,6 +55,11 @@ pub(crate) fn children() -> Vec<u32> {
     pids().filter(is_child).collect()
 }
 
+pub(crate) fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
 /// How many files this process has open.
 pub(crate) fn open_files() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()

@@ -118,14 +118,20 @@ impl Instances {
 
 impl Swapper for Instances {
     fn plan(&self, target: ModelId, running: &[Running]) -> Plan {
-        let inner = running.iter().map(|one| Running {
+        let own = self.inner(target);
+        let is_own = |one: &Running| self.inner(one.model) == own;
+        let others = running.iter();
+        let others = others.filter(|one| one.model == target || !is_own(one));
+        let inner = others.map(|one| Running {
             model: self.inner(one.model),
             ..*one
         });
-        let plan = self
-            .swapper
-            .plan(self.inner(target), &inner.collect::<Vec<_>>());
-        let evicted = running.iter().map(|one| one.model);
+        let plan = self.swapper.plan(own, &inner.collect::<Vec<_>>());
+        // Beside an instance that stays another one stops no more. But what is being stopped for the first has to be gone.
+        let has_other = running.iter().any(|one| is_own(one) && !one.is_stopping);
+        let evicted = running.iter();
+        let evicted = evicted.filter(|one| one.is_stopping || !has_other);
+        let evicted = evicted.map(|one| one.model);
         Plan {
             evict: evicted
                 .filter(|&model| plan.evict.contains(&self.inner(model)))

@@ -254,6 +254,22 @@ fn instances_of_a_model_are_a_kind_of_their_own() {
 }
 
 #[test]
+fn an_instance_does_not_start_beside_what_another_one_stops_or_is_stopped_for() {
+    let config = two_of_a(SwapPolicy::Groups(Vec::new()));
+    let swapper = config.swapper().unwrap();
+    let [first, second, b] = [0, 1, 2].map(ModelId);
+    let stopping = |model| Running {
+        is_stopping: true,
+        ..Running::new(model)
+    };
+    let evicted = |running: &[Running]| swapper.plan(second, running).evict;
+    assert_eq!(evicted(&[stopping(first), Running::new(b)]), [b]);
+    assert_eq!(evicted(&[Running::new(first), stopping(b)]), [b]);
+    assert_eq!(evicted(&[Running::new(first), Running::new(b)]), []);
+    assert_eq!(evicted(&[stopping(first)]), []);
+}
+
+#[test]
 fn numbers_of_instances_may_be_others() {
     let config = two_of_a(SwapPolicy::Groups(Vec::new()));
     let names = ["b", "gone", "a#2", "a"].map(str::to_owned);

@@ -166,6 +166,8 @@ impl Driver {
         let now = self.nanos(at);
         // Ends because each round but the last takes note of a request that has ended.
         loop {
+            // No instance is started for what another one serves now.
+            self.tell_gate(router);
             self.look_at_waiters(router, now);
             self.look_at_units(at);
             if self.scheduler.next_tick().is_some_and(|tick| tick <= now) {
@@ -182,6 +184,11 @@ impl Driver {
             let error = StartError::new("it can't run beside the models that are pinned");
             self.on_start_failed(model as usize, &error, router);
         }
+        self.tell_gate(router);
+    }
+
+    /// Tells the gate that endpoints were opened or closed, if any were.
+    fn tell_gate(&mut self, router: &RouterHandle) {
         if std::mem::take(&mut self.units.has_changed) {
             router.gate().capacity_changed();
         }

@@ -173,9 +173,13 @@ impl Driver {
         let retry_at = retry_at.map_or_else(now, |at| self.instant(at));
         let unit = &mut self.units.units[nth];
         unit.revival.on_start_failed(retry_at);
+        let is_same = |refused: &Refused| refused.on_demand == unit.on_demand;
+        // A fallback that was loaded in its place serves on.
+        let before = self.refused.iter().position(is_same);
+        let since = before.map(|nth| self.refused.swap_remove(nth).since);
         self.refused.push(Refused {
             on_demand: unit.on_demand.clone(),
-            since: now(),
+            since: since.unwrap_or_else(now),
             until: retry_at,
             is_over: false,
         });

@@ -88,6 +88,11 @@ impl Group {
         status.ok_or_else(|| io::Error::other("it was reaped before"))
     }
 
+    /// Whether its leader was reaped.
+    pub(super) fn is_reaped(&self) -> bool {
+        self.lock().is_none()
+    }
+
     /// Resolves when no process of the group is left. Its leader has to have been [reaped](Self::reap): the number may be
     /// another group's once this one is gone, so nothing is sent to it.
     pub(super) async fn gone(&self) {

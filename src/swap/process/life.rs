@@ -39,10 +39,6 @@ impl LifeReader {
         }
     }
 
-    pub(super) fn is_gone(&self) -> bool {
-        matches!(*self.0.borrow(), Life::Gone(..))
-    }
-
     /// Resolves when it has ended.
     pub(super) async fn gone(mut self) {
         // An error: its supervisor was dropped, and has killed it.

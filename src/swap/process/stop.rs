@@ -13,8 +13,8 @@ use crate::swap::StopSignal;
 /// Stops the process. Resolves when it has ended, and its memory is free.
 pub(super) async fn stop(engine: &Engine) {
     let gently = async {
-        // Once it has ended, its number may be another process's.
-        if engine.begin_stop() && !engine.life.is_gone() {
+        // Once it was reaped, its number may be another process's.
+        if engine.begin_stop() && !engine.group.is_reaped() {
             ask(engine).await;
         }
         engine.life.clone().gone().await;

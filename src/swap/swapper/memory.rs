@@ -137,7 +137,7 @@ impl MemoryBudget {
         Room {
             has_pinned: stopped.iter().any(|one| one.is_pinned),
             has_busy: stopped.iter().any(|one| one.is_busy),
-            cost: stopped.iter().map(|one| self.cost(one)).sum(),
+            cost: { stopped.iter().map(|one| self.cost(one)) }.fold(0, u64::saturating_add),
             left: budget.saturating_sub(used.saturating_add(needed)),
             pool,
             stopped,
@@ -425,5 +425,26 @@ mod tests {
         ] {
             assert_eq!(found, expected);
         }
+    }
+
+    #[test]
+    fn costs_beyond_all_measure_are_the_highest() {
+        let models = ["a", "b", "c"].map(str::to_owned);
+        let config = MemoryConfig {
+            pools: vec![("all".to_owned(), 2.0)],
+            models: models.iter().cloned().zip([1.0, 1.0, 2.0]).collect(),
+            evict_costs: models
+                .iter()
+                .cloned()
+                .map(|name| (name, u64::MAX))
+                .collect(),
+        };
+        let budget = MemoryBudget::new(&models, &config).unwrap();
+        let both = [0, 1].map(|id| Running {
+            memory: budget.memory(ModelId(id)),
+            ..Running::new(ModelId(id))
+        });
+        let plan = budget.plan(ModelId(2), &both);
+        assert_eq!(plan.evict, [ModelId(0), ModelId(1)]);
     }
 }

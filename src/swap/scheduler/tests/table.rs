@@ -253,6 +253,17 @@ fn traffic_that_finds_slots_free_yields_when_it_has_passed_a_more_urgent_waiter(
     ]);
 }
 
+#[test]
+fn what_waits_counts_before_what_passed() {
+    Test::with_memory(1, 2).goes(&[
+        ("ask a 1", "start a"),
+        ("ok", "open a"),
+        ("ask b", ""),
+        ("pass_by a 1", "close a"),
+        ("ask a 0", "open a"),
+    ]);
+}
+
 /// a takes all memory, and each of the others a third of it.
 fn one_large_and_three_small() -> Test {
     let models = ["a", "b", "c", "d"].map(str::to_owned);
