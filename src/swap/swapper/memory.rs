@@ -134,10 +134,11 @@ impl MemoryBudget {
                 stays
             });
         }
+        let costs = stopped.iter().map(|one| self.cost(one));
         Room {
             has_pinned: stopped.iter().any(|one| one.is_pinned),
             has_busy: stopped.iter().any(|one| one.is_busy),
-            cost: { stopped.iter().map(|one| self.cost(one)) }.fold(0, u64::saturating_add),
+            cost: costs.fold(0, u64::saturating_add),
             left: budget.saturating_sub(used.saturating_add(needed)),
             pool,
             stopped,
