@@ -105,7 +105,10 @@ impl Endpoints {
 
     /// The endpoint of which a slot was taken, by `table`.
     #[inline]
-    #[cfg_attr(not(feature = "swap"), expect(unused_variables))]
+    #[cfg_attr(
+        not(feature = "swap"),
+        expect(unused_variables, reason = "an endpoint stays where it is")
+    )]
     pub(super) fn chosen(&self, endpoint: &EndpointRef, table: &RoutingTable) -> EndpointRef {
         // After the slot was taken. Nearly always the table is still the present one.
         #[cfg(feature = "swap")]
@@ -163,7 +166,10 @@ impl Capacity for Endpoints {
         })
     }
 
-    #[cfg_attr(not(feature = "swap"), expect(unused_variables))]
+    #[cfg_attr(
+        not(feature = "swap"),
+        expect(unused_variables, reason = "idle endpoints are not stopped")
+    )]
     fn release(&self, lease: EndpointLease) -> PoolId {
         let state = lease.endpoint().state();
         if lease.is_probe && state.word.return_probe() {

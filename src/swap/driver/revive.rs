@@ -57,14 +57,15 @@ impl Driver {
     /// Starts the pinned instances that are due.
     pub(super) fn revive(&mut self, at: Instant) {
         let now = self.nanos(at);
-        for (nth, id) in (0..).map(ModelId).take(self.units.units.len()).enumerate() {
+        for nth in 0..self.units.units.len() {
             let unit = &mut self.units.units[nth];
             if unit.revival.due.is_none_or(|due| due > at) {
                 continue;
             }
             unit.revival.due = None;
             if unit.is_configured && unit.model.pinned {
-                self.scheduler.on_load(id, now, &mut self.units);
+                self.scheduler
+                    .on_load(ModelId(nth as u32), now, &mut self.units);
             }
         }
     }
