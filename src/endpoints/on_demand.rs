@@ -3,8 +3,8 @@
 //! One that is stopped gives no slot, so its requests wait as for a busy one. What starts it learns of them by
 //! [`Demanded`], and says by [`OnDemand`] why it can't be waited for.
 
+mod client_wait;
 mod loading;
-mod turn;
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
@@ -19,10 +19,10 @@ use super::latency::CoarseInstant;
 use super::{Endpoint, EndpointRef, Endpoints, Model, RouteError};
 use crate::admit::{Priority, SlotState};
 use crate::gate;
+use client_wait::ClientWaits;
+pub(crate) use client_wait::{ClientWait, UploadWait};
 pub(crate) use loading::Loading;
 pub use loading::Progress;
-use turn::Turns;
-pub(crate) use turn::{ClientsTurn, Turn};
 
 /// What an endpoint shares with what starts and stops it. Clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -40,7 +40,7 @@ struct Shared {
     loading: ArcSwapOption<Loading>,
     /// The last request that passed a more urgent one: its level, and when.
     passed: Mutex<Option<(Priority, Instant)>>,
-    turns: Turns,
+    client_waits: ClientWaits,
 }
 
 /// When an endpoint last ended a request: a [`CoarseInstant`]. An endpoint that is started on demand shares it with what

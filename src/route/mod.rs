@@ -44,6 +44,7 @@
 
 mod attempt;
 mod builder;
+mod client_wait;
 mod extract;
 mod failed_response;
 mod future;
@@ -65,7 +66,6 @@ mod shared;
 #[cfg(test)]
 mod tests;
 mod token_meter;
-mod turn;
 
 pub use builder::{InvalidRoute, RouteLayerBuilder};
 pub use future::RouteFuture;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::turn::Turn;
+use super::client_wait::UploadWait;
 use crate::endpoints::EndpointRef;
 
 pin_project! {
@@ -30,7 +30,7 @@ pin_project! {
     enum Inner<B> {
         Buffered { bytes: Bytes },
         Spliced { body: Box<SplicedBody> },
-        Streamed { #[pin] body: B, turn: Turn },
+        Streamed { #[pin] body: B, wait: UploadWait },
     }
 }
 
@@ -80,16 +80,16 @@ impl BufferedBody {
 
 impl<B> RouteBody<B> {
     pub(super) fn streamed(body: B) -> Self {
-        let turn = Turn::default();
-        let inner = Inner::Streamed { body, turn };
+        let wait = UploadWait::default();
+        let inner = Inner::Streamed { body, wait };
         Self { inner }
     }
 
     /// It is sent to this endpoint.
     #[inline]
     pub(super) fn set_endpoint(&mut self, endpoint: &EndpointRef) {
-        if let Inner::Streamed { turn, .. } = &mut self.inner {
-            *turn = Turn::at(endpoint);
+        if let Inner::Streamed { wait, .. } = &mut self.inner {
+            *wait = UploadWait::at(endpoint);
         }
     }
 }
@@ -108,12 +108,12 @@ impl<B: Body<Data = Bytes>> Body for RouteBody<B> {
                 Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
             }
             InnerProj::Spliced { body } => Poll::Ready(body.next().map(Frame::data).map(Ok)),
-            InnerProj::Streamed { body, turn } => {
+            InnerProj::Streamed { body, wait } => {
                 let frame = body.poll_frame(cx);
                 match &frame {
-                    Poll::Ready(Some(Ok(_))) => turn.on_sent(),
-                    Poll::Ready(_) => turn.set_clients(false),
-                    Poll::Pending => turn.set_clients(true),
+                    Poll::Ready(Some(Ok(_))) => wait.on_sent(),
+                    Poll::Ready(_) => wait.set_waiting(false),
+                    Poll::Pending => wait.set_waiting(true),
                 }
                 frame
             }

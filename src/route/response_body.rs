@@ -10,10 +10,10 @@ use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::client_wait::ClientWait;
 use super::metrics::RequestOutcome;
 use super::request_metrics::RequestMetrics;
 use super::token_meter::TokenMeter;
-use super::turn::ClientsTurn;
 use crate::endpoints::Endpoints;
 use crate::endpoints::latency::CoarseInstant;
 use crate::gate::{self, Permit};
@@ -68,7 +68,7 @@ struct Measure {
     outcome: RequestOutcome,
     /// Where the tokens of the response are charged for.
     tokens: Option<Box<TokenMeter>>,
-    turn: ClientsTurn,
+    wait: ClientWait,
 }
 
 impl<B: Body> RouteResponseBody<B> {
@@ -87,12 +87,12 @@ impl<B: Body> RouteResponseBody<B> {
             called,
             outcome,
             tokens,
-            turn: ClientsTurn::default(),
+            wait: ClientWait::default(),
         });
         if let Some(measured) = &mut measure {
             match body.is_end_stream() {
                 true => finish(&mut measure, Measure::end),
-                false => measured.set_clients_turn(true), // to read
+                false => measured.set_client_wait(true), // to read
             }
         }
         let content = Content::Answer { body, measure };
@@ -111,15 +111,15 @@ impl<B> RouteResponseBody<B> {
 
 impl Measure {
     #[inline]
-    fn set_clients_turn(&mut self, is_clients: bool) {
+    fn set_client_wait(&mut self, is_waiting: bool) {
         if let Some(decision) = &self.metrics.decision {
-            self.turn.set(is_clients, &decision.endpoint);
+            self.wait.set(is_waiting, &decision.endpoint);
         }
     }
 
     /// The body was read to its end.
     fn end(&mut self) {
-        self.set_clients_turn(false);
+        self.set_client_wait(false);
         if let (Some(called), Some(decision)) = (self.called, &self.metrics.decision) {
             let now = gate::now();
             let took = now.saturating_duration_since(called);
@@ -149,7 +149,7 @@ impl Measure {
     /// The body broke off, or was not read to its end.
     #[cold]
     fn cut_short(&mut self) {
-        self.set_clients_turn(false);
+        self.set_client_wait(false);
         #[cfg(feature = "swap")]
         if let Some(decision) = &self.metrics.decision {
             decision.endpoint.note_end_now();
@@ -199,7 +199,7 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
         };
         let Poll::Ready(frame) = body.as_mut().poll_frame(cx) else {
             if let Some(measure) = measured {
-                measure.set_clients_turn(false);
+                measure.set_client_wait(false);
             }
             return Poll::Pending;
         };
@@ -209,7 +209,7 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
         match &frame {
             Some(Ok(_)) if !body.is_end_stream() => {
                 if let Some(measure) = measured {
-                    measure.set_clients_turn(true); // to read
+                    measure.set_client_wait(true); // to read
                 }
             }
             Some(Ok(_)) | None => finish(measured, Measure::end),

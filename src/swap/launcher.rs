@@ -139,8 +139,8 @@ pub trait Instance: fmt::Debug + Send + Sync + 'static {
     /// Told when something came from it or went to it lately, and when it becomes busy or idle: `busy` requests wait for it.
     /// The last call counts, so calls must not overtake each other.
     ///
-    /// With a [`hang_timeout`](SwapModel::hang_timeout), a request whose client is awaited is not counted: one that stalls
-    /// while it sends the request, or does not read the response.
+    /// With a [`hang_timeout`](SwapModel::hang_timeout), a request that waits for its client is not counted: for more of the
+    /// request, or until the response is read.
     fn on_activity(&self, busy: u32) {
         _ = busy;
     }

@@ -1,4 +1,4 @@
-//! Requests whose model can't be started wait for another one.
+//! Requests for a model that can't be started wait for another one.
 
 use std::time::Duration;
 

@@ -445,7 +445,7 @@ async fn what_runs_takes_memory_of_the_only_pool_that_is_left() {
     assert!(most <= 3, "{most}");
 }
 
-/// A layer whose models take 20 s to be killed, and while they start, 5 s to settle.
+/// A layer of models that take 20 s to be killed, and while they start, 5 s to settle.
 fn slow_to_end(mut config: SwapConfig) -> Rig {
     for model in &mut config.models {
         model.settle = Duration::from_secs(5);

@@ -1,5 +1,6 @@
 //! `SwapLayer` with models that are started by a fake, in paused time.
 
+mod client_waits;
 mod fake;
 mod fallback;
 mod hostile;
@@ -11,4 +12,3 @@ mod reload;
 mod rough;
 mod serving;
 mod storm;
-mod turns;

@@ -83,7 +83,7 @@ impl Group {
         Self(pid.to_string())
     }
 
-    /// Its processes, with those that have ended and whose memory is not free yet, without those that are not reaped.
+    /// Its processes, with those that have ended and still hold memory, without those that are not reaped.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let is_member = |pid: &u32| {
             let stat = stat(*pid);

@@ -119,7 +119,7 @@ impl Effects for Units {
         (unit.is_killed, unit.may_sleep) = (false, true);
         unit.on_demand.set_killed(false);
         unit.on_demand
-            .watch_turns(unit.model.hang_timeout.is_some());
+            .watch_client_waits(unit.model.hang_timeout.is_some());
         let abort = CancellationToken::new();
         let swap = Swap {
             generation,

@@ -28,7 +28,7 @@ pub(super) struct Refused {
 }
 
 impl Driver {
-    /// Ends the refusals whose time has come.
+    /// Ends the refusals that are over.
     pub(super) fn end_refusals(&mut self, at: Instant, router: &RouterHandle) {
         for mut refused in std::mem::take(&mut self.refused) {
             refused.is_over |= refused.until <= at;

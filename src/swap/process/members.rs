@@ -1,4 +1,4 @@
-//! The processes of a group whose leader was reaped.
+//! The processes of a group after its leader was reaped.
 
 use std::fs;
 

@@ -1,30 +1,30 @@
-//! Whose turn it is in a request, where that matters.
+//! Requests that wait for their clients, where that is counted.
 
 #[cfg(feature = "swap")]
-pub(super) use crate::endpoints::on_demand::{ClientsTurn, Turn};
+pub(super) use crate::endpoints::on_demand::{ClientWait, UploadWait};
 
-/// It matters to no endpoint.
+/// Counted for no endpoint.
 #[cfg(not(feature = "swap"))]
 #[derive(Debug, Default)]
-pub(super) struct Turn(());
+pub(super) struct UploadWait(());
 
 #[cfg(not(feature = "swap"))]
-impl Turn {
+impl UploadWait {
     pub(super) fn at(_: &crate::endpoints::EndpointRef) -> Self {
         Self::default()
     }
 
-    pub(super) fn set_clients(&mut self, _: bool) {}
+    pub(super) fn set_waiting(&mut self, _: bool) {}
 
     pub(super) fn on_sent(&mut self) {}
 }
 
-/// It matters to no endpoint.
+/// Counted for no endpoint.
 #[cfg(not(feature = "swap"))]
 #[derive(Debug, Default)]
-pub(super) struct ClientsTurn(());
+pub(super) struct ClientWait(());
 
 #[cfg(not(feature = "swap"))]
-impl ClientsTurn {
+impl ClientWait {
     pub(super) fn set(&mut self, _: bool, _: &crate::endpoints::EndpointRef) {}
 }
