@@ -151,7 +151,9 @@ async fn the_capacity_is_told_when_a_first_waiter_is_another_one() {
 #[tokio::test(start_paused = true)]
 async fn the_capacity_is_told_of_requests_that_pass_those_that_wait() {
     let models = Models::default();
-    let gate = Gate::new(models.clone(), WaitingRoomConfig::default());
+    // So all arrivals are seen by the room.
+    let config = WaitingRoomConfig::default().max_concurrent_per_tenant(8);
+    let gate = Gate::new(models.clone(), config);
     models.set(1, true);
     gate.capacity_changed();
     wait(&gate, 1, 1).await.await.unwrap().unwrap();
