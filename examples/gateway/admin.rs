@@ -9,7 +9,7 @@ use axum::body::{Body, HttpBody};
 use http::{Method, Request, Response};
 
 use crate::config::Token;
-use crate::pages::{Pages, not_found};
+use crate::pages::{Pages, not_found, response_to};
 pub(crate) use state::{EndpointState, LevelState, QueueState, Snapshot};
 
 const HINT: &str = "use GET for /running, /metrics, /admin/state, /admin/models and /admin/events, or POST for \
@@ -23,6 +23,15 @@ pub(crate) struct Admin {
 
 impl Admin {
     pub(crate) async fn handle<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: HttpBody<Error: Into<BoxError>>,
+    {
+        let method = request.method().clone();
+        let page = self.page(request).await;
+        response_to(&method, page)
+    }
+
+    async fn page<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: HttpBody<Error: Into<BoxError>>,
     {

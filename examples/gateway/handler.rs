@@ -52,7 +52,8 @@ impl Gateway {
         } else {
             Some(forbidden())
         };
-        found.unwrap_or_else(|| pages::not_found(method, path, self.hint(method, path)))
+        let page = found.unwrap_or_else(|| pages::not_found(method, path, self.hint(method, path)));
+        pages::response_to(method, page)
     }
 
     fn hint(&self, method: &Method, path: &str) -> &'static str {

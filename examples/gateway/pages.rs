@@ -3,9 +3,9 @@
 mod events;
 mod models;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +67,19 @@ pub(crate) fn is_operators(path: &str) -> bool {
     matches!(path, "/metrics" | "/models/load" | "/models/unload")
         || path.starts_with("/admin/")
         || path.starts_with("/api/models/unload")
+}
+
+/// `page` as the response to a request with `method`: for HEAD without its body. hyper leaves that out over HTTP/1 only.
+pub(crate) fn response_to(method: &Method, page: Response<Body>) -> Response<Body> {
+    if *method != Method::HEAD {
+        return page;
+    }
+    let length = page.body().size_hint().exact();
+    let mut head = page.map(|_| Body::empty());
+    if let Some(length) = length {
+        head.headers_mut().insert(CONTENT_LENGTH, length.into());
+    }
+    head
 }
 
 pub(crate) fn not_found(method: &Method, path: &str, hint: &str) -> Response<Body> {

@@ -111,6 +111,34 @@ async fn v1_models_lists_models_then_aliases() {
 }
 
 #[tokio::test]
+async fn head_response_has_headers_of_get_without_body() {
+    let gateway = Setup::new()
+        .top("[admin]\nlisten = \"127.0.0.1:0\"\n")
+        .start()
+        .await;
+    let pages = [
+        (gateway.client(), "/healthz", 200),
+        (gateway.client(), "/v1/models", 200),
+        (gateway.client(), "/v1/nothing", 404),
+        (gateway.admin(), "/admin/models", 200),
+        (gateway.admin(), "/admin/nothing", 404),
+    ];
+    for (client, path, status) in pages {
+        for client in [client.clone(), client.http2()] {
+            let got = client.get(path).answer().await;
+            let head = client.head(path).answer().await;
+            assert_eq!((head.status, head.text()), (status, ""), "{path}");
+            assert_eq!(head.header("content-type"), got.header("content-type"));
+            // The error of a page that is not there names the method.
+            if status == 200 {
+                let length = head.header("content-length").unwrap();
+                assert_eq!(length, got.text().len().to_string());
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn admin_state_shows_waiting_running_and_rejected() {
     let (gateway, _busy) = full("").await;
     assert_eq!(gateway.get("/healthz").answer().await.status, 200);

@@ -37,6 +37,19 @@ impl Client {
         self.to(Method::GET, path)
     }
 
+    pub(crate) fn head(&self, path: &str) -> ClientRequest {
+        self.to(Method::HEAD, path)
+    }
+
+    /// A client of the same address that speaks HTTP/2.
+    pub(crate) fn http2(&self) -> Self {
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .http2_only(true)
+            .build_http();
+        let url = self.url.clone();
+        Self { http, url }
+    }
+
     /// A POST without a body.
     pub(crate) fn post(&self, path: &str) -> ClientRequest {
         self.to(Method::POST, path)

@@ -269,6 +269,11 @@ impl Gateway {
         self.client.get(path)
     }
 
+    /// The client of the main address.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// The client of the admin address.
     pub(crate) fn admin(&self) -> &Client {
         self.admin.as_ref().expect("the gateway has no [admin]")
