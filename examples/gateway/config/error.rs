@@ -56,7 +56,8 @@ impl InvalidConfig {
 impl Problem {
     /// A TOML error with its line, column and key, but without the source excerpt that `toml` prints.
     pub(super) fn syntax(text: &str, mut error: toml::de::Error) -> Self {
-        let start = error.span().and_then(|span| text.get(..span.start));
+        let span = error.span();
+        let start = span.as_ref().and_then(|span| text.get(..span.start));
         let place = start.map_or_else(String::new, |before| {
             let line = before.matches('\n').count() + 1;
             let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
@@ -64,27 +65,44 @@ impl Problem {
         });
         error.set_input(None);
         // Without input, an error prints its message and then, on the next line, "in `the.key`".
-        let text = error.to_string();
-        let key = text.strip_prefix(error.message()).unwrap_or_default();
+        let printed = error.to_string();
+        let key = printed.strip_prefix(error.message()).unwrap_or_default();
         let place = format!("{place}{}", key.trim());
         let place = place.trim_end_matches(", ");
-        Self::Syntax(format!("{place}: {}", in_toml_terms(error.message())))
+        let problem = match error.message() {
+            // The span is that of the key.
+            "duplicate key" => {
+                let key = span.and_then(|span| text.get(span)).unwrap_or_default();
+                format!("duplicate key `{key}`")
+            }
+            message => in_toml_terms(message),
+        };
+        Self::Syntax(format!("{place}: {problem}"))
     }
 }
 
 /// Replaces the Rust type that serde expected by words for TOML, such as "expected a whole number".
 fn in_toml_terms(message: &str) -> String {
+    if message == "wanted string or table" {
+        return "invalid type, expected a string".to_owned(); // where an enum was expected
+    }
     // Only the text after the last ", expected " is serde's; the text before it may quote the file.
     let Some((problem, expected)) = message.rsplit_once(", expected ") else {
         return message.to_owned();
     };
     let expected = match expected {
-        "u32" | "u64" | "usize" => "a whole number, at least 0",
-        "a nonzero u32" => "a whole number above 0",
+        "u32" => "a whole number, at least 0 and at most 4294967295",
+        "u64" | "usize" => "a whole number, at least 0",
+        "a nonzero u32" => "a whole number above 0, at most 4294967295",
+        "i64" => "a whole number",
         "f64" => "a number",
+        "path string" => "a string",
         "a sequence" => "an array",
         "a map" => "a table",
+        other if other.starts_with("struct ") => "a table",
         other => other,
     };
+    // Of a number that is too large.
+    let problem = problem.strip_suffix(" as i128").unwrap_or(problem);
     format!("{problem}, expected {expected}")
 }

@@ -283,6 +283,56 @@ fn invalid_config_error_names_line_and_key() {
 }
 
 #[test]
+fn type_error_says_what_toml_value_is_expected() {
+    for (line, problem) in [
+        (
+            "[queue]\nstreaming = true",
+            "in `queue.streaming`: invalid type, expected a string",
+        ),
+        (
+            "[queue]\nretry_after = 3",
+            "in `queue.retry_after`: invalid type: integer `3`, expected a table",
+        ),
+        (
+            "[queue]\nmax_size = 99999999999999999999",
+            "in `queue.max_size`: invalid type: integer `99999999999999999999`, expected a whole number, at least 0",
+        ),
+        (
+            "[queue]\ntenant_weights.a = 99999999999",
+            "expected a whole number, at least 0 and at most 4294967295",
+        ),
+        (
+            "[queue]\nmax_size = 1\nmax_size = 2",
+            "duplicate key `max_size`",
+        ),
+        (
+            "[routing]\nfallback_when = 1",
+            "in `routing.fallback_when`: invalid type, expected a string",
+        ),
+        (
+            "[routing]\nmax_ejected_percent = 'half'",
+            "string \"half\", expected a whole number",
+        ),
+        (
+            "[routing]\nrooms.m = 3",
+            "in `routing.rooms.m`: invalid type: integer `3`, expected a table",
+        ),
+        (
+            "[health]\nunhealthy_after = 99999999999",
+            "expected a whole number above 0, at most 4294967295",
+        ),
+        (
+            "[upstream]\nca_file = 1",
+            "in `upstream.ca_file`: invalid type: integer `1`, expected a string",
+        ),
+    ] {
+        let error = read(line).unwrap_err();
+        assert!(error.ends_with(problem), "{error}");
+        assert!(error.starts_with("line "), "{error}");
+    }
+}
+
+#[test]
 fn unknown_strategy_warning_names_its_source() {
     let best = "[routing]\nstrategy = 'best'";
     let set: Environment = |name| (name == environment::STRATEGY).then(|| "fastest".into());
