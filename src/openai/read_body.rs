@@ -34,7 +34,7 @@ pin_project! {
     }
 }
 
-/// How many bytes of a body that is too large are read. Beyond that, the connection is cut.
+/// How many bytes beyond the limit are read of a body that is too large. Beyond that, the connection is cut.
 const EXCESS_LIMIT: usize = 64 << 20;
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ where
             if at_least > *this.limit {
                 *this.kept = None;
             }
-            if this.kept.is_none() && at_least > *this.excess_limit {
+            if at_least.saturating_sub(*this.limit) > *this.excess_limit {
                 return Poll::Ready(Err(too_large));
             }
             match ready!(this.body.as_mut().poll_frame(cx)) {
@@ -211,6 +211,29 @@ mod tests {
             read(Announced, 9),
             Err(RouteError::BodyTooLarge { limit: 9 })
         );
+    }
+
+    #[test]
+    fn the_excess_counts_from_the_limit() {
+        struct Unsent(u64); // its length is announced
+        impl Body for Unsent {
+            type Data = Bytes;
+            type Error = Infallible;
+            fn poll_frame(
+                self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+            ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+                Poll::Pending
+            }
+            fn size_hint(&self) -> http_body::SizeHint {
+                http_body::SizeHint::with_exact(self.0)
+            }
+        }
+        let limit = 2 * EXCESS_LIMIT;
+        for (excess, is_read) in [(1, true), (EXCESS_LIMIT, true), (EXCESS_LIMIT + 1, false)] {
+            let read = ReadBody::new(Unsent((limit + excess) as u64), limit);
+            assert_eq!(read.now_or_never().is_none(), is_read, "{excess}");
+        }
     }
 
     #[test]
