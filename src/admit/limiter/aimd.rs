@@ -9,7 +9,7 @@ pub(super) struct Aimd {
     pub(super) limit: usize,
     /// Since the limit changed, with at least half of it in use.
     successes: usize,
-    /// A refusal of a call that began before is the one that was answered by this decrease.
+    /// When the limit was last lowered. A refusal of a call that began before that is no reason to lower it again.
     decreased: Option<Instant>,
 }
 
@@ -25,6 +25,7 @@ impl Aimd {
     pub(super) fn observe(&mut self, sample: LimitSample, now: Instant, bounds: Bounds) {
         if sample.outcome == LimitOutcome::Overloaded {
             let began = now.checked_sub(sample.latency);
+            // `None`, where the clock can't go back that far, counts as earlier than any instant.
             if self.decreased.is_none_or(|then| began >= Some(then)) {
                 self.limit = bounds.clamp(a_tenth_less(self.limit));
                 self.successes = 0;

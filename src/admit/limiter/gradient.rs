@@ -37,11 +37,19 @@ impl Gradient {
         }
     }
 
+    /// Goes on from another limit.
+    pub(super) fn restart(&mut self, limit: usize) {
+        self.limit = limit;
+        self.fall = None;
+        self.window = Window::after_change(limit);
+    }
+
     pub(super) fn observe(&mut self, sample: LimitSample, bounds: Bounds) {
         if let Some(means) = self.window.observe(sample, self.limit) {
             let next = self.next_limit(means);
             self.limit = bounds.clamp(next);
-            if means.is_busy && next <= bounds.min {
+            // A window in which most were refused has no latency.
+            if means.is_busy && !means.is_overloaded && next <= bounds.min {
                 // No lower load can be had: what latency remains is what there is.
                 self.baseline += LOW_LOAD_WEIGHT * (means.latency - self.baseline);
             }
@@ -61,8 +69,11 @@ impl Gradient {
             self.baseline += LOW_LOAD_WEIGHT * (latency - self.baseline);
             return self.limit;
         }
+        // Only down: under load, a higher latency may be that of a queue.
         self.baseline += LOWER_WEIGHT * (latency - self.baseline).min(0.0);
+        // Calls were answered, since no more than a tenth was refused: the latency is not 0.
         let gradient = (TOLERANCE * self.baseline / latency).clamp(STEEPEST, TOLERANCE);
+        // One more: rounded down, a tenth more would be nothing at limits below 10.
         let next = (self.limit as f64 * gradient) as usize + 1;
         self.check_relief(next, latency);
         next
@@ -74,6 +85,7 @@ impl Gradient {
             self.fall = None;
             return;
         }
+        // Kept from the first window of a fall until the limit is half of what it was then, or grows.
         let (limit_then, latency_then) = *self.fall.get_or_insert((self.limit, latency));
         if self.limit * 2 <= limit_then {
             if latency > RELIEF * latency_then {
@@ -86,7 +98,10 @@ impl Gradient {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::admit::LimitOutcome;
 
     fn means(latency: f64, is_busy: bool) -> Means {
         Means {
@@ -140,19 +155,31 @@ mod tests {
         assert!((after_fall(0.15) - 0.1).abs() < 1e-9);
     }
 
-    #[test]
-    fn the_lowest_limit_is_left_though_the_latency_stays() {
+    /// At the lowest limit, with a baseline of 100 ms, after 1,000 calls of 300 ms.
+    fn at_the_lowest(outcome: LimitOutcome) -> Gradient {
         let mut gradient = Gradient::new(1);
         gradient.baseline = 0.1;
         let sample = LimitSample {
-            latency: std::time::Duration::from_millis(300),
+            latency: Duration::from_millis(300),
             in_flight: 1,
             waiting: true,
-            outcome: crate::admit::LimitOutcome::Ok,
+            outcome,
         };
         for _ in 0..1_000 {
             gradient.observe(sample, Bounds { min: 1, max: 200 });
         }
+        gradient
+    }
+
+    #[test]
+    fn the_lowest_limit_is_left_though_the_latency_stays() {
+        let gradient = at_the_lowest(LimitOutcome::Ok);
         assert!(gradient.limit > 2, "{gradient:?}");
+    }
+
+    #[test]
+    fn calls_that_are_refused_say_nothing_of_the_latency() {
+        let gradient = at_the_lowest(LimitOutcome::Overloaded);
+        assert_eq!((gradient.limit, gradient.baseline), (1, 0.1));
     }
 }

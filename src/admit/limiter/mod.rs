@@ -103,10 +103,11 @@ impl Limiter {
     ///
     /// If the configuration can't be used. Nothing has changed then.
     pub fn reconfigure(&mut self, config: &AdaptiveLimit) -> Result<(), InvalidAdaptiveLimit> {
+        // Begins at the present limit, brought within the new bounds.
         let mut new = Self::new(&config.initial(self.limit()))?;
         match (&mut self.algorithm, &new.algorithm) {
             (Algorithm::Aimd(old), Algorithm::Aimd(new)) => old.limit = new.limit,
-            (Algorithm::Gradient(old), Algorithm::Gradient(new)) => old.limit = new.limit,
+            (Algorithm::Gradient(old), Algorithm::Gradient(new)) => old.restart(new.limit),
             (Algorithm::Vegas(old), Algorithm::Vegas(new)) => old.restart(new.limit_now()),
             (_, _) => std::mem::swap(&mut self.algorithm, &mut new.algorithm),
         }
@@ -122,6 +123,7 @@ impl Limiter {
             Algorithm::Gradient(gradient) => gradient.limit,
             Algorithm::Vegas(vegas) => vegas.limit_now(),
         };
+        // The higher window of `vegas` may be above the bound.
         limit.min(self.max)
     }
 

@@ -73,6 +73,7 @@ impl Vegas {
     }
 
     pub(super) fn observe(&mut self, sample: LimitSample, bounds: Bounds) {
+        // The higher window, too, stays within the bounds.
         let Some(means) = self
             .window
             .observe(sample, self.limit_now().min(bounds.max))
@@ -97,6 +98,7 @@ impl Vegas {
         match lower {
             // On the way up there is no time for pairs.
             _ if self.growths > 0 => self.decide(means),
+            // `limit_now` is the higher limit from now on.
             None => self.lower = Some(means),
             Some(lower) => {
                 self.learn(lower, means);
@@ -113,18 +115,22 @@ impl Vegas {
     fn learn(&mut self, lower: Means, higher: Means) {
         let apart = (higher.in_flight / lower.in_flight).ln();
         if apart > APART {
+            // By how many percent latency rises for 1 % more in flight: 1 where throughput stays the same.
             let slope = (higher.latency / lower.latency).ln() / apart;
             let slope = slope.clamp(SLOPES.0, SLOPES.1);
             self.slope += SLOPE_WEIGHT * (slope - self.slope);
         }
+        // The less latency rises with the load, the less of it is a queue.
         let weight = BASELINE_WEIGHT * (1.0 - self.slope).clamp(0.0, 1.0);
         self.baseline += weight * (lower.latency - self.baseline);
+        // At a slope of 1, by 1.2 % for each pair.
         self.baseline *= (-LOWERING * (self.slope - SATURATED).clamp(0.0, 1.0)).exp();
     }
 
     /// Moves the limit by the queue inside.
     fn decide(&mut self, means: Means) {
         let target = (means.in_flight * QUEUE).max(LEAST_QUEUE);
+        // The queue inside, by Little's law, less the one that is aimed at.
         let excess = means.in_flight * (1.0 - self.baseline / means.latency) - target;
         let most = (self.limit / 4).max(1);
         if !means.is_busy {
@@ -135,6 +141,7 @@ impl Vegas {
                 .saturating_sub((excess.ceil() as usize).min(most));
             self.growths = 0;
         } else {
+            // 1, 2, 4 and so on. The bound keeps the shift within the word.
             self.limit += (1 << self.growths.min(20)).min(most);
             self.growths += 1;
         }

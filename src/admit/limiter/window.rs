@@ -33,7 +33,7 @@ pub(super) struct Means {
 
 /// The relative standard error of a mean latency that is small enough to act on.
 const PRECISION: f64 = 0.05;
-/// The same, for a limit at which one more or less makes a larger difference than that: this, divided by the limit.
+/// The same for low limits, at which one more or less is a larger step than that: divided by the limit.
 const PRECISION_OF_ONE: f64 = 0.5;
 const FEWEST: usize = 10;
 /// Bounds the time without a decision, whatever the latencies.
@@ -63,6 +63,7 @@ impl Window {
             self.seconds += seconds;
             self.seconds_squared += seconds * seconds;
         } else {
+            // Overloaded: samples that are ignored are left out before.
             self.overloaded += 1;
         }
         let calls = self.answered + self.overloaded;
@@ -76,9 +77,11 @@ impl Window {
         if self.answered == 0 {
             return fewest;
         }
+        // Of the latencies, relative to their mean: the mean square over the squared mean, less 1.
         let variance =
             self.seconds_squared * self.answered as f64 / (self.seconds * self.seconds) - 1.0;
         let precision = PRECISION.max(PRECISION_OF_ONE / limit as f64);
+        // The error of the mean of n latencies is their deviation divided by √n, which gives n.
         // The cast makes 0 of what is negative or no number.
         ((variance / (precision * precision)) as usize).clamp(fewest, MOST)
     }
