@@ -183,7 +183,6 @@ impl Endpoint {
         self
     }
 
-    /// How many requests it serves at a time before anything is measured.
     /// Whether it is started when requests wait for it.
     pub(crate) fn is_on_demand(&self) -> bool {
         #[cfg(feature = "swap")]
@@ -192,6 +191,7 @@ impl Endpoint {
         false
     }
 
+    /// How many requests it serves at a time before anything is measured.
     pub(super) fn initial_slots(&self) -> u32 {
         let slots = self.limit.map(|limit| limit.initial_limit());
         slots.map_or(self.max_concurrent, |slots| {

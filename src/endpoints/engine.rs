@@ -120,7 +120,7 @@ impl EndpointRef {
                 waiting: false,
                 outcome: LimitOutcome::Overloaded,
             };
-            // Never higher than before: no waiter is to be looked at.
+            // Higher than before only if `set_limit` had lowered it: waiters are then looked at with the next release.
             _ = self.observe(sample, now);
         }
     }

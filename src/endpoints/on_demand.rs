@@ -203,7 +203,7 @@ impl Demanded {
         self.version.load(SeqCst)
     }
 
-    /// After it was stored, and before any endpoint is started at its new place.
+    /// To be called after a new table was stored, and before any endpoint is started at its place in it.
     pub(super) fn on_new_table(&self) {
         self.version.fetch_add(1, SeqCst);
     }
@@ -245,13 +245,13 @@ impl EndpointRef {
         self.config().on_demand.as_ref()
     }
 
-    /// Notes when a request ends that has a slot of it. Before the slot comes back.
+    /// Records when a request of this endpoint ends. To be called before its slot comes back.
     #[inline]
     pub(crate) fn note_end(&self, at: CoarseInstant) {
         self.ended_at().set(at);
     }
 
-    /// The same, now, if it is started on demand: of others it does not matter.
+    /// Records that a request ends now, if the endpoint is started on demand. For others it does not matter.
     #[cold]
     pub(crate) fn note_end_now(&self) {
         if self.on_demand().is_some() {
@@ -305,8 +305,7 @@ impl Endpoints {
         self.table.load().pools_in_order(lane)
     }
 
-    /// An endpoint as it is configured now, by a later table than its own: if it is started on demand, it may run
-    /// elsewhere since.
+    /// The endpoint as the latest table has it: one that is started on demand may run at another URL by now.
     #[cold]
     pub(super) fn present(&self, endpoint: &EndpointRef) -> EndpointRef {
         let table = self.table.load();

@@ -34,7 +34,8 @@ impl Registry {
     /// If an endpoint has no printable name, another one's name, no slots, or a URL that is not `http` or `https`
     /// or has more than a host, a port and a path; or if one of its models has no printable name or is listed twice;
     /// or if one of its headers is about a single connection or request, and not its to set; or if its health
-    /// check could never be sent, or never decide.
+    /// check could never be sent, or never decide; or if its `limit` has bounds that cannot be kept, or its `load` could
+    /// never be read.
     pub fn new(endpoints: Vec<Endpoint>) -> Result<Self, InvalidRegistry> {
         let mut names = HashSet::new();
         for (index, endpoint) in endpoints.iter().enumerate() {

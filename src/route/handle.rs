@@ -58,7 +58,7 @@ impl RouterHandle {
 
     /// Sets the gauges of the `metrics` facade: how many requests wait and run, how long each level waits, which slots are
     /// kept for it and lent, and how busy and healthy each endpoint is; and the counters of what each level was refused.
-    /// Gauges of endpoints and levels that have left become 0.
+    /// Gauges of endpoints and levels that have left become 0; a level's estimated wait becomes NaN, its target +Inf.
     ///
     /// Call it before each scrape, or every few seconds. The first call also describes all metrics to the
     /// recorder, which has to be installed by then.

@@ -1,17 +1,17 @@
-//! What waits for the end of a start that was given up.
+//! The end of a start that was given up.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::BoxFuture;
 
-/// Takes what waits for the end of a start that was given up. Clones are the same.
+/// Takes the future that resolves when nothing is left of a start that was given up. Clones share it.
 #[derive(Clone, Default)]
 pub struct Cleanup(Arc<Mutex<Option<BoxFuture<()>>>>);
 
 impl Cleanup {
-    /// Sets what resolves when nothing is left of the start, and its memory is free. It is polled once the start was
-    /// dropped, or has panicked.
+    /// Sets the future that resolves when nothing is left of the start, and its memory is free. It is polled once the
+    /// start was dropped, or has panicked.
     pub fn set(&self, ended: impl Future<Output = ()> + Send + 'static) {
         *self.lock() = Some(Box::pin(ended));
     }

@@ -85,7 +85,7 @@ pub struct Launch {
     pub timeout: std::time::Duration,
     /// Takes how far the load has come.
     pub progress: Progress,
-    /// Takes what waits for the end of the start, should it be given up.
+    /// Takes the future that resolves when nothing is left of the start, should it be given up.
     pub cleanup: Cleanup,
 }
 
@@ -119,7 +119,7 @@ pub trait Instance: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// It is dropped when the operator has no patience. [`kill`](Self::kill) is called then.
+    /// It is dropped if the operator wants the model ended at once. Then [`kill`](Self::kill) is called.
     fn stop(&self) -> BoxFuture<()>;
 
     /// Ends it at once, with all that it started. Resolves when its memory is free.

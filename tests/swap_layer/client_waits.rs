@@ -74,6 +74,15 @@ impl Rig {
         }
     }
 
+    /// A request that has sent all, and its client.
+    fn begin_sent(&self) -> JoinHandle<()> {
+        let Exchange {
+            request, client, ..
+        } = self.begin();
+        drop(request);
+        client
+    }
+
     /// In how many requests the engine is awaited, once it was told.
     async fn awaited(&self) -> u32 {
         sleep(Duration::from_secs(20)).await;
@@ -170,19 +179,12 @@ async fn what_is_sent_to_an_engine_is_activity() {
 #[tokio::test(start_paused = true)]
 async fn clients_that_come_and_give_up_are_no_activity() {
     let rig = Rig::watched();
-    let begin = || {
-        let Exchange {
-            request, client, ..
-        } = rig.begin();
-        drop(request);
-        client
-    };
-    let mut client = begin();
+    let mut client = rig.begin_sent();
     sleep(LOAD + Duration::from_secs(20)).await;
     let told = || rig.world.activities.load(SeqCst);
     let before = told();
     for _ in 0..10 {
-        let next = begin();
+        let next = rig.begin_sent();
         sleep(Duration::from_secs(20)).await;
         client.abort();
         client = next;
@@ -194,21 +196,14 @@ async fn clients_that_come_and_give_up_are_no_activity() {
 #[tokio::test(start_paused = true)]
 async fn an_engine_in_place_of_one_that_crashed_is_told_that_it_is_awaited() {
     let rig = Rig::watched();
-    let begin = || {
-        let Exchange {
-            request, client, ..
-        } = rig.begin();
-        drop(request);
-        client
-    };
-    let _first = begin();
+    let _first = rig.begin_sent();
     sleep(LOAD).await;
     assert_eq!(rig.awaited().await, 1);
     let told = || rig.world.activities.load(SeqCst);
     let before = told();
     rig.world.crash("a");
     rig.settle().await;
-    let _second = begin();
+    let _second = rig.begin_sent();
     sleep(LOAD + Duration::from_secs(20)).await;
     assert!(told() > before);
 }

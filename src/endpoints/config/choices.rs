@@ -21,7 +21,7 @@ pub enum StrategyChoice {
     PriorityOnly,
     /// `random`: any.
     Random,
-    /// `least_loaded`: the largest share of slots free.
+    /// `least_loaded`: the lowest priority number; of these, the largest share of slots free.
     LeastLoaded,
     /// `power_of_two`: of two at random, the one with less in flight and less latency.
     PowerOfTwo,

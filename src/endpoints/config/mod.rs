@@ -84,7 +84,8 @@ pub struct RoutingConfig {
     /// How many requests for one model may wait, and in which order. Default: as many as the waiting room takes, in its
     /// order.
     pub rooms: BTreeMap<String, ModelRoom>,
-    /// How many requests for one model may wait at most, whatever its [`ModelRoom`] says. Default 1,000.
+    /// The highest size that a [`ModelRoom`] may come to, whatever it says. A model without a size of its own is bounded
+    /// by the whole waiting room alone. Default 1,000.
     pub room_ceiling: usize,
 }
 

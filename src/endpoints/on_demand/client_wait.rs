@@ -1,6 +1,7 @@
 //! Requests that wait for their clients: for more of the request, or until the response is read.
 //!
-//! An endpoint that hangs is told by its silence. But it has to be silent in such a request.
+//! An endpoint that is silent for too long counts as hung. In such a request it has to be silent, so the request does
+//! not count.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU32;

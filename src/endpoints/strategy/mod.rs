@@ -56,8 +56,8 @@ pub trait Strategy: fmt::Debug + Send + Sync + 'static {
     /// Its name in a [`Decision`](super::Decision), in logs and in metrics.
     fn name(&self) -> &'static str;
 
-    /// One of [`candidates.free()`](Candidates::free). `None` if there is none; of a strategy that says
-    /// so although there is, the first is taken.
+    /// One of [`candidates.free()`](Candidates::free); `None` if there is none. If there is one all the same, the
+    /// first is taken.
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>>;
 }
 

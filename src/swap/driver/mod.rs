@@ -51,7 +51,7 @@ pub(super) enum Command {
 /// In overload first waiters change with each request that is served. They are not looked at more often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A process that gave no answer may have ended: that is told within less.
+/// How long an endpoint that gave no answer gives no slots. If its process has ended, that is reported sooner.
 const DOUBT: Duration = Duration::from_millis(100);
 
 /// The driver of one layer.

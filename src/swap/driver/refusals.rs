@@ -1,7 +1,8 @@
-//! Until when no request waits for an instance that could not be started.
+//! Refusals: for how long no request waits for an instance that could not be started.
 //!
-//! Meanwhile requests wait for a fallback. When it is over they wait for the instance again, and for no fallback: one that
-//! is being loaded for them would be given up, and one that was would be stopped again at once.
+//! During a refusal, requests wait for a fallback; after it, only for the instance. So it goes on while a fallback is
+//! being loaded, which would otherwise be given up, and until that has served for a while, or it would be stopped at
+//! once.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ pub(super) struct Refused {
     pub(super) on_demand: OnDemand,
     pub(super) since: Instant,
     pub(super) until: Instant,
-    /// Whether its time has come, but for a fallback.
+    /// Whether its own time has passed: only a fallback prolongs it.
     pub(super) is_over: bool,
 }
 
@@ -45,7 +46,7 @@ impl Driver {
         }
     }
 
-    /// How much longer its requests are left to a fallback that is being loaded since, or was.
+    /// Until when its requests are left to a fallback that is being loaded, or was loaded since the refusal began.
     fn until_fallback_served(
         &self,
         refused: &Refused,

@@ -60,7 +60,7 @@ pub(super) struct Ended {
 pub(super) struct Stop {
     pub(super) unit: usize,
     pub(super) instance: Option<Arc<dyn Instance>>,
-    /// Cancelled: at once, rather than when it is ready to. Also when its stop is on its way.
+    /// Cancelled to end it at once, even while it is being stopped.
     pub(super) killed: CancellationToken,
     /// Whether it may sleep instead.
     pub(super) may_sleep: bool,

@@ -29,7 +29,7 @@ pub(super) struct Unit {
     /// What runs or sleeps.
     pub(super) instance: Option<Arc<dyn Instance>>,
     pub(super) is_asleep: bool,
-    /// The number of its present start: what is said of an earlier one concerns it no more.
+    /// The number of its present start. Reports of an earlier start are ignored.
     pub(super) start: u64,
     /// Its first waiter, as the scheduler knows it.
     pub(super) head: Option<Head>,
@@ -110,8 +110,8 @@ impl Unit {
         state.word.start();
     }
 
-    /// Tells what runs that something came from it or was sent to it, or that it has become busy or idle, since this was
-    /// last called. Clients that give up and others that come are no sign of life.
+    /// Tells the instance if, since the last call, anything came from it or was sent to it, or if it has become busy or
+    /// idle. Clients that come and go do not count.
     pub(super) fn report_activity(&mut self) {
         let Some(instance) = &self.instance else {
             return;

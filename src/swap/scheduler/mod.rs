@@ -45,11 +45,11 @@ pub(crate) struct Head {
     pub(crate) arrival: Nanos,
 }
 
-/// Names a swap or an unload: the end of one that was forgotten concerns no other.
+/// Identifies a swap or an unload, so that the end of an earlier one is not taken for its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(pub(crate) u64);
 
-/// What the scheduler has done. They begin something, and wait for nothing.
+/// What the scheduler asks for. Each method begins something, and waits for nothing.
 pub(crate) trait Effects {
     /// Whether the model serves a request.
     fn is_busy(&self, model: ModelId) -> bool;
@@ -142,7 +142,7 @@ pub(crate) struct Scheduler {
     swaps: Vec<Swap>,
     plans: Plans,
     last_generation: u64,
-    /// When a request last waited or ran, until the default model was loaded since.
+    /// When a request last waited or ran. `None` once the default model was loaded after that.
     in_use_until: Option<Nanos>,
     /// When to call [`on_tick`](Self::on_tick) next.
     next_tick: Option<Nanos>,

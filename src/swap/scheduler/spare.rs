@@ -34,7 +34,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives up what is being loaded for no request, of what has to stop for one.
+    /// Gives up the loads that no request waits for, if they are in the way of `plan`.
     pub(super) fn abort_spare(&mut self, plan: &Plan, effects: &mut dyn Effects) {
         for &model in &plan.evict {
             if self.model(model).is_spare {

@@ -25,8 +25,9 @@ impl Scheduler {
         effects.is_busy(id) || (model.is_open && model.waiter.is_some())
     }
 
-    /// Whether the traffic of the models to stop, if there is any, has to end for a waiter: of each it is more urgent than
-    /// the first waiter, or than a request that passed it; or it has waited for long, and longer than the first waiters.
+    /// Whether the models to stop give way to a waiter. They do if none of them has traffic; if the waiter is more
+    /// urgent than the first waiter of each (where none waits, than a request that passed it); or if it has waited for
+    /// `swap_after`, and none of those first waiters goes before it.
     pub(super) fn goes_before_traffic(
         &mut self,
         head: Head,

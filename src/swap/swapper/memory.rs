@@ -145,8 +145,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Keeps those that can stay: a large one may have made room enough for others that were taken before it. The dearest
-    /// stays first; of equal ones that which was used last.
+    /// Keeps those that can stay: a large model may have freed enough that smaller ones before it need not stop.
+    /// Pinned models stay first; then busy ones, the most expensive, the last used. Those that are stopping stay last.
     fn keep(&self, stopped: &mut Vec<&Running>, mut stays: impl FnMut(&Running) -> bool) {
         stopped.sort_by_key(|one| {
             let cost = u64::MAX - self.cost(one);
@@ -179,7 +179,7 @@ struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// The order in which pools are preferred. The less is left, the larger is what remains elsewhere.
+    /// The order in which pools are preferred; of equal ones the tightest fit, which leaves more memory in the others.
     fn rank(&self) -> (bool, bool, u64, u64) {
         (self.has_pinned, self.has_busy, self.cost, self.left)
     }
