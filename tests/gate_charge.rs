@@ -115,6 +115,19 @@ fn a_charge_outlasts_a_moment_without_waiters() {
 }
 
 #[test]
+fn a_charge_outlasts_memory_that_is_given_back() {
+    let mut queue = Queue::new(1, config().max_size(2_000));
+    queue.all_arrive(&["a"]);
+    queue.all_arrive(&["c"; 1_100]);
+    queue.waiting.clear();
+    queue.all_arrive(&["b"]);
+    queue.end(0, 2);
+    // None waits now, and few have waited since the burst.
+    queue.all_arrive(&["a", "b", "b", "b"]);
+    assert_eq!(queue.served(), ["b", "a", "b", "b"]);
+}
+
+#[test]
 fn what_no_other_wanted_is_not_charged() {
     let mut queue = Queue::new(1, config());
     queue.all_arrive(&["a"]);

@@ -10,9 +10,11 @@ use tokio::time::{Instant, sleep};
 use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet, SlotState, TargetWait};
 use tower_triage::{Gate, Priority, RejectReason, Ticket, WaitingRoomConfig};
 
-/// Two models of one slot each, which run or do not.
+/// Two models of one slot each, which run or do not. `ONE`: only the first is asked for, so that there is one lane.
 #[derive(Clone, Default)]
-struct Models(Arc<Inner>);
+struct AnyModels<const ONE: bool>(Arc<Inner>);
+
+type Models = AnyModels<false>;
 
 #[derive(Default)]
 struct Inner {
@@ -23,7 +25,7 @@ struct Inner {
     leased: AtomicU64,
 }
 
-impl Models {
+impl<const ONE: bool> AnyModels<ONE> {
     fn set(&self, model: u32, runs: bool) {
         self.0.runs[model as usize].store(runs, SeqCst);
     }
@@ -34,12 +36,13 @@ impl Models {
     }
 }
 
-impl Capacity for Models {
+impl<const ONE: bool> Capacity for AnyModels<ONE> {
     type Demand = u32;
     type Lease = PoolId;
     type Lane = u32;
     type Unservable = Infallible;
 
+    const SINGLE_LANE: bool = ONE;
     const MAKES_SLOTS: bool = true;
 
     fn try_lease(&self, model: &u32) -> Result<PoolId, LeaseError<Infallible>> {
@@ -93,7 +96,7 @@ fn ticket(level: u8) -> Ticket {
 type Waiting = tokio::task::JoinHandle<Result<(), RejectReason<Infallible>>>;
 
 /// A request that waits from here on, and is served for a second once it has its slot.
-async fn wait(gate: &Gate<Models>, level: u8, model: u32) -> Waiting {
+async fn wait<const ONE: bool>(gate: &Gate<AnyModels<ONE>>, level: u8, model: u32) -> Waiting {
     let gate = gate.clone();
     let waiting = tokio::spawn(async move {
         let permit = gate.acquire(ticket(level), model).await?;
@@ -105,7 +108,7 @@ async fn wait(gate: &Gate<Models>, level: u8, model: u32) -> Waiting {
     waiting
 }
 
-fn first(gate: &Gate<Models>) -> Vec<(u32, u8)> {
+fn first<const ONE: bool>(gate: &Gate<AnyModels<ONE>>) -> Vec<(u32, u8)> {
     let mut first: Vec<_> = gate
         .first_waiters()
         .iter()
@@ -146,6 +149,19 @@ async fn the_capacity_is_told_when_a_first_waiter_is_another_one() {
     models.told();
     wait(&gate, 1, 0).await.await.unwrap().unwrap();
     assert_eq!(models.told(), 0, "it did not wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_capacity_of_one_lane_is_told_of_its_first_waiter() {
+    let models = AnyModels::<true>::default();
+    let gate = Gate::new(models.clone(), WaitingRoomConfig::default());
+    models.told();
+    let waiting = wait(&gate, 1, 0).await;
+    assert!(models.told() > 0);
+    assert_eq!(first(&gate), [(0, 1)]);
+    models.set(0, true);
+    gate.capacity_changed();
+    assert!(waiting.await.unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,7 +52,7 @@ impl AgeOrder {
 }
 
 impl RoomBase {
-    /// Whether the order may change, or has.
+    /// Whether the order may become newest first, or is.
     #[inline]
     pub(crate) fn has_age_order(&self) -> bool {
         self.config.lifo_when_standing || self.age_order == AgeOrder::NewestFirst

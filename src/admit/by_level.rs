@@ -16,6 +16,8 @@ pub(crate) struct ByLevel {
     /// The waiters that expire earlier than their place in the order of arrival says, by their ends. The wait of any
     /// other ends no earlier than that of the head of its level.
     early: BTreeSet<Timeout>,
+    /// No wait ends before that. Not the end of a wait if the waiter that had it has left.
+    not_before: Nanos,
 }
 
 /// The end of a wait, the waiter's sequence number, and its index.
@@ -26,6 +28,7 @@ impl ByLevel {
         Self {
             levels: (0..levels).map(|_| OrderedQueue::new(list)).collect(),
             early: BTreeSet::new(),
+            not_before: NEVER,
         }
     }
 
@@ -34,14 +37,20 @@ impl ByLevel {
     pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         let level = waiters.meta(idx).level;
         self.levels[usize::from(level)].push(waiters, idx);
-        self.early.extend(early_timeout(waiters, idx));
+        if let Some(timeout) = early_timeout(waiters, idx) {
+            self.early.insert(timeout);
+        }
+        self.not_before = self.not_before.min(waiters.end(idx));
     }
 
     /// Removes a waiter from this level.
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, level: u8) {
         self.levels[usize::from(level)].remove(waiters, idx);
-        if let Some(timeout) = early_timeout(waiters, idx) {
+        // The first check spares nearly all removals the second.
+        if !self.early.is_empty()
+            && let Some(timeout) = early_timeout(waiters, idx)
+        {
             self.early.remove(&timeout);
         }
     }
@@ -56,11 +65,6 @@ impl ByLevel {
     pub(crate) fn count_above(&self, level: u8) -> usize {
         let levels = self.levels.iter().take(usize::from(level) + 1);
         levels.map(OrderedQueue::len).sum()
-    }
-
-    /// How many wait at this level.
-    pub(crate) fn count_in(&self, level: u8) -> usize {
-        self.levels[usize::from(level)].len()
     }
 
     /// The waiter of the first level that has one that goes next.
@@ -96,10 +100,27 @@ impl ByLevel {
         early.map_or(end, |&(early, ..)| end.min(early))
     }
 
+    /// No wait ends before that.
+    #[cfg(feature = "batch")]
+    #[inline]
+    pub(crate) fn not_before(&self) -> Nanos {
+        self.not_before
+    }
+
     /// The waiter that expires first, if that is by `now`.
     #[inline]
-    pub(crate) fn expired<T>(&self, waiters: &Waiters<T>, now: Nanos) -> Option<u32> {
-        if self.next_end(waiters) > now {
+    pub(crate) fn expired<T>(&mut self, waiters: &Waiters<T>, now: Nanos) -> Option<u32> {
+        // Nearly always: asked at each event.
+        if self.not_before > now {
+            return None;
+        }
+        self.find_expired(waiters, now)
+    }
+
+    #[cold]
+    fn find_expired<T>(&mut self, waiters: &Waiters<T>, now: Nanos) -> Option<u32> {
+        self.not_before = self.next_end(waiters);
+        if self.not_before > now {
             return None;
         }
         // A head that ends early is in both: its own end is smaller than the one that its place says.

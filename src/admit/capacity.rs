@@ -84,7 +84,7 @@ pub trait Capacity: Send + Sync + 'static {
     type Unservable: Clone + fmt::Debug + fmt::Display + Send + Sync + 'static;
 
     /// Whether all demands share one lane, one set of pools and the default [`Partition`]. Then the usual configurations
-    /// are served by a simpler, faster waiting room. Default `false`.
+    /// are served by a simpler, faster waiting room, unless the capacity makes its slots. Default `false`.
     const SINGLE_LANE: bool = false;
 
     /// Whether slots may first have to be made, as by a process that has to be started. Then

@@ -47,7 +47,7 @@ impl<'a> FlowKey<'a> {
     #[inline]
     pub(crate) fn weight(self, config: &WaitingRoomConfig) -> u32 {
         let tenant = self.tenant.and_then(|tenant| config.weights.get(tenant));
-        // A weight of 0 is a mistake, where that was not looked for.
+        // A configuration that was not validated may have a weight of 0: it counts as 1.
         let tenant = tenant.map_or(1, |&weight| weight.max(1));
         config.level_weight_of(self.level).saturating_mul(tenant)
     }

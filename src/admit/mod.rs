@@ -40,7 +40,7 @@ mod trim;
 mod wait_queue;
 mod waiters;
 mod waiting_room;
-mod wake_list;
+pub(crate) mod wake_list;
 
 pub(crate) use account::{Account, Share};
 pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet, SlotState};

@@ -28,6 +28,7 @@ impl Epoch {
         self.measure(instant)
     }
 
+    #[inline]
     fn measure(self, instant: Instant) -> Nanos {
         match instant.checked_duration_since(self.0) {
             // An instant in 438 years is not `NEVER`: it is still an end.

@@ -93,6 +93,7 @@ impl OrderedQueue {
         }
         self.join(links, prev, idx);
         self.join(links, idx, next);
+        // Without a waiter before it, it is the head.
         prev == NONE
     }
 
@@ -117,6 +118,7 @@ impl OrderedQueue {
         if prev == NONE
             && let Some((_, idx)) = self.out_of_order.pop_first()
         {
+            // It goes back into the tree if it is not.
             self.place(waiters, idx);
         }
         if next == NONE

@@ -148,7 +148,8 @@ pub(crate) const MAX_LEVELS: usize = 32;
 fn find(names: &[Box<str>], name: &[u8]) -> Option<Priority> {
     names
         .iter()
-        .position(|n| n.as_bytes().eq_ignore_ascii_case(name))
+        // Nearly always written as it was named, which one comparison of memory tells.
+        .position(|n| n.as_bytes() == name || n.as_bytes().eq_ignore_ascii_case(name))
         .map(|i| Priority(i as u8))
 }
 

@@ -291,18 +291,18 @@ pub(crate) fn is_free<C: Capacity>(capacity: &C, pool: PoolId, kept: KeptSlots) 
     free > kept.of(slots)
 }
 
-/// How many slots a pool has. The capacity may be user code; if it panics when it is asked that, no request has anything
-/// to do with it.
+/// How many slots a pool has. The capacity may be user code: a panic is caught, as it must not reach a request, and the
+/// pool counts as one slot.
 pub(crate) fn slots<C: Capacity>(capacity: &C, pool: PoolId) -> usize {
     catch_unwind(AssertUnwindSafe(|| capacity.slots(pool))).unwrap_or(1)
 }
 
-/// Whether the slots of a pool are there. A panic is dealt with as in [`slots`].
+/// Whether the slots of a pool are there; also if the capacity panics, as in [`slots`].
 pub(crate) fn slot_state<C: Capacity>(capacity: &C, pool: PoolId) -> SlotState {
     catch_unwind(AssertUnwindSafe(|| capacity.slot_state(pool))).unwrap_or(SlotState::Made)
 }
 
-/// A request passed all that wait. A panic is dealt with as in [`slots`].
+/// A request passed all that wait. A panic is caught, as in [`slots`].
 pub(crate) fn on_passed<C: Capacity>(capacity: &C, lease: &C::Lease, level: Priority) {
     _ = catch_unwind(AssertUnwindSafe(|| capacity.on_passed(lease, level)));
 }

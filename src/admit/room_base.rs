@@ -13,8 +13,8 @@ use super::tenant_leases::TenantLeases;
 use super::trim::HighWater;
 use super::waiters::{WaitLimits, WaiterMeta};
 use super::{
-    ClientRetry, Discipline, KeptSlots, PoolId, RejectReason, RoomStats, Served, TargetWait,
-    Tenant, Ticket, WaitingRoomConfig,
+    ClientRetry, Discipline, KeptSlots, PoolId, Priority, RejectReason, RoomStats, Served,
+    TargetWait, Tenant, Ticket, WaitingRoomConfig,
 };
 
 /// What every waiting room has, whatever its order.
@@ -39,6 +39,8 @@ pub(crate) struct RoomBase {
     pub(crate) high_water: HighWater,
     /// The time of the event that is being handled; the epoch if the caller did not read the clock.
     pub(crate) now: Nanos,
+    /// The instant that `now` is the number of.
+    instant: Instant,
     /// When a request's service was last watched.
     sampled_at: Nanos,
     /// The sequence number of the latest waiter.
@@ -57,6 +59,7 @@ impl RoomBase {
             leases: TenantLeases::default(),
             config,
             now: epoch.nanos(now),
+            instant: now,
             epoch,
             waiting: 0,
             reserved: 0,
@@ -67,6 +70,22 @@ impl RoomBase {
             sampled_at: 0,
             seq: 0,
             latest: 0,
+        }
+    }
+
+    /// An event begins. Returns its time, as a number.
+    pub(crate) fn set_now(&mut self, now: Instant) -> Nanos {
+        (self.now, self.instant) = (self.epoch.nanos(now), now);
+        self.now
+    }
+
+    /// The number of an instant.
+    #[inline]
+    fn nanos(&self, instant: Instant) -> Nanos {
+        // Most tickets say that they arrive at the time of the event.
+        match instant == self.instant {
+            true => self.now,
+            false => self.epoch.nanos(instant),
         }
     }
 
@@ -111,6 +130,7 @@ impl RoomBase {
     }
 
     /// How long a request may wait; `NEVER` without a bound.
+    #[inline]
     pub(crate) fn max_wait(&self) -> Nanos {
         self.config.max_wait.map_or(NEVER, span)
     }
@@ -145,9 +165,7 @@ impl RoomBase {
     /// wait for longer than `max_wait`.
     #[inline]
     pub(crate) fn limits(&self, ticket: &Ticket, now: Nanos) -> WaitLimits {
-        let arrival = ticket
-            .arrival
-            .map_or(now, |arrival| self.epoch.nanos(arrival));
+        let arrival = ticket.arrival.map_or(now, |arrival| self.nanos(arrival));
         WaitLimits {
             arrival: arrival.min(now),
             deadline: ticket.deadline.map_or(NEVER, |end| self.epoch.nanos(end)),
@@ -171,6 +189,7 @@ impl RoomBase {
     }
 
     /// The key that a request would have in the order of arrival if it were queued now.
+    #[inline]
     pub(crate) fn key_if_queued(&self, ticket: &Ticket, limits: WaitLimits) -> ArrivalKey {
         let since = match is_requeued(ticket) {
             true => limits.arrival,
@@ -253,7 +272,7 @@ impl RoomBase {
             return ahead;
         };
         let age = |arrival: Nanos| seconds(self.now.saturating_sub(arrival));
-        // 0 / 0, which is no number, is 0 then.
+        // The part of the waiters that came between the oldest and it. 0 / 0, which is no number, is 0 then.
         let earlier = (1.0 - age(limits.arrival) / age(oldest)).max(0.0);
         (ahead as f64 * earlier).ceil() as usize
     }
@@ -325,6 +344,7 @@ impl RoomBase {
 
     /// Whether a waiter has waited for longer than the target that it had when it arrived, by what is known now.
     pub(crate) fn is_beyond_target(&mut self, meta: &WaiterMeta) -> bool {
+        // For a target, only the flows and the lane's service times matter.
         let wait = PredictedWait {
             pool: PoolId(0),
             lane_hash: meta.lane_hash,
@@ -434,7 +454,9 @@ impl RoomBase {
     }
 
     /// A tenant is charged for a request that was served, in a lane that is shared among tenants.
-    pub(crate) fn on_charged(&mut self, level: u8, tenant: &Tenant, cost: f64) {
+    pub(crate) fn on_charged(&mut self, priority: Priority, tenant: &Tenant, cost: f64) {
+        // As its ticket said: where no request waits, a slot is given without a look at the levels.
+        let Priority(level) = self.config.levels.clamp(priority);
         let flow = FlowKey::new(level, tenant, Discipline::Fair, &self.config);
         self.overload
             .on_flow_served(flow, cost, &self.config, self.now);
@@ -502,4 +524,21 @@ pub(crate) fn time_for(ahead: usize, per_second: f64) -> Option<Duration> {
 #[inline]
 pub(crate) fn is_requeued(ticket: &Ticket) -> bool {
     ticket.requeued && ticket.arrival.is_some()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_that_there_is_not_is_charged_as_the_lowest() {
+        let config = WaitingRoomConfig::default().level_weight("high", 3);
+        let charged = |level| {
+            let mut base = RoomBase::new(config.clone(), Instant::now());
+            base.on_charged(Priority(level), &"a".into(), 5.0);
+            format!("{:?}", base.overload)
+        };
+        assert_eq!(charged(9), charged(1));
+        assert_ne!(charged(9), charged(0));
+    }
 }

@@ -22,7 +22,7 @@ use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
 use super::full_room::FullRoom;
-use super::nanos::NEVER;
+use super::nanos::{NEVER, Nanos};
 use super::plain_room::PlainRoom;
 use super::room::{Arrival, Room, State, Waiter};
 use super::room_base::RoomBase;
@@ -193,9 +193,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// The room, brought up to `now`, and `now` as a number.
     #[inline]
     fn at(&mut self, now: Instant, wakes: &mut WakeList<W>) -> (&mut dyn Room<C, W>, u64) {
-        let now = self.base().epoch.nanos(now);
         let room = self.room_mut();
-        room.base_mut().now = now;
+        let now = room.base_mut().set_now(now);
         room.advance(now, wakes);
         (room, now)
     }
@@ -233,7 +232,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         } else {
             let base = room.base_mut();
             if base.waiting == 0 {
-                // There is no waiter to offer slots to.
+                // There is no waiter to offer slots to: those that are lent by now count as offered.
                 base.reserves.begin_lending(now);
             }
             base.reserves.on_arrival(level, now);
@@ -374,7 +373,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// When to call [`advance`](Self::advance) next. `None` if no wait ends, and no slots will be lent.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        let (base, end) = (self.base(), self.room().next_timeout());
+        self.timeout(self.room().next_timeout())
+    }
+
+    /// When to call [`advance`](Self::advance) at the latest for the sake of this waiter. `None` if that is not needed.
+    pub(crate) fn timeout_of(&self, id: WaiterId) -> Option<Instant> {
+        self.timeout(self.waiters().end(id.idx))
+    }
+
+    /// This end of a wait, or the instant at which kept slots are lent, if that is earlier.
+    fn timeout(&self, end: Nanos) -> Option<Instant> {
+        let base = self.base();
         let lending = match base.waiting {
             0 => NEVER,
             _ => base.reserves.next_lending(),

@@ -23,9 +23,10 @@ impl AtomicState {
         self.0 & CLOSED != 0
     }
 
-    /// Why there is no item to take.
+    /// Why there was no item to take.
     pub(super) fn dequeue_error(self) -> DequeueError {
-        match self.is_closed() {
+        // One may have arrived since, before the queue was closed: it has yet to be taken.
+        match self.is_closed() && self.waiting() == 0 {
             true => DequeueError::Closed,
             false => DequeueError::Empty,
         }

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use crate::admit::WakeList;
+use super::deferred::Deferred;
 
 #[derive(Debug, Default)]
 pub(super) struct Consumers {
@@ -73,12 +73,12 @@ impl Consumers {
 
     /// Wakes consumers until as many are woken as there are items. Those that have not polled since an earlier wake-up
     /// count.
-    pub(super) fn wake(&mut self, items: usize, wakes: &mut WakeList<Waker>) {
+    pub(super) fn wake<T>(&mut self, items: usize, deferred: &mut Deferred<T>) {
         while self.woken < items
             && let Some((_, waker)) = self.waiting.pop_front()
         {
             self.woken += 1;
-            wakes.push(waker);
+            deferred.wake(waker);
         }
     }
 

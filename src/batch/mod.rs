@@ -26,12 +26,15 @@ mod atomic_state;
 mod batch_item;
 mod builder;
 mod cancel;
+mod change;
 mod consumers;
 mod cost;
+mod deferred;
 mod dequeue;
 mod error;
 mod future;
 mod guard;
+mod items;
 mod layer;
 #[cfg(all(test, loom))]
 mod loom;

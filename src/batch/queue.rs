@@ -12,7 +12,6 @@ use super::cancel::remove_on_cancel;
 use super::shared::Shared;
 use super::{Dequeue, DequeueError, EnqueueError, RequestGuard, WaitNonEmpty};
 use crate::admit::{RoomStats, Ticket, WaiterId, WaitingRoomConfig};
-use crate::gate::with_lock::WithLock;
 
 /// A bounded, ordered queue of requests, for consumers that take them. Clones are handles of the same queue.
 ///
@@ -186,12 +185,8 @@ impl<T> RequestQueue<T> {
     ///
     /// If no request waits.
     pub fn try_dequeue(&self) -> Result<T, DequeueError> {
-        let mut taken = None;
-        let left = self.shared.dequeue(&mut None, &mut taken);
-        match taken {
-            Some(taken) => Ok(taken.item),
-            None => Err(left.dequeue_error()),
-        }
+        let item = self.shared.dequeue(&mut None);
+        item.ok_or_else(|| self.shared.atomic_state().dequeue_error())
     }
 
     /// Waits until a request waits, and leaves it in the queue: `true`. `false` if the queue is closed and empty. For a
@@ -220,7 +215,7 @@ impl<T> RequestQueue<T> {
     /// order is not that of arrival, or its wait ends early by a deadline.
     pub fn remove(&self, id: RequestId) -> Option<T> {
         let waiter = self.waiter(id)?;
-        Some(self.shared.remove(waiter)?.item)
+        self.shared.remove(waiter)
     }
 
     /// Whether the request waits.
@@ -235,10 +230,10 @@ impl<T> RequestQueue<T> {
     #[must_use]
     pub fn position(&self, id: RequestId) -> Option<usize> {
         let waiter = self.waiter(id)?;
-        self.shared.with_lock(|_, state, deferred| {
-            state.advance_if_timed(deferred); // may promote or reject it
-            state.queue.position(waiter)
-        })
+        let mut change = self.shared.change();
+        let (state, deferred) = change.parts();
+        state.advance_if_timed(deferred); // may promote or reject it
+        state.queue.position(waiter)
     }
 
     /// The number of waiting requests. Read without the lock.
@@ -261,8 +256,7 @@ impl<T> RequestQueue<T> {
 
     /// Removes all requests, in the order in which they would have been taken one by one.
     pub fn clear(&self) -> Vec<T> {
-        let all = self.shared.clear();
-        all.into_iter().map(|removed| removed.item).collect()
+        self.shared.clear()
     }
 
     /// Closes the queue. Waiting requests are rejected at once as [`ShuttingDown`](crate::RejectReason::ShuttingDown), and

@@ -1,4 +1,4 @@
-//! The state that all handles of a queue share. The rules of its lock are those of [`WithLock`]; besides:
+//! The state that all handles of a queue share. Each [`Change`] of it follows the same rules as in a gate; besides:
 //!
 //! - Costs are asked before the lock is taken, and rejections are told after it is released. A token that is cancelled
 //!   removes its item through this lock.
@@ -14,15 +14,16 @@ use std::time::Instant;
 use super::atomic_state::AtomicState;
 use super::builder::Builder;
 use super::cancel::Registration;
+use super::change::Change;
+use super::deferred::{Deferred, More};
 use super::queue::next_queue_id;
 use super::selection::Selection;
-use super::state::{Deferred, QueueItem, State};
+use super::state::State;
 use super::{Cost, EnqueueError, OnOversize, TooLarge};
 use crate::admit::{RejectReason, Ticket, WaiterId, WaitingRoomConfig};
 use crate::gate::now;
 use crate::gate::reserve::ReservationHost;
 use crate::gate::timer::{RuntimeId, TimerHost, TimerRequest};
-use crate::gate::with_lock::WithLock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
 
 pub(super) type OnRejected<T> = dyn Fn(T, RejectReason<TooLarge>) + Send + Sync;
@@ -51,27 +52,35 @@ impl<T: Send + 'static> Shared<T> {
         // The caller's code, which may panic: without the lock, before anything has changed.
         let cost = self.cost.as_ref().map_or(1, |cost| cost.cost(&item));
         let now = now();
-        // Moved once, if it is accepted: copies of a large item would be most of the work.
-        let mut item = Some(item);
-        let pushed = self.with_lock_and_timer(|shared, state, deferred| {
-            // Under the lock that adds the item, so that no other item takes the place.
-            if has_reservation {
-                state.queue.unreserve();
-            }
+        let mut change = self.change();
+        let (state, deferred) = change.parts();
+        // Under the lock that adds the item, so that no other item takes the place.
+        if has_reservation {
+            state.queue.unreserve();
+        }
+        let pushed = match self.too_large(cost) {
             // It would never fit. But a closed queue says that it is closed.
-            if cost > shared.budget && !state.queue.is_closed() {
-                let budget = shared.budget;
-                let why = RejectReason::Unservable(TooLarge { cost, budget });
+            Some(why) if !state.queue.is_closed() => {
                 state.queue.count_rejected(&why);
-                return Err(why);
+                Err(why)
             }
-            let pushed = state.push((&mut item, cost), ticket, now, deferred);
-            pushed.map_err(RejectReason::widen)
-        });
-        pushed.map_err(|why| match item {
-            Some(item) => EnqueueError { item, why },
-            None => unreachable!("taken only if it is accepted"),
-        })
+            _ => state
+                .push(cost, ticket, now, deferred)
+                .map_err(RejectReason::widen),
+        };
+        match pushed {
+            Ok(id) => {
+                state.items.put(id.index(), item);
+                let timer = state.arm_timer_here();
+                drop(change);
+                self.run(timer);
+                Ok(id)
+            }
+            Err(why) => {
+                drop(change);
+                Err(EnqueueError { item, why })
+            }
+        }
     }
 
     /// Takes the item that is next, or `None` if the queue is closed and empty; else the consumer waits.
@@ -81,20 +90,18 @@ impl<T: Send + 'static> Shared<T> {
         id: &mut Option<u64>,
     ) -> Poll<Option<T>> {
         // First without a timer, which a consumer that need not wait does not need.
-        let mut taken = None;
-        self.dequeue(id, &mut taken);
-        if let Some(taken) = taken {
-            return Poll::Ready(Some(taken.item));
+        let item = self.dequeue(id);
+        if item.is_some() {
+            return Poll::Ready(item);
         }
-        let removed = self.poll_as_consumer(cx, id, |state, deferred| {
+        self.poll_as_consumer(cx, id, |state, deferred| {
             state.advance_if_timed(deferred);
-            match state.pop() {
-                Some(removed) => Poll::Ready(Some(removed)),
+            match state.pop(deferred) {
+                Some(item) => Poll::Ready(Some(item)),
                 None if state.queue.is_closed() => Poll::Ready(None),
                 None => Poll::Pending,
             }
-        });
-        removed.map(|removed| Some(removed?.item))
+        })
     }
 
     /// Whether an item waits. If none does but more are accepted, the consumer waits.
@@ -122,10 +129,10 @@ impl<T: Send + 'static> Shared<T> {
     ) -> Poll<R> {
         // First with the waker that is kept, if it wakes the same task: most polls need no clone.
         if id.is_some() || !self.is_empty() {
-            let found = self.with_lock_and_timer(|_, state, deferred| {
+            let found = self.change_with_timer(|state, deferred| {
                 let found = look(state, deferred);
                 if found.is_ready() {
-                    deferred.unused = state.forget_consumer(id);
+                    deferred.discard(state.forget_consumer(id));
                     return Some(found);
                 }
                 state.consumers.will_wake(*id, cx.waker()).then_some(found)
@@ -136,10 +143,10 @@ impl<T: Send + 'static> Shared<T> {
         }
         // Cloned and dropped without the lock: a waker's code is the caller's. Meanwhile an item may have come.
         let waker = cx.waker().clone();
-        let (found, unused) = self.with_lock_and_timer(|_, state, deferred| {
+        let (found, unused) = self.change_with_timer(|state, deferred| {
             let found = look(state, deferred);
             if found.is_ready() {
-                deferred.unused = state.forget_consumer(id);
+                deferred.discard(state.forget_consumer(id));
                 return (found, Some(waker));
             }
             (found, state.consumers.wait(id, waker))
@@ -161,29 +168,30 @@ impl<T: Send + 'static> Shared<T> {
 
     pub(super) fn reconfigure(self: &Arc<Self>, config: WaitingRoomConfig) {
         let now = now();
-        let timers = self.with_lock_and_timer(|_, state, deferred| {
+        let timers = self.change_with_timer(|state, deferred| {
             state.advance(now, deferred);
             for (id, why) in state.queue.reconfigure(config, now) {
                 state.reject(id, why, deferred);
             }
             // With a `max_size` of 0 there is no place to wait for any more.
-            state.reservation_waiters.wake_all(&mut deferred.wakes);
+            state
+                .reservation_waiters
+                .wake_all(&mut deferred.more().wakes);
             state.timers.rearm_all(state.queue.next_timeout())
         });
         self.run(timers);
     }
 
-    /// As [`with_lock`](Self::with_lock), and arms a timer in the runtime that calls this, if waits can end.
-    fn with_lock_and_timer<R>(
+    /// Changes the state, and arms a timer in the runtime that calls this, if waits can end.
+    fn change_with_timer<R>(
         self: &Arc<Self>,
-        act: impl FnOnce(&Self, &mut State<T>, &mut Deferred<T>) -> R,
+        act: impl FnOnce(&mut State<T>, &mut Deferred<T>) -> R,
     ) -> R {
-        let mut timer = None;
-        let result = self.with_lock(|shared, state, deferred| {
-            let result = act(shared, state, deferred);
-            timer = state.arm_timer_here();
-            result
-        });
+        let mut change = self.change();
+        let (state, deferred) = change.parts();
+        let result = act(state, deferred);
+        let timer = state.arm_timer_here();
+        drop(change);
         self.run(timer);
         result
     }
@@ -209,33 +217,28 @@ impl<T> Shared<T> {
         })
     }
 
-    /// Takes the item that is next. A consumer that waited with `id` waits no longer if it gets one. Returns what is left.
-    ///
-    /// The item goes into `taken`, because results of closures are copied several times.
-    pub(super) fn dequeue(
-        &self,
-        id: &mut Option<u64>,
-        taken: &mut Option<QueueItem<T>>,
-    ) -> AtomicState {
-        let atomic_state = self.atomic_state();
-        // Empty: the lock is not needed.
-        if atomic_state.waiting() == 0 {
-            return atomic_state;
+    /// Takes the item that is next. A consumer that waited with `id` waits no longer if it gets one.
+    #[inline]
+    pub(super) fn dequeue(&self, id: &mut Option<u64>) -> Option<T> {
+        if self.is_empty() {
+            return None; // without the lock
         }
-        self.with_lock(|_, state, deferred| {
-            state.advance_if_timed(deferred);
-            // Empty by now, if the waits of all items have ended.
-            *taken = state.pop();
-            if taken.is_some() {
-                deferred.unused = state.forget_consumer(id);
-            }
-            state.atomic_state()
-        })
+        let mut change = self.change();
+        let (state, deferred) = change.parts();
+        state.advance_if_timed(deferred);
+        // `None` if the waits of all items have ended.
+        let item = state.pop(deferred);
+        if item.is_some() {
+            deferred.discard(state.forget_consumer(id));
+        }
+        item
     }
 
-    /// A consumer was dropped. If it was woken for an item, `with_lock` wakes the next.
+    /// A consumer was dropped. If it was woken for an item, the next is woken.
     pub(super) fn forget_consumer(&self, mut id: Option<u64>) {
-        self.with_lock(|_, state, deferred| deferred.unused = state.forget_consumer(&mut id));
+        let mut change = self.change();
+        let (state, deferred) = change.parts();
+        deferred.discard(state.forget_consumer(&mut id));
     }
 
     /// Takes the items of a batch, in order.
@@ -243,36 +246,37 @@ impl<T> Shared<T> {
         if self.is_empty() {
             return Vec::new(); // without the lock
         }
-        let batch = self.with_lock(|shared, state, deferred| {
-            state.advance_if_timed(deferred);
-            state.select(Selection::new(shared.on_oversize, count, budget))
-        });
-        batch.items // the registrations are dropped here, without the lock
+        let mut change = self.change();
+        let (state, deferred) = change.parts();
+        state.advance_if_timed(deferred);
+        state.select(Selection::new(self.on_oversize, count, budget), deferred)
     }
 
     /// Removes an item, if it still waits.
-    pub(super) fn remove(&self, id: WaiterId) -> Option<QueueItem<T>> {
-        self.with_lock(|_, state, _| state.remove(id))
+    pub(super) fn remove(&self, id: WaiterId) -> Option<T> {
+        let mut change = self.change();
+        let (state, deferred) = change.parts();
+        state.remove(id, deferred)
     }
 
     /// Removes all items, in order.
-    pub(super) fn clear(&self) -> Vec<QueueItem<T>> {
-        self.with_lock(|_, state, _| {
-            let order = state.queue.in_order().into_iter();
-            order.filter_map(|id| state.remove(id)).collect()
-        })
+    pub(super) fn clear(&self) -> Vec<T> {
+        let mut change = self.change();
+        let (state, deferred) = change.parts();
+        let order = state.queue.in_order().into_iter();
+        order.filter_map(|id| state.remove(id, deferred)).collect()
     }
 
     pub(super) fn close(&self) {
-        self.with_lock(|_, state, deferred| {
-            for id in state.queue.close() {
-                state.reject(id, RejectReason::ShuttingDown, deferred);
-            }
-        });
+        let mut change = self.change();
+        let (state, deferred) = change.parts();
+        for id in state.queue.close() {
+            state.reject(id, RejectReason::ShuttingDown, deferred);
+        }
     }
 
     pub(super) fn drain(&self) {
-        self.with_lock(|_, state, _| state.queue.stop_accepting());
+        self.change().parts().0.queue.stop_accepting();
     }
 
     /// Keeps the registration with its item for as long as that waits.
@@ -292,51 +296,44 @@ impl<T> Shared<T> {
         self.atomic_state().waiting() == 0
     }
 
-    #[cold]
-    fn tell_rejected(&self, rejected: Vec<(QueueItem<T>, RejectReason<TooLarge>)>) {
-        for (removed, why) in rejected {
-            // The caller of the queue is not to lose its own item by a panic of the callback, or of a destructor.
-            let _ = catch_unwind(AssertUnwindSafe(|| match &self.on_rejected {
-                Some(act) => act(removed.item, why),
-                None => drop(removed),
-            }));
-        }
-    }
-}
-
-impl<T> WithLock for Shared<T> {
-    type State = State<T>;
-    type Deferred = Deferred<T>;
-
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    /// Takes the lock for a look that changes nothing that others read without it.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State<T>> {
         // No code of a caller runs under the lock, so a panic there left nothing half done.
         self.state
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn publish(&self, state: &mut State<T>, deferred: &mut Deferred<T>) {
-        // Relaxed: stores are ordered by the lock, and the items are read under it.
-        self.atomic_state.store(state.atomic_state().0, Relaxed);
-        if !state.has_no_waiters() {
-            state.notify(&mut deferred.wakes);
-        }
+    /// Takes the lock for a change.
+    #[inline]
+    pub(super) fn change(&self) -> Change<'_, T> {
+        Change::new(self)
     }
 
-    fn finish(&self, deferred: Deferred<T>) {
-        let Deferred {
-            rejected,
-            wakes,
-            unused,
-        } = deferred;
-        if !wakes.is_empty() {
-            wakes.wake_all();
+    /// Writes what others read without the lock. Called under it, after each change.
+    #[inline]
+    pub(super) fn publish(&self, state: &State<T>) {
+        // Relaxed: stores are ordered by the lock, and the items are read under it.
+        self.atomic_state.store(state.atomic_state().0, Relaxed);
+    }
+
+    /// The reason for which an item of this cost may not wait, if it would fit into no batch.
+    fn too_large(&self, cost: u64) -> Option<RejectReason<TooLarge>> {
+        let budget = self.budget;
+        (cost > budget).then_some(RejectReason::Unservable(TooLarge { cost, budget }))
+    }
+
+    /// Does what is rarely left to do after the lock was released.
+    #[cold]
+    pub(super) fn finish(&self, more: More<T>) {
+        more.wakes.wake_all();
+        for (item, why) in more.rejected {
+            // The caller of the queue is not to lose its own item by a panic of the callback, or of a destructor.
+            let _ = catch_unwind(AssertUnwindSafe(|| match &self.on_rejected {
+                Some(act) => act(item, why),
+                None => drop(item),
+            }));
         }
-        if !rejected.is_empty() {
-            self.tell_rejected(rejected);
-        }
-        // Last, because a waker's own code runs when it is dropped, and may panic.
-        drop(unused);
     }
 }
 
@@ -359,30 +356,30 @@ impl<T> ReservationHost for Shared<T> {
     }
 
     fn unreserve(&self) {
-        self.with_lock(|_, state, _| state.queue.unreserve());
+        self.change().parts().0.queue.unreserve();
     }
 }
 
 impl<T: Send + 'static> TimerHost for Shared<T> {
     fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant> {
         let now = now();
-        self.with_lock(|_, state, deferred| {
-            state.advance(now, deferred);
-            let next_timeout = state.queue.next_timeout();
-            let trim = state.queue.trim_idle(now); // memory that a burst left behind
-            state.timers.on_woken(runtime, now, next_timeout, trim)
-        })
+        let mut change = self.change();
+        let (state, deferred) = change.parts();
+        state.advance(now, deferred);
+        let next_timeout = state.queue.next_timeout();
+        let trim = state.queue.trim_idle(now); // memory that a burst left behind
+        state.timers.on_woken(runtime, now, next_timeout, trim)
     }
 
     /// Wakes all consumers, so that one that waits in another runtime arms a timer there.
     fn on_timer_stopped(&self, runtime: RuntimeId, was_spawned: bool) {
-        self.with_lock(|_, state, deferred| {
-            state.timers.remove(runtime);
-            if was_spawned {
-                // More than are needed: a runtime stops rarely, and a consumer that finds no item waits again.
-                state.consumers.wake(usize::MAX, &mut deferred.wakes);
-            }
-        });
+        let mut change = self.change();
+        let (state, deferred) = change.parts();
+        state.timers.remove(runtime);
+        if was_spawned {
+            // More than are needed: a runtime stops rarely, and a consumer that finds no item waits again.
+            state.consumers.wake(usize::MAX, deferred);
+        }
     }
 }
 

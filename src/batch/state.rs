@@ -3,15 +3,14 @@
 use std::task::Waker;
 use std::time::Instant;
 
-use super::TooLarge;
 use super::atomic_state::AtomicState;
 use super::cancel::Registration;
 use super::consumers::Consumers;
+use super::deferred::Deferred;
+use super::items::Items;
 use super::selection::{Choice, Selection};
 use super::trigger::BatchWaiter;
-use crate::admit::{
-    RejectReason, Skipped, Ticket, WaitQueue, WaiterId, WaitingRoomConfig, WakeList,
-};
+use crate::admit::{RejectReason, Skipped, Ticket, WaitQueue, WaiterId, WaitingRoomConfig};
 use crate::gate::now;
 use crate::gate::reserve::ReservationWaiters;
 use crate::gate::timer::{TimerRequest, Timers};
@@ -20,7 +19,9 @@ use crate::gate::timer::{TimerRequest, Timers};
 const USUAL_BATCH: usize = 64;
 
 pub(super) struct State<T> {
-    pub(super) queue: WaitQueue<(), QueueItem<T>>,
+    pub(super) queue: WaitQueue<(), ItemMeta>,
+    /// Each is there as long as its entry in the queue.
+    pub(super) items: Items<T>,
     /// What all waiting items cost together. 64 bits may not be enough for their sum.
     pub(super) cost: u128,
     pub(super) consumers: Consumers,
@@ -31,9 +32,8 @@ pub(super) struct State<T> {
     pub(super) timers: Timers,
 }
 
-/// An item in the queue. To be dropped without the lock, as an item's destructor is the caller's code.
-pub(super) struct QueueItem<T> {
-    pub(super) item: T,
+/// What is known of an item in the queue.
+pub(super) struct ItemMeta {
     cost: u64,
     /// How many items overtook it, in all batches so far, because it did not fit.
     overtaken: u32,
@@ -41,36 +41,11 @@ pub(super) struct QueueItem<T> {
     registration: Option<Registration>,
 }
 
-/// The items of a batch.
-pub(super) struct TakenItems<T> {
-    pub(super) items: Vec<T>,
-    /// To be dropped without the lock: that drops a waker of the token's.
-    registrations: Vec<Registration>,
-}
-
-/// What is to be done after the lock is released.
-pub(super) struct Deferred<T> {
-    /// Expired items, with the reason.
-    pub(super) rejected: Vec<(QueueItem<T>, RejectReason<TooLarge>)>,
-    pub(super) wakes: WakeList<Waker>,
-    /// A waker that is not needed any more. Its destructor is the caller's code.
-    pub(super) unused: Option<Waker>,
-}
-
-impl<T> Default for Deferred<T> {
-    fn default() -> Self {
-        Self {
-            rejected: Vec::new(),
-            wakes: WakeList::new(),
-            unused: None,
-        }
-    }
-}
-
 impl<T> State<T> {
     pub(super) fn new(config: WaitingRoomConfig) -> Self {
         Self {
             queue: WaitQueue::new(config, now()),
+            items: Items::new(),
             cost: 0,
             consumers: Consumers::default(),
             reservation_waiters: ReservationWaiters::default(),
@@ -95,39 +70,37 @@ impl<T> State<T> {
     /// As [`advance`](Self::advance), but reads the clock only if a wait can end or an item can be promoted.
     pub(super) fn advance_if_timed(&mut self, deferred: &mut Deferred<T>) {
         // Reading it costs about 25 ns.
-        if self.queue.is_timed() {
-            self.advance(now(), deferred);
+        if let Some(now) = self.queue.due(now) {
+            self.advance(now, deferred);
         }
     }
 
     /// Rejects an item that the queue has unlinked.
     #[cold]
     pub(super) fn reject(&mut self, id: WaiterId, why: RejectReason, deferred: &mut Deferred<T>) {
-        let item = self.queue.take(id);
-        self.cost -= u128::from(item.cost);
-        deferred.rejected.push((item, why.widen()));
+        let meta = self.queue.take(id);
+        let item = self.take_item(id, meta, deferred);
+        let rejected = item.map(|item| (item, why.widen()));
+        deferred.more().rejected.extend(rejected);
     }
 
-    /// Takes the item out and adds it. Leaves it there if it is rejected.
+    /// Adds an item, which the caller puts to the others by its id.
     #[inline]
     pub(super) fn push(
         &mut self,
-        (item, cost): (&mut Option<T>, u64),
+        cost: u64,
         ticket: Ticket,
         now: Instant,
         deferred: &mut Deferred<T>,
     ) -> Result<WaiterId, RejectReason> {
         let now = self.queue.nanos(now);
         self.advance_to(now, deferred); // may free a place
-        let new = |_| QueueItem {
-            item: item
-                .take()
-                .unwrap_or_else(|| unreachable!("called at most once")),
+        let meta = ItemMeta {
             cost,
             overtaken: 0,
             registration: None,
         };
-        let pushed = self.queue.push_at(ticket, (), now, new)?;
+        let pushed = self.queue.push_at(ticket, (), now, |_| meta)?;
         self.cost += u128::from(cost);
         if let Some(displaced) = pushed.displaced {
             self.reject(displaced, RejectReason::Displaced, deferred);
@@ -137,32 +110,32 @@ impl<T> State<T> {
 
     /// Takes the item that is next.
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<QueueItem<T>> {
+    pub(super) fn pop(&mut self, deferred: &mut Deferred<T>) -> Option<T> {
         let next = self.queue.peek()?;
-        let item = self.queue.pop(next);
-        self.cost -= item.as_ref().map_or(0, |item| u128::from(item.cost));
-        item
+        self.serve(next, deferred)
+    }
+
+    /// Takes an item that waits.
+    #[inline]
+    fn serve(&mut self, id: WaiterId, deferred: &mut Deferred<T>) -> Option<T> {
+        let meta = self.queue.serve(id);
+        self.take_item(id, meta, deferred)
     }
 
     /// Takes the items of a batch, in order.
-    pub(super) fn select(&mut self, mut selection: Selection) -> TakenItems<T> {
+    pub(super) fn select(
+        &mut self,
+        mut selection: Selection,
+        deferred: &mut Deferred<T>,
+    ) -> Vec<T> {
         let max_count = selection.max_count().min(self.queue.len());
-        let mut batch = TakenItems {
-            items: Vec::with_capacity(max_count.min(USUAL_BATCH)),
-            registrations: Vec::new(),
-        };
+        let mut batch = Vec::with_capacity(max_count.min(USUAL_BATCH));
         // With the number of items that were taken before each.
         let mut skipped: Vec<(Skipped, u32)> = Vec::new();
         while let Some(next) = self.queue.peek() {
             let item = self.queue.get(next);
             match selection.choose(item.cost, item.overtaken) {
-                Choice::Take => {
-                    if let Some(item) = self.queue.pop(next) {
-                        self.cost -= u128::from(item.cost);
-                        batch.items.push(item.item);
-                        batch.registrations.extend(item.registration);
-                    }
-                }
+                Choice::Take => batch.extend(self.serve(next, deferred)),
                 Choice::Skip => skipped.push((self.queue.skip(next), selection.taken)),
                 Choice::End => break,
             }
@@ -176,10 +149,17 @@ impl<T> State<T> {
     }
 
     /// Removes an item, if it still waits.
-    pub(super) fn remove(&mut self, id: WaiterId) -> Option<QueueItem<T>> {
-        let item = self.queue.remove(id)?;
-        self.cost -= u128::from(item.cost);
-        Some(item)
+    pub(super) fn remove(&mut self, id: WaiterId, deferred: &mut Deferred<T>) -> Option<T> {
+        let meta = self.queue.remove(id)?;
+        self.take_item(id, meta, deferred)
+    }
+
+    /// Takes the item of a waiter that left the queue.
+    #[inline]
+    fn take_item(&mut self, id: WaiterId, meta: ItemMeta, deferred: &mut Deferred<T>) -> Option<T> {
+        self.cost -= u128::from(meta.cost);
+        deferred.unregister(meta.registration);
+        self.items.take(id.index())
     }
 
     /// Keeps the registration for as long as the item waits. Returns it if the item has left already.
@@ -203,7 +183,7 @@ impl<T> State<T> {
     /// The queue in which a place is reserved, and the tasks that wait for one.
     pub(super) fn reservations(
         &mut self,
-    ) -> (&mut WaitQueue<(), QueueItem<T>>, &mut ReservationWaiters) {
+    ) -> (&mut WaitQueue<(), ItemMeta>, &mut ReservationWaiters) {
         (&mut self.queue, &mut self.reservation_waiters)
     }
 
@@ -214,7 +194,7 @@ impl<T> State<T> {
     }
 
     /// Collects the wakers of tasks that have what they wait for.
-    pub(super) fn notify(&mut self, wakes: &mut WakeList<Waker>) {
+    pub(super) fn notify(&mut self, deferred: &mut Deferred<T>) {
         let is_closed = self.queue.is_closed();
         let has_ended = is_closed && self.queue.is_empty();
         let items = if has_ended {
@@ -222,13 +202,14 @@ impl<T> State<T> {
         } else {
             self.queue.len()
         };
-        self.consumers.wake(items, wakes);
+        self.consumers.wake(items, deferred);
         // All of them, of which some wait again: reservations are rare.
         if !self.reservation_waiters.is_empty() && (self.queue.has_room() || is_closed) {
-            self.reservation_waiters.wake_all(wakes);
+            self.reservation_waiters
+                .wake_all(&mut deferred.more().wakes);
         }
         if let Some(waker) = self.call_batcher() {
-            wakes.push(waker);
+            deferred.wake(waker);
         }
     }
 
@@ -239,6 +220,16 @@ impl<T> State<T> {
     /// Asks for a timer in the runtime that calls this, if waiting items can expire and none is armed early enough.
     #[inline]
     pub(super) fn arm_timer_here(&mut self) -> Option<TimerRequest> {
-        self.timers.arm_here(self.queue.next_timeout())
+        if self.queue.is_empty() {
+            return None;
+        }
+        // Perhaps too early: then it is woken once, and sleeps again.
+        self.timers.arm_here(self.queue.not_before())
+    }
+
+    /// Gives back the memory of items that the queue has given back for their entries.
+    #[inline]
+    pub(super) fn trim(&mut self) {
+        self.items.trim(self.queue.capacity());
     }
 }

@@ -6,7 +6,6 @@ use std::time::Instant;
 use super::RequestQueue;
 use super::state::State;
 use super::worker::BatchLimits;
-use crate::gate::with_lock::WithLock;
 
 /// When a batch goes: what is sooner is less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,9 +38,10 @@ pub(super) struct BatchWaiter {
 impl<T> RequestQueue<T> {
     pub(super) fn due(&self, limits: &BatchLimits) -> Trigger {
         // An expired request makes no batch due.
-        self.shared
-            .with_lock(|_, state, deferred| state.advance_if_timed(deferred));
-        self.shared.lock().due(limits)
+        let mut change = self.shared.change();
+        let (state, deferred) = change.parts();
+        state.advance_if_timed(deferred);
+        state.due(limits)
     }
 
     /// Resolves once it is time. One task can wait for that.

@@ -1,5 +1,6 @@
 //! A wait queue by itself, each step of it compared with a sorted list.
 
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -195,10 +196,11 @@ fn name(why: &RejectReason) -> &'static str {
     }
 }
 
-fn run(setup: Setup, events: Vec<Event>) {
+/// `lane_of`: the lanes among which events choose.
+fn run<L: Copy + Eq + Hash>(setup: Setup, events: Vec<Event>, lane_of: impl Fn(u8) -> L) {
     let begin = Instant::now();
     let at = |t: u64| begin + Duration::from_secs(t);
-    let mut queue: WaitQueue<u8, u32> = WaitQueue::new(setup.config(), begin);
+    let mut queue: WaitQueue<L, u32> = WaitQueue::new(setup.config(), begin);
     let mut model = Model {
         setup,
         now: 1000,
@@ -275,7 +277,7 @@ fn run(setup: Setup, events: Vec<Event>) {
                         _ => Some("full"),
                     }
                 };
-                match queue.push(ticket, lane, now, |_| n) {
+                match queue.push(ticket, lane_of(lane), now, |_| n) {
                     Err(refused) => assert_eq!(Some(name(&refused)), why, "{event:?}"),
                     Ok(pushed) => {
                         assert_eq!(why, None);
@@ -386,6 +388,14 @@ proptest! {
         setup in setup(),
         events in prop::collection::vec(event(), 1..400),
     ) {
-        run(setup, events);
+        run(setup, events, |lane| lane);
+    }
+
+    #[test]
+    fn a_queue_of_one_lane_is_in_the_order_of_a_sorted_list(
+        setup in setup(),
+        events in prop::collection::vec(event(), 1..400),
+    ) {
+        run(setup, events, |_| ());
     }
 }

@@ -108,12 +108,13 @@ impl<C: Capacity, W> FullRoom<C, W> {
         self.queue.charge(account, cost);
         let lanes = self.queue.lanes();
         let lane = account.lane.as_ref();
+        // Elsewhere a flow's usage is a count of requests, whatever they cost.
         if lane.map(|lane| lanes.discipline_of(lane)) != Some(Discipline::Fair) {
             return;
         }
         let Share { tenant, level, .. } = &account.share;
         let base = self.queue.base_mut();
-        base.on_charged(*level, tenant, cost.into());
+        base.on_charged(Priority(*level), tenant, cost.into());
     }
 
     /// All waiters, in the order of arrival, and what the capacity says of their lanes now. It may panic.
@@ -262,6 +263,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
     }
 
     fn first_pool(&self, idx: u32) -> PoolId {
+        // Still open: a lane is only closed when another one is opened.
         let pools = self.queue.lanes().pools(self.waiters().meta(idx).lane);
         // A lane without pools: any will do, its waiters are never served.
         pools.first().copied().unwrap_or(PoolId(0))
@@ -351,6 +353,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         let id = self
             .queue
             .insert(ticket, limits, lane, now, |_| Waiter::new(demand));
+        // Set here: `insert` also serves queues without slots, in which no wait is predicted.
         let lane_hash = self.hash_of_lane(lane);
         let meta = self.waiters_mut().meta_mut(id.idx);
         (meta.predicted, meta.lane_hash) = (predicted, lane_hash);
@@ -377,6 +380,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         let relinks = Self::ask_lanes(capacity, self.queue.waiters());
         self.queue.rebuild(relinks, now);
         let mut evicted = Vec::new();
+        // Only these: the bounds of the room and of tenants have not changed.
         self.queue
             .evict_from_partitions(|id, why| evicted.push((id, why)));
         self.reject_unlinked(evicted, wakes);

@@ -17,12 +17,13 @@ impl<C: Capacity, W> FullRoom<C, W> {
         let base = self.queue.base_mut();
         let load = base.overload.pool_mut(pool);
         let is_made = !C::MAKES_SLOTS || slot_state(capacity, pool) == SlotState::Made;
+        // Asked before `set_made`: the time since the last call counts only if the slots were there in it.
         let was_made = is_made && load.is_made_since(base.now);
         load.observe(base.now, slots(capacity, pool), is_idle || !was_made);
         load.set_made(base.now, is_made);
     }
 
-    /// The same, for all pools that could serve a lane.
+    /// As [`observe`](Self::observe), for all pools that could serve a lane.
     pub(super) fn observe_lane(&mut self, capacity: &C, lane: u32) {
         // Cloned, as the set is shared and the measurements are changed on the way.
         for &pool in self.queue.lanes().pools(lane).clone().iter() {
@@ -30,15 +31,15 @@ impl<C: Capacity, W> FullRoom<C, W> {
         }
     }
 
-    /// Expects nothing of pools that are out of service.
+    /// Tells the measurements which pools are in service: nothing is expected of the others.
     pub(super) fn observe_pools_in_service(&mut self, capacity: &C) {
-        // A panic is none of the business of the requests that wait.
+        // A panic of the capacity must not reach the requests that wait.
         if let Ok(Some(pools)) = catch_unwind(AssertUnwindSafe(|| capacity.all_pools())) {
             self.queue.base_mut().overload.set_in_service(&pools);
         }
     }
 
-    /// The same, for all pools for which requests wait.
+    /// As [`observe`](Self::observe), for all pools for which requests wait.
     pub(super) fn observe_waiters(&mut self, capacity: &C) {
         let lanes: Vec<u32> = self.queue.lanes().one_of_each_group().collect();
         for lane in lanes {
@@ -102,6 +103,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
             if has_free(&pools) {
                 return Some(ExpectedWait::none(pool));
             }
+            // Every slot is busy and no request waits: the next one that comes back is for this request.
             let seconds = base.overload.total_per_second()?.recip();
             return Some(ExpectedWait { pool, seconds });
         }

@@ -24,7 +24,7 @@ struct LevelIdleness {
     idle: f64,
 }
 
-/// Measured so often within the average's time constant: more often, one lease more or less would weigh too much.
+/// How many measurements there are in one time constant of the average. With more, a single lease would weigh too much.
 const MEASUREMENTS: f64 = 64.0;
 
 impl Idleness {
@@ -70,8 +70,10 @@ impl Idleness {
         let unknown = leased.saturating_sub(self.leased).saturating_sub(known);
         let mut used = unknown as f64;
         for level in &mut self.levels {
+            // By now what this level and all above it had: what lower ones had is idle to it.
             used += std::mem::take(&mut level.served) as f64;
             let idle = match possible > 0.0 {
+                // Below 0 counts, too, because rates err both ways; within a bound, so that no error lasts.
                 true => (1.0 - used / possible).max(-1.0),
                 false => 0.0, // the service stood still
             };

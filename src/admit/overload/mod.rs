@@ -41,12 +41,34 @@ pub(crate) struct Overload {
     /// By pool.
     pools: Vec<PoolLoad>,
     levels: usize,
-    /// The mean logarithm of the patiences of late, in seconds, if any was bounded.
-    patience_ln: Option<f64>,
+    /// If any was bounded.
+    mean_patience: Option<MeanPatience>,
     idleness: Idleness,
     shares: Shares,
     pub(crate) service: ServiceTimes,
     pub(crate) patience: Patience,
+}
+
+/// The mean of the patiences of late.
+#[derive(Debug, Clone, Copy)]
+struct MeanPatience {
+    seconds: f64,
+    /// Its logarithm, which is what is averaged.
+    ln: f64,
+}
+
+impl MeanPatience {
+    fn of(seconds: f64) -> Self {
+        let ln = seconds.ln();
+        Self { seconds, ln }
+    }
+
+    /// With one more of so many seconds.
+    fn towards(self, patience: f64) -> Self {
+        let ln = self.ln + PATIENCE_WEIGHT * (patience.ln() - self.ln);
+        let seconds = ln.exp();
+        Self { seconds, ln }
+    }
 }
 
 /// An arrival that found no slot, as far as its wait is concerned. Times are in seconds; infinite without a bound.
@@ -85,7 +107,8 @@ const INITIAL: f64 = 0.16;
 /// By how much a prediction may exceed the longest useful wait in a burst: predictions err, and a slot that would be idle
 /// is worth more than a wait in vain.
 const SLACK: f64 = 0.125;
-/// Over how long the tenants' shares are averaged, in multiples of that: one tenant is served less often than all together.
+/// Over how long the tenants' shares are averaged, in multiples of the time for idleness: one tenant is served less often
+/// than all together.
 const SHARES_MEMORY: f64 = 6.0;
 /// From this unused part of its share on, what a tenant sends is let in like a burst.
 const UNUSED: f64 = 0.05;
@@ -105,6 +128,7 @@ impl Overload {
     pub(crate) fn set_config(&mut self, config: &WaitingRoomConfig) {
         self.shares.set_config(config);
         let levels = config.levels.count();
+        // The same number of levels is taken to be the same levels, whatever their names.
         if self.levels != levels {
             self.levels = levels;
             self.idleness = Idleness::new(levels, INITIAL);
@@ -161,21 +185,25 @@ impl Overload {
     pub(crate) fn total_per_second(&self) -> Option<f64> {
         let known = self.pools.iter().filter(|pool| pool.is_in_service);
         let known = known.filter_map(PoolLoad::per_second);
+        // Nothing is known where the sum is empty.
         Some(known.sum()).filter(|&total| total > 0.0)
     }
 
     /// The mean patience, this one included. Infinite as long as none was bounded.
     fn mean_patience(&mut self, arriving: &Arriving) -> f64 {
         let patience = arriving.patience;
-        if patience.is_finite() && patience > 0.0 {
-            let mean = self.patience_ln.get_or_insert(patience.ln());
-            let weight = match arriving.is_told {
-                true => PATIENCE_WEIGHT,
-                false => 1.0, // learned from many
-            };
-            *mean += weight * (patience.ln() - *mean);
-        }
-        self.patience_ln.map_or(f64::INFINITY, f64::exp)
+        // The logarithm of any other value would spoil the mean for good.
+        let is_bounded = patience.is_finite() && patience > 0.0;
+        let mean = match self.mean_patience {
+            // Most callers wait equally long: spares most arrivals the logarithm.
+            Some(mean) if mean.seconds == patience || !is_bounded => return mean.seconds,
+            None if !is_bounded => return f64::INFINITY,
+            Some(mean) if arriving.is_told => mean.towards(patience),
+            // The first, or learned from many.
+            _ => MeanPatience::of(patience),
+        };
+        self.mean_patience = Some(mean);
+        mean.seconds
     }
 
     /// Whether an arrival is let in. Returns the wait as it was predicted, for [`PoolLoad::on_wait_ended`]; 0 if it is
@@ -193,20 +221,25 @@ impl Overload {
     ) -> Result<f64, f64> {
         let level = arriving.level;
         let memory = MEMORY * self.mean_patience(arriving);
+        // Without a known rate it is unknown what was possible: the averages keep their initial value.
         if self.total_per_second().is_some() {
             let pools = &mut self.pools;
+            // Called only if a measurement is due, because it takes what was counted.
             let possible = |time| pools.iter_mut().map(|pool| pool.take_possible(time)).sum();
             self.idleness
                 .observe(now, arriving.leased, possible, memory);
         }
+        // No request is refused for a wait that is not known.
         let Some(predicted) = arriving.predicted else {
             return Ok(0.0);
         };
-        let (target, longest) = self.targets(arriving, tenant, config, now);
+        let (target, late_after) = self.targets(arriving, tenant, config, now);
         let load = self.pool_mut(arriving.pool);
+        // The corrected wait decides. The other one is returned, from which corrections are learned.
         let wait = predicted * load.correction(level, predicted);
-        let is_late = wait > longest;
+        let is_late = wait > late_after;
         // If it is refused, the slot that is free next may be idle.
+        // The probe comes last: asking for it uses it up.
         if arriving.is_first
             && (!is_late || !arriving.is_told || load.is_probed_by(now, arriving.patience))
         {
@@ -215,11 +248,13 @@ impl Overload {
         let excess = wait - target;
         // Its answer would come too late, burst or not.
         if is_late {
-            return Err(excess.max(wait - longest));
+            // A target that was configured may be longer than the wait: `excess` is below 0 then.
+            return Err(excess.max(wait - late_after));
         }
         if excess <= 0.0 {
             return Ok(predicted);
         }
+        // With a probability from 0 at the target to 1 at twice the target.
         match load.refuses(level, (excess / target).min(1.0)) {
             true => Err(excess),
             false => Ok(predicted),
@@ -238,19 +273,22 @@ impl Overload {
         let target = busy_target(config, arriving.patience);
         let mut idle = self.idle_for(level, arriving.flows.is_some(), config);
         if let Some(discipline) = arriving.flows {
-            let patience = self.patience_ln.map_or(arriving.patience, f64::exp);
+            let mean = self.mean_patience.map(|mean| mean.seconds);
+            let patience = mean.unwrap_or(arriving.patience);
             let memory = SHARES_MEMORY * MEMORY * patience;
             self.shares.observe(now, memory);
             let flow = FlowKey::new(level, tenant, discipline, config);
             let unused = self.shares.unused(flow, config, now);
+            // On the scale of idleness: `UNUSED` of a share counts as much as `IDLE` of the slots.
             idle = idle.max(unused / UNUSED * IDLE);
         }
+        // A patience that was learned may be too short: such a request is late at twice the target at the earliest.
         let longest = match arriving.is_told {
             true => arriving.longest,
             false => arriving.longest.max(2.0 * target),
         };
-        let late = longest * (1.0 + SLACK * burst(idle));
-        (burst_target(target, longest, idle), late)
+        let late_after = longest * (1.0 + SLACK * burst(idle));
+        (burst_target(target, longest, idle), late_after)
     }
 
     /// The share of the slots that was idle of late, as a level sees it. `has_flows`: of a lane that flows share.
@@ -279,6 +317,7 @@ fn burst(idle: f64) -> f64 {
 
 /// The target where this share of the slots was idle of late: it grows up to the longest useful wait, if there is one.
 fn burst_target(target: f64, longest: f64, idle: f64) -> f64 {
+    // The sum below would be infinite, or no number.
     if longest == f64::INFINITY {
         return target;
     }

@@ -57,8 +57,10 @@ impl Patience {
 
     /// A caller of this tenant gave up after so many seconds. `longest`: the bound of the room.
     pub(crate) fn on_gave_up(&mut self, tenant: &Tenant, age: f64, longest: Nanos, now: Nanos) {
+        // Also where the room's bound is longer.
         let longest = seconds(longest).min(LONGEST);
         self.overall.on_gave_up(age, longest, now);
+        // Requests of no tenant count in `overall` alone.
         if tenant.as_bytes().is_empty() {
             return;
         }
@@ -96,11 +98,13 @@ impl Estimate {
 
     fn on_gave_up(&mut self, age: f64, longest: f64, now: Nanos) {
         let old = match self.gave_up {
+            // The first one: the estimate starts at the bound and comes down from there.
             0 => longest.max(age),
             _ => self.at(now),
         };
         self.gave_up = self.gave_up.saturating_add(1);
         self.changed = now;
+        // Stands still where `QUANTILE` of the callers give up earlier: then the steps down equal the steps up.
         self.seconds = match age < old {
             // Not below the age itself: where all callers have the same patience, that is it.
             true => (old * (1.0 - STEP * (1.0 - QUANTILE))).max(age),
@@ -110,6 +114,7 @@ impl Estimate {
 
     fn on_stayed(&mut self, age: f64, now: Nanos) {
         let old = self.at(now);
+        // Before the first caller gave up there is no estimate to raise.
         if self.gave_up > 0 && age >= old {
             self.changed = now;
             self.seconds = old * (1.0 + STEP * QUANTILE);

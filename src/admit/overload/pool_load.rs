@@ -79,12 +79,14 @@ impl PoolLoad {
     /// Counts the time up to `now`. `is_empty`: no request has waited for the pool since the last call.
     #[inline]
     pub(crate) fn observe(&mut self, now: Nanos, slots: usize, is_empty: bool) {
+        // 0: nothing was observed before, so there is no time to count.
         if !is_empty && self.counted_to > 0 {
             // Of the slots that there were. Saturates where the caller did not read the clock.
             let time = seconds(now.saturating_sub(self.counted_to));
             self.since += time * self.slots;
             self.recent.0 += time;
         }
+        // Never back: `now` may be that of a caller that was late at the lock, or did not read the clock.
         self.counted_to = self.counted_to.max(now);
         // A limit of 0 is that of slots which come from elsewhere, one at a time.
         self.slots = slots.max(1) as f64;
@@ -103,6 +105,7 @@ impl PoolLoad {
     /// A slot went to a waiter.
     #[inline]
     pub(crate) fn on_handed_over(&mut self) {
+        // In slot time: so many seconds in which all slots are taken.
         let shortest = SHORTEST_MEMORY * self.slots;
         // A service that stood still works again: however long that was, it counts no more than all the time before.
         self.slot_time += match self.is_certain() {
@@ -113,6 +116,7 @@ impl PoolLoad {
         self.recent.1 += 1.0;
         self.handed_over += 1.0;
         if self.handed_over >= 2.0 * MEMORY && self.slot_time >= shortest {
+            // Both, so that the rate stays and what comes next has more weight.
             self.handed_over /= 2.0;
             self.slot_time /= 2.0;
         }
@@ -120,8 +124,10 @@ impl PoolLoad {
 
     /// How many slots go to waiters per second. `None` before one did.
     pub(crate) fn per_second(&self) -> Option<f64> {
+        // With the time since the last hand-over: otherwise a pool that stands still would keep its rate.
         let slot_time = self.slot_time + self.since;
         let is_known = self.handed_over > 0.0 && slot_time > 0.0;
+        // `handed_over / slot_time` is the rate of one slot. By the slots of now: a new limit counts at once.
         is_known.then(|| self.slots * self.handed_over / slot_time)
     }
 
@@ -129,6 +135,7 @@ impl PoolLoad {
     /// no slot is idle, however few are handed over.
     pub(crate) fn take_possible(&mut self, time: f64) -> f64 {
         let (waited, handed_over) = std::mem::take(&mut self.recent);
+        // Time without waiters counts by the rate, time with waiters by what was handed over in it.
         let more = match self.is_in_service {
             true => self.per_second().unwrap_or(0.0) * (time - waited).max(0.0),
             false => 0.0,
@@ -156,6 +163,7 @@ impl PoolLoad {
         let Some(level) = self.levels.get(usize::from(level)) else {
             return 1.0;
         };
+        // As if `PRIOR` more waits of this length had come out as predicted.
         let prior = PRIOR * predicted;
         let ratio = (level.actual + prior) / (level.predicted + prior);
         match ratio.is_nan() {

@@ -35,6 +35,7 @@ impl LevelReserve {
     /// When waiters are to be offered its slots; `NEVER` if it has none, or has lent them all the time.
     fn lends_from(&self) -> Nanos {
         match self.reserve.is_some() && self.latest > 0 && !self.is_offered {
+            // The first instant at which `lends` is true, which asks for more than `LATELY`.
             true => self.latest.saturating_add(LATELY + 1),
             false => NEVER,
         }
@@ -138,6 +139,7 @@ impl Reserves {
         // Before: one more was free.
         self.lent.settle(pool, self.missing(limit, free + 1));
         let above = &self.levels[..usize::from(level).min(self.levels.len())];
+        // Fewer slots stay free than are kept above this level: it took one of those.
         if kept(above).of(limit) > free {
             // Of those that lend, the lowest.
             let lender = above.iter().enumerate().rev().find(|&(nth, above)| {
@@ -172,6 +174,7 @@ impl Reserves {
     /// How many slots of a pool are kept for this level, beside those that are kept for higher ones.
     fn kept_for(&self, level: usize, limit: usize) -> usize {
         let up_to = |level: usize| kept(self.levels.iter().take(level)).of(limit);
+        // A difference, because shares are summed before they are rounded. More levels never keep fewer slots.
         up_to(level + 1) - up_to(level)
     }
 }

@@ -43,6 +43,7 @@ impl ServiceTimes {
         if samples.by_age.len() == KEPT
             && let Some(oldest) = samples.by_age.pop_front()
         {
+            // The first that is not shorter, which is of the same length: `oldest` is among them.
             let nth = samples.by_length.partition_point(|&other| other < oldest);
             samples.by_length.remove(nth);
         }
@@ -54,6 +55,7 @@ impl ServiceTimes {
     /// This quantile of a lane's service times, in seconds; `None` before enough are known.
     pub(crate) fn quantile(&self, lane: u32, quantile: f64) -> Option<f64> {
         let samples = &self.lanes.get(&lane)?.by_length;
+        // At least one: a lane is kept from its first sample on.
         // The last is the quantile 1. A quantile that is no number counts as 0.
         let nth = (quantile * (samples.len() - 1) as f64).round() as usize;
         (samples.len() >= MIN_SAMPLES).then(|| samples[nth.min(samples.len() - 1)])

@@ -37,7 +37,7 @@ const MAX_FLOWS: usize = 256;
 const LATELY: f64 = 0.05;
 /// From this excess on, flows within their shares are let in for as long as their callers wait.
 const EXCESS: f64 = 0.1;
-/// The sums are made so often within the time constant.
+/// How often the sums are made in one time constant.
 const SUMS: f64 = 64.0;
 
 impl Shares {
@@ -101,6 +101,7 @@ impl Shares {
         let (weights, total) = present().fold((0.0, 0.0), |(weights, total), (weight, used)| {
             (weights + weight, total + used)
         });
+        // Never divides by 0: without a flow that is present there is no summand.
         let excess: f64 = present()
             .map(|(weight, used)| (used / total - weight / weights).max(0.0))
             .sum();
@@ -117,7 +118,9 @@ impl Shares {
             Some(own) => (own.weight, own.at(now, self.memory)),
             None => (flow.weight(config).into(), 0.0),
         };
+        // At most 1, also where the flow is not in the sum yet.
         let share = weight / self.weights.max(weight);
+        // 1 if it had nothing, 0 from its share on.
         let unused = (1.0 - used / self.total / share).max(0.0);
         unused * (self.excess / EXCESS).min(1.0)
     }

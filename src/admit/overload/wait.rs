@@ -11,8 +11,8 @@ pub(crate) struct PoolBacklog {
 
 /// How long the last of `own` requests waits, in seconds, if all `pools` can serve each of them.
 ///
-/// As with water in vessels whose floors are the waits of the others: what the group asks fills the lowest first, and the
-/// level is the same wherever there is any.
+/// This is water-filling. A pool's floor is the wait for the requests of others on it. The group's own requests fill the
+/// pools with the lowest floors up to one level, which is the wait.
 pub(crate) fn expected_wait(own: f64, pools: &mut [PoolBacklog]) -> f64 {
     let floor = |pool: &PoolBacklog| pool.others / pool.per_second;
     pools.sort_unstable_by(|a, b| floor(a).total_cmp(&floor(b)));

@@ -19,6 +19,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     }
 
     /// Promotes all waiters that are due by `now`. Ends because each is promoted at most to level 0.
+    #[cold]
     pub(super) fn promote(&mut self, now: Nanos) {
         while let Some(&(due, _, idx)) = self.promotions.first()
             && due <= now
@@ -27,7 +28,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             let old = meta.level;
             // Above 0: `next_promotion` is `None` at level 0.
             meta.level -= 1;
+            // `meta` has the new level: the old one is named where the waiter leaves.
             self.leave_lane(idx, old, false);
+            // Takes this promotion out; `link_level` enters the next one.
             self.unlink_level(idx, old);
             // Its tenant's flow at the new level is another one.
             self.enter_lane(idx, None);
@@ -49,6 +52,7 @@ pub(super) fn next_promotion<T>(
 ) -> Option<Promotion> {
     let interval = interval(config)?;
     let meta = waiters.meta(idx);
+    // One for each promotion so far, and one for the next.
     // Does not overflow: a waiter's level is never below its ticket's.
     let intervals = Nanos::from(meta.priority - level) + 1;
     let due = meta

@@ -47,7 +47,7 @@ struct Lane<L> {
     levels: Box<[LevelQueue]>,
     /// The first waiter of the first level that has one.
     head: Option<LaneHead>,
-    /// How many waiters it is kept for that are not in it.
+    /// How many waiters are parked that will enter it: it stays open for them.
     parked: usize,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Lanes<L> {
     lanes: Slab<Lane<L>>,
     /// The lane of the latest arrival, which is often that of the next one: spares hashing its key.
     latest: u32,
-    /// How many lanes have a waiter, and how many are kept for others.
+    /// How many lanes have a waiter, plus how many are kept for parked ones. A lane may count twice.
     occupied: usize,
     /// The groups of lanes that exactly these pools can serve: one for each discipline.
     by_pools: HashMap<PoolSet, Vec<u32>>,
@@ -164,7 +164,8 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// The state of the waiter's flow, as far behind the others, or ahead of them, as it was in the `old` lanes. `None` if it had no flow.
+    /// The state of the waiter's flow, as far behind the others, or ahead of them, as it was in the `old` lanes. `None` if
+    /// it had no flow.
     pub(crate) fn flow_state_from<T>(
         &self,
         old: &Self,
@@ -172,6 +173,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         idx: u32,
     ) -> Option<FlowState> {
         let meta = waiters.meta(idx);
+        // A parked waiter is in no flow.
         if meta.is_parked {
             return None;
         }
@@ -267,6 +269,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let group = &mut self.groups[group as usize];
         group.waiting[level] -= 1;
         if let Some(clock) = group.clocks.get_mut(level) {
+            // Never back: a flow whose costly head left may be due before what was served last.
             *clock = (*clock).max(ends);
         }
         self.refresh(waiters, lane, level);
@@ -364,6 +367,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// The same, of the lane with this key, whether or not it is open.
     pub(crate) fn hash_of(&self, key: &L) -> u32 {
+        // The upper half is enough: lanes of equal hashes only share their service times.
         (self.by_key.hasher().hash_one(key) >> 32) as u32
     }
 
@@ -377,6 +381,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     pub(crate) fn park(&mut self, lane: u32) {
         let parked = &mut self.lanes[lane as usize].parked;
         *parked += 1;
+        // Also if the lane has a waiter, for which it is counted already.
         self.occupied += usize::from(*parked == 1);
     }
 

@@ -55,6 +55,27 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[inline]
     pub(super) fn link_level(&mut self, idx: u32) {
         self.by_level.push(&mut self.waiters, idx);
+        if self.has_rare_links() {
+            self.link_rare(idx);
+        }
+    }
+
+    /// Undoes [`link_level`](Self::link_level) for a waiter that waits no more, or at another level now.
+    #[inline]
+    pub(super) fn unlink_level(&mut self, idx: u32, level: u8) {
+        self.by_level.remove(&mut self.waiters, idx, level);
+        if self.has_rare_links() {
+            self.unlink_rare(idx, level);
+        }
+    }
+
+    /// Whether waiters may be linked in a partition or in the promotions.
+    #[inline]
+    fn has_rare_links(&self) -> bool {
+        self.lanes.have_bounds() || self.base.config.promote_after.is_some()
+    }
+
+    fn link_rare(&mut self, idx: u32) {
         if let Some(partition) = self.bounded_partition(idx) {
             let displace = self.base.config.displace;
             self.partitions
@@ -65,10 +86,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.promotions.extend(promotion);
     }
 
-    /// Undoes [`link_level`](Self::link_level) for a waiter that waits no more, or at another level now.
-    #[inline]
-    pub(super) fn unlink_level(&mut self, idx: u32, level: u8) {
-        self.by_level.remove(&mut self.waiters, idx, level);
+    fn unlink_rare(&mut self, idx: u32, level: u8) {
         if let Some(Partition { id, .. }) = self.bounded_partition(idx) {
             let displace = self.base.config.displace;
             self.partitions
@@ -80,12 +98,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     }
 
     /// The waiter's partition, if that has a bound of its own.
-    #[inline]
     fn bounded_partition(&self, idx: u32) -> Option<Partition> {
-        // Most capacities have no such partition: spares looking up the lane.
-        if !self.lanes.have_bounds() {
-            return None;
-        }
         let partition = self.lanes.partition(self.waiters.meta(idx).lane);
         partition.max_size.is_some().then_some(partition)
     }

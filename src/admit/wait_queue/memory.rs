@@ -14,12 +14,21 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Gives memory back if there is no entry left. To be called after one was taken out.
     #[inline]
     pub(crate) fn trim_if_empty(&mut self) {
+        if self.waiters.is_empty() && self.waiters.capacity() > KEPT {
+            self.trim_empty();
+        }
+    }
+
+    fn trim_empty(&mut self) {
         let capacity = self.waiters.capacity();
-        if self.waiters.is_empty() && capacity > KEPT && self.base.high_water.is_excess(capacity, 0)
-        {
-            self.waiters.trim();
-            // Without a waiter there is nothing to link again.
-            self.clear_links();
+        // Begins a new measurement, so it is asked last.
+        if self.base.high_water.is_excess(capacity, 0) {
+            self.trim();
+            // Otherwise the lanes are kept for what tenants owe in them.
+            if !self.lanes.have_debts() {
+                // Without a waiter there is nothing to link again.
+                self.clear_links();
+            }
         }
     }
 

@@ -4,23 +4,28 @@
 //! `RequestQueue` is one behind a lock.
 //!
 //! This file has what a user calls. Behind it: [`places`] says whether a request may wait; [`links`] adds and removes
-//! waiters; [`tenant_slots`] parks those of tenants at their limit; [`aging`] promotes them; [`rebuild`] reconfigures; [`memory`] gives memory back. The order itself is that of
-//! [`lanes`], and within one level of one lane that of a [`discipline`].
+//! waiters; [`tenant_slots`] parks those of tenants at their limit; [`aging`] promotes them; [`rebuild`] reconfigures;
+//! [`memory`] gives memory back; `due` asks whether there is anything to bring up to date. The order itself is that of
+//! [`lanes`], and within one level of one lane that of a [`discipline`]; in the usual configuration of a queue without slots
+//! it needs [no lanes](plain).
 
 mod aging;
 pub(super) mod discipline;
+#[cfg(feature = "batch")]
+mod due;
 mod heap;
 pub(super) mod lanes;
 mod links;
 mod memory;
 mod partitions;
 mod places;
+mod plain;
 mod rebuild;
 mod tenant_slots;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use self::aging::Promotion;
 pub(super) use self::discipline::Newcomer;
@@ -77,6 +82,11 @@ pub struct WaitQueue<L, T> {
     waiters: Waiters<T>,
     lanes: Lanes<L>,
     by_level: ByLevel,
+    /// Whether `by_level` is the order of all waiters, and none is linked in its lane.
+    is_plain: bool,
+    /// What [`ByLevel::not_before`] was when it was last converted, and its instant.
+    #[cfg(feature = "batch")]
+    not_before: (Nanos, Option<Instant>),
     /// The waiters that will be promoted, by when.
     promotions: BTreeSet<Promotion>,
     partitions: Partitions,
@@ -93,6 +103,15 @@ pub struct Pushed {
     pub id: WaiterId,
     /// An item of lower priority that lost its place. It is unlinked, to be [taken](WaitQueue::take).
     pub displaced: Option<WaiterId>,
+}
+
+#[cfg(feature = "batch")]
+impl WaiterId {
+    /// Where the waiter is in the memory of its queue. No other that is there has the same.
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        self.idx as usize
+    }
 }
 
 /// An item that was skipped, to be [restored](WaitQueue::restore).
@@ -112,7 +131,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// An empty queue.
     #[must_use]
     pub fn new(config: WaitingRoomConfig, now: Instant) -> Self {
-        Self::from_base(RoomBase::new(config, now))
+        let mut queue = Self::from_base(RoomBase::new(config, now));
+        queue.is_plain = queue.needs_no_lane();
+        queue
     }
 
     /// An empty queue with these lanes, which are empty or to be rebuilt.
@@ -122,6 +143,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             waiters: Waiters::new(base.max_wait()),
             lanes,
             by_level: ByLevel::new(List::Level, levels),
+            is_plain: false,
+            #[cfg(feature = "batch")]
+            not_before: (NEVER, None),
             promotions: BTreeSet::new(),
             partitions: Partitions::new(levels),
             tenants: HashMap::new(),
@@ -158,9 +182,6 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     ) -> Result<Pushed, RejectReason> {
         let limits = self.base.limits(&ticket, now);
         self.trim_if_due(now);
-        let is_empty = self.is_empty();
-        let load = self.base.overload.pool_mut(ONLY_POOL);
-        load.observe(now, 1, is_empty);
         // Opened even if the item is rejected below; empty lanes are closed later.
         let lane = self.lane(lane, |_| (PoolSet::one(ONLY_POOL), Partition::default()));
         // Before anything is indexed: most requests that are rejected are rejected here.
@@ -185,21 +206,28 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[must_use]
     #[inline]
     pub fn peek(&self) -> Option<WaiterId> {
-        // There are no slots, so no group is busy.
-        let head = self.lanes.best(&self.waiters, Scope::All, NO_PUMP)?;
-        Some(self.waiters.id(head.idx))
+        let head = match self.is_plain {
+            true => self.by_level.next(&self.waiters, self.base.age_order)?,
+            // There are no slots, so no group is busy.
+            false => self.lanes.best(&self.waiters, Scope::All, NO_PUMP)?.idx,
+        };
+        Some(self.waiters.id(head))
     }
 
     /// Takes an item to be served. With the [fair](super::Discipline::Fair) discipline, it is charged to its tenant. `None`
     /// if it does not wait.
-    #[inline]
     pub fn pop(&mut self, id: WaiterId) -> Option<T> {
         if !self.waiters.waits(id) {
             return None;
         }
+        Some(self.serve(id))
+    }
+
+    /// As [`pop`](Self::pop), where the item waits.
+    #[inline]
+    pub(crate) fn serve(&mut self, id: WaiterId) -> T {
         self.unlink(id.idx, true);
-        self.base.overload.pool_mut(ONLY_POOL).on_handed_over();
-        Some(self.take(id))
+        self.take(id)
     }
 
     /// Takes an item that is cancelled. `None` if it does not wait.
@@ -224,13 +252,19 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Hides an item, so that [`peek`](Self::peek) names the next one. It still waits, and keeps its place in the order.
     /// Until it is restored, no item may be pushed and no wait may end.
     pub fn skip(&mut self, id: WaiterId) -> Skipped {
-        self.lanes.skip(&mut self.waiters, id.idx);
+        match self.is_plain {
+            true => self.skip_plain(id.idx),
+            false => self.lanes.skip(&mut self.waiters, id.idx),
+        }
         Skipped(id)
     }
 
     /// Puts a skipped item back where it was.
     pub fn restore(&mut self, Skipped(id): Skipped) {
-        self.lanes.restore(&mut self.waiters, id.idx);
+        match self.is_plain {
+            true => self.restore_plain(id.idx),
+            false => self.lanes.restore(&mut self.waiters, id.idx),
+        }
     }
 
     /// Brings the queue up to `now`, one step at a time: returns an item that has expired, and the reason. To be called
@@ -251,30 +285,35 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Unlinks the next waiter that has expired by `now`. If there is none, promotes the waiters that are due.
     #[inline]
     pub(super) fn expire_next<N>(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
-        match self.by_level.expired(&self.waiters, now) {
-            Some(idx) => {
-                let why = self
-                    .waiters
-                    .meta(idx)
-                    .limits
-                    .why_expired(self.waiters.max_wait);
-                self.unlink(idx, false);
-                Some((self.waiters.id(idx), why))
-            }
-            // Last: no expired waiter is promoted.
-            None => {
-                if !self.promotions.is_empty() {
-                    self.promote(now);
-                }
-                None
-            }
+        if let Some(idx) = self.by_level.expired(&self.waiters, now) {
+            return Some(self.expire(idx));
         }
+        // Last: no expired waiter is promoted.
+        if !self.promotions.is_empty() {
+            self.promote(now);
+        }
+        None
+    }
+
+    #[cold]
+    fn expire<N>(&mut self, idx: u32) -> (WaiterId, RejectReason<N>) {
+        let limits = self.waiters.meta(idx).limits;
+        let why = limits.why_expired(self.waiters.max_wait);
+        self.unlink(idx, false);
+        (self.waiters.id(idx), why)
     }
 
     /// When to call [`advance`](Self::advance) next. `None` if no wait ends.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         self.base.epoch.instant(self.next_end())
+    }
+
+    /// How many entries there is memory for. All indices of waiters are below.
+    #[cfg(feature = "batch")]
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        self.waiters.capacity()
     }
 
     /// The earliest end of a wait; `NEVER` if none ends.
@@ -366,9 +405,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         if !self.waiters.waits(id) {
             return None;
         }
-        let order = self
-            .lanes
-            .forecast(&self.waiters, self.waiters.meta(id.idx).lane);
+        let order = self.forecast(id.idx);
         let nth = match self.waiters.meta(id.idx).is_parked {
             // About: behind all that stand, and those of its tenant before it.
             true => Some(order.len() + self.parked_before(id.idx)),
@@ -384,8 +421,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             return Vec::new();
         };
         // All lanes of a `push` are served by one pool, so all items compete.
-        let lane = self.waiters.meta(head.idx).lane;
-        let order = self.lanes.forecast(&self.waiters, lane).into_iter();
+        let order = self.forecast(head.idx).into_iter();
         order.map(|idx| self.waiters.id(idx)).collect()
     }
 
@@ -417,12 +453,6 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[must_use]
     pub fn stats(&self) -> RoomStats {
         self.base.stats
-    }
-
-    /// The time until `ahead` items have been popped, by the measured rate; `None` until that was measured.
-    #[must_use]
-    pub fn estimated_wait(&self, ahead: usize) -> Option<Duration> {
-        self.base.estimated_wait(ahead)
     }
 }
 

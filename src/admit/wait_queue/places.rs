@@ -40,10 +40,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         {
             return Err(RejectReason::TenantFull);
         }
-        let partition = self.lanes.partition(lane);
         // Which waiter would lose its place. In a full partition it has to be one of that partition.
-        let lowest = if !self.partitions.has_room(partition) {
-            self.partitions.lowest_and_latest(partition.id)
+        let lowest = if let Some(partition) = self.full_partition(lane) {
+            self.partitions.lowest_and_latest(partition)
         } else if !self.base.has_room() {
             self.by_level.lowest_and_latest()
         } else {
@@ -56,6 +55,17 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             Some(idx) => Ok(Some(idx)),
             None => Err(RejectReason::Full),
         }
+    }
+
+    /// The partition of a lane, if it is full by its own bound.
+    #[inline]
+    fn full_partition(&self, lane: u32) -> Option<u32> {
+        // Most capacities have no partition with a bound: spares looking up the lane.
+        if !self.lanes.have_bounds() {
+            return None;
+        }
+        let partition = self.lanes.partition(lane);
+        (!self.partitions.has_room(partition)).then_some(partition.id)
     }
 
     /// What decides on the place of a request that is not queued.

@@ -49,8 +49,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
                 }
             })
             .collect();
+        // While the old names are known.
         rename_levels(&mut self.waiters, &self.base.config.levels, &config.levels);
         self.base.set_config(config);
+        self.is_plain = self.needs_no_lane();
         self.rebuild(lanes, now);
         let mut ended = Vec::new();
         // First: no waiter is evicted in place of an expired one.
@@ -76,6 +78,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let lanes = lanes.unwrap_or_else(|| Lanes::new(&base.config));
         let mut queue = Self::empty(base, lanes);
         queue.waiters = waiters;
+        // Before the waiters are linked: it decides which of them are parked.
         queue.limit_tenants();
         queue.rebuild(relinks, now);
         queue
@@ -149,6 +152,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             }
         }
         self.evict_from_partitions(&mut evicted);
+        // Only now: the evictions above have made room.
         let too_many = self.base.waiting.saturating_sub(self.base.config.max_size);
         if too_many > 0 {
             for idx in self.waiters.latest_first().into_iter().take(too_many) {

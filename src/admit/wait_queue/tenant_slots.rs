@@ -36,7 +36,7 @@ struct InLane {
     parked: BTreeSet<Place>,
 }
 
-/// What a change makes of other waiters.
+/// The waiters that a change parks or unparks.
 #[derive(Debug, Default)]
 struct Moves {
     park: Vec<u32>,
@@ -54,6 +54,7 @@ impl InLane {
             self.standing.insert(first);
             moves.unpark.push(first.2);
         }
+        // There is one too many if a newcomer went before the last that stands, or if a slot was granted.
         while self.standing.len() > free
             && let Some(last) = self.standing.pop_last()
         {
@@ -104,6 +105,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         };
         let in_lane = slots.tenants.get(tenant).and_then(|own| own.get(&lane));
         let standing = in_lane.map_or(0, |own| own.standing.len());
+        // As if all that stand in the lane had a slot of the tenant before it.
         self.base.leases.of(tenant) + standing >= slots.max
     }
 
@@ -122,8 +124,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     }
 
     /// Adds a waiter to its lane, or parks it. `flow` as for [`Lanes::push`](super::lanes::Lanes::push).
-    #[inline]
-    pub(super) fn enter_lane(&mut self, idx: u32, flow: Option<FlowState>) {
+    pub(super) fn enter_or_park(&mut self, idx: u32, flow: Option<FlowState>) {
         if self.tenant_slots.is_none() {
             return self
                 .lanes
@@ -135,6 +136,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     fn enter_limited(&mut self, idx: u32, flow: Option<FlowState>) {
         let place = self.place(idx, self.waiters.meta(idx).level);
         let meta = self.waiters.meta_mut(idx);
+        // Parked first, whatever its place: `settle` then lets the best of the tenant stand.
         meta.is_parked = true;
         let (lane, tenant) = (meta.lane, meta.tenant().clone());
         self.lanes.park(lane);
@@ -147,8 +149,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     }
 
     /// Removes a waiter from this level of its lane, or of those that are parked; with a slot if it `is_served`.
-    #[inline]
-    pub(super) fn leave_lane(&mut self, idx: u32, level: u8, is_served: bool) {
+    pub(super) fn leave_or_unpark(&mut self, idx: u32, level: u8, is_served: bool) {
         if self.tenant_slots.is_some() {
             return self.leave_limited(idx, level, is_served);
         }
@@ -172,6 +173,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             && let Some(own) = slots.tenants.get_mut(&tenant)
             && let Some(in_lane) = own.get_mut(&lane)
         {
+            // It is in one of the two.
             if !in_lane.standing.remove(&place) {
                 in_lane.parked.remove(&place);
             }
@@ -203,6 +205,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let Some(own) = slots.tenants.get_mut(tenant) else {
             return false;
         };
+        // The limit may have been lowered below what the tenant has.
         let free = slots.max.saturating_sub(self.base.leases.of(tenant));
         let mut moves = Moves::default();
         own.values_mut()
@@ -229,7 +232,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         any
     }
 
-    /// How many of its tenant's waiters in its lane go before a parked one.
+    /// How many parked waiters of its tenant and lane go before a parked one.
     pub(super) fn parked_before(&self, idx: u32) -> usize {
         let meta = self.waiters.meta(idx);
         let place = self.place(idx, meta.level);

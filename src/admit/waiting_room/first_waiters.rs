@@ -60,6 +60,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 SlotState::Made => return None,
                 SlotState::Unmade => {}
                 SlotState::Making { progress } => {
+                    // Of several, the first one's progress.
                     making.get_or_insert(Making { progress });
                 }
             }

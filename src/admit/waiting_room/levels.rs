@@ -13,7 +13,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[must_use]
     pub fn levels(&mut self, capacity: &C, now: Instant) -> Vec<LevelStatus> {
         let base = self.room_mut().base_mut();
-        base.now = base.epoch.nanos(now);
+        // The time only: a report ends no wait.
+        base.set_now(now);
         // At most 32.
         let levels = 0..base.config.levels.count() as u8;
         levels.map(|level| self.level(capacity, level)).collect()

@@ -99,7 +99,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub(crate) fn remove(&mut self, id: WaiterId, now: Instant) -> Waiter<C, W> {
         let room = self.room_mut();
         let base = room.base_mut();
-        base.now = base.epoch.nanos(now);
+        // The time only: there is no list for the wakers of other waits that end by now.
+        base.set_now(now);
         // Otherwise it is unlinked already.
         if let State::Waiting(_) = room.waiters().payload(id.idx).state {
             room.unlink(id.idx, false);

@@ -33,6 +33,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// any slot that is free.
     pub fn on_tenant_released(&mut self, tenant: &Tenant) {
         match &mut self.room {
+            // The limit was lifted after the slot was granted: no waiter is parked.
             AnyRoom::Plain(room) => room.base_mut().leases.remove(tenant),
             AnyRoom::Full(room) => room.on_tenant_released(tenant),
         }

@@ -22,6 +22,7 @@ impl Lent {
     /// How many of a level's slots in `pool` are lent.
     pub(super) fn of(&self, pool: PoolId, level: usize) -> usize {
         let by_level = self.0.get(&pool);
+        // In range: another configuration begins with an empty map.
         by_level.map_or(0, |by_level| by_level[level])
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A flow that begins where something is owed begins later than others. A debt ends once virtual time has passed
 //! it. It outlasts the moments in which no request waits: otherwise a tenant would pay for what it used only while others
-//! happen to wait at that very moment. While none waits, virtual time stands still, and no debt grows.
+//! happen to wait at that very moment. While none waits, virtual time stands still, and no debt grows. A lane that is closed,
+//! because there are many without waiters, forgets what is owed in it.
 
 use crate::admit::flow::{FlowKey, FlowMap};
 
@@ -39,6 +40,7 @@ impl Debts {
         if self.0.len() < MAX {
             return true;
         }
+        // A debt that the clock has passed moves no flow later.
         self.0.retain(|debt| *debt > clock);
         if self.0.len() < MAX {
             return true;
@@ -64,6 +66,10 @@ impl Debts {
                 self.set(flow, clock + (debt - old_clock), clock);
             }
         }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Gives back memory.

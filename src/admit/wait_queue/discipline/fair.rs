@@ -250,14 +250,16 @@ impl FairQueue {
         let due = |flow: &Flow| {
             let head = self.head_of(flow, waiters)?;
             let price = flow.rate.price(waiters.meta(head).cost());
-            // The division's result is at most the queue's length before it is narrowed.
+            // How often the flow is served before `tag`, if all its waiters cost as much as its head.
             let turns = tag.saturating_sub(flow.state.start) / price;
+            // At most the queue's length, before it is narrowed.
             Some(turns.min(flow.queue.len() as u128) as usize)
         };
         let looks = self.flows.len().min(MAX_LOOKS);
         let flows = self.flows.iter().take(looks);
         let flows = flows.filter(|&(index, _)| Some(index as u32) != passed);
         let ahead: usize = flows.filter_map(|(_, flow)| due(flow)).sum();
+        // As many per flow among those that were not looked at.
         ahead * self.flows.len() / looks.max(1)
     }
 
@@ -334,6 +336,10 @@ impl FairQueue {
             let key = flow.key(waiters.meta(*line.first()?).cost());
             Some(FlowSnapshot::new(key, flow.rate, line))
         })
+    }
+
+    pub(super) fn has_debts(&self) -> bool {
+        !self.debts.is_empty()
     }
 
     /// Rebuilds the flows in as much memory as they need. No waiter is skipped at that time.

@@ -21,6 +21,7 @@ impl FifoQueue {
     /// Adds a waiter, and says whether the head may be another now.
     #[inline]
     pub(super) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
+        // Newest first, the head is at the other end, where most are pushed.
         self.queue.push(waiters, idx) || self.order == AgeOrder::NewestFirst
     }
 

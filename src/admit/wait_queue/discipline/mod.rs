@@ -238,6 +238,7 @@ impl LevelQueue {
         passed: Option<u32>,
     ) -> usize {
         match self {
+            // Not asked for: `backlog` counts a group in the order of arrival as a whole.
             Self::Fifo(queue) => queue.len(),
             Self::Fair(queue) => queue.ahead(waiters, tag, passed),
             Self::Deadline(queue) => queue.ahead(deadline::place(newcomer.end, newcomer.key)),
@@ -264,6 +265,14 @@ impl LevelQueue {
     ) -> bool {
         match self {
             Self::Fair(queue) => queue.charge(waiters, share, cost, clock, config),
+            _ => false,
+        }
+    }
+
+    /// Whether a tenant owes anything.
+    pub(crate) fn has_debts(&self) -> bool {
+        match self {
+            Self::Fair(queue) => queue.has_debts(),
             _ => false,
         }
     }

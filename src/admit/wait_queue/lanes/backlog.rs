@@ -62,6 +62,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let tag = queue.newcomer_tag(newcomer, flow, config);
         let lanes = group.lanes.iter().map(|(_, &other)| {
             let queue = &self.lanes[other as usize].levels[level];
+            // Only its own lane has its flow: a tenant has a flow in each lane.
             let passed = match other == lane {
                 true => queue.passed(newcomer, config),
                 false => None,

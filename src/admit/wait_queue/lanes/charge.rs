@@ -4,6 +4,7 @@ use std::hash::Hash;
 
 use super::Lanes;
 use crate::admit::account::Account;
+use crate::admit::wait_queue::discipline::LevelQueue;
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, WaitingRoomConfig};
 
@@ -11,6 +12,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Whether tenants have shares in any lane.
     pub(crate) fn have_shares(&self) -> bool {
         self.discipline == Discipline::Fair || self.has_fair
+    }
+
+    /// Whether a tenant owes anything in any lane. O(lanes).
+    pub(crate) fn have_debts(&self) -> bool {
+        let mut levels = self.lanes.iter().flat_map(|(_, lane)| &lane.levels);
+        levels.any(LevelQueue::has_debts)
     }
 
     /// The discipline of the lane with this key; that of the room if it was never opened.
@@ -51,6 +58,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     fn is_contested(&self, group: u32, level: usize) -> bool {
         let pools = self.groups[group as usize].pools.iter();
         let competitors = pools.flat_map(|&pool| self.groups_on(pool));
+        // Itself, too: a group without pools is on no pool's list.
         std::iter::once(&group)
             .chain(competitors)
             .any(|&group| self.groups[group as usize].waiting[level] > 0)

@@ -11,6 +11,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     pub(crate) fn forecast<T>(&self, waiters: &Waiters<T>, lane: u32) -> Vec<u32> {
         let group = &self.groups[self.lanes[lane as usize].group as usize];
         // One for each discipline.
+        // Groups that share only some of the pools are left out: how they alternate depends on which slot comes back.
         let groups = &self.by_pools[&group.pools];
         let of_group = |group: u32, level: usize| {
             let mut flows = Vec::new();

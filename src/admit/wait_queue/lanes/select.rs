@@ -55,6 +55,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             }
             Scope::Claim(pool, group) => {
                 let groups = self.groups_on(pool).iter().copied();
+                // Twice, if the pool serves it: that changes nothing.
                 self.best_of(waiters, groups.chain(std::iter::once(group)), pump)
             }
             Scope::All => {

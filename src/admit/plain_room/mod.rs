@@ -4,16 +4,19 @@
 //! removal of any waiter. It is a slab of waiters and a queue for each level. Everything else is served by the
 //! [full room](super::full_room); where both could serve, a test shows that no call tells them apart.
 
+mod predict;
+mod pump;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::by_level::ByLevel;
-use super::nanos::Nanos;
-use super::ordered_queue::List;
-use super::room::{Arrival, ExpectedWait, Room, Waiter, is_free, lease, lease_for, slots};
-use super::room_base::{PredictedWait, RoomBase};
-use super::trim::KEPT;
-use super::waiters::{WaitLimits, WaiterId, WaiterMeta, Waiters};
-use super::{
+use crate::admit::by_level::ByLevel;
+use crate::admit::nanos::Nanos;
+use crate::admit::ordered_queue::List;
+use crate::admit::room::{Arrival, ExpectedWait, Room, Waiter, is_free, lease};
+use crate::admit::room_base::RoomBase;
+use crate::admit::trim::KEPT;
+use crate::admit::waiters::{WaiterId, WaiterMeta, Waiters};
+use crate::admit::{
     AdmitOutcome, Capacity, Discipline, LeaseError, PoolId, Priority, RejectReason, Ticket,
     WaitingRoomConfig, WakeList,
 };
@@ -36,6 +39,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     /// Whether this room serves this configuration in front of a capacity of this type.
     pub(crate) fn serves(config: &WaitingRoomConfig) -> bool {
         C::SINGLE_LANE
+            && !C::MAKES_SLOTS
             && config.discipline == Discipline::Fifo
             && config.promote_after.is_none()
             && config.level_weights.is_empty()
@@ -79,77 +83,6 @@ impl<C: Capacity, W> PlainRoom<C, W> {
         self.base.on_queued();
     }
 
-    /// Grants free slots to waiters, in order, as long as there are any. With `only_one`, at most one slot: exactly one was
-    /// released, and every other free one has a release of its own on the way.
-    ///
-    /// Ends because each round but the last answers a waiter.
-    fn pump(&mut self, capacity: &C, only_one: bool, wakes: &mut WakeList<W>) {
-        while let Some(idx) = self.head_idx() {
-            let kept = self.base.kept_above(self.waiters.meta(idx).level);
-            match lease_for(
-                capacity,
-                self.waiters.payload_mut(idx),
-                kept,
-                &mut self.missed_slot,
-                wakes,
-            ) {
-                // The slot is for the next: it may ask for it in another way.
-                Ok((lease, _)) if self.base.is_hopeless(self.waiters.meta(idx)) => {
-                    self.give_back(capacity, lease);
-                    self.reject_idx(idx, RejectReason::DeadlinePassed, wakes);
-                }
-                Ok(leased) => {
-                    self.grant(capacity, idx, leased, wakes);
-                    // A slot that was kept may be lent by now.
-                    if only_one && self.base.reserves.is_empty() {
-                        return;
-                    }
-                }
-                // One lane: what is busy for the head is busy for all.
-                Err(LeaseError::Busy) => return,
-                // It took no slot: the next waiter is asked for.
-                Err(LeaseError::Unservable(why)) => {
-                    self.reject_idx(idx, RejectReason::Unservable(why), wakes);
-                }
-            }
-        }
-    }
-
-    /// Whether a newcomer with this ticket goes before the head. True if no request waits.
-    fn goes_first(&self, ticket: &Ticket, limits: WaitLimits) -> bool {
-        let Some(head) = self.head_idx().map(|head| self.waiters.meta(head)) else {
-            return true;
-        };
-        let Priority(level) = self.base.config.levels.clamp(ticket.priority);
-        let order = self.base.age_order;
-        let key = self.base.key_if_queued(ticket, limits);
-        (level, order.key(key)) < (head.level, order.key(head.key()))
-    }
-
-    /// Leases a slot for a newcomer, after every waiter that goes before it was offered one. `Busy`: it has to wait.
-    ///
-    /// Ends because each round but the last answers a waiter.
-    fn lease_in_order(
-        &mut self,
-        capacity: &C,
-        demand: &C::Demand,
-        (ticket, limits): (&Ticket, WaitLimits),
-        wakes: &mut WakeList<W>,
-    ) -> Result<C::Lease, LeaseError<C::Unservable>> {
-        loop {
-            if self.goes_first(ticket, limits) {
-                let Priority(level) = self.base.config.levels.clamp(ticket.priority);
-                return Ok(lease(capacity, demand, self.base.kept_above(level))?.0);
-            }
-            let waiting = self.base.waiting;
-            self.pump(capacity, true, wakes);
-            // No slot for the head, so none for the newcomer behind it.
-            if self.base.waiting == waiting {
-                return Err(LeaseError::Busy);
-            }
-        }
-    }
-
     /// Makes sure that there is a place for a newcomer of this priority, by displacement if it must; or rejects it as full.
     fn make_room(
         &mut self,
@@ -167,55 +100,6 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             }
             _ => Err(RejectReason::Full),
         }
-    }
-
-    /// Counts the time up to now in which requests wait.
-    fn observe(&mut self, capacity: &C) {
-        let (now, is_empty) = (self.base.now, self.base.waiting == 0);
-        let load = self.base.overload.pool_mut(ONLY_POOL);
-        load.observe(now, slots(capacity, ONLY_POOL), is_empty);
-    }
-
-    /// The wait of a newcomer, in seconds; 0 if that is not known. Or the reason why it may not wait.
-    fn predict(
-        &mut self,
-        capacity: &C,
-        ticket: &Ticket,
-        Priority(level): Priority,
-        limits: WaitLimits,
-    ) -> Result<f32, RejectReason<C::Unservable>> {
-        if let Some(why) = self.base.refusal(ticket, limits, self.base.now) {
-            return Err(why);
-        }
-        if !self.base.is_predicted(ticket) {
-            return Ok(0.0);
-        }
-        let mut ahead = self.by_level.count_above(level);
-        let key = self.base.key_if_queued(ticket, limits);
-        if self.base.age_order.is_next(key) {
-            ahead -= self.by_level.count_in(level);
-        }
-        let oldest = || {
-            let oldest = self.by_level.oldest(&self.waiters)?;
-            Some(self.waiters.meta(oldest).limits.arrival)
-        };
-        let ahead = self.base.ahead_of(ticket, limits, ahead, oldest);
-        let wait = PredictedWait {
-            pool: ONLY_POOL,
-            lane_hash: ONLY_LANE,
-            is_first: ahead == 0,
-            flows: None,
-            leased: self.base.leases_used(capacity.leased()),
-            seconds: self.expected_wait(ahead),
-        };
-        Ok(self.base.admit(ticket, limits, wait)? as f32)
-    }
-
-    /// The wait of a newcomer with `ahead` waiters before it, in seconds; `None` while the pool is not measured.
-    fn expected_wait(&self, ahead: usize) -> Option<f64> {
-        let per_second = self.base.overload.per_second(ONLY_POOL)?;
-        // It gets the slot after those of the waiters before it.
-        Some((ahead + 1) as f64 / per_second)
     }
 
     /// Gives memory back if few requests have waited for a while.
@@ -360,6 +244,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
 
     fn on_capacity_grown(&mut self, capacity: &C, wakes: &mut WakeList<W>) {
         self.observe(capacity);
+        // The head is asked for again below, so no slot stays missed.
         self.missed_slot = false;
         self.pump(capacity, false, wakes);
     }
@@ -421,6 +306,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
 
     fn trim_if_empty(&mut self) {
         let capacity = self.waiters.capacity();
+        // `is_excess` begins a new measurement, so it is asked last.
         if self.waiters.is_empty() && capacity > KEPT && self.base.high_water.is_excess(capacity, 0)
         {
             self.waiters.trim();
