@@ -276,7 +276,7 @@ impl<C: Capacity> Waiting<C> {
         let known = known.map(|waker| waker.will_wake(cx.waker()));
         // The usual spurious poll: the waker that is there will do.
         if known == Some(true) {
-            let timer = state.arm_timer_here();
+            let timer = state.arm_timer_here(waiter);
             drop(state);
             run(timer, origin);
             return Poll::Pending;
@@ -298,7 +298,7 @@ impl<C: Capacity> Waiting<C> {
             return Poll::Ready(self.complete(outcome, missed_slot));
         }
         let unused = state.room.set_waker(waiter, new).unwrap_or_else(Some);
-        let timer = state.arm_timer_here();
+        let timer = state.arm_timer_here(waiter);
         drop(state);
         run(timer, origin);
         on_missed_slot(missed_slot, origin);

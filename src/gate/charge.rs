@@ -25,10 +25,10 @@ impl<C: Capacity> Permit<C> {
     /// Charges the request's tenant `cost` units more than its ticket's cost: for tokens that were generated, say.
     ///
     /// Under [`Fair`](crate::Discipline::Fair) the tenant's next request goes that much later, in the request's lane and
-    /// level. If none waits, that is remembered until the other tenants have had as much. While no request waits that
-    /// competes for the same slots, nothing is charged: the tenant had what no other wanted. So between tenants that
-    /// always wait, the difference of the service they had is bounded by what may be in flight without being charged
-    /// for, however the costs are distributed.
+    /// level. If none waits, that is remembered until the other tenants have had as much, or the lane is closed because
+    /// there are many without waiters. While no request waits that competes for the same slots, nothing is charged: the
+    /// tenant had what no other wanted. So between tenants that always wait, the difference of the service they had is
+    /// bounded by what may be in flight without being charged for, however the costs are distributed.
     ///
     /// With any other discipline, and for a permit of [`Gate::try_acquire`](crate::Gate::try_acquire), which has no
     /// ticket, this does nothing. May be called any number of times: as a stream goes on, say. Charge before the permit

@@ -8,8 +8,8 @@ use crate::sync::Arc;
 
 /// Where a permit is from: its gate, and the tenant that its slot belongs to, where tenants have shares.
 ///
-/// A gate has one without an account, which all other permits share. So those take no more memory, and no more time, for
-/// what they do not have; and a permit in a body is one pointer, with an account or without.
+/// A gate has one without an account, which all permits without one share, so accounts cost them nothing. A permit in a
+/// body is one pointer, with an account or without.
 pub(super) struct Origin<C: Capacity> {
     shared: Arc<Shared<C>>,
     pub(super) account: Option<Account<C::Lane>>,

@@ -196,7 +196,7 @@ impl<C: Capacity> Shared<C> {
                 if let Some(inner_ready) = &mut state.inner_ready {
                     inner_ready.on_arrival(waiter, state.room.head());
                 }
-                return (outcome, share, None, state.arm_timer_here());
+                return (outcome, share, None, state.arm_timer_here(waiter));
             }
             (outcome, share, Some((waker, demand)), None)
         });
@@ -414,9 +414,9 @@ impl<C: Capacity> State<C> {
         self.room.position(waiter)
     }
 
-    /// Arms the timer of the runtime that calls this, in which a request waits.
-    pub(super) fn arm_timer_here(&mut self) -> Option<TimerRequest> {
-        self.timers.arm_here(self.room.next_timeout())
+    /// Arms the timer of the runtime that calls this, in which this request waits.
+    pub(super) fn arm_timer_here(&mut self, waiter: WaiterId) -> Option<TimerRequest> {
+        self.timers.arm_here(self.room.timeout_of(waiter))
     }
 }
 

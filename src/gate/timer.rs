@@ -63,11 +63,11 @@ mod running {
     }
 
     impl Timers {
-        /// Arms the timer of the runtime that calls this, in which a request waits. The next wait ends at `next_end`.
+        /// Arms the timer of the runtime that calls this, in which a request waits, to wake by the `end` of its wait.
         ///
         /// Outside a Tokio runtime there is no timer, and waits end by a slot alone, or by another runtime's timer.
-        pub(crate) fn arm_here(&mut self, next_end: Option<Instant>) -> Option<TimerRequest> {
-            let until = next_end?;
+        pub(crate) fn arm_here(&mut self, end: Option<Instant>) -> Option<TimerRequest> {
+            let until = end?;
             let runtime = Handle::try_current().ok()?; // outside of all runtimes
             let id = runtime.id();
             if let Some(timer) = self.of(id) {

@@ -11,24 +11,31 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// A `server-timing` of the inner service stays beside it.
 pub(crate) fn insert_server_timing(headers: &mut HeaderMap, waited: Duration) {
     // Fails if the map can hold no more headers. The response is sent without it then.
-    let _ = headers.try_append(SERVER_TIMING, value(waited.as_micros()));
+    let _ = headers.try_append(SERVER_TIMING, value(waited));
 }
 
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// At most three decimals, and no zeros at the end. Not by `write!`, which takes several times as long.
-fn value(micros: u128) -> HeaderValue {
+fn value(waited: Duration) -> HeaderValue {
+    // Not a `String`: one with room to spare costs a second allocation.
+    let mut text = [0; 37]; // as long as that of `Duration::MAX`
+    let mut len = 0;
+    let mut push = |part: &[u8]| {
+        text[len..len + part.len()].copy_from_slice(part);
+        len += part.len();
+    };
     let mut digits = itoa::Buffer::new();
-    let mut text = String::with_capacity(32);
-    text.push_str("queue;dur=");
-    text.push_str(digits.format(micros / 1000));
-    let decimals = micros % 1000;
+    push(b"queue;dur=");
+    push(digits.format(waited.as_millis()).as_bytes());
+    let decimals = waited.subsec_micros() % 1000;
     if decimals > 0 {
-        text.push('.');
         // The 1 in front keeps the zeros that follow it.
-        text.push_str(digits.format(1000 + decimals)[1..].trim_end_matches('0'));
+        let decimals = &digits.format(1000 + decimals)[1..];
+        push(b".");
+        push(decimals.trim_end_matches('0').as_bytes());
     }
-    HeaderValue::try_from(text).expect("digits and letters are a header value")
+    HeaderValue::from_bytes(&text[..len]).expect("digits and letters are a header value")
 }
 
 #[cfg(all(test, not(loom)))]

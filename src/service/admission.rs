@@ -24,7 +24,10 @@ use tower_service::Service;
 use super::adaptive_limit::MeasuredCall;
 use super::call_watch::CallWatch;
 use super::ready_state::Prepared;
-use super::waiting::{PendingCall, SlotOutcome, WaitOutcome, WaitingForInner, WaitingForSlot};
+use super::waiting::{
+    InnerWait, PendingCall, SlotOutcome, SlotWait, WaitOutcome, WaitTimes, WaitingForInner,
+    WaitingForSlot,
+};
 use crate::admit::{Capacity, RejectReason, Ticket};
 use crate::gate::{self, Gate, Permit, Reservation, Shared};
 
@@ -224,7 +227,7 @@ where
         }
         let now = gate::now();
         let mut ticket = handler.ticket(&request, now);
-        let call = PendingCall::new(handler.clone(), inner.clone(), request, &ticket, now);
+        let times = WaitTimes::new(&ticket, now);
         let gate = handler.gate();
         // Where slots come from the inner service, it has to be asked before it is known whether the request would
         // have to wait.
@@ -235,8 +238,9 @@ where
             Some(reservation) => acquire.with_reservation(reservation),
             None => acquire,
         };
-        let waiting = WaitingForSlot::new(call, acquire, !is_asked_first);
-        let waiting = Some(Box::new(waiting));
+        let wait = SlotWait::new(acquire, !is_asked_first);
+        let waiting = PendingCall::new(handler.clone(), inner.clone(), request, times, wait);
+        let waiting = Some(waiting);
         Self::new(handler, State::WaitingForSlot { waiting })
     }
 
@@ -259,9 +263,10 @@ where
         // The service that was polled goes with the request; a clone stays.
         let clone = inner.clone();
         let asked = std::mem::replace(inner, clone);
-        let call = PendingCall::new(handler.clone(), asked, request, &ticket, now);
-        let waiting = WaitingForInner::new(call, permit.into());
-        let waiting = Some(Box::new(waiting));
+        let times = WaitTimes::new(&ticket, now);
+        let wait = InnerWait::new(permit.into());
+        let waiting = PendingCall::new(handler.clone(), asked, request, times, wait);
+        let waiting = Some(waiting);
         Self::new(handler, State::WaitingForInner { waiting })
     }
 
@@ -323,16 +328,17 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<A> {
         let mut this = self.project();
-        let state = this.state.as_mut();
-        // Once the inner service was called, only its future is polled.
-        if !state.is_calling()
-            && let Some(answer) =
-                ready!(state.poll_otherwise::<IN_BODY>(*this.options, this.waited, cx))
-        {
-            return Poll::Ready(answer);
+        let mut state = this.state.as_mut();
+        // Once the inner service was called, only its future is polled. Twice at most: what has no answer was called.
+        while !state.is_calling() {
+            let polled = state.as_mut();
+            let polled = polled.poll_otherwise::<IN_BODY>(*this.options, this.waited, cx);
+            if let Some(answer) = ready!(polled) {
+                return Poll::Ready(answer);
+            }
         }
         let StateProj::Calling { future, permit } = this.state.project() else {
-            unreachable!("called, as there is no answer");
+            unreachable!("checked above");
         };
         let result = ready!(future.poll(cx));
         Poll::Ready(H::respond::<IN_BODY, true>(
@@ -367,7 +373,7 @@ where
     S: Service<Req> + Clone,
     H: AdmissionHandler<C, Req, S, Answer = A>,
 {
-    /// Answers the request; or has called the inner service, and its call is not watched: `None`.
+    /// Answers the request; or has called the inner service, which is polled next: `None`.
     #[cold]
     #[inline(never)]
     fn poll_otherwise<const IN_BODY: bool>(
@@ -376,8 +382,8 @@ where
         waited: &mut Duration,
         cx: &mut Context<'_>,
     ) -> Poll<Option<A>> {
-        let (call, outcome) = match self.as_mut().project() {
-            StateProj::Calling { .. } => return Poll::Ready(None),
+        match self.as_mut().project() {
+            StateProj::Calling { .. } => Poll::Ready(None),
             StateProj::CallingWatched { future, watch } => {
                 // Out of the state while the inner service is polled, so that its panic drops it.
                 let watched = take(watch);
@@ -387,14 +393,14 @@ where
                 };
                 let permit = watched.answered(|| H::is_overloaded(&result));
                 let answer = H::respond::<IN_BODY, false>(options, result, Some(permit), *waited);
-                return Poll::Ready(Some(answer));
+                Poll::Ready(Some(answer))
             }
-            StateProj::Rejected { answer } => return Poll::Ready(Some(*take(answer))),
+            StateProj::Rejected { answer } => Poll::Ready(Some(*take(answer))),
             StateProj::Failed { error } => {
                 let error = Err(take(error));
-                return Poll::Ready(Some(H::respond::<IN_BODY, false>(
+                Poll::Ready(Some(H::respond::<IN_BODY, false>(
                     options, error, None, *waited,
-                )));
+                )))
             }
             StateProj::WaitingForSlot { waiting } => {
                 let arrives = queued::is_arriving(waiting);
@@ -405,41 +411,57 @@ where
                         false => Poll::Pending,
                     };
                 };
-                let call = take(waiting).call;
+                let waiting = take(waiting);
                 match outcome {
-                    SlotOutcome::Ended(outcome) => (call, outcome),
+                    SlotOutcome::Ended(outcome) => {
+                        self.end_wait::<IN_BODY, _>(waiting, outcome, options, *waited)
+                    }
                     // ## WaitingForSlot => WaitingForInner
                     SlotOutcome::InnerNotReady(admitted) => {
-                        let mut waiting = Box::new(WaitingForInner::new(call, admitted));
-                        match waiting.poll_timeout(waited, cx) {
-                            Poll::Ready(outcome) => (waiting.call, outcome),
-                            Poll::Pending => {
-                                let waiting = Some(waiting);
-                                self.set(State::WaitingForInner { waiting });
-                                return Poll::Pending;
-                            }
-                        }
+                        let mut waiting = waiting.for_inner(admitted);
+                        let Poll::Ready(outcome) = waiting.poll_timeout(waited, cx) else {
+                            let waiting = Some(waiting);
+                            self.set(State::WaitingForInner { waiting });
+                            return Poll::Pending;
+                        };
+                        self.end_wait::<IN_BODY, _>(waiting, outcome, options, *waited)
                     }
                 }
             }
             StateProj::WaitingForInner { waiting } => {
                 let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
                 let outcome = ready!(polled.unwrap_or_else(|| completed()));
-                (take(waiting).call, outcome)
+                let waiting = take(waiting);
+                self.end_wait::<IN_BODY, _>(waiting, outcome, options, *waited)
             }
-        };
-        Poll::Ready(Some(match outcome {
+        }
+    }
+
+    /// Answers the request, or calls the inner service: `None`.
+    #[inline]
+    fn end_wait<const IN_BODY: bool, W>(
+        mut self: Pin<&mut Self>,
+        call: Box<PendingCall<S, Req, H, W>>,
+        outcome: WaitOutcome<C, S::Error>,
+        options: ResponseOptions,
+        waited: Duration,
+    ) -> Poll<Option<A>> {
+        match outcome {
             // ## WaitingForSlot | WaitingForInner => Calling
             WaitOutcome::Ready(admitted) => {
-                let (future, watch) = call.call_inner(admitted, *waited);
+                let (future, watch) = call.call_inner(admitted, waited);
                 self.set(State::calling(future, watch));
-                return self.poll_otherwise::<IN_BODY>(options, waited, cx);
+                Poll::Ready(None)
             }
-            WaitOutcome::Rejected(reason) => call.reject(reason, *waited),
+            WaitOutcome::Rejected(reason) => Poll::Ready(Some(call.reject(reason, waited))),
             WaitOutcome::Failed(error) => {
-                H::respond::<IN_BODY, false>(options, Err(error), None, *waited)
+                drop(call.wait); // gives up the place in the waiting room, or the slot, first
+                let error = Err(error);
+                Poll::Ready(Some(H::respond::<IN_BODY, false>(
+                    options, error, None, waited,
+                )))
             }
-        }))
+        }
     }
 }
 

@@ -181,8 +181,8 @@ enum Said<T> {
 /// The time from one comment to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The requests that wait look for their positions for at most one part in so many of the time, all together: they do
-/// it under the gate's lock, and in a large room it takes long.
+/// All waiting requests together spend at most one part in this many of the time on looking for their positions: that
+/// is done under the gate's lock, and takes long in a large room.
 const SHARE_OF_LOCK: u32 = 20;
 
 impl<T> Comments<T> {

@@ -51,22 +51,31 @@ impl<C: Capacity> From<Permit<C>> for Admitted<C> {
     }
 }
 
-/// A request that waits, with the inner service that will be called.
-pub(super) struct PendingCall<S, Req, H> {
+/// A request that waits, with the inner service that will be called, and what it waits for: `W`.
+pub(super) struct PendingCall<S, Req, H, W> {
     pub(super) handler: H,
     inner: S,
     pub(super) request: Req,
+    times: WaitTimes,
+    pub(super) wait: W,
+}
+
+/// A request that waits for a slot.
+pub(super) type WaitingForSlot<C, S, Req, H> = PendingCall<S, Req, H, SlotWait<C>>;
+
+/// A request that has a slot and waits for the inner service to be ready.
+pub(super) type WaitingForInner<C, S, Req, H> = PendingCall<S, Req, H, InnerWait<C>>;
+
+/// When a wait began, and when its ticket says that it ends.
+pub(super) struct WaitTimes {
     arrival: Instant,
     deadline: Option<Instant>,
 }
 
-impl<S, Req, H> PendingCall<S, Req, H> {
+impl WaitTimes {
     #[inline]
-    pub(super) fn new(handler: H, inner: S, request: Req, ticket: &Ticket, now: Instant) -> Self {
+    pub(super) fn new(ticket: &Ticket, now: Instant) -> Self {
         Self {
-            handler,
-            inner,
-            request,
             arrival: match ticket.client_retry {
                 // The time until its client came back is no wait.
                 ClientRetry::Kept => now,
@@ -76,15 +85,32 @@ impl<S, Req, H> PendingCall<S, Req, H> {
             deadline: ticket.deadline,
         }
     }
+}
+
+impl<S, Req, H, W> PendingCall<S, Req, H, W> {
+    #[inline]
+    pub(super) fn new(handler: H, inner: S, request: Req, times: WaitTimes, wait: W) -> Box<Self> {
+        Box::new(Self {
+            handler,
+            inner,
+            request,
+            times,
+            wait,
+        })
+    }
 
     fn time_waited(&self) -> Duration {
-        gate::now().saturating_duration_since(self.arrival)
+        gate::now().saturating_duration_since(self.times.arrival)
     }
 
     /// Calls the inner service. The slot goes with the response.
+    #[expect(
+        clippy::boxed_local,
+        reason = "a request is large: it is moved out of the box once, for the call"
+    )]
     #[inline]
     pub(super) fn call_inner<C>(
-        mut self,
+        mut self: Box<Self>,
         admitted: Admitted<C>,
         waited: Duration,
     ) -> (S::Future, CallWatch<C>)
@@ -124,25 +150,24 @@ impl<S, Req, H> PendingCall<S, Req, H> {
         S: Service<Req>,
         H: AdmissionHandler<C, Req, S>,
     {
+        drop(self.wait); // gives up the slot first, if there is one
         self.handler.reject(self.request, reason, waited)
     }
 }
 
-/// A request that waits for a slot.
-pub(super) struct WaitingForSlot<C: Capacity, S, Req, H> {
-    pub(super) call: PendingCall<S, Req, H>,
+/// The wait for a slot.
+pub(super) struct SlotWait<C: Capacity> {
     pub(super) acquire: Acquire<C>,
-    /// Whether it may wait longer than the inner service takes to say whether it is ready.
+    /// Whether it may be longer than the inner service takes to say whether it is ready.
     may_wait: bool,
-    /// Whether this request's clone of the inner service was polled, and may hold its readiness.
+    /// Whether the request's clone of the inner service was polled, and may hold its readiness.
     polled_inner: bool,
 }
 
-impl<C: Capacity, S, Req, H> WaitingForSlot<C, S, Req, H> {
+impl<C: Capacity> SlotWait<C> {
     #[inline]
-    pub(super) fn new(call: PendingCall<S, Req, H>, acquire: Acquire<C>, may_wait: bool) -> Self {
+    pub(super) fn new(acquire: Acquire<C>, may_wait: bool) -> Self {
         Self {
-            call,
             acquire,
             may_wait,
             polled_inner: false,
@@ -165,17 +190,17 @@ where
         waited: &mut Duration,
         cx: &mut Context<'_>,
     ) -> Poll<SlotOutcome<C, S::Error>> {
-        let is_first_poll = self.acquire.is_arriving();
+        let is_first_poll = self.wait.acquire.is_arriving();
         let outcome = match ready!(self.poll_slot(cx)) {
             Ok(Ok(permit)) => {
-                let claim = self.call.handler.gate().claim_readiness();
-                let served = self.acquire.take_served();
+                let claim = self.handler.gate().claim_readiness();
+                let served = self.wait.acquire.take_served();
                 let admitted = Admitted {
                     claim,
                     permit,
                     served,
                 };
-                match self.call.inner.poll_ready(cx) {
+                match self.inner.poll_ready(cx) {
                     Poll::Ready(Ok(())) => WaitOutcome::Ready(admitted),
                     Poll::Ready(Err(error)) => WaitOutcome::Failed(error),
                     Poll::Pending => return Poll::Ready(SlotOutcome::InnerNotReady(admitted)),
@@ -186,20 +211,20 @@ where
         };
         // A request that did not wait needs no clock.
         if !is_first_poll {
-            *waited = self.call.time_waited();
+            *waited = self.time_waited();
         }
         Poll::Ready(SlotOutcome::Ended(outcome))
     }
 
     fn poll_slot(&mut self, cx: &mut Context<'_>) -> Poll<SlotOrError<C, S::Error>> {
-        if !self.call.handler.gate().is_from_inner() {
-            return Pin::new(&mut self.acquire).poll(cx).map(Ok);
+        if !self.handler.gate().is_from_inner() {
+            return Pin::new(&mut self.wait.acquire).poll(cx).map(Ok);
         }
         let polled = self.poll_slot_from_inner(cx);
         // Still arriving: the task has used up its cooperative budget, and the gate was not asked.
-        if polled.is_pending() && !self.may_wait && !self.acquire.is_arriving() {
-            self.acquire.reject(RejectReason::NotQueued);
-            return Pin::new(&mut self.acquire).poll(cx).map(Ok);
+        if polled.is_pending() && !self.wait.may_wait && !self.wait.acquire.is_arriving() {
+            self.wait.acquire.reject(RejectReason::NotQueued);
+            return Pin::new(&mut self.wait.acquire).poll(cx).map(Ok);
         }
         polled
     }
@@ -210,33 +235,44 @@ where
     /// arrived meanwhile. Then this request's clone of the inner service is dropped, which frees what it has reserved,
     /// and the new head is woken, because a shared inner service wakes only the task that polled it last.
     fn poll_slot_from_inner(&mut self, cx: &mut Context<'_>) -> Poll<SlotOrError<C, S::Error>> {
-        if let Poll::Ready(answer) = Pin::new(&mut self.acquire).poll(cx) {
+        if let Poll::Ready(answer) = Pin::new(&mut self.wait.acquire).poll(cx) {
             return Poll::Ready(Ok(answer));
         }
-        let PendingCall { handler, inner, .. } = &mut self.call;
-        if self.acquire.may_poll_inner() {
-            self.polled_inner = true;
+        let Self {
+            handler,
+            inner,
+            wait,
+            ..
+        } = self;
+        if wait.acquire.may_poll_inner() {
+            wait.polled_inner = true;
             if inner.poll_ready(cx)?.is_ready() {
                 handler.gate().on_inner_ready(); // the slot may go to another request
-                if let Poll::Ready(answer) = Pin::new(&mut self.acquire).poll(cx) {
+                if let Poll::Ready(answer) = Pin::new(&mut wait.acquire).poll(cx) {
                     return Poll::Ready(Ok(answer));
                 }
-            } else if self.acquire.may_poll_inner() {
+            } else if wait.acquire.may_poll_inner() {
                 return Poll::Pending; // still the head
             }
         }
         // No longer the head: give up what the clone has reserved.
-        if std::mem::take(&mut self.polled_inner) {
+        if std::mem::take(&mut wait.polled_inner) {
             *inner = inner.clone();
             handler.gate().notify_head();
         }
         Poll::Pending
     }
+
+    /// The slot is there.
+    pub(super) fn for_inner(self, admitted: Admitted<C>) -> Box<WaitingForInner<C, S, Req, H>> {
+        drop(self.wait);
+        let wait = InnerWait::new(admitted);
+        PendingCall::new(self.handler, self.inner, self.request, self.times, wait)
+    }
 }
 
-/// A request that has a slot and waits for the inner service to be ready.
-pub(super) struct WaitingForInner<C: Capacity, S, Req, H> {
-    pub(super) call: PendingCall<S, Req, H>,
+/// The wait for the inner service to be ready.
+pub(super) struct InnerWait<C: Capacity> {
     admitted: Option<Admitted<C>>,
     timeout: Option<ReadyTimeout<C>>,
 }
@@ -247,11 +283,10 @@ struct ReadyTimeout<C: Capacity> {
     reason: RejectReason<C::Unservable>,
 }
 
-impl<C: Capacity, S, Req, H> WaitingForInner<C, S, Req, H> {
+impl<C: Capacity> InnerWait<C> {
     #[inline]
-    pub(super) fn new(call: PendingCall<S, Req, H>, admitted: Admitted<C>) -> Self {
+    pub(super) fn new(admitted: Admitted<C>) -> Self {
         Self {
-            call,
             admitted: Some(admitted),
             timeout: None,
         }
@@ -269,15 +304,15 @@ where
         waited: &mut Duration,
         cx: &mut Context<'_>,
     ) -> Poll<WaitOutcome<C, S::Error>> {
-        let outcome = match self.call.inner.poll_ready(cx) {
-            Poll::Ready(Ok(())) => match self.admitted.take() {
+        let outcome = match self.inner.poll_ready(cx) {
+            Poll::Ready(Ok(())) => match self.wait.admitted.take() {
                 Some(admitted) => WaitOutcome::Ready(admitted),
                 None => unreachable!("taken once, with the outcome"),
             },
             Poll::Ready(Err(error)) => WaitOutcome::Failed(error),
             Poll::Pending => return self.poll_timeout(waited, cx),
         };
-        *waited = self.call.time_waited();
+        *waited = self.time_waited();
         Poll::Ready(outcome)
     }
 
@@ -287,23 +322,21 @@ where
         waited: &mut Duration,
         cx: &mut Context<'_>,
     ) -> Poll<WaitOutcome<C, S::Error>> {
-        if self.timeout.is_none() {
-            self.timeout = self.start_timeout();
+        if self.wait.timeout.is_none() {
+            self.wait.timeout = self.start_timeout();
         }
-        let Some(ReadyTimeout { sleep, reason }) = &mut self.timeout else {
+        let Some(ReadyTimeout { sleep, reason }) = &mut self.wait.timeout else {
             return Poll::Pending; // the wait has no end
         };
         ready!(sleep.as_mut().poll(cx));
         let reason = reason.clone();
-        *waited = self.call.time_waited();
+        *waited = self.time_waited();
         Poll::Ready(WaitOutcome::Rejected(reason))
     }
 
     fn start_timeout(&self) -> Option<ReadyTimeout<C>> {
-        let PendingCall {
-            arrival, deadline, ..
-        } = self.call;
-        let gate = self.call.handler.gate();
+        let WaitTimes { arrival, deadline } = self.times;
+        let gate = self.handler.gate();
         let (end, reason) = gate.end_of_wait(arrival, deadline)?;
         // As in the gate: without Tokio's clock, no wait times out.
         let sleep = Box::pin(clock::sleep_until(end)?);

@@ -26,7 +26,7 @@ pub(crate) struct JustQueued<'a, C: Capacity, S, Req, H> {
 impl<'a, C: Capacity, S, Req, H> JustQueued<'a, C, S, Req, H> {
     /// The handler and the request.
     pub(crate) fn parts(&mut self) -> Option<(&H, &mut Req)> {
-        let call = &mut self.waiting.as_mut()?.call;
+        let call = self.waiting.as_mut()?;
         Some((&call.handler, &mut call.request))
     }
 
@@ -44,7 +44,7 @@ pub(super) fn is_arriving<C: Capacity, S, Req, H>(
     waiting: &Option<Box<WaitingForSlot<C, S, Req, H>>>,
 ) -> bool {
     let waiting = waiting.as_ref();
-    waiting.is_some_and(|waiting| waiting.acquire.is_arriving())
+    waiting.is_some_and(|waiting| waiting.wait.acquire.is_arriving())
 }
 
 /// Lets the handler answer a request that was polled for the first time and now waits.
@@ -98,7 +98,7 @@ where
     /// Where the request waits for a slot. `None` if it does not.
     pub(crate) fn place(&self) -> Option<QueuePlace> {
         match &self.state {
-            State::WaitingForSlot { waiting } => waiting.as_ref()?.acquire.place(),
+            State::WaitingForSlot { waiting } => waiting.as_ref()?.wait.acquire.place(),
             _ => None,
         }
     }
