@@ -70,7 +70,7 @@ impl SwapHandle {
     }
 
     /// Stops a model, or gives up its start. Requests that wait for it get 503 `model_unloaded`. It is started again when it
-    /// is asked for.
+    /// is asked for. This begins soon after it returns: a request meanwhile may still be served.
     ///
     /// # Errors
     ///
