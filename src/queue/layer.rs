@@ -17,7 +17,7 @@ use super::response_body::RenderedBody;
 use super::service::Queue;
 use super::shared_inner::{InnerServices, SharedInner};
 use super::{Concurrency, InvalidQueueConfig, QueueConfig};
-use crate::admit::SlotPool;
+use crate::admit::{SlotPool, TargetWait};
 use crate::gate::Gate;
 use crate::http::Rejection;
 use crate::service::LayerState;
@@ -179,6 +179,7 @@ impl QueueLayer<Http<DefaultPriority>> {
         let config = QueueConfig::new(limit)
             .max_size(usize::MAX)
             .max_wait(None)
+            .target_wait(TargetWait::Off)
             .server_timing(false)
             .status_stream(false);
         Self::with(config, Http::new(DefaultPriority)).unwrap_or_else(|error| refuse(&error))
@@ -264,7 +265,8 @@ impl<K> QueueLayer<Http<K>> {
     }
 
     /// Writes rejections with `render`, which gets the rejection and the request's headers and returns any response.
-    /// The response is sent as it is, with `server-timing` if that is configured; to gRPC clients, too.
+    /// The response is sent as it is, with `server-timing` and `x-triage-place` if these are configured; to gRPC clients,
+    /// too.
     ///
     /// Its body may be a stream. If the body fails, so does the client's response, as with a body of the inner service.
     ///
