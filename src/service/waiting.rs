@@ -68,6 +68,8 @@ pub(super) type WaitingForInner<C, S, Req, H> = PendingCall<S, Req, H, InnerWait
 
 /// When a wait began, and when its ticket says that it ends.
 pub(super) struct WaitTimes {
+    began: Instant,
+    /// When the request first arrived: `max_wait` counts from then.
     arrival: Instant,
     deadline: Option<Instant>,
 }
@@ -75,13 +77,15 @@ pub(super) struct WaitTimes {
 impl WaitTimes {
     #[inline]
     pub(super) fn new(ticket: &Ticket, now: Instant) -> Self {
+        // Not after `now`, whatever the ticket says, so that the wait has a bound.
+        let arrival = ticket.arrival.map_or(now, |arrival| arrival.min(now));
         Self {
-            arrival: match ticket.client_retry {
+            began: match ticket.client_retry {
                 // The time until its client came back is no wait.
                 ClientRetry::Kept => now,
-                // Not after `now`, whatever the ticket says, so that the wait has a bound.
-                _ => ticket.arrival.map_or(now, |arrival| arrival.min(now)),
+                _ => arrival,
             },
+            arrival,
             deadline: ticket.deadline,
         }
     }
@@ -100,7 +104,7 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
     }
 
     fn time_waited(&self) -> Duration {
-        gate::now().saturating_duration_since(self.times.arrival)
+        gate::now().saturating_duration_since(self.times.began)
     }
 
     /// Calls the inner service. The slot goes with the response.
@@ -335,7 +339,9 @@ where
     }
 
     fn start_timeout(&self) -> Option<ReadyTimeout<C>> {
-        let WaitTimes { arrival, deadline } = self.times;
+        let WaitTimes {
+            arrival, deadline, ..
+        } = self.times;
         let gate = self.handler.gate();
         let (end, reason) = gate.end_of_wait(arrival, deadline)?;
         // As in the gate: without Tokio's clock, no wait times out.
