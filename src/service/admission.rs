@@ -230,8 +230,9 @@ where
         let times = WaitTimes::new(&ticket, now);
         let gate = handler.gate();
         // Where slots come from the inner service, it has to be asked before it is known whether the request would
-        // have to wait.
-        let is_asked_first = gate.is_from_inner() && !ticket.wait;
+        // have to wait. In a full room the request would displace a waiter, only to learn that it has to.
+        let is_asked_first =
+            gate.is_from_inner() && !ticket.wait && (reservation.is_some() || gate.has_room());
         ticket.wait |= is_asked_first;
         let acquire = gate.acquire_at(ticket, now, demand);
         let acquire = match reservation {
