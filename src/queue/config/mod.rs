@@ -72,7 +72,8 @@ pub struct QueueConfig {
     pub concurrency: Concurrency,
     /// Whether requests may wait. If not, the concurrency limit still holds. Default `true`.
     pub enabled: bool,
-    /// The waiting room. Here, a `max_size` or a `max_wait` of 0 is the same as `enabled: false`.
+    /// The waiting room. Here, a `max_size` or a `max_wait` of 0 is the same as `enabled: false`. A request that has a
+    /// slot waits for up to `max_wait` for the inner service to be ready, in any case.
     pub room: WaitingRoomConfig,
     /// What happens when the waiting room is full. Default [`Overflow::Reject`].
     pub overflow: Overflow,
