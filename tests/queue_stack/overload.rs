@@ -1,7 +1,9 @@
 //! Requests that would wait for too long, and those that cannot be answered in time, through the HTTP layer.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use tower_triage::admit::ClientRetry;
 use tower_triage::queue::{Classify, Http};
 
 use super::*;
@@ -126,6 +128,40 @@ async fn callers_that_hang_up_teach_how_long_others_wait() {
     assert!(stats.overloaded > 20, "{stats:?}");
     // Without that, two thirds of the room would hang up later.
     assert!(handle.status().depth <= 4, "{:?}", handle.status());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_until_a_client_came_back_is_no_patience() {
+    for has_slot in [false, true] {
+        let came_back = Arc::new(AtomicBool::new(false));
+        let kept = Arc::clone(&came_back);
+        let layer = QueueLayer::new(QueueConfig::new(1)).classify(
+            move |_: &Request<Full<Bytes>>, now: Instant| match kept.load(Relaxed) {
+                true => Ticket::new(Priority(1), now - secs(10.0))
+                    .requeued()
+                    .client_retry(ClientRetry::Kept),
+                false => Ticket::new(Priority(1), now),
+            },
+        );
+        let (send, handle) = slow(layer);
+        let mut targets = Vec::new();
+        for returns in [false, true] {
+            came_back.store(returns, Relaxed);
+            for _ in 0..60 {
+                let sent = [send(None), send(None)];
+                settle().await;
+                // A second is what a request takes: the other one has a slot then, or has none.
+                let millis = if has_slot { 1_500 } else { 900 };
+                advance(Duration::from_millis(millis)).await;
+                settle().await;
+                sent.iter().for_each(|request| request.abort());
+                settle().await;
+            }
+            targets.push(handle.status().levels[1].target_wait.unwrap());
+        }
+        // Without news, what was learned is tested by and by.
+        assert!(targets[1] < targets[0].mul_f64(1.2), "{targets:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
