@@ -56,6 +56,10 @@ pub enum Overflow {
     Reject,
     /// It is not ready until there is room. Being ready reserves a place for the call that follows. For callers that
     /// can wait before they have a request.
+    ///
+    /// Where there will never be room, because the queue is closed or has no places, it is ready, and the call is rejected.
+    /// With a place, too, a call may be rejected for what its ticket says: its tenant has as many requests waiting as may,
+    /// or its deadline has passed. There is no [`target_wait`](crate::WaitingRoomConfig::target_wait).
     Backpressure,
 }
 
