@@ -9,6 +9,7 @@ use tokio::time::Sleep;
 use tower_service::Service;
 
 use super::AdmissionHandler;
+use super::adaptive_limit::MeasuredCall;
 use super::call_watch::CallWatch;
 use super::served_call::ServedCall;
 use crate::admit::{Capacity, ClientRetry, RejectReason, Served, Ticket};
@@ -38,15 +39,17 @@ pub(super) struct Admitted<C: Capacity> {
     permit: Permit<C>,
     /// What the waiting room is to learn, if the request waited for the slot.
     served: Option<Served>,
+    measured: Option<MeasuredCall>,
 }
 
-/// The slot does not come from the inner service's readiness.
-impl<C: Capacity> From<Permit<C>> for Admitted<C> {
-    fn from(permit: Permit<C>) -> Self {
+impl<C: Capacity> Admitted<C> {
+    /// The slot does not come from the inner service's readiness, and the request did not wait for it.
+    pub(super) fn at_once(permit: Permit<C>, measured: Option<MeasuredCall>) -> Self {
         Self {
             claim: None,
             permit,
             served: None,
+            measured,
         }
     }
 }
@@ -127,12 +130,12 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
             claim,
             mut permit,
             served,
+            measured,
         } = admitted;
         let gate = self.handler.gate();
         let served = served.map(|served| ServedCall::new(gate, served));
         self.handler
             .on_admitted(&mut self.request, permit.lease_mut(), waited);
-        let measured = self.handler.measure();
         let future = self.inner.call(self.request);
         drop(claim); // used up: the next head may poll the inner service
         let watch = CallWatch {
@@ -203,6 +206,7 @@ where
                     claim,
                     permit,
                     served,
+                    measured: self.handler.measure(),
                 };
                 match self.inner.poll_ready(cx) {
                     Poll::Ready(Ok(())) => WaitOutcome::Ready(admitted),
