@@ -76,8 +76,9 @@ use crate::service::LayerState;
 ///
 /// The head has been sent by then, so its status says nothing of the outcome, and the answer's own headers are lost. A
 /// rejection, an error of the inner service and any status but 2xx come as one last event of type `error`, with the
-/// JSON body of the rejection or of the answer; what is no JSON (or more than 64 KiB) comes as the message of such a
-/// body, with the code `upstream_failed`. The seconds of its `Retry-After` are beside code and message:
+/// JSON body of the rejection or of the answer. Other text comes as the message of such a body, with the code
+/// `upstream_failed`; of what is longer than 64 KiB, encoded or broken off, the message says the status alone. The
+/// seconds of its `Retry-After` are beside code and message:
 ///
 /// ```text
 /// event: error
