@@ -13,7 +13,8 @@ pub enum Concurrency {
     /// As many as the inner service is ready for. Only the request that is next polls its readiness.
     ///
     /// Keeps the order in front of a rate limit, a buffer or a load balancer. All services of one layer share one queue:
-    /// while the inner service of the request that is next is not ready, requests to the others wait, too.
+    /// while the inner service of the request that is next is not ready, requests to the others wait, too. Excludes
+    /// [`reserve`](crate::WaitingRoomConfig::reserve), as it is not known how many slots there are.
     Inner,
     /// As many as measurements say that the service can take. For a service whose limit is unknown or changes.
     ///

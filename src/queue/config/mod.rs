@@ -240,6 +240,9 @@ impl QueueConfig {
         if self.concurrency == Concurrency::Inner && self.effective_room().max_size == 0 {
             return Err(InvalidQueueConfig::InnerNeedsRoom);
         }
+        if self.concurrency == Concurrency::Inner && !self.room.reserve.is_empty() {
+            return Err(InvalidQueueConfig::InnerKeepsNoSlots);
+        }
         self.retry_after.validate()?;
         #[cfg(feature = "place")]
         if let Some(length) = self.retry_places.as_ref().map(RetryPlaces::key_len)
@@ -378,6 +381,10 @@ mod tests {
             (
                 QueueConfig::inner().max_wait(Duration::ZERO),
                 r#"`concurrency` is "inner", which needs a waiting room"#,
+            ),
+            (
+                QueueConfig::inner().reserve("high", Reserve::Slots(1)),
+                r#"`reserve` is set and `concurrency` is "inner""#,
             ),
             (
                 ok().priority_header("x priority"),
