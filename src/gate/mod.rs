@@ -326,6 +326,11 @@ impl<C: Capacity> Gate<C> {
         self.origin.waiting_word().waiting() > 0
     }
 
+    /// Whether one more request may wait.
+    pub(crate) fn has_room(&self) -> bool {
+        self.origin.lock().room.has_room()
+    }
+
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared<C>> {
         &self.origin

@@ -10,8 +10,8 @@ use crate::http::HeaderClassifier;
 /// Reads the ticket of a request that has to wait.
 ///
 /// Implemented by [`FromHeaders`], by [`DefaultPriority`], and by every closure `Fn(&Req, Instant) -> Ticket`, which
-/// gets the request and the instant of its arrival. It is not called for a request that finds a free slot, nor for
-/// one that finds a full room where no ticket could change that. If it panics, nothing is held.
+/// gets the request and the instant of its arrival. It is not called for a request that finds a free slot and the inner
+/// service ready, nor for one that finds a full room where no ticket could change that. If it panics, nothing is held.
 ///
 /// A type of its own gets a [`ClassifyContext`] instead of the instant, and so can build on what the headers and the
 /// configuration say:

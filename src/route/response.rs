@@ -39,7 +39,8 @@ pub(super) fn next_step<const IN_BODY: bool, S, R: Body<Data = Bytes>, E>(
             why,
             waited,
         } => {
-            let failed = retry.as_mut().ok().and_then(|retry| retry.failed.take());
+            let failed = retry.as_mut().ok();
+            let failed = failed.and_then(|retry| retry.refused(waited));
             let Some(failed) = failed else {
                 return NextStep::Respond(Ok(metrics.reject(&headers, &why, waited)));
             };

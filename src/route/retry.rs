@@ -107,6 +107,13 @@ impl<S, E> RetryState<S, E> {
         before.unwrap_or_default() + waited.saturating_sub(self.requeued_after)
     }
 
+    /// The failure that a request is answered with if a retry got no slot. `waited` is that of [`attempted`](Self::attempted).
+    pub(super) fn refused(&mut self, waited: Duration) -> Option<Box<FailedResponse<E>>> {
+        let mut failed = self.failed.take()?;
+        failed.waited += waited.saturating_sub(self.requeued_after);
+        Some(failed)
+    }
+
     /// Whether the request may be retried after it failed at `endpoint`. If so, the retry is paid for and its demand
     /// excludes that endpoint.
     pub(super) fn may_retry(&mut self, endpoint: &EndpointRef, advice: Retry) -> bool {
