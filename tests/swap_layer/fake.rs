@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt};
 use tower_triage::endpoints::Decision;
@@ -35,7 +35,7 @@ pub(crate) struct World {
     pub(crate) most_present: AtomicU32,
     /// Requests that reached something that was not running any more.
     pub(crate) astray: AtomicU32,
-    /// The next calls that panic: `stop a`, `kill a`, `sleep a`, `start a`.
+    /// The next calls that panic: `stop a`, `kill a`, `sleep a`, `start a`, `ended a`.
     panics: Mutex<Vec<String>>,
     /// How many calls have.
     pub(crate) panicked: AtomicU32,
@@ -49,6 +49,8 @@ pub(crate) struct World {
     pub(crate) twice: AtomicU32,
     /// How long it takes to kill a model, also while it starts.
     pub(crate) kill: Mutex<Duration>,
+    /// How long it takes to put a model to sleep.
+    pub(crate) fall_asleep: Mutex<Duration>,
     /// Whether starts do not say when nothing is left of them.
     pub(crate) is_silent: AtomicBool,
 }
@@ -59,7 +61,7 @@ struct FakeState {
     port: u16,
     serving: AtomicU32,
     is_stopping: AtomicU32,
-    crashed: Notify,
+    has_crashed: watch::Sender<bool>,
     present: Mutex<Option<Present>>,
 }
 
@@ -138,7 +140,7 @@ impl World {
     pub(crate) fn crash(&self, model: &str) {
         let running = self.running.lock().unwrap();
         let found = running.values().find(|it| it.model == model);
-        found.inspect(|it| it.crashed.notify_one());
+        found.inspect(|it| _ = it.has_crashed.send_replace(true));
     }
 }
 
@@ -244,7 +246,7 @@ impl Launcher for Fake {
                 port,
                 serving: AtomicU32::new(0),
                 is_stopping: AtomicU32::new(0),
-                crashed: Notify::new(),
+                has_crashed: watch::Sender::new(false),
                 present: Mutex::new(present),
             });
             fake.world
@@ -279,8 +281,9 @@ impl Instance for FakeInstance {
     fn ended(&self) -> BoxFuture<String> {
         let (world, state) = (Arc::clone(&self.fake.world), Arc::clone(&self.state));
         Box::pin(async move {
-            state.crashed.notified().await;
+            _ = state.has_crashed.subscribe().wait_for(|it| *it).await;
             world.running.lock().unwrap().remove(&state.port);
+            world.called("ended", &state.model);
             "it fell over".to_owned()
         })
     }
@@ -304,6 +307,8 @@ impl Instance for FakeInstance {
             Box::pin(async move {
                 fake.world.called("sleep", &state.model);
                 fake.world.note(format!("sleep {}", state.model));
+                let takes = *fake.world.fall_asleep.lock().unwrap();
+                sleep(takes).await;
                 drop(state.present.lock().unwrap().take());
                 Ok(())
             }) as BoxFuture<_>
@@ -316,7 +321,11 @@ impl Instance for FakeInstance {
             fake.world.note(format!("wake {}", state.model));
             *state.present.lock().unwrap() = Some(fake.world.enter(&state.model));
             sleep(WAKE).await;
-            Ok(())
+            let runs = fake.world.running.lock().unwrap().contains_key(&state.port);
+            match runs {
+                true => Ok(()),
+                false => Err(StartError::new("it does not run any more")),
+            }
         })
     }
 

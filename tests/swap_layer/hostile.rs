@@ -9,7 +9,7 @@ use tower_triage::route::RoutingConfig;
 use tower_triage::swap::{SwapConfig, SwapPolicy, Unload};
 use tower_triage::{RouteLayer, endpoints::Registry};
 
-use crate::fake::{Rig, model, one_of_three};
+use crate::fake::{LOAD, Rig, model, one_of_three};
 
 fn budget(mut config: SwapConfig, budget: f64) -> SwapConfig {
     config.policy = SwapPolicy::Memory(vec![("all".into(), budget)]);
@@ -523,4 +523,123 @@ async fn a_kill_hastens_a_stop_for_another_model() {
     assert_eq!(waits.await.unwrap().2, 30 + 10 + 1);
     assert_eq!(rig.world.log(), ["start a", "stop a", "kill a", "start b"]);
     assert_eq!(rig.state("a"), "unloaded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_panics_is_an_end() {
+    let rig = Rig::new(one_of_three());
+    rig.ask("a", "normal").await;
+    rig.world.panic_at("ended a");
+    rig.world.crash("a");
+    rig.settle().await;
+    assert_eq!(rig.state("a"), "unloaded");
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+    assert_eq!(rig.world.astray.load(SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_ends_while_it_wakes_is_seen_to_be_loading() {
+    let rig = Rig::new(sleepy(one_of_three()));
+    rig.ask("a", "normal").await;
+    sleep(Duration::from_secs(9)).await;
+    rig.ask("b", "normal").await;
+    sleep(Duration::from_secs(9)).await;
+    let waits = rig.send("a", "normal").await;
+    sleep(Duration::from_secs(1)).await;
+    rig.world.crash("a");
+    rig.settle().await;
+    assert_eq!(rig.state("a"), "loading");
+    assert_eq!(waits.await.unwrap().0, StatusCode::OK);
+    assert_eq!(rig.world.log().last().unwrap(), "start a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_knows_that_it_is_idle_when_it_is_put_to_sleep() {
+    let mut config = sleepy(one_of_three());
+    config.min_loaded = Duration::ZERO;
+    let rig = Rig::new(config);
+    *rig.world.fall_asleep.lock().unwrap() = Duration::from_secs(60);
+    rig.ask("a", "normal").await;
+    assert_eq!(rig.world.awaited.load(SeqCst), 1);
+    let _waits = rig.send("b", "normal").await;
+    rig.settle().await;
+    assert_eq!(rig.world.log(), ["start a", "sleep a"]);
+    assert_eq!(rig.world.awaited.load(SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_wakes_only_in_the_pool_that_it_sleeps_in() {
+    let mut config = sleepy(one_of_three());
+    config.policy = SwapPolicy::Memory(vec![("g0".into(), 1.0), ("g1".into(), 1.0)]);
+    let rig = Rig::new(config);
+    // `c` takes the pool of `a`, and `a` that of `b`.
+    for name in ["a", "b", "c", "a", "c", "b"] {
+        assert_eq!(rig.ask(name, "normal").await.1, name);
+        sleep(Duration::from_secs(9)).await;
+    }
+    let log = [
+        "start a", "start b", "sleep a", "start c", "sleep b", "kill a", "start a", "sleep a",
+        "wake b",
+    ];
+    assert_eq!(rig.world.log(), log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_failed_is_refused_until_it_is_tried_again_though_it_is_unloaded() {
+    let rig = Rig::new(one_of_three());
+    rig.world.fail_next("a", 1);
+    rig.ask("a", "normal").await;
+    rig.swap.unload("a", Unload::Drain).unwrap();
+    rig.settle().await;
+    let (status, body, at) = rig.ask("a", "normal").await;
+    assert_eq!(
+        (status, at),
+        (StatusCode::SERVICE_UNAVAILABLE, LOAD.as_secs())
+    );
+    assert!(body.contains("model_start_failed"), "{body}");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_after_a_start_that_is_given_up_as_it_succeeds_is_not_lost() {
+    let rig = Rig::new(one_of_three());
+    rig.swap.load("a").unwrap();
+    sleep(LOAD).await;
+    rig.swap.unload("a", Unload::Drain).unwrap();
+    rig.swap.load("a").unwrap();
+    sleep(LOAD * 2).await;
+    assert_eq!(rig.world.log(), ["start a", "stop a", "start a"]);
+    assert_eq!(rig.state("a"), "loaded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_of_more_than_a_year_keeps_its_times() {
+    let rig = Rig::new(one_of_three());
+    sleep(Duration::from_secs(400 * 86_400)).await;
+    rig.world.fail_next("a", 1);
+    assert_eq!(
+        rig.ask("a", "normal").await.0,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
+    // Not by `sleep`, which a driver that is never idle would hold up.
+    tokio::time::advance(Duration::from_millis(5)).await;
+    let refused = rig.send("a", "normal").await;
+    tokio::time::advance(Duration::from_millis(5)).await;
+    assert!(refused.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_error_may_be_that_of_any_instance() {
+    let mut config = budget(one_of_three(), 2.0);
+    config.models[0].instances = 2;
+    let mut rig = Rig::new(config);
+    rig.answer = LOAD * 3;
+    tokio::join!(rig.ask("a", "normal"), rig.ask("a", "normal"));
+    assert_eq!(rig.world.running(), ["a", "a#2"]);
+    rig.world.crash("a#2");
+    rig.settle().await;
+    let status = &rig.swap.models()[0];
+    assert_eq!((status.state.as_str(), status.running), ("loaded", 1));
+    assert_eq!(status.last_error.as_deref(), Some("it fell over"));
 }

@@ -44,6 +44,7 @@ impl Driver {
     fn unload(&mut self, model: Option<&str>, is_killed: bool, router: &RouterHandle) {
         let now = self.nanos(now());
         let units = self.units_of(model);
+        let mut refusals = Vec::new();
         for &nth in &units {
             let unit = &mut self.units.units[nth];
             unit.revival.give_up();
@@ -53,14 +54,15 @@ impl Driver {
             }
             unit.on_demand.set_killed(is_killed);
             unit.stop_giving();
-            unit.on_demand.set_refusal(Some(Refusal::Unloaded));
+            refusals.push(unit.on_demand.set_refusal(Some(Refusal::Unloaded)));
         }
         router.gate().capacity_changed();
         // Now no request waits for it, or it would be started again at once.
         self.look_at_waiters(router, now);
-        for &nth in &units {
+        for (&nth, before) in units.iter().zip(refusals) {
             self.end_sleep(nth);
-            self.units.units[nth].on_demand.set_refusal(None);
+            // One that failed to start is tried again no sooner.
+            self.units.units[nth].on_demand.set_refusal(before);
             self.scheduler
                 .on_unload(ModelId(nth as u32), is_killed, now, &mut self.units);
         }

@@ -66,6 +66,7 @@ impl Units {
         self.board
             .set_state(model.0 as usize, ModelState::Unloading, None);
         let unit = self.unit(model);
+        unit.report_activity(); // it may have become idle since
         unit.start += 1; // its end is no crash
         // One that has ended can't be asked to stop.
         unit.stopping = match std::mem::take(&mut unit.is_killed) || unit.has_ended {
@@ -116,6 +117,8 @@ impl Effects for Units {
         self.log_swap(target, plan);
         let unit = self.unit(target);
         unit.is_asleep = false;
+        unit.start += 1; // the end of what slept is told by the swap
+        let may_wake = std::mem::replace(&mut unit.pool, pool.clone()) == pool;
         (unit.is_killed, unit.may_sleep) = (false, true);
         unit.on_demand.set_killed(false);
         unit.on_demand
@@ -125,6 +128,7 @@ impl Effects for Units {
             generation,
             evict,
             asleep: unit.instance.take(),
+            may_wake,
             launch: Launch {
                 model: Arc::clone(&unit.model),
                 name: Arc::clone(&unit.name),

@@ -262,8 +262,9 @@ impl Driver {
         span(instant.saturating_duration_since(self.epoch))
     }
 
+    /// In a year at the latest: an [`Instant`] may hold no more.
     fn instant(&self, nanos: Nanos) -> Instant {
-        let far = Duration::from_secs(86_400 * 365);
-        self.epoch + Duration::from_nanos(nanos).min(far)
+        let (now, far) = (now(), Duration::from_secs(86_400 * 365));
+        now + Duration::from_nanos(nanos.saturating_sub(self.nanos(now))).min(far)
     }
 }

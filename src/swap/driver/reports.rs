@@ -152,8 +152,8 @@ impl Driver {
         let unit = &mut self.units.units[nth];
         unit.instance = Some(instance);
         unit.revival.on_loaded(now());
+        self.units.board.entries()[nth].url = Some(url.to_string()); // before it is seen to run
         self.units.board.set_state(nth, ModelState::Loaded, None);
-        self.units.board.entries()[nth].url = Some(url.to_string());
     }
 
     /// Waiters of a model that could not be started are answered, and so are those that come before it is tried again.

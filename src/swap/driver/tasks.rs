@@ -110,6 +110,8 @@ pub(super) struct Swap {
     pub(super) generation: Generation,
     pub(super) evict: Vec<Stop>,
     pub(super) asleep: Option<Arc<dyn Instance>>,
+    /// Whether what sleeps may wake: not if its memory is to be in another pool.
+    pub(super) may_wake: bool,
     pub(super) launch: Launch,
     pub(super) launcher: Arc<dyn Launcher>,
     /// Gives up the start.
@@ -134,7 +136,7 @@ impl Swap {
             asleep: self.asleep.clone(),
             cleanup: self.launch.cleanup.clone(),
         };
-        let start = start(self.asleep, self.launch, self.launcher);
+        let start = start(self.asleep, self.may_wake, self.launch, self.launcher);
         // In a task of its own: a launcher may panic.
         let mut start = tokio::spawn(start);
         let result = tokio::select! {
@@ -183,28 +185,32 @@ impl Left {
 
 async fn start(
     asleep: Option<Arc<dyn Instance>>,
+    may_wake: bool,
     launch: Launch,
     launcher: Arc<dyn Launcher>,
 ) -> Result<Started, StartError> {
-    let instance = start_or_wake(asleep, launch, launcher).await?;
+    let instance = start_or_wake(asleep, may_wake, launch, launcher).await?;
     let url = instance.url();
     Ok(Started { instance, url })
 }
 
 async fn start_or_wake(
     asleep: Option<Arc<dyn Instance>>,
+    may_wake: bool,
     launch: Launch,
     launcher: Arc<dyn Launcher>,
 ) -> Result<Arc<dyn Instance>, StartError> {
     if let Some(instance) = asleep {
-        match instance.wake(Progress::clone(&launch.progress)).await {
-            Ok(()) => return Ok(instance),
-            Err(error) => {
-                let model = &*launch.name;
-                tracing::warn!(model, %error, "model did not wake up and is started anew");
-                instance.kill().await;
+        if may_wake {
+            match instance.wake(Progress::clone(&launch.progress)).await {
+                Ok(()) => return Ok(instance),
+                Err(error) => {
+                    let model = &*launch.name;
+                    tracing::warn!(model, %error, "model did not wake up and is started anew");
+                }
             }
         }
+        instance.kill().await;
     }
     let settle = launch.model.settle;
     // Unless the launcher knows better.
@@ -219,9 +225,14 @@ pub(super) async fn watch(
     instance: Arc<dyn Instance>,
     reports: UnboundedSender<Report>,
 ) {
-    let ended = instance.ended();
-    drop(instance); // or it would never be dropped
-    let reason = ended.await;
+    // In a task of its own: a launcher may panic.
+    let ended = tokio::spawn(async move {
+        let ended = instance.ended();
+        drop(instance); // or it would never be dropped
+        ended.await
+    });
+    let ended = ended.await;
+    let reason = ended.unwrap_or_else(|_| "its launcher panicked".to_owned());
     _ = reports.send(Report::Exited {
         unit,
         start,

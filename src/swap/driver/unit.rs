@@ -29,6 +29,8 @@ pub(super) struct Unit {
     /// What runs or sleeps.
     pub(super) instance: Option<Arc<dyn Instance>>,
     pub(super) is_asleep: bool,
+    /// The memory pool of its last start, where there are several.
+    pub(super) pool: Option<(u32, Arc<str>)>,
     /// The number of its present start. Reports of an earlier start are ignored.
     pub(super) start: u64,
     /// Its first waiter, as the scheduler knows it.
@@ -61,6 +63,7 @@ impl Unit {
             endpoint,
             instance: None,
             is_asleep: false,
+            pool: None,
             start: 0,
             head: None,
             idled: 0,
