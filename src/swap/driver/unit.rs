@@ -37,8 +37,8 @@ pub(super) struct Unit {
     pub(super) head: Option<Head>,
     /// How often it had become idle when that was last looked at.
     pub(super) idled: u64,
-    /// What came from it, what was sent to it, and whether it was awaited, when that was last looked at.
-    activity: (u32, u32, bool),
+    /// What came from it, what was sent to it, and how many requests awaited it, when it was last told.
+    activity: (u32, u32, u32),
     /// Whether it is killed rather than stopped when it is to end.
     pub(super) is_killed: bool,
     /// Of its last stop: ends it at once.
@@ -122,12 +122,21 @@ impl Unit {
         let in_flight = self.endpoint.in_flight();
         let busy = in_flight.saturating_sub(self.on_demand.client_waits());
         let came = self.endpoint.state().activity.load(Relaxed);
-        let activity = (came, self.on_demand.sent(), busy > 0);
-        if activity != self.activity {
-            self.activity = activity;
-            // A launcher may panic: that must not end the driver, and with it all that runs.
-            _ = catch_unwind(AssertUnwindSafe(|| instance.on_activity(busy)));
+        let sent = self.on_demand.sent();
+        let (came_before, sent_before, busy_before) = self.activity;
+        let has_moved = (came, sent) != (came_before, sent_before);
+        let is_other = (busy > 0) != (busy_before > 0);
+        if !has_moved && !is_other {
+            return;
         }
+        self.activity = (came, sent, busy);
+        // A launcher may panic: that must not end the driver, and with it all that runs.
+        _ = catch_unwind(AssertUnwindSafe(|| {
+            if has_moved && is_other {
+                instance.on_activity(busy_before);
+            }
+            instance.on_activity(busy);
+        }));
     }
 
     /// What runs is another instance, which was told nothing yet.
