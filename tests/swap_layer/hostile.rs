@@ -9,7 +9,7 @@ use tower_triage::route::RoutingConfig;
 use tower_triage::swap::{SwapConfig, SwapPolicy, Unload};
 use tower_triage::{RouteLayer, endpoints::Registry};
 
-use crate::fake::{LOAD, Rig, model, one_of_three};
+use crate::fake::{LOAD, Rig, STOP, model, one_of_three};
 
 fn budget(mut config: SwapConfig, budget: f64) -> SwapConfig {
     config.policy = SwapPolicy::Memory(vec![("all".into(), budget)]);
@@ -142,14 +142,57 @@ async fn a_shutdown_ends_with_what_sleeps() {
     sleep(Duration::from_secs(9)).await;
     rig.ask("b", "normal").await;
     assert_eq!(rig.state("a"), "sleeping");
+    rig.swap.unload("b", Unload::Kill).unwrap();
     sleep(Duration::from_secs(9)).await;
-    *rig.world.kill.lock().unwrap() = Duration::from_secs(3);
     rig.router.close();
     let begin = rig.begin.elapsed();
     let shutdown = timeout(Duration::from_secs(600), rig.swap.shutdown()).await;
     shutdown.expect("nothing runs any more");
-    assert_eq!(rig.begin.elapsed() - begin, Duration::from_secs(3));
+    assert_eq!(rig.begin.elapsed() - begin, STOP);
     assert!(rig.world.running().is_empty());
+    assert_eq!(rig.world.log().last().unwrap(), "stop a");
+}
+
+/// A layer in which `a` sleeps and `b` is loaded. To stop a model takes 20 s.
+async fn asleep(config: &SwapConfig) -> Rig {
+    let route = RouteLayer::builder(Registry::new(vec![]).unwrap());
+    let stop = Duration::from_secs(20);
+    let rig = Rig::timed(config.clone(), route, LOAD, stop);
+    rig.ask("a", "normal").await;
+    sleep(Duration::from_secs(9)).await;
+    rig.ask("b", "normal").await;
+    assert_eq!(rig.state("a"), "sleeping");
+    rig
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_sleeps_is_stopped_unless_it_is_to_be_killed() {
+    let config = sleepy(one_of_three());
+    for (how, call) in [(Unload::Drain, "stop a"), (Unload::Kill, "kill a")] {
+        let rig = asleep(&config).await;
+        rig.swap.unload("a", how).unwrap();
+        rig.settle().await;
+        assert_eq!(rig.world.log().last().unwrap(), call);
+        assert_eq!(rig.state("a"), "unloaded");
+    }
+    let rig = asleep(&config).await;
+    rig.swap.unload("a", Unload::Drain).unwrap();
+    rig.settle().await;
+    rig.swap.unload("a", Unload::Kill).unwrap();
+    rig.settle().await;
+    assert_eq!(rig.world.log().last().unwrap(), "kill a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_sleeps_has_stopped_before_it_is_started_anew() {
+    let mut config = sleepy(one_of_three());
+    let rig = asleep(&config).await;
+    config.models[0].cmd = "other".into();
+    rig.swap.reconfigure(config).unwrap();
+    sleep(Duration::from_secs(9)).await;
+    // `b` sleeps at once.
+    let (status, _, at) = rig.ask("a", "normal").await;
+    assert_eq!((status, at), (StatusCode::OK, 31 + 20 + 10 + 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -574,11 +617,19 @@ async fn a_model_wakes_only_in_the_pool_that_it_sleeps_in() {
     let rig = Rig::new(config);
     // `c` takes the pool of `a`, and `a` that of `b`.
     for name in ["a", "b", "c", "a", "c", "b"] {
-        assert_eq!(rig.ask(name, "normal").await.1, name);
+        let asked = rig.send(name, "normal").await;
+        sleep(Duration::from_millis(1_500)).await;
+        let state = if asked.is_finished() {
+            "loaded"
+        } else {
+            "loading"
+        };
+        assert_eq!(rig.state(name), state);
+        assert_eq!(asked.await.unwrap().1, name);
         sleep(Duration::from_secs(9)).await;
     }
     let log = [
-        "start a", "start b", "sleep a", "start c", "sleep b", "kill a", "start a", "sleep a",
+        "start a", "start b", "sleep a", "start c", "stop a", "sleep b", "start a", "sleep a",
         "wake b",
     ];
     assert_eq!(rig.world.log(), log);

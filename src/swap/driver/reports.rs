@@ -31,7 +31,7 @@ impl Driver {
                 start,
                 reason,
             } => self.on_exited(unit, start, reason),
-            Report::SleepEnded => self.ending_sleeps -= 1,
+            Report::SleepEnded => self.units.ending_sleeps -= 1,
             Report::Gone { unit, start } => {
                 if self.units.units[unit].start != start {
                     return; // it was stopped meanwhile
@@ -90,7 +90,7 @@ impl Driver {
         self.units.units[unit].instance = asleep;
         self.units.board.set_state(unit, state, None);
         if !self.units.units[unit].may_sleep {
-            self.end_sleep(unit); // it was unloaded on its way to sleep
+            self.units.end_sleep(ModelId(unit as u32)); // it was unloaded on its way to sleep
         }
     }
 

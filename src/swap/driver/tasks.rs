@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::Uri;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -110,8 +111,8 @@ pub(super) struct Swap {
     pub(super) generation: Generation,
     pub(super) evict: Vec<Stop>,
     pub(super) asleep: Option<Arc<dyn Instance>>,
-    /// Whether what sleeps may wake: not if its memory is to be in another pool.
-    pub(super) may_wake: bool,
+    /// The end of what slept before and may not wake.
+    pub(super) sleep_ends: Option<JoinHandle<()>>,
     pub(super) launch: Launch,
     pub(super) launcher: Arc<dyn Launcher>,
     /// Gives up the start.
@@ -129,14 +130,14 @@ impl Swap {
                 _ = reports.send(Report::Evicted { generation, ended });
             })
         });
-        for task in tasks.collect::<Vec<_>>() {
+        for task in tasks.collect::<Vec<_>>().into_iter().chain(self.sleep_ends) {
             _ = task.await;
         }
         let left = Left {
             asleep: self.asleep.clone(),
             cleanup: self.launch.cleanup.clone(),
         };
-        let start = start(self.asleep, self.may_wake, self.launch, self.launcher);
+        let start = start(self.asleep, self.launch, self.launcher);
         // In a task of its own: a launcher may panic.
         let mut start = tokio::spawn(start);
         let result = tokio::select! {
@@ -185,32 +186,28 @@ impl Left {
 
 async fn start(
     asleep: Option<Arc<dyn Instance>>,
-    may_wake: bool,
     launch: Launch,
     launcher: Arc<dyn Launcher>,
 ) -> Result<Started, StartError> {
-    let instance = start_or_wake(asleep, may_wake, launch, launcher).await?;
+    let instance = start_or_wake(asleep, launch, launcher).await?;
     let url = instance.url();
     Ok(Started { instance, url })
 }
 
 async fn start_or_wake(
     asleep: Option<Arc<dyn Instance>>,
-    may_wake: bool,
     launch: Launch,
     launcher: Arc<dyn Launcher>,
 ) -> Result<Arc<dyn Instance>, StartError> {
     if let Some(instance) = asleep {
-        if may_wake {
-            match instance.wake(Progress::clone(&launch.progress)).await {
-                Ok(()) => return Ok(instance),
-                Err(error) => {
-                    let model = &*launch.name;
-                    tracing::warn!(model, %error, "model did not wake up and is started anew");
-                }
+        match instance.wake(Progress::clone(&launch.progress)).await {
+            Ok(()) => return Ok(instance),
+            Err(error) => {
+                let model = &*launch.name;
+                tracing::warn!(model, %error, "model did not wake up and is started anew");
+                instance.kill().await;
             }
         }
-        instance.kill().await;
     }
     let settle = launch.model.settle;
     // Unless the launcher knows better.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed; // a count that is compared with an earlier one
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::revive::Revival;
@@ -31,6 +32,8 @@ pub(super) struct Unit {
     pub(super) is_asleep: bool,
     /// The memory pool of its last start, where there are several.
     pub(super) pool: Option<(u32, Arc<str>)>,
+    /// The end of what slept and was not to wake, since its last start.
+    pub(super) sleep_ends: Option<JoinHandle<()>>,
     /// The number of its present start. Reports of an earlier start are ignored.
     pub(super) start: u64,
     /// Its first waiter, as the scheduler knows it.
@@ -64,6 +67,7 @@ impl Unit {
             instance: None,
             is_asleep: false,
             pool: None,
+            sleep_ends: None,
             start: 0,
             head: None,
             idled: 0,
