@@ -29,10 +29,12 @@ pub(crate) struct World {
     /// How many more starts of a model fail.
     failures: Mutex<HashMap<String, u32>>,
     next_port: AtomicU16,
-    /// The models that take memory, from the beginning of their start to the end of their stop.
-    present: Mutex<Vec<String>>,
+    /// The models that take memory, from the beginning of their start to the end of their stop, and in which pool.
+    present: Mutex<Vec<(String, Pool)>>,
     /// The most memory that was taken at a time, where every model takes 1.
     pub(crate) most_present: AtomicU32,
+    /// The same in each of two pools.
+    pub(crate) most_in_pool: [AtomicU32; 2],
     /// Requests that reached something that was not running any more.
     pub(crate) astray: AtomicU32,
     /// The next calls that panic: `stop a`, `kill a`, `sleep a`, `start a`, `ended a`.
@@ -89,12 +91,16 @@ impl World {
         names
     }
 
-    fn enter(self: &Arc<Self>, model: &str) -> Present {
+    fn enter(self: &Arc<Self>, model: &str, pool: Pool) -> Present {
         let mut present = self.present.lock().unwrap();
-        let is_there = present.iter().any(|name| name == model);
+        let is_there = present.iter().any(|(name, _)| name == model);
         self.twice.fetch_add(is_there.into(), SeqCst);
-        present.push(model.to_owned());
+        present.push((model.to_owned(), pool));
         self.most_present.fetch_max(present.len() as u32, SeqCst);
+        if let Some(nth) = pool {
+            let beside = present.iter().filter(|(_, other)| *other == pool).count();
+            self.most_in_pool[nth as usize].fetch_max(beside as u32, SeqCst);
+        }
         Present(Arc::clone(self), model.to_owned())
     }
 
@@ -144,6 +150,9 @@ impl World {
     }
 }
 
+/// The number of a memory pool, where there are several.
+type Pool = Option<u32>;
+
 /// Memory that is taken until it is dropped.
 #[derive(Debug)]
 struct Present(Arc<World>, String);
@@ -151,7 +160,8 @@ struct Present(Arc<World>, String);
 impl Drop for Present {
     fn drop(&mut self) {
         let mut present = self.0.present.lock().unwrap();
-        let nth = present.iter().position(|name| *name == self.1).unwrap();
+        let nth = present.iter().position(|(name, _)| *name == self.1);
+        let nth = nth.unwrap();
         present.remove(nth);
     }
 }
@@ -168,6 +178,7 @@ impl Start {
         Launch {
             name,
             model,
+            pool,
             cleanup,
             ..
         }: &Launch,
@@ -180,7 +191,7 @@ impl Start {
             });
         }
         Self {
-            present: Some(world.enter(name)),
+            present: Some(world.enter(name, pool.as_ref().map(|(nth, _)| *nth))),
             ended: Some(ended),
         }
     }
@@ -214,6 +225,7 @@ struct FakeInstance {
     fake: Fake,
     state: Arc<FakeState>,
     can_sleep: bool,
+    pool: Pool,
 }
 
 impl Launcher for Fake {
@@ -259,6 +271,7 @@ impl Launcher for Fake {
                 fake,
                 state,
                 can_sleep,
+                pool: launch.pool.map(|(nth, _)| nth),
             }) as Arc<dyn Instance>)
         })
     }
@@ -316,10 +329,10 @@ impl Instance for FakeInstance {
     }
 
     fn wake(&self, _: Progress) -> BoxFuture<Result<(), StartError>> {
-        let (fake, state) = (self.fake.clone(), Arc::clone(&self.state));
+        let (fake, state, pool) = (self.fake.clone(), Arc::clone(&self.state), self.pool);
         Box::pin(async move {
             fake.world.note(format!("wake {}", state.model));
-            *state.present.lock().unwrap() = Some(fake.world.enter(&state.model));
+            *state.present.lock().unwrap() = Some(fake.world.enter(&state.model, pool));
             sleep(WAKE).await;
             let runs = fake.world.running.lock().unwrap().contains_key(&state.port);
             match runs {
