@@ -694,3 +694,42 @@ async fn the_last_error_may_be_that_of_any_instance() {
     assert_eq!((status.state.as_str(), status.running), ("loaded", 1));
     assert_eq!(status.last_error.as_deref(), Some("it fell over"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_resets_its_requests_is_ejected() {
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::Full;
+    use tower::{Layer, ServiceExt};
+    use tower_triage::endpoints::{Decision, NoResponse};
+
+    let mut config = budget(one_of_three(), 3.0);
+    config.models[0].instances = 2;
+    let mut rig = Rig::new(config);
+    rig.answer = LOAD * 3;
+    tokio::join!(rig.ask("a", "normal"), rig.ask("a", "normal"));
+    assert_eq!(rig.world.running(), ["a", "a#2"]);
+    let resets = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    for _ in 0..30 {
+        let resets = resets.clone();
+        let service = rig
+            .layer
+            .layer(tower::service_fn(move |request: Request<_>| {
+                let decision: &Decision = request.extensions().get().unwrap();
+                let mut response = Response::new(Full::<Bytes>::default());
+                if decision.endpoint.name() == "a" {
+                    resets.fetch_add(1, SeqCst);
+                    *response.status_mut() = StatusCode::BAD_GATEWAY;
+                    response.extensions_mut().insert(NoResponse::Reset);
+                }
+                async { Ok::<_, std::convert::Infallible>(response) }
+            }));
+        let body = Full::new(Bytes::from(r#"{"model": "a"}"#));
+        let request = Request::post("/v1/chat/completions").body(body);
+        service.oneshot(request.unwrap()).await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+    }
+    // Five, and then one each time that it is probed.
+    let resets = resets.load(SeqCst);
+    assert!((5..=10).contains(&resets), "{resets}");
+}

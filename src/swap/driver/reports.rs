@@ -150,6 +150,7 @@ impl Driver {
         }
         self.watch(nth, &instance);
         let unit = &mut self.units.units[nth];
+        unit.forget_failures();
         unit.instance = Some(instance);
         unit.revival.on_loaded(now());
         self.units.board.entries()[nth].url = Some(url.to_string()); // before it is seen to run

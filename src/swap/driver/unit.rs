@@ -110,11 +110,14 @@ impl Unit {
         if self.has_ended {
             return; // nothing answers there
         }
+        self.endpoint.state().word.start();
+    }
+
+    /// Failures of an earlier process say nothing of the one that runs now.
+    pub(super) fn forget_failures(&self) {
         let state = self.endpoint.state();
-        // Failures of an earlier process say nothing of this one.
         state.ejection.reset_failures();
         _ = state.word.close();
-        state.word.start();
     }
 
     /// Tells the instance if, since the last call, anything came from it or was sent to it, or if it has become busy or
