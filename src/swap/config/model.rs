@@ -47,7 +47,7 @@ pub struct SwapModel {
     /// It is taken to have crashed if it serves requests, has been sent all there is of one at least, and neither takes nor
     /// sends a byte for so long. `None` (default): never.
     pub hang_timeout: Option<Duration>,
-    /// How long it may be idle before it is stopped. `None`: for ever. Default 5 min.
+    /// How long it may be idle before it is stopped, above 0. `None`: for ever. Default 5 min.
     pub ttl: Option<Duration>,
     /// Never stopped for another model or for being idle, and started with the layer. It comes back by itself after a crash
     /// or a start that failed: after 1 s, doubled each time in a row, up to 60 s. Default `false`.
