@@ -733,3 +733,15 @@ async fn an_instance_that_resets_its_requests_is_ejected() {
     let resets = resets.load(SeqCst);
     assert!((5..=10).contains(&resets), "{resets}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_model_starts_at_once_in_a_pool_in_which_none_is_being_stopped() {
+    let mut config = one_of_three();
+    config.policy = SwapPolicy::Memory(vec![("g0".into(), 1.0), ("g1".into(), 2.0)]);
+    let rig = Rig::new(config);
+    assert_eq!(rig.ask("a", "normal").await.2, 11);
+    rig.swap.unload("a", Unload::Drain).unwrap();
+    rig.settle().await;
+    assert_eq!(rig.state("a"), "unloading");
+    assert_eq!(rig.ask("b", "normal").await.2, 22);
+}

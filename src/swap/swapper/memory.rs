@@ -194,11 +194,13 @@ struct Room<'a> {
 
 impl Room<'_> {
     /// The order in which pools are preferred; of equal ones the tightest fit, which leaves more memory in the others.
-    fn rank(&self) -> (bool, bool, u64, u64, u64) {
+    fn rank(&self) -> (bool, bool, u64, bool, u64, u64) {
+        let has_to_wait = !self.stopped.is_empty();
         (
             self.has_pinned,
             self.has_busy,
             self.cost,
+            has_to_wait,
             self.last_used,
             self.left,
         )
@@ -421,6 +423,29 @@ mod tests {
         for (running, evicted, pool) in [("0a 1b", "a", 0), ("1b 0a", "b", 1), ("1b", "", 0)] {
             assert_eq!(plan(&two, "c", running), (evicted.to_owned(), pool));
         }
+    }
+
+    #[test]
+    fn of_several_pools_that_is_chosen_where_nothing_is_still_stopping() {
+        let two = budget(&[16.0, 24.0], &[]);
+        let id = |name| model_named(&names(), name).unwrap();
+        let stopping = Running {
+            memory: two.memory(id("a")),
+            is_stopping: true,
+            ..Running::new(id("a"))
+        };
+        let plan = |running: &[Running]| {
+            let plan = two.plan(id("c"), running);
+            (plan.evict, plan.pool)
+        };
+        assert_eq!(plan(&[stopping]), (vec![], 1));
+        // It is waited for before another one stops.
+        let other = Running {
+            pool: 1,
+            memory: two.memory(id("c")),
+            ..Running::new(id("b"))
+        };
+        assert_eq!(plan(&[stopping, other]), (vec![stopping.model], 0));
     }
 
     #[test]
