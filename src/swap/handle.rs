@@ -177,12 +177,13 @@ fn add(model: &mut ModelStatus, entry: &Entry) {
         model.running + other.running,
         model.in_flight + other.in_flight,
     );
-    let (waiting, last_error) = (model.waiting, model.last_error.take());
+    let waiting = model.waiting;
+    let last_error = model.last_error.take().or(other.last_error.clone());
     if other.state.nearness() > model.state.nearness() {
         *model = other;
     }
     (model.running, model.in_flight, model.waiting) = (running, in_flight, waiting);
-    model.last_error = model.last_error.take().or(last_error);
+    model.last_error = last_error;
 }
 
 impl ModelState {
