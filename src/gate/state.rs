@@ -173,10 +173,9 @@ impl<C: Capacity> Shared<C> {
         ticket: Ticket,
         demand: C::Demand,
         now: Instant,
-        waker: &Waker,
+        waker: Waker,
         reserved: bool,
     ) -> (AdmitOutcome<C>, Option<Leftovers<C>>, Option<Box<Share>>) {
-        let waker = waker.clone(); // a caller's code: not under the lock
         let (outcome, share, rest, timer) = self.with_lock(|shared, state, wakes| {
             if reserved {
                 state.room.unreserve();
