@@ -263,6 +263,7 @@ impl<T> Shared<T> {
     pub(super) fn clear(&self) -> Vec<T> {
         let mut change = self.change();
         let (state, deferred) = change.parts();
+        state.advance_if_timed(deferred); // may promote or reject some
         let order = state.queue.in_order().into_iter();
         order.filter_map(|id| state.remove(id, deferred)).collect()
     }
