@@ -25,7 +25,7 @@ use crate::queue::DefaultPriority;
 /// [`RequestQueue`](super::RequestQueue), and so by priority, discipline and deadline. A batch is sent
 ///
 /// - when the waiting requests fill it, by their number or their cost; when the waiting room is full, so that no other
-///   request can join; or when the first to arrive has waited for `max_delay`;
+///   request can join; or when the first in the order of arrival has waited for `max_delay`;
 /// - and the inner service is ready. Until then more may arrive, and those that are next by then are taken.
 ///
 /// Waiting for a batch to fill counts as waiting: a request is rejected when its deadline passes, or when it has waited

@@ -137,8 +137,8 @@ impl<C: Capacity> Gate<C> {
     /// Takes a slot if no request waits and one is free, without a lock.
     ///
     /// While any request waits, for whatever slot, this is `None`: only [`acquire`](Self::acquire) looks at what each
-    /// of them waits for. So it is where slots are kept for some levels, or
-    /// tenants have a limit, as this has neither.
+    /// of them waits for. It is `None`, too, where slots are kept for some levels or tenants have a limit, because there is
+    /// no ticket that names a level or a tenant.
     #[inline]
     #[must_use]
     pub fn try_acquire(&self, demand: &C::Demand) -> Option<Permit<C>> {
