@@ -373,7 +373,7 @@ impl Gate<SlotPool> {
     }
 
     /// Rejects a request without the lock, if the waiting room is full for its `level`, whatever else its ticket would say.
-    /// The level is asked only if it matters; `None`: not known.
+    /// The level is that in which it would wait, promotions included; `None`: not known.
     pub(crate) fn fast_reject(&self, level: impl FnOnce() -> Option<u8>) -> Option<RoomFull> {
         self.origin.fast_reject(level)
     }

@@ -156,7 +156,7 @@ impl<C: Capacity> Shared<C> {
     ///
     /// Exact only where all waiters ask the same: elsewhere a slot may be free that none of them can use.
     ///
-    /// `level` is asked if the room is full for lower levels only: that of the request, if it is known.
+    /// `level` is that in which the request would wait, if it is known. It is asked only if the room is full.
     pub(super) fn fast_reject(&self, level: impl FnOnce() -> Option<u8>) -> Option<RoomFull> {
         // Sequentially consistent: makes the notice's values visible.
         let word = self.waiting_word();
