@@ -74,6 +74,7 @@ impl Consumers {
     /// Wakes consumers until as many are woken as there are items. Those that have not polled since an earlier wake-up
     /// count.
     pub(super) fn wake<T>(&mut self, items: usize, deferred: &mut Deferred<T>) {
+        // Ends because each round takes a consumer out.
         while self.woken < items
             && let Some((_, waker)) = self.waiting.pop_front()
         {

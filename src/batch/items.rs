@@ -13,6 +13,7 @@ impl<T> Items<T> {
     /// Keeps the item of the waiter with this index, which has none yet.
     #[inline]
     pub(super) fn put(&mut self, idx: usize, item: T) {
+        // Indices are given again once they are free, so there are never more than ever waited at a time.
         if idx >= self.0.len() {
             self.0.resize_with(idx + 1, || None);
         }

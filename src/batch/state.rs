@@ -62,6 +62,7 @@ impl<T> State<T> {
 
     #[inline]
     fn advance_to(&mut self, now: u64, deferred: &mut Deferred<T>) {
+        // Ends because each round unlinks an item.
         while let Some((id, why)) = self.queue.advance_to(now) {
             self.reject(id, why, deferred);
         }
@@ -132,6 +133,7 @@ impl<T> State<T> {
         let mut batch = Vec::with_capacity(max_count.min(USUAL_BATCH));
         // With the number of items that were taken before each.
         let mut skipped: Vec<(Skipped, u32)> = Vec::new();
+        // Ends because each round but the last takes or hides an item.
         while let Some(next) = self.queue.peek() {
             let item = self.queue.get(next);
             match selection.choose(item.cost, item.overtaken) {

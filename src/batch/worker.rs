@@ -231,6 +231,7 @@ where
             std::iter::repeat_with(failed).take(requests).collect()
         }
     };
+    // As many answers as callers, by now.
     for (reply, answer) in replies.into_iter().zip(answers) {
         respond(reply, answer);
     }
