@@ -193,7 +193,7 @@ where
         let now = gate::now();
         lease.called = Some(now);
         lease.prompt_tokens = self.prompt_tokens;
-        if lease.is_probe {
+        if lease.probe.is_some() {
             // No other request gets the endpoint for now: those that wait for it may have a fallback.
             self.shared.state.gate.capacity_changed();
         }

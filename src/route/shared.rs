@@ -16,10 +16,10 @@ use super::response_class::ResponseClass;
 use super::{InvalidRoute, RouteLayerBuilder, RoutingConfig};
 use crate::clock;
 use crate::endpoints::HealthChange;
-#[cfg(feature = "client")]
-use crate::endpoints::HealthSink;
 use crate::endpoints::latency::CoarseInstant;
 use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RoutingRules};
+#[cfg(feature = "client")]
+use crate::endpoints::HealthSink;
 use crate::gate::{self, Gate, Permit};
 use crate::service::LayerState;
 
@@ -139,7 +139,8 @@ impl RouterShared {
             ResponseClass::Failure { .. } if has_failed => {}
             ResponseClass::Failure { .. } => {
                 let routing = self.endpoints().routing();
-                let is_probe = std::mem::take(&mut lease.is_probe);
+                let probe = lease.probe.take();
+                let is_probe = probe.is_some_and(|it| state.word.is_probed_by(it));
                 if state.ejection.failed(routing.eject_after) || is_probe {
                     self.eject(endpoint, &routing);
                 }
@@ -150,7 +151,8 @@ impl RouterShared {
                     let took = now.saturating_duration_since(called);
                     state.latency.answered(took, CoarseInstant::at(now));
                 }
-                if !std::mem::take(&mut lease.is_probe) {
+                let probe = lease.probe.take();
+                if !probe.is_some_and(|it| state.word.is_probed_by(it)) {
                     return state.ejection.succeeded(); // nearly always
                 }
                 state.ejection.closed();
