@@ -185,7 +185,8 @@ impl EndpointRef {
     /// requests that only it can serve wait. After a higher limit, call
     /// [`Gate::capacity_changed`](crate::Gate::capacity_changed).
     ///
-    /// A limit that adapts goes on from what was measured with the next response, except from 0, which stays.
+    /// A limit that adapts goes on from what was measured with the next response, or the next reading in which requests wait
+    /// in its [engine](super::EngineMetrics), except from 0, which stays.
     pub fn set_limit(&self, slots: u32) {
         self.state().word.set_limit(slots);
     }

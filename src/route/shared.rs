@@ -19,7 +19,7 @@ use crate::endpoints::HealthChange;
 use crate::endpoints::latency::CoarseInstant;
 use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RoutingRules};
 #[cfg(feature = "client")]
-use crate::endpoints::HealthSink;
+use crate::endpoints::{EngineLoad, HealthSink};
 use crate::gate::{self, Gate, Permit};
 use crate::service::LayerState;
 
@@ -249,6 +249,12 @@ impl HealthSink for RouterShared {
             self.health_changed(endpoint, change);
         } else if change.is_new() {
             // It has left: its health is not logged any more, but waiters may wait for it.
+            self.state.gate.capacity_changed();
+        }
+    }
+
+    fn engine_said(&self, endpoint: &EndpointRef, load: Option<EngineLoad>) {
+        if endpoint.engine_said(load, gate::now()) {
             self.state.gate.capacity_changed();
         }
     }
