@@ -92,6 +92,14 @@ impl Attempt {
     }
 }
 
+/// The arrival by which a retry of a request is queued: the first one, or the one that its client has kept.
+pub(super) fn requeued_arrival(ticket: &Ticket, first: Instant) -> Instant {
+    match ticket.client_retry {
+        ClientRetry::Kept => ticket.arrival.unwrap_or(first),
+        _ => first,
+    }
+}
+
 impl<S, B, R> AdmissionHandler<Endpoints, Request<RouteBody<B>>, S> for Attempt
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>>,
@@ -115,9 +123,9 @@ where
         let mut ticket = self.classify(headers, now);
         self.waits = Some((ticket.priority, now));
         match (self.first_arrival, ticket.client_retry) {
-            // An attempt after the first keeps the place of its first arrival.
+            // An attempt after the first keeps its place.
             (Some(first), client_retry) => {
-                ticket.arrival = Some(first);
+                ticket.arrival = Some(requeued_arrival(&ticket, first));
                 ticket = ticket.requeued();
                 if client_retry == ClientRetry::Kept {
                     ticket = ticket.client_retry(ClientRetry::No);

@@ -39,8 +39,8 @@ pub(super) fn next_step<const IN_BODY: bool, S, R: Body<Data = Bytes>, E>(
             why,
             waited,
         } => {
-            let failed = retry.as_mut().ok().and_then(|retry| retry.failed.take());
-            let Some(failed) = failed else {
+            let failed = retry.as_mut().ok();
+            let Some(failed) = failed.and_then(|retry| retry.take_failed(waited)) else {
                 return NextStep::Respond(Ok(metrics.reject(&headers, &why, waited)));
             };
             // A retry that got no slot: the client gets the failure, not the rejection.

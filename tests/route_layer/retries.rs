@@ -82,6 +82,34 @@ async fn server_timing_sums_the_waits_of_all_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn server_timing_of_a_failure_has_the_wait_for_another_endpoint() {
+    let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
+    let queue = QueueConfig::default().max_wait(5 * SECOND);
+    let mut router = TestRouter::with_queue(endpoints, RoutingConfig::default(), queue);
+    router.ask("m");
+    let at_a = router.call().await;
+    router.ask("m");
+    let _at_b = router.call().await;
+    let asked = router.ask("m");
+    settle().await;
+    tokio::time::advance(SECOND).await;
+    at_a.ok();
+    let call = router.call().await;
+    tokio::time::advance(SECOND).await;
+    call.answer(status(503));
+    let answer = asked.await.unwrap(); // no slot at `b` within 5 s
+    assert_eq!(
+        (
+            answer.status().as_u16(),
+            header(&answer, "x-triage-endpoint")
+        ),
+        (503, "a")
+    );
+    let timing = header(&answer, "server-timing");
+    assert!(timing.starts_with("queue;dur=40"), "{timing}"); // 1 s, and 3 s after the failure
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_request_is_retried_after_its_deadline() {
     for (seconds, retried) in [(1, true), (3, false)] {
         let mut router = two();
