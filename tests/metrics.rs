@@ -152,6 +152,30 @@ async fn each_request_is_counted_once_by_its_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_a_retry_that_is_sent_counts() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = set_default_local_recorder(&recorder);
+    let endpoints = vec![endpoint("gpu-1", &["m"]), endpoint("gpu-2", &["m", "n"])];
+    let queue = QueueConfig::default().max_wait(Duration::from_secs(1));
+    let router =
+        TestRouter::new(RouteLayer::builder(Registry::new(endpoints).unwrap()).queue(queue));
+    let busy = tokio::time::timeout(Duration::from_secs(5), router.ask("n", "hang"));
+    let refused = async {
+        sleep(Duration::from_secs(1)).await;
+        router.ask("m", "503").await; // no slot at the other endpoint in time
+        series(&snapshotter)
+    };
+    let (_, refused) = tokio::join!(busy, refused);
+    assert_eq!(refused["requests_total gpu-1 m server_error"], 1.0);
+    assert!(!refused.contains_key("retries_total gpu-1"), "{refused:?}");
+    router.ask("m", "503").await;
+    let sent = series(&snapshotter);
+    let retries = ["gpu-1", "gpu-2"].map(|at| sent.get(&format!("retries_total {at}")));
+    assert_eq!(retries.into_iter().flatten().sum::<f64>(), 1.0, "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn waits_count_by_level_and_cancellations_too() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();

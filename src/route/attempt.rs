@@ -13,7 +13,9 @@ use super::RouteBody;
 use super::request_body::BufferedBody;
 use super::shared::RouterShared;
 use crate::admit::{ClientRetry, Priority, RejectReason, Ticket};
-use crate::endpoints::{Demand, EndpointLease, Endpoints, Requirements, RouteError, Via};
+use crate::endpoints::{
+    Demand, EndpointLease, EndpointRef, Endpoints, Requirements, RouteError, Via,
+};
 use crate::gate::{self, Gate, Permit};
 use crate::http::wants_stream;
 use crate::service::{
@@ -34,6 +36,8 @@ pub(super) struct Attempt {
     pub(super) since: Option<Instant>,
     /// When the request first arrived, if this is a retry.
     pub(super) first_arrival: Option<Instant>,
+    /// Where it failed last, if this is a retry.
+    pub(super) failed_at: Option<EndpointRef>,
     /// The level at which it waits, and since when, if it has to.
     pub(super) waits: Option<(Priority, Instant)>,
 }
@@ -74,6 +78,7 @@ impl Attempt {
             prompt_tokens: 0,
             since: None,
             first_arrival: None,
+            failed_at: None,
             waits: None,
         }
     }
@@ -192,6 +197,9 @@ where
             {
                 *old = length.into();
             }
+        }
+        if let Some(failed_at) = &self.failed_at {
+            self.shared.metrics.retried(failed_at);
         }
         if decision.via == Via::Fallback {
             self.shared.metrics.fell_back(decision);

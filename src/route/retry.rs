@@ -147,7 +147,6 @@ impl<S, E> RetryState<S, E> {
             tracing::debug!("request not retried: the budget for retries is spent");
             return false;
         }
-        shared.metrics.retried(endpoint);
         self.retries_left -= 1;
         self.demand = elsewhere;
         true
@@ -207,6 +206,7 @@ impl<S, E> RetryState<S, E> {
         let ticket = attempt.classify(&self.request.head.headers, now);
         let kept = requeued_arrival(&ticket, first_arrival);
         self.requeued_after = now.saturating_duration_since(kept);
+        attempt.failed_at = self.failed.as_ref().map(|it| it.decision.endpoint.clone());
         let body = attempt.body.clone().unwrap_or_default().unchanged();
         self.request.clone().admit(self.demand.clone(), body)
     }
