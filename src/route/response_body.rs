@@ -207,7 +207,8 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
             measure.frame(frame);
         }
         match &frame {
-            Some(Ok(_)) if !body.is_end_stream() => {
+            // Trailers are the end: a server reads nothing after them.
+            Some(Ok(frame)) if !frame.is_trailers() && !body.is_end_stream() => {
                 if let Some(measure) = measured {
                     measure.set_client_wait(true); // to read
                 }
