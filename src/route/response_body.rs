@@ -142,7 +142,12 @@ impl Measure {
             tokens.read(frame);
         }
         if let Some(decision) = &self.metrics.decision {
-            decision.endpoint.state().activity.fetch_add(1, Relaxed);
+            decision
+                .endpoint
+                .state()
+                .cold
+                .activity
+                .fetch_add(1, Relaxed);
         }
     }
 

@@ -128,7 +128,7 @@ impl RouterShared {
             self.endpoints().on_no_answer(endpoint); // before the slot comes back
         }
         if let ResponseClass::Success | ResponseClass::Failure { answered: true, .. } = class {
-            state.activity.fetch_add(1, Relaxed);
+            state.cold.activity.fetch_add(1, Relaxed);
             if let Some(change) = state.word.answered() {
                 self.health_changed(endpoint, change);
             }

@@ -118,7 +118,7 @@ impl Unit {
         };
         let in_flight = self.endpoint.in_flight();
         let busy = in_flight.saturating_sub(self.on_demand.client_waits());
-        let came = self.endpoint.state().activity.load(Relaxed);
+        let came = self.endpoint.state().cold.activity.load(Relaxed);
         let activity = (came, self.on_demand.sent(), busy > 0);
         if activity != self.activity {
             self.activity = activity;
