@@ -212,6 +212,22 @@ async fn waits_count_by_level_and_cancellations_too() {
     assert_eq!(series["requests_total gpu-1 m ok"], 1.0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_request_that_does_not_wait_is_no_wait() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = set_default_local_recorder(&recorder);
+    let router = TestRouter::new(builder());
+    let mut running = Box::pin(router.ask("m", "hang"));
+    assert!(futures_util::poll!(&mut running).is_pending());
+    let mut waiting = Box::pin(router.ask("m", "200"));
+    assert!(futures_util::poll!(&mut waiting).is_pending());
+    router.ask("o", "200").await; // while another waits
+    let series = series(&snapshotter);
+    assert_eq!(series["requests_total gpu-2 o ok"], 1.0);
+    assert!(!series.contains_key("queue_wait_seconds normal"));
+}
+
 #[tokio::test]
 async fn unknown_model_names_add_no_series() {
     let recorder = DebuggingRecorder::new();

@@ -406,7 +406,7 @@ impl RoomBase {
         let now = self.epoch.nanos(now);
         let time = now.saturating_sub(served.started);
         self.overload.service.add(served.lane_hash, seconds(time));
-        if !served.has_deadline {
+        if served.teaches_patience {
             let age = seconds(now.saturating_sub(served.arrival));
             self.overload
                 .patience
@@ -417,14 +417,14 @@ impl RoomBase {
     /// The caller of a request that had a slot gave up.
     pub(crate) fn on_abandoned(&mut self, served: &Served, now: Instant) {
         let now = self.epoch.nanos(now);
-        if !served.has_deadline {
+        if served.teaches_patience {
             self.on_gave_up(served.tenant(), served.arrival, now);
         }
     }
 
     /// The caller of a waiter gave up.
     pub(crate) fn on_cancelled(&mut self, meta: &WaiterMeta) {
-        if meta.limits.deadline == NEVER {
+        if meta.teaches_patience {
             self.on_gave_up(meta.tenant(), meta.limits.arrival, self.now);
         }
     }

@@ -7,6 +7,7 @@
 use super::compact_slab::CompactSlab;
 use super::nanos::Nanos;
 use super::ordered_queue::{ArrivalKey, Link, List};
+use super::overload::teaches_patience;
 use super::{Priority, Tenant, Ticket};
 
 /// Stands for a waiter, a lane or a flow that there is not.
@@ -62,6 +63,8 @@ pub(crate) struct WaiterMeta {
     pub(crate) is_parked: bool,
     /// Whether it was granted a slot that counts for its tenant's limit.
     pub(crate) is_counted: bool,
+    /// See [`teaches_patience`].
+    pub(crate) teaches_patience: bool,
     cost: u32,
     /// Boxed, because most tickets name none: an entry fits into fewer cache lines.
     tenant: Option<Box<Tenant>>,
@@ -92,6 +95,7 @@ impl WaiterMeta {
             waits: true,
             is_parked: false,
             is_counted: false,
+            teaches_patience: teaches_patience(&ticket),
             cost: ticket.cost.max(1),
             tenant: has_tenant.then(|| Box::new(ticket.tenant)),
         }

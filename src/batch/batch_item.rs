@@ -21,9 +21,14 @@ pub(super) type BatchItems<Req, A, E, I> = RequestQueue<BatchItem<Req, A, E, I>>
 impl<Req, A, E, I> BatchItem<Req, A, E, I> {
     /// Answers it without a batch, if its caller still waits.
     pub(super) fn fail(self, why: BatchError<E, I>) {
-        let _ = self.reply.send(Err(why)); // the caller may be gone
+        respond(self.reply, Err(why));
         discard(self.request);
     }
+}
+
+/// Sends a response, if the caller still waits. A panic of the caller's waker, or of the response's destructor, ends here.
+pub(super) fn respond<A, E, I>(reply: Reply<A, E, I>, answer: Result<A, BatchError<E, I>>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(reply.send(answer))));
 }
 
 /// Drops what is one caller's. A panic of its destructor ends here, because it concerns no other caller.

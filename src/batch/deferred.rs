@@ -21,8 +21,8 @@ pub(super) struct More<T> {
     pub(super) rejected: Vec<(T, RejectReason<TooLarge>)>,
     /// Those of items that left. Dropping one drops a waker of its token's.
     registrations: Vec<Registration>,
-    /// A waker that is not needed any more. Last, because a waker's own code runs when it is dropped, and may panic.
-    unused: Option<Waker>,
+    /// A waker that is not needed any more.
+    pub(super) unused: Option<Waker>,
 }
 
 impl<T> Default for Deferred<T> {

@@ -25,7 +25,8 @@ use crate::queue::DefaultPriority;
 /// [`RequestQueue`](super::RequestQueue), and so by priority, discipline and deadline. A batch is sent
 ///
 /// - when the waiting requests fill it, by their number or their cost; when the waiting room is full, so that no other
-///   request can join; or when the first to arrive has waited for `max_delay`;
+///   request can join; or when the first in the order of arrival, in which early retries are behind all others, has waited
+///   for `max_delay`;
 /// - and the inner service is ready. Until then more may arrive, and those that are next by then are taken.
 ///
 /// Waiting for a batch to fill counts as waiting: a request is rejected when its deadline passes, or when it has waited
@@ -119,8 +120,8 @@ impl<Req, K, M> BatchLayer<Req, K, M> {
 
     /// Reads tickets with `classify`: with a closure `Fn(&Req, Instant) -> Ticket`, or with a
     /// [`Classify`](crate::queue::Classify); [`FromHeaders`](crate::queue::FromHeaders) reads the level of an HTTP
-    /// request from its `x-priority`. It is called for every request, because every one waits. Default: all requests have
-    /// the default priority.
+    /// request from its `x-priority`, and its deadline and whether it is a retry as for a queue. It is called for every
+    /// request, because every one waits. Default: all requests have the default priority.
     #[must_use]
     pub fn classify<N>(self, classify: N) -> BatchLayer<Req, N, M> {
         BatchLayer {

@@ -254,7 +254,8 @@ impl<T> RequestQueue<T> {
         self.shared.lock().queue.stats()
     }
 
-    /// Removes all requests, in the order in which they would have been taken one by one.
+    /// Removes all requests, in the order in which they would have been taken one by one. Expired requests are rejected
+    /// first.
     pub fn clear(&self) -> Vec<T> {
         self.shared.clear()
     }

@@ -88,7 +88,8 @@ where
     type Error = BatchError<E, I>;
     type Future = BatchFuture<Req, A, E, I>;
 
-    /// Ready once a place in the waiting room is reserved for the call that follows; an error if the inner service has failed for good.
+    /// Ready once a place in the waiting room is reserved for the call that follows; an error if no batch is sent any more:
+    /// the inner service has failed for good, or the runtime of the first call was shut down.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         // A closed queue is ready at once, without a place: the call would be rejected.
         ready!(self.ready.poll_reserve(&self.common.queue.shared, cx));

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::atomic_state::AtomicState;
+use super::batch_item::discard;
 use super::builder::Builder;
 use super::cancel::Registration;
 use super::change::Change;
@@ -151,7 +152,7 @@ impl<T: Send + 'static> Shared<T> {
             }
             (found, state.consumers.wait(id, waker))
         });
-        drop(unused);
+        discard(unused); // an item may have been found: unwinding would lose it
         found
     }
 
@@ -263,6 +264,7 @@ impl<T> Shared<T> {
     pub(super) fn clear(&self) -> Vec<T> {
         let mut change = self.change();
         let (state, deferred) = change.parts();
+        state.advance_if_timed(deferred); // may promote or reject some
         let order = state.queue.in_order().into_iter();
         order.filter_map(|id| state.remove(id, deferred)).collect()
     }
@@ -334,6 +336,7 @@ impl<T> Shared<T> {
                 None => drop(item),
             }));
         }
+        discard(more.unused); // likewise
     }
 }
 

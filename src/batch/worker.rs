@@ -14,7 +14,7 @@ use tower_service::Service;
 
 use super::BatchError;
 use super::answers::Answers;
-use super::batch_item::{BatchItem, BatchItems, Reply, discard};
+use super::batch_item::{BatchItem, BatchItems, Reply, respond};
 use super::trigger::{Trigger, WakeWhen};
 use crate::gate::now;
 
@@ -142,8 +142,11 @@ where
         let (requests, replies): (Vec<_>, Vec<_>) = items.unzip();
         // If it panics, the batch is lost, and only that.
         let called = catch_unwind(AssertUnwindSafe(|| self.inner.call(requests)));
-        if let Ok(answers) = called {
-            tokio::spawn(answer::<_, _, _, M>(answers, replies));
+        match called {
+            Ok(answers) => drop(tokio::spawn(answer::<_, _, _, M>(answers, replies))),
+            Err(_) => replies
+                .into_iter()
+                .for_each(|reply| respond(reply, Err(BatchError::Lost))),
         }
     }
 
@@ -229,10 +232,7 @@ where
         }
     };
     for (reply, answer) in replies.into_iter().zip(answers) {
-        // The caller has left, and the answer's destructor is its code.
-        if let Err(unwanted) = reply.send(answer) {
-            discard(unwanted);
-        }
+        respond(reply, answer);
     }
 }
 

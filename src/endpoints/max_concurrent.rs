@@ -53,7 +53,7 @@ impl Visitor<'_> for SlotsOrAuto {
     type Value = MaxConcurrent;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number above 0, or \"auto\"")
+        f.write_str("a whole number above 0, at most 4294967295, or \"auto\"")
     }
 
     fn visit_u64<E: Error>(self, slots: u64) -> Result<MaxConcurrent, E> {

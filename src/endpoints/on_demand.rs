@@ -79,9 +79,10 @@ pub(crate) enum Refusal {
 }
 
 impl OnDemand {
-    /// From now on requests are refused while the endpoint is stopped; or wait again. The gate has to be told.
-    pub(crate) fn set_refusal(&self, refusal: Option<Refusal>) {
-        self.0.refusal.store(refusal.map(Arc::new));
+    /// From now on requests are refused while the endpoint is stopped; or wait again. The gate has to be told. Returns the
+    /// refusal before.
+    pub(crate) fn set_refusal(&self, refusal: Option<Refusal>) -> Option<Refusal> {
+        self.0.refusal.swap(refusal.map(Arc::new)).map(|it| *it)
     }
 
     pub(super) fn is_refused(&self) -> bool {

@@ -236,8 +236,10 @@ impl<C: Capacity> Arriving<C> {
         } = self;
         let request = ticket.id;
         let now = now.unwrap_or_else(clock::now);
+        // A caller's code: not under the lock, and while the reservation is still this request's.
+        let waker = cx.waker().clone();
         let reserved = reservation.map(|held| held.0.hand_over()).is_some();
-        let (outcome, leftovers, share) = origin.arrive(ticket, demand, now, cx.waker(), reserved);
+        let (outcome, leftovers, share) = origin.arrive(ticket, demand, now, waker, reserved);
         let arrived = match outcome {
             AdmitOutcome::Leased(lease) => {
                 let permit = Permit::new(origin, lease, request);

@@ -120,3 +120,83 @@ impl FullNotice {
         u64::try_from(since.as_nanos()).unwrap_or(FOREVER)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
+    use fastrand::Rng;
+
+    use crate::admit::{
+        Discipline, Priority, PriorityLevels, RejectReason, SlotPool, Ticket, WaitingRoomConfig,
+    };
+    use crate::clock;
+    use crate::gate::{Acquire, Gate, Permit};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fast_rejected_request_would_be_rejected_under_the_lock() {
+        for seed in 0..300 {
+            let mut rng = Rng::with_seed(seed);
+            let gate = Gate::new(SlotPool::new(2), config(&mut rng));
+            let (mut waiting, mut held) = (Vec::new(), Vec::new());
+            for _ in 0..100 {
+                match rng.u8(..8) {
+                    0..4 => match arrive(&mut rng, &gate) {
+                        (_, Poll::Ready(answer)) => held.extend(answer),
+                        (acquire, Poll::Pending) => waiting.push(acquire),
+                    },
+                    4 if !held.is_empty() => drop(held.swap_remove(rng.usize(..held.len()))),
+                    5 if !waiting.is_empty() => {
+                        drop(waiting.swap_remove(rng.usize(..waiting.len())));
+                    }
+                    6 => tokio::time::advance(Duration::from_millis(rng.u64(..4_000))).await,
+                    7 if rng.u8(..4) == 0 => gate.reconfigure(config(&mut rng)),
+                    _ => tokio::task::yield_now().await,
+                }
+                waiting.retain_mut(|acquire| match poll(acquire) {
+                    Poll::Ready(answer) => {
+                        held.extend(answer);
+                        false
+                    }
+                    Poll::Pending => true,
+                });
+            }
+        }
+    }
+
+    type Answer = Result<Permit<SlotPool>, RejectReason>;
+
+    fn arrive(rng: &mut Rng, gate: &Gate<SlotPool>) -> (Acquire<SlotPool>, Poll<Answer>) {
+        let age = rng.bool().then(|| Duration::from_secs(rng.u64(..20)));
+        let now = clock::now();
+        let mut ticket = Ticket::new(Priority(rng.u8(..3)), now - age.unwrap_or_default());
+        ticket.requeued = age.is_some();
+        // One that arrived before may have been promoted.
+        let level = age.is_none().then_some(ticket.priority.0);
+        let is_full = gate.fast_reject(|| level).is_some();
+        let mut acquire = gate.acquire(ticket, ());
+        let polled = poll(&mut acquire);
+        assert!(!is_full || matches!(polled, Poll::Ready(Err(_))));
+        (acquire, polled)
+    }
+
+    fn poll(acquire: &mut Acquire<SlotPool>) -> Poll<Answer> {
+        Pin::new(acquire).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn config(rng: &mut Rng) -> WaitingRoomConfig {
+        let disciplines = [Discipline::Fifo, Discipline::Fair, Discipline::Deadline];
+        let seconds = |rng: &mut Rng| rng.bool().then(|| Duration::from_secs(rng.u64(1..30)));
+        WaitingRoomConfig::default()
+            .levels(PriorityLevels::new(["a", "b", "c"], "c").expect("valid"))
+            .max_size(rng.usize(..5))
+            .max_wait(seconds(rng))
+            .promote_after(seconds(rng))
+            .discipline(disciplines[rng.usize(..3)])
+            .displace(rng.bool())
+    }
+}

@@ -137,8 +137,8 @@ impl<C: Capacity> Gate<C> {
     /// Takes a slot if no request waits and one is free, without a lock.
     ///
     /// While any request waits, for whatever slot, this is `None`: only [`acquire`](Self::acquire) looks at what each
-    /// of them waits for. So it is where slots are kept for some levels, or
-    /// tenants have a limit, as this has neither.
+    /// of them waits for. It is `None`, too, where slots are kept for some levels or tenants have a limit, because there is
+    /// no ticket that names a level or a tenant.
     #[inline]
     #[must_use]
     pub fn try_acquire(&self, demand: &C::Demand) -> Option<Permit<C>> {
@@ -326,6 +326,11 @@ impl<C: Capacity> Gate<C> {
         self.origin.waiting_word().waiting() > 0
     }
 
+    /// Whether one more request may wait.
+    pub(crate) fn has_room(&self) -> bool {
+        self.origin.lock().room.has_room()
+    }
+
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared<C>> {
         &self.origin
@@ -373,7 +378,7 @@ impl Gate<SlotPool> {
     }
 
     /// Rejects a request without the lock, if the waiting room is full for its `level`, whatever else its ticket would say.
-    /// The level is asked only if it matters; `None`: not known.
+    /// The level is that in which it would wait, promotions included; `None`: not known.
     pub(crate) fn fast_reject(&self, level: impl FnOnce() -> Option<u8>) -> Option<RoomFull> {
         self.origin.fast_reject(level)
     }

@@ -156,7 +156,7 @@ impl<C: Capacity> Shared<C> {
     ///
     /// Exact only where all waiters ask the same: elsewhere a slot may be free that none of them can use.
     ///
-    /// `level` is asked if the room is full for lower levels only: that of the request, if it is known.
+    /// `level` is that in which the request would wait, if it is known. It is asked only if the room is full.
     pub(super) fn fast_reject(&self, level: impl FnOnce() -> Option<u8>) -> Option<RoomFull> {
         // Sequentially consistent: makes the notice's values visible.
         let word = self.waiting_word();
@@ -173,10 +173,9 @@ impl<C: Capacity> Shared<C> {
         ticket: Ticket,
         demand: C::Demand,
         now: Instant,
-        waker: &Waker,
+        waker: Waker,
         reserved: bool,
     ) -> (AdmitOutcome<C>, Option<Leftovers<C>>, Option<Box<Share>>) {
-        let waker = waker.clone(); // a caller's code: not under the lock
         let (outcome, share, rest, timer) = self.with_lock(|shared, state, wakes| {
             if reserved {
                 state.room.unreserve();

@@ -28,7 +28,8 @@ pub struct GateStatus {
     pub depth: usize,
     /// The number of leases that are out.
     pub running: usize,
-    /// The number of leases that may be out now. It changes where it adapts.
+    /// The number of leases that may be out now. It changes where it adapts. 0 with `concurrency = "inner"`, where the inner
+    /// service says.
     pub limit: usize,
     /// The number of requests that may wait.
     pub max_size: usize,

@@ -121,6 +121,12 @@ impl HeaderClassifier {
         self
     }
 
+    /// Whether a request with these headers may have a place from an earlier arrival.
+    #[cfg(feature = "place")]
+    pub(crate) fn may_keep_place(&self, headers: &HeaderMap) -> bool {
+        self.keeps_places() && headers.contains_key(X_TRIAGE_PLACE)
+    }
+
     /// Whether it keeps places.
     #[cfg(feature = "place")]
     pub(crate) fn keeps_places(&self) -> bool {

@@ -23,7 +23,7 @@ use std::time::Duration;
 pub struct RetryAfter {
     /// Where the seconds come from. Default [`RetryAfterMode::Estimate`].
     pub mode: RetryAfterMode,
-    /// The smallest number that is sent, and the one that is sent while there is no estimate; with
+    /// The smallest number that is sent, and what is taken for the estimate, with jitter, while there is none; with
     /// [`RetryAfterMode::Fixed`], the one that is always sent. 0 counts as 1. Default 1.
     pub min_seconds: u64,
     /// The largest number that is sent by estimate, jitter included. Default 60.
@@ -53,7 +53,7 @@ impl RetryAfter {
         Self::default()
     }
 
-    /// Always `seconds`.
+    /// Always `seconds`, of which 0 counts as 1.
     #[must_use]
     pub fn fixed(seconds: u64) -> Self {
         Self::default()
@@ -184,6 +184,7 @@ mod tests {
             (1, 60, 0.0, None, 0.9, 1),
             (5, 60, 0.0, Some(100), 0.0, 5),
             (5, 60, 0.0, None, 0.0, 5),
+            (5, 60, 0.2, None, 0.99, 6),
             (1, 60, 0.0, Some(999_000), 0.0, 60),
             (1, 60, 0.2, Some(10_000), 0.0, 10),
             (1, 60, 0.2, Some(10_000), 0.5, 11),

@@ -10,8 +10,8 @@ use crate::http::HeaderClassifier;
 /// Reads the ticket of a request that has to wait.
 ///
 /// Implemented by [`FromHeaders`], by [`DefaultPriority`], and by every closure `Fn(&Req, Instant) -> Ticket`, which
-/// gets the request and the instant of its arrival. It is not called for a request that finds a free slot, nor for
-/// one that finds a full room where no ticket could change that. If it panics, nothing is held.
+/// gets the request and the instant of its arrival. It is not called for a request that finds a free slot and the inner
+/// service ready, nor for one that finds a full room where no ticket could change that. If it panics, nothing is held.
 ///
 /// A type of its own gets a [`ClassifyContext`] instead of the instant, and so can build on what the headers and the
 /// configuration say:
@@ -46,7 +46,8 @@ pub trait Classify<Req> {
     fn ticket(&self, request: &Req, context: &ClassifyContext<'_>) -> Ticket;
 
     /// The priority of `request`, if it can be read without the rest of the ticket, with which it has to agree. Then a full
-    /// room rejects it faster where it cannot displace a waiter. Default `None`.
+    /// room rejects it faster where it cannot displace a waiter. `None` if the ticket may name an earlier arrival, from which
+    /// promotions (`promote_after`) count. Default `None`.
     fn priority(&self, _request: &Req, _headers: &HeaderClassifier) -> Option<Priority> {
         None
     }
@@ -126,6 +127,10 @@ impl<B> Classify<http::Request<B>> for FromHeaders {
     }
 
     fn priority(&self, request: &http::Request<B>, headers: &HeaderClassifier) -> Option<Priority> {
+        #[cfg(feature = "place")]
+        if headers.may_keep_place(request.headers()) {
+            return None; // promotions count from its first arrival
+        }
         Some(headers.priority(request.headers()))
     }
 }

@@ -13,7 +13,7 @@ use crate::admit::RejectReason;
 pub enum QueueError<E> {
     /// It got no slot.
     Rejected(#[source] RejectReason),
-    /// It got a slot, and the inner service failed.
+    /// The inner service failed, when it was asked whether it is ready or when it was called.
     Inner(#[source] E),
 }
 

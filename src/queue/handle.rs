@@ -74,7 +74,8 @@ impl QueueHandle {
         self.0.gate.close();
     }
 
-    /// Resolves when the queue is closed and the last running request has finished, its body included.
+    /// Resolves when the queue is closed and the last slot is free: with [`Hold::Body`](super::Hold::Body), when the body
+    /// of the last response has ended.
     ///
     /// # Cancel safety
     ///

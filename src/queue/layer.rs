@@ -17,7 +17,7 @@ use super::response_body::RenderedBody;
 use super::service::Queue;
 use super::shared_inner::{InnerServices, SharedInner};
 use super::{Concurrency, InvalidQueueConfig, QueueConfig};
-use crate::admit::SlotPool;
+use crate::admit::{SlotPool, TargetWait};
 use crate::gate::Gate;
 use crate::http::Rejection;
 use crate::service::LayerState;
@@ -76,8 +76,9 @@ use crate::service::LayerState;
 ///
 /// The head has been sent by then, so its status says nothing of the outcome, and the answer's own headers are lost. A
 /// rejection, an error of the inner service and any status but 2xx come as one last event of type `error`, with the
-/// JSON body of the rejection or of the answer; what is no JSON (or more than 64 KiB) comes as the message of such a
-/// body, with the code `upstream_failed`. The seconds of its `Retry-After` are beside code and message:
+/// JSON body of the rejection or of the answer. Other text comes as the message of such a body, with the code
+/// `upstream_failed`; of what is longer than 64 KiB, encoded or broken off, the message says the status alone. The
+/// seconds of its `Retry-After` are beside code and message:
 ///
 /// ```text
 /// event: error
@@ -179,6 +180,7 @@ impl QueueLayer<Http<DefaultPriority>> {
         let config = QueueConfig::new(limit)
             .max_size(usize::MAX)
             .max_wait(None)
+            .target_wait(TargetWait::Off)
             .server_timing(false)
             .status_stream(false);
         Self::with(config, Http::new(DefaultPriority)).unwrap_or_else(|error| refuse(&error))
@@ -264,7 +266,8 @@ impl<K> QueueLayer<Http<K>> {
     }
 
     /// Writes rejections with `render`, which gets the rejection and the request's headers and returns any response.
-    /// The response is sent as it is, with `server-timing` if that is configured; to gRPC clients, too.
+    /// The response is sent as it is, with `server-timing` and `x-triage-place` if these are configured; to gRPC clients,
+    /// too.
     ///
     /// Its body may be a stream. If the body fails, so does the client's response, as with a body of the inner service.
     ///

@@ -270,9 +270,10 @@ where
 
 /// Anything else: rejections are [`QueueError`]s, and the slot is held until the response is there.
 ///
-/// [`streaming`](super::QueueConfig::streaming), [`server_timing`](super::QueueConfig::server_timing),
-/// [`retry_after`](super::QueueConfig::retry_after), [`hold`](super::QueueConfig::hold) and the header names
-/// of the configuration mean nothing here.
+/// [`streaming`](super::QueueConfig::streaming), [`status_stream`](super::QueueConfig::status_stream),
+/// [`server_timing`](super::QueueConfig::server_timing), [`retry_after`](super::QueueConfig::retry_after),
+/// [`hold`](super::QueueConfig::hold), `retry_places` and the header names of the configuration mean nothing here, but
+/// for a classifier that [reads headers](super::ClassifyContext::ticket_from_headers).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plain<K = DefaultPriority> {
     pub(super) classify: K,

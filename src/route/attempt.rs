@@ -183,7 +183,7 @@ where
         &self,
         request: &mut Request<RouteBody<B>>,
         lease: &mut EndpointLease,
-        _: Duration,
+        waited: Duration,
     ) {
         let decision = lease.decision();
         if let Some(body) = &self.body
@@ -213,7 +213,8 @@ where
             // No other request gets the endpoint for now: those that wait for it may have a fallback.
             self.shared.state.gate.capacity_changed();
         }
-        if let Some((priority, since)) = self.waits {
+        // A request that got its slot at once may have a ticket, too: others waited, for something else.
+        if let Some((priority, since)) = self.waits.filter(|_| !waited.is_zero()) {
             self.shared.metrics.waited(|| {
                 let settings = self.shared.state.settings();
                 let level = settings.classifier.levels().name(priority).to_owned();

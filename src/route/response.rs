@@ -40,7 +40,8 @@ pub(super) fn next_step<const IN_BODY: bool, S, R: Body<Data = Bytes>, E>(
             waited,
         } => {
             let failed = retry.as_mut().ok();
-            let Some(failed) = failed.and_then(|retry| retry.take_failed(waited)) else {
+            let failed = failed.and_then(|retry| retry.refused(waited));
+            let Some(failed) = failed else {
                 return NextStep::Respond(Ok(metrics.reject(&headers, &why, waited)));
             };
             // A retry that got no slot: the client gets the failure, not the rejection.

@@ -103,21 +103,15 @@ impl<S, E> RetryState<S, E> {
             // With the first attempt, not on arrival: rejected requests are no load and earn no retries.
             attempt.shared.budget.load().deposit();
         }
-        self.total_wait(waited)
-    }
-
-    /// The wait of all attempts together, the last of which waited for `waited`.
-    fn total_wait(&self, waited: Duration) -> Duration {
         // `waited` counts from the arrival that a retry keeps: only the part since the requeueing is new.
         let before = self.failed.as_ref().map(|failed| failed.waited);
         before.unwrap_or_default() + waited.saturating_sub(self.requeued_after)
     }
 
-    /// The failed response, if there is one, after another attempt got no slot for `waited`.
-    pub(super) fn take_failed(&mut self, waited: Duration) -> Option<Box<FailedResponse<E>>> {
-        let waited = self.total_wait(waited);
+    /// The failure that a request is answered with if a retry got no slot. `waited` is that of [`attempted`](Self::attempted).
+    pub(super) fn refused(&mut self, waited: Duration) -> Option<Box<FailedResponse<E>>> {
         let mut failed = self.failed.take()?;
-        failed.waited = waited;
+        failed.waited += waited.saturating_sub(self.requeued_after);
         Some(failed)
     }
 

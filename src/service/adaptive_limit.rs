@@ -54,7 +54,8 @@ impl LayerState<SlotPool> {
     }
 }
 
-/// A call from its begin to its answer. One that is dropped before has no answer, and is not measured.
+/// A call, from when its request has a slot to its answer: the wait for the inner service to be ready counts, as that is
+/// where a service may say that it is busy. One that is dropped before has no answer, and is not measured.
 pub(crate) struct MeasuredCall {
     state: Arc<LayerState<SlotPool>>,
     in_flight: usize,
@@ -62,7 +63,7 @@ pub(crate) struct MeasuredCall {
 }
 
 impl MeasuredCall {
-    /// A call that begins now, with its slot.
+    /// The call of a request that has its slot from now on.
     pub(crate) fn new(state: &Arc<LayerState<SlotPool>>) -> Self {
         Self {
             state: Arc::clone(state),

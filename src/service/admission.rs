@@ -25,8 +25,8 @@ use super::adaptive_limit::MeasuredCall;
 use super::call_watch::CallWatch;
 use super::ready_state::Prepared;
 use super::waiting::{
-    InnerWait, PendingCall, SlotOutcome, SlotWait, WaitOutcome, WaitTimes, WaitingForInner,
-    WaitingForSlot,
+    Admitted, InnerWait, PendingCall, SlotOutcome, SlotWait, WaitOutcome, WaitTimes,
+    WaitingForInner, WaitingForSlot,
 };
 use crate::admit::{Capacity, RejectReason, Ticket};
 use crate::gate::{self, Gate, Permit, Reservation, Shared};
@@ -59,7 +59,7 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     /// Prepares the request for the slot that it was given.
     fn on_admitted(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
 
-    /// What is to be measured of a call that begins now, if its limit adapts.
+    /// What is to be measured of a request that has its slot from now on, if the limit adapts.
     fn measure(&self) -> Option<MeasuredCall> {
         None
     }
@@ -230,8 +230,9 @@ where
         let times = WaitTimes::new(&ticket, now);
         let gate = handler.gate();
         // Where slots come from the inner service, it has to be asked before it is known whether the request would
-        // have to wait.
-        let is_asked_first = gate.is_from_inner() && !ticket.wait;
+        // have to wait. In a full room the request would displace a waiter, only to learn that it has to.
+        let is_asked_first =
+            gate.is_from_inner() && !ticket.wait && (reservation.is_some() || gate.has_room());
         ticket.wait |= is_asked_first;
         let acquire = gate.acquire_at(ticket, now, demand);
         let acquire = match reservation {
@@ -264,7 +265,7 @@ where
         let clone = inner.clone();
         let asked = std::mem::replace(inner, clone);
         let times = WaitTimes::new(&ticket, now);
-        let wait = InnerWait::new(permit.into());
+        let wait = InnerWait::new(Admitted::at_once(permit, handler.measure()));
         let waiting = PendingCall::new(handler.clone(), asked, request, times, wait);
         let waiting = Some(waiting);
         Self::new(handler, State::WaitingForInner { waiting })

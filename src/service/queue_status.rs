@@ -13,7 +13,7 @@ pub(crate) fn asks_for_status<B>(request: &Request<B>) -> bool {
     asked.is_some_and(|value| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"sse"))
         && grpc_content_type(request.headers()).is_none()
         // Its response has no body that could drive the wait.
-        && request.method() != Method::HEAD
+        && ![Method::HEAD, Method::CONNECT].contains(request.method())
 }
 
 /// Asks the inner service for a body that is not encoded: the head that would name the encoding has gone out.

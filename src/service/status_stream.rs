@@ -56,6 +56,7 @@ impl<T> StatusStream<T> {
         Self(Mutex::new(Stage::Pending(Comments {
             pending: Box::pin(pending),
             due: Due::Now,
+            took: Duration::ZERO,
         })))
     }
 
@@ -163,6 +164,8 @@ fn retry_after(response: &HeaderMap) -> Option<u64> {
 struct Comments<T> {
     pending: Pin<Box<dyn PendingAnswer<T> + Send>>,
     due: Due,
+    /// How long the last look for the position took.
+    took: Duration,
 }
 
 /// When the next comment is due.
@@ -201,7 +204,9 @@ impl<T> Comments<T> {
             let place = self.pending.place();
             let depth = place.map_or(0, |place| place.depth);
             let took = clock::now().saturating_duration_since(now);
-            self.rest(now + interval(took, depth));
+            // The shorter of two: a look may take long because the lock or the processor was busy with something else.
+            let usual = took.min(std::mem::replace(&mut self.took, took));
+            self.rest(now + interval(usual, depth));
             if let Some(place) = place {
                 let comment = queue_comment(&place);
                 return Poll::Ready(Said::Comment(comment));
@@ -316,7 +321,55 @@ fn failure(status: StatusCode, message: &str) -> String {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use futures_util::FutureExt;
+    use http_body_util::{BodyExt, Full};
+
     use super::*;
+
+    /// A request that waits for ever. Its looks for its position take so many milliseconds, and the later ones no time.
+    struct Waits(std::collections::VecDeque<u64>);
+
+    impl PendingAnswer<Full<Bytes>> for Mutex<Waits> {
+        fn poll_answer(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Response<Full<Bytes>>>> {
+            Poll::Pending
+        }
+
+        fn place(&self) -> Option<QueuePlace> {
+            let took = self.lock().unwrap().0.pop_front().unwrap_or_default();
+            _ = tokio::time::advance(Duration::from_millis(took)).now_or_never();
+            Some(QueuePlace {
+                position: 1,
+                estimated_wait: None,
+                depth: 1_000,
+                making: None,
+            })
+        }
+    }
+
+    /// How many comments come in 60 s.
+    async fn comments(looks: impl Into<std::collections::VecDeque<u64>>) -> usize {
+        let mut body = StatusStream::new(Mutex::new(Waits(looks.into())));
+        let end = tokio::time::Instant::now() + Duration::from_secs(60);
+        let mut count = 0;
+        while let Ok(frame) = tokio::time::timeout_at(end, body.frame()).await {
+            assert!(frame.unwrap().is_ok());
+            count += 1;
+        }
+        count
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_slow_look_makes_no_comment_rarer() {
+        for looks in [vec![], vec![20], vec![0, 0, 20, 0, 20]] {
+            assert!(comments(looks.clone()).await >= 59, "{looks:?}");
+        }
+        // 1 ms of each of 1,000 waiters is a second, a twentieth of 20 s.
+        let slow = comments([1; 60]).await;
+        assert!(slow <= 5, "{slow}");
+    }
 
     #[test]
     fn comments_are_rarer_the_longer_positions_take() {

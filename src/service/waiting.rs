@@ -9,6 +9,7 @@ use tokio::time::Sleep;
 use tower_service::Service;
 
 use super::AdmissionHandler;
+use super::adaptive_limit::MeasuredCall;
 use super::call_watch::CallWatch;
 use super::served_call::ServedCall;
 use crate::admit::{Capacity, ClientRetry, RejectReason, Served, Ticket};
@@ -38,15 +39,17 @@ pub(super) struct Admitted<C: Capacity> {
     permit: Permit<C>,
     /// What the waiting room is to learn, if the request waited for the slot.
     served: Option<Served>,
+    measured: Option<MeasuredCall>,
 }
 
-/// The slot does not come from the inner service's readiness.
-impl<C: Capacity> From<Permit<C>> for Admitted<C> {
-    fn from(permit: Permit<C>) -> Self {
+impl<C: Capacity> Admitted<C> {
+    /// The slot does not come from the inner service's readiness, and the request did not wait for it.
+    pub(super) fn at_once(permit: Permit<C>, measured: Option<MeasuredCall>) -> Self {
         Self {
             claim: None,
             permit,
             served: None,
+            measured,
         }
     }
 }
@@ -68,6 +71,8 @@ pub(super) type WaitingForInner<C, S, Req, H> = PendingCall<S, Req, H, InnerWait
 
 /// When a wait began, and when its ticket says that it ends.
 pub(super) struct WaitTimes {
+    began: Instant,
+    /// When the request first arrived: `max_wait` counts from then.
     arrival: Instant,
     deadline: Option<Instant>,
 }
@@ -75,13 +80,15 @@ pub(super) struct WaitTimes {
 impl WaitTimes {
     #[inline]
     pub(super) fn new(ticket: &Ticket, now: Instant) -> Self {
+        // Not after `now`, whatever the ticket says, so that the wait has a bound.
+        let arrival = ticket.arrival.map_or(now, |arrival| arrival.min(now));
         Self {
-            arrival: match ticket.client_retry {
+            began: match ticket.client_retry {
                 // The time until its client came back is no wait.
                 ClientRetry::Kept => now,
-                // Not after `now`, whatever the ticket says, so that the wait has a bound.
-                _ => ticket.arrival.map_or(now, |arrival| arrival.min(now)),
+                _ => arrival,
             },
+            arrival,
             deadline: ticket.deadline,
         }
     }
@@ -100,7 +107,7 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
     }
 
     fn time_waited(&self) -> Duration {
-        gate::now().saturating_duration_since(self.times.arrival)
+        gate::now().saturating_duration_since(self.times.began)
     }
 
     /// Calls the inner service. The slot goes with the response.
@@ -123,12 +130,12 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
             claim,
             mut permit,
             served,
+            measured,
         } = admitted;
         let gate = self.handler.gate();
         let served = served.map(|served| ServedCall::new(gate, served));
         self.handler
             .on_admitted(&mut self.request, permit.lease_mut(), waited);
-        let measured = self.handler.measure();
         let future = self.inner.call(self.request);
         drop(claim); // used up: the next head may poll the inner service
         let watch = CallWatch {
@@ -199,6 +206,7 @@ where
                     claim,
                     permit,
                     served,
+                    measured: self.handler.measure(),
                 };
                 match self.inner.poll_ready(cx) {
                     Poll::Ready(Ok(())) => WaitOutcome::Ready(admitted),
@@ -335,7 +343,9 @@ where
     }
 
     fn start_timeout(&self) -> Option<ReadyTimeout<C>> {
-        let WaitTimes { arrival, deadline } = self.times;
+        let WaitTimes {
+            arrival, deadline, ..
+        } = self.times;
         let gate = self.handler.gate();
         let (end, reason) = gate.end_of_wait(arrival, deadline)?;
         // As in the gate: without Tokio's clock, no wait times out.

@@ -70,7 +70,7 @@ impl SwapHandle {
     }
 
     /// Stops a model, or gives up its start. Requests that wait for it get 503 `model_unloaded`. It is started again when it
-    /// is asked for.
+    /// is asked for. This begins soon after it returns: a request meanwhile may still be served.
     ///
     /// # Errors
     ///
@@ -177,12 +177,13 @@ fn add(model: &mut ModelStatus, entry: &Entry) {
         model.running + other.running,
         model.in_flight + other.in_flight,
     );
-    let (waiting, last_error) = (model.waiting, model.last_error.take());
+    let waiting = model.waiting;
+    let last_error = model.last_error.take().or(other.last_error.clone());
     if other.state.nearness() > model.state.nearness() {
         *model = other;
     }
     (model.running, model.in_flight, model.waiting) = (running, in_flight, waiting);
-    model.last_error = model.last_error.take().or(last_error);
+    model.last_error = last_error;
 }
 
 impl ModelState {

@@ -137,7 +137,8 @@ pub trait Instance: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Told when something came from it or went to it lately, and when it becomes busy or idle: `busy` requests wait for it.
-    /// The last call counts, so calls must not overtake each other.
+    /// The last call counts, so calls must not overtake each other. One that leaves it busy, or idle, says that something came
+    /// or went; one that changes that says nothing else, as clients come and go.
     ///
     /// With a [`hang_timeout`](SwapModel::hang_timeout), a request that waits for its client is not counted: for more of the
     /// request, or until the response is read.

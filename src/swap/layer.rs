@@ -19,7 +19,8 @@ use crate::route::{InvalidRoute, Route, RouteLayer, RouteLayerBuilder, RouterHan
 /// A request for a model that does not run waits in the same waiting room as all others, by its priority, and is served once
 /// the model was loaded. Requests for one model join. Nothing that serves a request is stopped for another model: it is
 /// waited for. While others wait, the traffic of a loaded model yields after
-/// [`swap_after`](SwapConfig::swap_after), or at once to a more urgent request.
+/// [`swap_after`](SwapConfig::swap_after), or at once to a more urgent request, once it was loaded for
+/// [`min_loaded`](SwapConfig::min_loaded).
 ///
 /// The inner service gets a [`Decision`](crate::endpoints::Decision) in each request's extensions, which names the
 /// process's URL; [`Forward`](crate::upstream::Forward) sends it there.

@@ -66,7 +66,7 @@ pub struct ModelStatus {
 pub struct SwapEvent {
     /// The model.
     pub model: Arc<str>,
-    /// What it does from now on.
+    /// What it does from now on; of several instances, what one of them does.
     pub state: ModelState,
     /// Why it failed to start or ended.
     pub error: Option<String>,

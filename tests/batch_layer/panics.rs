@@ -1,5 +1,9 @@
 //! Tests of panics: they fail the request or the batch that they concern, and no other.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Wake, Waker};
+
 use super::*;
 use engine::Numbered;
 use tower::Service as _;
@@ -300,4 +304,53 @@ async fn a_panic_dropping_an_unused_response_is_caught() {
         answer.armed = false;
         assert_eq!(answer.number, n);
     }
+}
+
+/// A waker that panics when it is woken.
+fn panicking_waker() -> Waker {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("the waker panics");
+        }
+    }
+    Waker::from(Arc::new(Panics))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_waker_costs_no_other_caller_its_answer() {
+    for readiness in [Readiness::Ready, Readiness::PanicsOnce, Readiness::Broken] {
+        let engine = Engine::new();
+        engine.set(Readiness::Busy);
+        let mut service = service(&engine, 2, millis(5));
+        let mut first = service.call(job(0));
+        let polled = Pin::new(&mut first).poll(&mut Context::from_waker(&panicking_waker()));
+        assert!(polled.is_pending());
+        let other = send(&service, job(1)).await;
+        engine.set(readiness);
+        let is_as_expected = |answer| match readiness {
+            Readiness::Ready => matches!(answer, Ok(0 | 2)),
+            Readiness::Broken => matches!(answer, Err(BatchError::Inner(_))),
+            _ => matches!(answer, Err(BatchError::Lost)),
+        };
+        assert!(is_as_expected(other.await.unwrap()), "{readiness:?}");
+        assert!(is_as_expected(first.await), "{readiness:?}");
+        if readiness != Readiness::Broken {
+            assert_eq!(answer(send(&service, job(2)).await).await, 4);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_waker_in_a_lost_batch_stops_no_other() {
+    let explosive = service_fn(|batch: Vec<u32>| {
+        assert!(!batch.contains(&0), "the engine panics");
+        async move { Ok::<_, &str>(batch) }
+    });
+    let mut service = BatchLayer::new(1, millis(5)).layer(explosive);
+    let mut first = service.call(0);
+    let polled = Pin::new(&mut first).poll(&mut Context::from_waker(&panicking_waker()));
+    assert!(polled.is_pending());
+    assert!(matches!(service.call(1).await, Ok(1)));
+    assert!(matches!(first.await, Err(BatchError::Lost)));
 }

@@ -124,7 +124,9 @@ async fn unload_drains_or_kills_as_asked() {
         ready("a"),
         slow("a"),
     );
-    let setup = swap("memory = 1.0").sections(&model("a", &cmd));
+    let setup = swap("memory = 2.0")
+        .sections(&model("a", &cmd))
+        .sections(&model("b", &ready("b")));
     let gateway = setup.start().await;
     let running = gateway.ask("a").send();
     gateway.until_model("a", |a| a["in_flight"] == 1).await;
@@ -137,6 +139,10 @@ async fn unload_drains_or_kills_as_asked() {
         (400, "invalid_parameter".to_owned())
     );
     assert_eq!(unload("").await.status, 202);
+    // Actions are carried out in their order: once this one is, so is the unload.
+    let load_b = gateway.admin().post("/admin/models/b/load").answer();
+    assert_eq!(load_b.await.status, 202);
+    gateway.until_state("b", "loaded").await;
     let later = gateway.ask("a").send();
     gateway.depth(1).await;
     assert!(!running.is_answered());

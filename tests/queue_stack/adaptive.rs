@@ -26,10 +26,13 @@ fn hidden_limit(
     })
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_limit_becomes_what_the_service_can_serve() {
+/// The limit that is found in front of this service while 40 requests are there at any time.
+async fn found<S>(inner: S) -> usize
+where
+    S: Service<Job, Response = &'static str, Error = &'static str, Future: Send> + Clone + Send,
+{
     let config = QueueConfig::adaptive(AdaptiveLimit::default().initial(1)).max_wait(None);
-    let (queue, handle) = queue(config, hidden_limit(6));
+    let (queue, handle) = queue(config, inner);
     let end = tokio::time::Instant::now() + secs(60.0);
     join_all((0..40).map(|_| async {
         while tokio::time::Instant::now() < end {
@@ -37,9 +40,20 @@ async fn the_limit_becomes_what_the_service_can_serve() {
         }
     }))
     .await;
-    let limit = handle.status().limit;
-    assert!((6..=8).contains(&limit), "{limit}");
     nothing_is_left(&handle);
+    handle.status().limit
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_becomes_what_the_service_can_serve() {
+    let limit = found(hidden_limit(6)).await;
+    assert!((6..=8).contains(&limit), "{limit}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_becomes_what_the_service_is_ready_for() {
+    let limit = found(ConcurrencyLimit::new(hidden_limit(40), 6)).await;
+    assert!((6..=8).contains(&limit), "{limit}");
 }
 
 #[tokio::test(start_paused = true)]

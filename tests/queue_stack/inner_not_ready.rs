@@ -1,3 +1,5 @@
+use tower_triage::admit::ClientRetry;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -34,6 +36,25 @@ async fn the_wait_for_the_slot_counts() {
     advance(secs(0.35)).await;
     assert_eq!(
         second.await.unwrap(),
+        Err(QueueError::Rejected(RejectReason::TimedOut))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_kept_place_the_wait_before_counts() {
+    let kept: fn(&Job, Instant) -> Ticket = |_, now| {
+        let ticket = Ticket::new(Priority(1), now - secs(0.4)).requeued();
+        ticket.client_retry(ClientRetry::Kept)
+    };
+    let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(secs(1.0)));
+    let queue = layer.classify(kept).layer(Flaky::new([]));
+    let stuck = send(&queue, normal("stuck")).await;
+    advance(secs(0.5)).await;
+    assert!(!is_done(&stuck).await);
+    advance(secs(0.15)).await;
+    assert!(is_done(&stuck).await);
+    assert_eq!(
+        stuck.await.unwrap(),
         Err(QueueError::Rejected(RejectReason::TimedOut))
     );
 }

@@ -1,19 +1,25 @@
 //! Requests that would wait for too long, and those that cannot be answered in time, through the HTTP layer.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use tower_triage::admit::ClientRetry;
+use tower_triage::queue::{Classify, Http};
 
 use super::*;
 
 type Answered = Result<Response<tower_triage::queue::QueueResponseBody<Full<Bytes>>>, Infallible>;
 
 /// A service of one slot that takes a second for each request.
-fn slow(
-    config: QueueConfig,
+fn slow<K>(
+    layer: QueueLayer<Http<K>>,
 ) -> (
     impl Fn(Option<u32>) -> tokio::task::JoinHandle<Answered>,
     QueueHandle,
-) {
-    let layer = QueueLayer::new(config);
+)
+where
+    K: Classify<Request<Full<Bytes>>> + Clone + Send + 'static,
+{
     let handle = layer.handle();
     let service = layer.layer(service_fn(|_: Request<Full<Bytes>>| async {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -45,7 +51,7 @@ async fn seconds(n: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_would_wait_for_too_long_is_told_at_once() {
-    let (send, handle) = slow(QueueConfig::new(1));
+    let (send, handle) = slow(QueueLayer::new(QueueConfig::new(1)));
     let mut sent: Vec<_> = (0..12).map(|_| send(None)).collect();
     // Five have had a slot, one after the other: now it is known how long that takes.
     seconds(5).await;
@@ -77,7 +83,9 @@ async fn a_request_that_would_wait_for_too_long_is_told_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_cannot_be_answered_in_time_gets_no_slot() {
-    let (send, handle) = slow(QueueConfig::new(1).target_wait(TargetWait::Off));
+    let (send, handle) = slow(QueueLayer::new(
+        QueueConfig::new(1).target_wait(TargetWait::Off),
+    ));
     let warm_up: Vec<_> = (0..25).map(|_| send(None)).collect();
     seconds(24).await;
     // One runs, and ends in a second: half a second is left then.
@@ -99,7 +107,7 @@ async fn a_request_that_cannot_be_answered_in_time_gets_no_slot() {
 
 #[tokio::test(start_paused = true)]
 async fn callers_that_hang_up_teach_how_long_others_wait() {
-    let (send, handle) = slow(QueueConfig::new(1));
+    let (send, handle) = slow(QueueLayer::new(QueueConfig::new(1)));
     // Each second two arrive, and all hang up after three.
     let mut waiting = std::collections::VecDeque::new();
     for second in 0..60 {
@@ -120,6 +128,56 @@ async fn callers_that_hang_up_teach_how_long_others_wait() {
     assert!(stats.overloaded > 20, "{stats:?}");
     // Without that, two thirds of the room would hang up later.
     assert!(handle.status().depth <= 4, "{:?}", handle.status());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_until_a_client_came_back_is_no_patience() {
+    for has_slot in [false, true] {
+        let came_back = Arc::new(AtomicBool::new(false));
+        let kept = Arc::clone(&came_back);
+        let layer = QueueLayer::new(QueueConfig::new(1)).classify(
+            move |_: &Request<Full<Bytes>>, now: Instant| match kept.load(Relaxed) {
+                true => Ticket::new(Priority(1), now - secs(10.0))
+                    .requeued()
+                    .client_retry(ClientRetry::Kept),
+                false => Ticket::new(Priority(1), now),
+            },
+        );
+        let (send, handle) = slow(layer);
+        let mut targets = Vec::new();
+        for returns in [false, true] {
+            came_back.store(returns, Relaxed);
+            for _ in 0..60 {
+                let sent = [send(None), send(None)];
+                settle().await;
+                // A second is what a request takes: the other one has a slot then, or has none.
+                let millis = if has_slot { 1_500 } else { 900 };
+                advance(Duration::from_millis(millis)).await;
+                settle().await;
+                sent.iter().for_each(|request| request.abort());
+                settle().await;
+            }
+            targets.push(handle.status().levels[1].target_wait.unwrap());
+        }
+        // Without news, what was learned is tested by and by.
+        assert!(targets[1] < targets[0].mul_f64(1.2), "{targets:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_alone_refuses_none_though_callers_hang_up() {
+    let (send, handle) = slow(QueueLayer::limit(1));
+    for _ in 0..20 {
+        let sent: Vec<_> = (0..5).map(|_| send(None)).collect();
+        seconds(2).await;
+        sent.iter().for_each(|request| request.abort());
+    }
+    let sent: Vec<_> = (0..30).map(|_| send(None)).collect();
+    seconds(31).await;
+    for request in sent {
+        assert_eq!(request.await.unwrap().unwrap().status(), 200);
+    }
+    assert_eq!(handle.status().stats.rejected(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -104,6 +104,25 @@ async fn a_retry_that_came_too_early_or_too_late_goes_behind() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_retry_promoted_by_its_first_arrival_displaces_a_later_request() {
+    let config = config().promote_after(secs(3.0)).retry_places(places());
+    let mut queue = TestQueue::new(QueueLayer::new(config));
+    let none = HeaderMap::new();
+    let _running = queue.send("running", &none).await;
+    let _waiting = queue.send("waiting", &none).await;
+    let rejected = queue.send("again", &none).await.await.unwrap();
+    tokio::time::advance(secs(1.0)).await;
+    drop(queue.next().await);
+    let last = queue.next().await;
+    let other = queue.send("other", &none).await;
+    tokio::time::advance(secs(2.5)).await;
+    let _again = queue.send("again", &token(&rejected)).await;
+    assert!(other.is_finished(), "its place is taken");
+    drop(last);
+    assert_eq!(queue.next().await.0, "again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_token_of_another_tenant_or_key_is_of_no_use() {
     let other_tenant = |rejected: &Answered| {
         let mut headers = token(rejected);

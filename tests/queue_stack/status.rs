@@ -479,10 +479,12 @@ async fn only_a_stream_that_asks_for_it_is_answered_while_it_waits() {
         sent.abort();
     }
     // The server drops the body of its response.
-    let mut head = request(&ASKS);
-    *head.method_mut() = http::Method::HEAD;
-    let sent = tokio::spawn(queue.queue.clone().oneshot(head));
-    assert!(!is_done(&sent).await);
+    for method in [http::Method::HEAD, http::Method::CONNECT] {
+        let mut bodyless = request(&ASKS);
+        *bodyless.method_mut() = method;
+        let sent = tokio::spawn(queue.queue.clone().oneshot(bodyless));
+        assert!(!is_done(&sent).await);
+    }
     let off = QueueConfig::new(1).status_stream(false);
     let (queue, _first) = TestQueue::busy(off).await;
     assert!(!is_done(&queue.send(&ASKS)).await);

@@ -67,3 +67,28 @@ async fn expired_stream_is_rejected_by_an_idle_inner_service() {
         assert_eq!(answer, Err(why));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_does_not_wait_displaces_no_waiter() {
+    for config in [
+        QueueConfig::new(1),
+        QueueConfig::inner(),
+        QueueConfig::inner().max_size_per_tenant(2),
+    ] {
+        let service = TestService::new();
+        let no_wait: fn(&Job, Instant) -> Ticket = |job, now| match job.urgent {
+            true => triage(job, now).no_wait(),
+            false => triage(job, now),
+        };
+        let layer = QueueLayer::plain(config.max_size(1)).classify(no_wait);
+        let queue = layer.layer(ConcurrencyLimit::new(service.clone(), 1));
+        let running = send(&queue, normal("running")).await;
+        let waiting = send(&queue, normal("waiting")).await;
+        let refused = queue.clone().oneshot(urgent("refused")).await;
+        assert_eq!(refused, Err(QueueError::Rejected(RejectReason::NotQueued)));
+        service.finish(2);
+        assert!(running.await.unwrap().is_ok());
+        assert!(waiting.await.unwrap().is_ok());
+        nothing_is_left(&layer.handle());
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::task::{Wake, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -338,6 +338,29 @@ fn a_panicking_waker_loses_no_other_wake_up() {
     let closed = catch_unwind(AssertUnwindSafe(|| queue.close()));
     assert_eq!(counter.wakes(), 1);
     assert!(closed.is_ok());
+}
+
+#[test]
+fn a_waker_that_panics_when_dropped_loses_no_item() {
+    struct Bomb;
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic();
+        }
+    }
+    let queue = queue();
+    let (mut one, mut two) = (queue.dequeue(), queue.dequeue());
+    assert!(poll(&mut one, Waker::noop()).is_pending());
+    let bomb = Waker::from(Arc::new(Bomb));
+    assert!(poll(&mut two, &bomb).is_pending());
+    drop(bomb); // the queue has the last one
+    queue.enqueue("a", ticket(1)).unwrap();
+    // The first was woken, and the second is faster.
+    let taken = catch_unwind(AssertUnwindSafe(|| poll(&mut two, Waker::noop())));
+    assert_eq!(taken.ok(), Some(Poll::Ready(Some("a"))));
 }
 
 #[test]

@@ -196,6 +196,7 @@ impl Model {
     }
 
     pub(crate) fn clear(&mut self) -> Vec<Id> {
+        self.advance();
         let order = self.order();
         self.cancelled += order.len() as u64;
         self.waiting.clear();

@@ -70,6 +70,16 @@ async fn a_position_counts_promotions_that_are_due() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn clear_applies_due_promotions() {
+    let queue = RequestQueue::new(config(|config| config.promote_after = Some(10 * SECOND)));
+    queue.enqueue("low", ticket(1)).unwrap();
+    advance(9 * SECOND).await;
+    queue.enqueue("high", ticket(0)).unwrap();
+    advance(SECOND).await;
+    assert_eq!(queue.clear(), ["low", "high"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_dequeue_applies_due_promotions() {
     for by_batch in [false, true] {
         let queue = RequestQueue::new(config(|config| config.promote_after = Some(10 * SECOND)));

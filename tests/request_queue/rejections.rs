@@ -42,8 +42,9 @@ async fn the_timer_rejects_expired_items_with_their_reason() {
 #[test]
 fn expired_items_are_never_handed_out_without_a_timer() {
     type Dequeue = fn(&tower_triage::RequestQueue<&'static str>) -> Option<&'static str>;
-    let cases: [Dequeue; 4] = [
+    let cases: [Dequeue; 5] = [
         |queue| queue.try_dequeue().ok(),
+        |queue| queue.clear().into_iter().next(),
         |queue| queue.take_batch(1, 9).pop(),
         |queue| block_on(queue.dequeue()),
         |queue| {

@@ -11,7 +11,7 @@ use http::{HeaderName, Request, Response};
 use http_body_util::{Empty, Full};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_triage::endpoints::{Decision, Registry};
-use tower_triage::queue::Streaming;
+use tower_triage::queue::{QueueTime, Streaming};
 use tower_triage::route::{RouteBody, RoutingConfig};
 use tower_triage::{QueueConfig, RouteLayer};
 
@@ -82,31 +82,37 @@ async fn server_timing_sums_the_waits_of_all_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn server_timing_of_a_failure_has_the_wait_for_another_endpoint() {
-    let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
-    let queue = QueueConfig::default().max_wait(5 * SECOND);
-    let mut router = TestRouter::with_queue(endpoints, RoutingConfig::default(), queue);
-    router.ask("m");
-    let at_a = router.call().await;
-    router.ask("m");
-    let _at_b = router.call().await;
-    let asked = router.ask("m");
-    settle().await;
-    tokio::time::advance(SECOND).await;
-    at_a.ok();
-    let call = router.call().await;
-    tokio::time::advance(SECOND).await;
-    call.answer(status(503));
-    let answer = asked.await.unwrap(); // no slot at `b` within 5 s
-    assert_eq!(
-        (
-            answer.status().as_u16(),
-            header(&answer, "x-triage-endpoint")
-        ),
-        (503, "a")
-    );
-    let timing = header(&answer, "server-timing");
-    assert!(timing.starts_with("queue;dur=40"), "{timing}"); // 1 s, and 3 s after the failure
+async fn the_wait_of_a_retry_that_got_no_slot_counts() {
+    for waits_first in [false, true] {
+        let mut router = two();
+        router.ask("m");
+        let at_a = router.call().await;
+        let mut busy = vec![];
+        if waits_first {
+            router.ask("m");
+            busy.push(router.call().await);
+        }
+        let asked = router.ask("m");
+        settle().await;
+        tokio::time::advance(SECOND).await;
+        if waits_first {
+            at_a.ok();
+        } else {
+            busy.push(at_a);
+        }
+        let call = router.call().await;
+        tokio::time::advance(5 * SECOND).await;
+        call.answer(status(503));
+        assert!(router.settled().await.is_none());
+        tokio::time::advance(2 * SECOND).await;
+        router.handle.close();
+        let answer = asked.await.unwrap();
+        assert_eq!(header(&answer, "x-triage-endpoint").len(), 1);
+        let waited = if waits_first { 3 } else { 2 } * SECOND;
+        assert_eq!(answer.extensions().get(), Some(&QueueTime(waited)));
+        let timing = format!("queue;dur={}", waited.as_millis());
+        assert_eq!(header(&answer, "server-timing"), timing);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -193,6 +193,17 @@ async fn clients_that_come_and_give_up_are_no_activity() {
     assert_eq!(told(), before);
 }
 
+/// Else it could be idle because its client is gone.
+#[tokio::test(start_paused = true)]
+async fn that_an_answer_came_is_told_before_an_engine_is_idle() {
+    let rig = Rig::new(one_of_three());
+    rig.ask("a", "normal").await;
+    let told = || rig.world.activities.load(SeqCst);
+    assert_eq!((told(), rig.world.awaited.load(SeqCst)), (1, 1));
+    assert_eq!(rig.awaited().await, 0);
+    assert_eq!(told(), 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_engine_in_place_of_one_that_crashed_is_told_that_it_is_awaited() {
     let rig = Rig::watched();

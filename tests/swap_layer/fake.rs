@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt};
 use tower_triage::endpoints::Decision;
@@ -29,13 +29,15 @@ pub(crate) struct World {
     /// How many more starts of a model fail.
     failures: Mutex<HashMap<String, u32>>,
     next_port: AtomicU16,
-    /// The models that take memory, from the beginning of their start to the end of their stop.
-    present: Mutex<Vec<String>>,
+    /// The models that take memory, from the beginning of their start to the end of their stop, and in which pool.
+    present: Mutex<Vec<(String, Pool)>>,
     /// The most memory that was taken at a time, where every model takes 1.
     pub(crate) most_present: AtomicU32,
+    /// The same in each of two pools.
+    pub(crate) most_in_pool: [AtomicU32; 2],
     /// Requests that reached something that was not running any more.
     pub(crate) astray: AtomicU32,
-    /// The next calls that panic: `stop a`, `kill a`, `sleep a`, `start a`.
+    /// The next calls that panic: `stop a`, `kill a`, `sleep a`, `start a`, `ended a`.
     panics: Mutex<Vec<String>>,
     /// How many calls have.
     pub(crate) panicked: AtomicU32,
@@ -49,6 +51,8 @@ pub(crate) struct World {
     pub(crate) twice: AtomicU32,
     /// How long it takes to kill a model, also while it starts.
     pub(crate) kill: Mutex<Duration>,
+    /// How long it takes to put a model to sleep.
+    pub(crate) fall_asleep: Mutex<Duration>,
     /// Whether starts do not say when nothing is left of them.
     pub(crate) is_silent: AtomicBool,
 }
@@ -59,7 +63,7 @@ struct FakeState {
     port: u16,
     serving: AtomicU32,
     is_stopping: AtomicU32,
-    crashed: Notify,
+    has_crashed: watch::Sender<bool>,
     present: Mutex<Option<Present>>,
 }
 
@@ -87,12 +91,16 @@ impl World {
         names
     }
 
-    fn enter(self: &Arc<Self>, model: &str) -> Present {
+    fn enter(self: &Arc<Self>, model: &str, pool: Pool) -> Present {
         let mut present = self.present.lock().unwrap();
-        let is_there = present.iter().any(|name| name == model);
+        let is_there = present.iter().any(|(name, _)| name == model);
         self.twice.fetch_add(is_there.into(), SeqCst);
-        present.push(model.to_owned());
+        present.push((model.to_owned(), pool));
         self.most_present.fetch_max(present.len() as u32, SeqCst);
+        if let Some(nth) = pool {
+            let beside = present.iter().filter(|(_, other)| *other == pool).count();
+            self.most_in_pool[nth as usize].fetch_max(beside as u32, SeqCst);
+        }
         Present(Arc::clone(self), model.to_owned())
     }
 
@@ -138,9 +146,12 @@ impl World {
     pub(crate) fn crash(&self, model: &str) {
         let running = self.running.lock().unwrap();
         let found = running.values().find(|it| it.model == model);
-        found.inspect(|it| it.crashed.notify_one());
+        found.inspect(|it| _ = it.has_crashed.send_replace(true));
     }
 }
+
+/// The number of a memory pool, where there are several.
+type Pool = Option<u32>;
 
 /// Memory that is taken until it is dropped.
 #[derive(Debug)]
@@ -149,7 +160,8 @@ struct Present(Arc<World>, String);
 impl Drop for Present {
     fn drop(&mut self) {
         let mut present = self.0.present.lock().unwrap();
-        let nth = present.iter().position(|name| *name == self.1).unwrap();
+        let nth = present.iter().position(|(name, _)| *name == self.1);
+        let nth = nth.unwrap();
         present.remove(nth);
     }
 }
@@ -166,6 +178,7 @@ impl Start {
         Launch {
             name,
             model,
+            pool,
             cleanup,
             ..
         }: &Launch,
@@ -178,7 +191,7 @@ impl Start {
             });
         }
         Self {
-            present: Some(world.enter(name)),
+            present: Some(world.enter(name, pool.as_ref().map(|(nth, _)| *nth))),
             ended: Some(ended),
         }
     }
@@ -212,6 +225,7 @@ struct FakeInstance {
     fake: Fake,
     state: Arc<FakeState>,
     can_sleep: bool,
+    pool: Pool,
 }
 
 impl Launcher for Fake {
@@ -244,7 +258,7 @@ impl Launcher for Fake {
                 port,
                 serving: AtomicU32::new(0),
                 is_stopping: AtomicU32::new(0),
-                crashed: Notify::new(),
+                has_crashed: watch::Sender::new(false),
                 present: Mutex::new(present),
             });
             fake.world
@@ -257,6 +271,7 @@ impl Launcher for Fake {
                 fake,
                 state,
                 can_sleep,
+                pool: launch.pool.map(|(nth, _)| nth),
             }) as Arc<dyn Instance>)
         })
     }
@@ -279,8 +294,9 @@ impl Instance for FakeInstance {
     fn ended(&self) -> BoxFuture<String> {
         let (world, state) = (Arc::clone(&self.fake.world), Arc::clone(&self.state));
         Box::pin(async move {
-            state.crashed.notified().await;
+            _ = state.has_crashed.subscribe().wait_for(|it| *it).await;
             world.running.lock().unwrap().remove(&state.port);
+            world.called("ended", &state.model);
             "it fell over".to_owned()
         })
     }
@@ -304,6 +320,8 @@ impl Instance for FakeInstance {
             Box::pin(async move {
                 fake.world.called("sleep", &state.model);
                 fake.world.note(format!("sleep {}", state.model));
+                let takes = *fake.world.fall_asleep.lock().unwrap();
+                sleep(takes).await;
                 drop(state.present.lock().unwrap().take());
                 Ok(())
             }) as BoxFuture<_>
@@ -311,12 +329,16 @@ impl Instance for FakeInstance {
     }
 
     fn wake(&self, _: Progress) -> BoxFuture<Result<(), StartError>> {
-        let (fake, state) = (self.fake.clone(), Arc::clone(&self.state));
+        let (fake, state, pool) = (self.fake.clone(), Arc::clone(&self.state), self.pool);
         Box::pin(async move {
             fake.world.note(format!("wake {}", state.model));
-            *state.present.lock().unwrap() = Some(fake.world.enter(&state.model));
+            *state.present.lock().unwrap() = Some(fake.world.enter(&state.model, pool));
             sleep(WAKE).await;
-            Ok(())
+            let runs = fake.world.running.lock().unwrap().contains_key(&state.port);
+            match runs {
+                true => Ok(()),
+                false => Err(StartError::new("it does not run any more")),
+            }
         })
     }
 

@@ -9,18 +9,10 @@ use tower_triage::route::RoutingConfig;
 use tower_triage::swap::{SwapConfig, SwapPolicy, Unload};
 use tower_triage::{RouteLayer, endpoints::Registry};
 
-use crate::fake::{Rig, model, one_of_three};
+use crate::fake::{LOAD, Rig, model, one_of_three};
 
 fn budget(mut config: SwapConfig, budget: f64) -> SwapConfig {
     config.policy = SwapPolicy::Memory(vec![("all".into(), budget)]);
-    config
-}
-
-fn sleepy(mut config: SwapConfig) -> SwapConfig {
-    for model in &mut config.models {
-        model.sleep_path = Some("/sleep".into());
-        model.wake_path = Some("/wake".into());
-    }
     config
 }
 
@@ -123,58 +115,6 @@ async fn a_model_that_is_killed_while_it_does_not_run_is_stopped_gently_later() 
     sleep(Duration::from_secs(10)).await;
     rig.ask("b", "normal").await;
     assert_eq!(rig.world.log(), ["start a", "stop a", "start b"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_puts_nothing_to_sleep() {
-    let rig = Rig::new(sleepy(one_of_three()));
-    rig.ask("a", "normal").await;
-    rig.router.close();
-    let shutdown = timeout(Duration::from_secs(600), rig.swap.shutdown()).await;
-    shutdown.expect("nothing runs any more");
-    assert!(rig.world.running().is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_ends_with_what_sleeps() {
-    let rig = Rig::new(sleepy(one_of_three()));
-    rig.ask("a", "normal").await;
-    sleep(Duration::from_secs(9)).await;
-    rig.ask("b", "normal").await;
-    assert_eq!(rig.state("a"), "sleeping");
-    sleep(Duration::from_secs(9)).await;
-    *rig.world.kill.lock().unwrap() = Duration::from_secs(3);
-    rig.router.close();
-    let begin = rig.begin.elapsed();
-    let shutdown = timeout(Duration::from_secs(600), rig.swap.shutdown()).await;
-    shutdown.expect("nothing runs any more");
-    assert_eq!(rig.begin.elapsed() - begin, Duration::from_secs(3));
-    assert!(rig.world.running().is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_model_that_is_unloaded_does_not_sleep() {
-    let rig = Rig::new(sleepy(one_of_three()));
-    rig.ask("a", "normal").await;
-    rig.swap.unload("a", Unload::Drain).unwrap();
-    sleep(Duration::from_secs(5)).await;
-    assert_eq!(rig.state("a"), "unloaded");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_model_that_is_configured_differently_does_not_sleep() {
-    let mut config = sleepy(one_of_three());
-    let rig = Rig::new(config.clone());
-    rig.ask("a", "normal").await;
-    config.models[0].cmd = "other".into();
-    rig.swap.reconfigure(config.clone()).unwrap();
-    sleep(Duration::from_secs(5)).await;
-    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
-    assert_eq!(rig.world.log(), ["start a", "stop a", "start a"]);
-    config.models.remove(0);
-    rig.swap.reconfigure(config.clone()).unwrap();
-    sleep(Duration::from_secs(5)).await;
-    assert!(rig.world.running().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -446,7 +386,7 @@ async fn what_runs_takes_memory_of_the_only_pool_that_is_left() {
 }
 
 /// A layer of models that take 20 s to be killed, and while they start, 5 s to settle.
-fn slow_to_end(mut config: SwapConfig) -> Rig {
+pub(crate) fn slow_to_end(mut config: SwapConfig) -> Rig {
     for model in &mut config.models {
         model.settle = Duration::from_secs(5);
     }
@@ -491,25 +431,6 @@ async fn a_start_that_is_unloaded_has_ended_before_it_begins_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waking_that_is_given_up_has_ended_before_another_begins() {
-    let rig = slow_to_end(sleepy(one_of_three()));
-    rig.ask("a", "normal").await;
-    sleep(Duration::from_secs(9)).await;
-    rig.ask("b", "normal").await;
-    rig.swap.unload("b", Unload::Drain).unwrap();
-    sleep(Duration::from_secs(9)).await;
-    assert_eq!(rig.state("a"), "sleeping");
-    let left = rig.send("a", "normal").await;
-    sleep(Duration::from_secs(1)).await;
-    left.abort();
-    rig.settle().await;
-    let begin = rig.begin.elapsed().as_secs();
-    let took = rig.ask("b", "normal").await.2 - begin;
-    assert_eq!(took, 20 + 10 + 1);
-    assert_eq!(rig.world.most_present.load(SeqCst), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_kill_hastens_a_stop_for_another_model() {
     let route = RouteLayer::builder(Registry::new(vec![]).unwrap());
     let stop = Duration::from_secs(1_000);
@@ -523,4 +444,127 @@ async fn a_kill_hastens_a_stop_for_another_model() {
     assert_eq!(waits.await.unwrap().2, 30 + 10 + 1);
     assert_eq!(rig.world.log(), ["start a", "stop a", "kill a", "start b"]);
     assert_eq!(rig.state("a"), "unloaded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_panics_is_an_end() {
+    let rig = Rig::new(one_of_three());
+    rig.ask("a", "normal").await;
+    rig.world.panic_at("ended a");
+    rig.world.crash("a");
+    rig.settle().await;
+    assert_eq!(rig.state("a"), "unloaded");
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+    assert_eq!(rig.world.astray.load(SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_failed_is_refused_until_it_is_tried_again_though_it_is_unloaded() {
+    let rig = Rig::new(one_of_three());
+    rig.world.fail_next("a", 1);
+    rig.ask("a", "normal").await;
+    rig.swap.unload("a", Unload::Drain).unwrap();
+    rig.settle().await;
+    let (status, body, at) = rig.ask("a", "normal").await;
+    assert_eq!(
+        (status, at),
+        (StatusCode::SERVICE_UNAVAILABLE, LOAD.as_secs())
+    );
+    assert!(body.contains("model_start_failed"), "{body}");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_after_a_start_that_is_given_up_as_it_succeeds_is_not_lost() {
+    let rig = Rig::new(one_of_three());
+    rig.swap.load("a").unwrap();
+    sleep(LOAD).await;
+    rig.swap.unload("a", Unload::Drain).unwrap();
+    rig.swap.load("a").unwrap();
+    sleep(LOAD * 2).await;
+    assert_eq!(rig.world.log(), ["start a", "stop a", "start a"]);
+    assert_eq!(rig.state("a"), "loaded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_of_more_than_a_year_keeps_its_times() {
+    let rig = Rig::new(one_of_three());
+    sleep(Duration::from_secs(400 * 86_400)).await;
+    rig.world.fail_next("a", 1);
+    assert_eq!(
+        rig.ask("a", "normal").await.0,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
+    // Not by `sleep`, which a driver that is never idle would hold up.
+    tokio::time::advance(Duration::from_millis(5)).await;
+    let refused = rig.send("a", "normal").await;
+    tokio::time::advance(Duration::from_millis(5)).await;
+    assert!(refused.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_error_may_be_that_of_any_instance() {
+    let mut config = budget(one_of_three(), 2.0);
+    config.models[0].instances = 2;
+    let mut rig = Rig::new(config);
+    rig.answer = LOAD * 3;
+    tokio::join!(rig.ask("a", "normal"), rig.ask("a", "normal"));
+    assert_eq!(rig.world.running(), ["a", "a#2"]);
+    rig.world.crash("a#2");
+    rig.settle().await;
+    let status = &rig.swap.models()[0];
+    assert_eq!((status.state.as_str(), status.running), ("loaded", 1));
+    assert_eq!(status.last_error.as_deref(), Some("it fell over"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_resets_its_requests_is_ejected() {
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::Full;
+    use tower::{Layer, ServiceExt};
+    use tower_triage::endpoints::{Decision, NoResponse};
+
+    let mut config = budget(one_of_three(), 3.0);
+    config.models[0].instances = 2;
+    let mut rig = Rig::new(config);
+    rig.answer = LOAD * 3;
+    tokio::join!(rig.ask("a", "normal"), rig.ask("a", "normal"));
+    assert_eq!(rig.world.running(), ["a", "a#2"]);
+    let resets = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    for _ in 0..30 {
+        let resets = resets.clone();
+        let service = rig
+            .layer
+            .layer(tower::service_fn(move |request: Request<_>| {
+                let decision: &Decision = request.extensions().get().unwrap();
+                let mut response = Response::new(Full::<Bytes>::default());
+                if decision.endpoint.name() == "a" {
+                    resets.fetch_add(1, SeqCst);
+                    *response.status_mut() = StatusCode::BAD_GATEWAY;
+                    response.extensions_mut().insert(NoResponse::Reset);
+                }
+                async { Ok::<_, std::convert::Infallible>(response) }
+            }));
+        let body = Full::new(Bytes::from(r#"{"model": "a"}"#));
+        let request = Request::post("/v1/chat/completions").body(body);
+        service.oneshot(request.unwrap()).await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+    }
+    // Five, and then one each time that it is probed.
+    let resets = resets.load(SeqCst);
+    assert!((5..=10).contains(&resets), "{resets}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_starts_at_once_in_a_pool_in_which_none_is_being_stopped() {
+    let mut config = one_of_three();
+    config.policy = SwapPolicy::Memory(vec![("g0".into(), 1.0), ("g1".into(), 2.0)]);
+    let rig = Rig::new(config);
+    assert_eq!(rig.ask("a", "normal").await.2, 11);
+    rig.swap.unload("a", Unload::Drain).unwrap();
+    rig.settle().await;
+    assert_eq!(rig.state("a"), "unloading");
+    assert_eq!(rig.ask("b", "normal").await.2, 22);
 }

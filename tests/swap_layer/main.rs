@@ -1,5 +1,6 @@
 //! `SwapLayer` with models that are started by a fake, in paused time.
 
+mod asleep;
 mod client_waits;
 mod fake;
 mod fallback;

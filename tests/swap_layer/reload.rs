@@ -93,3 +93,23 @@ async fn what_has_left_and_does_not_run_out_is_killed_with_all() {
     rig.answer = Duration::from_secs(1);
     assert_eq!(rig.ask("b", "normal").await.0, StatusCode::OK);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_started_by_another_policy_takes_memory_until_it_has_run_out() {
+    let budget = one_of_three();
+    let mut groups = budget.clone();
+    groups.policy = SwapPolicy::Groups(Vec::new());
+    groups
+        .models
+        .iter_mut()
+        .for_each(|model| model.memory = None);
+    let mut rig = Rig::new(groups);
+    rig.answer = LOAD * 3;
+    let served = rig.send("a", "normal").await;
+    sleep(LOAD * 2).await;
+    rig.swap.reconfigure(budget).unwrap();
+    let (status, _, at) = rig.ask("b", "normal").await;
+    assert_eq!(served.await.unwrap().0, StatusCode::OK);
+    assert_eq!((status, at), (StatusCode::OK, 40 + 1 + 10 + 30));
+    assert_eq!(rig.world.most_present.load(SeqCst), 1);
+}

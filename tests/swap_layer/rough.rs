@@ -113,6 +113,15 @@ async fn run(seed: u64) {
         most <= budget || has_panicked,
         "seed {seed}: {most} of {budget}"
     );
+    let in_pool = rig
+        .world
+        .most_in_pool
+        .each_ref()
+        .map(|most| most.load(SeqCst));
+    assert!(
+        (in_pool[0] <= 1 && in_pool[1] <= 2) || has_panicked,
+        "seed {seed}: {in_pool:?}"
+    );
     let astray = rig.world.astray.load(SeqCst);
     assert!(astray == 0 || is_rough, "seed {seed}: {astray} went astray");
     rig.router.close();

@@ -85,6 +85,25 @@ async fn checks_without_an_answer_end_it_unless_it_is_busy() {
 }
 
 #[tokio::test]
+async fn clients_that_come_and_give_up_do_not_hide_that_its_checks_fail() {
+    let mut model = watched();
+    let mark = Mark::on(&mut model);
+    let instance = started(model).await;
+    get(&*instance, "/hang").await;
+    let clients = async {
+        for busy in [1, 0].into_iter().cycle() {
+            instance.on_activity(busy);
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        reason = soon(instance.ended()) => assert!(reason.contains("health checks"), "{reason}"),
+        () = clients => unreachable!("they come for ever"),
+    }
+    mark.until_count(0).await;
+}
+
+#[tokio::test]
 async fn requests_without_a_byte_end_it() {
     let mut model = script("sleep 3600");
     model.hang_timeout = Some(Duration::from_millis(50));

@@ -208,3 +208,23 @@ async fn a_kill_hastens_one_that_is_put_to_sleep() {
     assert_eq!(handle.models()[0].state, ModelState::Unloaded);
     soon(handle.shutdown()).await;
 }
+
+#[tokio::test]
+async fn what_sleeps_is_stopped_by_its_command() {
+    let file = std::env::temp_dir().join(format!("stopped-{}", std::process::id()));
+    let mut config = restless(&["a", "b"]);
+    let model = &mut config.models[0];
+    (model.sleep_path, model.wake_path) = (Some("/asks".into()), Some("/asks".into()));
+    let command = format!("/bin/sh -c 'touch {}; kill ${{PID}}'", file.display());
+    (model.ttl, model.stop_cmd) = (None, Some(command));
+    let layer = SwapLayer::builder(config).try_build().unwrap();
+    let service = layer.layer(Forward::<Body>::new());
+    let handle = layer.handle();
+    for name in ["a", "b"] {
+        let asked = ask(service.clone(), name, "/asks").await;
+        assert_eq!(asked.0, StatusCode::OK);
+    }
+    assert_eq!(handle.models()[0].state, ModelState::Sleeping);
+    soon(handle.shutdown()).await;
+    std::fs::remove_file(file).expect("its command has run");
+}

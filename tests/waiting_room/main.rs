@@ -11,6 +11,7 @@ mod level_weights;
 mod levels;
 mod model;
 mod newest_first;
+mod one_lane;
 mod overload;
 mod partitions;
 mod pools;

@@ -91,6 +91,10 @@ fn in_toml_terms(message: &str) -> String {
         return message.to_owned();
     };
     let expected = match expected {
+        "a sequence" if problem == "invalid type: map" => {
+            return "invalid type: table, expected an array (an array of tables is written [[name]])"
+                .to_owned();
+        }
         "u32" => "a whole number, at least 0 and at most 4294967295",
         "u64" | "usize" => "a whole number, at least 0",
         "a nonzero u32" => "a whole number above 0, at most 4294967295",

@@ -228,7 +228,8 @@ fn invalid_config_error_names_line_and_key() {
         (
             format!("{BACKEND}max_concurrent = 'many'"),
             4,
-            "in `backends.max_concurrent`: invalid value: string \"many\", expected a whole number above 0, or \"auto\"",
+            "in `backends.max_concurrent`: invalid value: string \"many\", expected a whole number above 0, \
+             at most 4294967295, or \"auto\"",
         ),
         (
             format!("{BACKEND}max_concurrent = 'auto'\nlimit.algorithm = 'tcp'"),
@@ -320,6 +321,10 @@ fn type_error_says_what_toml_value_is_expected() {
         (
             "[health]\nunhealthy_after = 99999999999",
             "expected a whole number above 0, at most 4294967295",
+        ),
+        (
+            "[backends]\nname = 'a'",
+            "in `backends`: invalid type: table, expected an array (an array of tables is written [[name]])",
         ),
         (
             "[upstream]\nca_file = 1",

@@ -41,6 +41,14 @@ pub enum InvalidWaitingRoom {
     /// This level would never be served.
     #[error("`level_weights` gives \"{0}\" the weight 0: a weight must be at least 1")]
     ZeroLevelWeight(String),
+    /// Two values for one level.
+    #[error("`{field}` names the level \"{level}\" twice (case is ignored)")]
+    LevelTwice {
+        /// `reserve` or `level_weights`.
+        field: &'static str,
+        /// The level.
+        level: String,
+    },
     /// Levels have weights, or they are strict.
     #[error(
         "`level_weights` and {0} exclude each other, because {0} is for strict levels: leave one of them out"

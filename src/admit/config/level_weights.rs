@@ -32,6 +32,27 @@ impl WaitingRoomConfig {
         self.levels.names().collect::<Vec<_>>().join("\", \"")
     }
 
+    /// Refuses names of levels of which two are of the same level.
+    pub(super) fn refuse_twice<'a>(
+        &self,
+        field: &'static str,
+        names: impl Iterator<Item = &'a String> + Clone,
+    ) -> Result<(), InvalidWaitingRoom> {
+        let is_twice = |level: &&str| {
+            let same = names
+                .clone()
+                .filter(|name| name.eq_ignore_ascii_case(level));
+            same.count() > 1
+        };
+        match self.levels.names().find(is_twice) {
+            Some(level) => Err(InvalidWaitingRoom::LevelTwice {
+                field,
+                level: level.to_owned(),
+            }),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn validate_level_weights(&self) -> Result<(), InvalidWaitingRoom> {
         if self.level_weights.is_empty() {
             return Ok(());
@@ -45,6 +66,7 @@ impl WaitingRoomConfig {
                 return Err(InvalidWaitingRoom::ZeroLevelWeight(name.clone()));
             }
         }
+        self.refuse_twice("level_weights", self.level_weights.keys())?;
         let beside = if !self.reserve.is_empty() {
             "`reserve`"
         } else if self.promote_after.is_some() {
@@ -90,6 +112,10 @@ mod tests {
         assert_eq!(
             refusal(weighted().level_weight("silver", 0)),
             "`level_weights` gives \"silver\" the weight 0: a weight must be at least 1"
+        );
+        assert_eq!(
+            refusal(weighted().level_weight("gold", 2)),
+            "`level_weights` names the level \"gold\" twice (case is ignored)"
         );
         let excluded = [
             (weighted().reserve("gold", Reserve::Slots(1)), "`reserve`"),

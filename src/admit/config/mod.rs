@@ -287,6 +287,7 @@ impl WaitingRoomConfig {
                 return Err(InvalidWaitingRoom::ReserveShare { name, share });
             }
         }
+        self.refuse_twice("reserve", self.reserve.keys())?;
         self.validate_level_weights()?;
         if self.lifo_when_standing && self.target_wait == TargetWait::Off {
             return Err(InvalidWaitingRoom::LifoNeedsTarget);
@@ -402,9 +403,11 @@ mod tests {
             refusal(room().reserve("high", Reserve::Share(1.5))),
             "`reserve` keeps a share of 1.5 for \"high\": it must be from 0 to 1 (\"0%\" to \"100%\")"
         );
+        let kept = room().reserve("HIGH", Reserve::Share(0.1));
+        assert_eq!(kept.validate(), Ok(()));
         assert_eq!(
-            room().reserve("HIGH", Reserve::Share(0.1)).validate(),
-            Ok(())
+            refusal(kept.reserve("high", Reserve::Slots(1))),
+            "`reserve` names the level \"high\" twice (case is ignored)"
         );
         assert_eq!(room().weight("", u32::MAX).validate(), Ok(()));
         let lifo = || room().lifo_when_standing(true);

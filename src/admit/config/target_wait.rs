@@ -6,7 +6,9 @@ use std::time::Duration;
 ///
 /// A room that is bounded by number alone fills up in overload, and each request then waits for nearly as long as its
 /// caller does. So an arrival that would have to wait for longer than the target is told at once: the more longer, the
-/// more likely, and always from twice the target on. One that no waiter goes before is never refused.
+/// more likely, and always from twice the target on. One that no waiter goes before is let in. But a request that names a
+/// deadline, and would not be answered by then, is refused whatever the target; where no waiter goes before it, now and then
+/// one is let in, to see whether the service is as slow as it was.
 ///
 /// The target holds in lasting overload. It grows with the share of the slots that was idle lately (by the square, up to
 /// a share of 0.18), so that bursts are let in as long as they can still be served in time: as a longer queue is worth

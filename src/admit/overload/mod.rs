@@ -32,6 +32,7 @@ use patience::Patience;
 use pool_load::PoolLoad;
 pub(crate) use reserves::Reserves;
 pub use served::Served;
+pub(crate) use served::teaches_patience;
 use service_times::ServiceTimes;
 use shares::Shares;
 

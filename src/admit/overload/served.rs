@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use crate::admit::nanos::{Epoch, NEVER, Nanos};
+use crate::admit::nanos::{Epoch, Nanos};
 use crate::admit::waiters::WaiterMeta;
-use crate::admit::{Tenant, Ticket};
+use crate::admit::{ClientRetry, Tenant, Ticket};
 
 /// A request that is served, as far as a waiting room learns from it. Made by
 /// [`WaitingRoom::served`](crate::admit::WaitingRoom::served).
@@ -16,8 +16,14 @@ pub struct Served {
     pub(crate) started: Nanos,
     /// Identifies its lane in the service times.
     pub(crate) lane_hash: u32,
-    /// Whether its caller named a deadline.
-    pub(crate) has_deadline: bool,
+    /// See [`teaches_patience`].
+    pub(crate) teaches_patience: bool,
+}
+
+/// Whether the age of a request says how long its caller waits: not where the caller named a deadline, or was away for a
+/// part of that time.
+pub(crate) fn teaches_patience(ticket: &Ticket) -> bool {
+    ticket.deadline.is_none() && ticket.client_retry != ClientRetry::Kept
 }
 
 static NO_TENANT: Tenant = Tenant::NONE;
@@ -33,7 +39,7 @@ impl Served {
                 .map_or(started, |arrival| epoch.nanos(arrival)),
             started,
             lane_hash,
-            has_deadline: ticket.deadline.is_some(),
+            teaches_patience: teaches_patience(ticket),
         }
     }
 
@@ -41,7 +47,7 @@ impl Served {
     pub(crate) fn from_waiter(meta: WaiterMeta, started: Nanos) -> Self {
         Self {
             arrival: meta.limits.arrival,
-            has_deadline: meta.limits.deadline < NEVER,
+            teaches_patience: meta.teaches_patience,
             lane_hash: meta.lane_hash,
             tenant: meta.into_tenant(),
             started,

@@ -250,7 +250,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     }
 
     /// Hides an item, so that [`peek`](Self::peek) names the next one. It still waits, and keeps its place in the order.
-    /// Until it is restored, no item may be pushed and no wait may end.
+    /// Until it is restored, other items may be skipped or popped, and nothing else be done.
     pub fn skip(&mut self, id: WaiterId) -> Skipped {
         match self.is_plain {
             true => self.skip_plain(id.idx),
@@ -425,7 +425,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         order.map(|idx| self.waiters.id(idx)).collect()
     }
 
-    /// The arrival of the item that arrived first. O(levels).
+    /// The arrival of the item that is first in the order of arrival: those queued before others are before them, requeued
+    /// ones aside. O(levels).
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
         self.base.epoch.instant(self.oldest_arrival()?)

@@ -13,7 +13,8 @@ pub enum Concurrency {
     /// As many as the inner service is ready for. Only the request that is next polls its readiness.
     ///
     /// Keeps the order in front of a rate limit, a buffer or a load balancer. All services of one layer share one queue:
-    /// while the inner service of the request that is next is not ready, requests to the others wait, too.
+    /// while the inner service of the request that is next is not ready, requests to the others wait, too. Excludes
+    /// [`reserve`](crate::WaitingRoomConfig::reserve), as it is not known how many slots there are.
     Inner,
     /// As many as measurements say that the service can take. For a service whose limit is unknown or changes.
     ///
@@ -56,6 +57,10 @@ pub enum Overflow {
     Reject,
     /// It is not ready until there is room. Being ready reserves a place for the call that follows. For callers that
     /// can wait before they have a request.
+    ///
+    /// Where there will never be room, because the queue is closed or has no places, it is ready, and the call is rejected.
+    /// With a place, too, a call may be rejected for what its ticket says: its tenant has as many requests waiting as may,
+    /// or its deadline has passed. There is no [`target_wait`](crate::WaitingRoomConfig::target_wait).
     Backpressure,
 }
 

@@ -36,6 +36,11 @@ pub enum InvalidQueueConfig {
         "`concurrency` is \"inner\", which needs a waiting room: set `enabled`, `max_size` and `max_wait_seconds` so that requests may wait"
     )]
     InnerNeedsRoom,
+    /// Slots can be kept only where it is known how many there are.
+    #[error(
+        "`reserve` is set and `concurrency` is \"inner\", where no slots can be kept: leave one of them out"
+    )]
+    InnerKeepsNoSlots,
     /// An inner service can be shared only where one request at a time uses it.
     #[error("an inner service that can't be cloned needs `concurrency` to be \"inner\"")]
     CannotShare,

@@ -72,7 +72,8 @@ pub struct QueueConfig {
     pub concurrency: Concurrency,
     /// Whether requests may wait. If not, the concurrency limit still holds. Default `true`.
     pub enabled: bool,
-    /// The waiting room. Here, a `max_size` or a `max_wait` of 0 is the same as `enabled: false`.
+    /// The waiting room. Here, a `max_size` or a `max_wait` of 0 is the same as `enabled: false`. A request that has a
+    /// slot waits for up to `max_wait` for the inner service to be ready, in any case.
     pub room: WaitingRoomConfig,
     /// What happens when the waiting room is full. Default [`Overflow::Reject`].
     pub overflow: Overflow,
@@ -239,6 +240,9 @@ impl QueueConfig {
         if self.concurrency == Concurrency::Inner && self.effective_room().max_size == 0 {
             return Err(InvalidQueueConfig::InnerNeedsRoom);
         }
+        if self.concurrency == Concurrency::Inner && !self.room.reserve.is_empty() {
+            return Err(InvalidQueueConfig::InnerKeepsNoSlots);
+        }
         self.retry_after.validate()?;
         #[cfg(feature = "place")]
         if let Some(length) = self.retry_places.as_ref().map(RetryPlaces::key_len)
@@ -377,6 +381,10 @@ mod tests {
             (
                 QueueConfig::inner().max_wait(Duration::ZERO),
                 r#"`concurrency` is "inner", which needs a waiting room"#,
+            ),
+            (
+                QueueConfig::inner().reserve("high", Reserve::Slots(1)),
+                r#"`reserve` is set and `concurrency` is "inner""#,
             ),
             (
                 ok().priority_header("x priority"),

@@ -29,7 +29,10 @@ pub struct SwapModel {
     pub env: BTreeMap<String, String>,
     /// How much memory each of its instances takes, in the unit of the budget. Needed where there is one.
     pub memory: Option<f64>,
-    /// What it costs to stop it, at least 1: among models to stop, the least total goes. Default 1.
+    /// What it costs to stop it, at least 1. By a [matrix](super::SwapPolicy::Matrix) the models stop that cost the least
+    /// together. By [memory](super::SwapPolicy::Memory) those stop that were not used for the longest time; the cost says
+    /// in which pool, and which of them stay if not all have to go. [Groups](super::SwapPolicy::Groups) know no cost.
+    /// Default 1.
     pub evict_cost: u64,
     /// How many requests each of its instances serves at a time, at least 1. Default 4.
     pub concurrency: u32,
@@ -44,7 +47,7 @@ pub struct SwapModel {
     /// It is taken to have crashed if it serves requests, has been sent all there is of one at least, and neither takes nor
     /// sends a byte for so long. `None` (default): never.
     pub hang_timeout: Option<Duration>,
-    /// How long it may be idle before it is stopped. `None`: for ever. Default 5 min.
+    /// How long it may be idle before it is stopped, above 0. `None`: for ever. Default 5 min.
     pub ttl: Option<Duration>,
     /// Never stopped for another model or for being idle, and started with the layer. It comes back by itself after a crash
     /// or a start that failed: after 1 s, doubled each time in a row, up to 60 s. Default `false`.

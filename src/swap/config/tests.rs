@@ -51,6 +51,10 @@ fn errors_name_model_and_key() {
             "model `a`: `start_timeout_seconds` is 0: it must be above 0",
         ),
         (
+            error_of(|model| model.ttl = Some(Duration::ZERO)),
+            "model `a`: `ttl_seconds` is 0: it must be above 0",
+        ),
+        (
             error_of(|model| model.health_path = Some("health".to_owned())),
             "model `a`: `health_path` is \"health\": it must be a path that begins with `/`",
         ),

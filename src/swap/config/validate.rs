@@ -120,6 +120,7 @@ impl SwapModel {
                 "hang_seconds",
                 self.hang_timeout.is_some_and(|timeout| timeout.is_zero()),
             ),
+            ("ttl_seconds", self.ttl.is_some_and(|ttl| ttl.is_zero())),
             (
                 "start_timeout_seconds",
                 self.start_timeout.is_some_and(|timeout| timeout.is_zero()),

@@ -1,11 +1,9 @@
 //! What handles ask of the driver.
 
-use super::tasks::{Report, Stop, at_once};
 use super::{Command, Driver};
 use crate::clock::now;
 use crate::endpoints::on_demand::Refusal;
 use crate::route::RouterHandle;
-use crate::swap::ModelState;
 use crate::swap::swapper::ModelId;
 
 impl Driver {
@@ -32,9 +30,9 @@ impl Driver {
                 self.shutdown.push(answer);
                 self.scheduler.on_shutdown();
                 for nth in 0..self.units.units.len() {
-                    self.end_sleep(nth);
-                    self.scheduler
-                        .on_unload(ModelId(nth as u32), true, now, &mut self.units);
+                    let id = ModelId(nth as u32);
+                    self.units.end_sleep(id);
+                    self.scheduler.on_unload(id, true, now, &mut self.units);
                 }
             }
         }
@@ -44,6 +42,7 @@ impl Driver {
     fn unload(&mut self, model: Option<&str>, is_killed: bool, router: &RouterHandle) {
         let now = self.nanos(now());
         let units = self.units_of(model);
+        let mut refusals = Vec::new();
         for &nth in &units {
             let unit = &mut self.units.units[nth];
             unit.revival.give_up();
@@ -53,41 +52,20 @@ impl Driver {
             }
             unit.on_demand.set_killed(is_killed);
             unit.stop_giving();
-            unit.on_demand.set_refusal(Some(Refusal::Unloaded));
+            refusals.push(unit.on_demand.set_refusal(Some(Refusal::Unloaded)));
         }
         router.gate().capacity_changed();
         // Now no request waits for it, or it would be started again at once.
         self.look_at_waiters(router, now);
-        for &nth in &units {
-            self.end_sleep(nth);
-            self.units.units[nth].on_demand.set_refusal(None);
+        for (&nth, before) in units.iter().zip(refusals) {
+            let id = ModelId(nth as u32);
+            self.units.end_sleep(id);
+            // One that failed to start is tried again no sooner.
+            self.units.units[nth].on_demand.set_refusal(before);
             self.scheduler
-                .on_unload(ModelId(nth as u32), is_killed, now, &mut self.units);
+                .on_unload(id, is_killed, now, &mut self.units);
         }
         self.units.has_changed = true; // requests may wait for it again
-    }
-
-    /// Ends an instance that sleeps, and keeps one that runs from sleeping.
-    pub(super) fn end_sleep(&mut self, nth: usize) {
-        let unit = &mut self.units.units[nth];
-        unit.may_sleep = false;
-        if !std::mem::take(&mut unit.is_asleep) {
-            return;
-        }
-        unit.start += 1;
-        let stop = Stop {
-            unit: nth,
-            instance: unit.instance.take(),
-            killed: at_once(),
-            may_sleep: false,
-        };
-        let reports = self.units.reports.clone();
-        self.ending_sleeps += 1;
-        tokio::spawn(async move {
-            _ = stop.run().await;
-            _ = reports.send(Report::SleepEnded);
-        });
-        self.units.board.set_state(nth, ModelState::Unloaded, None);
     }
 
     /// The instances of a model, or of all, with those that are not configured any more and run out.

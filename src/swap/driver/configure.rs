@@ -69,10 +69,10 @@ impl Driver {
         self.units.start_timeout = config.health_timeout;
         self.has_default = config.default.is_some();
         // What sleeps is not to be woken as it was configured.
-        for &ModelId(nth) in &changed {
-            self.end_sleep(nth as usize);
+        for &id in &changed {
+            self.units.end_sleep(id);
             // As it is configured now, it may start.
-            self.units.units[nth as usize].on_demand.set_refusal(None);
+            self.units.unit(id).on_demand.set_refusal(None);
             self.units.has_changed = true;
         }
         let now = self.nanos(now());

@@ -25,6 +25,8 @@ pub(super) struct Units {
     pub(super) start_timeout: Duration,
     /// Of the swaps on their way: which instance starts, and what gives that up.
     pub(super) starting: HashMap<Generation, (ModelId, CancellationToken)>,
+    /// How many instances that slept are being ended.
+    pub(super) ending_sleeps: usize,
     /// Whether an endpoint was opened or closed and the gate is still to be told.
     pub(super) has_changed: bool,
     /// Their waiters are still to be told that they can't be started.
@@ -45,6 +47,7 @@ impl Units {
             pools: Vec::new(),
             start_timeout: Duration::ZERO,
             starting: HashMap::new(),
+            ending_sleeps: 0,
             has_changed: false,
             impossible: Vec::new(),
         }
@@ -61,11 +64,32 @@ impl Units {
         tracing::info!(model = name(target), ?stopped, "model is being loaded");
     }
 
+    /// Ends an instance that sleeps, and keeps one that runs from sleeping.
+    pub(super) fn end_sleep(&mut self, model: ModelId) {
+        let unit = self.unit(model);
+        unit.may_sleep = false;
+        if !std::mem::take(&mut unit.is_asleep) {
+            return;
+        }
+        let stop = Units::stop(self, model);
+        let reports = self.reports.clone();
+        self.ending_sleeps += 1;
+        let ends = tokio::spawn(async move {
+            _ = stop.run().await;
+            _ = reports.send(Report::SleepEnded);
+        });
+        self.unit(model).sleep_ends = Some(ends);
+        // It has no memory to free.
+        self.board
+            .set_state(model.0 as usize, ModelState::Unloaded, None);
+    }
+
     /// What stops an instance, and an entry that says so.
     fn stop(&mut self, model: ModelId) -> Stop {
         self.board
             .set_state(model.0 as usize, ModelState::Unloading, None);
         let unit = self.unit(model);
+        unit.report_activity(); // it may have become idle since
         unit.start += 1; // its end is no crash
         // One that has ended can't be asked to stop.
         unit.stopping = match std::mem::take(&mut unit.is_killed) || unit.has_ended {
@@ -104,18 +128,22 @@ impl Effects for Units {
 
     fn swap(&mut self, generation: Generation, target: ModelId, plan: &Plan) {
         let evict = plan.evict.iter().map(|&model| self.stop(model)).collect();
-        self.board
-            .set_state(target.0 as usize, ModelState::Loading, None);
-        let progress = self.board.entries()[target.0 as usize].told();
         let pool = self
             .pools
             .get(plan.pool as usize)
             .map(|name| (plan.pool, Arc::clone(name)));
+        if std::mem::replace(&mut self.unit(target).pool, pool.clone()) != pool {
+            self.end_sleep(target); // it would wake in its old pool
+        }
+        self.board
+            .set_state(target.0 as usize, ModelState::Loading, None);
+        let progress = self.board.entries()[target.0 as usize].told();
         let default_timeout = self.start_timeout;
         let launcher = Arc::clone(&self.launcher);
         self.log_swap(target, plan);
         let unit = self.unit(target);
         unit.is_asleep = false;
+        unit.start += 1; // the end of what slept is told by the swap
         (unit.is_killed, unit.may_sleep) = (false, true);
         unit.on_demand.set_killed(false);
         unit.on_demand
@@ -125,6 +153,7 @@ impl Effects for Units {
             generation,
             evict,
             asleep: unit.instance.take(),
+            sleep_ends: unit.sleep_ends.take(),
             launch: Launch {
                 model: Arc::clone(&unit.model),
                 name: Arc::clone(&unit.name),

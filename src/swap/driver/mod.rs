@@ -72,8 +72,6 @@ pub(super) struct Driver {
     has_default: bool,
     /// Instances that could not be started.
     refused: Vec<Refused>,
-    /// How many instances that slept are being ended.
-    ending_sleeps: usize,
     /// To be answered when nothing runs any more.
     shutdown: Vec<oneshot::Sender<()>>,
 }
@@ -108,7 +106,6 @@ impl Driver {
             looked: now(),
             has_default: false,
             refused: Vec::new(),
-            ending_sleeps: 0,
             shutdown: Vec::new(),
         };
         driver.configure(config, router)?;
@@ -251,7 +248,7 @@ impl Driver {
         let models = (0..self.units.units.len() as u32).map(ModelId);
         let mut phases = models.map(|model| self.scheduler.phase(model));
         let is_changing = phases.any(|phase| phase != Phase::Stopped);
-        if !is_running && !is_changing && self.ending_sleeps == 0 {
+        if !is_running && !is_changing && self.units.ending_sleeps == 0 {
             self.shutdown
                 .drain(..)
                 .for_each(|answer| _ = answer.send(()));
@@ -262,8 +259,9 @@ impl Driver {
         span(instant.saturating_duration_since(self.epoch))
     }
 
+    /// In a year at the latest: an [`Instant`] may hold no more.
     fn instant(&self, nanos: Nanos) -> Instant {
-        let far = Duration::from_secs(86_400 * 365);
-        self.epoch + Duration::from_nanos(nanos).min(far)
+        let (now, far) = (now(), Duration::from_secs(86_400 * 365));
+        now + Duration::from_nanos(nanos.saturating_sub(self.nanos(now))).min(far)
     }
 }

@@ -31,7 +31,7 @@ impl Driver {
                 start,
                 reason,
             } => self.on_exited(unit, start, reason),
-            Report::SleepEnded => self.ending_sleeps -= 1,
+            Report::SleepEnded => self.units.ending_sleeps -= 1,
             Report::Gone { unit, start } => {
                 if self.units.units[unit].start != start {
                     return; // it was stopped meanwhile
@@ -90,7 +90,7 @@ impl Driver {
         self.units.units[unit].instance = asleep;
         self.units.board.set_state(unit, state, None);
         if !self.units.units[unit].may_sleep {
-            self.end_sleep(unit); // it was unloaded on its way to sleep
+            self.units.end_sleep(ModelId(unit as u32)); // it was unloaded on its way to sleep
         }
     }
 
@@ -150,10 +150,11 @@ impl Driver {
         }
         self.watch(nth, &instance);
         let unit = &mut self.units.units[nth];
+        unit.forget_failures();
         unit.instance = Some(instance);
         unit.revival.on_loaded(now());
+        self.units.board.entries()[nth].url = Some(url.to_string()); // before it is seen to run
         self.units.board.set_state(nth, ModelState::Loaded, None);
-        self.units.board.entries()[nth].url = Some(url.to_string());
     }
 
     /// Waiters of a model that could not be started are answered, and so are those that come before it is tried again.

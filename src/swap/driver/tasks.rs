@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::Uri;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -110,6 +111,8 @@ pub(super) struct Swap {
     pub(super) generation: Generation,
     pub(super) evict: Vec<Stop>,
     pub(super) asleep: Option<Arc<dyn Instance>>,
+    /// The end of what slept before and may not wake.
+    pub(super) sleep_ends: Option<JoinHandle<()>>,
     pub(super) launch: Launch,
     pub(super) launcher: Arc<dyn Launcher>,
     /// Gives up the start.
@@ -127,7 +130,7 @@ impl Swap {
                 _ = reports.send(Report::Evicted { generation, ended });
             })
         });
-        for task in tasks.collect::<Vec<_>>() {
+        for task in tasks.collect::<Vec<_>>().into_iter().chain(self.sleep_ends) {
             _ = task.await;
         }
         let left = Left {
@@ -219,9 +222,14 @@ pub(super) async fn watch(
     instance: Arc<dyn Instance>,
     reports: UnboundedSender<Report>,
 ) {
-    let ended = instance.ended();
-    drop(instance); // or it would never be dropped
-    let reason = ended.await;
+    // In a task of its own: a launcher may panic.
+    let ended = tokio::spawn(async move {
+        let ended = instance.ended();
+        drop(instance); // or it would never be dropped
+        ended.await
+    });
+    let ended = ended.await;
+    let reason = ended.unwrap_or_else(|_| "its launcher panicked".to_owned());
     _ = reports.send(Report::Exited {
         unit,
         start,

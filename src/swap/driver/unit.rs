@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed; // a count that is compared with an earlier one
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::revive::Revival;
@@ -29,14 +30,18 @@ pub(super) struct Unit {
     /// What runs or sleeps.
     pub(super) instance: Option<Arc<dyn Instance>>,
     pub(super) is_asleep: bool,
+    /// The memory pool of its last start, where there are several.
+    pub(super) pool: Option<(u32, Arc<str>)>,
+    /// The end of what slept and was not to wake, since its last start.
+    pub(super) sleep_ends: Option<JoinHandle<()>>,
     /// The number of its present start. Reports of an earlier start are ignored.
     pub(super) start: u64,
     /// Its first waiter, as the scheduler knows it.
     pub(super) head: Option<Head>,
     /// How often it had become idle when that was last looked at.
     pub(super) idled: u64,
-    /// What came from it, what was sent to it, and whether it was awaited, when that was last looked at.
-    activity: (u32, u32, bool),
+    /// What came from it, what was sent to it, and how many requests awaited it, when it was last told.
+    activity: (u32, u32, u32),
     /// Whether it is killed rather than stopped when it is to end.
     pub(super) is_killed: bool,
     /// Of its last stop: ends it at once.
@@ -61,6 +66,8 @@ impl Unit {
             endpoint,
             instance: None,
             is_asleep: false,
+            pool: None,
+            sleep_ends: None,
             start: 0,
             head: None,
             idled: 0,
@@ -103,11 +110,14 @@ impl Unit {
         if self.has_ended {
             return; // nothing answers there
         }
+        self.endpoint.state().word.start();
+    }
+
+    /// Failures of an earlier process say nothing of the one that runs now.
+    pub(super) fn forget_failures(&self) {
         let state = self.endpoint.state();
-        // Failures of an earlier process say nothing of this one.
         state.ejection.reset_failures();
         _ = state.word.close();
-        state.word.start();
     }
 
     /// Tells the instance if, since the last call, anything came from it or was sent to it, or if it has become busy or
@@ -119,12 +129,21 @@ impl Unit {
         let in_flight = self.endpoint.in_flight();
         let busy = in_flight.saturating_sub(self.on_demand.client_waits());
         let came = self.endpoint.state().cold.activity.load(Relaxed);
-        let activity = (came, self.on_demand.sent(), busy > 0);
-        if activity != self.activity {
-            self.activity = activity;
-            // A launcher may panic: that must not end the driver, and with it all that runs.
-            _ = catch_unwind(AssertUnwindSafe(|| instance.on_activity(busy)));
+        let sent = self.on_demand.sent();
+        let (came_before, sent_before, busy_before) = self.activity;
+        let has_moved = (came, sent) != (came_before, sent_before);
+        let is_other = (busy > 0) != (busy_before > 0);
+        if !has_moved && !is_other {
+            return;
         }
+        self.activity = (came, sent, busy);
+        // A launcher may panic: that must not end the driver, and with it all that runs.
+        _ = catch_unwind(AssertUnwindSafe(|| {
+            if has_moved && is_other {
+                instance.on_activity(busy_before);
+            }
+            instance.on_activity(busy);
+        }));
     }
 
     /// What runs is another instance, which was told nothing yet.

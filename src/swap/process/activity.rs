@@ -10,19 +10,30 @@ use tokio::time::sleep;
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     busy: AtomicU32,
-    /// Counts up. It wraps.
+    /// How often it was told of. It wraps.
     count: AtomicU32,
+    /// How often something came from it or went to it. It wraps.
+    moved: AtomicU32,
 }
 
 impl Activity {
     pub(super) fn record(&self, busy: u32) {
+        // Clients alone can make it busy or idle.
+        let was_busy = self.busy.load(Relaxed) > 0;
+        if was_busy == (busy > 0) {
+            self.moved.fetch_add(1, Relaxed);
+        }
         self.count.fetch_add(1, Relaxed);
         // After the count: a thread that sees that the process is busy sees why.
         self.busy.store(busy, Release);
     }
 
-    /// A number that changes with each activity.
-    pub(super) fn count(&self) -> u32 {
+    /// A number that changes when something comes from it or goes to it.
+    pub(super) fn moved(&self) -> u32 {
+        self.moved.load(Relaxed)
+    }
+
+    fn count(&self) -> u32 {
         self.count.load(Relaxed)
     }
 
@@ -46,6 +57,17 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn what_only_becomes_busy_or_idle_does_not_move() {
+        let activity = Activity::default();
+        let moves = [1, 0, 2, 1, 0, 0, 3].map(|busy| {
+            let before = activity.moved();
+            activity.record(busy);
+            activity.moved() != before
+        });
+        assert_eq!(moves, [false, false, false, true, false, true, false]);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn only_a_busy_process_without_activity_hangs() {

@@ -83,7 +83,7 @@ async fn unhealthy(engine: &Engine) -> String {
     let (Some(path), Some(interval)) = (&model.health_path, model.health_interval) else {
         return pending().await;
     };
-    let (activity, asleep) = (|| engine.activity.count(), || engine.is_asleep());
+    let (activity, asleep) = (|| engine.activity.moved(), || engine.is_asleep());
     let client = &engine.client;
     let error = client
         .until_unhealthy(path, interval, activity, asleep)

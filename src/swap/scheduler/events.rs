@@ -70,11 +70,11 @@ impl Scheduler {
             target.phase = Phase::Ready;
             target.failures = 0;
             (target.ready_since, target.last_used) = (now, now);
-            target.asked = None;
             target.owes_service = target.waiter.is_some();
             target.is_leaving = swap.is_aborted;
             target.is_open = !swap.is_aborted;
             if !swap.is_aborted {
+                target.asked = None;
                 effects.open(swap.target);
             }
         } else {

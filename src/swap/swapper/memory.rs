@@ -54,7 +54,8 @@ pub enum InvalidMemory {
 
 /// A [`Swapper`] by memory: the models that were not used for the longest time stop until the new one fits.
 ///
-/// Models that serve or are being loaded come last, and pinned ones behind them. Of several pools, the one is chosen where the least has to stop.
+/// Models that serve or are being loaded come last, and pinned ones behind them. Of several pools, the one is chosen where
+/// the least has to stop, and of equal ones that where it was not used for longer.
 #[derive(Debug, Clone)]
 pub struct MemoryBudget {
     /// In millionths, so that sums are exact.
@@ -120,25 +121,28 @@ impl MemoryBudget {
     fn room_in<'a>(&self, pool: u32, needed: u64, there: &'a [&'a Running]) -> Room<'a> {
         let budget = self.pools[pool as usize];
         let fits = |used: u64| used.saturating_add(needed) <= budget;
-        let mut used: u64 = there.iter().map(|one| one.memory).sum();
+        let mut used: u64 = there.iter().map(|one| self.taken(one)).sum();
         let mut stops = 0;
         while !fits(used) && stops < there.len() {
-            used -= there[stops].memory;
+            used -= self.taken(there[stops]);
             stops += 1;
         }
         let mut stopped = Cow::Borrowed(&there[..stops]);
         if stops > 1 {
             self.keep(stopped.to_mut(), |one| {
-                let stays = fits(used.saturating_add(one.memory));
-                used += u64::from(stays) * one.memory;
+                let taken = self.taken(one);
+                let stays = fits(used.saturating_add(taken));
+                used += u64::from(stays) * taken;
                 stays
             });
         }
         let costs = stopped.iter().map(|one| self.cost(one));
+        let running = stopped.iter().filter(|one| !one.is_stopping);
         Room {
             has_pinned: stopped.iter().any(|one| one.is_pinned),
             has_busy: stopped.iter().any(|one| one.is_busy),
             cost: costs.fold(0, u64::saturating_add),
+            last_used: running.map(|one| one.last_used).max().unwrap_or(0),
             left: budget.saturating_sub(used.saturating_add(needed)),
             pool,
             stopped,
@@ -157,6 +161,14 @@ impl MemoryBudget {
         stopped.retain(|one| !stays(one));
     }
 
+    /// What a model takes that runs: that of its plan, or as it is configured now if another policy has started it.
+    fn taken(&self, one: &Running) -> u64 {
+        match one.memory {
+            0 => self.memory(one.model),
+            planned => planned,
+        }
+    }
+
     /// 0 for a model that is not configured any more.
     fn memory(&self, ModelId(model): ModelId) -> u64 {
         self.models.get(model as usize).copied().unwrap_or(0)
@@ -173,6 +185,8 @@ struct Room<'a> {
     has_pinned: bool,
     has_busy: bool,
     cost: u64,
+    /// Of what stops, when the last was used.
+    last_used: u64,
     left: u64,
     pool: u32,
     stopped: Cow<'a, [&'a Running]>,
@@ -180,8 +194,16 @@ struct Room<'a> {
 
 impl Room<'_> {
     /// The order in which pools are preferred; of equal ones the tightest fit, which leaves more memory in the others.
-    fn rank(&self) -> (bool, bool, u64, u64) {
-        (self.has_pinned, self.has_busy, self.cost, self.left)
+    fn rank(&self) -> (bool, bool, u64, bool, u64, u64) {
+        let has_to_wait = !self.stopped.is_empty();
+        (
+            self.has_pinned,
+            self.has_busy,
+            self.cost,
+            has_to_wait,
+            self.last_used,
+            self.left,
+        )
     }
 }
 
@@ -364,6 +386,16 @@ mod tests {
     }
 
     #[test]
+    fn what_another_policy_has_started_takes_what_is_configured() {
+        let one = budget(&[16.0], &[]);
+        let id = |name| model_named(&names(), name).unwrap();
+        let (a, d) = (Running::new(id("a")), Running::new(id("d")));
+        assert_eq!(one.plan(id("c"), &[a]).evict, [a.model]);
+        assert_eq!(one.plan(id("b"), &[a]).evict, []);
+        assert_eq!(one.plan(id("b"), &[d, a]).evict, [d.model]);
+    }
+
+    #[test]
     fn of_several_pools_that_is_chosen_where_the_least_stops() {
         let two = budget(&[16.0, 24.0], &[("c", 5)]);
         for (target, running, expected) in [
@@ -383,6 +415,37 @@ mod tests {
                 "{target} beside {running}"
             );
         }
+    }
+
+    #[test]
+    fn of_equal_pools_that_is_chosen_where_what_stops_was_not_used_for_longer() {
+        let two = budget(&[16.0, 16.2], &[]);
+        for (running, evicted, pool) in [("0a 1b", "a", 0), ("1b 0a", "b", 1), ("1b", "", 0)] {
+            assert_eq!(plan(&two, "c", running), (evicted.to_owned(), pool));
+        }
+    }
+
+    #[test]
+    fn of_several_pools_that_is_chosen_where_nothing_is_still_stopping() {
+        let two = budget(&[16.0, 24.0], &[]);
+        let id = |name| model_named(&names(), name).unwrap();
+        let stopping = Running {
+            memory: two.memory(id("a")),
+            is_stopping: true,
+            ..Running::new(id("a"))
+        };
+        let plan = |running: &[Running]| {
+            let plan = two.plan(id("c"), running);
+            (plan.evict, plan.pool)
+        };
+        assert_eq!(plan(&[stopping]), (vec![], 1));
+        // It is waited for before another one stops.
+        let other = Running {
+            pool: 1,
+            memory: two.memory(id("c")),
+            ..Running::new(id("b"))
+        };
+        assert_eq!(plan(&[stopping, other]), (vec![stopping.model], 0));
     }
 
     #[test]

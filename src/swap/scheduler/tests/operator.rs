@@ -95,6 +95,14 @@ fn an_operator_loads_a_model_that_no_request_waits_for() {
 }
 
 #[test]
+fn a_load_is_not_forgotten_for_a_start_that_was_given_up() {
+    let mut test = Test::with_memory(1, 1);
+    test.goes(&[("load a", "start a"), ("unload a", "abort"), ("load a", "")]);
+    test.world.begun[0].is_aborted = false; // it was ready before
+    test.goes(&[("ok", "close a, stop a"), ("ok", "start a")]);
+}
+
+#[test]
 fn a_load_without_waiters_is_of_the_lowest_level() {
     Test::with_memory(1, 3).goes(&[
         ("ask a", "start a"),
