@@ -63,9 +63,12 @@ impl TestRouter {
         let request = Request::post("/").header("x-do", what);
         let request = request.body(Full::new(Bytes::from(body))).unwrap();
         let answer = service.ready().await.unwrap().call(request).await;
-        if let Ok(answer) = answer {
-            let _ = answer.into_body().collect().await; // it may break off
-        }
+        let Ok(answer) = answer else { return };
+        let mut body = answer.into_body();
+        // It may break off. As servers do, nothing is read after trailers.
+        while let Some(Ok(frame)) = body.frame().await
+            && !frame.is_trailers()
+        {}
     }
 }
 
@@ -81,6 +84,11 @@ async fn serve(request: Request<RouteBody<Full<Bytes>>>) -> Result<Response<Body
         "fail" => return Err(BrokenOff),
         "break off" => {
             let frames = [Ok(Frame::data(Bytes::from("o"))), Err(BrokenOff)];
+            response = Response::new(StreamBody::new(stream::iter(frames)).boxed_unsync());
+        }
+        "trailers" => {
+            let trailers = Frame::trailers(http::HeaderMap::new());
+            let frames = [Ok(Frame::data(Bytes::from("o"))), Ok(trailers)];
             response = Response::new(StreamBody::new(stream::iter(frames)).boxed_unsync());
         }
         "stall" => {
@@ -126,6 +134,7 @@ async fn each_request_is_counted_once_by_its_outcome() {
         ("n", "404", "gpu-1 n client_error"),
         ("gpt", "500", "gpu-1 m server_error"),
         ("none", "200", "gpu-2 o ok"),
+        ("m", "trailers", "gpu-1 m ok"),
         ("m", "break off", "gpu-1 m broke_off"),
         ("m", "fail", "gpu-1 m failed"),
         ("m", "hang", "gpu-1 m cancelled"),
@@ -149,6 +158,30 @@ async fn each_request_is_counted_once_by_its_outcome() {
             model == "none"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_retry_that_is_sent_counts() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = set_default_local_recorder(&recorder);
+    let endpoints = vec![endpoint("gpu-1", &["m"]), endpoint("gpu-2", &["m", "n"])];
+    let queue = QueueConfig::default().max_wait(Duration::from_secs(1));
+    let router =
+        TestRouter::new(RouteLayer::builder(Registry::new(endpoints).unwrap()).queue(queue));
+    let busy = tokio::time::timeout(Duration::from_secs(5), router.ask("n", "hang"));
+    let refused = async {
+        sleep(Duration::from_secs(1)).await;
+        router.ask("m", "503").await; // no slot at the other endpoint in time
+        series(&snapshotter)
+    };
+    let (_, refused) = tokio::join!(busy, refused);
+    assert_eq!(refused["requests_total gpu-1 m server_error"], 1.0);
+    assert!(!refused.contains_key("retries_total gpu-1"), "{refused:?}");
+    router.ask("m", "503").await;
+    let sent = series(&snapshotter);
+    let retries = ["gpu-1", "gpu-2"].map(|at| sent.get(&format!("retries_total {at}")));
+    assert_eq!(retries.into_iter().flatten().sum::<f64>(), 1.0, "{sent:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -89,7 +89,7 @@ impl Backend {
             return None;
         }
         let seen = self.state.word.load();
-        let may = seen.flags().are_offered(last_resort) && !query.excludes(self.state.pool);
+        let may = seen.flags().are_offered(last_resort) && !query.excludes(&self.state);
         may.then_some(seen)
     }
 
@@ -98,7 +98,7 @@ impl Backend {
         let flags = self.state.word.load().flags();
         self.is_capable(query)
             && flags.may_serve()
-            && !query.excludes(self.state.pool)
+            && !query.excludes(&self.state)
             && !self.is_refused(flags)
     }
 
@@ -131,7 +131,10 @@ impl Backend {
     /// Whether `query` may wait for the endpoint to be back in service. A retry does not: it has a response already.
     pub(super) fn is_expected_back(&self, query: &Lane) -> bool {
         let flags = self.state.word.load().flags();
-        query.failed_at.is_none() && self.is_capable(query) && flags.is_recovering()
+        query.failed_at.is_none()
+            && self.is_capable(query)
+            && flags.is_recovering()
+            && !self.is_refused(flags)
     }
 
     fn lacks(&self, lane: &Lane) -> Capabilities {

@@ -11,7 +11,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 
 use super::config::RoutingConfig;
-use super::endpoint_word::HealthChange;
+use super::endpoint_word::{HealthChange, ProbeId};
 #[cfg(feature = "swap")]
 use super::on_demand::OnDemand;
 use super::table::RoutingTable;
@@ -147,7 +147,7 @@ impl Capacity for Endpoints {
         let candidate = choice.candidate;
         self.leased.fetch_add(1, Relaxed); // a counter for reports
         Ok(EndpointLease {
-            is_probe: candidate.is_probe(),
+            probe: candidate.is_probe().then(|| candidate.seen.next_probe()),
             called: None,
             in_flight: candidate.in_flight() + 1,
             prompt_tokens: 0,
@@ -172,7 +172,7 @@ impl Capacity for Endpoints {
     )]
     fn release(&self, lease: EndpointLease) -> PoolId {
         let state = lease.endpoint().state();
-        if lease.is_probe && state.word.return_probe() {
+        if lease.probe.is_some_and(|it| state.word.return_probe(it)) {
             self.probe_abandoned.store(true, SeqCst);
         }
         #[cfg(feature = "swap")]
@@ -288,12 +288,7 @@ impl Demand {
 
     /// The demand of the next attempt, after one failed at `endpoint`: for another endpoint.
     pub(crate) fn retry(mut self, endpoint: &EndpointRef) -> Self {
-        let before = self.asked.failed_at.as_deref().unwrap_or_default();
-        let others = before
-            .iter()
-            .copied()
-            .filter(|&pool| pool != endpoint.pool());
-        self.asked.failed_at = Some(others.chain([endpoint.pool()]).collect());
+        self.asked = self.asked.excluding(endpoint);
         self
     }
 }
@@ -303,8 +298,8 @@ impl Demand {
 #[must_use = "a lease that is not released counts forever"]
 pub struct EndpointLease {
     pub(crate) decision: Decision,
-    /// Whether its request probes the endpoint, and has no result yet.
-    pub(crate) is_probe: bool,
+    /// The probe of the endpoint that its request is, without a result yet.
+    pub(crate) probe: Option<ProbeId>,
     /// When the inner service was called.
     pub(crate) called: Option<Instant>,
     /// How many requests the endpoint served once it had this one.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::{HeaderValue, Uri};
@@ -44,14 +44,31 @@ pub(crate) struct EndpointState {
     pub(crate) word: EndpointWord,
     pub(crate) latency: Latency,
     pub(crate) ejection: Ejection,
-    /// How many responses and parts of responses it has sent apart from answers to checks; it wraps around. A backend
-    /// with one thread answers no check while it streams, and still works.
-    ///
-    /// Boxed: each frame of each response writes it, and decisions do not read it.
-    pub(crate) activity: Box<AtomicU32>,
+    pub(crate) cold: Box<ColdState>,
     pub(crate) pool: PoolId,
     /// The hash of the endpoint's name.
     pub(crate) hash: u64,
+}
+
+/// What decisions do not read, unless the request has failed elsewhere.
+#[derive(Debug)]
+pub(crate) struct ColdState {
+    /// How many responses and parts of responses it has sent apart from answers to checks; it wraps around. A backend
+    /// with one thread answers no check while it streams, and still works. Each frame of each response writes it.
+    pub(crate) activity: AtomicU32,
+    pub(crate) id: EndpointId,
+}
+
+/// Tells endpoints apart for ever. A pool may be another one's once its endpoint has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct EndpointId(u64);
+
+impl EndpointId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: only the numbers are compared.
+        Self(NEXT.fetch_add(1, Relaxed))
+    }
 }
 
 impl EndpointState {
@@ -75,7 +92,10 @@ impl EndpointRef {
             word: EndpointWord::new(endpoint.initial_slots()),
             latency: Latency::default(),
             ejection: Ejection::default(),
-            activity: Box::default(),
+            cold: Box::new(ColdState {
+                activity: AtomicU32::new(0),
+                id: EndpointId::next(),
+            }),
             pool,
             hash: hash(&endpoint.name),
         };
@@ -185,7 +205,8 @@ impl EndpointRef {
     /// requests that only it can serve wait. After a higher limit, call
     /// [`Gate::capacity_changed`](crate::Gate::capacity_changed).
     ///
-    /// A limit that adapts goes on from what was measured with the next response, except from 0, which stays.
+    /// A limit that adapts goes on from what was measured with the next response, or the next reading in which requests wait
+    /// in its [engine](super::EngineMetrics), except from 0, which stays.
     pub fn set_limit(&self, slots: u32) {
         self.state().word.set_limit(slots);
     }

@@ -4,7 +4,8 @@
 //! In words of their own, a limit that falls or an endpoint that is drained between the check and the count would let
 //! one request too many through.
 //!
-//! From the lowest bit: 28 bits of leases, 28 bits of the limit, 8 bits of [`HealthFlags`].
+//! From the lowest bit: 24 bits of leases, 24 bits of the limit, 8 bits of the last probe's number, 8 bits of
+//! [`HealthFlags`].
 //!
 //! # Ejection
 //!
@@ -15,6 +16,9 @@
 //!                        +------------eject()------------------------------+  it failed
 //! closed <------------------------------close()----------------------------+  it succeeded
 //! ```
+//!
+//! Requests that began before may fail while a probe runs. The endpoint is ejected again then, and later probed by another
+//! request: so each probe has a number, and the end of one that is over changes nothing.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -79,11 +83,17 @@ pub(crate) struct HealthChange {
     new: HealthFlags,
 }
 
+/// The number of a probe. It wraps around.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProbeId(u8);
+
 /// The word at one moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Snapshot(u64);
 
-const COUNT_BITS: u32 = 28;
+const COUNT_BITS: u32 = 24;
+const PROBE_SHIFT: u32 = 2 * COUNT_BITS;
+const FLAGS_SHIFT: u32 = PROBE_SHIFT + u8::BITS;
 
 /// No endpoint has more slots, whatever is configured.
 const MAX_SLOTS: u32 = (1 << COUNT_BITS) - 1;
@@ -103,12 +113,12 @@ impl EndpointWord {
     /// since.
     #[inline]
     pub(super) fn take(&self, seen: Snapshot) -> bool {
-        let flags = match seen.flags().admissible() {
-            Admissible::Always | Admissible::LastResort => seen.flags(),
-            Admissible::Probe => seen.flags() | HealthFlags::PROBING,
+        let admitted = match seen.flags().admissible() {
+            Admissible::Always | Admissible::LastResort => seen,
+            Admissible::Probe => seen.with_probe(seen.next_probe()),
             Admissible::Never => return false,
         };
-        let taken = Snapshot(seen.0 + 1).with_flags(flags); // one more lease: it does not overflow, a slot is free
+        let taken = Snapshot(admitted.0 + 1); // one more lease: it does not overflow, a slot is free
         self.0
             .compare_exchange(seen.0, taken.0, SeqCst, SeqCst)
             .is_ok()
@@ -251,10 +261,18 @@ impl EndpointWord {
         });
     }
 
-    /// The probe ended without a result: the next request may probe. Returns whether there was a probe.
-    pub(super) fn return_probe(&self) -> bool {
-        let change = self.change(|flags| flags - HealthFlags::PROBING);
-        change.old.contains(HealthFlags::PROBING)
+    /// This probe ended without a result: the next request may probe. Returns whether it was still the endpoint's.
+    pub(super) fn return_probe(&self, probe: ProbeId) -> bool {
+        let old = self.update(|word| match word.is_probed_by(probe) {
+            true => word.with_flags(word.flags() - HealthFlags::PROBING),
+            false => word,
+        });
+        old.is_probed_by(probe)
+    }
+
+    /// Whether this probe is still the endpoint's: it was not ejected or closed since.
+    pub(crate) fn is_probed_by(&self, probe: ProbeId) -> bool {
+        self.load().is_probed_by(probe)
     }
 
     /// The probe succeeded, or the endpoint must not be ejected: failures keep no requests away.
@@ -359,7 +377,7 @@ impl Snapshot {
 
     #[inline]
     pub(super) fn flags(self) -> HealthFlags {
-        HealthFlags::from_bits_retain((self.0 >> (2 * COUNT_BITS)) as u8)
+        HealthFlags::from_bits_retain((self.0 >> FLAGS_SHIFT) as u8)
     }
 
     /// How many slots there are. A new endpoint has one slot.
@@ -378,7 +396,7 @@ impl Snapshot {
 
     /// Whether a larger share of the slots is free than in `other`. The limit of `other` must be above 0.
     pub(super) fn is_idler_than(self, other: Self) -> bool {
-        // in_use / limit < other.in_use / other.limit, without a division; 28 + 28 bits do not overflow
+        // in_use / limit < other.in_use / other.limit, without a division; 24 + 24 bits do not overflow
         u64::from(self.in_use()) * u64::from(other.limit())
             < u64::from(other.in_use()) * u64::from(self.limit())
     }
@@ -388,9 +406,28 @@ impl Snapshot {
         Self(self.0 & !(u64::from(MAX_SLOTS) << COUNT_BITS) | limit)
     }
 
+    /// The number of the probe that would begin now.
+    pub(super) fn next_probe(self) -> ProbeId {
+        ProbeId(self.last_probe().0.wrapping_add(1))
+    }
+
+    fn last_probe(self) -> ProbeId {
+        ProbeId((self.0 >> PROBE_SHIFT) as u8)
+    }
+
+    fn is_probed_by(self, probe: ProbeId) -> bool {
+        self.flags().contains(HealthFlags::PROBING) && self.last_probe() == probe
+    }
+
+    fn with_probe(self, ProbeId(number): ProbeId) -> Self {
+        let others = self.0 & !(u64::from(u8::MAX) << PROBE_SHIFT);
+        let probed = Self(others | u64::from(number) << PROBE_SHIFT);
+        probed.with_flags(self.flags() | HealthFlags::PROBING)
+    }
+
     fn with_flags(self, flags: HealthFlags) -> Self {
-        let counts = self.0 & ((1 << (2 * COUNT_BITS)) - 1);
-        Self(counts | u64::from(flags.bits()) << (2 * COUNT_BITS))
+        let others = self.0 & ((1 << FLAGS_SHIFT) - 1);
+        Self(others | u64::from(flags.bits()) << FLAGS_SHIFT)
     }
 }
 

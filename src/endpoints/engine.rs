@@ -105,23 +105,24 @@ impl EndpointRef {
         *last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reading of its engine's load, `None` if it failed.
+    /// A reading of its engine's load, `None` if it failed. Returns whether the limit is higher now, which it may be after
+    /// [`set_limit`](Self::set_limit) had lowered it: waiters are to be looked at again.
     #[cfg(feature = "client")]
-    pub(crate) fn engine_said(&self, load: Option<EngineLoad>, now: Instant) {
+    pub(crate) fn engine_said(&self, load: Option<EngineLoad>, now: Instant) -> bool {
         let LastReading(last) = self.extension(|_| LastReading::default());
         *last.lock().unwrap_or_else(PoisonError::into_inner) = load;
         let waiting = load.and_then(|load| load.waiting).unwrap_or_default();
         let in_flight = self.in_flight();
         // Above the limit, an earlier decrease has still to take effect.
-        if waiting > 0.0 && in_flight <= self.limit() {
+        let counts = waiting > 0.0 && in_flight <= self.limit();
+        counts && {
             let sample = LimitSample {
                 latency: Duration::ZERO,
                 in_flight: in_flight as usize,
                 waiting: false,
                 outcome: LimitOutcome::Overloaded,
             };
-            // Higher than before only if `set_limit` had lowered it: waiters are then looked at with the next release.
-            _ = self.observe(sample, now);
+            self.observe(sample, now)
         }
     }
 }

@@ -41,7 +41,8 @@ pub enum RouteError {
         missing.join(", ")
     )]
     CapabilityMismatch {
-        /// The model: the one asked for, or what its name is an alias of.
+        /// The model: the one asked for, or what its name is an alias of; or the first fallback, if only those have
+        /// endpoints.
         model: Arc<str>,
         /// What is missing: `vision`, `tools`, `json_mode`, `context_length`.
         missing: Vec<&'static str>,

@@ -7,7 +7,7 @@ use http::uri::PathAndQuery;
 /// How an endpoint's health is checked.
 ///
 /// A check is a `GET`, on a connection of its own, with the endpoint's own headers. It passes if a response of 2xx ends in
-/// time, and fails otherwise: another status, no connection, a response that breaks off or is late. The first check
+/// time, of which no more than about 8 KiB are read, and fails otherwise: another status, no connection, a response that breaks off or is late. The first check
 /// decides at once. At the default path, 401, 403, 404, 405 and redirects pass, too: an endpoint need not have such a
 /// page, or not for all clients, but it is there to say so.
 ///

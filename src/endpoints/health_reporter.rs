@@ -1,11 +1,11 @@
-//! The interface between health checks and a router: where they find the endpoints, and report the results.
+//! The interface between checks and readings of endpoints and a router: where they find the endpoints, and report.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::EndpointRef;
+use super::{EndpointRef, EngineLoad};
 
 /// Where health checks find the endpoints to check, and report what they learn.
 ///
@@ -26,6 +26,9 @@ pub(crate) trait HealthSink: Send + Sync {
 
     /// `endpoint` is checked no more: results of the past do not count.
     fn forget_checks(&self, endpoint: &EndpointRef);
+
+    /// A reading of the load of `endpoint`'s engine, `None` if it failed.
+    fn engine_said(&self, endpoint: &EndpointRef, load: Option<EngineLoad>);
 }
 
 impl HealthReporter {

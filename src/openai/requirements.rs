@@ -16,7 +16,7 @@ impl<'a> Requirements<'a> {
     /// | `tools` | `tools`, if it is an array and not empty |
     /// | `json_mode` | `response_format` or `text.format` of type `json_object` or `json_schema` |
     /// | `stream` | `stream`, if it is `true` |
-    /// | `prefix` | the first 1,024 bytes of the text, up to the end of the first message of a user |
+    /// | `prefix` | the first 1,024 bytes of `messages`, `prompt` or `input`, up to the end of the first message of a user; after those of `instructions` or `system`, which are all of it if they are as many |
     ///
     /// A value of any other type counts as absent: the endpoint says whether it is allowed. Borrows from the body where
     /// it can.

@@ -13,7 +13,9 @@ use super::RouteBody;
 use super::request_body::BufferedBody;
 use super::shared::RouterShared;
 use crate::admit::{ClientRetry, Priority, RejectReason, Ticket};
-use crate::endpoints::{Demand, EndpointLease, Endpoints, Requirements, RouteError, Via};
+use crate::endpoints::{
+    Demand, EndpointLease, EndpointRef, Endpoints, Requirements, RouteError, Via,
+};
 use crate::gate::{self, Gate, Permit};
 use crate::http::wants_stream;
 use crate::service::{
@@ -34,6 +36,8 @@ pub(super) struct Attempt {
     pub(super) since: Option<Instant>,
     /// When the request first arrived, if this is a retry.
     pub(super) first_arrival: Option<Instant>,
+    /// Where it failed last, if this is a retry.
+    pub(super) failed_at: Option<EndpointRef>,
     /// The level at which it waits, and since when, if it has to.
     pub(super) waits: Option<(Priority, Instant)>,
 }
@@ -74,6 +78,7 @@ impl Attempt {
             prompt_tokens: 0,
             since: None,
             first_arrival: None,
+            failed_at: None,
             waits: None,
         }
     }
@@ -89,6 +94,14 @@ impl Attempt {
         let arrived = self.since.or(self.first_arrival).unwrap_or(now);
         let settings = self.shared.state.settings();
         settings.classifier.ticket(headers, arrived)
+    }
+}
+
+/// The arrival by which a retry of a request is queued: the first one, or the one that its client has kept.
+pub(super) fn requeued_arrival(ticket: &Ticket, first: Instant) -> Instant {
+    match ticket.client_retry {
+        ClientRetry::Kept => ticket.arrival.unwrap_or(first),
+        _ => first,
     }
 }
 
@@ -115,9 +128,9 @@ where
         let mut ticket = self.classify(headers, now);
         self.waits = Some((ticket.priority, now));
         match (self.first_arrival, ticket.client_retry) {
-            // An attempt after the first keeps the place of its first arrival.
+            // An attempt after the first keeps its place.
             (Some(first), client_retry) => {
-                ticket.arrival = Some(first);
+                ticket.arrival = Some(requeued_arrival(&ticket, first));
                 ticket = ticket.requeued();
                 if client_retry == ClientRetry::Kept {
                     ticket = ticket.client_retry(ClientRetry::No);
@@ -185,6 +198,9 @@ where
                 *old = length.into();
             }
         }
+        if let Some(failed_at) = &self.failed_at {
+            self.shared.metrics.retried(failed_at);
+        }
         if decision.via == Via::Fallback {
             self.shared.metrics.fell_back(decision);
         }
@@ -193,7 +209,7 @@ where
         let now = gate::now();
         lease.called = Some(now);
         lease.prompt_tokens = self.prompt_tokens;
-        if lease.is_probe {
+        if lease.probe.is_some() {
             // No other request gets the endpoint for now: those that wait for it may have a fallback.
             self.shared.state.gate.capacity_changed();
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::HeaderName;
 use http::request::Parts;
 
-use super::extract::{DemandSource, named};
+use super::extract::{DemandSource, named, percent_decoded};
 use super::shared::RouterShared;
 use super::{InvalidRouting, RouteLayer, RoutingConfig};
 use crate::endpoints::{Registry, Requirements, RouteError};
@@ -103,11 +103,12 @@ impl RouteLayerBuilder {
     }
 
     /// Takes the model's name from a segment of the path, counted from 0, instead of the body, which is then
-    /// streamed.
+    /// streamed. The name is percent-decoded; the path is passed on as it came.
     pub fn demand_from_path_segment(self, index: usize) -> Self {
         self.demand_from(move |head| {
             let mut segments = head.uri.path().trim_start_matches('/').split('/');
-            named(segments.nth(index), || {
+            let name = segments.nth(index).and_then(percent_decoded);
+            named(name.as_deref(), || {
                 format!("segment {} of its path", index + 1)
             })
         })

@@ -1,5 +1,6 @@
 //! Where the demand of a request is read from: its body, or its head.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -26,6 +27,33 @@ pub(super) fn named(
     let name = name.map(str::trim).filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| RouteError::ModelMissing { place: place() })?;
     Ok(Requirements::new(name.to_owned()))
+}
+
+/// A segment of a path without its percent-encoding. What is not encoded as it should be stays. `None` if it is not UTF-8.
+pub(super) fn percent_decoded(segment: &str) -> Option<Cow<'_, str>> {
+    if !segment.contains('%') {
+        return Some(segment.into());
+    }
+    let mut decoded = Vec::with_capacity(segment.len());
+    let mut rest = segment.as_bytes();
+    while let [first, after @ ..] = rest {
+        let escaped = match (first, after) {
+            (b'%', [high, low, after @ ..]) => hex(*high).zip(hex(*low)).map(|it| (it, after)),
+            _ => None,
+        };
+        let (byte, after) = match escaped {
+            Some(((high, low), after)) => (high << 4 | low, after),
+            None => (*first, after),
+        };
+        decoded.push(byte);
+        rest = after;
+    }
+    String::from_utf8(decoded).ok().map(Cow::Owned)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    let value = char::from(digit).to_digit(16)?;
+    u8::try_from(value).ok()
 }
 
 impl fmt::Debug for DemandSource {
@@ -81,6 +109,16 @@ mod tests {
             (0, "/users/7?x=y", Some("users")),
             (1, "/users/7?x=y", Some("7")),
             (2, "/users/7", None),
+            (0, "/llama3%3a8b", Some("llama3:8b")),
+            (
+                1,
+                "/v1/meta-llama%2FLlama-3%C3%A9/x",
+                Some("meta-llama/Llama-3é"),
+            ),
+            (0, "/100%/", Some("100%")),
+            (0, "/%zz%4", Some("%zz%4")),
+            (0, "/%20", None),
+            (0, "/%ff", None),
             (0, "/", None),
             (1, "/users/", None),
         ] {

@@ -95,7 +95,8 @@ impl RouterHandle {
         self.0.health_changed(endpoint, change);
     }
 
-    /// Keeps new requests from an endpoint, or ends that. What it has in flight finishes.
+    /// Keeps new requests from an endpoint, or ends that. What it has in flight finishes; requests that wait for no other
+    /// endpoint are rejected.
     pub fn set_draining(&self, endpoint: &EndpointRef, draining: bool) {
         forbid_in_strategy("RouterHandle::set_draining");
         let change = endpoint.state().word.set_draining(draining);

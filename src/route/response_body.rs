@@ -142,7 +142,12 @@ impl Measure {
             tokens.read(frame);
         }
         if let Some(decision) = &self.metrics.decision {
-            decision.endpoint.state().activity.fetch_add(1, Relaxed);
+            decision
+                .endpoint
+                .state()
+                .cold
+                .activity
+                .fetch_add(1, Relaxed);
         }
     }
 
@@ -207,7 +212,8 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
             measure.frame(frame);
         }
         match &frame {
-            Some(Ok(_)) if !body.is_end_stream() => {
+            // Trailers are the end: a server reads nothing after them.
+            Some(Ok(frame)) if !frame.is_trailers() && !body.is_end_stream() => {
                 if let Some(measure) = measured {
                     measure.set_client_wait(true); // to read
                 }

@@ -10,7 +10,7 @@ use tower::retry::budget::Budget;
 use tower_service::Service;
 
 use super::RouteBody;
-use super::attempt::Admitted;
+use super::attempt::{Admitted, requeued_arrival};
 use super::parsed_request::RequestHead;
 use super::response_class::Retry;
 use crate::endpoints::{Decision, Demand, EndpointRef};
@@ -23,7 +23,7 @@ pub(super) struct RetryState<S, E> {
     /// Its first arrival is known from the first attempt on.
     request: RequestHead<S>,
     demand: Demand,
-    /// From the first arrival to the start of this attempt.
+    /// From the arrival that a retry keeps to the start of this attempt.
     requeued_after: Duration,
     retries_left: u32,
     /// The response if no other endpoint can serve the request.
@@ -37,6 +37,7 @@ pub(super) type Retryable<S, E> = Result<Box<RetryState<S, E>>, NotRetryable>;
 pub(super) struct FailedResponse<E> {
     pub(super) result: Result<Response<Bytes>, E>,
     pub(super) decision: Decision,
+    /// The wait of all attempts together.
     pub(super) waited: Duration,
     pub(super) options: ResponseOptions,
 }
@@ -102,7 +103,7 @@ impl<S, E> RetryState<S, E> {
             // With the first attempt, not on arrival: rejected requests are no load and earn no retries.
             attempt.shared.budget.load().deposit();
         }
-        // `waited` counts from the first arrival: only the part since the requeueing is new.
+        // `waited` counts from the arrival that a retry keeps: only the part since the requeueing is new.
         let before = self.failed.as_ref().map(|failed| failed.waited);
         before.unwrap_or_default() + waited.saturating_sub(self.requeued_after)
     }
@@ -140,7 +141,6 @@ impl<S, E> RetryState<S, E> {
             tracing::debug!("request not retried: the budget for retries is spent");
             return false;
         }
-        shared.metrics.retried(endpoint);
         self.retries_left -= 1;
         self.demand = elsewhere;
         true
@@ -195,8 +195,12 @@ impl<S, E> RetryState<S, E> {
     {
         let attempt = &mut self.request.attempt;
         attempt.shared.pass_probe_on(); // the failed attempt may have been a probe
-        let first_arrival = *attempt.first_arrival.get_or_insert_with(gate::now);
-        self.requeued_after = gate::now().saturating_duration_since(first_arrival);
+        let now = gate::now();
+        let first_arrival = *attempt.first_arrival.get_or_insert(now);
+        let ticket = attempt.classify(&self.request.head.headers, now);
+        let kept = requeued_arrival(&ticket, first_arrival);
+        self.requeued_after = now.saturating_duration_since(kept);
+        attempt.failed_at = self.failed.as_ref().map(|it| it.decision.endpoint.clone());
         let body = attempt.body.clone().unwrap_or_default().unchanged();
         self.request.clone().admit(self.demand.clone(), body)
     }

@@ -16,10 +16,10 @@ use super::response_class::ResponseClass;
 use super::{InvalidRoute, RouteLayerBuilder, RoutingConfig};
 use crate::clock;
 use crate::endpoints::HealthChange;
-#[cfg(feature = "client")]
-use crate::endpoints::HealthSink;
 use crate::endpoints::latency::CoarseInstant;
 use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RoutingRules};
+#[cfg(feature = "client")]
+use crate::endpoints::{EngineLoad, HealthSink};
 use crate::gate::{self, Gate, Permit};
 use crate::service::LayerState;
 
@@ -128,7 +128,7 @@ impl RouterShared {
             self.endpoints().on_no_answer(endpoint); // before the slot comes back
         }
         if let ResponseClass::Success | ResponseClass::Failure { answered: true, .. } = class {
-            state.activity.fetch_add(1, Relaxed);
+            state.cold.activity.fetch_add(1, Relaxed);
             if let Some(change) = state.word.answered() {
                 self.health_changed(endpoint, change);
             }
@@ -139,7 +139,8 @@ impl RouterShared {
             ResponseClass::Failure { .. } if has_failed => {}
             ResponseClass::Failure { .. } => {
                 let routing = self.endpoints().routing();
-                let is_probe = std::mem::take(&mut lease.is_probe);
+                let probe = lease.probe.take();
+                let is_probe = probe.is_some_and(|it| state.word.is_probed_by(it));
                 if state.ejection.failed(routing.eject_after) || is_probe {
                     self.eject(endpoint, &routing);
                 }
@@ -150,7 +151,8 @@ impl RouterShared {
                     let took = now.saturating_duration_since(called);
                     state.latency.answered(took, CoarseInstant::at(now));
                 }
-                if !std::mem::take(&mut lease.is_probe) {
+                let probe = lease.probe.take();
+                if !probe.is_some_and(|it| state.word.is_probed_by(it)) {
                     return state.ejection.succeeded(); // nearly always
                 }
                 state.ejection.closed();
@@ -247,6 +249,12 @@ impl HealthSink for RouterShared {
             self.health_changed(endpoint, change);
         } else if change.is_new() {
             // It has left: its health is not logged any more, but waiters may wait for it.
+            self.state.gate.capacity_changed();
+        }
+    }
+
+    fn engine_said(&self, endpoint: &EndpointRef, load: Option<EngineLoad>) {
+        if endpoint.engine_said(load, gate::now()) {
             self.state.gate.capacity_changed();
         }
     }

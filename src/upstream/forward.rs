@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use http::{Method, Request, Response, Version};
 use http_body::Body;
 use hyper_util::client::legacy::Client;
@@ -238,9 +239,14 @@ where
         *request.version_mut() = Version::HTTP_11;
         *request.headers_mut() = parts.headers;
         let length = request.body().size_hint().exact();
+        let is_empty = request.body().is_end_stream();
         let peer = parts.extensions.get().copied();
         let headers = request.headers_mut();
         headers::to_endpoint(headers, parts.version, headers::own(endpoint), length, peer);
+        if length.is_none() && !is_empty && !headers.contains_key(CONTENT_LENGTH) {
+            // hyper would leave such a body out of a GET.
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         let (request, sending) = watched(request);
         let answer = self.shared.client.request(request);
         let limit = self.first_byte_timeout;

@@ -33,7 +33,7 @@ pin_project! {
     impl<B> PinnedDrop for Upload<B> {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            // Never asked for: hyper sends no body of unknown length with a GET.
+            // Never asked for: none of it is on its way.
             if !*this.is_polled && let Some(progress) = this.progress {
                 progress.take(true);
             }

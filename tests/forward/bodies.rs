@@ -50,6 +50,21 @@ async fn a_body_is_passed_on_while_it_is_made() {
 }
 
 #[tokio::test]
+async fn a_get_has_its_streamed_body() {
+    let (upstream, to) = bind().await;
+    let (mut body, mut request) = upload(&to, "/_search");
+    *request.method_mut() = http::Method::GET;
+    let answer = tokio::spawn(Forward::new().oneshot(request));
+    let mut connection = upstream.accept().await;
+    body.send_data("query".into()).await.unwrap();
+    drop(body);
+    let all = timeout(SOON, read_to(&mut connection, "5\r\nquery\r\n0\r\n\r\n"));
+    all.await.expect("the body");
+    connection.send(OK).await;
+    assert_eq!(text(answer.await.unwrap().unwrap()).await, "ok");
+}
+
+#[tokio::test]
 async fn a_request_that_has_begun_is_not_sent_again() {
     let (upstream, to) = bind().await;
     let forward = Forward::new();

@@ -75,6 +75,25 @@ async fn a_reading_does_not_count_before_a_lower_limit_takes_effect() {
 }
 
 #[tokio::test]
+async fn slots_of_a_limit_that_a_reading_restores_go_to_the_waiters() {
+    let upstream = Upstream::bind().await;
+    let router = TestRouter::of([engine("a", &upstream)]);
+    router.handle.set_healthy(&router.endpoint("a"), true);
+    router.handle.set_limit(&router.endpoint("a"), 1);
+    let requests = [router.enter("m").await, router.enter("m").await];
+    assert_eq!(router.handle.status().depth, 1);
+    let _readings = router.checks();
+    // What was measured is 20: an operator's limit stays until the next measurement.
+    let _reading = after(&upstream, &[waiting(1)]).await;
+    assert_eq!(router.endpoint("a").limit(), 18);
+    assert_eq!(router.handle.status().depth, 0);
+    router.go.add_permits(2);
+    for request in requests {
+        assert_eq!(soon(request).await.unwrap().0, 200);
+    }
+}
+
+#[tokio::test]
 async fn readings_begin_and_end_with_the_endpoints() {
     let [a, b] = [Upstream::bind().await, Upstream::bind().await];
     let router = TestRouter::of([engine("a", &a)]);

@@ -62,3 +62,49 @@ async fn a_retry_that_obeyed_goes_before_what_came_meanwhile() {
     let answer = answered.await.unwrap();
     assert_eq!(header(&answer, "server-timing"), "queue;dur=3000");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_elsewhere_keeps_the_place_of_its_client() {
+    let queue = QueueConfig::default()
+        .max_size(1)
+        .retry_after(RetryAfter::fixed(2))
+        .retry_places(RetryPlaces::random());
+    let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
+    let mut router = TestRouter::with_queue(endpoints, RoutingConfig::default(), queue.clone());
+    router.send(named("at a"));
+    let at_a = router.call().await;
+    router.send(named("at b"));
+    let at_b = router.call().await;
+    router.send(named("waits"));
+    settle().await;
+    let rejected = router.send(named("again")).await.unwrap();
+    let token = header(&rejected, "x-triage-place").to_owned();
+
+    tokio::time::advance(Duration::from_secs(1)).await;
+    router.handle.reconfigure(queue.max_size(9)).unwrap();
+    let _meanwhile = [router.send(named("second")), router.send(named("third"))];
+    settle().await;
+    tokio::time::advance(Duration::from_millis(1_100)).await;
+    let mut again = named("again");
+    let token = token.parse().unwrap();
+    again.headers_mut().insert("x-triage-place", token);
+    let answered = router.send(again);
+    settle().await;
+    at_a.ok();
+    router.call().await.ok(); // what waited from the beginning
+    let failed = router.call().await;
+    assert_eq!(failed.headers["x-name"], "again");
+
+    tokio::time::advance(Duration::from_secs(4)).await;
+    failed.answer(status(503));
+    let second = router.call().await;
+    assert_eq!(second.headers["x-name"], "second");
+    tokio::time::advance(Duration::from_secs(2)).await;
+    at_b.ok();
+    let retried = router.call().await;
+    assert_eq!(retried.headers["x-name"], "again");
+    assert_eq!((retried.endpoint(), retried.decision.retries), ("b", 1));
+    retried.ok();
+    let answer = answered.await.unwrap();
+    assert_eq!(header(&answer, "server-timing"), "queue;dur=2000");
+}

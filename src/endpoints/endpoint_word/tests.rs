@@ -35,11 +35,12 @@ fn a_half_open_endpoint_gets_one_probe_at_a_time() {
     word.half_open();
     assert_eq!(admissible(&word), Admissible::Probe);
     assert!(!word.is_healthy());
+    let probe = word.load().next_probe();
     assert!(take(&word));
     assert!(!take(&word));
     assert_eq!(admissible(&word), Admissible::Never);
-    assert!(word.return_probe());
-    assert!(!word.return_probe());
+    assert!(word.return_probe(probe));
+    assert!(!word.return_probe(probe));
     assert!(take(&word));
     assert!(word.close().is_new());
     assert_eq!(admissible(&word), Admissible::Always);
@@ -51,11 +52,32 @@ fn a_failed_probe_is_an_ejection() {
     let word = EndpointWord::new(9);
     _ = word.eject();
     word.half_open();
+    let probe = word.load().next_probe();
     take(&word);
     assert!(word.eject().is_new());
     assert!(!word.eject().is_new());
-    assert!(!word.return_probe());
+    assert!(!word.return_probe(probe));
     assert_eq!(admissible(&word), Admissible::Never);
+}
+
+#[test]
+fn the_end_of_a_past_probe_is_not_that_of_the_present_one() {
+    let word = EndpointWord::new(999);
+    for _ in 0..300 {
+        _ = word.eject();
+        word.half_open();
+        let past = word.load().next_probe();
+        assert!(take(&word));
+        _ = word.eject();
+        word.half_open();
+        let present = word.load().next_probe();
+        assert!(take(&word));
+        assert!(!word.is_probed_by(past) && word.is_probed_by(present));
+        assert!(!word.return_probe(past));
+        assert!(!take(&word));
+        assert!(word.return_probe(present));
+    }
+    assert_eq!(word.load().in_use(), 600);
 }
 
 #[test]
@@ -165,6 +187,10 @@ fn counts_and_flags_are_independent() {
     word.set_limit(u32::MAX);
     let all = load(1, MAX_SLOTS).with_flags(ALL);
     assert_eq!(word.load(), all);
+    assert_eq!(
+        all.with_probe(ProbeId(u8::MAX)).with_limit(0).last_probe(),
+        ProbeId(u8::MAX)
+    );
     word.release();
     _ = word.change(|_| HealthFlags::empty());
     assert_eq!(word.load(), load(0, MAX_SLOTS));

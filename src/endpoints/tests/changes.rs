@@ -60,6 +60,30 @@ fn an_endpoint_that_returns_keeps_its_leases() {
     assert_eq!(endpoints.in_use(), 0);
 }
 
+#[cfg(feature = "swap")]
+#[test]
+fn an_ejected_endpoint_that_will_not_be_started_is_not_awaited() {
+    use crate::endpoints::on_demand::{self, OnDemand, Refusal};
+
+    let on_demand = OnDemand::default();
+    let endpoints = capacity([on_demand::endpoint(
+        "m",
+        &Model::new("m"),
+        1,
+        on_demand.clone(),
+    )]);
+    _ = endpoints.endpoints()[0].state().word.eject();
+    let waits = lease(&endpoints, &Requirements::new("m")).unwrap_err();
+    assert_eq!(waits, LeaseError::Busy);
+    on_demand.set_refusal(Some(Refusal::Unloaded));
+    let refused = lease(&endpoints, &Requirements::new("m")).unwrap_err();
+    let model = "m".into();
+    assert_eq!(
+        refused,
+        LeaseError::Unservable(RouteError::ModelUnloaded { model })
+    );
+}
+
 #[test]
 fn a_waiter_keeps_its_tokens_when_contexts_change() {
     let with = |context| endpoint("a", 1, &[]).model(Model::new("m").context_length(context));
@@ -78,6 +102,28 @@ fn a_waiter_keeps_its_tokens_when_contexts_change() {
         Err(LeaseError::Unservable(_))
     ));
     endpoints.release(lease);
+}
+
+#[test]
+fn a_retry_may_go_to_an_endpoint_with_a_failed_ones_pool() {
+    let [a, b, c] = ["a", "b", "c"].map(|name| endpoint(name, 1, &["m"]));
+    let endpoints = capacity([a, b.clone()]);
+    let failed = hold(&endpoints, "m");
+    let a_pool = failed.endpoint().pool();
+    let demand = endpoints.demand(&Requirements::new("m"));
+    let elsewhere = demand.retry(failed.endpoint());
+    endpoints.release(failed);
+    change(&endpoints, [b.clone()]);
+    change(&endpoints, [b.clone()]); // forgets what has left and is idle
+    change(&endpoints, [b, c]);
+    let on_b = endpoints.try_lease(&elsewhere).unwrap();
+    let on_c = endpoints.try_lease(&elsewhere).unwrap();
+    assert_eq!(
+        (on_c.endpoint().name(), on_c.endpoint().pool()),
+        ("c", a_pool)
+    );
+    endpoints.release(on_b);
+    endpoints.release(on_c);
 }
 
 /// Two endpoints of which the first is preferred; the second is half open.
@@ -101,7 +147,7 @@ fn serves(endpoints: &Endpoints, model: &str) -> String {
 fn a_request_elsewhere_does_not_end_a_probe() {
     let (endpoints, second) = second_half_open();
     let probe = hold(&endpoints, "m");
-    assert!(probe.is_probe);
+    assert!(probe.probe.is_some());
     assert_eq!(serves(&endpoints, "m"), "a");
     endpoints.release(probe);
     assert!(endpoints.take_abandoned_probe());
@@ -109,6 +155,22 @@ fn a_request_elsewhere_does_not_end_a_probe() {
     second.set_healthy(false);
     assert_eq!(serves(&endpoints, "m"), "a");
     second.set_healthy(true);
+    assert_eq!(serves(&endpoints, "m"), "b");
+}
+
+#[test]
+fn a_past_probe_ends_no_later_one() {
+    let (endpoints, second) = second_half_open();
+    let past = hold(&endpoints, "m");
+    _ = second.state().word.eject(); // for another request's failure
+    endpoints.half_open(&second);
+    let present = hold(&endpoints, "m");
+    assert!(past.probe.is_some() && present.probe.is_some());
+    endpoints.release(past);
+    assert!(!endpoints.take_abandoned_probe());
+    assert_eq!(serves(&endpoints, "m"), "a");
+    endpoints.release(present);
+    assert!(endpoints.take_abandoned_probe());
     assert_eq!(serves(&endpoints, "m"), "b");
 }
 

@@ -163,7 +163,8 @@ fn step() -> impl Strategy<Value = Step> {
 struct Pair {
     endpoints: Endpoints,
     naive: Naive,
-    held: Vec<(EndpointLease, Rc<RefCell<State>>)>,
+    /// The lease, its endpoint, and the number of the probe that it is.
+    held: Vec<(EndpointLease, Rc<RefCell<State>>, Option<u32>)>,
 }
 
 impl Pair {
@@ -206,9 +207,10 @@ impl Pair {
                 self.lease(&asked, &failed_at);
             }
             Step::Release(nth) if !self.held.is_empty() => {
-                let (lease, state) = self.held.swap_remove(nth % self.held.len());
+                let (lease, state, probe) = self.held.swap_remove(nth % self.held.len());
                 let mut state = state.borrow_mut();
-                if lease.is_probe && state.health == Health::Probed {
+                let is_probe = probe == Some(state.probes) && state.health == Health::Probed;
+                if is_probe {
                     state.health = Health::HalfOpen;
                 }
                 state.in_use -= 1;
@@ -317,12 +319,15 @@ impl Pair {
                 assert_eq!(lease.decision().asked, (*asked.model).into());
                 let mut changed = state.borrow_mut();
                 changed.in_use += 1;
-                assert_eq!(lease.is_probe, changed.health == Health::HalfOpen);
-                if lease.is_probe {
+                let is_probe = lease.probe.is_some();
+                assert_eq!(is_probe, changed.health == Health::HalfOpen);
+                if is_probe {
                     changed.health = Health::Probed;
+                    changed.probes += 1;
                 }
+                let probe = is_probe.then_some(changed.probes);
                 drop(changed);
-                self.held.push((lease, state));
+                self.held.push((lease, state, probe));
             }
             (Err(LeaseError::Busy), Expected::Busy) => {}
             (Err(LeaseError::Unservable(why)), Expected::Unservable(expected)) => {
@@ -386,7 +391,7 @@ proptest! {
             if let Step::Lease { name, tokens, .. } = step {
                 let asked = Requirements { estimated_tokens: tokens, ..Requirements::new(NAMES[name]) };
                 let demand = pair.endpoints.demand(&asked);
-                let again = pair.held.iter().map(|(lease, _)| demand.clone().retry(lease.endpoint()));
+                let again = pair.held.iter().map(|(lease, ..)| demand.clone().retry(lease.endpoint()));
                 waiting.extend(again.take(1));
                 waiting.push(demand);
             }

@@ -24,6 +24,8 @@ pub(super) struct State {
     pub(super) down: bool,
     pub(super) draining: bool,
     pub(super) health: Health,
+    /// How many probes it has had.
+    pub(super) probes: u32,
     /// Nothing is known of it.
     pub(super) new: bool,
     /// Its first check is still to come: the others go first.
@@ -143,6 +145,7 @@ impl Naive {
                     limit: slots,
                     in_use: 0,
                     down: false,
+                    probes: 0,
                     draining: false,
                     health: Health::Closed,
                     new: self.answers_first,

@@ -6,7 +6,9 @@ use std::hash::{DefaultHasher, Hasher};
 /// The hash of the beginning of a prompt, the same in every process.
 ///
 /// The beginning ends with the first message of a user, which does not change while the conversation grows, and differs
-/// between conversations under the same short system prompt. In any case it ends after 1,024 bytes.
+/// between conversations under the same short system prompt. In any case it ends after 1,024 bytes. Where the system
+/// prompt is in a field of its own and shorter than that, it and what follows it have 1,024 bytes each: they may come in
+/// either order.
 #[derive(Debug, Clone)]
 pub(super) struct Prefix {
     /// Not seeded, and much faster than hashing a byte at a time.

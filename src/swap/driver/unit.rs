@@ -128,7 +128,7 @@ impl Unit {
         };
         let in_flight = self.endpoint.in_flight();
         let busy = in_flight.saturating_sub(self.on_demand.client_waits());
-        let came = self.endpoint.state().activity.load(Relaxed);
+        let came = self.endpoint.state().cold.activity.load(Relaxed);
         let sent = self.on_demand.sent();
         let (came_before, sent_before, busy_before) = self.activity;
         let has_moved = (came, sent) != (came_before, sent_before);

@@ -9,7 +9,6 @@ use tokio::time::{sleep, timeout};
 
 use super::metrics_text;
 use crate::admit::PoolId;
-use crate::clock;
 use crate::endpoints::{EndpointRef, EngineLoad, HealthReporter};
 use crate::upstream::health::{CheckError, Prober, jittered};
 
@@ -34,7 +33,8 @@ pub(in crate::upstream) async fn read_engines(
         });
         for endpoint in endpoints.iter().filter(|it| it.config().load.is_some()) {
             running.entry(endpoint.pool()).or_insert_with(|| {
-                let task = JoinSet::from_iter([read(prober.clone(), endpoint.clone())]);
+                let task = read(prober.clone(), reporter.clone(), endpoint.clone());
+                let task = JoinSet::from_iter([task]);
                 (endpoint.clone(), task)
             });
         }
@@ -49,7 +49,7 @@ fn is_unchanged(one: &EndpointRef, other: &EndpointRef) -> bool {
 }
 
 /// Reads the load of one engine, until this is dropped.
-async fn read(prober: Prober, endpoint: EndpointRef) {
+async fn read(prober: Prober, reporter: HealthReporter, endpoint: EndpointRef) {
     let Some(metrics) = &endpoint.config().load else {
         return;
     };
@@ -64,7 +64,7 @@ async fn read(prober: Prober, endpoint: EndpointRef) {
             tracing::warn!(endpoint = name, %error, "the load of the endpoint's engine is not known");
         }
         fails = failed.is_some();
-        endpoint.engine_said(reading.ok(), clock::now());
+        reporter.sink().engine_said(&endpoint, reading.ok());
         pause.await;
     }
 }

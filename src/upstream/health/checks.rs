@@ -185,7 +185,7 @@ impl Checker {
                 });
             }
         };
-        let activity = || endpoint.state().activity.load(Relaxed);
+        let activity = || endpoint.state().cold.activity.load(Relaxed);
         run_checks(check, probe, activity, report).await;
     }
 }
