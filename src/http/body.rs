@@ -95,8 +95,7 @@ impl<B: Body<Data = Bytes>, G> Body for PermitBody<B, G> {
     type Data = Bytes;
     type Error = B::Error;
 
-    // Always: polled in a second place, in the body of a status stream, it would be a call in both.
-    #[inline(always)]
+    #[inline]
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -133,7 +133,7 @@ const X_TRIAGE_ENDPOINT: HeaderName = HeaderName::from_static("x-triage-endpoint
 const X_TRIAGE_MODEL: HeaderName = HeaderName::from_static("x-triage-model");
 
 /// Records in the response and the metrics which endpoint it is from.
-#[inline(always)] // as `next_step` is
+#[inline]
 fn record_decision<R, E>(
     result: &mut Result<Response<R>, E>,
     decision: Decision,

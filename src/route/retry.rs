@@ -95,7 +95,7 @@ impl<S: Clone, E> RetryState<S, E> {
 
 impl<S, E> RetryState<S, E> {
     /// Records an attempt that arrived at `arrived` and waited for `waited`. Returns the wait of all attempts together.
-    #[inline(always)] // as `next_step` is
+    #[inline]
     pub(super) fn attempted(&mut self, arrived: Instant, waited: Duration) -> Duration {
         let attempt = &mut self.request.attempt;
         if attempt.first_arrival.is_none() {

@@ -113,7 +113,7 @@ impl RouterShared {
 
     /// Updates the health of an endpoint by its response. If the request `has_failed` elsewhere, a failure does not count:
     /// the request may be at fault.
-    #[inline(always)] // as `next_step` is
+    #[inline]
     pub(super) fn learn(
         self: &Arc<Self>,
         permit: &mut Permit<Endpoints>,
