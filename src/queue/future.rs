@@ -93,13 +93,13 @@ where
     }
 
     #[inline]
-    fn respond<const IN_BODY: bool, const FAST: bool>(
+    fn respond(
         options: ResponseOptions,
         result: Result<S::Response, S::Error>,
         permit: Option<Permit<SlotPool>>,
         waited: Duration,
     ) -> Self::Answer {
-        P::respond::<IN_BODY, FAST>(result, permit, waited, sealed::Options(options))
+        P::respond(result, permit, waited, sealed::Options(options))
     }
 }
 

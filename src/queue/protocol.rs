@@ -83,7 +83,7 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
     }
 
     #[doc(hidden)]
-    fn respond<const IN_BODY: bool, const FAST: bool>(
+    fn respond(
         result: Result<S::Response, S::Error>,
         permit: Option<Permit<SlotPool>>,
         waited: Duration,
@@ -256,14 +256,14 @@ where
     }
 
     #[inline]
-    fn respond<const IN_BODY: bool, const FAST: bool>(
+    fn respond(
         result: Result<http::Response<R>, S::Error>,
         permit: Option<Permit<SlotPool>>,
         waited: Duration,
         options: sealed::Options,
     ) -> Result<Self::Response, S::Error> {
         let permit = permit.map(BodyPermit::from);
-        let response = hold_in_body::<_, _, IN_BODY, FAST>(result?, permit, waited, options.0);
+        let response = hold_in_body(result?, permit, waited, options.0);
         Ok(response.map(QueueResponseBody::held))
     }
 }
@@ -306,7 +306,7 @@ where
         Err(QueueError::Rejected(rejected.reason))
     }
 
-    fn respond<const IN_BODY: bool, const FAST: bool>(
+    fn respond(
         result: Result<S::Response, S::Error>,
         _: Option<Permit<SlotPool>>,
         _: Duration,

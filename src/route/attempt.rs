@@ -237,7 +237,7 @@ where
         })
     }
 
-    fn respond<const IN_BODY: bool, const FAST: bool>(
+    fn respond(
         options: ResponseOptions,
         result: Result<Response<R>, S::Error>,
         permit: Option<Permit<Endpoints>>,

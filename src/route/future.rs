@@ -134,8 +134,9 @@ where
     type Output = Result<Routed<R>, S::Error>;
 
     #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_in::<false>(cx)
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let response = ready!(self.as_mut().poll_response(cx));
+        Poll::Ready(response.unwrap_or_else(|| self.status_response()))
     }
 }
 
@@ -148,19 +149,16 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
     R: Body<Data = Bytes> + Send + 'static,
 {
-    /// Polls it as a future or, once that has answered, in the response's body (see `Admission::poll_in`).
+    /// Resolves with the response; or with `None`, once, if the request waits and its client asked for its status.
     #[inline]
-    fn poll_in<const IN_BODY: bool>(
-        mut self: Pin<&mut Self>,
+    fn poll_response(
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Routed<R>, S::Error>> {
-        let mut this = self.as_mut().project();
+    ) -> Poll<Option<Result<Routed<R>, S::Error>>> {
+        let mut this = self.project();
         // Each round ends a state: the request is parsed, attempted, and perhaps attempted again.
         loop {
             let (head, parsed) = match this.state.as_mut().project() {
-                StateProj::Reading { .. } | StateProj::Streaming { .. } if IN_BODY => {
-                    unreachable!("a request that waits has been parsed")
-                }
                 StateProj::Reading { body, head } => {
                     let Poll::Ready(body) = body.poll(cx) else {
                         // The body is not there at once: reading it counts as time since the arrival.
@@ -177,18 +175,11 @@ where
                     (head, parsed)
                 }
                 StateProj::Admitted { admission } => {
-                    let Some(outcome) = ready!(admission.poll_in::<IN_BODY>(cx)) else {
-                        match IN_BODY {
-                            true => continue, // polled once more, it waits
-                            false => return Poll::Ready(self.status_response()),
-                        }
+                    let Some(outcome) = ready!(admission.poll(cx)) else {
+                        return Poll::Ready(None);
                     };
-                    match next_step::<IN_BODY, _, _, _>(
-                        outcome,
-                        take_once(this.metrics),
-                        this.retry,
-                    ) {
-                        NextStep::Respond(response) => return Poll::Ready(response),
+                    match next_step(outcome, take_once(this.metrics), this.retry) {
+                        NextStep::Respond(response) => return Poll::Ready(Some(response)),
                         NextStep::Retry(response, metrics) => {
                             *this.metrics = Some(metrics);
                             let response = Box::pin(response);
@@ -221,7 +212,7 @@ where
                     let head = take_once(head);
                     let (headers, why) = (&head.head.headers, RejectReason::Unservable(why));
                     let response = take_once(this.metrics).reject(headers, &why, Duration::ZERO);
-                    return Poll::Ready(Ok(response));
+                    return Poll::Ready(Some(Ok(response)));
                 }
             }
         }

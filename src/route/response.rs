@@ -26,9 +26,8 @@ pub(super) enum NextStep<R, E> {
     Retry(ReadFailed<R>, RequestMetrics),
 }
 
-/// The step after an attempt. `IN_BODY` is that of `RouteFuture::poll_in`: what both call is inlined in each, so that the
-/// path of a free slot has no more calls than if there were one.
-pub(super) fn next_step<const IN_BODY: bool, S, R: Body<Data = Bytes>, E>(
+/// The step after an attempt.
+pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
     outcome: AttemptOutcome<R, E>,
     mut metrics: RequestMetrics,
     retry: &mut Retryable<S, E>,
@@ -123,7 +122,7 @@ pub(super) fn next_step<const IN_BODY: bool, S, R: Body<Data = Bytes>, E>(
             let response =
                 response.map(|body| RouteResponseBody::new(body, metrics, called, tokens));
             let permit = Some(permit);
-            let response = hold_in_body::<_, _, IN_BODY, true>(response, permit, waited, options);
+            let response = hold_in_body(response, permit, waited, options);
             NextStep::Respond(Ok(response))
         }
     }

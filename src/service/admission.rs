@@ -83,9 +83,7 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     ) -> Self::Answer;
 
     /// Passes the inner service's response on, with the permit. There is none if the inner service was not called.
-    /// `IN_BODY` and `FAST`: the place that it is called from, in `Admission::poll_in` and `State::poll_otherwise`. Each
-    /// place has code of its own, so that it is inlined there.
-    fn respond<const IN_BODY: bool, const FAST: bool>(
+    fn respond(
         options: ResponseOptions,
         result: Result<S::Response, S::Error>,
         permit: Option<Permit<C>>,
@@ -311,45 +309,38 @@ where
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<A> {
-        self.poll_in::<false>(cx)
+        let mut this = self.project();
+        let mut state = this.state.as_mut();
+        // Once the inner service was called, only its future is polled. Twice at most: what has not ended was called.
+        let (result, permit) = loop {
+            if state.is_calling() {
+                let StateProj::Calling { future, permit } = this.state.project() else {
+                    unreachable!("checked above");
+                };
+                break (ready!(future.poll(cx)), permit.take());
+            }
+            let polled = state
+                .as_mut()
+                .poll_otherwise(*this.options, this.waited, cx);
+            match ready!(polled) {
+                Some(Ended::Answered(answer)) => return Poll::Ready(answer),
+                Some(Ended::Inner(result, permit)) => break (result, permit),
+                None => {}
+            }
+        };
+        // In one place, so that it is inlined here: a response is not copied on its way through.
+        Poll::Ready(H::respond(*this.options, result, permit, *this.waited))
     }
 }
 
-impl<C, S, Req, H, A> Admission<C, S, Req, H, A>
-where
-    C: Capacity,
-    S: Service<Req> + Clone,
-    H: AdmissionHandler<C, Req, S, Answer = A>,
-{
-    /// Polls it in a future, or in the body of a response that began while it waited. Each is polled in one place alone,
-    /// by code of its own: so all of it is inlined there, and no response is copied on its way through.
-    #[inline]
-    pub(crate) fn poll_in<const IN_BODY: bool>(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<A> {
-        let mut this = self.project();
-        let mut state = this.state.as_mut();
-        // Once the inner service was called, only its future is polled. Twice at most: what has no answer was called.
-        while !state.is_calling() {
-            let polled = state.as_mut();
-            let polled = polled.poll_otherwise::<IN_BODY>(*this.options, this.waited, cx);
-            if let Some(answer) = ready!(polled) {
-                return Poll::Ready(answer);
-            }
-        }
-        let StateProj::Calling { future, permit } = this.state.project() else {
-            unreachable!("checked above");
-        };
-        let result = ready!(future.poll(cx));
-        Poll::Ready(H::respond::<IN_BODY, true>(
-            *this.options,
-            result,
-            permit.take(),
-            *this.waited,
-        ))
-    }
+/// How a request ended.
+enum Ended<C: Capacity, R, E, A> {
+    /// The inner service was called, or failed before that. With the slot, if there was one.
+    Inner(Result<R, E>, Option<Permit<C>>),
+    Answered(A),
 }
+
+type EndedOf<C, S, Req, A> = Ended<C, <S as Service<Req>>::Response, <S as Service<Req>>::Error, A>;
 
 impl<C: Capacity, S, Req, H, F, A, E> State<C, S, Req, H, F, A, E> {
     #[inline]
@@ -374,15 +365,15 @@ where
     S: Service<Req> + Clone,
     H: AdmissionHandler<C, Req, S, Answer = A>,
 {
-    /// Answers the request; or has called the inner service, which is polled next: `None`.
+    /// Ends the request; or has called the inner service, which is polled next: `None`.
     #[cold]
     #[inline(never)]
-    fn poll_otherwise<const IN_BODY: bool>(
+    fn poll_otherwise(
         mut self: Pin<&mut Self>,
         options: ResponseOptions,
         waited: &mut Duration,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<A>> {
+    ) -> Poll<Option<EndedOf<C, S, Req, A>>> {
         match self.as_mut().project() {
             StateProj::Calling { .. } => Poll::Ready(None),
             StateProj::CallingWatched { future, watch } => {
@@ -393,30 +384,23 @@ where
                     return Poll::Pending;
                 };
                 let permit = watched.answered(|| H::is_overloaded(&result));
-                let answer = H::respond::<IN_BODY, false>(options, result, Some(permit), *waited);
-                Poll::Ready(Some(answer))
+                Poll::Ready(Some(Ended::Inner(result, Some(permit))))
             }
-            StateProj::Rejected { answer } => Poll::Ready(Some(*take(answer))),
-            StateProj::Failed { error } => {
-                let error = Err(take(error));
-                Poll::Ready(Some(H::respond::<IN_BODY, false>(
-                    options, error, None, *waited,
-                )))
-            }
+            StateProj::Rejected { answer } => Poll::Ready(Some(Ended::Answered(*take(answer)))),
+            StateProj::Failed { error } => Poll::Ready(Some(Ended::Inner(Err(take(error)), None))),
             StateProj::WaitingForSlot { waiting } => {
                 let arrives = queued::is_arriving(waiting);
                 let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
                 let Poll::Ready(outcome) = polled.unwrap_or_else(|| completed()) else {
                     return match arrives {
-                        true => queued::announce(waiting, options),
+                        true => queued::announce(waiting, options)
+                            .map(|answer| answer.map(Ended::Answered)),
                         false => Poll::Pending,
                     };
                 };
                 let waiting = take(waiting);
                 match outcome {
-                    SlotOutcome::Ended(outcome) => {
-                        self.end_wait::<IN_BODY, _>(waiting, outcome, options, *waited)
-                    }
+                    SlotOutcome::Ended(outcome) => self.end_wait(waiting, outcome, *waited),
                     // ## WaitingForSlot => WaitingForInner
                     SlotOutcome::InnerNotReady(admitted) => {
                         let mut waiting = waiting.for_inner(admitted);
@@ -425,7 +409,7 @@ where
                             self.set(State::WaitingForInner { waiting });
                             return Poll::Pending;
                         };
-                        self.end_wait::<IN_BODY, _>(waiting, outcome, options, *waited)
+                        self.end_wait(waiting, outcome, *waited)
                     }
                 }
             }
@@ -433,20 +417,19 @@ where
                 let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
                 let outcome = ready!(polled.unwrap_or_else(|| completed()));
                 let waiting = take(waiting);
-                self.end_wait::<IN_BODY, _>(waiting, outcome, options, *waited)
+                self.end_wait(waiting, outcome, *waited)
             }
         }
     }
 
-    /// Answers the request, or calls the inner service: `None`.
+    /// Ends the request, or calls the inner service: `None`.
     #[inline]
-    fn end_wait<const IN_BODY: bool, W>(
+    fn end_wait<W>(
         mut self: Pin<&mut Self>,
         call: Box<PendingCall<S, Req, H, W>>,
         outcome: WaitOutcome<C, S::Error>,
-        options: ResponseOptions,
         waited: Duration,
-    ) -> Poll<Option<A>> {
+    ) -> Poll<Option<EndedOf<C, S, Req, A>>> {
         match outcome {
             // ## WaitingForSlot | WaitingForInner => Calling
             WaitOutcome::Ready(admitted) => {
@@ -454,13 +437,13 @@ where
                 self.set(State::calling(future, watch));
                 Poll::Ready(None)
             }
-            WaitOutcome::Rejected(reason) => Poll::Ready(Some(call.reject(reason, waited))),
+            WaitOutcome::Rejected(reason) => {
+                let answer = call.reject(reason, waited);
+                Poll::Ready(Some(Ended::Answered(answer)))
+            }
             WaitOutcome::Failed(error) => {
                 drop(call.wait); // gives up the place in the waiting room, or the slot, first
-                let error = Err(error);
-                Poll::Ready(Some(H::respond::<IN_BODY, false>(
-                    options, error, None, waited,
-                )))
+                Poll::Ready(Some(Ended::Inner(Err(error), None)))
             }
         }
     }

@@ -10,10 +10,9 @@ use crate::admit::{Capacity, RejectReason};
 use crate::http::{PermitBody, Rejection, ToRejection, insert_server_timing};
 use crate::queue::QueueTime;
 
-/// The response with the permit in its body, if the slot is held until the body ends. `IN_BODY` and
-/// `FAST` are those of `AdmissionHandler::respond`.
+/// The response with the permit in its body, if the slot is held until the body ends.
 #[inline]
-pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G, const IN_BODY: bool, const FAST: bool>(
+pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
     mut response: http::Response<R>,
     permit: Option<G>,
     waited: Duration,

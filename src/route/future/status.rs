@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -59,8 +59,13 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
     R: Body<Data = Bytes> + Send + 'static,
 {
-    fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Routed<R>>> {
-        self.poll_in::<true>(cx).map(Result::ok)
+    fn poll_answer(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Routed<R>>> {
+        // A retry that waits is announced as well: its status is shown already.
+        loop {
+            if let Some(response) = ready!(self.as_mut().poll_response(cx)) {
+                return Poll::Ready(response.ok());
+            }
+        }
     }
 
     fn place(&self) -> Option<QueuePlace> {

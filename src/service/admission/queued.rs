@@ -111,7 +111,7 @@ where
     H: AdmissionHandler<C, Req, S, Answer = Result<Response<T>, E>>,
 {
     fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Response<T>>> {
-        self.poll_in::<true>(cx).map(Result::ok)
+        self.poll(cx).map(Result::ok)
     }
 
     fn place(&self) -> Option<QueuePlace> {
