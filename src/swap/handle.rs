@@ -58,7 +58,8 @@ impl SwapHandle {
         models
     }
 
-    /// Starts a model as if a request of the lowest level asked for it. [`events`](Self::events) say how that goes.
+    /// Starts a model as if a request of the lowest level asked for it; at once, though its last start failed just now.
+    /// [`events`](Self::events) say how that goes.
     ///
     /// # Errors
     ///
