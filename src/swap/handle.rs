@@ -29,7 +29,8 @@ pub enum Unload {
     /// It finishes the requests that it serves.
     #[default]
     Drain,
-    /// At once. The requests that it serves fail.
+    /// At once, without its [`stop_cmd`](super::SwapModel::stop_cmd). The requests that it serves fail. One that is
+    /// not ready yet, or has failed, is stopped by that command all the same, within its grace.
     Kill,
 }
 
@@ -58,7 +59,8 @@ impl SwapHandle {
         models
     }
 
-    /// Starts a model as if a request of the lowest level asked for it. [`events`](Self::events) say how that goes.
+    /// Starts a model as if a request of the lowest level asked for it; at once, though its last start failed just now.
+    /// [`events`](Self::events) say how that goes.
     ///
     /// # Errors
     ///

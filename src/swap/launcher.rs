@@ -130,7 +130,12 @@ pub trait Instance: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Wakes it. Resolves when it can serve requests.
+    /// Wakes it. Resolves when it can serve requests. If that fails, [`kill`](Self::kill) is called.
+    ///
+    /// # Cancel safety
+    ///
+    /// It is dropped if the wake is given up. Then [`stop`](Self::stop) is called, or [`kill`](Self::kill) if the operator
+    /// wants the model ended at once.
     fn wake(&self, progress: Progress) -> BoxFuture<Result<(), StartError>> {
         _ = progress;
         Box::pin(std::future::ready(Ok(())))

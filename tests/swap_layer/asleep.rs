@@ -9,7 +9,6 @@ use tower_triage::swap::{SwapConfig, SwapPolicy, Unload};
 use tower_triage::{RouteLayer, endpoints::Registry};
 
 use crate::fake::{LOAD, Rig, STOP, one_of_three};
-use crate::hostile::slow_to_end;
 
 fn sleepy(mut config: SwapConfig) -> SwapConfig {
     for model in &mut config.models {
@@ -116,12 +115,9 @@ async fn a_model_that_is_configured_differently_does_not_sleep() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waking_that_is_given_up_has_ended_before_another_begins() {
-    let rig = slow_to_end(sleepy(one_of_three()));
-    rig.ask("a", "normal").await;
-    sleep(Duration::from_secs(9)).await;
-    rig.ask("b", "normal").await;
+    let rig = asleep(&sleepy(one_of_three())).await;
     rig.swap.unload("b", Unload::Drain).unwrap();
-    sleep(Duration::from_secs(9)).await;
+    sleep(Duration::from_secs(29)).await;
     assert_eq!(rig.state("a"), "sleeping");
     let left = rig.send("a", "normal").await;
     sleep(Duration::from_secs(1)).await;
@@ -131,6 +127,27 @@ async fn a_waking_that_is_given_up_has_ended_before_another_begins() {
     let took = rig.ask("b", "normal").await.2 - begin;
     assert_eq!(took, 20 + 10 + 1);
     assert_eq!(rig.world.most_present.load(SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waking_that_is_given_up_is_stopped_unless_it_is_to_be_killed() {
+    for (how, calls) in [
+        ([Unload::Drain; 2], "wake a, stop a"),
+        ([Unload::Kill; 2], "wake a, kill a"),
+        ([Unload::Drain, Unload::Kill], "wake a, stop a, kill a"),
+    ] {
+        let rig = asleep(&sleepy(one_of_three())).await;
+        rig.swap.unload("b", Unload::Drain).unwrap();
+        sleep(Duration::from_secs(29)).await;
+        rig.swap.load("a").unwrap();
+        for how in how {
+            sleep(Duration::from_secs(1)).await;
+            rig.swap.unload("a", how).unwrap();
+        }
+        rig.settle().await;
+        let log = rig.world.log().join(", ");
+        assert!(log.ends_with(calls), "{log}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -46,6 +46,21 @@ async fn models_are_loaded_before_they_are_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_load_tries_a_model_that_failed_at_once() {
+    let rig = Rig::new(one_of_three());
+    rig.world.fail_next("a", 2);
+    assert_eq!(rig.ask("a", "normal").await.2, 10);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(rig.ask("a", "normal").await.2, 22);
+    assert_eq!(rig.state("a"), "failed");
+    rig.swap.load("a").unwrap();
+    rig.settle().await;
+    assert_eq!(rig.state("a"), "loading");
+    let (status, _, at) = rig.ask("a", "normal").await;
+    assert_eq!((status, at), (StatusCode::OK, 33)); // 22 + 10 + 1
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pinned_model_stays_and_what_does_not_fit_beside_it_is_refused() {
     let mut config = one_of_three();
     config.policy = SwapPolicy::Memory(vec![("all".into(), 2.0)]);

@@ -5,6 +5,7 @@
 mod chaos;
 mod end;
 mod engines;
+mod failed;
 mod layer;
 mod leaks;
 #[path = "../support/log.rs"]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -44,6 +45,34 @@ impl Mark {
 
     pub(crate) async fn until_count(&self, count: usize) {
         until(|| self.pids().len() == count).await;
+    }
+}
+
+/// A directory of a test's own. It is removed with all that is in it.
+pub(crate) struct TestDir(PathBuf);
+
+impl TestDir {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "tower-triage-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Relaxed)
+        );
+        let dir = std::env::temp_dir().join(name);
+        fs::create_dir(&dir).unwrap();
+        Self(dir)
+    }
+
+    /// The path of a file in it.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for TestDir {
+    fn drop(&mut self) {
+        _ = fs::remove_dir_all(&self.0);
     }
 }
 

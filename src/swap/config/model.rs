@@ -54,7 +54,14 @@ pub struct SwapModel {
     pub pinned: bool,
     /// Started with the layer. Default `false`.
     pub preload: bool,
-    /// A command line that stops it, in place of a signal. `${PORT}` and `${PID}` stand for those of the process.
+    /// A command line that stops it, in place of a signal. `${PORT}` and `${PID}` stand for those of the process. It may
+    /// end more than the process group, as a container. So it is run, for [`stop_grace`](Self::stop_grace) at most, also
+    /// where a process without one is killed at once: if its start or its wake fails or is given up, and if it is taken to
+    /// have crashed though it runs. Memory counts as free after that.
+    ///
+    /// It is not run once the process has ended by itself (`${PID}` may be another one then: a container that goes on
+    /// without its client is not stopped), nor for a process that was ready and is [killed](crate::swap::Unload::Kill) or
+    /// dropped.
     pub stop_cmd: Option<String>,
     /// The signal that asks it to stop. Default [`StopSignal::Term`].
     pub stop_signal: StopSignal,

@@ -145,6 +145,7 @@ impl Effects for Units {
         unit.is_asleep = false;
         unit.start += 1; // the end of what slept is told by the swap
         (unit.is_killed, unit.may_sleep) = (false, true);
+        unit.stopping = CancellationToken::new();
         unit.on_demand.set_killed(false);
         unit.on_demand
             .watch_client_waits(unit.model.hang_timeout.is_some());
@@ -153,6 +154,7 @@ impl Effects for Units {
             generation,
             evict,
             asleep: unit.instance.take(),
+            killed: unit.stopping.clone(),
             sleep_ends: unit.sleep_ends.take(),
             launch: Launch {
                 model: Arc::clone(&unit.model),

@@ -77,15 +77,23 @@ impl Stop {
 
     /// Returns the instance if it only sleeps.
     async fn end(self) -> Option<Arc<dyn Instance>> {
-        let instance = self.instance?;
-        tokio::select! {
-            biased;
-            () = self.killed.cancelled() => {}
-            asleep = stop(&instance, self.may_sleep) => return asleep,
-        }
-        instance.kill().await;
-        None
+        end(&self.instance?, &self.killed, self.may_sleep).await
     }
+}
+
+/// Stops an instance, or ends it at once when it is killed. Returns it if it only sleeps.
+async fn end(
+    instance: &Arc<dyn Instance>,
+    killed: &CancellationToken,
+    may_sleep: bool,
+) -> Option<Arc<dyn Instance>> {
+    tokio::select! {
+        biased;
+        () = killed.cancelled() => {}
+        asleep = stop(instance, may_sleep) => return asleep,
+    }
+    instance.kill().await;
+    None
 }
 
 async fn stop(instance: &Arc<dyn Instance>, may_sleep: bool) -> Option<Arc<dyn Instance>> {
@@ -111,6 +119,8 @@ pub(super) struct Swap {
     pub(super) generation: Generation,
     pub(super) evict: Vec<Stop>,
     pub(super) asleep: Option<Arc<dyn Instance>>,
+    /// Cancelled to end what sleeps at once, should its start be given up.
+    pub(super) killed: CancellationToken,
     /// The end of what slept before and may not wake.
     pub(super) sleep_ends: Option<JoinHandle<()>>,
     pub(super) launch: Launch,
@@ -135,6 +145,7 @@ impl Swap {
         }
         let left = Left {
             asleep: self.asleep.clone(),
+            killed: self.killed,
             cleanup: self.launch.cleanup.clone(),
         };
         let start = start(self.asleep, self.launch, self.launcher);
@@ -166,7 +177,8 @@ impl Swap {
 struct Left {
     /// What was to be woken.
     asleep: Option<Arc<dyn Instance>>,
-    /// Of what was started. That is killed as the start is dropped.
+    killed: CancellationToken,
+    /// Of what was started. That is ended as the start is dropped.
     cleanup: Cleanup,
 }
 
@@ -176,7 +188,7 @@ impl Left {
         // In a task of its own: they may panic, too.
         let ended = tokio::spawn(async move {
             if let Some(asleep) = self.asleep {
-                asleep.kill().await;
+                end(&asleep, &self.killed, false).await;
             }
             self.cleanup.wait().await;
         });

@@ -8,6 +8,7 @@ use http::Uri;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::Command;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 use super::command::{Placeholders, command};
@@ -34,6 +35,9 @@ pub(super) struct Engine {
     pub(super) ready: Notify,
     /// Tells its supervisor that it was asked to stop.
     pub(super) stops: Notify,
+    /// Cancelled once it is of no use: its start or its wake failed or was given up, or it answers no more. Its supervisor
+    /// ends it then.
+    pub(super) failed: CancellationToken,
     asleep: AtomicBool,
     asked_to_stop: AtomicBool,
 }
@@ -70,6 +74,7 @@ impl Engine {
             life,
             ready: Notify::new(),
             stops: Notify::new(),
+            failed: CancellationToken::new(),
             asleep: AtomicBool::new(false),
             asked_to_stop: AtomicBool::new(false),
         });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::engine::Engine;
 use super::instance::ProcessInstance;
 use super::ready::until_ready;
-use super::stop::kill;
+use super::stop::free;
 use crate::swap::{BoxFuture, Instance, Launch, Launcher, StartError};
 use crate::upstream::Prober;
 
@@ -47,17 +47,19 @@ impl Launcher for ProcessLauncher {
 /// Starts a process. A failed start leaves nothing of it, and its memory is free.
 async fn start(prober: Prober, launch: Launch) -> Result<Arc<dyn Instance>, StartError> {
     let limit = launch.timeout;
-    // Kills the process if this future is dropped.
-    let instance = ProcessInstance(Engine::spawn(launch, prober)?);
-    let engine = &instance.0;
-    let free = engine.life.clone().gone_for(engine.launch.model.settle);
-    engine.launch.cleanup.set(free);
-    if let Err(reason) = until_ready(engine, limit, &engine.launch.progress).await {
-        kill(engine).await; // before its last lines are read
+    let engine = Engine::spawn(launch, prober)?;
+    // Ends the process if this future is dropped.
+    let unready = engine.failed.clone().drop_guard();
+    let gone = engine.life.clone().gone_for(engine.launch.model.settle);
+    engine.launch.cleanup.set(gone);
+    if let Err(reason) = until_ready(&engine, limit, &engine.launch.progress).await {
+        drop(unready);
+        free(&engine).await; // before its last lines are read
         return Err(engine.error(reason));
     }
+    unready.disarm();
     engine.ready.notify_one();
-    Ok(Arc::new(instance))
+    Ok(Arc::new(ProcessInstance(engine)))
 }
 
 impl fmt::Debug for ProcessLauncher {

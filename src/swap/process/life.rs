@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 #[derive(Debug, Clone)]
 pub(super) enum Life {
     Runs,
-    /// It is taken for ended, for this reason, and is being killed.
+    /// It is taken for ended, for this reason, and is being ended.
     Failed(String),
     /// It has ended, for this reason, at this time.
     Gone(String, Instant),

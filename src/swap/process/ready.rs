@@ -51,13 +51,16 @@ pub(super) async fn sleep(engine: &Engine, path: &str) -> Result<(), String> {
     slept
 }
 
-/// Wakes the process, and waits until it can serve requests.
+/// Wakes the process, and waits until it can serve requests. A process that does not wake, or for which nothing waits any
+/// more, has failed.
 pub(super) async fn wake(engine: &Engine, path: &str, progress: &Progress) -> Result<(), String> {
+    let unready = engine.failed.clone().drop_guard();
     let (limit, began) = (engine.launch.timeout, Instant::now());
     post(engine, path, limit).await?;
     let left = limit.saturating_sub(began.elapsed());
     until_ready(engine, left, progress).await?;
     engine.set_asleep(false);
+    unready.disarm();
     Ok(())
 }
 

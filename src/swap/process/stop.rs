@@ -1,4 +1,5 @@
-//! How a process is stopped: it is asked to, and killed if it takes too long.
+//! How a process is stopped: it is asked to, and killed if it takes too long. One that has failed is asked by its command
+//! alone.
 
 use std::process::Stdio;
 
@@ -7,7 +8,7 @@ use tokio::time::timeout;
 
 use super::command::{Placeholders, command};
 use super::engine::Engine;
-use super::group::Group;
+use super::group::{ChildEnds, Group};
 use crate::swap::StopSignal;
 
 /// Stops the process. Resolves when it has ended, and its memory is free.
@@ -19,9 +20,11 @@ pub(super) async fn stop(engine: &Engine) {
         }
         engine.life.clone().gone().await;
     };
-    if timeout(engine.launch.model.stop_grace, gently)
-        .await
-        .is_err()
+    // One that has failed is stopped by its supervisor.
+    if !engine.failed.is_cancelled()
+        && timeout(engine.launch.model.stop_grace, gently)
+            .await
+            .is_err()
     {
         engine.group.kill();
     }
@@ -30,32 +33,53 @@ pub(super) async fn stop(engine: &Engine) {
 
 /// Kills the process. Resolves when it has ended, and its memory is free.
 pub(super) async fn kill(engine: &Engine) {
-    engine.group.kill();
+    // One that has failed is killed by its supervisor once its command has run.
+    if !engine.failed.is_cancelled() {
+        engine.group.kill();
+    }
     free(engine).await;
 }
 
-async fn free(engine: &Engine) {
+/// Lets a process that has failed be stopped by its command, if it has one: that may end more than the process group, as a
+/// container. Resolves when it has ended, its command has failed, or its grace is over. It is not reaped meanwhile, so
+/// `${PID}` is its own.
+pub(super) async fn stop_failed(engine: &Engine, child_ends: &mut ChildEnds) {
+    let stopped = async {
+        if engine.begin_stop() && ask_by_command(engine).await {
+            engine.group.ended(child_ends).await;
+        }
+    };
+    _ = timeout(engine.launch.model.stop_grace, stopped).await;
+}
+
+/// Resolves when the process has ended, and its memory is free.
+pub(super) async fn free(engine: &Engine) {
     let settle = engine.launch.model.settle;
     engine.life.clone().gone_for(settle).await;
 }
 
 /// Asks the process to stop: by its command, or by its signal if it has none, or its command fails.
 async fn ask(engine: &Engine) {
-    let model = &engine.launch.model;
-    if let Some(line) = &model.stop_cmd {
-        match run(line, engine).await {
-            Ok(()) => return,
-            Err(error) => {
-                let name = &*engine.launch.name;
-                tracing::warn!(
-                    model = name,
-                    error,
-                    "the command that stops the model failed"
-                );
-            }
-        }
+    if !ask_by_command(engine).await {
+        engine.group.signal(number(engine.launch.model.stop_signal));
     }
-    engine.group.signal(number(model.stop_signal));
+}
+
+/// Runs the command that stops the process. Returns whether it has one that did not fail.
+async fn ask_by_command(engine: &Engine) -> bool {
+    let Some(line) = &engine.launch.model.stop_cmd else {
+        return false;
+    };
+    let result = run(line, engine).await;
+    if let Err(error) = &result {
+        let name = &*engine.launch.name;
+        tracing::warn!(
+            model = name,
+            error,
+            "the command that stops the model failed"
+        );
+    }
+    result.is_ok()
 }
 
 /// Runs a command line to its end. All that it started ends with it.

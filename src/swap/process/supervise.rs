@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 use super::engine::Engine;
 use super::group::ChildEnds;
 use super::life::Life;
+use super::stop::stop_failed;
 
 /// How long to wait for the end of a group that was killed: large processes take a while to free their memory. One that
 /// waits for a device may never end.
@@ -30,12 +31,16 @@ pub(super) async fn supervise(
     let engine = Arc::clone(&supervised.0);
     let reading = tokio::spawn(read(engine.clone(), output));
     let failure = tokio::select! {
-        biased; // an end explains a failed check
+        biased;
+        () = engine.failed.cancelled() => Some("it did not become ready".to_owned()),
+        // Before its checks: an end explains one that failed.
         () = engine.group.ended(&mut child_ends) => None,
         reason = failure(&engine) => Some(reason),
     };
     if let Some(reason) = failure.clone() {
+        engine.failed.cancel(); // before it is known: it is not to be killed yet
         life.send_replace(Life::Failed(reason));
+        stop_failed(&engine, &mut child_ends).await;
         engine.group.kill();
         engine.group.ended(&mut child_ends).await;
     }

@@ -130,7 +130,7 @@ impl Scheduler {
     }
 
     /// A model is to be loaded though no request waits for it: as if one of the lowest level had come, until it is loaded
-    /// or has failed.
+    /// or has failed. One that failed to start before is tried at once.
     pub(crate) fn on_load(&mut self, model: ModelId, now: Nanos, effects: &mut dyn Effects) {
         if self.of(model).is_none() {
             return;
@@ -140,6 +140,7 @@ impl Scheduler {
             asked.asked.get_or_insert(now);
         }
         asked.is_spare = false;
+        asked.not_before = now;
         self.decide(now, effects);
     }
 

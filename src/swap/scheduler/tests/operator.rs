@@ -103,6 +103,21 @@ fn a_load_is_not_forgotten_for_a_start_that_was_given_up() {
 }
 
 #[test]
+fn a_load_ends_the_backoff_of_a_failed_start() {
+    let mut test = Test::with_memory(1, 1);
+    test.goes(&[
+        ("ask a", "start a"),
+        ("fail", ""),
+        ("load a", "start a"),
+        ("fail", ""),
+        // The second failure in a row.
+        ("pass 1", ""),
+        ("load a", "start a"),
+        ("ok", "open a"),
+    ]);
+}
+
+#[test]
 fn a_load_without_waiters_is_of_the_lowest_level() {
     Test::with_memory(1, 3).goes(&[
         ("ask a", "start a"),
