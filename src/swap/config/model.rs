@@ -22,8 +22,8 @@ use crate::endpoints::Model;
 pub struct SwapModel {
     /// Its name, and what it can do.
     pub model: Model,
-    /// The command line that serves it. `${PORT}` stands for a free port, on which it has to listen on loopback. Split
-    /// into words as a shell does, and run without one.
+    /// The command line that serves it. `${PORT}` stands for a free port from 10000 to 32767, on which it has to listen on
+    /// loopback. Split into words as a shell does, and run without one.
     pub cmd: String,
     /// Variables of its environment, besides those of this process. `${PORT}` stands for the port, as in `cmd`.
     pub env: BTreeMap<String, String>,

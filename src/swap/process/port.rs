@@ -1,8 +1,9 @@
 //! Free ports for processes.
 
 use std::collections::HashSet;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The ports that are held. A process listens only some time after its port was chosen, and until then the system takes
@@ -13,18 +14,31 @@ static HELD: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 #[derive(Debug)]
 pub(super) struct Port(u16);
 
+/// Below the ports that systems give to outgoing connections, and to servers that leave the choice to them: 32768 and
+/// above on Linux, 49152 and above elsewhere. One of those could be taken before the process listens.
+const NUMBERS: Range<u16> = 10_000..32_768;
+/// So many are tried, at random, so that several programs that choose do not choose the same.
+const TRIES: usize = 1_000;
+
 impl Port {
     pub(super) fn choose() -> io::Result<Self> {
-        // Kept open until one is found, so that the system offers each port once.
-        let mut offered = Vec::new();
-        loop {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-            let number = listener.local_addr()?.port();
-            offered.push(listener);
-            if hold(number) {
-                return Ok(Self(number));
+        Self::first_free((0..TRIES).map(|_| fastrand::u16(NUMBERS)))
+    }
+
+    /// The first of these that is not held, and on which no program listens.
+    fn first_free(numbers: impl Iterator<Item = u16>) -> io::Result<Self> {
+        let mut last_error = io::Error::from(ErrorKind::AddrInUse);
+        for number in numbers {
+            if !hold(number) {
+                continue;
+            }
+            let port = Self(number); // given back if it is taken
+            match TcpListener::bind((Ipv4Addr::LOCALHOST, number)) {
+                Ok(_) => return Ok(port),
+                Err(error) => last_error = error,
             }
         }
+        Err(last_error)
     }
 
     pub(super) fn number(&self) -> u16 {
@@ -61,12 +75,17 @@ mod tests {
     }
 
     #[test]
-    fn a_held_port_is_not_held_twice() {
-        let port = Port::choose().unwrap();
-        let number = port.number();
-        assert!(!hold(number));
-        drop(port);
-        assert!(hold(number));
-        drop(Port(number));
+    fn a_port_is_neither_held_nor_listened_on() {
+        let [held, busy, free] = [(); 3].map(|()| Port::choose().unwrap());
+        let numbers = [&held, &busy, &free].map(Port::number);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, busy.number())).unwrap();
+        drop((busy, free));
+        let port = Port::first_free(numbers.into_iter()).unwrap();
+        assert_eq!(port.number(), numbers[2]);
+        let error = Port::first_free(numbers.into_iter()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        drop(listener);
+        let port = Port::first_free(numbers.into_iter()).unwrap();
+        assert_eq!(port.number(), numbers[1]);
     }
 }
