@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::request::Parts;
+use percent_encoding::percent_decode_str;
 
 use crate::endpoints::{Requirements, RouteError};
 
@@ -31,29 +32,7 @@ pub(super) fn named(
 
 /// A segment of a path without its percent-encoding. What is not encoded as it should be stays. `None` if it is not UTF-8.
 pub(super) fn percent_decoded(segment: &str) -> Option<Cow<'_, str>> {
-    if !segment.contains('%') {
-        return Some(segment.into());
-    }
-    let mut decoded = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
-    while let [first, after @ ..] = rest {
-        let escaped = match (first, after) {
-            (b'%', [high, low, after @ ..]) => hex(*high).zip(hex(*low)).map(|it| (it, after)),
-            _ => None,
-        };
-        let (byte, after) = match escaped {
-            Some(((high, low), after)) => (high << 4 | low, after),
-            None => (*first, after),
-        };
-        decoded.push(byte);
-        rest = after;
-    }
-    String::from_utf8(decoded).ok().map(Cow::Owned)
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    let value = char::from(digit).to_digit(16)?;
-    u8::try_from(value).ok()
+    percent_decode_str(segment).decode_utf8().ok()
 }
 
 impl fmt::Debug for DemandSource {

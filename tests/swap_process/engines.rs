@@ -15,15 +15,15 @@ use tower_triage::upstream::Forward;
 use super::*;
 
 type Body = RouteBody<Full<Bytes>>;
-type Service = Route<Forward<Body>>;
+pub(super) type Service = Route<Forward<Body>>;
 
-fn layer(model: SwapModel) -> (Service, SwapHandle) {
+pub(super) fn layer(model: SwapModel) -> (Service, SwapHandle) {
     let config = SwapConfig::memory(1.0).model(model.memory(1.0));
     let layer = SwapLayer::builder(config).try_build().unwrap();
     (layer.layer(Forward::new()), layer.handle())
 }
 
-async fn ask(service: &Service, path: &str) -> (StatusCode, String) {
+pub(super) async fn ask(service: &Service, path: &str) -> (StatusCode, String) {
     let body = Full::new(Bytes::from(r#"{"model": "m"}"#));
     let request = Request::post(path).body(body).unwrap();
     let response = soon(service.clone().oneshot(request)).await.unwrap();

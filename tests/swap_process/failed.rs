@@ -1,18 +1,12 @@
 //! What failed is ended by the command that stops it: that may end more than the process, as a container.
 
-use bytes::Bytes;
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Full};
-use tower::{Layer, ServiceExt};
+use http::StatusCode;
 use tower_triage::SwapLayer;
-use tower_triage::route::{Route, RouteBody};
-use tower_triage::swap::{ModelState, SwapConfig, SwapHandle, Unload};
-use tower_triage::upstream::Forward;
+use tower_triage::swap::{ModelState, SwapConfig, Unload};
 
+use super::engines::{ask, layer};
 use super::system::TestDir;
 use super::*;
-
-type Service = Route<Forward<RouteBody<Full<Bytes>>>>;
 
 const GRACE: Duration = Duration::from_millis(300);
 
@@ -174,22 +168,7 @@ fn named(dir: &TestDir) -> SwapModel {
         "/bin/sh -c 'sleep 0.2; rmdir {name}; kill ${{PID}}'"
     ));
     model.health_interval = Some(Duration::from_millis(50));
-    model.memory(1.0)
-}
-
-fn layer(model: SwapModel) -> (Service, SwapHandle) {
-    let config = SwapConfig::memory(1.0).model(model);
-    let layer = SwapLayer::builder(config).try_build().unwrap();
-    (layer.layer(Forward::new()), layer.handle())
-}
-
-async fn ask(service: &Service, path: &str) -> (StatusCode, String) {
-    let body = Full::new(Bytes::from(r#"{"model": "m"}"#));
-    let request = Request::post(path).body(body).unwrap();
-    let response = soon(service.clone().oneshot(request)).await.unwrap();
-    let status = response.status();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, String::from_utf8(body.to_vec()).unwrap())
+    model
 }
 
 #[tokio::test]

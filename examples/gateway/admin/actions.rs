@@ -1,9 +1,12 @@
 //! What operators do to models: load and unload them.
 
+use std::borrow::Cow;
+
 use axum::BoxError;
 use axum::body::{Body, HttpBody};
 use http::{Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::json;
 use tower_triage::swap::Unload;
@@ -106,30 +109,8 @@ fn how(query: Option<&str>) -> Result<Unload, String> {
 
 /// Decodes `%2F` and the like. `None` if the result is not UTF-8.
 fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let byte = match after {
-            [high, low, ..] if *first == b'%' => hex(*high).zip(hex(*low)),
-            _ => None,
-        };
-        match byte {
-            Some((high, low)) => {
-                bytes.push(high << 4 | low);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    let value = char::from(digit).to_digit(16)?;
-    u8::try_from(value).ok()
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.ok().map(Cow::into_owned)
 }
 
 #[cfg(test)]
