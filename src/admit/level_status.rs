@@ -51,7 +51,7 @@ pub struct LevelStatus {
     /// How many slots are kept for this level and those above, in all pools together (see [`Reserve`](super::Reserve)).
     pub reserved: usize,
     /// How many of these requests of lower levels have. A lease does not say of which level it is: if several slots are kept,
-    /// it may be too many while the level's own requests take all that come back.
+    /// or more are taken than the limit, it may be too many while no slot that comes back stays free.
     pub lent: usize,
 }
 

@@ -228,8 +228,8 @@ struct Driver<const ONE: bool> {
     served: usize,
     rejected: [usize; LEVELS.len()],
     cancelled: usize,
-    /// Whether several slots were kept at any time.
-    keeps_several: bool,
+    /// Whether the reports of lent slots may be too high: several were kept, or a pool lost slots that were taken.
+    overstates_lent: bool,
 }
 
 impl<const ONE: bool> Driver<ONE> {
@@ -249,7 +249,7 @@ impl<const ONE: bool> Driver<ONE> {
             served: 0,
             rejected: [0; LEVELS.len()],
             cancelled: 0,
-            keeps_several: false,
+            overstates_lent: false,
         }
     }
 
@@ -314,7 +314,12 @@ impl<const ONE: bool> Driver<ONE> {
                 self.advance(&mut wakes);
             }
             Event::SetSlots { pool, slots } => {
-                self.pools.0.lock().unwrap().pools[pool].slots = slots;
+                let taken = {
+                    let pool = &mut self.pools.0.lock().unwrap().pools[pool];
+                    pool.slots = slots;
+                    pool.taken
+                };
+                self.overstates_lent |= taken > slots;
                 self.update_kept();
                 self.room
                     .on_capacity_grown(&self.pools, self.now, &mut wakes);
@@ -460,9 +465,8 @@ impl<const ONE: bool> Driver<ONE> {
         }
         let sum = |of: fn(&LevelStatus) -> usize| levels.iter().map(of).sum::<usize>();
         let below = self.running.values().filter(|running| running.level > 0);
-        // If there ever were more, it is not exact.
-        self.keeps_several |= sum(|level| level.reserved) > 1;
-        if !self.keeps_several {
+        self.overstates_lent |= sum(|level| level.reserved) > 1;
+        if !self.overstates_lent {
             assert!(sum(|level| level.lent) <= below.count());
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A lease does not say of which level its request is, so this is counted when the slot is taken: it was lent if it left
 //! fewer slots free than are kept. No more are lent than kept slots are missing, so those that come back are counted down
-//! where they stay free. If several slots are kept, and one that was lent goes to its own level at once, that is not seen.
+//! where they stay free. What does not stay free is not seen: one of several that goes to its own level at once, and one
+//! that comes back while more are taken than the pool still has.
 
 use std::collections::HashMap;
 
