@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed; // only compared with an earlier count
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -191,14 +191,13 @@ impl RouterShared {
             "endpoint failed too often and is left alone for a while"
         );
         self.health_changed(endpoint, change);
-        let endpoint = endpoint.clone();
-        let shared = Arc::downgrade(self); // the task does not keep the router alive
+        let end = EjectionEnd {
+            shared: Arc::downgrade(self), // the task does not keep the router alive
+            endpoint: endpoint.clone(),
+        };
         runtime.spawn(async move {
             tokio::time::sleep(ejection_duration).await;
-            if let Some(shared) = shared.upgrade() {
-                shared.endpoints().half_open(&endpoint);
-                shared.state.gate.capacity_changed();
-            }
+            drop(end);
         });
     }
 
@@ -223,6 +222,21 @@ impl RouterShared {
     pub(super) fn pass_probe_on(&self) {
         if self.endpoints().take_abandoned_probe() {
             self.state.gate.capacity_changed();
+        }
+    }
+}
+
+/// Ends an ejection when it is dropped: after its time, or with the runtime that would have measured that.
+struct EjectionEnd {
+    shared: Weak<RouterShared>,
+    endpoint: EndpointRef,
+}
+
+impl Drop for EjectionEnd {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.endpoints().half_open(&self.endpoint);
+            shared.state.gate.capacity_changed();
         }
     }
 }

@@ -100,3 +100,17 @@ async fn a_retry_does_not_wait_for_an_ejected_endpoint() {
     let answer = asked.await.unwrap();
     assert_eq!(super::support::header(&answer, "x-triage-endpoint"), "b");
 }
+
+#[test]
+fn an_ejection_ends_with_the_runtime_of_the_request_that_failed() {
+    let paused = || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().start_paused(true).build().unwrap()
+    };
+    let mut router = paused().block_on(ejected());
+    paused().block_on(async {
+        let probed = router.ask("m");
+        router.call().await.ok();
+        assert_eq!(probed.await.unwrap().status(), 200);
+    });
+}
