@@ -185,6 +185,22 @@ async fn only_a_retry_that_is_sent_counts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_fallback_that_is_retried_counts_once() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = set_default_local_recorder(&recorder);
+    let endpoints = vec![endpoint("gpu-1", &["m"]), endpoint("gpu-2", &["m"])];
+    let routing = RoutingConfig::default().fallbacks("none", ["m"]);
+    let registry = Registry::new(endpoints).unwrap();
+    let router = TestRouter::new(RouteLayer::builder(registry).routing(routing));
+    router.ask("none", "503").await;
+    let series = series(&snapshotter);
+    let retries = ["gpu-1", "gpu-2"].map(|at| series.get(&format!("retries_total {at}")));
+    assert_eq!(retries.into_iter().flatten().sum::<f64>(), 1.0);
+    assert_eq!(series["fallbacks_total none m"], 1.0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn waits_count_by_level_and_cancellations_too() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();

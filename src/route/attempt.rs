@@ -201,9 +201,6 @@ where
         if let Some(failed_at) = &self.failed_at {
             self.shared.metrics.retried(failed_at);
         }
-        if decision.via == Via::Fallback {
-            self.shared.metrics.fell_back(decision);
-        }
         request.body_mut().set_endpoint(&decision.endpoint);
         request.extensions_mut().insert(decision.clone());
         let now = gate::now();

@@ -15,7 +15,7 @@ use metrics::{
 
 use super::RequestOutcome;
 use crate::admit::RoomStats;
-use crate::endpoints::{Decision, EndpointRef, Endpoints};
+use crate::endpoints::{Decision, EndpointRef, Endpoints, Via};
 use crate::gate::{GateStatus, LevelStatus};
 
 const REQUESTS: &str = "triage_requests_total";
@@ -40,7 +40,7 @@ static METADATA: Metadata<'static> =
     Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 
 fn describe() {
-    let fallbacks = "Requests that were passed to another model because the one asked for could not serve them.";
+    let fallbacks = "Requests that another model served because the one asked for could not.";
     let retries = "Requests that were tried again after they failed at this endpoint.";
     let health_changes = "How often an endpoint went out of service or came back.";
     for (counter, what) in [
@@ -106,6 +106,9 @@ impl Metrics {
     ) {
         let idx = outcome.idx();
         if let (Some(decision), Ok(idx)) = (decision, idx) {
+            if decision.via == Via::Fallback {
+                fell_back(decision);
+            }
             let count = |key: &Key| {
                 with_recorder(|recorder| recorder.register_counter(key, &METADATA)).increment(1);
             };
@@ -130,12 +133,6 @@ impl Metrics {
     /// A request that failed at `endpoint` is retried.
     pub(in crate::route) fn retried(&self, endpoint: &EndpointRef) {
         counter!(RETRIES, "endpoint" => endpoint.name().to_owned()).increment(1);
-    }
-
-    /// A request goes to a model that it did not ask for.
-    pub(in crate::route) fn fell_back(&self, decision: &Decision) {
-        let (asked, model) = (shared(&decision.asked), shared(&decision.model));
-        counter!(FALLBACKS, "asked" => asked, "model" => model).increment(1);
     }
 
     pub(in crate::route) fn health_changed(&self, endpoint: &EndpointRef) {
@@ -166,6 +163,11 @@ impl Metrics {
         }
         status.levels.iter().for_each(record_level);
     }
+}
+
+fn fell_back(decision: &Decision) {
+    let (asked, model) = (shared(&decision.asked), shared(&decision.model));
+    counter!(FALLBACKS, "asked" => asked, "model" => model).increment(1);
 }
 
 fn set_endpoint(endpoint: &str, values: [f64; 4]) {

@@ -23,7 +23,5 @@ impl Metrics {
 
     pub(in crate::route) fn retried(&self, _: &EndpointRef) {}
 
-    pub(in crate::route) fn fell_back(&self, _: &Decision) {}
-
     pub(in crate::route) fn health_changed(&self, _: &EndpointRef) {}
 }
