@@ -58,10 +58,10 @@ impl RoomBase {
         self.config.lifo_when_standing || self.age_order == AgeOrder::NewestFirst
     }
 
-    /// Sets the order: newest first while the waiter that came first has waited for longer than its target.
-    pub(crate) fn update_age_order(&mut self, oldest: Option<&WaiterMeta>) {
+    /// Sets the order: newest first while the waiter that entered the room first has waited for longer than its target.
+    pub(crate) fn update_age_order(&mut self, first: Option<&WaiterMeta>) {
         let stands = self.config.lifo_when_standing
-            && oldest.is_some_and(|oldest| self.is_beyond_target(oldest));
+            && first.is_some_and(|first| self.is_beyond_target(first));
         self.age_order = match stands {
             true => AgeOrder::NewestFirst,
             false => AgeOrder::OldestFirst,

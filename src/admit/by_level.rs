@@ -85,6 +85,13 @@ impl ByLevel {
         self.heads().min_by_key(|&idx| waiters.meta(idx).key())
     }
 
+    /// The waiter that entered the room first, whatever its level.
+    pub(crate) fn first_entered<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
+        let levels = self.levels.iter();
+        let first = levels.filter_map(|level| level.first_entered(waiters));
+        first.min_by_key(|&idx| waiters.meta(idx).entry_key())
+    }
+
     /// The waiter that is evicted first: the latest of the lowest level.
     pub(crate) fn lowest_and_latest(&self) -> Option<u32> {
         // The lowest level is the last.

@@ -171,16 +171,45 @@ impl OrderedQueue {
             .or(Some(tail))
     }
 
-    /// All waiters, in order. O(n log n).
-    pub(crate) fn to_vec<T>(&self, waiters: &Waiters<T>) -> Vec<u32> {
+    /// The waiter that entered the room first. Walks over those at the front that entered later: requeued ones.
+    pub(crate) fn first_entered<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
+        let mut first = self.head()?;
+        let in_tree = self.out_of_order.values().copied();
+        // Twice, as the two parts are in order, but not the one after the other.
+        earlier_entered(waiters, &mut first, self.in_list(waiters));
+        earlier_entered(waiters, &mut first, in_tree);
+        Some(first)
+    }
+
+    /// The waiters in the list, in order.
+    fn in_list<T>(&self, waiters: &Waiters<T>) -> impl Iterator<Item = u32> {
         let links = &waiters.links[self.links as usize];
         let next = |&idx: &u32| Some(links[idx as usize].next).filter(|&next| next != NONE);
-        let in_order = std::iter::successors(self.head(), next);
-        let mut all: Vec<u32> = in_order
+        std::iter::successors(self.head(), next)
+    }
+
+    /// All waiters, in order. O(n log n).
+    pub(crate) fn to_vec<T>(&self, waiters: &Waiters<T>) -> Vec<u32> {
+        let mut all: Vec<u32> = self
+            .in_list(waiters)
             .chain(self.out_of_order.values().copied())
             .collect();
         all.sort_unstable_by_key(|&idx| waiters.meta(idx).key());
         all
+    }
+}
+
+/// Sets `first` to the waiter of those `in_order` that entered the room before it, if there is one.
+fn earlier_entered<T>(waiters: &Waiters<T>, first: &mut u32, in_order: impl Iterator<Item = u32>) {
+    for idx in in_order {
+        let (meta, entry) = (waiters.meta(idx), waiters.meta(*first).entry_key());
+        // No waiter enters before the arrival that its place in the order says.
+        if meta.key() > entry {
+            return;
+        }
+        if meta.entry_key() < entry {
+            *first = idx;
+        }
     }
 }
 
@@ -190,7 +219,7 @@ mod tests {
     use crate::admit::Priority;
     use crate::admit::age_order::AgeOrder;
     use crate::admit::nanos::NEVER;
-    use crate::admit::waiters::{WaitLimits, WaiterMeta};
+    use crate::admit::waiters::{MILLISECOND, WaitLimits, WaiterMeta};
     use proptest::prelude::*;
 
     #[derive(Debug, Clone)]
@@ -253,10 +282,12 @@ mod tests {
                 match op {
                     Op::Push(early) => {
                         // Mostly in order: an early one is before some that were pushed already.
-                        let key = (seq.saturating_sub(early * (early % 2)), seq);
+                        let since = seq.saturating_sub(early * (early % 2));
+                        let key = (since * MILLISECOND, seq);
                         let limits = WaitLimits { arrival: key.0, deadline: NEVER };
                         let priority = Priority::HIGHEST;
-                        let meta = WaiterMeta::new(key, priority, limits, priority.into());
+                        let mut meta = WaiterMeta::new(key, priority, limits, priority.into());
+                        meta.set_entered(seq * MILLISECOND);
                         let idx = waiters.insert(meta, |_| ()).idx;
                         model.push((key, idx));
                         model.sort_unstable();
@@ -280,6 +311,8 @@ mod tests {
                 prop_assert_eq!(queue.len(), order.len());
                 prop_assert_eq!(queue.head(), order.first().copied());
                 prop_assert_eq!(queue.tail(), order.last().copied());
+                let first = order.iter().min_by_key(|&&idx| waiters.meta(idx).entry_key());
+                prop_assert_eq!(queue.first_entered(&waiters), first.copied());
                 prop_assert_eq!(queue.to_vec(&waiters), order);
             }
         }

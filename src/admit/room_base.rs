@@ -342,7 +342,7 @@ impl RoomBase {
         }
     }
 
-    /// Whether a waiter has waited for longer than the target that it had when it arrived, by what is known now.
+    /// Whether a waiter has waited here for longer than the target that it had when it entered, by what is known now.
     pub(crate) fn is_beyond_target(&mut self, meta: &WaiterMeta) -> bool {
         // For a target, only the flows and the lane's service times matter.
         let wait = PredictedWait {
@@ -353,12 +353,12 @@ impl RoomBase {
             leased: 0,
             seconds: None,
         };
-        let (limits, tenant) = (meta.limits, meta.tenant());
-        let arriving = self.arriving(meta.priority, tenant, limits, limits.arrival, wait);
+        let (entered, tenant) = (meta.entered(), meta.tenant());
+        let arriving = self.arriving(meta.priority, tenant, meta.limits, entered, wait);
         let (target, _) = self
             .overload
             .targets(&arriving, tenant, &self.config, self.now);
-        seconds(self.now.saturating_sub(limits.arrival)) > target
+        seconds(self.now.saturating_sub(entered)) > target
     }
 
     /// How long a request of this lane will be served until its answer begins, in seconds.

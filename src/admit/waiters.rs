@@ -13,6 +13,8 @@ use super::{Priority, Tenant, Ticket};
 /// Stands for a waiter, a lane or a flow that there is not.
 pub(crate) const NONE: u32 = u32::MAX;
 
+pub(crate) const MILLISECOND: Nanos = 1_000_000;
+
 /// Names a waiter until its outcome has been taken or it was cancelled. It is never given to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WaiterId {
@@ -46,6 +48,8 @@ pub(crate) struct WaiterMeta {
     /// Its arrival for the order, raised to that of the waiter queued before it, unless it is requeued.
     pub(crate) since: Nanos,
     pub(crate) limits: WaitLimits,
+    /// How long after its arrival it entered the room, in milliseconds: at most 49 days. 0 where there are no slots.
+    entered_after: u32,
     pub(crate) lane: u32,
     /// Its tenant's flow within the lane.
     pub(crate) flow: u32,
@@ -86,6 +90,7 @@ impl WaiterMeta {
             seq,
             since,
             limits,
+            entered_after: 0,
             lane: NONE,
             flow: NONE,
             lane_hash: 0,
@@ -105,6 +110,23 @@ impl WaiterMeta {
     #[inline]
     pub(crate) fn key(&self) -> ArrivalKey {
         (self.since, self.seq)
+    }
+
+    /// It enters the room at `now`.
+    pub(crate) fn set_entered(&mut self, now: Nanos) {
+        let after = now.saturating_sub(self.limits.arrival) / MILLISECOND;
+        self.entered_after = u32::try_from(after).unwrap_or(u32::MAX);
+    }
+
+    /// When it entered the room, less than a millisecond too early. Its arrival may be long before: it had a slot, or its
+    /// client was away.
+    pub(crate) fn entered(&self) -> Nanos {
+        self.limits.arrival + Nanos::from(self.entered_after) * MILLISECOND
+    }
+
+    /// Its key in the order of entry, in which early retries are last, too. Not below [`key`](Self::key).
+    pub(crate) fn entry_key(&self) -> ArrivalKey {
+        (self.since.max(self.entered()), self.seq)
     }
 
     /// The tenant that its ticket names, or the empty one.

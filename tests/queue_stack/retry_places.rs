@@ -123,6 +123,28 @@ async fn a_retry_promoted_by_its_first_arrival_displaces_a_later_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_time_a_client_was_away_makes_no_queue_stand() {
+    let config = config().max_size(2).max_wait(None);
+    let config = config.target_wait(secs(1.5)).lifo_when_standing(true);
+    let mut queue = TestQueue::new(QueueLayer::new(config.retry_places(places())));
+    let none = HeaderMap::new();
+    let _running = queue.send("running", &none).await;
+    let _waiting = queue.send("waiting", &none).await;
+    let _waiting = queue.send("waiting, too", &none).await;
+    let rejected = queue.send("again", &none).await.await.unwrap();
+    tokio::time::advance(secs(1.0)).await;
+    drop(queue.next().await);
+    drop(queue.next().await);
+    let last = queue.next().await;
+    tokio::time::advance(secs(1.01)).await;
+    let _other = queue.send("other", &none).await;
+    let _again = queue.send("again", &token(&rejected)).await;
+    drop(last);
+    assert_eq!(queue.next().await.0, "again");
+    assert_eq!(queue.next().await.0, "other");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_token_of_another_tenant_or_key_is_of_no_use() {
     let other_tenant = |rejected: &Answered| {
         let mut headers = token(rejected);

@@ -81,8 +81,10 @@ pub struct WaitingRoomConfig {
     pub discipline: Discipline,
     /// The priority levels. Default `high`, `normal`. `priorities` and `default_priority` in a file.
     pub levels: PriorityLevels,
-    /// After how long a waiter is promoted to the next higher level, again and again. `None` (default): never.
-    /// `promote_after_seconds` in a file.
+    /// After how long a waiter is promoted to the next higher level, again and again. `None` (default): never. The time
+    /// counts from the first arrival, also where the request had a slot meanwhile or its client was away
+    /// ([`Ticket::requeued`](super::Ticket::requeued)): a place that is kept is kept with its age, as if it had waited
+    /// here all the time. `promote_after_seconds` in a file.
     pub promote_after: Option<Duration>,
     /// Whether, in a full room, an arrival replaces the latest waiter of the lowest level, if that level is lower
     /// than its own. Default `true`.
@@ -91,9 +93,11 @@ pub struct WaitingRoomConfig {
     /// a [`WaitQueue`](crate::admit::WaitQueue) alone does not know how fast it will be emptied.
     pub target_wait: TargetWait,
     /// Whether, while the queue stands, the newest of equal rank go first, so that some are served well and not all badly.
-    /// It stands while the waiter that came first, whatever its level, has waited for longer than its target, as
-    /// `target_wait` says for a request like it: so not where slots were idle lately. Equal are requests of a level, and
-    /// with [`Discipline::Fair`] of a tenant; retries that came too early stay behind first attempts.
+    /// It stands while the waiter that entered the room first, whatever its level, has waited in it for longer than its
+    /// target, as `target_wait` says for a request like it: so not where slots were idle lately. Equal are requests of a
+    /// level, and with [`Discipline::Fair`] of a tenant; retries that came too early stay behind first attempts. A request
+    /// that came back ([`Ticket::requeued`](super::Ticket::requeued)) is as new as its first arrival, but makes no queue
+    /// stand by the time before.
     ///
     /// The price: as long as the overload lasts, those that are passed wait until their time is over, in vain; and newcomers
     /// are not refused for those they pass, so a room may fill up with them. Default `false`. Needs a `target_wait`; has no

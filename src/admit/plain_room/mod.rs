@@ -232,6 +232,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         let key = self.base.next_key(&ticket, limits);
         let mut meta = WaiterMeta::new(key, priority, limits, ticket);
         meta.predicted = predicted;
+        meta.set_entered(now);
         let id = self.waiters.insert(meta, |_| Waiter::new(demand));
         self.link(id.idx);
         Arrival::queued(id)
@@ -290,9 +291,9 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
             self.reject_idx(idx, why, wakes);
         }
         if self.base.has_age_order() {
-            let oldest = self.by_level.oldest(&self.waiters);
-            let oldest = oldest.map(|idx| self.waiters.meta(idx));
-            self.base.update_age_order(oldest);
+            let first = self.by_level.first_entered(&self.waiters);
+            let first = first.map(|idx| self.waiters.meta(idx));
+            self.base.update_age_order(first);
         }
     }
 

@@ -491,9 +491,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     /// Sets the order of equals, in all lanes.
     pub(super) fn update_age_order(&mut self) {
-        let oldest = self.by_level.oldest(&self.waiters);
-        let oldest = oldest.map(|idx| self.waiters.meta(idx));
-        self.base.update_age_order(oldest);
+        let first = self.by_level.first_entered(&self.waiters);
+        let first = first.map(|idx| self.waiters.meta(idx));
+        self.base.update_age_order(first);
         self.lanes.set_age_order(&self.waiters, self.base.age_order);
     }
 

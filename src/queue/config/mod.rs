@@ -209,7 +209,8 @@ impl QueueConfig {
     /// A rejection with `Retry-After` then has a token, `x-triage-place`, which the client sends back with its retry.
     /// Once the time is over, the request goes before all of its level that came after its first arrival; a full room
     /// rejects it like any other, with a new token for the same arrival. If it comes too early, it goes behind the first
-    /// attempts of its level, and its place is lost.
+    /// attempts of its level, and its place is lost. While the newest go first
+    /// ([`lifo_when_standing`](WaitingRoomConfig::lifo_when_standing)), it goes behind them.
     ///
     /// A token is signed (HMAC-SHA256), for the level and the tenant that the headers name. It is good for
     /// [`max_age`](RetryPlaces::max_age) after the time of the retry. A place counts back at most so far, and at most half
