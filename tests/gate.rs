@@ -256,6 +256,24 @@ async fn a_reservation_is_kept_for_its_request() {
 }
 
 #[tokio::test]
+async fn a_reservation_of_another_gate_is_given_back_there() {
+    let [mine, other] = [gate(1, 1, None), gate(1, 1, None)];
+    let _held = [&mine, &other].map(|gate| gate.try_acquire(&()).unwrap());
+    let noop = &mut Context::from_waker(Waker::noop());
+    let Poll::Ready(Some(reservation)) = other.reserve().poll_reserve(noop) else {
+        panic!("no place to reserve");
+    };
+    let mut waiter = mine.acquire(ticket(), ()).with_reservation(reservation);
+    assert!(poll(&mut waiter).is_pending());
+    let mut second = mine.acquire(ticket(), ());
+    assert!(matches!(
+        poll(&mut second),
+        Poll::Ready(Err(RejectReason::Full))
+    ));
+    assert!(poll(&mut other.acquire(ticket(), ())).is_pending());
+}
+
+#[tokio::test]
 async fn close_rejects_waiters_and_later_arrivals() {
     let gate = gate(1, 50, None);
     let held = gate.try_acquire(&()).unwrap();

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 /// Why a request got no slot. `N` is the capacity's own reason (see [`Capacity::Unservable`]).
 ///
-/// It is an error if `N` is one. Rejected HTTP responses have it among their extensions.
+/// It is an error if `N` is one. Rejected HTTP responses have it among their extensions: those of a
+/// [`QueueLayer`](crate::QueueLayer) a `RejectReason`, those of a `RouteLayer` a `RejectReason<RouteError>`.
 ///
 /// ```
 /// use tower_triage::RejectReason;

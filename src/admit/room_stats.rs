@@ -14,7 +14,8 @@ use super::RejectReason;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RoomStats {
-    /// Requests of callers that went away before they were answered, or before they took the slot that they were given.
+    /// Requests of callers that went away before they were answered, or before they took the slot that they were given;
+    /// and with `concurrency = "inner"`, those that ended by the inner service's error before they had a slot.
     pub cancelled: u64,
     /// Leases that were put back at once: the request had left, or the slot went to a better one.
     pub unclaimed: u64,

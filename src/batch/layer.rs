@@ -26,7 +26,7 @@ use crate::queue::DefaultPriority;
 ///
 /// - when the waiting requests fill it, by their number or their cost; when the waiting room is full, so that no other
 ///   request can join; or when the first in the order of arrival, in which early retries are behind all others, has waited
-///   for `max_delay`;
+///   for `max_delay`; or when the last clone of the service has been dropped;
 /// - and the inner service is ready. Until then more may arrive, and those that are next by then are taken.
 ///
 /// Waiting for a batch to fill counts as waiting: a request is rejected when its deadline passes, or when it has waited

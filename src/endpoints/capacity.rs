@@ -22,7 +22,7 @@ use crate::admit::{Priority, SlotState};
 
 /// Many endpoints as one capacity, with a pool of slots for each.
 ///
-/// A request's model is tried first, or the model that its name is an alias of; then the fallbacks, in order. Among the
+/// A request's model is tried first, then the model that its name is an alias of, then the fallbacks, in order. Among the
 /// endpoints that are healthy, can do what is asked and have a slot free, the strategy chooses.
 ///
 /// A demand that no endpoint can serve, or no healthy one, is unservable: it never waits. While the only endpoints left

@@ -144,6 +144,8 @@ fn succession(
             list.push(endpoint.name.clone());
             // It left while busy and comes back: its leases still count.
             if let Some(back) = old.leaving.iter().find(is_same) {
+                // An operator that had drained it to take it out has put it back.
+                _ = back.state().word.set_draining(false);
                 back.set_limit(endpoint.initial_slots());
                 return back.changed_to(endpoint.clone());
             }

@@ -103,7 +103,7 @@ pub struct Endpoint {
     pub url: Uri,
     /// Lower is preferred: 0 to 100, and above counts as 100. Default 1.
     pub priority: u32,
-    /// How many requests it serves at a time, at least 1. Default 4.
+    /// How many requests it serves at a time: at least 1, and above 2²⁴ − 1 counts as that. Default 4.
     pub max_concurrent: u32,
     /// Finds by measurement how many requests it serves at a time, in place of `max_concurrent`. Default: it does not.
     ///

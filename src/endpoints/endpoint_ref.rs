@@ -232,7 +232,7 @@ impl EndpointRef {
         self.state().word.is_draining()
     }
 
-    /// The average time until the head of a response is there. It halves every 8 s without a response; zero before the
+    /// The average time until the head of a response is there. It halves about every 8 s without a response; zero before the
     /// first.
     #[must_use]
     pub fn first_byte_latency(&self) -> Duration {

@@ -100,9 +100,12 @@ impl<C: Capacity> Acquire<C> {
         self
     }
 
-    /// Arrives with a place in the waiting room that was reserved before.
+    /// Arrives with a place in the waiting room that was reserved before. A place of another gate is freed, and the
+    /// request arrives without one.
     pub fn with_reservation(mut self, reservation: Reservation<C>) -> Self {
-        if let Step::Arriving(arriving) = &mut self.0 {
+        if let Step::Arriving(arriving) = &mut self.0
+            && reservation.0.is_of(arriving.origin.shared())
+        {
             arriving.reservation = Some(reservation);
         }
         self

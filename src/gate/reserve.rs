@@ -67,6 +67,11 @@ pub(crate) struct Reserved<H: ReservationHost> {
 }
 
 impl<H: ReservationHost> Reserved<H> {
+    /// Whether the place is one of `host`.
+    pub(super) fn is_of(&self, host: &Arc<H>) -> bool {
+        self.host.as_ref().is_some_and(|own| Arc::ptr_eq(own, host))
+    }
+
     /// Leaves the place to the arrival that unreserves it under the lock.
     pub(crate) fn hand_over(mut self) {
         self.host = None; // the destructor frees nothing

@@ -44,7 +44,8 @@ impl QueueHandle {
     }
 
     /// Changes the configuration while requests wait. All of them are kept, in order; those that no longer fit are
-    /// rejected, the latest of the lowest level first. A limit that adapts keeps what it has measured.
+    /// rejected, the latest of the lowest level first. A limit that adapts keeps what it has measured; a fixed one that
+    /// begins to adapt goes on from what it is.
     ///
     /// # Errors
     ///

@@ -5,7 +5,8 @@ use std::time::Duration;
 /// How long a request waited, for its slot and then for the inner service to be ready: an extension of the responses to
 /// requests that waited, served or rejected.
 ///
-/// A rejection also has its [`RejectReason`](crate::RejectReason) among its extensions.
+/// A rejection also has its [`RejectReason`](crate::RejectReason) among its extensions, that of a `RouteLayer` a
+/// `RejectReason<RouteError>`.
 ///
 /// ```
 /// use http::Response;

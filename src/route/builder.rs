@@ -109,7 +109,7 @@ impl RouteLayerBuilder {
             let mut segments = head.uri.path().trim_start_matches('/').split('/');
             let name = segments.nth(index).and_then(percent_decoded);
             named(name.as_deref(), || {
-                format!("segment {} of its path", index + 1)
+                format!("segment {} of its path", index.saturating_add(1))
             })
         })
     }

@@ -96,7 +96,7 @@ impl RouterHandle {
     }
 
     /// Keeps new requests from an endpoint, or ends that. What it has in flight finishes; requests that wait for no other
-    /// endpoint are rejected.
+    /// endpoint are rejected. Ends when the endpoint is removed: one that is added again is in service.
     pub fn set_draining(&self, endpoint: &EndpointRef, draining: bool) {
         forbid_in_strategy("RouterHandle::set_draining");
         let change = endpoint.state().word.set_draining(draining);

@@ -14,6 +14,10 @@ use crate::endpoints::Registry;
 /// Reads what each request asks, waits for a slot of an endpoint that can serve it, and passes the choice to the inner
 /// service: a [`Decision`](crate::endpoints::Decision) in the request's extensions.
 ///
+/// For the layers around it, a response has extensions, too: the `Decision` of a request that was served, a
+/// [`QueueTime`](crate::queue::QueueTime) if it waited, and a
+/// [`RejectReason`](crate::RejectReason)`<`[`RouteError`](crate::endpoints::RouteError)`>` if it was rejected.
+///
 /// An endpoint that is new gets one request at a time until it has answered, or a health check has passed.
 ///
 /// The inner service gets the body as a [`RouteBody`](super::RouteBody); with feature `client`, `Forward` is one

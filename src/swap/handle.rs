@@ -100,7 +100,8 @@ impl SwapHandle {
     }
 
     /// Changes the models while requests wait and run. Models that are configured as before keep running, changed ones
-    /// finish what they serve and are started anew when they are asked for, and those that have left run out.
+    /// finish what they serve and are started anew when they are asked for, and those that have left run out. An endpoint
+    /// that runs by itself and has the name of a model is left out, with a warning in the log.
     ///
     /// # Errors
     ///

@@ -66,7 +66,8 @@ impl SwapLayer {
         self.handle.clone()
     }
 
-    /// Reports on the waiting room and all endpoints, and changes those that are not started on demand.
+    /// Reports on the waiting room and all endpoints, and changes those that are not started on demand. One that is added
+    /// with the name of a model is left out, with a warning in the log.
     #[must_use]
     pub fn router(&self) -> RouterHandle {
         self.route.handle()

@@ -6,9 +6,11 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_triage::endpoints::{Candidates, Choice, Decision, ModelRoom, Registry, Strategy, Via};
+use tower_triage::endpoints::{
+    Candidates, Choice, Decision, ModelRoom, Registry, RouteError, Strategy, Via,
+};
 use tower_triage::route::{RouteBody, RoutingConfig, StrategyChoice};
-use tower_triage::{Discipline, QueueConfig, RouteLayer};
+use tower_triage::{Discipline, QueueConfig, RejectReason, RouteLayer};
 
 use super::support::{TestRouter, code, endpoint, header, settle, status};
 
@@ -32,6 +34,17 @@ async fn inner_service_and_caller_get_the_decision() {
     assert_eq!(header(&answer, "x-triage-model"), "llama");
     let decision = answer.extensions().get::<Decision>().unwrap();
     assert_eq!(decision.endpoint.name(), "gpu");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_caller_gets_the_reason_of_a_rejection() {
+    let router = TestRouter::new([endpoint("gpu", 1, &["llama"])], RoutingConfig::default());
+    let answer = router.ask("gpt-5").await.unwrap();
+    let reason = answer.extensions().get::<RejectReason<RouteError>>();
+    let Some(RejectReason::Unservable(RouteError::ModelNotFound { model, .. })) = reason else {
+        panic!("{reason:?}");
+    };
+    assert_eq!(&**model, "gpt-5");
 }
 
 #[tokio::test(start_paused = true)]

@@ -57,6 +57,9 @@ async fn demands_come_from_header_path_extension_or_closure() {
     let by_path = request("/orders/7").body(body()).unwrap();
     let path = router().demand_from_path_segment(0);
     assert_eq!(goes_to(path, by_path).await, (200, "b".into()));
+    let by_path = request("/orders/7").body(body()).unwrap();
+    let no_such = router().demand_from_path_segment(usize::MAX);
+    assert_eq!(goes_to(no_such, by_path).await.0, 400);
 
     let extended = request("/").extension(Requirements::new("users"));
     let extension = router().demand_from_extension();

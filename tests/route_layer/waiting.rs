@@ -153,6 +153,22 @@ async fn a_draining_endpoint_gets_nothing_new() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_endpoint_that_left_draining_comes_back_in_service() {
+    let a = || endpoint("a", 1, &["m"]);
+    let mut router = TestRouter::new([a()], RoutingConfig::default());
+    router.handle.set_draining(&router.endpoint("a"), true);
+    let removed = router.handle.change_endpoints(Vec::clear);
+    assert_eq!(removed.unwrap().removed, ["a"]);
+    let added = router
+        .handle
+        .change_endpoints(|endpoints| endpoints.push(a()));
+    assert_eq!(added.unwrap().added, ["a"]);
+    assert!(!router.endpoint("a").draining());
+    router.ask("m");
+    assert_eq!(router.call().await.endpoint(), "a");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_invalid_change_changes_nothing() {
     let router = TestRouter::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
     let twice = router

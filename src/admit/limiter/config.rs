@@ -4,7 +4,8 @@ use crate::admit::SlotPool;
 
 /// A concurrency limit that is found by measurement, for a service whose limit is unknown or changes.
 ///
-/// The limit starts at [`initial`](Self::initial) and stays from [`min`](Self::min) to [`max`](Self::max).
+/// The limit starts at [`initial`](Self::initial) and stays from [`min`](Self::min) to [`max`](Self::max). Where a
+/// reconfiguration makes a fixed limit one that adapts, it starts at what it was.
 ///
 /// ```
 /// use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm};

@@ -41,12 +41,14 @@ pub struct RoutingConfig {
     /// What `smart` weighs. Must sum to 100. Default: priority 50, load 30, latency 20.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::weights"))]
     pub weights: Weights,
-    /// Other names for models. One level: a target that is itself an alias is not followed further.
+    /// Other names for models. A name that endpoints serve is tried before what it is an alias of. One level: a target
+    /// that is itself an alias is not followed further.
     /// Default: none.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::aliases"))]
     pub aliases: BTreeMap<String, String>,
-    /// Which models to try, in order, when no endpoint can serve the one that was asked for. One level: a
-    /// fallback's own fallbacks are not tried. Default: none.
+    /// Which models to try, in order, when no endpoint can serve the one that was asked for. An alias without fallbacks
+    /// has those of its target. One level: a fallback is a model and no alias, and its own fallbacks are not tried.
+    /// Default: none.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::fallbacks"))]
     pub fallbacks: BTreeMap<String, Vec<String>>,
     /// Whether a fallback is taken only when no endpoint can serve the model asked for, or also when all that can are

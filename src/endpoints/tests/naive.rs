@@ -138,6 +138,7 @@ impl Naive {
                 (None, Some(back)) => {
                     let back = self.leaving.remove(back).state;
                     back.borrow_mut().limit = slots;
+                    back.borrow_mut().draining = false;
                     back
                 }
                 (None, None) => Rc::new(RefCell::new(State {
