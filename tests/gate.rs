@@ -131,6 +131,23 @@ async fn a_kept_slot_is_lent_after_10_s_of_silence_without_any_event() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kept_slot_goes_to_a_waiter_that_is_promoted_without_any_event() {
+    let config = config(9, None)
+        .reserve("high", Reserve::Slots(1))
+        .promote_after(ms(2_000));
+    let gate = Gate::new(SlotPool::new(2), config);
+    let normal = || {
+        let now = Instant::now().into_std();
+        gate.acquire(Ticket::new(Priority(1), now), ())
+    };
+    let _first = normal().await.unwrap();
+    let start = Instant::now();
+    let second = timeout(ms(3_000), normal()).await;
+    assert!(second.is_ok_and(|answer| answer.is_ok()));
+    assert!(start.elapsed() >= ms(2_000));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deadline_that_has_passed_is_answered_at_once() {
     let gate = gate(1, 1, None);
     let late = ticket().timeout(Duration::ZERO);

@@ -10,7 +10,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use super::nanos::Nanos;
+use super::nanos::{NEVER, Nanos};
 use super::room_base::RoomBase;
 use super::waiters::{WaiterId, Waiters};
 use super::{
@@ -112,6 +112,11 @@ pub(crate) trait Room<C: Capacity, W> {
 
     /// The earliest end of a wait; `NEVER` if none ends.
     fn next_timeout(&self) -> Nanos;
+
+    /// When the next waiter is promoted; `NEVER` if none is.
+    fn next_promotion(&self) -> Nanos {
+        NEVER
+    }
 
     /// A request arrives at an open room: a slot if one is free that no better waiter could use, else a place, else a
     /// reason.

@@ -233,7 +233,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             let base = room.base_mut();
             if base.waiting == 0 {
                 // There is no waiter to offer slots to: those that are lent by now count as offered.
-                base.reserves.begin_lending(now);
+                base.reserves.begin_offer(now);
             }
             base.reserves.on_arrival(level, now);
             let arrival = room.arrive(capacity, ticket, demand, now, wakes);
@@ -358,19 +358,20 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Brings the room up to `now`: waiters that have expired are rejected, and those that are due are promoted. To be
     /// called at [`next_timeout`](Self::next_timeout), or at any other time.
     ///
-    /// Returns whether slots are lent from now on that were kept for a level: then call
-    /// [`on_capacity_grown`](Self::on_capacity_grown).
+    /// Returns whether waiters may use slots from now on that were kept for a level: because they are lent, or because a
+    /// waiter was promoted to that level. Then call [`on_capacity_grown`](Self::on_capacity_grown).
     pub fn advance(&mut self, now: Instant, wakes: &mut WakeList<W>) -> bool {
         let (room, now) = self.at(now, wakes);
-        room.base_mut().reserves.begin_lending(now)
+        room.base_mut().reserves.begin_offer(now)
     }
 
-    /// [`advance`](Self::advance), where slots that are lent from now on are left to the next call of that.
+    /// [`advance`](Self::advance), where kept slots that waiters may use from now on are left to the next call of that.
     pub(crate) fn advance_waits(&mut self, now: Instant, wakes: &mut WakeList<W>) {
         self.at(now, wakes);
     }
 
-    /// When to call [`advance`](Self::advance) next. `None` if no wait ends, and no slots will be lent.
+    /// When to call [`advance`](Self::advance) next. `None` if no wait ends, and no kept slots will be lent or be for a
+    /// waiter that is promoted.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timeout(self.room().next_timeout())
@@ -381,14 +382,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.timeout(self.waiters().end(id.idx))
     }
 
-    /// This end of a wait, or the instant at which kept slots are lent, if that is earlier.
+    /// This end of a wait, or the instant at which waiters may use kept slots that they may not use now, if that is earlier:
+    /// those are lent, or a waiter is promoted.
     fn timeout(&self, end: Nanos) -> Option<Instant> {
         let base = self.base();
-        let lending = match base.waiting {
-            0 => NEVER,
-            _ => base.reserves.next_lending(),
+        let offer = match base.waiting == 0 || base.reserves.is_empty() {
+            true => NEVER,
+            false => base.reserves.next_offer().min(self.room().next_promotion()),
         };
-        base.epoch.instant(end.min(lending))
+        base.epoch.instant(end.min(offer))
     }
 
     /// Sets the waiter's waker. Returns the one that it replaces.

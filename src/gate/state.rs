@@ -422,14 +422,14 @@ impl<C: Capacity> State<C> {
 impl<C: Capacity> TimerHost for Shared<C> {
     fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant> {
         let now = clock::now();
-        let (sleep, lends) = self.with_lock(|_, state, wakes| {
-            let lends = state.room.advance(now, wakes);
+        let (sleep, offers) = self.with_lock(|_, state, wakes| {
+            let offers = state.room.advance(now, wakes);
             let next_end = state.room.next_timeout();
             let trim = state.room.trim_idle(now);
             let sleep = state.timers.on_woken(runtime, now, next_end, trim);
-            (sleep, lends)
+            (sleep, offers)
         });
-        if lends {
+        if offers {
             self.or_log(|| self.on_capacity_grown());
         }
         sleep

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use http::StatusCode;
 use tokio::time::{sleep, timeout};
-use tower_triage::admit::{Discipline, PriorityLevels};
+use tower_triage::admit::{Discipline, PriorityLevels, Reserve};
 use tower_triage::endpoints::{Endpoint, FallbackWhen, Model, Registry};
 use tower_triage::route::RoutingConfig;
 use tower_triage::swap::{AbandonedLoad, MatrixConfig, SwapConfig, SwapPolicy, Unload};
@@ -143,6 +143,8 @@ fn is_known(status: StatusCode, body: &str) -> bool {
         "no_healthy_backend",
         "fallback",
         "capability",
+        "queue_full",
+        "displaced",
     ];
     status == StatusCode::OK
         || status == StatusCode::BAD_GATEWAY
@@ -217,6 +219,14 @@ fn queue(longest: Duration, rng: &mut Rng) -> QueueConfig {
     room.promote_after = rng.bool().then(|| Duration::from_secs(rng.u64(1..30)));
     if rng.bool() && room.discipline != Discipline::Deadline && room.promote_after.is_none() {
         room.level_weights = [("high".to_owned(), 3), ("normal".to_owned(), 1)].into();
+    } else if rng.bool() {
+        let kept = Reserve::Slots(rng.u32(1..3));
+        room.reserve = [("high".to_owned(), kept)].into();
+        room.lend = rng.bool();
+    }
+    room.displace = rng.bool();
+    if rng.u32(0..4) == 0 {
+        room.max_size = rng.usize(1..6);
     }
     queue
 }

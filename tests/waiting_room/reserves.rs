@@ -300,6 +300,30 @@ fn a_reconfiguration_does_not_forget_that_a_level_sent_requests() {
 }
 
 #[test]
+fn a_promoted_waiter_gets_a_slot_that_is_kept_for_its_new_level() {
+    let aging = |config: WaitingRoomConfig| {
+        let kept = config.reserve("high", Reserve::Slots(1));
+        kept.promote_after(Duration::from_secs(5))
+    };
+    for another_arrives in [false, true] {
+        each(aging, |mut room| {
+            assert!(room.arrives("normal 1", 0, NORMAL) && !room.arrives("normal 2", 0, NORMAL));
+            let promoted = room.begin + Duration::from_secs(5);
+            assert_eq!(room.room.next_timeout(), Some(promoted));
+            if another_arrives {
+                assert!(!room.arrives("low", 5, LOW));
+            }
+            let mut wakes = WakeList::new();
+            assert!(room.room.advance(promoted, &mut wakes));
+            room.room
+                .on_capacity_grown(&room.slots, promoted, &mut wakes);
+            assert_eq!(room.started(wakes), ["normal 2"]);
+            assert!(!room.room.advance(promoted, &mut WakeList::new()));
+        });
+    }
+}
+
+#[test]
 fn one_slot_is_for_every_level() {
     let config = config(|_| {}).reserve("high", Reserve::Share(1.0));
     let mut room = SlotRoom::new(1, config);

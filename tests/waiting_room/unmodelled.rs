@@ -20,11 +20,12 @@ const LANES: [&[usize]; 3] = [&[0], &[1], &[0, 1]];
 /// A level lends its slots after this time without a request.
 const LATELY: Duration = Duration::from_secs(10);
 
-/// What a request asks: a lane, and, for the test, its level.
+/// What a request asks: a lane, and, for the test, its level when it arrived.
 #[derive(Debug, Clone, Copy)]
 struct Demand {
     lane: usize,
     level: usize,
+    arrival: Instant,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,14 +50,24 @@ struct State {
     leased: u64,
     /// How many slots a level has to leave free, by level and pool, as the test knows it.
     kept: [[usize; POOLS]; LEVELS.len()],
+    /// The time, and after how long requests are promoted, if they are.
+    promotions: Option<(Instant, Duration)>,
     /// What took a slot that is kept.
     taken_wrongly: Option<Demand>,
 }
 
 impl State {
     /// Whether a request may take a slot of this pool.
-    fn may_take(&self, level: usize, pool: usize) -> bool {
-        self.pools[pool].free() > self.kept[level][pool]
+    fn may_take(&self, demand: &Demand, pool: usize) -> bool {
+        self.pools[pool].free() > self.kept[self.level(demand)][pool]
+    }
+
+    /// The level of a request, promotions included.
+    fn level(&self, demand: &Demand) -> usize {
+        let ups = self.promotions.map_or(0, |(now, interval)| {
+            (now - demand.arrival).as_nanos() / interval.as_nanos()
+        });
+        demand.level.saturating_sub(ups as usize)
     }
 }
 
@@ -91,7 +102,7 @@ impl<const ONE: bool> Capacity for Pools<ONE> {
         };
         let pool = pools.find(is_free).ok_or(LeaseError::Busy)?;
         // Not asserted here: the room catches the panics of a capacity.
-        if !state.may_take(demand.level, pool) {
+        if !state.may_take(demand, pool) {
             state.taken_wrongly = Some(*demand);
         }
         state.pools[pool].taken += 1;
@@ -175,6 +186,7 @@ struct Options {
     max_wait: Option<u64>,
     target: TargetWait,
     displace: bool,
+    promote_after: Option<u64>,
     reserves: [Option<Reserve>; LEVELS.len()],
     lend: bool,
 }
@@ -193,6 +205,7 @@ impl Options {
             .max_wait(self.max_wait.map(Duration::from_millis))
             .target_wait(self.target)
             .displace(self.displace)
+            .promote_after(self.promote_after.map(Duration::from_millis))
             .lend(self.lend);
         let reserves = LEVELS.into_iter().zip(self.reserves);
         reserves.fold(config, |config, (level, reserve)| match reserve {
@@ -261,6 +274,8 @@ impl<const ONE: bool> Driver<ONE> {
             self.options.lend && !is_recent(self.latest[above])
         };
         let mut state = self.pools.0.lock().unwrap();
+        let interval = self.options.promote_after.map(Duration::from_millis);
+        state.promotions = interval.map(|interval| (self.now, interval));
         for level in 0..LEVELS.len() {
             let (mut slots, mut share) = (0.0, 0.0);
             for above in (0..level).filter(|&above| !is_lent(above)) {
@@ -286,7 +301,15 @@ impl<const ONE: bool> Driver<ONE> {
                 level,
                 tenant,
                 within,
-            } => self.arrive(Demand { lane, level }, tenant, within, &mut wakes),
+            } => {
+                let arrival = self.now;
+                let demand = Demand {
+                    lane,
+                    level,
+                    arrival,
+                };
+                self.arrive(demand, tenant, within, &mut wakes);
+            }
             Event::End(which, is_answered) => {
                 if let Some(number) = pick(&self.running, which) {
                     let Running { pool, served, .. } = self.running.remove(&number).unwrap();
@@ -368,13 +391,13 @@ impl<const ONE: bool> Driver<ONE> {
         let pools = LANES[Pools::<ONE>::lane_of(&demand)];
         let was_free = {
             let state = self.pools.0.lock().unwrap();
-            pools.iter().any(|&pool| state.may_take(demand.level, pool))
+            pools.iter().any(|&pool| state.may_take(&demand, pool))
         };
         let is_before = |other: &Waiting| {
             let (lane, other_lane) = [demand, other.demand]
                 .map(|it| Pools::<ONE>::lane_of(&it))
                 .into();
-            lane == other_lane && other.demand.level <= demand.level
+            lane == other_lane && self.level(&other.demand) <= demand.level
         };
         let is_first = !self.waiting.values().any(is_before);
         let outcome = self
@@ -401,10 +424,14 @@ impl<const ONE: bool> Driver<ONE> {
         }
     }
 
+    fn level(&self, demand: &Demand) -> usize {
+        self.pools.0.lock().unwrap().level(demand)
+    }
+
     fn start(&mut self, number: usize, pool: usize) {
         let (ticket, demand) = &self.tickets[number];
         let served = self.room.served(&self.pools, demand, ticket, self.now);
-        let level = demand.level;
+        let level = self.level(demand);
         let running = Running {
             pool,
             level,
@@ -434,11 +461,11 @@ impl<const ONE: bool> Driver<ONE> {
             assert!(state.taken_wrongly.is_none(), "{state:?}");
             for (number, waiting) in &self.waiting {
                 let pools = LANES[Pools::<ONE>::lane_of(&waiting.demand)];
-                let level = waiting.demand.level;
-                let fits = pools.iter().find(|&&pool| state.may_take(level, pool));
+                let demand = &waiting.demand;
+                let fits = pools.iter().find(|&&pool| state.may_take(demand, pool));
                 assert_eq!(
                     fits, None,
-                    "{number} of level {level} waits beside it: {state:?}"
+                    "{number}, {demand:?}, waits beside it: {state:?}"
                 );
             }
         }
@@ -457,7 +484,7 @@ impl<const ONE: bool> Driver<ONE> {
         let levels = self.room.levels(&self.pools, self.now);
         for (nth, level) in levels.iter().enumerate() {
             let waiting = self.waiting.values();
-            let waiting = waiting.filter(|waiting| waiting.demand.level == nth);
+            let waiting = waiting.filter(|waiting| self.level(&waiting.demand) == nth);
             assert_eq!(level.waiting, waiting.count());
             assert_eq!(level.stats.rejected() as usize, self.rejected[nth]);
             assert!(level.lent <= level.reserved);
@@ -516,18 +543,22 @@ fn options() -> impl Strategy<Value = Options> {
         prop::option::weighted(0.7, 100u64..20_000),
         target,
         any::<bool>(),
+        prop::option::weighted(0.3, 100u64..10_000),
         [reserve(), reserve(), reserve()],
         any::<bool>(),
     )
         .prop_map(
-            |(discipline, max_size, max_wait, target, displace, reserves, lend)| Options {
-                discipline,
-                max_size,
-                max_wait,
-                target,
-                displace,
-                reserves,
-                lend,
+            |(discipline, max_size, max_wait, target, displace, promote_after, reserves, lend)| {
+                Options {
+                    discipline,
+                    max_size,
+                    max_wait,
+                    target,
+                    displace,
+                    promote_after,
+                    reserves,
+                    lend,
+                }
             },
         )
 }

@@ -310,6 +310,10 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         self.queue.next_end()
     }
 
+    fn next_promotion(&self) -> Nanos {
+        self.queue.next_promotion()
+    }
+
     fn arrive(
         &mut self,
         capacity: &C,

@@ -12,6 +12,8 @@ pub(crate) struct Reserves {
     /// By level; empty without reserves.
     levels: Vec<LevelReserve>,
     lend: bool,
+    /// Whether a waiter was promoted since waiters were last offered kept slots: it may use those of its new level.
+    promoted: bool,
     /// What lower levels have of them.
     lent: Lent,
 }
@@ -62,6 +64,7 @@ impl Reserves {
         Self {
             levels: levels.collect(),
             lend: config.lend,
+            promoted: false,
             lent: Lent::default(),
         }
     }
@@ -75,20 +78,29 @@ impl Reserves {
         }
     }
 
-    /// When a level begins to lend slots, which waiters are to be offered then; `NEVER` if none will.
-    pub(crate) fn next_lending(&self) -> Nanos {
-        match self.lend {
-            true => self.levels.iter().map(LevelReserve::lends_from).min(),
-            false => None,
+    /// A waiter was promoted.
+    #[inline]
+    pub(crate) fn on_promoted(&mut self) {
+        self.promoted = !self.is_empty();
+    }
+
+    /// When waiters are to be offered kept slots: a level begins to lend them, or a waiter was promoted. `NEVER` if neither
+    /// is known to come.
+    pub(crate) fn next_offer(&self) -> Nanos {
+        match (self.promoted, self.lend) {
+            (true, _) => Some(0),
+            (false, true) => self.levels.iter().map(LevelReserve::lends_from).min(),
+            (false, false) => None,
         }
         .unwrap_or(NEVER)
     }
 
-    /// Whether a level lends slots at `now` that waiters were not offered. They are to be offered then.
-    pub(crate) fn begin_lending(&mut self, now: Nanos) -> bool {
-        if self.next_lending() > now {
+    /// Whether waiters may use kept slots at `now` that they were not offered. They are to be offered then.
+    pub(crate) fn begin_offer(&mut self, now: Nanos) -> bool {
+        if self.next_offer() > now {
             return false;
         }
+        self.promoted = false;
         for level in &mut self.levels {
             level.is_offered |= level.lends_from() <= now;
         }

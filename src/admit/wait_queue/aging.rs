@@ -35,7 +35,13 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             // Its tenant's flow at the new level is another one.
             self.enter_lane(idx, None);
             self.link_level(idx);
+            self.base.reserves.on_promoted();
         }
+    }
+
+    /// When the next waiter is promoted; `NEVER` if none is.
+    pub(crate) fn next_promotion(&self) -> Nanos {
+        self.promotions.first().map_or(NEVER, |&(due, ..)| due)
     }
 }
 
