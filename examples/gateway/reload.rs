@@ -49,10 +49,8 @@ impl Reload {
         if let Some(problem) = missing_part(&self.running, &new, swap) {
             return Err(format!("{}: {problem}", path.display()).into());
         }
-        let changes = self.handle.apply(&self.running, &new)?;
-        if let Some(swap) = swap.filter(|_| self.running.swap != new.swap) {
-            self.handle.reconfigure_models(swap)?;
-        }
+        let models = swap.filter(|_| self.running.swap != new.swap);
+        let changes = self.handle.apply(&self.running, &new, models).await?;
         for warning in &new.warnings {
             tracing::warn!("{warning}");
         }

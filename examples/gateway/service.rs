@@ -2,13 +2,13 @@
 
 mod models;
 
+use std::error::Error;
 use std::time::Duration;
 
 use tower::Layer;
 use tower_triage::endpoints::{Changes, EndpointRef};
 use tower_triage::gate::LevelStatus;
-use tower_triage::route::InvalidRoute;
-use tower_triage::swap::{InvalidSwapLayer, SwapHandle, SwapLayer};
+use tower_triage::swap::{InvalidSwapLayer, SwapConfig, SwapHandle, SwapLayer};
 use tower_triage::upstream::HealthChecks;
 use tower_triage::{Route, RouteLayer, RouterHandle};
 
@@ -71,13 +71,22 @@ impl Handle {
         }
     }
 
-    /// Replaces endpoints, `[queue]` and `[routing]` by those of `new`. `old` is the configuration in use.
-    pub(crate) fn apply(&self, old: &Config, new: &Config) -> Result<Changes, InvalidRoute> {
+    /// Replaces endpoints, `[queue]` and `[routing]` by those of `new`, and the models of `[swap]` by `models` in the same
+    /// step. `old` is the configuration in use.
+    pub(crate) async fn apply(
+        &self,
+        old: &Config,
+        new: &Config,
+        models: Option<&SwapConfig>,
+    ) -> Result<Changes, Box<dyn Error>> {
         if old.queue != new.queue {
             self.router.reconfigure(new.queue.clone())?;
         }
         let (registry, routing) = (new.registry.clone(), new.routing.clone());
-        Ok(self.router.replace(registry, routing)?)
+        Ok(match (&self.swap, models) {
+            (Some(swap), Some(models)) => swap.replace(models.clone(), registry, routing).await?,
+            _ => self.router.replace(registry, routing)?,
+        })
     }
 
     /// Starts the health checks. They stop when the returned value is dropped.

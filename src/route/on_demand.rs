@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use super::RouterHandle;
 use super::shared::RouterShared;
-use crate::endpoints::{Endpoint, Endpoints};
+use crate::endpoints::{Changes, Endpoint, Endpoints, Registry, RoutingRules};
 use crate::gate::Gate;
 
 /// A router that is dropped when nothing else uses it.
@@ -38,5 +38,38 @@ impl RouterHandle {
             Ok(_) => {}
             Err(never) => match never {},
         }
+    }
+
+    /// Replaces all endpoints and the routing in one step. Returns what has changed of those that are not started on
+    /// demand.
+    pub(crate) fn replace_all(
+        &self,
+        registry: Registry,
+        rules: RoutingRules,
+        on_demand: Vec<Endpoint>,
+    ) -> Changes {
+        let names = |of: &Registry| -> Vec<String> {
+            let endpoints = of.endpoints().iter();
+            endpoints.map(|endpoint| endpoint.name.clone()).collect()
+        };
+        let (mut before, after) = (Vec::new(), names(&registry));
+        let changed = self.0.change_all(|present| {
+            before = names(&present.split_on_demand().1);
+            Ok::<_, Infallible>((registry.with_on_demand(on_demand), Some(rules)))
+        });
+        let mut changes = match changed {
+            Ok(changes) => changes,
+            Err(never) => match never {},
+        };
+        let without = |names: &[String], others: &[String]| -> Vec<String> {
+            let names = names.iter().filter(|name| !others.contains(name));
+            names.cloned().collect()
+        };
+        changes.added = without(&after, &before);
+        changes.removed = without(&before, &after);
+        changes
+            .changed
+            .retain(|name| before.contains(name) && after.contains(name));
+        changes
     }
 }

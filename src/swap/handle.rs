@@ -9,11 +9,12 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::board::{Board, Entry};
-use super::driver::Command;
-use super::{InvalidSwap, ModelState, ModelStatus, SwapConfig, SwapEvent};
+use super::driver::{Command, Others};
+use super::{InvalidSwap, InvalidSwapLayer, ModelState, ModelStatus, SwapConfig, SwapEvent};
 use crate::admit::Capacity;
 use crate::clock::now;
-use crate::route::RouterHandle;
+use crate::endpoints::{Changes, Registry};
+use crate::route::{InvalidRoute, RouterHandle, RoutingConfig};
 
 /// Reports on the models of a [`SwapLayer`](super::SwapLayer), loads and unloads them. Clones are the same handle.
 #[derive(Debug, Clone)]
@@ -100,16 +101,48 @@ impl SwapHandle {
     }
 
     /// Changes the models while requests wait and run. Models that are configured as before keep running, changed ones
-    /// finish what they serve and are started anew when they are asked for, and those that have left run out. An endpoint
-    /// that runs by itself and has the name of a model is left out, with a warning in the log.
+    /// finish what they serve and are started anew when they are asked for, and those that have left run out. This begins
+    /// soon after it returns. An endpoint that runs by itself and has the name of a model is left out, with a warning in the
+    /// log: what moves from the ones to the others needs [`replace`](Self::replace).
     ///
     /// # Errors
     ///
     /// If the configuration is invalid. Nothing has changed then.
     pub fn reconfigure(&self, config: SwapConfig) -> Result<(), InvalidSwap> {
         config.validate()?;
-        self.send(Command::Reconfigure(Box::new(config)));
+        self.send(Command::Reconfigure(Box::new(config), None));
         Ok(())
+    }
+
+    /// Changes the models as [`reconfigure`](Self::reconfigure) does, and all other endpoints and the routing as
+    /// [`RouterHandle::replace`] does, in one step. So requests may wait for a model that moves from the ones to the others.
+    /// Returns what has changed of the other endpoints.
+    ///
+    /// # Errors
+    ///
+    /// If any of it is invalid, or if a model has the name of an endpoint. Nothing has changed then.
+    ///
+    /// # Cancel safety
+    ///
+    /// If it is dropped while it waits, all of it changes all the same.
+    pub async fn replace(
+        &self,
+        config: SwapConfig,
+        registry: Registry,
+        routing: RoutingConfig,
+    ) -> Result<Changes, InvalidSwapLayer> {
+        config.validate()?;
+        let rules = routing.rules().map_err(InvalidRoute::from)?;
+        let endpoints = registry.endpoints().iter().cloned();
+        Registry::new(endpoints.chain(config.endpoints()).collect())?;
+        let (changes, changed) = oneshot::channel();
+        let others = Others {
+            registry,
+            rules,
+            changes,
+        };
+        self.send(Command::Reconfigure(Box::new(config), Some(others.into())));
+        Ok(changed.await.unwrap_or_default()) // an error: the runtime is shutting down
     }
 
     /// Stops all models, and starts none any more. To be called when the router is

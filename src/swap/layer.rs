@@ -9,7 +9,6 @@ use tower_layer::Layer;
 use super::board::Board;
 use super::driver::Driver;
 use super::{InvalidSwap, Launcher, SwapConfig, SwapHandle};
-use crate::endpoints::on_demand::{self, OnDemand};
 use crate::endpoints::{InvalidRegistry, Registry};
 use crate::route::{InvalidRoute, Route, RouteLayer, RouteLayerBuilder, RouterHandle};
 
@@ -101,20 +100,8 @@ impl SwapLayerBuilder {
             Some(route) => route,
             None => RouteLayer::builder(Registry::new(Vec::new())?),
         };
-        let models = self.config.models.iter();
-        let endpoints = models.flat_map(|model| {
-            let names = model.instance_names();
-            names.map(|name| {
-                on_demand::endpoint(&name, &model.model, model.concurrency, OnDemand::default())
-            })
-        });
-        let all = route
-            .registry()
-            .endpoints()
-            .iter()
-            .cloned()
-            .chain(endpoints);
-        Registry::new(all.collect())?;
+        let endpoints = route.registry().endpoints().iter().cloned();
+        Registry::new(endpoints.chain(self.config.endpoints()).collect())?;
         let route = route.try_build()?;
         let launcher = self
             .launcher

@@ -122,7 +122,7 @@ fn answered(
         // No upgrade was requested: `Upgrade` is not passed on.
         return Failure::Reset(endpoint.name().to_owned()).response();
     }
-    headers::strip_hop_by_hop(response.headers_mut(), true);
+    headers::to_client(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
     let connection = response.extensions_mut().remove();
     response.map(|body| ForwardBody::endpoint(body, unsent(sending, connection)))

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::Version;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
+    TRANSFER_ENCODING,
 };
 
 use super::PeerAddr;
@@ -63,8 +64,17 @@ pub(super) fn to_endpoint(
     }
 }
 
+/// Turns the headers of an endpoint's answer over HTTP/1.1 into those of the answer to its client.
+pub(super) fn to_client(headers: &mut HeaderMap) {
+    // The chunks say where the body ends, whatever the length says (RFC 9112, 6.3).
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
+    strip_hop_by_hop(headers, true);
+}
+
 /// Removes hop-by-hop headers, and those that `Connection` names. `Trailer` stays if trailers pass.
-pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap, passes_trailers: bool) {
+fn strip_hop_by_hop(headers: &mut HeaderMap, passes_trailers: bool) {
     // Testing the few that are there is cheaper than looking up all that may be.
     let known = headers.keys().filter(|&name| {
         let announces_trailers = passes_trailers && name == TRAILER;
@@ -157,6 +167,24 @@ mod tests {
                 ("accept", "text/event-stream")
             ])
         );
+    }
+
+    #[test]
+    fn chunks_say_how_long_an_answer_is() {
+        for (sent, got) in [
+            (
+                &[("content-length", "3")][..],
+                &[("content-length", "3")][..],
+            ),
+            (
+                &[("content-length", "3"), ("transfer-encoding", "chunked")],
+                &[],
+            ),
+        ] {
+            let mut answer = headers(sent);
+            to_client(&mut answer);
+            assert_eq!(answer, headers(got));
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use http::Response;
 use http_body_util::BodyExt;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use crate::backend::{Backend, status};
 use crate::client::PendingResponse;
@@ -184,6 +186,32 @@ async fn backend_response_is_forwarded_with_any_status() {
     let state = gateway.state().await;
     assert_eq!(state.0["queue"]["rejected"], json!({}));
     assert_eq!(state.0["endpoints"][0]["healthy"], true);
+}
+
+#[tokio::test]
+async fn chunked_backend_response_is_not_cut_at_its_content_length() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let setup = Setup::new().backend_at("gpu-1", &url, 1, &["m"]);
+    let gateway = setup.start().await;
+    for http2 in [false, true] {
+        let client = match http2 {
+            true => gateway.client().http2(),
+            false => gateway.client().clone(),
+        };
+        let (answer, ()) = tokio::join!(client.ask("m").answer(), async {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"}") {
+                assert_ne!(connection.read_buf(&mut request).await.unwrap(), 0);
+            }
+            let response = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\
+                            connection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+            connection.write_all(response.as_bytes()).await.unwrap();
+        });
+        answer.assert_ok("hello");
+        gateway.idle().await;
+    }
 }
 
 #[tokio::test]

@@ -307,6 +307,32 @@ async fn reload_keeps_unchanged_models_and_restarts_changed_ones() {
 }
 
 #[tokio::test]
+async fn model_moves_between_backends_and_swap_while_requests_wait() {
+    // Both with the name of the model, which two that run together may not have.
+    let backend = crate::backend::Backend::start().await;
+    let as_backend = || swap("memory = 1.0").backend("m", &backend, 1, &["m"]);
+    let as_model = swap("memory = 1.0").sections(&model("m", &ready("m")));
+    let gateway = as_backend().start().await;
+    for nth in 0..2 {
+        let runs = gateway.ask("m").send();
+        let at_backend = backend.next().await;
+        let waits = gateway.ask("m").send();
+        gateway.depth(1).await;
+        gateway.reload(&as_model);
+        assert_served(&waits.answer().await, "m");
+        at_backend.answer("done");
+        runs.answer().await.assert_ok("done");
+
+        gateway.reload(&as_backend());
+        gateway.logs_more_than("models removed: m", nth).await;
+        let (answer, ()) = tokio::join!(gateway.ask("m").answer(), async {
+            backend.next().await.answer("done");
+        });
+        answer.assert_ok("done");
+    }
+}
+
+#[tokio::test]
 async fn reload_without_swap_is_refused_and_new_swap_needs_a_restart() {
     let gateway = swap("memory = 1.0")
         .sections(&model("a", &ready("a")))

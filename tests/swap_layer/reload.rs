@@ -3,9 +3,11 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use tokio::time::sleep;
-use tower_triage::swap::{SwapConfig, SwapPolicy, Unload};
+use tower_triage::endpoints::{Endpoint, Model, Registry};
+use tower_triage::route::RoutingConfig;
+use tower_triage::swap::{InvalidSwapLayer, SwapConfig, SwapPolicy, Unload};
 
 use crate::fake::{LOAD, Rig, Sent, one_of_three};
 
@@ -63,6 +65,44 @@ async fn a_load_of_what_has_left_is_given_up() {
     let (status, _, at) = rig.ask("a", "normal").await;
     assert_eq!((status, at), (StatusCode::OK, 1 + 20 + LOAD.as_secs() + 1));
     assert_eq!(rig.world.twice.load(SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_becomes_an_endpoint_and_comes_back_while_a_request_waits() {
+    let mut config = one_of_three();
+    let (rig, waits) = loading(&config).await;
+    let a = || {
+        let url = Uri::from_static("http://a:1");
+        Registry::new(vec![Endpoint::new("a", url).model(Model::new("a"))]).unwrap()
+    };
+    let twice = rig
+        .swap
+        .replace(config.clone(), a(), RoutingConfig::default());
+    let twice = twice.await.unwrap_err();
+    assert!(matches!(twice, InvalidSwapLayer::Registry(_)), "{twice}");
+
+    config.models.remove(0);
+    let changed = rig.swap.replace(config, a(), RoutingConfig::default());
+    let changed = changed.await.unwrap();
+    assert_eq!(
+        (changed.added, changed.removed.len()),
+        (vec!["a".to_owned()], 0)
+    );
+    // What answers is the endpoint: there is no process at its port.
+    assert_eq!(waits.await.unwrap().0, StatusCode::BAD_GATEWAY);
+    assert_eq!(rig.world.astray.load(SeqCst), 1);
+    rig.settle().await;
+
+    let none = Registry::new(Vec::new()).unwrap();
+    let changed = rig
+        .swap
+        .replace(one_of_three(), none, RoutingConfig::default());
+    let changed = changed.await.unwrap();
+    assert_eq!(
+        (changed.added.len(), changed.removed),
+        (0, vec!["a".to_owned()])
+    );
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
 }
 
 #[tokio::test(start_paused = true)]

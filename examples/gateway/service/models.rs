@@ -3,9 +3,7 @@
 use std::collections::HashSet;
 
 use tower_triage::endpoints::Registry;
-use tower_triage::swap::{
-    InvalidSwap, ModelState, ModelStatus, SwapConfig, SwapEvents, SwapHandle, UnknownModel, Unload,
-};
+use tower_triage::swap::{ModelState, ModelStatus, SwapEvents, SwapHandle, UnknownModel, Unload};
 
 use super::Handle;
 
@@ -49,14 +47,6 @@ impl Handle {
     pub(crate) fn unload_all(&self, how: Unload) {
         if let Some(swap) = &self.swap {
             swap.unload_all(how);
-        }
-    }
-
-    /// Changes the models of `[swap]`. Does nothing in a gateway that was started without the section.
-    pub(crate) fn reconfigure_models(&self, config: &SwapConfig) -> Result<(), InvalidSwap> {
-        match &self.swap {
-            Some(swap) => swap.reconfigure(config.clone()),
-            None => Ok(()),
         }
     }
 

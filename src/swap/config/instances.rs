@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::{InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
+use crate::endpoints::Endpoint;
+use crate::endpoints::on_demand::{self, OnDemand};
 use crate::swap::swapper::{
     Groups, Matrix, MatrixConfig, MemoryBudget, MemoryConfig, ModelId, Plan, Running, Swapper,
 };
@@ -11,6 +13,16 @@ impl SwapConfig {
     /// The names of all instances, in the order of the models.
     pub(crate) fn instance_names(&self) -> impl Iterator<Item = String> {
         self.models.iter().flat_map(SwapModel::instance_names)
+    }
+
+    /// The endpoints of all instances, of which none runs.
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
+        self.models.iter().flat_map(|model| {
+            let names = model.instance_names();
+            names.map(|name| {
+                on_demand::endpoint(&name, &model.model, model.concurrency, OnDemand::default())
+            })
+        })
     }
 
     /// What says which instances may run together. A [`ModelId`] is the number of an instance.

@@ -21,8 +21,8 @@ impl Driver {
             Command::Unload { model, is_killed } => {
                 self.unload(model.as_deref(), is_killed, router);
             }
-            Command::Reconfigure(config) => {
-                if let Err(error) = self.configure(&config, router) {
+            Command::Reconfigure(config, others) => {
+                if let Err(error) = self.configure(&config, others, router) {
                     tracing::error!(%error, "models are not changed"); // it was validated before
                 }
             }

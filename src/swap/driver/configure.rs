@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Driver;
 use super::unit::Unit;
+use super::{Driver, Others};
 use crate::admit::nanos::span;
 use crate::clock::now;
 use crate::endpoints::Endpoint;
@@ -27,8 +27,9 @@ pub(super) fn scheduler(config: &SwapConfig) -> Result<Scheduler, InvalidSwap> {
 }
 
 impl Driver {
-    /// Changes which instances there are. Those that are configured as before keep running, those that would run
-    /// differently are stopped once they are idle, and those that have left take no request any more.
+    /// Changes which instances there are, with the `others` in one step. Those that are configured as before keep running,
+    /// those that would run differently are stopped once they are idle, and those that have left take no request any
+    /// more.
     ///
     /// # Errors
     ///
@@ -36,6 +37,7 @@ impl Driver {
     pub(super) fn configure(
         &mut self,
         config: &SwapConfig,
+        others: Option<Box<Others>>,
         router: &RouterHandle,
     ) -> Result<(), InvalidSwap> {
         let models = config.models.iter().map(|model| Arc::new(model.clone()));
@@ -48,7 +50,7 @@ impl Driver {
             })
             .collect();
         config.swapper_of(&[])?; // before anything changes
-        let (changed, begin) = self.set_units(&configured, router);
+        let (changed, begin) = self.set_units(&configured, others, router);
         let names: Vec<String> = self
             .units
             .units
@@ -89,13 +91,21 @@ impl Driver {
     fn set_units(
         &mut self,
         configured: &[(Arc<str>, Arc<SwapModel>)],
+        others: Option<Box<Others>>,
         router: &RouterHandle,
     ) -> (Vec<ModelId>, Vec<ModelId>) {
         let endpoints: Vec<Endpoint> = configured
             .iter()
             .map(|(name, model)| self.endpoint(name, model))
             .collect();
-        router.change_on_demand(|all| all.clone_from(&endpoints));
+        match others.map(|others| *others) {
+            None => router.change_on_demand(|all| all.clone_from(&endpoints)),
+            Some(Others {
+                registry,
+                rules,
+                changes,
+            }) => _ = changes.send(router.replace_all(registry, rules, endpoints)), // it may not wait
+        }
         let mut changed = self.remove_others(configured);
         let (mut begin, mut listed) = (Vec::new(), Vec::new());
         let present = router.endpoints();

@@ -31,6 +31,7 @@ use super::swapper::ModelId;
 use super::{InvalidSwap, Launcher, StartError, SwapConfig};
 use crate::admit::nanos::span;
 use crate::clock::now;
+use crate::endpoints::{Changes, Registry, RoutingRules};
 use crate::route::RouterHandle;
 use crate::route::on_demand::WeakRouter;
 
@@ -43,9 +44,18 @@ pub(super) enum Command {
         model: Option<Arc<str>>,
         is_killed: bool,
     },
-    Reconfigure(Box<SwapConfig>),
+    Reconfigure(Box<SwapConfig>, Option<Box<Others>>),
     /// Stops everything, and answers when nothing runs any more.
     Shutdown(oneshot::Sender<()>),
+}
+
+/// What changes in one step with the models: the endpoints that are not started on demand, and the routing.
+#[derive(Debug)]
+pub(super) struct Others {
+    pub(super) registry: Registry,
+    pub(super) rules: RoutingRules,
+    /// Is told what has changed of these endpoints.
+    pub(super) changes: oneshot::Sender<Changes>,
 }
 
 /// In overload first waiters change with each request that is served. They are not looked at more often.
@@ -108,7 +118,7 @@ impl Driver {
             refused: Vec::new(),
             shutdown: Vec::new(),
         };
-        driver.configure(config, router)?;
+        driver.configure(config, None, router)?;
         Ok((driver, commander))
     }
 
