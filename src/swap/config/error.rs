@@ -1,5 +1,6 @@
 //! Errors in the configuration of models that swap.
 
+use super::validate::MOST_INSTANCES;
 use crate::swap::swapper::{InvalidGroups, InvalidMatrix, InvalidMemory};
 
 /// A [`SwapConfig`](super::SwapConfig) that can't be used: which model and key, and what is allowed.
@@ -45,6 +46,14 @@ pub enum InvalidSwap {
         model: String,
         /// The key.
         key: &'static str,
+    },
+    /// More instances of a model than there may be.
+    #[error("model `{model}`: `instances` is {instances}: it must be at most {MOST_INSTANCES}")]
+    TooManyInstances {
+        /// The model.
+        model: String,
+        /// Its instances.
+        instances: u32,
     },
     /// No model could be started in no time.
     #[error("`health_timeout_seconds` is 0: it must be above 0")]

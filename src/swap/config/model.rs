@@ -36,8 +36,8 @@ pub struct SwapModel {
     pub evict_cost: u64,
     /// How many requests each of its instances serves at a time, at least 1. Default 4.
     pub concurrency: u32,
-    /// How many processes of it may run, at least 1. A further one is started when those that run are busy and
-    /// requests wait. Default 1.
+    /// How many processes of it may run: 1 to 1,000. A further one is started when those that run are busy and requests
+    /// wait. Default 1.
     pub instances: u32,
     /// A `GET` of this path with a 2xx answer says that it is ready. `None`: ready as soon as it runs. Default `/health`.
     pub health_path: Option<String>,

@@ -43,6 +43,10 @@ fn errors_name_model_and_key() {
             "model `a`: `instances` is 0: it must be above 0",
         ),
         (
+            error_of(|model| model.instances = u32::MAX),
+            "model `a`: `instances` is 4294967295: it must be at most 1000",
+        ),
+        (
             error_of(|model| model.evict_cost = 0),
             "model `a`: `evict_cost` is 0: it must be above 0",
         ),

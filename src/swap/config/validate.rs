@@ -7,6 +7,9 @@ use http::uri::PathAndQuery;
 use super::{InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
 use crate::swap::swapper::{ModelId, Running, Swapper};
 
+/// Each is an endpoint, and has a port while it runs.
+pub(super) const MOST_INSTANCES: u32 = 1_000;
+
 impl SwapConfig {
     /// Whether it can be used.
     ///
@@ -128,6 +131,12 @@ impl SwapModel {
         ];
         if let Some((key, _)) = zeros.into_iter().find(|(_, is_zero)| *is_zero) {
             return Err(InvalidSwap::Zero { model: name(), key });
+        }
+        if self.instances > MOST_INSTANCES {
+            return Err(InvalidSwap::TooManyInstances {
+                model: name(),
+                instances: self.instances,
+            });
         }
         let paths = [
             ("health_path", &self.health_path),
