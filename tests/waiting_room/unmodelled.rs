@@ -1,17 +1,19 @@
 //! Random runs with targets and reserves, for which there is no model: what is promised whatever is predicted.
 
+mod pools;
+
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, KeptSlots, LeaseError, LevelStatus, PoolId, PoolSet, Reserve, Served,
-    TargetWait, WaiterId, WaitingRoom, WakeList,
+    AdmitOutcome, Capacity, LevelStatus, Reserve, Served, TargetWait, WaiterId, WaitingRoom,
+    WakeList,
 };
 use tower_triage::{Discipline, Priority, PriorityLevels, RejectReason, Ticket, WaitingRoomConfig};
+
+use self::pools::{Demand, Pool, Pools};
 
 const LEVELS: [&str; 3] = ["high", "normal", "low"];
 const POOLS: usize = 2;
@@ -19,144 +21,6 @@ const POOLS: usize = 2;
 const LANES: [&[usize]; 3] = [&[0], &[1], &[0, 1]];
 /// A level lends its slots after this time without a request.
 const LATELY: Duration = Duration::from_secs(10);
-
-/// What a request asks: a lane, and, for the test, its level when it arrived.
-#[derive(Debug, Clone, Copy)]
-struct Demand {
-    lane: usize,
-    level: usize,
-    arrival: Instant,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Pool {
-    slots: usize,
-    taken: usize,
-}
-
-impl Pool {
-    fn free(self) -> usize {
-        self.slots.saturating_sub(self.taken)
-    }
-}
-
-/// Pools with slots that may be kept. `ONE`: with one lane, so that a plain room serves it if the configuration allows.
-#[derive(Debug, Default)]
-struct Pools<const ONE: bool>(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    pools: [Pool; POOLS],
-    leased: u64,
-    /// How many slots a level has to leave free, by level and pool, as the test knows it.
-    kept: [[usize; POOLS]; LEVELS.len()],
-    /// The time, and after how long requests are promoted, if they are.
-    promotions: Option<(Instant, Duration)>,
-    /// What took a slot that is kept.
-    taken_wrongly: Option<Demand>,
-}
-
-impl State {
-    /// Whether a request may take a slot of this pool.
-    fn may_take(&self, demand: &Demand, pool: usize) -> bool {
-        self.pools[pool].free() > self.kept[self.level(demand)][pool]
-    }
-
-    /// The level of a request, promotions included.
-    fn level(&self, demand: &Demand) -> usize {
-        let ups = self.promotions.map_or(0, |(now, interval)| {
-            (now - demand.arrival).as_nanos() / interval.as_nanos()
-        });
-        demand.level.saturating_sub(ups as usize)
-    }
-}
-
-impl<const ONE: bool> Pools<ONE> {
-    fn lane_of(demand: &Demand) -> usize {
-        if ONE { 0 } else { demand.lane }
-    }
-}
-
-impl<const ONE: bool> Capacity for Pools<ONE> {
-    type Demand = Demand;
-    type Lease = usize;
-    type Lane = usize;
-    type Unservable = Infallible;
-
-    const SINGLE_LANE: bool = ONE;
-
-    fn try_lease(&self, demand: &Demand) -> Result<usize, LeaseError<Infallible>> {
-        self.try_lease_keeping(demand, KeptSlots::NONE)
-    }
-
-    fn try_lease_keeping(
-        &self,
-        demand: &Demand,
-        kept: KeptSlots,
-    ) -> Result<usize, LeaseError<Infallible>> {
-        let mut state = self.0.lock().unwrap();
-        let mut pools = LANES[Self::lane_of(demand)].iter().copied();
-        let is_free = |&pool: &usize| {
-            let pool = state.pools[pool];
-            pool.free() > kept.of(pool.slots)
-        };
-        let pool = pools.find(is_free).ok_or(LeaseError::Busy)?;
-        // Not asserted here: the room catches the panics of a capacity.
-        if !state.may_take(demand, pool) {
-            state.taken_wrongly = Some(*demand);
-        }
-        state.pools[pool].taken += 1;
-        state.leased += 1;
-        Ok(pool)
-    }
-
-    fn release(&self, pool: usize) -> PoolId {
-        self.0.lock().unwrap().pools[pool].taken -= 1;
-        PoolId(pool as u32)
-    }
-
-    fn pool(&self, &pool: &usize) -> PoolId {
-        PoolId(pool as u32)
-    }
-
-    fn lane(&self, demand: &Demand) -> usize {
-        Self::lane_of(demand)
-    }
-
-    fn pools(&self, &lane: &usize) -> PoolSet {
-        LANES[lane]
-            .iter()
-            .map(|&pool| PoolId(pool as u32))
-            .collect()
-    }
-
-    fn slots(&self, pool: PoolId) -> usize {
-        self.0.lock().unwrap().pools[pool.0 as usize].slots
-    }
-
-    fn taken(&self, pool: PoolId) -> usize {
-        self.0.lock().unwrap().pools[pool.0 as usize].taken
-    }
-
-    fn all_pools(&self) -> Option<PoolSet> {
-        let pools = if ONE { 1 } else { POOLS as u32 };
-        Some((0..pools).map(PoolId).collect())
-    }
-
-    fn in_use(&self) -> usize {
-        let state = self.0.lock().unwrap();
-        state.pools.iter().map(|pool| pool.taken).sum()
-    }
-
-    fn limit(&self) -> usize {
-        let state = self.0.lock().unwrap();
-        state.pools.iter().map(|pool| pool.slots).sum()
-    }
-
-    fn leased(&self) -> u64 {
-        self.0.lock().unwrap().leased
-    }
-}
 
 #[derive(Debug, Clone)]
 enum Event {
