@@ -97,7 +97,8 @@ pub struct EngineLoad {
 struct LastReading(Mutex<Option<EngineLoad>>);
 
 impl EndpointRef {
-    /// What its engine said last of its load. `None` if it is not [asked](super::Endpoint::load), or did not answer.
+    /// What its engine said last of its load. `None` if it is not [asked](super::Endpoint::load), did not answer, or said
+    /// nothing of its load.
     #[must_use]
     pub fn engine(&self) -> Option<EngineLoad> {
         self.config().load.as_ref()?;

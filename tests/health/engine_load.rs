@@ -132,16 +132,18 @@ async fn a_changed_limit_is_the_one_that_falls() {
 async fn an_engine_that_does_not_say_is_logged_once_and_changes_nothing() {
     let log = Log::default();
     let _installed = log.install(LevelFilter::INFO);
-    let upstream = Upstream::bind().await;
-    let router = TestRouter::of([engine("a", &upstream)]);
-    let _readings = router.checks();
-    let _first = after(&upstream, &[waiting(1)]).await;
-    assert!(router.endpoint("a").engine().is_some());
-    drop(_first);
-    let _second = after(&upstream, &[ILL.to_owned(), ILL.to_owned()]).await;
-    assert!(router.endpoint("a").engine().is_none());
-    assert_eq!(router.endpoint("a").limit(), 18);
-    let lines = log.take();
-    let said = lines.matches("the load of the endpoint's engine is not known");
-    assert_eq!(said.count(), 1, "{lines}");
+    for says_nothing in [ILL.to_owned(), says("requests_total 7\n")] {
+        let upstream = Upstream::bind().await;
+        let router = TestRouter::of([engine("a", &upstream)]);
+        let _readings = router.checks();
+        let first = after(&upstream, &[waiting(1)]).await;
+        assert!(router.endpoint("a").engine().is_some());
+        drop(first);
+        let _second = after(&upstream, &[says_nothing.clone(), says_nothing]).await;
+        assert!(router.endpoint("a").engine().is_none());
+        assert_eq!(router.endpoint("a").limit(), 18);
+        let lines = log.take();
+        let said = lines.matches("the load of the endpoint's engine is not known");
+        assert_eq!(said.count(), 1, "{lines}");
+    }
 }

@@ -19,8 +19,9 @@ const CACHE_USAGE: [&str; 3] = [
     "sglang:token_usage",
 ];
 
-/// The load that `text` reports. Lines that are no metrics, and values that are no numbers, are left out.
-pub(super) fn load(text: &str) -> EngineLoad {
+/// The load that `text` reports, if it has any of these metrics. Lines that are no metrics, and values that are no numbers,
+/// are left out.
+pub(super) fn load(text: &str) -> Option<EngineLoad> {
     let mut load = EngineLoad::default();
     for (name, value) in text.lines().filter_map(metric) {
         if WAITING.contains(&name) {
@@ -29,7 +30,7 @@ pub(super) fn load(text: &str) -> EngineLoad {
             load.cache_usage = Some(load.cache_usage.map_or(value, |usage| usage.max(value)));
         }
     }
-    load
+    (load != EngineLoad::default()).then_some(load)
 }
 
 /// Its name, and its value if that is finite and not negative.
@@ -66,8 +67,7 @@ mod tests {
     use super::*;
 
     fn loads(text: &str) -> (Option<f64>, Option<f64>) {
-        let load = load(text);
-        (load.waiting, load.cache_usage)
+        load(text).map_or((None, None), |load| (load.waiting, load.cache_usage))
     }
 
     #[test]

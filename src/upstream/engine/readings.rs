@@ -73,8 +73,17 @@ async fn reading(
     prober: &Prober,
     endpoint: &EndpointRef,
     path: &str,
-) -> Result<EngineLoad, CheckError> {
+) -> Result<EngineLoad, ReadingError> {
     let text = timeout(TIMEOUT, prober.read(endpoint, path, READ_LIMIT));
     let text = text.await.unwrap_or(Err(CheckError::Late(TIMEOUT)))?;
-    Ok(metrics_text::load(&String::from_utf8_lossy(&text)))
+    metrics_text::load(&String::from_utf8_lossy(&text)).ok_or(ReadingError::NoMetrics)
+}
+
+/// Why the load of an engine is not known.
+#[derive(Debug, thiserror::Error)]
+enum ReadingError {
+    #[error(transparent)]
+    NoAnswer(#[from] CheckError),
+    #[error("the answer has no metrics of the load of vLLM, SGLang or TGI: is the path right?")]
+    NoMetrics,
 }
