@@ -106,6 +106,30 @@ async fn a_model_becomes_an_endpoint_and_comes_back_while_a_request_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_endpoint_where_a_model_of_its_name_ran_is_not_stopped_with_it() {
+    let mut config = one_of_three();
+    let rig = Rig::new(config.clone());
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+    let url = rig.swap.models()[0].url.clone().unwrap().parse().unwrap();
+    let a = Endpoint::new("a", url).model(Model::new("a"));
+    config.models.remove(0);
+    let a = Registry::new(vec![a]).unwrap();
+    let changed = rig.swap.replace(config, a, RoutingConfig::default());
+    assert_eq!(changed.await.unwrap().added, ["a"]);
+    sleep(LOAD).await;
+    assert_eq!(rig.world.log(), ["start a", "stop a"]);
+    // It is asked, though no process is there any more.
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::BAD_GATEWAY);
+
+    let none = Registry::new(Vec::new()).unwrap();
+    let changed = rig
+        .swap
+        .replace(one_of_three(), none, RoutingConfig::default());
+    assert_eq!(changed.await.unwrap().removed, ["a"]);
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_the_end_of_a_start() {
     let (rig, waits) = loading(&one_of_three()).await;
     *rig.world.kill.lock().unwrap() = Duration::from_secs(20);
