@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
-use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
+use tower_triage::admit::{
+    AdmitOutcome, Capacity, LeaseError, PoolId, PoolSet, WaitingRoom, WakeList,
+};
 use tower_triage::gate::{Gate, Permit};
 use tower_triage::{Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
@@ -237,6 +239,37 @@ async fn a_panic_in_pool_over_an_arrival_loses_no_slot() {
 }
 
 #[tokio::test]
+async fn a_panic_over_a_slot_that_is_passed_on_costs_no_waiter_its_slot() {
+    let (gate, held) = flaky();
+    let mut first = gate.acquire(ticket(), None);
+    assert!(poll_once(&mut first).is_pending());
+    gate.capacity().fails.store(1, SeqCst);
+    drop(held); // panics over the first, which is woken
+    let mut second = gate.acquire(ticket(), None);
+    gate.capacity().release_fails.store(1, SeqCst);
+    // Takes the slot and gives it back, for the first.
+    assert!(poll_once(&mut second).is_pending());
+    assert_eq!((gate.status().depth, gate.status().running), (1, 1));
+    assert!(poll_once(&mut first).is_ready());
+}
+
+#[test]
+fn a_lease_that_is_returned_in_a_panic_goes_to_the_next() {
+    let capacity = Flaky::new(1);
+    let now = Instant::now();
+    let (mut room, mut wakes) = (WaitingRoom::new(room(None), now), WakeList::new());
+    let lease = capacity.try_lease(&None).unwrap();
+    let waiter = room.arrive(&capacity, ticket(), None, now, &mut wakes);
+    let AdmitOutcome::Queued(waiter) = waiter else {
+        panic!("no slot is free");
+    };
+    room.set_waker(waiter, ()).unwrap();
+    capacity.release_fails.store(1, SeqCst);
+    room.on_lease_returned(&capacity, lease, now, &mut wakes);
+    assert!(matches!(room.take_outcome(waiter), Some(Ok(_))));
+}
+
+#[tokio::test]
 async fn a_demand_that_panics_when_it_is_dropped_loses_no_slot() {
     struct Panics;
     impl Drop for Panics {
@@ -292,6 +325,7 @@ fn flaky() -> (Gate<Flaky>, Permit<Flaky>) {
 struct Flaky {
     slots: SlotPool,
     fails: AtomicI64,
+    release_fails: AtomicI64,
     pool_fails: AtomicI64,
     in_use_fails: AtomicBool,
     lane_fails: AtomicBool,
@@ -301,6 +335,7 @@ impl Flaky {
         Self {
             slots: SlotPool::new(slots),
             fails: AtomicI64::new(0),
+            release_fails: AtomicI64::new(0),
             pool_fails: AtomicI64::new(0),
             in_use_fails: AtomicBool::new(false),
             lane_fails: AtomicBool::new(false),
@@ -319,7 +354,9 @@ impl Capacity for Flaky {
         self.slots.try_lease(&())
     }
     fn release(&self, lease: Self::Lease) -> PoolId {
-        self.slots.release(lease)
+        let pool = self.slots.release(lease);
+        assert!(self.release_fails.fetch_sub(1, SeqCst) <= 0, "a bug");
+        pool
     }
     fn pool(&self, lease: &Self::Lease) -> PoolId {
         assert!(self.pool_fails.fetch_sub(1, SeqCst) <= 0, "a bug");

@@ -155,7 +155,7 @@ pub(crate) trait Room<C: Capacity, W> {
 
     /// Releases a slot that no request used.
     fn give_back(&mut self, capacity: &C, lease: C::Lease) {
-        capacity.release(lease);
+        _ = release(capacity, lease);
         // It was counted as given.
         self.base_mut().stats.unclaimed += 1;
     }
@@ -253,10 +253,15 @@ pub(crate) fn lease<C: Capacity>(
     match catch_unwind(AssertUnwindSafe(|| capacity.pool(&lease))) {
         Ok(pool) => Ok((lease, pool)),
         Err(panic) => {
-            capacity.release(lease);
+            _ = release(capacity, lease);
             resume_unwind(panic)
         }
     }
+}
+
+/// Gives a slot back, and says to which pool, unless the capacity panics. A panic is caught, as in [`slots`].
+pub(crate) fn release<C: Capacity>(capacity: &C, lease: C::Lease) -> Option<PoolId> {
+    catch_unwind(AssertUnwindSafe(|| capacity.release(lease))).ok()
 }
 
 /// The wait of an arrival, as the work ahead of it says.

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use super::full_room::FullRoom;
 use super::nanos::{NEVER, Nanos};
 use super::plain_room::PlainRoom;
-use super::room::{Arrival, Room, State, Waiter};
+use super::room::{Arrival, Room, State, Waiter, release};
 use super::room_base::RoomBase;
 use super::trim::{INTERVAL, KEPT};
 use super::wait_queue::lanes::Lanes;
@@ -276,8 +276,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ) {
         // It was counted as given.
         self.room_mut().base_mut().stats.unclaimed += 1;
-        let pool = capacity.release(lease);
-        self.on_release(capacity, pool, now, wakes);
+        match release(capacity, lease) {
+            Some(pool) => self.on_release(capacity, pool, now, wakes),
+            // It panicked.
+            None => self.on_capacity_grown(capacity, now, wakes),
+        }
     }
 
     /// The capacity may have more slots: they go to the best waiters.

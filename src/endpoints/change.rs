@@ -159,11 +159,12 @@ fn succession(
     (changes, endpoints)
 }
 
-/// Whether an endpoint is at the place that is configured, or will be started anyway, wherever that is.
+/// Whether an endpoint is at the place that is configured; for those that are started on demand, wherever that is. One that
+/// ran on demand shares nothing with an endpoint at the same place: what started it stops it, and closes it for good.
 fn is_same_server(old: &EndpointRef, endpoint: &Endpoint) -> bool {
     #[cfg(feature = "swap")]
-    if old.on_demand().is_some() && old.config().on_demand == endpoint.on_demand {
-        return true;
+    if old.on_demand().is_some() || endpoint.on_demand.is_some() {
+        return old.config().on_demand == endpoint.on_demand;
     }
     *old.url() == endpoint.url
 }

@@ -116,7 +116,8 @@ impl SwapHandle {
 
     /// Changes the models as [`reconfigure`](Self::reconfigure) does, and all other endpoints and the routing as
     /// [`RouterHandle::replace`] does, in one step. So requests may wait for a model that moves from the ones to the others.
-    /// Returns what has changed of the other endpoints.
+    /// Returns what has changed of the other endpoints, once the models have, too. When the runtime in which the layer was
+    /// built has shut down, nothing changes any more, and these changes are empty.
     ///
     /// # Errors
     ///

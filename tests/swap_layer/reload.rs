@@ -1,15 +1,18 @@
 //! Another configuration while a model is being loaded.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use http::{StatusCode, Uri};
 use tokio::time::sleep;
 use tower_triage::endpoints::{Endpoint, Model, Registry};
 use tower_triage::route::RoutingConfig;
-use tower_triage::swap::{InvalidSwapLayer, SwapConfig, SwapPolicy, Unload};
+use tower_triage::swap::{InvalidSwapLayer, SwapConfig, SwapHandle, SwapPolicy, Unload};
 
-use crate::fake::{LOAD, Rig, Sent, one_of_three};
+use crate::fake::{LOAD, Rig, Sent, model, one_of_three};
 
 /// A layer in which a request waits for `a`, for a second so far.
 async fn loading(config: &SwapConfig) -> (Rig, Sent) {
@@ -103,6 +106,54 @@ async fn a_model_becomes_an_endpoint_and_comes_back_while_a_request_waits() {
         (0, vec!["a".to_owned()])
     );
     assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_where_a_model_of_its_name_ran_is_not_stopped_with_it() {
+    let mut config = one_of_three();
+    let rig = Rig::new(config.clone());
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+    let url = rig.swap.models()[0].url.clone().unwrap().parse().unwrap();
+    let a = Endpoint::new("a", url).model(Model::new("a"));
+    config.models.remove(0);
+    let a = Registry::new(vec![a]).unwrap();
+    let changed = rig.swap.replace(config, a, RoutingConfig::default());
+    assert_eq!(changed.await.unwrap().added, ["a"]);
+    sleep(LOAD).await;
+    assert_eq!(rig.world.log(), ["start a", "stop a"]);
+    // It is asked, though no process is there any more.
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::BAD_GATEWAY);
+
+    let none = Registry::new(Vec::new()).unwrap();
+    let changed = rig
+        .swap
+        .replace(one_of_three(), none, RoutingConfig::default());
+    assert_eq!(changed.await.unwrap().removed, ["a"]);
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+}
+
+/// Notes, as soon as it is woken, whether there is a model `d`.
+struct Looks(SwapHandle, AtomicBool);
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        self.1.store(self.0.load("d").is_ok(), SeqCst);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn models_are_there_when_a_change_in_one_step_is_reported() {
+    let rig = Rig::new(one_of_three());
+    let config = one_of_three().model(model("d", 1.0));
+    let none = Registry::new(Vec::new()).unwrap();
+    let looks = Arc::new(Looks(rig.swap.clone(), AtomicBool::new(false)));
+    let waker = Waker::from(Arc::clone(&looks));
+    let mut changed = pin!(rig.swap.replace(config, none, RoutingConfig::default()));
+    let first = changed.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(first.is_pending());
+    rig.settle().await;
+    assert!(looks.1.load(SeqCst));
+    assert!(changed.await.unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

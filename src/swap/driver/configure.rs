@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::unit::Unit;
 use super::{Driver, Others};
 use crate::admit::nanos::span;
 use crate::clock::now;
-use crate::endpoints::Endpoint;
 use crate::endpoints::on_demand::{self, OnDemand};
+use crate::endpoints::{Changes, Endpoint};
 use crate::route::RouterHandle;
 use crate::swap::board::Entry;
 use crate::swap::scheduler::{ModelSettings, Phase, Scheduler, Settings};
@@ -50,7 +52,8 @@ impl Driver {
             })
             .collect();
         config.swapper_of(&[])?; // before anything changes
-        let (changed, begin) = self.set_units(&configured, others, router);
+        let report = self.set_endpoints(&configured, others, router);
+        let (changed, begin) = self.set_units(&configured, router);
         let names: Vec<String> = self
             .units
             .units
@@ -83,29 +86,39 @@ impl Driver {
         for id in begin {
             self.scheduler.on_load(id, now, &mut self.units);
         }
+        // Last: a caller that knows of the change finds the models changed.
+        if let Some((changes, report)) = report {
+            _ = changes.send(report); // it may not wait
+        }
         Ok(())
     }
 
-    /// Sets the instances and their endpoints. Returns those that have to be started anew or have left, and those that are
-    /// to run without being asked for.
-    fn set_units(
-        &mut self,
+    /// Sets the endpoints of the instances, with the `others` in one step. Returns what has changed of those, and where to
+    /// say so.
+    fn set_endpoints(
+        &self,
         configured: &[(Arc<str>, Arc<SwapModel>)],
         others: Option<Box<Others>>,
         router: &RouterHandle,
+    ) -> Option<(oneshot::Sender<Changes>, Changes)> {
+        let configured = configured.iter();
+        let endpoints = configured.map(|(name, model)| self.endpoint(name, model));
+        let endpoints: Vec<Endpoint> = endpoints.collect();
+        let Some(others) = others else {
+            router.change_on_demand(|all| *all = endpoints);
+            return None;
+        };
+        let report = router.replace_all(others.registry, others.rules, endpoints);
+        Some((others.changes, report))
+    }
+
+    /// Sets the instances. Returns those that have to be started anew or have left, and those that are to run without being
+    /// asked for.
+    fn set_units(
+        &mut self,
+        configured: &[(Arc<str>, Arc<SwapModel>)],
+        router: &RouterHandle,
     ) -> (Vec<ModelId>, Vec<ModelId>) {
-        let endpoints: Vec<Endpoint> = configured
-            .iter()
-            .map(|(name, model)| self.endpoint(name, model))
-            .collect();
-        match others.map(|others| *others) {
-            None => router.change_on_demand(|all| all.clone_from(&endpoints)),
-            Some(Others {
-                registry,
-                rules,
-                changes,
-            }) => _ = changes.send(router.replace_all(registry, rules, endpoints)), // it may not wait
-        }
         let mut changed = self.remove_others(configured);
         let (mut begin, mut listed) = (Vec::new(), Vec::new());
         let present = router.endpoints();
