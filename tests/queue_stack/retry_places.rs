@@ -67,11 +67,11 @@ fn token(rejected: &Answered) -> HeaderMap {
     HeaderMap::from_iter([(http::HeaderName::from_static("x-triage-place"), token)])
 }
 
-/// Whether a request that is rejected and returns after so long goes before one that came meanwhile.
-async fn goes_first(returns_after: f64, headers: impl Fn(&Answered) -> HeaderMap) -> bool {
-    let mut queue = TestQueue::new(QueueLayer::new(
-        config().max_size(2).max_wait(None).retry_places(places()),
-    ));
+/// The rejection of a request in a room for two that was full; a second later its waiters have gone on, and the last of
+/// them runs.
+async fn rejected(config: QueueConfig) -> (TestQueue, Answered, oneshot::Sender<()>) {
+    let config = config.max_size(2).max_wait(None).retry_places(places());
+    let mut queue = TestQueue::new(QueueLayer::new(config));
     let none = HeaderMap::new();
     let _running = queue.send("running", &none).await;
     let _waiting = queue.send("waiting", &none).await;
@@ -80,7 +80,14 @@ async fn goes_first(returns_after: f64, headers: impl Fn(&Answered) -> HeaderMap
     tokio::time::advance(secs(1.0)).await;
     drop(queue.next().await);
     drop(queue.next().await);
-    let last = queue.next().await;
+    let (_, last) = queue.next().await;
+    (queue, rejected, last)
+}
+
+/// Whether a request that is rejected and returns after so long goes before one that came meanwhile.
+async fn goes_first(returns_after: f64, headers: impl Fn(&Answered) -> HeaderMap) -> bool {
+    let (mut queue, rejected, last) = rejected(config()).await;
+    let none = HeaderMap::new();
     let _other = queue.send("other", &none).await;
     tokio::time::advance(secs(returns_after - 1.0)).await;
     let _again = queue.send("again", &headers(&rejected)).await;
@@ -124,18 +131,9 @@ async fn a_retry_promoted_by_its_first_arrival_displaces_a_later_request() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_a_client_was_away_makes_no_queue_stand() {
-    let config = config().max_size(2).max_wait(None);
-    let config = config.target_wait(secs(1.5)).lifo_when_standing(true);
-    let mut queue = TestQueue::new(QueueLayer::new(config.retry_places(places())));
+    let config = config().target_wait(secs(1.5)).lifo_when_standing(true);
+    let (mut queue, rejected, last) = rejected(config).await;
     let none = HeaderMap::new();
-    let _running = queue.send("running", &none).await;
-    let _waiting = queue.send("waiting", &none).await;
-    let _waiting = queue.send("waiting, too", &none).await;
-    let rejected = queue.send("again", &none).await.await.unwrap();
-    tokio::time::advance(secs(1.0)).await;
-    drop(queue.next().await);
-    drop(queue.next().await);
-    let last = queue.next().await;
     tokio::time::advance(secs(1.01)).await;
     let _other = queue.send("other", &none).await;
     let _again = queue.send("again", &token(&rejected)).await;
